@@ -1,0 +1,1 @@
+"""A broker for GPU capacity."""

@@ -1,0 +1,82 @@
+"""Time is passed in. The core takes ``now`` as a value; shells that wait or stamp take a `Clock`.
+
+All times are timezone-aware and in UTC.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Where the shell gets its time from."""
+
+    @property
+    def scale(self) -> float:
+        """Broker seconds that pass in one second of the wall clock: 1 but in a sandbox that runs faster."""
+        ...
+
+    def now(self) -> datetime:
+        """The time, timezone-aware, UTC."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait for so many seconds *of the wall clock*."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SystemClock:
+    """The machine's clock."""
+
+    scale: float = 1.0
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledClock:
+    """A sandbox clock: from ``origin`` (wall) on, time runs ``scale`` times as fast, starting at ``starts_at``.
+
+    Every process of one sandbox (broker, machines, agents) builds the same clock from the same three values, so they
+    agree on the time without talking to each other.
+    """
+
+    origin: datetime
+    starts_at: datetime
+    scale: float
+
+    def now(self) -> datetime:
+        return self.starts_at + (datetime.now(UTC) - self.origin) * self.scale
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+@dataclass(slots=True)
+class ManualClock:
+    """A clock that moves only when told to: for tests and for replaying recorded time. ``sleep`` moves it."""
+
+    time: datetime
+    scale: float = 1.0
+    slept: list[float] = field(default_factory=list)
+
+    def now(self) -> datetime:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.advance(timedelta(seconds=seconds * self.scale))
+
+    def advance(self, by: timedelta) -> None:
+        """Move forward. Raises ValueError for a step backwards: use ``time`` to jump."""
+        if by < timedelta(0):
+            raise ValueError("the clock does not go backwards")
+        self.time += by

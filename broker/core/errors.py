@@ -1,0 +1,167 @@
+"""Errors, classed by what the caller does next.
+
+::
+
+    BrokerError                    something a person can be told in one sentence, with what to do next
+    ├── RetryLater                 the same call may work in a while; back off and repeat
+    │   ├── Throttled              the service asked us to slow down (``after`` seconds, if it said)
+    │   └── Unreachable            time-out, connection refused, 5xx
+    ├── TryAnotherOffer            this capacity is no use now; others may be
+    │   ├── NoCapacity             sold out
+    │   └── QuotaExceeded          our account may not have that much of it
+    ├── AskAPerson                 nothing goes on until somebody does something
+    │   ├── LoginMissing           no or expired credentials; says which variable or command
+    │   ├── InvalidInput           a file, flag or setting is wrong; says where and what was expected      (exit 2)
+    │   ├── UnknownName            no such provider, job, rule, …; says what was probably meant            (exit 2)
+    │   ├── NotAllowed             a policy says no                                                        (exit 3)
+    │   ├── ApprovalNeeded         a policy says: ask first                                                (exit 6)
+    │   ├── MissingExtra           an optional part is not installed; says the command                     (exit 2)
+    │   └── StoreProblem           the database is newer, read-only, locked, or full
+    └── GiveUp                     it will not work, however often it is tried
+        ├── Refused                the service understood and said no
+        └── Malformed              the service's answer makes no sense
+
+Exceptions of SDKs, databases and operating systems never cross a room's border: adapters, engines and the store turn
+them into one of these. `exit_code` is what the command line ends with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+
+class BrokerError(Exception):
+    """Base of everything gpubroker raises on purpose. ``where``: file:line or provider/region; ``hint``: what next."""
+
+    exit_code = 5
+
+    def __init__(self, message: str, *, where: str = "", hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.where = where
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.message}" if self.where else self.message
+
+
+class RetryLater(BrokerError):
+    """The same call may work later."""
+
+
+class Throttled(RetryLater):
+    """The service asked for fewer requests; ``after`` is its wish in seconds, if it stated one."""
+
+    def __init__(self, message: str, *, after: float | None = None, where: str = "", hint: str = "") -> None:
+        super().__init__(message, where=where, hint=hint)
+        self.after = after
+
+
+class Unreachable(RetryLater):
+    """Time-out, refused connection, or a 5xx answer."""
+
+
+class TryAnotherOffer(BrokerError):
+    """This offer cannot be had now; the next one may be."""
+
+
+class NoCapacity(TryAnotherOffer):
+    """Sold out."""
+
+
+class QuotaExceeded(TryAnotherOffer):
+    """The account's quota does not reach."""
+
+
+class AskAPerson(BrokerError):
+    """Nothing goes on until somebody acts."""
+
+    exit_code = 2
+
+
+class LoginMissing(AskAPerson):
+    """Credentials are absent or expired; ``hint`` names the variable or the command."""
+
+    exit_code = 5
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Problem:
+    """One thing wrong in a document: where (1-based line and column, 0 when not known), at which key, and what."""
+
+    line: int
+    column: int
+    key: str
+    message: str
+
+    def __str__(self) -> str:
+        place = f"line {self.line}: " if self.line else ""
+        return f"{place}{self.key + ': ' if self.key else ''}{self.message}"
+
+
+class InvalidInput(AskAPerson):
+    """A file, flag or setting is wrong. ``problems`` lists each finding with its place."""
+
+    def __init__(self, message: str, *, where: str = "", hint: str = "", problems: Sequence[Problem] = ()) -> None:
+        super().__init__(message, where=where, hint=hint)
+        self.problems = tuple(problems)
+
+
+class UnknownName(AskAPerson):
+    """No such thing. The hint says what was probably meant."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], *, where: str = "") -> None:
+        names = sorted(known)
+        meant = did_you_mean(name, names)
+        super().__init__(
+            f"unknown {kind} {name!r}{meant}",
+            where=where,
+            hint="" if meant or not names else f"known: {', '.join(names)}",
+        )
+
+
+class NotAllowed(AskAPerson):
+    """A policy denies it."""
+
+    exit_code = 3
+
+
+class ApprovalNeeded(AskAPerson):
+    """A policy wants somebody's approval first."""
+
+    exit_code = 6
+
+
+class MissingExtra(AskAPerson):
+    """An optional part of gpubroker is not installed."""
+
+    def __init__(self, extra: str, needed_for: str) -> None:
+        super().__init__(
+            f"{needed_for} needs the optional part {extra!r}", hint=f"install it: pip install 'gpubroker[{extra}]'"
+        )
+        self.extra = extra
+
+
+class StoreProblem(AskAPerson):
+    """The database cannot be used as it is."""
+
+
+class GiveUp(BrokerError):
+    """It will not work, however often it is tried."""
+
+
+class Refused(GiveUp):
+    """The service understood the request and said no."""
+
+
+class Malformed(GiveUp):
+    """The answer makes no sense."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """``"; did you mean 'x'?"`` for the closest known name, or an empty string."""
+    lowered = {candidate.lower(): candidate for candidate in known}
+    close = get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
+    return f"; did you mean {lowered[close[0]]!r}?" if close else ""

@@ -1,0 +1,117 @@
+"""What a rule sees and what it answers: the values of the gate that everything that costs money passes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from broker.core.jobs import Job
+from broker.core.money import Money
+from broker.core.offers import MoneyKind
+from broker.core.placements import Placement
+
+
+class ActionKind(StrEnum):
+    """What is about to be done. All pass the same gate."""
+
+    LAUNCH = "launch"
+    RE_PLACE = "re_place"
+    EXTEND = "extend"
+    RESERVE = "reserve"
+    CONTINUE = "continue"
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something that may cost money, about to be done for ``user``.
+
+    ``placement`` is the placement under judgement (offer-level rules look at it). ``hold`` is the money asked for by
+    kind, known when the whole submission is judged and None while single placements are; ``window`` is the time the
+    money covers. ``elapsed`` and ``spent`` tell how far a running job has come (0 at launch).
+    """
+
+    kind: ActionKind
+    job: Job
+    user: str
+    placement: Placement | None = None
+    hold: Mapping[MoneyKind, Money] | None = None
+    window: tuple[datetime, datetime] | None = None
+    elapsed: timedelta = timedelta(0)
+    spent: Money = Money.ZERO
+    job_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LiveAttempt:
+    """One attempt that occupies capacity now, for rules that count."""
+
+    job_id: str
+    user: str
+    team: str | None
+    project: str | None
+    workload: str
+    environment: str | None
+    gpus: int
+    accelerator: str | None
+    provider: str
+    money: MoneyKind
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetUse:
+    """One budget's state in one of its periods, as the ledger has it now (UTC times, USD)."""
+
+    period_start: datetime
+    period_end: datetime
+    spent: Money
+    held: Money
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All a rule may know beside the action: the time, who occupies what, and the money of each budget.
+
+    ``budgets`` maps a budget's id (as the policy set names it) to its periods touched by the action, in order.
+    """
+
+    now: datetime
+    live: tuple[LiveAttempt, ...] = ()
+    budgets: Mapping[str, tuple[BudgetUse, ...]] = field(default_factory=dict)
+
+
+class Answer(StrEnum):
+    """From most to least permissive; the strictest of several wins."""
+
+    ALLOW = "allow"
+    ASK = "ask"
+    DENY = "deny"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a rule stands: ``policies/team.yaml:12``."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" if self.line else self.file
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One rule's answer: a countable code, a sentence for people with the figures in it, and the figures.
+
+    ``rule``: the kind of rule; ``name``: the policy's name for this one; ``approvers``: who could grant an ask.
+    """
+
+    answer: Answer
+    rule: str
+    code: str
+    message: str
+    source: Source
+    name: str = ""
+    figures: Mapping[str, str] = field(default_factory=dict)
+    approvers: tuple[str, ...] = ()

@@ -1,0 +1,173 @@
+"""The narrow interfaces between the core and what can be plugged in: providers, engines, rules.
+
+Optional abilities are protocols of their own; a plug-in that lacks one simply does not have the method. Contract
+suites in ``tests/contracts`` hold every registered plug-in to what is written here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Protocol, runtime_checkable
+
+from broker.core.jobs import Job
+from broker.core.offers import Offer, OfferQuery, SkippedRow
+from broker.core.placements import Placement
+from broker.core.policy import Action, Facts, Source, Verdict
+
+
+class Provider(Protocol):
+    """A source of offers."""
+
+    name: str
+
+    def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
+        """Every offer that could match ``query``, unavailable ones included with their reason.
+
+        The query is a hint for saving calls: yielding more than it asks for is allowed, less is not. A row that
+        cannot be understood is yielded as `SkippedRow` and the rest still arrives. Read-only, safe to repeat. Raises
+        `RetryLater`, `LoginMissing` or `GiveUp`, possibly after some offers were yielded; those stay valid.
+        """
+        ...
+
+
+@runtime_checkable
+class LivesWithBroker(Protocol):
+    """A provider whose offers cost nothing to ask for and are asked anew before each decision (owned, sandbox)."""
+
+    refresh_before_deciding: bool
+
+
+class EngineState(StrEnum):
+    """What an engine says of one machine (or gang)."""
+
+    PENDING = "pending"
+    UP = "up"
+    GONE = "gone"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One look at one handle.
+
+    ``LOST``: the engine does not know the handle (any more); never an exception. ``GONE``: the machine existed and is
+    known to be away; billing ends at ``gone_at``. ``since``: when billing of the machine started, if known (UTC).
+    ``interrupted``: the provider took it back, as opposed to the job ending or failing. ``evidence``: one line for
+    people.
+    """
+
+    state: EngineState
+    since: datetime | None = None
+    gone_at: datetime | None = None
+    interrupted: bool = False
+    evidence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """All an engine needs to start one attempt.
+
+    ``key``: the attempt's key (letters, digits, dashes; ≤ 40 characters); submit is idempotent on it. ``run_folder``:
+    the object-store URL of the attempt's run folder, in which ``spec.json`` and ``lease.json`` already lie.
+    ``secrets``: values to hand to the node without writing them anywhere.
+    """
+
+    key: str
+    job: Job
+    placement: Placement
+    run_folder: str
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+class Engine(Protocol):
+    """Something that runs machines.
+
+    ``honours``: which of `Job.needs` it can do; an offer whose engine lacks one is infeasible, never silently short.
+    ``remote``: machines are elsewhere and cannot read this machine's disk.
+    """
+
+    name: str
+    honours: frozenset[str]
+    remote: bool
+
+    def submit(self, launch: Launch) -> str:
+        """Start the attempt and return its handle. Idempotent on ``launch.key``: called twice, one machine runs the
+        job (the agent's claim in the run folder proves it). Raises `RetryLater`, `TryAnotherOffer`, `AskAPerson` or
+        `GiveUp`; after any of them nothing is left running that the engine knows of."""
+        ...
+
+    def find(self, key: str) -> str | None:
+        """The handle of a submitted key, or None if the engine knows nothing of it."""
+        ...
+
+    def observe(self, handles: Sequence[str]) -> Mapping[str, Observation]:
+        """One batched look; an entry for every handle asked about, `LOST` for unknown ones."""
+        ...
+
+    def cancel(self, handle: str) -> None:
+        """End the machine: SIGTERM, grace, then by force. Returns at once; idempotent; unknown handles are fine."""
+        ...
+
+    def logs(self, handle: str) -> Iterator[str]:
+        """The lines the command has printed so far, oldest first; nothing for unknown handles."""
+        ...
+
+
+class Rule(Protocol):
+    """One rule of a policy file, already bound to its configuration, its scope and its place in the file."""
+
+    kind: str
+    name: str
+    source: Source
+
+    def judge(self, action: Action, facts: Facts) -> Verdict:
+        """Allow, ask or deny, with reasons and figures. Pure: the same arguments give the same verdict. A rule whose
+        scope or subject does not match allows."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetSpec:
+    """What the ledger must add up for one budget: whose money, which kinds, which periods. Limits stay in the rule.
+
+    ``id`` is unique within the policy set. Empty scope tuples match everything. ``period``: day, week, month,
+    quarter; ``timezone``: an IANA name.
+    """
+
+    id: str
+    period: str
+    timezone: str
+    counts: frozenset[str]
+    teams: tuple[str, ...] = ()
+    projects: tuple[str, ...] = ()
+    workloads: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    environments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyDefaults:
+    """What the active set says where a job is silent, and the planner's switches. Intersected over all files."""
+
+    max_duration: timedelta = timedelta(hours=24)
+    allow_reference_prices: bool = False
+    grants_cash: bool = False
+    capacity_order: tuple[str, ...] = ()
+
+
+class PolicySet(Protocol):
+    """The active policies, as the use cases see them."""
+
+    version: str
+    defaults: PolicyDefaults
+
+    def budgets(self, job: Job, user: str) -> Sequence[BudgetSpec]:
+        """The budgets that a job of that user falls under; their ledger state goes into `Facts.budgets`."""
+        ...
+
+    def judge(self, action: Action, facts: Facts) -> Sequence[Verdict]:
+        """Every rule's verdict, the built-in ones (membership, no budget → no cash) included, in file order."""
+        ...

@@ -1,0 +1,100 @@
+"""Every reason a placement, a launch or a submission can be turned down, named once and countable everywhere.
+
+A reason has a code that programs count, a sentence that people read, and an *origin*: what would have to change. The
+origin decides the exit code when nothing is left (semantics: the job and the market alone → 4, policy → 3).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Origin(StrEnum):
+    """Who turned it down."""
+
+    MARKET = "market"
+    POLICY = "policy"
+
+
+class Reason(StrEnum):
+    """Why an offer cannot serve a job. The value is the code that JSON carries."""
+
+    WRONG_ACCELERATOR = "wrong_accelerator"
+    TOO_FEW_ACCELERATORS = "too_few_accelerators"
+    NOT_A_CPU_OFFER = "not_a_cpu_offer"
+    TOO_FEW_CPUS = "too_few_cpus"
+    TOO_LITTLE_MEMORY = "too_little_memory"
+    TOO_LITTLE_GPU_MEMORY = "too_little_gpu_memory"
+    WRONG_CAPACITY_TYPE = "wrong_capacity_type"
+    WRONG_PROVIDER = "wrong_provider"
+    WRONG_REGION = "wrong_region"
+    WRONG_INSTANCE_TYPE = "wrong_instance_type"
+    INTERCONNECT_TOO_WEAK = "interconnect_too_weak"
+    UNAVAILABLE = "unavailable"
+    NO_QUOTA = "no_quota"
+    TOO_FEW_MACHINES = "too_few_machines"
+    NO_PRICE = "no_price"
+    STALE_PRICE = "stale_price"
+    ENGINE_CANNOT = "engine_cannot"
+    SANDBOX_NOT_ASKED_FOR = "sandbox_not_asked_for"
+    MISSES_DEADLINE = "misses_deadline"
+    LAUNCH_FAILED_LATELY = "launch_failed_lately"
+    NO_ENGINE = "no_engine"
+    REFERENCE_PRICE = "reference_price"
+    DENIED_BY_POLICY = "denied_by_policy"
+
+    @property
+    def text(self) -> str:
+        """One sentence for people."""
+        return _TEXTS[self]
+
+    @property
+    def origin(self) -> Origin:
+        return Origin.POLICY if self in _BY_POLICY else Origin.MARKET
+
+
+# Reference prices are turned down because the policy does not allow them, so the policy owner can change that.
+_BY_POLICY = frozenset({Reason.REFERENCE_PRICE, Reason.DENIED_BY_POLICY})
+
+_TEXTS = {
+    Reason.WRONG_ACCELERATOR: "another accelerator than the job asks for",
+    Reason.TOO_FEW_ACCELERATORS: "fewer accelerators per machine than the job asks for",
+    Reason.NOT_A_CPU_OFFER: "a GPU machine, and the job needs none",
+    Reason.TOO_FEW_CPUS: "fewer CPUs than the job asks for",
+    Reason.TOO_LITTLE_MEMORY: "less memory than the job asks for",
+    Reason.TOO_LITTLE_GPU_MEMORY: "less memory per accelerator than the job needs",
+    Reason.WRONG_CAPACITY_TYPE: "a capacity type the job excludes",
+    Reason.WRONG_PROVIDER: "a provider the job excludes",
+    Reason.WRONG_REGION: "a region the job excludes",
+    Reason.WRONG_INSTANCE_TYPE: "another instance type than the job asks for",
+    Reason.INTERCONNECT_TOO_WEAK: "a weaker (or unknown) interconnect than the job asks for",
+    Reason.UNAVAILABLE: "sold out, as the provider says",
+    Reason.NO_QUOTA: "the account's quota does not reach",
+    Reason.TOO_FEW_MACHINES: "fewer machines free than the job has nodes",
+    Reason.NO_PRICE: "no valid price known",
+    Reason.STALE_PRICE: "the price is older than its provider's limit",
+    Reason.ENGINE_CANNOT: "its engine cannot do something the job needs",
+    Reason.SANDBOX_NOT_ASKED_FOR: "simulated capacity; only for jobs that say `constraints.providers: [sandbox]`",
+    Reason.MISSES_DEADLINE: "the job would not finish by its deadline there",
+    Reason.LAUNCH_FAILED_LATELY: "a launch there failed a short while ago",
+    Reason.NO_ENGINE: "nothing installed here can run jobs there",
+    Reason.REFERENCE_PRICE: "a reference price, not live; the policy does not allow launching on it",
+    Reason.DENIED_BY_POLICY: "denied by a policy",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """One offer turned down: for which reason, with what detail ("needs 8, has 4")."""
+
+    offer_id: str
+    reason: Reason
+    detail: str = ""
+
+
+def count_reasons(rejections: Iterable[Rejection]) -> dict[Reason, int]:
+    """How often each reason struck, most frequent first."""
+    return dict(Counter(rejection.reason for rejection in rejections).most_common())
