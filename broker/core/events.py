@@ -1,0 +1,402 @@
+"""What happened to a job, as immutable facts in one ordered stream per job.
+
+The stream is the truth; everything people query is a projection of it (`broker.core.lifecycle.fold`). An event with
+``attempt`` None concerns the job itself. Times are UTC; ``at`` is when it happened as far as is known, ``seq`` the
+order in which it was recorded (1, 2, 3, … without gaps).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from broker.core.jobs import Job
+from broker.core.money import Money
+from broker.core.placements import Placement
+
+
+class Next(StrEnum):
+    """What the end of an attempt means for its job."""
+
+    SUCCEED = "succeed"
+    RETRY_FAILURE = "retry_failure"
+    RE_PLACE = "re_place"
+    OTHER_OFFER = "other_offer"
+    PAUSE = "pause"
+    CANCEL = "cancel"
+    GIVE_UP = "give_up"
+
+
+class AttemptState(StrEnum):
+    """Where an attempt stands. The last five are final."""
+
+    REQUESTED = "requested"
+    LAUNCHED = "launched"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+
+    @property
+    def final(self) -> bool:
+        return self in _FINAL
+
+
+_FINAL = frozenset(
+    {
+        AttemptState.SUCCEEDED,
+        AttemptState.FAILED,
+        AttemptState.INTERRUPTED,
+        AttemptState.CANCELLED,
+        AttemptState.LOST,
+    }
+)
+
+
+class Cause(StrEnum):
+    """Why an attempt ended. `OUTCOMES` says which state that is and what the job does next."""
+
+    COMPLETED = "completed"
+    EXIT_STATUS = "exit_status"
+    KILLED_BY_SIGNAL = "killed_by_signal"
+    CANNOT_START = "cannot_start"
+    PREEMPTED = "preempted"
+    MACHINE_LOST = "machine_lost"
+    AGENT_DIED = "agent_died"
+    FENCED = "fenced"
+    NO_CAPACITY = "no_capacity"
+    LAUNCH_FAILED = "launch_failed"
+    LAUNCH_REFUSED = "launch_refused"
+    CANCELLED_BY_USER = "cancelled_by_user"
+    MAX_COST = "max_cost"
+    MAX_DURATION = "max_duration"
+    PAID_UNTIL = "paid_until"
+    STOPPED_BY_POLICY = "stopped_by_policy"
+    IDLE = "idle"
+    MOVED = "moved"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The final state and the consequence that belong to a cause."""
+
+    state: AttemptState
+    next: Next
+
+
+OUTCOMES: dict[Cause, Outcome] = {
+    Cause.COMPLETED: Outcome(AttemptState.SUCCEEDED, Next.SUCCEED),
+    Cause.EXIT_STATUS: Outcome(AttemptState.FAILED, Next.RETRY_FAILURE),
+    Cause.KILLED_BY_SIGNAL: Outcome(AttemptState.FAILED, Next.RETRY_FAILURE),
+    Cause.CANNOT_START: Outcome(AttemptState.FAILED, Next.GIVE_UP),
+    Cause.PREEMPTED: Outcome(AttemptState.INTERRUPTED, Next.RE_PLACE),
+    Cause.MACHINE_LOST: Outcome(AttemptState.LOST, Next.RE_PLACE),
+    Cause.AGENT_DIED: Outcome(AttemptState.LOST, Next.RE_PLACE),
+    Cause.FENCED: Outcome(AttemptState.LOST, Next.RE_PLACE),
+    Cause.NO_CAPACITY: Outcome(AttemptState.FAILED, Next.OTHER_OFFER),
+    Cause.LAUNCH_FAILED: Outcome(AttemptState.FAILED, Next.OTHER_OFFER),
+    Cause.LAUNCH_REFUSED: Outcome(AttemptState.FAILED, Next.GIVE_UP),
+    Cause.CANCELLED_BY_USER: Outcome(AttemptState.CANCELLED, Next.CANCEL),
+    Cause.MAX_COST: Outcome(AttemptState.CANCELLED, Next.PAUSE),
+    Cause.MAX_DURATION: Outcome(AttemptState.CANCELLED, Next.PAUSE),
+    Cause.PAID_UNTIL: Outcome(AttemptState.CANCELLED, Next.PAUSE),
+    Cause.STOPPED_BY_POLICY: Outcome(AttemptState.CANCELLED, Next.PAUSE),
+    Cause.IDLE: Outcome(AttemptState.CANCELLED, Next.GIVE_UP),
+    Cause.MOVED: Outcome(AttemptState.CANCELLED, Next.RE_PLACE),
+}
+
+
+class JobState(StrEnum):
+    """Where a job stands."""
+
+    QUEUED = "queued"
+    PLANNED = "planned"
+    AWAITING_APPROVAL = "awaiting_approval"
+    LAUNCHING = "launching"
+    RUNNING = "running"
+    INTERRUPTED = "interrupted"
+    PAUSED_BUDGET = "paused_budget"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def final(self) -> bool:
+        return self in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
+
+
+class Body(BaseModel):
+    """Base of what an event says."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_timedelta="float")
+
+
+# --- about the job itself -------------------------------------------------------------------------------------------
+
+
+class Submitted(Body):
+    """The job was accepted: what it is, for whom, and its deadline as a time."""
+
+    kind: Literal["submitted"] = "submitted"
+    job: Job
+    user: str
+    deadline: datetime | None = None
+    max_duration_seconds: float
+    work_seconds: float | None = None
+
+
+class ApprovalAsked(Body):
+    """A policy asks first; the money is held meanwhile."""
+
+    kind: Literal["approval_asked"] = "approval_asked"
+    approvers: tuple[str, ...] = ()
+    because: str = ""
+    expires_at: datetime | None = None
+
+
+class ApprovalGiven(Body):
+    """Somebody granted it."""
+
+    kind: Literal["approval_given"] = "approval_given"
+    by: str
+    note: str = ""
+
+
+class ApprovalRefused(Body):
+    """Somebody refused it, or it expired (``by`` empty)."""
+
+    kind: Literal["approval_refused"] = "approval_refused"
+    by: str = ""
+    note: str = ""
+
+
+class CancelRequested(Body):
+    """Somebody wants the job stopped for good, checkpoint first."""
+
+    kind: Literal["cancel_requested"] = "cancel_requested"
+    by: str
+
+
+class Extended(Body):
+    """More money or time was granted; a paused job goes on."""
+
+    kind: Literal["extended"] = "extended"
+    by: str
+    max_cost: Money | None = None
+    max_duration_seconds: float | None = None
+
+
+class NothingFeasible(Body):
+    """The job waits: no placement can be launched now. Counted reasons for people and programs."""
+
+    kind: Literal["nothing_feasible"] = "nothing_feasible"
+    reasons: dict[str, int]
+    denied: str = ""
+
+
+class DeadlineMissed(Body):
+    """The deadline passed; the job runs on."""
+
+    kind: Literal["deadline_missed"] = "deadline_missed"
+
+
+class DeadlineAtRisk(Body):
+    """The expected finish is past the deadline."""
+
+    kind: Literal["deadline_at_risk"] = "deadline_at_risk"
+    expected_finish: datetime | None = None
+    because: str = ""
+
+
+class Paused(Body):
+    """The money that was granted is used up (or the policy stopped it); it waits to be extended or cancelled."""
+
+    kind: Literal["paused"] = "paused"
+    because: str
+
+
+class JobEnded(Body):
+    """The job reached its final state."""
+
+    kind: Literal["job_ended"] = "job_ended"
+    state: JobState
+    because: str = ""
+
+
+class JobClosed(Body):
+    """Every machine is known to be gone, the bill is settled, what was still held is released."""
+
+    kind: Literal["job_closed"] = "job_closed"
+
+
+# --- about one attempt ----------------------------------------------------------------------------------------------
+
+
+class LaunchRequested(Body):
+    """The intent: written, with the money held, before any engine is called."""
+
+    kind: Literal["launch_requested"] = "launch_requested"
+    key: str
+    engine: str
+    placement: Placement
+    resume_from: str | None = None
+    why: str = ""
+
+
+class Launched(Body):
+    """The engine took it."""
+
+    kind: Literal["launched"] = "launched"
+    handle: str
+
+
+class MachineUp(Body):
+    """The machine exists and is billed from ``since`` on."""
+
+    kind: Literal["machine_up"] = "machine_up"
+    since: datetime
+
+
+class Claimed(Body):
+    """An agent on the machine claimed the attempt: this one machine runs it, and no other."""
+
+    kind: Literal["claimed"] = "claimed"
+    host: str = ""
+
+
+class PassedOver(BaseModel):
+    """A checkpoint that was not restored, and why."""
+
+    model_config = ConfigDict(frozen=True)
+    checkpoint: str
+    because: str
+
+
+class Restored(Body):
+    """The newest checkpoint that verifies was restored (None: there was none; the job starts from the beginning)."""
+
+    kind: Literal["restored"] = "restored"
+    checkpoint: str | None
+    step: int | None = None
+    passed_over: tuple[PassedOver, ...] = ()
+
+
+class CommandStarted(Body):
+    """The job's own command runs."""
+
+    kind: Literal["command_started"] = "command_started"
+
+
+class CheckpointSaved(Body):
+    """A checkpoint is durable: its manifest exists in the run folder."""
+
+    kind: Literal["checkpoint_saved"] = "checkpoint_saved"
+    checkpoint: str
+    step: int | None = None
+    size: int = 0
+    seconds: float | None = None
+
+
+class CheckpointTrouble(Body):
+    """A checkpoint could not be made durable; it is retried, and the last verified one stays."""
+
+    kind: Literal["checkpoint_trouble"] = "checkpoint_trouble"
+    because: str
+
+
+class NoticeReceived(Body):
+    """The provider announced that it takes the machine back."""
+
+    kind: Literal["notice_received"] = "notice_received"
+    source: str
+    terminates_at: datetime | None = None
+
+
+class StopRequested(Body):
+    """The broker decided to stop the attempt, checkpoint first."""
+
+    kind: Literal["stop_requested"] = "stop_requested"
+    cause: Cause
+    by: str = ""
+    why: str = ""
+
+
+class AttemptEnded(Body):
+    """The attempt is over. ``step``: the last step it is known to have reached."""
+
+    kind: Literal["attempt_ended"] = "attempt_ended"
+    cause: Cause
+    evidence: str = ""
+    exit_status: int | None = None
+    step: int | None = None
+
+
+class MachineGone(Body):
+    """The machine is known to be gone; billing ends at ``at`` (None when none ever existed)."""
+
+    kind: Literal["machine_gone"] = "machine_gone"
+    gone_at: datetime | None = None
+    evidence: str = ""
+
+
+EventBody = Annotated[
+    Submitted
+    | ApprovalAsked
+    | ApprovalGiven
+    | ApprovalRefused
+    | CancelRequested
+    | Extended
+    | NothingFeasible
+    | DeadlineMissed
+    | DeadlineAtRisk
+    | Paused
+    | JobEnded
+    | JobClosed
+    | LaunchRequested
+    | Launched
+    | MachineUp
+    | Claimed
+    | Restored
+    | CommandStarted
+    | CheckpointSaved
+    | CheckpointTrouble
+    | NoticeReceived
+    | StopRequested
+    | AttemptEnded
+    | MachineGone,
+    Field(discriminator="kind"),
+]
+
+# What the agent on the node writes into its journal, entry for entry; all else is observed or decided by the broker.
+FROM_AGENT = (Claimed, Restored, CommandStarted, CheckpointSaved, CheckpointTrouble, NoticeReceived)
+
+_BODIES: TypeAdapter[EventBody] = TypeAdapter(EventBody)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One fact in a job's stream."""
+
+    job_id: str
+    seq: int
+    at: datetime
+    attempt: int | None
+    body: EventBody
+
+
+def body_to_json(body: EventBody) -> str:
+    """The body as the JSON text that the store keeps."""
+    return _BODIES.dump_json(body).decode()
+
+
+def body_from_json(text: str) -> EventBody:
+    """The inverse of `body_to_json`. Raises pydantic's ValidationError on text that no version of us wrote."""
+    return _BODIES.validate_json(text)

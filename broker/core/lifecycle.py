@@ -1,0 +1,348 @@
+"""The life of a job: a fold of its event stream into what is true now. Pure and deterministic.
+
+::
+
+    job       queued ─▶ awaiting_approval? ─▶ launching ─▶ running ⇄ interrupted ─▶ succeeded | failed | cancelled
+                                                  ▲            └─▶ paused_budget ─┐
+                                                  └───────────────────────────────┘
+    attempt   requested ─▶ launched ─▶ starting ─▶ running ─▶ stopping ─▶ succeeded | failed | interrupted
+                                                                          | cancelled | lost
+
+`advance` takes one event; `fold` takes them all. A sequence that cannot have happened raises `ImpossibleSequence`:
+better a loud stop than a wrong bill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from broker.core import events as ev
+from broker.core.events import OUTCOMES, AttemptState, Cause, Event, JobState, Next
+from broker.core.jobs import Job
+from broker.core.money import Money
+from broker.core.placements import Placement
+
+
+class ImpossibleSequence(ValueError):
+    """An event that cannot follow the ones before it."""
+
+    def __init__(self, event: Event, why: str) -> None:
+        which = f"attempt {event.attempt}" if event.attempt is not None else "job"
+        super().__init__(f"{event.job_id} #{event.seq}: {event.body.kind} on {which}: {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class SavedCheckpoint:
+    """A durable resume point: its id in the run folder, the step it holds if known, its size in bytes, when."""
+
+    id: str
+    step: int | None
+    size: int
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptView:
+    """One attempt as its events tell it. Times are UTC; None means: has not happened."""
+
+    number: int
+    key: str
+    engine: str
+    placement: Placement
+    state: AttemptState
+    requested_at: datetime
+    handle: str | None = None
+    launched_at: datetime | None = None
+    up_since: datetime | None = None
+    claimed_at: datetime | None = None
+    running_at: datetime | None = None
+    notice_at: datetime | None = None
+    stop_requested: Cause | None = None
+    stop_requested_at: datetime | None = None
+    ended_at: datetime | None = None
+    cause: Cause | None = None
+    evidence: str = ""
+    exit_status: int | None = None
+    gone: bool = False
+    gone_at: datetime | None = None
+    resumed_from: str | None = None
+    resumed_step: int | None = None
+    last_step: int | None = None
+    checkpoints: tuple[SavedCheckpoint, ...] = ()
+    passed_over: tuple[ev.PassedOver, ...] = ()
+    agent_events: int = 0  # how many entries of the agent's journal are folded in
+
+    @property
+    def over(self) -> bool:
+        """Ended and its machine known to be gone."""
+        return self.state.final and self.gone
+
+    @property
+    def next(self) -> Next | None:
+        return OUTCOMES[self.cause].next if self.cause else None
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A job as its events tell it. ``seq`` is the last event folded in."""
+
+    id: str
+    job: Job
+    user: str
+    state: JobState
+    seq: int
+    submitted_at: datetime
+    deadline: datetime | None
+    max_duration: timedelta
+    max_cost: Money | None
+    work: timedelta | None
+    attempts: tuple[AttemptView, ...] = ()
+    cancel_requested: bool = False
+    deadline_missed: bool = False
+    deadline_at_risk: bool = False
+    waiting_because: str = ""
+    ended_at: datetime | None = None
+    because: str = ""
+    closed: bool = False
+
+    @property
+    def latest(self) -> AttemptView | None:
+        return self.attempts[-1] if self.attempts else None
+
+    @property
+    def checkpoint(self) -> SavedCheckpoint | None:
+        """The newest checkpoint that is known to be durable."""
+        for attempt in reversed(self.attempts):
+            if attempt.checkpoints:
+                return attempt.checkpoints[-1]
+        return None
+
+    @property
+    def interruptions(self) -> int:
+        """How often capacity was taken away (a notice and a loss of the same machine count once)."""
+        return sum(a.state in (AttemptState.INTERRUPTED, AttemptState.LOST) for a in self.attempts)
+
+    @property
+    def failures(self) -> int:
+        """How often the job itself failed; these count against ``retry.failures``."""
+        return sum(a.next is Next.RETRY_FAILURE for a in self.attempts)
+
+    def attempt(self, number: int) -> AttemptView:
+        return self.attempts[number - 1]
+
+
+def fold(events: Iterable[Event]) -> JobView:
+    """The view after all of ``events`` (one job's, in order, from the first). Raises `ImpossibleSequence`."""
+    view: JobView | None = None
+    for event in events:
+        view = advance(view, event)
+    if view is None:
+        raise ValueError("no events, no job")
+    return view
+
+
+def advance(view: JobView | None, event: Event) -> JobView:
+    """The view after one more event. Raises `ImpossibleSequence` when it cannot follow."""
+    body = event.body
+    if view is None:
+        if not isinstance(body, ev.Submitted) or event.seq != 1 or event.attempt is not None:
+            raise ImpossibleSequence(event, "a job begins with its submission, as event 1")
+        return JobView(
+            id=event.job_id,
+            job=body.job,
+            user=body.user,
+            state=JobState.QUEUED,
+            seq=1,
+            submitted_at=event.at,
+            deadline=body.deadline,
+            max_duration=timedelta(seconds=body.max_duration_seconds),
+            max_cost=body.job.max_cost,
+            work=None if body.work_seconds is None else timedelta(seconds=body.work_seconds),
+        )
+    if event.job_id != view.id:
+        raise ImpossibleSequence(event, f"belongs to another job than {view.id}")
+    if event.seq != view.seq + 1:
+        raise ImpossibleSequence(event, f"expected event {view.seq + 1}")
+    if view.closed:
+        raise ImpossibleSequence(event, "the job is closed")
+    after = _job_event(view, event) if event.attempt is None else _attempt_event(view, event)
+    return replace(after, seq=event.seq)
+
+
+def _job_event(view: JobView, event: Event) -> JobView:
+    body = event.body
+
+    def only(condition: bool, why: str) -> None:
+        if not condition:
+            raise ImpossibleSequence(event, why)
+
+    only(not view.state.final or isinstance(body, ev.JobClosed), f"the job already {view.state.value}")
+    idle = view.latest is None or view.latest.state.final
+    match body:
+        case ev.ApprovalAsked():
+            only(idle, "an attempt is under way")
+            return replace(view, state=JobState.AWAITING_APPROVAL, waiting_because=body.because)
+        case ev.ApprovalGiven():
+            only(view.state is JobState.AWAITING_APPROVAL, "nothing was asked")
+            return replace(view, state=JobState.PLANNED, waiting_because="")
+        case ev.ApprovalRefused():
+            only(view.state is JobState.AWAITING_APPROVAL, "nothing was asked")
+            return replace(view, state=JobState.PAUSED_BUDGET if view.attempts else JobState.QUEUED)
+        case ev.CancelRequested():
+            return replace(view, cancel_requested=True)
+        case ev.Extended():
+            seconds = body.max_duration_seconds
+            longer = view.max_duration if seconds is None else timedelta(seconds=seconds)
+            state = view.state
+            if state is JobState.PAUSED_BUDGET:
+                state = JobState.INTERRUPTED if view.attempts else JobState.QUEUED
+            return replace(
+                view,
+                state=state,
+                max_cost=view.max_cost if body.max_cost is None else body.max_cost,
+                max_duration=longer,
+                waiting_because="",
+            )
+        case ev.NothingFeasible():
+            only(idle, "an attempt is under way")
+            counted = ", ".join(f"{count} × {reason}" for reason, count in body.reasons.items())
+            return replace(view, waiting_because=body.denied or counted)
+        case ev.DeadlineMissed():
+            only(not view.deadline_missed, "already known")
+            return replace(view, deadline_missed=True)
+        case ev.DeadlineAtRisk():
+            return replace(view, deadline_at_risk=True)
+        case ev.Paused():
+            only(idle, "an attempt is under way")
+            return replace(view, state=JobState.PAUSED_BUDGET, waiting_because=body.because)
+        case ev.JobEnded():
+            only(body.state.final, f"{body.state.value} is not an end")
+            only(idle, "an attempt is under way")
+            return replace(view, state=body.state, ended_at=event.at, because=body.because, waiting_because="")
+        case ev.JobClosed():
+            only(view.state.final, "the job has not ended")
+            only(all(a.over for a in view.attempts), "a machine is not known to be gone")
+            return replace(view, closed=True)
+        case _:
+            raise ImpossibleSequence(event, "concerns an attempt, and names none")
+
+
+def _attempt_event(view: JobView, event: Event) -> JobView:
+    number, body = event.attempt, event.body
+    if isinstance(body, ev.LaunchRequested):
+        return _requested(view, event, body)
+    if number is None or not 1 <= number <= len(view.attempts):
+        raise ImpossibleSequence(event, "no such attempt was requested")
+    after = _advance_attempt(view.attempts[number - 1], event)
+    if isinstance(body, ev.FROM_AGENT):
+        after = replace(after, agent_events=after.agent_events + 1)
+    attempts = (*view.attempts[: number - 1], after, *view.attempts[number:])
+    changed = replace(view, attempts=attempts)
+    if number != len(attempts) or view.state.final:
+        return changed  # news of an older attempt, or of the machine of a job that has ended
+    return replace(changed, state=_job_state(view.state, after))
+
+
+def _requested(view: JobView, event: Event, body: ev.LaunchRequested) -> JobView:
+    if event.attempt != len(view.attempts) + 1:
+        raise ImpossibleSequence(event, f"expected attempt {len(view.attempts) + 1}")
+    if view.state.final:
+        raise ImpossibleSequence(event, f"the job already {view.state.value}")
+    if view.latest is not None and not view.latest.state.final:
+        raise ImpossibleSequence(event, f"attempt {view.latest.number} is still {view.latest.state.value}")
+    attempt = AttemptView(
+        number=event.attempt,
+        key=body.key,
+        engine=body.engine,
+        placement=body.placement,
+        state=AttemptState.REQUESTED,
+        requested_at=event.at,
+    )
+    return replace(view, attempts=(*view.attempts, attempt), state=JobState.LAUNCHING, waiting_because="")
+
+
+def _job_state(before: JobState, attempt: AttemptView) -> JobState:
+    """What the latest attempt makes of its job."""
+    if attempt.state is AttemptState.RUNNING:
+        return JobState.RUNNING
+    if attempt.state.final:
+        return JobState.INTERRUPTED
+    return before
+
+
+_LIVE_ORDER = (
+    AttemptState.REQUESTED,
+    AttemptState.LAUNCHED,
+    AttemptState.STARTING,
+    AttemptState.RUNNING,
+    AttemptState.STOPPING,
+)
+
+
+def _forward(attempt: AttemptView, to: AttemptState) -> AttemptState:
+    """States only go forward: late news of an earlier stage changes nothing."""
+    return to if _LIVE_ORDER.index(to) > _LIVE_ORDER.index(attempt.state) else attempt.state
+
+
+def _advance_attempt(attempt: AttemptView, event: Event) -> AttemptView:
+    body, at = event.body, event.at
+    if isinstance(body, ev.MachineGone):
+        if not attempt.state.final:
+            raise ImpossibleSequence(event, "the attempt has not ended; record why it ended first")
+        if attempt.gone:
+            raise ImpossibleSequence(event, "already known to be gone")
+        gone_at = body.gone_at
+        if gone_at is not None and attempt.up_since is not None:
+            gone_at = max(gone_at, attempt.up_since)
+        return replace(attempt, gone=True, gone_at=gone_at)
+    if isinstance(body, ev.MachineUp) and not attempt.gone and attempt.up_since is None:
+        # Billing may be learned of late, even after the end: money outlives the attempt.
+        state = attempt.state if attempt.state.final else _forward(attempt, AttemptState.STARTING)
+        return replace(attempt, up_since=body.since, state=state)
+    if isinstance(body, ev.CheckpointSaved) and not attempt.gone:
+        saved = SavedCheckpoint(body.checkpoint, body.step, body.size, at)
+        if any(known.id == saved.id for known in attempt.checkpoints):
+            raise ImpossibleSequence(event, f"checkpoint {saved.id} is already known")
+        return replace(attempt, checkpoints=(*attempt.checkpoints, saved))
+    if attempt.state.final:
+        raise ImpossibleSequence(event, f"the attempt already {attempt.state.value}")
+    match body:
+        case ev.Launched():
+            if attempt.handle is not None:
+                raise ImpossibleSequence(event, "already launched")
+            return replace(attempt, handle=body.handle, launched_at=at, state=_forward(attempt, AttemptState.LAUNCHED))
+        case ev.Claimed():
+            return replace(attempt, claimed_at=at, state=_forward(attempt, AttemptState.STARTING))
+        case ev.Restored():
+            return replace(attempt, resumed_from=body.checkpoint, resumed_step=body.step, passed_over=body.passed_over)
+        case ev.CommandStarted():
+            return replace(attempt, running_at=at, state=_forward(attempt, AttemptState.RUNNING))
+        case ev.CheckpointTrouble():
+            return attempt
+        case ev.NoticeReceived():
+            return replace(attempt, notice_at=at, state=_forward(attempt, AttemptState.STOPPING))
+        case ev.StopRequested():
+            if attempt.stop_requested is not None:
+                raise ImpossibleSequence(event, "already told to stop")
+            return replace(
+                attempt,
+                stop_requested=body.cause,
+                stop_requested_at=at,
+                state=_forward(attempt, AttemptState.STOPPING),
+            )
+        case ev.AttemptEnded():
+            return replace(
+                attempt,
+                state=OUTCOMES[body.cause].state,
+                cause=body.cause,
+                evidence=body.evidence,
+                exit_status=body.exit_status,
+                ended_at=at,
+                last_step=body.step,
+                # An attempt that was never launched has no machine to wait for.
+                gone=attempt.handle is None and attempt.up_since is None,
+            )
+        case _:
+            raise ImpossibleSequence(event, "does not concern an attempt, or came twice")
