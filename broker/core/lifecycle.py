@@ -106,6 +106,7 @@ class JobView:
     ended_at: datetime | None = None
     because: str = ""
     closed: bool = False
+    extended_after: int | None = None  # how many attempts there were when more money or time was last granted
 
     @property
     def latest(self) -> AttemptView | None:
@@ -203,6 +204,7 @@ def _job_event(view: JobView, event: Event) -> JobView:
                 state=state,
                 max_cost=view.max_cost if body.max_cost is None else body.max_cost,
                 max_duration=longer,
+                extended_after=len(view.attempts),
                 waiting_because="",
             )
         case ev.NothingFeasible():

@@ -1,0 +1,181 @@
+"""What to do next with a job. Pure: the view, the time and a few patiences in, one step out.
+
+The reconciler takes the step; whatever it does comes back as events, and the next call decides anew. So nothing is
+remembered between calls, and a restart at any moment goes on where the events stand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from broker.core.events import AttemptState, Cause, JobState, Next
+from broker.core.lifecycle import AttemptView, JobView
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """Find the requested attempt at its engine, or submit it."""
+
+    attempt: AttemptView
+
+
+@dataclass(frozen=True, slots=True)
+class Abandon:
+    """A requested attempt is not wanted any more and was never launched."""
+
+    attempt: AttemptView
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Look at the attempt's machine and run folder. With ``remove``, the machine has no business any more: end it."""
+
+    attempt: AttemptView
+    remove: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Tell the attempt to checkpoint and stop."""
+
+    attempt: AttemptView
+    cause: Cause
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Plan, judge and request an attempt."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Out of money or time: wait for a person."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The job is over."""
+
+    state: JobState
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Everything is gone and settled: release the hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing to do before ``until`` (None: until somebody acts)."""
+
+    until: datetime | None
+    why: str
+
+
+Step = Submit | Abandon | Watch | Stop | Place | Pause | End | Close | Wait
+
+# Attempts that die before their command ran are repeated ever more slowly, so a machine that cannot work is not
+# hammered: 2 s, 4 s, … up to 5 minutes.
+_SLOWEST_RETRY = timedelta(minutes=5)
+
+# How long a lost machine holds its job up while it is being removed.
+_LOST_FOR_GOOD = timedelta(minutes=1)
+
+
+def next_steps(view: JobView, now: datetime, *, billed: timedelta = timedelta(0)) -> list[Step]:
+    """What to do next, in order. ``billed``: machine time used so far over all attempts.
+
+    Machines of earlier attempts that are not known to be gone are watched and removed beside the main step. They hold
+    the job up, so that it never runs twice; but a machine of which there is no sign may hold it up only for a while:
+    should it come back, the newer attempt fences it off.
+    """
+    latest = view.latest
+    if latest is not None and not latest.state.final:
+        left_over = [a for a in view.attempts if not a.over and a is not latest]
+        return [*(Watch(a, remove=True) for a in left_over), _live(view, latest, billed)]
+    left_over = [a for a in view.attempts if not a.over]
+    watches: list[Step] = [Watch(a, remove=True) for a in left_over]
+    if any(_holds_up(a, now) for a in left_over):
+        return watches
+    return [*watches, _idle(view, now, billed, all_gone=not left_over)]
+
+
+def _holds_up(attempt: AttemptView, now: datetime) -> bool:
+    if attempt.state is not AttemptState.LOST:
+        return True
+    return now - (attempt.ended_at or now) < _LOST_FOR_GOOD
+
+
+def _idle(view: JobView, now: datetime, billed: timedelta, *, all_gone: bool) -> Step:
+    """Nothing runs: what now?"""
+    if view.state.final:
+        if view.closed or not all_gone:
+            return Wait(None, "closed" if view.closed else "a machine is not known to be gone")
+        return Close()
+    if view.cancel_requested:
+        return End(JobState.CANCELLED, "cancelled")
+    if view.state is JobState.AWAITING_APPROVAL:
+        return Wait(None, "awaiting approval")
+    if view.state is JobState.PAUSED_BUDGET:
+        return Wait(None, view.waiting_because)
+    if view.latest is None:
+        return Place("first attempt")
+    if view.latest.next is not Next.SUCCEED and billed >= view.max_duration:
+        return Pause(f"max_duration of {view.max_duration} is used up")
+    return _after(view, view.latest, now)
+
+
+def _live(view: JobView, latest: AttemptView, billed: timedelta) -> Step:
+    if latest.state is AttemptState.REQUESTED:
+        return Abandon(latest, Cause.CANCELLED_BY_USER) if view.cancel_requested else Submit(latest)
+    if latest.stop_requested is None:
+        if view.cancel_requested:
+            return Stop(latest, Cause.CANCELLED_BY_USER, "cancelled")
+        if billed >= view.max_duration:
+            return Stop(latest, Cause.MAX_DURATION, f"max_duration of {view.max_duration} is used up")
+    return Watch(latest)
+
+
+def _after(view: JobView, latest: AttemptView, now: datetime) -> Step:
+    """What follows the end of an attempt; ``OUTCOMES`` says in principle, this says in the case at hand."""
+    ended_at = latest.ended_at or now
+    evidence = f"{latest.cause}: {latest.evidence}" if latest.evidence else str(latest.cause)
+    match latest.next:
+        case Next.SUCCEED:
+            return End(JobState.SUCCEEDED, "completed")
+        case Next.GIVE_UP:
+            return End(JobState.FAILED, evidence)
+        case Next.CANCEL:
+            return End(JobState.CANCELLED, evidence)
+        case Next.PAUSE if view.extended_after != latest.number:
+            return Pause(evidence)
+        case Next.RETRY_FAILURE if view.failures > view.job.retry.failures:
+            return End(JobState.FAILED, evidence)
+        case Next.RETRY_FAILURE:
+            return _place_not_before(ended_at + view.job.retry.backoff, now, f"retry after {evidence}")
+        case Next.PAUSE:
+            return Place("extended")
+        case _:
+            return _place_not_before(ended_at + _patience(view), now, evidence)
+
+
+def _place_not_before(earliest: datetime, now: datetime, why: str) -> Step:
+    return Wait(earliest, why) if now < earliest else Place(why)
+
+
+def _patience(view: JobView) -> timedelta:
+    """How long to wait before the next attempt: nothing after an attempt that ran, else doubling."""
+    fruitless = 0
+    for attempt in reversed(view.attempts):
+        if attempt.running_at is not None:
+            break
+        fruitless += 1
+    return min(timedelta(seconds=2**fruitless), _SLOWEST_RETRY) if fruitless else timedelta(0)

@@ -1,0 +1,1 @@
+"""The market: polling providers into the store, and what the stored offers answer."""
