@@ -1,0 +1,169 @@
+"""Budget periods, how a hold falls into them, and what each of them has spent and holds. Pure.
+
+A period is half-open and given in UTC; where it begins and ends is decided on the calendar of the budget's time zone,
+so days may have 23 or 25 hours. Weeks begin on Monday, quarters in January, April, July and October.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, date, datetime, time, timedelta
+from fnmatch import translate
+from functools import lru_cache
+from re import compile as compiled
+from typing import Protocol
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from broker.core.money import Money, in_microseconds
+from broker.core.policy import BudgetUse
+from broker.core.ports import BudgetSpec
+
+PERIODS = ("day", "week", "month", "quarter")
+Window = tuple[datetime, datetime]
+
+
+class Held(Protocol):
+    """Money a job still holds, and until when it was meant to last (UTC)."""
+
+    @property
+    def held(self) -> Money: ...
+
+    @property
+    def covers_to(self) -> datetime: ...
+
+
+def zone(name: str) -> ZoneInfo:
+    """The time zone of an IANA name. Raises ValueError when there is none of that name."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:  # OSError: the name is a folder of the database
+        raise ValueError(f"{name!r} is not a time zone; expected an IANA name such as Europe/Berlin or UTC") from error
+
+
+def period_containing(period: str, timezone: str, at: datetime) -> Window:
+    """The period that ``at`` (any time zone) falls into, as UTC times, half-open.
+
+    Raises ValueError for an unknown period or time zone.
+    """
+    local = zone(timezone)
+    first = _first_day(period, at.astimezone(local).date())
+    start, end = _beginning(first, local), _beginning(_next(period, first), local)
+    # Where clocks went back over midnight, the calendar turned back too: the first midnight divides the periods.
+    while at >= end:
+        first = _next(period, first)
+        start, end = end, _beginning(_next(period, first), local)
+    while at < start:
+        first = _first_day(period, first - timedelta(days=1))
+        start, end = _beginning(first, local), start
+    return start, end
+
+
+def periods_touching(period: str, timezone: str, window: Window) -> list[Window]:
+    """Every period that shares some of the half-open window, in order; of an empty window, the one it lies in."""
+    found = [period_containing(period, timezone, window[0])]
+    while found[-1][1] < window[1]:
+        found.append(period_containing(period, timezone, found[-1][1]))
+    return found
+
+
+def share_within(amount: Money, covers: Window, period: Window) -> Money:
+    """The part of ``amount`` that falls into ``period`` when it is spread evenly over ``covers``.
+
+    Over adjoining periods the shares add up to the amount exactly. An amount that covers no time belongs to the
+    moment ``covers[0]``.
+    """
+    whole = in_microseconds(covers[1] - covers[0])
+    if whole <= 0:
+        return amount if period[0] <= covers[0] < period[1] else Money.ZERO
+
+    def until(moment: datetime) -> Money:
+        return amount.share(in_microseconds(min(max(moment, covers[0]), covers[1]) - covers[0]), whole)
+
+    return until(period[1]) - until(period[0])
+
+
+def allocate(amount: Money, covers: Window, periods: Iterable[Window]) -> list[Money]:
+    """The share of each period; they add up to ``amount`` when the periods adjoin and contain all of ``covers``."""
+    return [share_within(amount, covers, period) for period in periods]
+
+
+def budget_uses(
+    spec: BudgetSpec,
+    window: Window,
+    now: datetime,
+    spent: Callable[[datetime, datetime], Money],
+    open_holds: Iterable[Held],
+) -> tuple[BudgetUse, ...]:
+    """The state of a budget in each period that ``window`` touches, in order.
+
+    ``spent(start, end)`` and ``open_holds`` are the ledger's, restricted to what counts under ``spec``. What a hold
+    has left is expected to be spent evenly from ``now`` until the time it was meant to last to; one that is past
+    that time is expected to be spent now.
+    """
+    holds = [(hold.held, (now, max(now, hold.covers_to))) for hold in open_holds]
+    return tuple(
+        BudgetUse(
+            period_start=period[0],
+            period_end=period[1],
+            spent=spent(*period),
+            held=sum((share_within(held, covers, period) for held, covers in holds), Money.ZERO),
+        )
+        for period in periods_touching(spec.period, spec.timezone, window)
+    )
+
+
+def in_scope(
+    spec: BudgetSpec,
+    *,
+    user: str,
+    team: str | None,
+    project: str | None,
+    workload: str | None,
+    environment: str | None,
+) -> bool:
+    """Whether money with those tags counts under the budget. Names in a budget may be shell-style patterns."""
+    return (
+        matches(spec.teams, team)
+        and matches(spec.projects, project)
+        and matches(spec.workloads, workload)
+        and matches(spec.users, user)
+        and matches(spec.environments, environment)
+    )
+
+
+def matches(patterns: tuple[str, ...], name: str | None) -> bool:
+    """Whether a name matches one of the shell-style patterns, capitals counting; no patterns match everything.
+
+    What has no name is matched by no pattern, not even by ``*``.
+    """
+    return not patterns or (name is not None and _matcher(patterns)(name) is not None)
+
+
+@lru_cache(maxsize=4096)
+def _matcher(patterns: tuple[str, ...]) -> Callable[[str], object]:
+    return compiled("|".join(translate(pattern) for pattern in patterns)).match
+
+
+def _beginning(day: date, local: ZoneInfo) -> datetime:
+    """The first moment of a day on the local calendar. Where clocks skip midnight, the day begins as they do."""
+    return datetime.combine(day, time(), tzinfo=local).astimezone(UTC)
+
+
+def _first_day(period: str, day: date) -> date:
+    match period:
+        case "day":
+            return day
+        case "week":
+            return day - timedelta(days=day.weekday())
+        case "month":
+            return day.replace(day=1)
+        case "quarter":
+            return day.replace(month=1 + 3 * ((day.month - 1) // 3), day=1)
+        case _:
+            raise ValueError(f"{period!r} is not a period; expected one of {', '.join(PERIODS)}")
+
+
+def _next(period: str, first: date) -> date:
+    """The first day of the period after the one that begins with ``first``."""
+    longest = {"day": 1, "week": 7, "month": 31, "quarter": 92}[period]
+    return _first_day(period, first + timedelta(days=longest))

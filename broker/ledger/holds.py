@@ -1,0 +1,186 @@
+"""How much money a job must set aside, how long it lasts, and what a machine has cost so far. Pure.
+
+One hold per job, drawn on by all its attempts (`hold_needed`); a node may run until the hold, less what stopping
+takes, is used up (`paid_until`); what is settled is `cost_of` everything so far, less what was settled before, so
+nothing drifts however often it is done. Rates are USD per hour, times UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from itertools import pairwise
+
+from broker.core.money import Money, divide_half_even, in_microseconds
+from broker.core.offers import Billing, MoneyKind, Offer
+from broker.core.placements import Placement
+
+_NO_TIME = timedelta(0)
+_HOUR_IN_MICROSECONDS = in_microseconds(timedelta(hours=1))
+_PER_SECOND = Billing()
+
+# When each hourly rate of one machine came into force, ascending.
+PriceSeries = Sequence[tuple[datetime, Money]]
+
+
+class Metering(StrEnum):
+    """How far a machine's bill is: still running, ended, or ended because the provider took the machine back."""
+
+    RUNNING = "running"
+    ENDED = "ended"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """The dearest that a job's placements can get in one kind of money.
+
+    ``rate``: USD per hour for all nodes. ``egress``: for moving its data and checkpoints. ``minimum``: the longest
+    time that is billed at a stroke (a provider's billing minimum, or its step where that is longer).
+    """
+
+    rate: Money
+    egress: Money = Money.ZERO
+    minimum: timedelta = _NO_TIME
+
+
+def ledger_rate(offer: Offer) -> Money:
+    """What an hour of one machine of the offer comes to in the ledger.
+
+    The price; for capacity that was paid before (amortised money) its share of that as well. Raises ValueError for an
+    offer without a valid price: nothing is held or settled on an unknown one.
+    """
+    if offer.price is None or not offer.has_valid_price():
+        raise ValueError(f"{offer.id} has no valid price")
+    if offer.money is MoneyKind.AMORTISED and offer.amortised is not None:
+        return offer.price + offer.amortised
+    return offer.price
+
+
+def exposures(
+    placements: Iterable[Placement], *, egress: Mapping[MoneyKind, Money] | None = None
+) -> dict[MoneyKind, Exposure]:
+    """The exposure in each kind of money over all the placements that a job may fall back to.
+
+    ``egress``: what moving data and checkpoints may cost at most, which is known to the planner. Raises ValueError
+    when an offer has no valid price.
+    """
+    found = {kind: Exposure(Money.ZERO, amount) for kind, amount in (egress or {}).items()}
+    for placement in placements:
+        before = found.get(placement.money, Exposure(Money.ZERO))
+        billing = placement.offer.billing
+        found[placement.money] = Exposure(
+            rate=max(before.rate, ledger_rate(placement.offer) * placement.nodes),
+            egress=before.egress,
+            minimum=max(before.minimum, billing.minimum, billing.granularity),
+        )
+    return found
+
+
+def hold_needed(
+    exposed: Mapping[MoneyKind, Exposure], *, max_duration: timedelta, max_cost: Money | None, stop_grace: timedelta
+) -> dict[MoneyKind, Money]:
+    """What must be held, by kind of money; kinds that need nothing are left out (owned and prepaid hold no cash).
+
+    ``min(max_cost, rate × (max_duration + provider minimum + stop grace) + egress)``: ``max_cost`` means everything.
+    Raises ValueError for a negative figure or a ``max_duration`` that is not positive.
+    """
+    if max_duration <= _NO_TIME or stop_grace < _NO_TIME:
+        raise ValueError(f"a job cannot be held for over {max_duration} and {stop_grace}")
+    if max_cost is not None and max_cost < Money.ZERO:
+        raise ValueError(f"max_cost of {max_cost} makes no sense")
+    needed = {}
+    for kind, exposure in exposed.items():
+        if exposure.rate < Money.ZERO or exposure.egress < Money.ZERO:
+            raise ValueError(f"a negative exposure makes no sense: {exposure}")
+        amount = exposure.rate.for_duration(max_duration + exposure.minimum + stop_grace) + exposure.egress
+        if max_cost is not None:
+            amount = min(amount, max_cost)
+        if amount:
+            needed[kind] = amount
+    return needed
+
+
+def paid_until(
+    start: datetime, left: Money, rate: Money, *, billing: Billing = _PER_SECOND, stop_grace: timedelta
+) -> datetime | None:
+    """When a machine must begin to stop so that its bill stays within ``left``; None when it costs nothing.
+
+    ``start``: when its billing began; ``left``: what the hold has for this attempt from then on (the hold less what
+    other attempts cost and may still cost); ``rate``: USD per hour for all nodes, the dearest it can become. The
+    provider's whole steps are allowed for, and ``stop_grace`` is what checkpoint and removal take. Never before
+    ``start``: a machine whose ``paid_until`` is its start must not be launched.
+    """
+    if rate <= Money.ZERO:
+        return None
+    if left <= Money.ZERO:
+        return start
+    try:
+        affordable = left.lasts(rate)
+        affordable -= affordable % billing.granularity
+        if affordable < billing.minimum:
+            return start
+        return start + max(affordable - stop_grace, _NO_TIME)
+    except OverflowError:  # the calendar ends before the money does
+        return datetime.max.replace(tzinfo=start.tzinfo)
+
+
+def cost_of(
+    prices: Money | PriceSeries,
+    nodes: int,
+    start: datetime,
+    end: datetime,
+    billing: Billing = _PER_SECOND,
+    *,
+    metering: Metering = Metering.RUNNING,
+) -> Money:
+    """What ``nodes`` machines have cost from ``start`` to ``end`` in all, rounded half-even once.
+
+    ``prices``: the frozen hourly rate of one machine, or the series that was observed for it; the first rate of a
+    series also holds before its own time, the last one afterwards. While it runs, time is billed to the microsecond;
+    when it has ended, the provider's minimum and whole steps are added, at the last price. In the time in which an
+    interruption would make it free (`Billing.free_if_interrupted_within`) a running machine counts nothing yet, so
+    for a given series the total only grows. Raises ValueError for an empty or unordered series, or an ``end`` before
+    ``start``.
+    """
+    if nodes < 1 or end < start:
+        raise ValueError(f"cannot meter {nodes} machines from {start} to {end}")
+    elapsed = end - start
+    if metering is not Metering.ENDED and elapsed < billing.free_if_interrupted_within:
+        return Money.ZERO
+    billed_end = end if metering is Metering.RUNNING else start + _in_steps(elapsed, billing)
+    total = 0
+    for rate, since, until in _segments(prices, start, end, billed_end):
+        total += rate.micros * in_microseconds(until - since)
+    return Money(divide_half_even(total * nodes, _HOUR_IN_MICROSECONDS))
+
+
+def due(cumulative: Money, settled: Money) -> Money:
+    """What is to be settled now. Negative only when prices that were settled on turned out to be lower: give back."""
+    return cumulative - settled
+
+
+def _in_steps(elapsed: timedelta, billing: Billing) -> timedelta:
+    """The time billed: at least the minimum, then whole steps."""
+    billed = max(elapsed, billing.minimum)
+    return -(-billed // billing.granularity) * billing.granularity
+
+
+def _segments(
+    prices: Money | PriceSeries, start: datetime, end: datetime, billed_end: datetime
+) -> Iterable[tuple[Money, datetime, datetime]]:
+    """Each hourly rate with the time from and to which it was in force within ``start`` … ``billed_end``.
+
+    Changes at or after ``end`` do not count: the machine was gone, the rest of its last step is billed as it stood.
+    """
+    series = [(start, prices)] if isinstance(prices, Money) else list(prices)
+    if not series or any(later[0] < earlier[0] for earlier, later in pairwise(series)):
+        raise ValueError("prices must be given in the order in which they came into force, at least one")
+    changes = [series[0], *((at, rate) for at, rate in series[1:] if at < end)]
+    for index, (at, rate) in enumerate(changes):
+        since = start if index == 0 else max(start, at)
+        until = changes[index + 1][0] if index + 1 < len(changes) else billed_end
+        if until > since:
+            yield rate, since, until

@@ -1,0 +1,260 @@
+import calendar
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.core.money import Money, in_microseconds
+from broker.core.ports import BudgetSpec
+from broker.ledger.budgets import (
+    PERIODS,
+    Window,
+    allocate,
+    budget_uses,
+    in_scope,
+    period_containing,
+    periods_touching,
+    share_within,
+)
+
+HOUR = timedelta(hours=1)
+zones = st.sampled_from(
+    # Clocks that change at midnight, by half an hour, over a skipped day, not at all; and ordinary ones.
+    [
+        "UTC",
+        "Europe/Berlin",
+        "America/New_York",
+        "America/Sao_Paulo",
+        "America/Havana",
+        "America/St_Johns",
+        "Asia/Beirut",
+        "Asia/Kolkata",
+        "Australia/Lord_Howe",
+        "Pacific/Apia",
+        "Pacific/Auckland",
+        "Africa/Casablanca",
+    ]
+)
+moments = st.datetimes(
+    min_value=datetime(1990, 1, 1), max_value=datetime(2036, 12, 31), timezones=st.just(UTC)
+)  # time zone rules of the past change under nobody's feet
+recent = st.datetimes(min_value=datetime(2020, 1, 1), max_value=datetime(2036, 12, 31), timezones=st.just(UTC))
+periods = st.sampled_from(PERIODS)
+amounts = st.integers(min_value=0, max_value=10**13).map(Money)
+
+
+def utc(text: str) -> datetime:
+    return datetime.fromisoformat(text).astimezone(UTC)
+
+
+@pytest.mark.parametrize(
+    ("period", "timezone", "at", "start", "end"),
+    [
+        ("month", "UTC", "2026-02-28T23:59:59.999999+00:00", "2026-02-01T00:00+00:00", "2026-03-01T00:00+00:00"),
+        ("month", "UTC", "2028-02-29T12:00+00:00", "2028-02-01T00:00+00:00", "2028-03-01T00:00+00:00"),
+        # Still January in Berlin's February; already the new year in Auckland.
+        ("month", "Europe/Berlin", "2026-01-31T23:30+00:00", "2026-02-01T00:00+01:00", "2026-03-01T00:00+01:00"),
+        ("quarter", "Pacific/Auckland", "2025-12-31T11:30+00:00", "2026-01-01T00:00+13:00", "2026-04-01T00:00+13:00"),
+        # The month in which clocks go forward is an hour short, the one in which they go back an hour long.
+        ("month", "Europe/Berlin", "2026-03-15T00:00+00:00", "2026-03-01T00:00+01:00", "2026-04-01T00:00+02:00"),
+        ("month", "Europe/Berlin", "2026-10-31T23:30+00:00", "2026-11-01T00:00+01:00", "2026-12-01T00:00+01:00"),
+        ("day", "America/New_York", "2026-03-08T12:00+00:00", "2026-03-08T00:00-05:00", "2026-03-09T00:00-04:00"),
+        ("day", "America/New_York", "2026-11-01T12:00+00:00", "2026-11-01T00:00-04:00", "2026-11-02T00:00-05:00"),
+        # Monday to Monday, over the new year.
+        ("week", "UTC", "2026-01-01T00:00+00:00", "2025-12-29T00:00+00:00", "2026-01-05T00:00+00:00"),
+        # Clocks that skip midnight: the day begins at 01:00.
+        ("day", "America/Sao_Paulo", "2017-10-15T12:00+00:00", "2017-10-15T01:00-02:00", "2017-10-16T00:00-02:00"),
+        # Midnight happens twice: the first one counts.
+        ("day", "America/Havana", "2026-11-01T12:00+00:00", "2026-11-01T00:00-04:00", "2026-11-02T00:00-05:00"),
+        # Samoa never had a 30th of December 2011.
+        ("day", "Pacific/Apia", "2011-12-30T09:59+00:00", "2011-12-29T00:00-10:00", "2011-12-31T00:00+14:00"),
+        ("day", "Pacific/Apia", "2011-12-30T10:00+00:00", "2011-12-31T00:00+14:00", "2012-01-01T00:00+14:00"),
+    ],
+)
+def test_periods_by_hand(period: str, timezone: str, at: str, start: str, end: str) -> None:
+    assert period_containing(period, timezone, utc(at)) == (utc(start), utc(end))
+
+
+def label(period: str, day: date) -> tuple[int, int]:
+    """Which period a calendar day belongs to, without the code under test."""
+    match period:
+        case "day":
+            return day.year, day.timetuple().tm_yday
+        case "week":
+            return day.isocalendar()[:2]
+        case "month":
+            return day.year, day.month
+        case _:
+            return day.year, (day.month + 2) // 3
+
+
+@given(periods, zones, recent)
+@settings(max_examples=400)
+def test_a_period_is_the_longest_time_with_one_label_on_the_local_calendar(
+    period: str, timezone: str, at: datetime
+) -> None:
+    local = ZoneInfo(timezone)
+    start, end = period_containing(period, timezone, at)
+    tick = timedelta(microseconds=1)
+
+    def of(moment: datetime) -> tuple[int, int]:
+        return label(period, moment.astimezone(local).date())
+
+    assert start <= at < end
+    assert of(start) == of(at) == of(end - tick)
+    assert of(start - tick) != of(at) != of(end)
+
+
+@given(zones, recent)
+def test_months_have_their_days(timezone: str, at: datetime) -> None:
+    start, end = period_containing("month", timezone, at)
+    local = at.astimezone(ZoneInfo(timezone))
+
+    assert round((end - start) / timedelta(days=1)) == calendar.monthrange(local.year, local.month)[1]
+
+
+@given(periods, zones, moments)
+def test_periods_follow_each_other_without_gap_or_overlap(period: str, timezone: str, at: datetime) -> None:
+    start, end = period_containing(period, timezone, at)
+
+    assert start <= at < end
+    assert period_containing(period, timezone, end)[0] == end
+    assert period_containing(period, timezone, start - timedelta(microseconds=1))[1] == start
+    assert period_containing(period, timezone, start) == (start, end)
+
+
+@given(periods, zones, moments, st.timedeltas(timedelta(0), timedelta(days=120)))
+def test_the_periods_of_a_window_contain_it_and_no_more(
+    period: str, timezone: str, at: datetime, length: timedelta
+) -> None:
+    found = periods_touching(period, timezone, (at, at + length))
+
+    assert found[0] == period_containing(period, timezone, at)
+    assert found[0][0] <= at
+    assert found[-1][1] >= at + length
+    assert found[-1][0] < at + length or len(found) == 1
+    assert all(a[1] == b[0] for a, b in pairwise(found))
+
+
+def test_a_window_that_ends_with_its_month_does_not_touch_the_next() -> None:
+    window = (utc("2026-01-10T00:00+00:00"), utc("2026-02-01T00:00+00:00"))
+
+    assert len(periods_touching("month", "UTC", window)) == 1
+
+
+@given(periods, zones, moments, st.timedeltas(timedelta(0), timedelta(days=120)), amounts)
+def test_a_hold_is_split_by_time_and_to_the_micro_dollar(
+    period: str, timezone: str, at: datetime, length: timedelta, amount: Money
+) -> None:
+    window = (at, at + length)
+    touched = periods_touching(period, timezone, window)
+    shares = allocate(amount, window, touched)
+
+    assert sum(shares, Money.ZERO) == amount
+    assert min(shares) >= Money.ZERO
+    for share, (start, end) in zip(shares, touched, strict=True):
+        inside = in_microseconds(min(end, window[1]) - max(start, window[0]))
+        ideal = amount.micros * inside / in_microseconds(length) if length else amount.micros
+        assert abs(share.micros - ideal) <= 1 + ideal * 1e-12
+
+
+def test_a_hold_over_the_end_of_a_month() -> None:
+    window = (utc("2026-01-31T18:00+00:00"), utc("2026-02-01T18:00+00:00"))
+
+    shares = allocate(Money.usd(24), window, periods_touching("month", "UTC", window))
+
+    assert shares == [Money.usd(6), Money.usd(18)]
+
+
+def test_money_for_no_time_belongs_to_its_moment() -> None:
+    at = utc("2026-01-31T18:00+00:00")
+    january, february = (
+        (utc("2026-01-01T00:00+00:00"), utc("2026-02-01T00:00+00:00")),
+        (utc("2026-02-01T00:00+00:00"), utc("2026-03-01T00:00+00:00")),
+    )
+
+    assert allocate(Money.usd(5), (at, at), [january, february]) == [Money.usd(5), Money.ZERO]
+    assert share_within(Money.usd(5), (at, at - HOUR), january) == Money.usd(5)
+
+
+# --- what a budget has used -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hold:
+    held: Money
+    covers_to: datetime
+
+
+def spec(**scope: tuple[str, ...]) -> BudgetSpec:
+    return BudgetSpec("nlp", "month", "Europe/Berlin", frozenset({"cash"}), **scope)
+
+
+def test_each_period_counts_its_spend_and_its_share_of_what_is_held() -> None:
+    now = utc("2026-01-31T12:00+01:00")
+    asked: list[Window] = []
+
+    def spent(start: datetime, end: datetime) -> Money:
+        asked.append((start, end))
+        return Money.usd(100) if start < now < end else Money.ZERO
+
+    january, february = budget_uses(
+        spec(),
+        (now, now + timedelta(days=3)),
+        now,
+        spent,
+        [
+            Hold(Money.usd(48), now + timedelta(hours=48)),  # a quarter of it before midnight
+            Hold(Money.usd(10), now - timedelta(hours=1)),  # over time: counts now
+            Hold(Money.usd(7), utc("2026-01-31T23:00+01:00")),
+        ],
+    )
+
+    assert (january.spent, january.held) == (Money.usd(100), Money.usd(12 + 10 + 7))
+    assert (february.spent, february.held) == (Money.ZERO, Money.usd(36))
+    assert asked == [(january.period_start, january.period_end), (february.period_start, february.period_end)]
+    assert january.period_end == february.period_start == utc("2026-02-01T00:00+01:00")
+
+
+@given(recent, st.lists(st.tuples(amounts, st.timedeltas(-timedelta(days=5), timedelta(days=20)))))
+def test_no_held_money_is_lost_between_periods(now: datetime, held: list[tuple[Money, timedelta]]) -> None:
+    holds = [Hold(amount, now + length) for amount, length in held]
+
+    uses = budget_uses(spec(), (now, now + timedelta(days=21)), now, lambda start, end: Money.ZERO, holds)
+
+    assert sum((use.held for use in uses), Money.ZERO) == sum((amount for amount, _ in held), Money.ZERO)
+
+
+@pytest.mark.parametrize(
+    ("scope", "inside"),
+    [
+        ({}, True),
+        ({"teams": ("nlp",)}, True),
+        ({"teams": ("vision", "nl*")}, True),
+        ({"teams": ("NLP",)}, False),
+        ({"teams": ("n",)}, False),
+        ({"teams": ("nlp",), "users": ("bob",)}, False),
+        ({"teams": ("nlp",), "users": ("an?",), "workloads": ("training", "batch")}, True),
+        ({"projects": ("*",)}, False),  # it has none
+        ({"environments": ("prod*",)}, True),
+    ],
+)
+def test_scopes(scope: dict[str, tuple[str, ...]], inside: bool) -> None:
+    tags = {"user": "ann", "team": "nlp", "project": None, "workload": "training", "environment": "production"}
+
+    assert in_scope(spec(**scope), **tags) is inside  # type: ignore[arg-type] # all but the project are given
+
+
+@pytest.mark.parametrize("name", ["Mars/Olympus", "", "Europe", "../etc/passwd", "/etc/localtime", "x" * 300, "a\0b"])
+def test_a_time_zone_that_does_not_exist_is_named(name: str) -> None:
+    with pytest.raises(ValueError, match="time zone"):
+        period_containing("month", name, utc("2026-01-01T00:00+00:00"))
+
+
+def test_an_unknown_period_is_named() -> None:
+    with pytest.raises(ValueError, match="expected one of day, week, month, quarter"):
+        period_containing("fortnight", "UTC", utc("2026-01-01T00:00+00:00"))
