@@ -39,6 +39,7 @@ class Placement:
     useful_fraction: float
     throughput: float
     interruptions_per_hour: float
+    surcharge: Money = Money.ZERO
 
     @property
     def money(self) -> MoneyKind:

@@ -41,6 +41,7 @@ class Reason(StrEnum):
     ENGINE_CANNOT = "engine_cannot"
     SANDBOX_NOT_ASKED_FOR = "sandbox_not_asked_for"
     MISSES_DEADLINE = "misses_deadline"
+    TOO_OFTEN_INTERRUPTED = "too_often_interrupted"
     LAUNCH_FAILED_LATELY = "launch_failed_lately"
     NO_ENGINE = "no_engine"
     REFERENCE_PRICE = "reference_price"
@@ -79,6 +80,7 @@ _TEXTS = {
     Reason.ENGINE_CANNOT: "its engine cannot do something the job needs",
     Reason.SANDBOX_NOT_ASKED_FOR: "simulated capacity; only for jobs that say `constraints.providers: [sandbox]`",
     Reason.MISSES_DEADLINE: "the job would not finish by its deadline there",
+    Reason.TOO_OFTEN_INTERRUPTED: "interruptions would leave the job hardly any progress there",
     Reason.LAUNCH_FAILED_LATELY: "a launch there failed a short while ago",
     Reason.NO_ENGINE: "nothing installed here can run jobs there",
     Reason.REFERENCE_PRICE: "a reference price, not live; the policy does not allow launching on it",

@@ -1,0 +1,40 @@
+"""What holds around a job when a plan is made: the policy's switches, the engines installed, and our assumptions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """Everything the planner must know beside job, offers and time.
+
+    From the active policies (`broker.core.ports.PolicyDefaults`): ``allow_reference_prices``, ``allow_stale_prices``,
+    ``cpu_jobs_on_gpus``, ``capacity_order`` (capacity types, first choice first; the rest follow) and
+    ``default_max_duration``, which holds where a job names none.
+
+    From the installation: ``engines`` maps the name of each installed engine to what it honours (`Job.needs`);
+    ``store_location`` is where run folders and checkpoints lie, as ``provider/region``, None when that is not known
+    or costs nothing; ``sandbox`` lets sandbox offers in without being asked for by name (the demo's own store).
+
+    Assumptions, to be replaced by measurements where there are any: ``start_up`` is the billed time from launch to
+    the first useful step on rented capacity (boot, image, set-up); owned machines are there already. ``restart`` is
+    the time to load a checkpoint when the job does not say. ``write_bytes_per_second`` is how fast a checkpoint is
+    written while the program waits, and ``write`` how long that takes when the job does not give its size. Studies of
+    spot training reckon 0.02-0.5 h for start-up and restore together (Wu et al., "Can't Be Late", NSDI 2024).
+    """
+
+    engines: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    allow_reference_prices: bool = False
+    allow_stale_prices: bool = False
+    cpu_jobs_on_gpus: bool = False
+    capacity_order: tuple[str, ...] = ()
+    default_max_duration: timedelta = timedelta(hours=24)
+    store_location: str | None = None
+    sandbox: bool = False
+    start_up: timedelta = timedelta(minutes=5)
+    restart: timedelta = timedelta(minutes=2)
+    write_bytes_per_second: float = 500e6
+    write: timedelta = timedelta(seconds=30)

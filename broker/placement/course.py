@@ -1,0 +1,179 @@
+"""How the billed time of a job is expected to be spent on a kind of machine. No money yet: that is `estimate`.
+
+A job uses as many accelerators as it asks for: the rest of a larger machine is paid for and idle. Times are hours and
+sizes bytes, except where the type says otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+
+from broker.core.accelerators import relative_throughput
+from broker.core.errors import UnknownName
+from broker.core.jobs import Job, Work
+from broker.placement.checkpoints import Run, daly_interval, expected_run
+from broker.placement.conditions import Conditions
+from broker.placement.words import hours, hours_of
+
+# Fewer interruptions than this are hardware failures and bad luck, not a way of life.
+_RARE = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """What the job has to do, the same for every offer.
+
+    ``remaining``: useful work left on the machine that ``reference`` names (a `Work` without an accelerator: on
+    whatever machine it gets), None when the job does not say; ``work`` is the same in hours. ``resuming``: the first
+    start has a checkpoint to load. ``checkpoints``: whether the job says that it makes any; ``interval`` is its own,
+    None for the best one. ``write``: how long the program waits for one. ``restart``: how long it takes to load one.
+    """
+
+    nodes: int
+    remaining: timedelta | None
+    work: float | None
+    reference: Work | None
+    resuming: bool
+    checkpoints: bool
+    interval: float | None
+    size: int | None
+    write: float
+    restart: float
+    data_size: int
+    data_location: str | None
+    start_up: float
+    store_location: str | None
+
+    @classmethod
+    def of(cls, job: Job, conditions: Conditions, remaining: timedelta | None = None) -> Effort:
+        """``remaining``: useful work left since the last verified checkpoint, on the job's reference machine; None
+        for a job that has not started."""
+        plan = job.checkpoint
+        declared = (plan.every, plan.size, plan.restart) != (None, None, None)
+        left = remaining if remaining is not None else job.work.duration if job.work else None
+        write = hours_of(conditions.write)
+        if plan.size is not None:
+            write = plan.size / conditions.write_bytes_per_second / 3600
+        return cls(
+            nodes=job.num_nodes,
+            remaining=left,
+            work=None if left is None else hours_of(left),
+            reference=job.work or _first_machine(job),
+            resuming=remaining is not None and declared,
+            checkpoints=declared,
+            interval=hours_of(plan.every) if plan.every else None,
+            size=plan.size,
+            write=write,
+            restart=hours_of(plan.restart if plan.restart is not None else conditions.restart) if declared else 0.0,
+            data_size=job.data.size or 0,
+            data_location=job.data.location,
+            start_up=hours_of(conditions.start_up),
+            store_location=conditions.store_location,
+        )
+
+    def interval_at(self, rate: float) -> float:
+        """Useful hours from checkpoint to checkpoint at ``rate`` interruptions per hour: the job's own interval, the
+        best one when it names none, endless when it makes no checkpoints."""
+        if not self.checkpoints:
+            return math.inf
+        if self.interval is not None:
+            return self.interval
+        return daly_interval(self.write, 1 / rate) if rate > 0 and self.write > 0 else math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Spell:
+    """A part of the billed time: what for, how many hours, and how that came about."""
+
+    name: str
+    hours: float
+    how: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Course:
+    """The expected course of the job from launch to finish. Compared by identity.
+
+    ``duration``: None when the work is not known; then ``run`` is that of one useful hour and ``spells`` that hour.
+    ``changeover``: billed hours without progress after each interruption. ``interval``: useful hours from checkpoint
+    to checkpoint. ``interruptions``: per hour, for all nodes.
+    """
+
+    run: Run
+    spells: tuple[Spell, ...]
+    duration: timedelta | None
+    throughput: float
+    interruptions: float
+    changeover: float
+    interval: float
+
+
+def course(effort: Effort, accelerator: str | None, count: int, interruptions: float, start: float) -> Course:
+    """The course on machines of which ``count`` ``accelerator`` are used, at ``interruptions`` per hour for all nodes,
+    with ``start`` hours from launch to the first useful step."""
+    throughput, how_fast = _speed(accelerator, count, effort.reference)
+    interval = effort.interval_at(interruptions)
+    changeover = start + effort.restart
+    work = 1.0 if effort.work is None else effort.work / throughput
+    run = expected_run(work, interruptions, interval, effort.write, changeover)
+    if effort.work is None:
+        duration = None
+        spells: tuple[Spell, ...] = (Spell("compute", 1.0, "1 h, as the job does not say how much work there is"),)
+    else:
+        first = start + (effort.restart if effort.resuming else 0.0)
+        # What can never finish is turned down before anybody looks at the time.
+        duration = timedelta(hours=min(run.hours + first, 1e9))
+        spells = tuple(_spells(effort, run, how_fast, first, changeover))
+    return Course(run, spells, duration, throughput, interruptions, changeover, interval)
+
+
+def _spells(effort: Effort, run: Run, how_fast: str, first: float, changeover: float) -> list[Spell]:
+    spells = [Spell("compute", run.work, f"{hours(run.work)} of work{how_fast}")]
+    if run.checkpoints > 0:
+        how = f"{hours(run.checkpoints)} of writing them, {hours(effort.write)} each"
+        spells.append(Spell("checkpoints", run.checkpoints, how))
+    if run.interruptions >= _RARE:
+        expected = f"{run.interruptions:.3g} interruptions expected"
+        again = f"{expected}, {hours(run.lost / run.interruptions)} of work done again after each"
+        spells.append(Spell("lost work", run.lost, again))
+        if changeover > 0:
+            spells.append(Spell("restarts", run.restarts, f"{expected}, {hours(changeover)} each to start and restore"))
+    elif run.lost + run.restarts > 0:
+        lost = run.lost + run.restarts
+        spells.append(Spell("lost work", lost, f"{hours(lost)} for hardware failures, which are rare"))
+    if first > 0:
+        spells.append(Spell("start-up", first, f"{hours(first)} before the first useful step"))
+    return spells
+
+
+def _first_machine(job: Job) -> Work | None:
+    """What machines are compared with when the work is not known: the first the job names."""
+    first = next(iter(job.resources), None)
+    if first is None or first.accelerator is None:
+        return None
+    return Work(duration=timedelta(hours=1), accelerator=first.accelerator, count=first.count)
+
+
+def _speed(accelerator: str | None, count: int, reference: Work | None) -> tuple[float, str]:
+    """How fast ``count`` of these do the work relative to the reference machine, and that in words."""
+    if accelerator is None or reference is None or reference.accelerator is None or count == 0:
+        return 1.0, ""
+    return _relative(accelerator, count, reference.accelerator, max(reference.count, 1))
+
+
+@cache
+def _relative(accelerator: str, count: int, reference: str, reference_count: int) -> tuple[float, str]:
+    try:
+        one = relative_throughput(accelerator, reference)
+    except UnknownName:
+        one = None
+    throughput = (1.0 if one is None else one) * count / reference_count
+    against = f"{reference}:{reference_count}"
+    if one is None:
+        return throughput, f" (how {accelerator} compares with {against} is not known: taken as equal per card)"
+    if throughput == 1.0:
+        return throughput, ""
+    return throughput, f" ({accelerator}:{count} does {throughput:.2f} × what {against} does)"

@@ -1,0 +1,152 @@
+"""What one job is expected to cost on one offer.
+
+    E[cost] = (remaining work / (x·η)) · price · nodes + start-up billed + egress
+
+``x``: how fast the offer's accelerators do the job's work, relative to the machine its ``work:`` is given for. ``η``:
+the part of billed time that becomes progress (`broker.placement.checkpoints.expected_run`). Every dollar stands in a
+`CostTerm` that says how it came about. Waiting for capacity is not in it. Decisions use marginal prices: what is paid
+because of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from broker.core.jobs import MachineRequest
+from broker.core.money import Money
+from broker.core.offers import Billing, CapacityType, Offer
+from broker.core.placements import CostTerm, Placement
+from broker.placement.course import Course, Effort, Spell, course
+from broker.placement.egress import egress_rate
+from broker.placement.words import gigabytes, hours, hours_of, span
+
+# Below this useful fraction a job does not get anywhere between interruptions.
+LEAST_USEFUL_FRACTION = 0.05
+
+Hazard = Callable[[Offer], float]
+"""Expected interruptions per hour of one machine of an offer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimator:
+    """Prices one job on any number of offers, at ``now`` (UTC). What offers have in common is worked out once."""
+
+    effort: Effort
+    now: datetime
+    hazard: Hazard
+    _courses: dict[tuple[str | None, int, float, float], Course] = field(default_factory=dict, repr=False)
+    _extras: dict[tuple[Course, str, Billing], tuple[Spell | None, list[CostTerm]]] = field(
+        default_factory=dict, repr=False
+    )
+
+    def placement(self, offer: Offer, machine: MachineRequest) -> Placement | None:
+        """The placement on this offer, which must be feasible and serve ``machine``.
+
+        None when less than `LEAST_USEFUL_FRACTION` of the billed time would become progress: the job would hardly
+        ever finish there. When the work is not known, ``expected_cost`` is the cost of one hour and nothing else.
+        """
+        assert offer.price is not None
+        run_course = self._course(offer, machine)
+        useful = run_course.run.useful_fraction
+        if useful < LEAST_USEFUL_FRACTION:
+            return None
+        nodes = self.effort.nodes
+        rate = offer.price if nodes == 1 else offer.price * nodes
+        price = f"{rate}/h" if nodes == 1 else f"{rate}/h for {nodes} machines"
+        terms = [_term(spell, rate, price) for spell in run_course.spells]
+        if run_course.duration is not None:
+            unused, egress = self._extra(run_course, offer)
+            if unused is not None:
+                terms.append(_term(unused, rate, price))
+            terms += egress
+        duration = run_course.duration
+        return Placement(
+            offer=offer,
+            nodes=nodes,
+            rate=rate,
+            expected_cost=Money(sum([term.amount.micros for term in terms])),
+            terms=tuple(terms),
+            duration=duration,
+            finish=None if duration is None else self.now + duration,
+            useful_fraction=useful,
+            throughput=run_course.throughput,
+            interruptions_per_hour=run_course.interruptions,
+        )
+
+    def margin(self, placement: Placement) -> timedelta:
+        """Time to keep free before a deadline: one changeover (start-up and restore), weighted with the probability
+        that there is an interruption at all, 1 - e^(-rate·duration). Nothing where the duration is not known."""
+        if placement.duration is None:
+            return timedelta(0)
+        chance = -math.expm1(-placement.interruptions_per_hour * hours_of(placement.duration))
+        return timedelta(hours=chance * (self._start(placement.offer) + self.effort.restart))
+
+    def _start(self, offer: Offer) -> float:
+        return 0.0 if offer.capacity_type is CapacityType.OWNED else self.effort.start_up
+
+    def _course(self, offer: Offer, machine: MachineRequest) -> Course:
+        interruptions = self.hazard(offer) * self.effort.nodes
+        key = (offer.accelerator, machine.count, interruptions, self._start(offer))
+        known = self._courses.get(key)
+        if known is None:
+            known = self._courses[key] = course(self.effort, *key)
+        return known
+
+    def _extra(self, run_course: Course, offer: Offer) -> tuple[Spell | None, list[CostTerm]]:
+        key = (run_course, offer.location, offer.billing)
+        known = self._extras.get(key)
+        if known is None:
+            known = self._extras[key] = (_unused(run_course, offer.billing), _egress(self.effort, *key[:2]))
+        return known
+
+
+def effective_price(placement: Placement) -> Money:
+    """USD for one useful hour on the job's reference machine: price · nodes / (x·η)."""
+    return Money(round(placement.rate.micros / (placement.throughput * placement.useful_fraction)))
+
+
+def _term(spell: Spell, rate: Money, price: str) -> CostTerm:
+    # An estimate: bills go by `Money.for_duration`.
+    return CostTerm(spell.name, Money(round(rate.micros * spell.hours)), f"{spell.how} × {price}")
+
+
+def _unused(run_course: Course, billing: Billing) -> Spell | None:
+    """What the provider bills beyond the time used: its minimum, and its whole steps where they are long."""
+    duration = run_course.duration
+    assert duration is not None
+    steps = -(-duration // billing.granularity) * billing.granularity
+    extra = hours_of(max(steps, billing.minimum) - duration)
+    if billing.granularity > timedelta(minutes=1):
+        # Each interruption leaves half a step unused, on average.
+        extra += run_course.run.interruptions * hours_of(billing.granularity) / 2
+    if extra * 3600 < 1:
+        return None
+    least = f", at least {span(billing.minimum)}" if billing.minimum else ""
+    how = f"{hours(extra)} billed but not used (billed in steps of {span(billing.granularity)}{least})"
+    return Spell("billing steps", extra, how)
+
+
+def _egress(effort: Effort, run_course: Course, here: str) -> list[CostTerm]:
+    """Data is read once per start, by all nodes together; each checkpoint is written once and read once per restart."""
+    terms: list[CostTerm] = []
+    run = run_course.run
+    if effort.data_size and effort.data_location and effort.data_location != here:
+        terms += _transfer("data egress", effort.data_location, here, effort.data_size, 1 + run.interruptions, "starts")
+    if effort.size and effort.store_location and effort.store_location != here:
+        writes = run.work / run_course.interval
+        reads = run.interruptions + (1 if effort.resuming else 0)
+        terms += _transfer("checkpoint egress", here, effort.store_location, effort.size, writes, "checkpoints")
+        terms += _transfer("restore egress", effort.store_location, here, effort.size, reads, "restores")
+    return terms
+
+
+def _transfer(name: str, origin: str, destination: str, size: int, times: float, what: str) -> list[CostTerm]:
+    per_gb = egress_rate(origin, destination).per_gb
+    amount = Money(round(per_gb.micros * size / 1e9 * times))
+    if not amount:
+        return []
+    how = f"{gigabytes(size)} × {times:.3g} {what} × {per_gb}/GB, {origin} to {destination}"
+    return [CostTerm(name, amount, how)]

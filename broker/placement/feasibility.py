@@ -1,0 +1,247 @@
+"""Can this offer serve this job at all? The first check that fails names the reason.
+
+The order of the checks is part of the interface, so that counts mean the same from plan to plan:
+
+1. simulated capacity that was not asked for;
+2. the job's constraints: provider, region, capacity type;
+3. each acceptable machine: where it must be (``infra``), its capacity types, accelerator and count, instance type,
+   CPUs, memory. Of several machines, the one that came furthest gives the reason;
+4. interconnect;
+5. whether it can be had: sold out, no quota, too few machines free, a launch that failed there a short while ago;
+6. the price: unknown or impossible, then too old;
+7. whether an engine installed here can run it, and can do what the job needs.
+
+So whoever fails at 7 would do in every other respect. The policy's own objections (reference prices, denials) come
+after all of these, in the planner: what the market cannot do no change of policy will mend.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from fnmatch import translate
+from functools import cache
+
+from broker.core.errors import InvalidInput
+from broker.core.jobs import Job, MachineRequest
+from broker.core.offers import Availability, CapacityType, Interconnect, MoneyKind, Offer
+from broker.core.reasons import Reason, Rejection
+from broker.placement.conditions import Conditions
+from broker.placement.words import span
+
+_STRENGTH = {Interconnect.NONE: 0, Interconnect.PCIE: 1, Interconnect.NVLINK: 2}
+_Matches = Callable[[str], bool]
+_Finding = tuple[Reason, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Machine:
+    """One acceptable machine, with its patterns compiled. ``rank``: its place in the job's list."""
+
+    rank: int
+    request: MachineRequest
+    provider: _Matches
+    region: _Matches
+    zone: _Matches | None
+    instance_type: _Matches
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A job and its conditions, made ready for asking about many offers at one time ``now`` (UTC).
+
+    ``excluded``: pools not to be tried, each with the reason in words.
+    """
+
+    job: Job
+    conditions: Conditions
+    now: datetime
+    excluded: Mapping[str, str]
+    machines: tuple[_Machine, ...]
+    needs: frozenset[str]
+    provider: _Matches
+    region: _Matches
+    sandbox: bool
+
+    @classmethod
+    def of(
+        cls, job: Job, conditions: Conditions, now: datetime, excluded: Mapping[str, str] | None = None
+    ) -> Request:
+        """Raises InvalidInput for a job that names a model and no machines: it must be sized first."""
+        if job.model and not job.resources:
+            raise InvalidInput(
+                "the job gives a model but no machines",
+                where=job.name,
+                hint='say which machines may run it, for example `resources: {accelerators: "A100-80GB:8"}`',
+            )
+        limits = job.constraints
+        machines = job.resources or (MachineRequest(),)
+        return cls(
+            job=job,
+            conditions=conditions,
+            now=now,
+            excluded=excluded or {},
+            machines=tuple(_machine(rank, request) for rank, request in enumerate(machines)),
+            needs=job.needs,
+            provider=_any_of(limits.providers),
+            region=_any_of(limits.regions),
+            sandbox=conditions.sandbox or "sandbox" in limits.providers,
+        )
+
+
+def why_not(offer: Offer, request: Request) -> Rejection | None:
+    """Why the offer cannot serve the job, or None if it can."""
+    found = fit(offer, request)
+    return found if isinstance(found, Rejection) else None
+
+
+def fit(offer: Offer, request: Request) -> int | Rejection:
+    """Which of the job's acceptable machines the offer serves (its place in the list), or why it serves none.
+
+    Of several it would serve, the first where the job's list is ordered, else the one that uses most of the machine.
+    """
+    finding = _constraints(offer, request)
+    served: _Machine | None = None
+    if finding is None:
+        outcome = _machines(offer, request)
+        if isinstance(outcome, _Machine):
+            served = outcome
+            finding = _interconnect(offer, request) or _to_be_had(offer, request) or _price(offer, request)
+            finding = finding or _engine(offer, request)
+        else:
+            finding = outcome
+    if finding is not None:
+        return Rejection(offer.id, *finding)
+    assert served is not None
+    return served.rank
+
+
+def _constraints(offer: Offer, request: Request) -> _Finding | None:
+    if offer.money is MoneyKind.SANDBOX and not request.sandbox:
+        return Reason.SANDBOX_NOT_ASKED_FOR, ""
+    limits = request.job.constraints
+    if not request.provider(offer.provider):
+        return Reason.WRONG_PROVIDER, f"{offer.provider}; the job allows {', '.join(limits.providers)}"
+    if not request.region(offer.region):
+        return Reason.WRONG_REGION, f"{offer.region}; the job allows {', '.join(limits.regions)}"
+    return _capacity_type(offer, limits.capacity_types)
+
+
+def _capacity_type(offer: Offer, allowed: tuple[CapacityType, ...]) -> _Finding | None:
+    if allowed and offer.capacity_type not in allowed:
+        return Reason.WRONG_CAPACITY_TYPE, f"{offer.capacity_type}; the job allows {', '.join(allowed)}"
+    return None
+
+
+def _machines(offer: Offer, request: Request) -> _Machine | _Finding:
+    """The machine that the offer serves best, or the finding of the one that came furthest."""
+    furthest, reason = -1, (Reason.WRONG_ACCELERATOR, "")
+    served: _Machine | None = None
+    for machine in request.machines:
+        stage, finding = _machine_finding(offer, machine, request.conditions)
+        if finding is None:
+            if served is None or machine.request.count > served.request.count:
+                served = machine
+            if request.job.ordered:
+                break
+        elif stage > furthest:
+            furthest, reason = stage, finding
+    return served or reason
+
+
+def _machine_finding(offer: Offer, machine: _Machine, conditions: Conditions) -> tuple[int, _Finding | None]:
+    """How far the offer came with this machine, and what stopped it there."""
+    wanted = machine.request
+    if not machine.provider(offer.provider):
+        return 0, (Reason.WRONG_PROVIDER, f"{offer.provider}; the job asks for {wanted.infra}")
+    if not machine.region(offer.region):
+        return 1, (Reason.WRONG_REGION, f"{offer.region}; the job asks for {wanted.infra}")
+    if machine.zone and not (offer.zone and machine.zone(offer.zone)):
+        return 1, (Reason.WRONG_REGION, f"zone {offer.zone or 'not known'}; the job asks for {wanted.infra}")
+    if finding := _capacity_type(offer, wanted.capacity_types):
+        return 2, finding
+    if wanted.accelerator is None:
+        if offer.accelerator is not None and not conditions.cpu_jobs_on_gpus:
+            return 3, (Reason.NOT_A_CPU_OFFER, f"has {offer.machine}")
+    elif offer.accelerator != wanted.accelerator:
+        return 3, (Reason.WRONG_ACCELERATOR, f"has {offer.machine}, needs {wanted.machine}")
+    elif offer.count < wanted.count:
+        return 4, (Reason.TOO_FEW_ACCELERATORS, f"has {offer.machine}, needs {wanted.machine}")
+    if not machine.instance_type(offer.instance_type):
+        return 5, (Reason.WRONG_INSTANCE_TYPE, f"{offer.instance_type}; the job asks for {wanted.instance_type}")
+    if wanted.cpus is not None and (offer.cpus is None or offer.cpus < wanted.cpus):
+        return 6, (Reason.TOO_FEW_CPUS, f"has {_figure(offer.cpus)}, needs {wanted.cpus:g}")
+    if wanted.memory_gib is not None and (offer.memory_gib is None or offer.memory_gib < wanted.memory_gib):
+        return 7, (Reason.TOO_LITTLE_MEMORY, f"has {_figure(offer.memory_gib)} GiB, needs {wanted.memory_gib:g} GiB")
+    return 8, None
+
+
+def _interconnect(offer: Offer, request: Request) -> _Finding | None:
+    wanted = request.job.constraints.interconnect
+    # A machine with one accelerator has nothing to join.
+    if wanted is None or wanted is Interconnect.NONE or offer.count <= 1:
+        return None
+    if offer.interconnect is None or _STRENGTH[offer.interconnect] < _STRENGTH[wanted]:
+        return Reason.INTERCONNECT_TOO_WEAK, f"has {offer.interconnect or 'not known'}, needs {wanted}"
+    return None
+
+
+def _to_be_had(offer: Offer, request: Request) -> _Finding | None:
+    if offer.availability is Availability.UNAVAILABLE:
+        return Reason.UNAVAILABLE, offer.unavailable_because
+    if offer.availability is Availability.NO_QUOTA:
+        return Reason.NO_QUOTA, offer.unavailable_because
+    if offer.slots is not None and offer.slots < request.job.num_nodes:
+        return Reason.TOO_FEW_MACHINES, f"has {offer.slots}, needs {request.job.num_nodes}"
+    if request.excluded and (because := request.excluded.get(offer.pool)) is not None:
+        return Reason.LAUNCH_FAILED_LATELY, because
+    return None
+
+
+def _price(offer: Offer, request: Request) -> _Finding | None:
+    if not offer.has_valid_price():
+        return Reason.NO_PRICE, "not known" if offer.price is None else f"{offer.price}/h makes no sense here"
+    # Reference prices have no age limit: they say themselves that they are not live.
+    if offer.max_age is not None and not offer.reference and not request.conditions.allow_stale_prices:
+        age = request.now - offer.as_of
+        if age > offer.max_age:
+            return Reason.STALE_PRICE, f"{span(age)} old, the limit is {span(offer.max_age)}"
+    return None
+
+
+def _engine(offer: Offer, request: Request) -> _Finding | None:
+    if offer.engine is None:
+        return Reason.NO_ENGINE, f"no engine runs machines of {offer.provider}"
+    honours = request.conditions.engines.get(offer.engine)
+    if honours is None:
+        return Reason.NO_ENGINE, f"the engine {offer.engine!r} is not installed"
+    if missing := request.needs - honours:
+        return Reason.ENGINE_CANNOT, f"{offer.engine} cannot do: {', '.join(sorted(missing))}"
+    return None
+
+
+def _machine(rank: int, request: MachineRequest) -> _Machine:
+    provider, region, zone = [*(request.infra or "").split("/"), "", ""][:3]
+    return _Machine(
+        rank=rank,
+        request=request,
+        provider=_any_of((provider,) if provider else ()),
+        region=_any_of((region,) if region else ()),
+        zone=_any_of((zone,)) if zone and zone != "*" else None,
+        instance_type=_any_of((request.instance_type,) if request.instance_type else ()),
+    )
+
+
+def _any_of(patterns: tuple[str, ...]) -> _Matches:
+    """Whether a name matches one of the shell-style patterns; no patterns match everything. Case does not count."""
+    if not patterns or "*" in patterns:
+        return lambda _: True
+    compiled = re.compile("|".join(translate(pattern) for pattern in patterns), re.IGNORECASE)
+    return cache(lambda name: compiled.match(name) is not None)
+
+
+def _figure(value: float | None) -> str:
+    return "an unknown number" if value is None else f"{value:g}"
+

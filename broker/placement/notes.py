@@ -1,0 +1,102 @@
+"""What a person should know about a plan beside its figures: one sentence each, with what to do about it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from broker.core.jobs import Job
+from broker.core.placements import Placement
+from broker.core.reasons import Reason, Rejection
+from broker.placement.checkpoints import advise
+from broker.placement.conditions import Conditions
+from broker.placement.course import Effort
+from broker.placement.words import hours, span
+
+
+def notes(
+    job: Job,
+    effort: Effort,
+    conditions: Conditions,
+    placements: Sequence[Placement],
+    rejections: Sequence[Rejection],
+) -> tuple[str, ...]:
+    """Sentences about the job, then about the best placement, then about offers that were left out."""
+    best = placements[0] if placements else None
+    return (
+        *_about_the_job(job, effort, conditions),
+        *(_about_the_best(job, effort, conditions, best) if best else ()),
+        *_about_those_left_out(rejections),
+    )
+
+
+def _about_the_job(job: Job, effort: Effort, conditions: Conditions) -> Iterator[str]:
+    if effort.work is None:
+        promise = ", and its deadline cannot be promised" if job.deadline is not None else ""
+        yield (
+            "the job does not say how much work there is (`work:`): costs are for one hour, placements are ranked by "
+            f"the price of a useful hour, and there is no finish time{promise}"
+        )
+    if job.max_duration is None:
+        yield (
+            f"no `max_duration` in the job: the policy's default of {span(conditions.default_max_duration)} limits it"
+        )
+    if not effort.checkpoints:
+        yield "the job declares no checkpoints (`checkpoint:`): after an interruption it starts again from nothing"
+    if job.data.location and job.data.size is None:
+        yield "the size of the data is not given (`data.size`): moving it is not in the figures"
+
+
+def _about_the_best(job: Job, effort: Effort, conditions: Conditions, best: Placement) -> Iterator[str]:
+    limit = job.max_duration or conditions.default_max_duration
+    if best.duration is not None and best.duration > limit:
+        yield f"the best placement needs about {span(best.duration)}, but the job is stopped after {span(limit)}"
+    if effort.work is not None and job.max_cost is not None and best.expected_cost > job.max_cost:
+        yield (
+            f"the best placement is expected to cost {best.expected_cost.rounded()}, "
+            f"but the job is paused at its `max_cost` of {job.max_cost.rounded()}"
+        )
+    if effort.checkpoints and best.interruptions_per_hour > 0 and effort.write > 0:
+        yield from _interval(effort, best)
+    stored_elsewhere = effort.store_location not in (None, best.offer.location)
+    if effort.checkpoints and effort.size is None and stored_elsewhere:
+        yield (
+            f"checkpoints go to {effort.store_location} and their size is not given (`checkpoint.size`): "
+            "sending them is not in the figures"
+        )
+
+
+def _interval(effort: Effort, best: Placement) -> Iterator[str]:
+    between = 1 / best.interruptions_per_hour
+    advice = advise(effort.interval, effort.write, between, effort.start_up + effort.restart)
+    write = f"{hours(effort.write)} to write one" + ("" if effort.size else " (assumed)")
+    facts = f"one interruption in {hours(between)} expected, {write}"
+    if advice.own is None:
+        yield f"the best interval between checkpoints there is {hours(advice.best)} ({facts}); costs assume it"
+    elif advice.warns and advice.own_waste is not None:
+        yield (
+            f"warning: checkpoints every {hours(advice.own)} waste {_percent(advice.own_waste)} of the time there, "
+            f"every {hours(advice.best)} {_percent(advice.best_waste)} ({facts})"
+        )
+    else:
+        best_is = f"the best interval is {hours(advice.best)} ({facts})"
+        yield f"checkpoints every {hours(advice.own)} are fine there; {best_is}"
+
+
+def _about_those_left_out(rejections: Sequence[Rejection]) -> Iterator[str]:
+    counts = Counter(rejection.reason for rejection in rejections)
+    if number := counts[Reason.NO_ENGINE]:
+        yield f"{_offers(number)} would do, but nothing installed here can run jobs there; see `gpubroker doctor`"
+    if number := counts[Reason.REFERENCE_PRICE]:
+        yield (
+            f"{_offers(number)} would do at a reference price; a policy with `allow_reference_prices: true` "
+            "lets jobs be launched on those"
+        )
+
+
+def _offers(number: int) -> str:
+    return "1 offer" if number == 1 else f"{number:,} offers"
+
+
+def _percent(part: float) -> str:
+    return f"{min(part, 1):.0%}" if part < 1 else "all"

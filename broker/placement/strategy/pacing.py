@@ -1,0 +1,72 @@
+"""Strategies without a model: on-demand only, greedy, and Uniform Progress.
+
+Uniform Progress is the published peer ("Can't Be Late", NSDI 2024) in the stronger variant of its authors' code. It
+needs no history, so it is also what the planned strategy falls back to. Several pools: the cheapest that is available.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.placement.strategy.safety import keep_deadline
+from broker.placement.strategy.situation import EPSILON, Decision, Mode, Situation, Task, cheapest
+
+
+@dataclass(frozen=True, slots=True)
+class OnDemandOnly:
+    """Buy certainty from the first second."""
+
+    task: Task
+
+    def decide(self, now: Situation) -> Decision:
+        return Decision(Mode.ON_DEMAND, why="always")
+
+
+@dataclass(frozen=True, slots=True)
+class Greedy:
+    """Spot when there is any, else wait, until the safety net says otherwise."""
+
+    task: Task
+
+    def decide(self, now: Situation) -> Decision:
+        otherwise = (
+            Decision(Mode.ON_DEMAND, why="waiting was too late already")
+            if now.mode is Mode.ON_DEMAND
+            else Decision(Mode.IDLE, why="wait for spot")
+        )
+        return keep_deadline(self.task, now, take_spot(now) or otherwise)
+
+
+@dataclass(frozen=True, slots=True)
+class UniformProgress:
+    """Keep progress on the line from (0, 0) to (deadline, work); spot whenever it is free to take.
+
+    Idle: spot if available, else on-demand when behind the line, else wait. On-demand: stay until ahead of the line by
+    two changeovers, then take spot as soon as it appears. A working spot machine is never left.
+    """
+
+    task: Task
+
+    def decide(self, now: Situation) -> Decision:
+        return keep_deadline(self.task, now, self._wish(now))
+
+    def _wish(self, now: Situation) -> Decision:
+        task = self.task
+        pace = task.work / task.deadline
+        progress = task.work - now.work_left
+        if now.mode is Mode.SPOT and now.pool in now.spot:
+            return Decision(Mode.SPOT, now.pool, why="never leave a working spot machine")
+        if now.mode is Mode.ON_DEMAND:
+            ahead = progress >= (now.elapsed + 2 * task.changeover) * pace - EPSILON
+            return (take_spot(now) if ahead else None) or Decision(Mode.ON_DEMAND, why="catch up")
+        if progress < now.elapsed * pace - EPSILON:
+            return take_spot(now) or Decision(Mode.ON_DEMAND, why="behind the line")
+        return take_spot(now) or Decision(Mode.IDLE, why="on the line")
+
+
+def take_spot(now: Situation) -> Decision | None:
+    """Spot: the machine we have, else the cheapest pool; None when there is none."""
+    if now.mode is Mode.SPOT and now.pool in now.spot:
+        return Decision(Mode.SPOT, now.pool, why="keep spot")
+    pool = cheapest(now.spot)
+    return Decision(Mode.SPOT, pool, why="spot is there") if pool is not None else None

@@ -1,0 +1,40 @@
+"""The safety net: hard rules around every strategy, so that no plan, however wrong, can miss a deadline.
+
+On-demand capacity is taken to be always obtainable. With C work left, R time left and changeover d:
+
+- a start on spot, or a move to it, needs R ≥ C + 2d: the boot may be for nothing (d), then on-demand boots (d);
+- waiting one more tick needs R ≥ C + 2d now and R − tick ≥ C + d, so that on-demand still makes it afterwards;
+- otherwise an idle job goes on-demand, and stays there to the end because R − C never grows;
+- a machine that works may always be kept: its slack was checked when it was taken.
+"""
+
+from __future__ import annotations
+
+from broker.placement.strategy.situation import EPSILON, Decision, Mode, Situation, Task, slack
+
+
+def may_start_spot(task: Task, now: Situation) -> bool:
+    """Whether a boot on spot can be afforded even if it comes to nothing."""
+    return slack(task, now) >= 2 * task.changeover - EPSILON
+
+
+def may_wait(task: Task, now: Situation) -> bool:
+    """Whether a tick without any machine can be afforded."""
+    spare = slack(task, now)
+    return spare >= 2 * task.changeover - EPSILON and spare - task.tick >= task.changeover - EPSILON
+
+
+def keep_deadline(task: Task, now: Situation, wish: Decision) -> Decision:
+    """The wish if it is safe and possible, else the nearest thing that is. Total: it never raises."""
+    if wish.mode is Mode.ON_DEMAND:
+        return wish
+    if wish.mode is Mode.SPOT and wish.pool in now.spot:
+        if now.mode is Mode.SPOT and wish.pool == now.pool:
+            return wish
+        if may_start_spot(task, now):
+            return wish
+    elif may_wait(task, now):
+        return wish if wish.mode is Mode.IDLE else Decision(Mode.IDLE, why="no such capacity")
+    if now.mode is Mode.SPOT and now.pool in now.spot:
+        return Decision(Mode.SPOT, now.pool, why="safety net: no time to move")
+    return Decision(Mode.ON_DEMAND, why="safety net")

@@ -1,0 +1,76 @@
+"""The values a strategy works on. Seconds and USD per hour throughout; ``elapsed`` counts from the job's start.
+
+A *tick* is the time between two decisions. A *changeover* is boot plus restore: billed, without progress. A *pool* is
+one place where spot capacity of the right kind may be had (provider, zone, type).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+EPSILON = 1e-6
+"""Seconds. Sums of float seconds over weeks stay far more exact than this."""
+
+
+class Mode(StrEnum):
+    """What the job's money is buying."""
+
+    IDLE = "idle"
+    SPOT = "spot"
+    ON_DEMAND = "on_demand"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The job as a strategy sees it: ``work`` on the reference machine, ``deadline`` after its start, ``changeover``
+    for every start or move, and ``tick``, how long a decision binds. All in seconds."""
+
+    work: float
+    deadline: float
+    changeover: float
+    tick: float
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What is known at the start of a tick, and all of it.
+
+    ``spot``: price of every pool that has capacity now; a pool that is missing has none. A job whose machine was lost
+    is idle. ``changeover_left``: seconds until the current machine makes progress.
+    """
+
+    elapsed: float
+    work_left: float
+    mode: Mode
+    pool: str | None
+    changeover_left: float
+    spot: Mapping[str, float]
+    on_demand_price: float
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do until the next tick. ``pool`` is set for spot only. ``why`` is for people and decision logs."""
+
+    mode: Mode
+    pool: str | None = None
+    why: str = ""
+
+
+class Course(Protocol):
+    """A strategy at work on one job. Called once a tick, in order; the course may remember what it has seen."""
+
+    def decide(self, now: Situation) -> Decision: ...
+
+
+def slack(task: Task, now: Situation) -> float:
+    """Seconds to spare if the work could go on at once and without a break: R − C."""
+    return task.deadline - now.elapsed - now.work_left
+
+
+def cheapest(spot: Mapping[str, float]) -> str | None:
+    """The available pool with the lowest price; ties go to the first by name, so that logs can be compared."""
+    return min(spot, key=lambda pool: (spot[pool], pool), default=None)

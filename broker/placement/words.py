@@ -1,0 +1,31 @@
+"""Times and sizes as a plan says them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+_HOUR = timedelta(hours=1)
+
+
+def hours_of(time: timedelta) -> float:
+    """The time in hours."""
+    return time / _HOUR
+
+
+def span(time: timedelta) -> str:
+    """`hours` for a timedelta."""
+    return hours(time / _HOUR)
+
+
+def hours(value: float) -> str:
+    """``2.5 h``, ``12 min``, ``30 s``: three digits at most, in the unit that suits."""
+    if value >= 1:
+        return f"{value:,.0f} h" if value >= 100 else f"{value:.3g} h"
+    if value * 60 >= 1:
+        return f"{value * 60:.3g} min"
+    return f"{value * 3600:.3g} s"
+
+
+def gigabytes(value: float) -> str:
+    """Bytes as ``14 GB`` (10⁹)."""
+    return f"{value / 1e9:,.0f} GB" if value >= 100e9 else f"{value / 1e9:.3g} GB"
