@@ -80,7 +80,12 @@ class Wait:
     why: str
 
 
-Step = Submit | Abandon | Watch | Stop | Place | Pause | End | Close | Wait
+@dataclass(frozen=True, slots=True)
+class MissDeadline:
+    """The deadline is past: say so once, and run on."""
+
+
+Step = MissDeadline | Submit | Abandon | Watch | Stop | Place | Pause | End | Close | Wait
 
 # Attempts that die before their command ran are repeated ever more slowly, so a machine that cannot work is not
 # hammered: 2 s, 4 s, … up to 5 minutes.
@@ -97,6 +102,8 @@ def next_steps(view: JobView, now: datetime, *, billed: timedelta = timedelta(0)
     the job up, so that it never runs twice; but a machine of which there is no sign may hold it up only for a while:
     should it come back, the newer attempt fences it off.
     """
+    if view.deadline is not None and now > view.deadline and not view.deadline_missed and not view.state.final:
+        return [MissDeadline()]
     latest = view.latest
     if latest is not None and not latest.state.final:
         left_over = [a for a in view.attempts if not a.over and a is not latest]

@@ -1,0 +1,120 @@
+"""One broker, put together from settings and registries; every part is made when it is first needed.
+
+`cli.py` passes the registries in, so nothing here knows a concrete provider, engine or rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from getpass import getuser
+from typing import TYPE_CHECKING, Any
+
+from broker.core.clock import Clock, ScaledClock, SystemClock
+from broker.core.ports import Engine, PolicySet, Provider
+from broker.core.registry import Registry, load
+from broker.settings import Settings
+
+if TYPE_CHECKING:
+    from broker.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Registries:
+    """What is plugged in: names to ``module:attribute``, and the optional installs they need."""
+
+    providers: Registry
+    engines: Registry
+    load_policies: Callable[[Mapping[str, str]], PolicySet]
+    provider_extras: Mapping[str, str] = field(default_factory=dict)
+    engine_extras: Mapping[str, str] = field(default_factory=dict)
+
+
+class Broker:
+    """The parts of one broker over one store.
+
+    Not thread-safe; several processes over one store are fine. Who acts is the operating-system user.
+    """
+
+    def __init__(self, settings: Settings, registries: Registries) -> None:
+        self.settings = settings
+        self.registries = registries
+        self._providers: dict[str, Provider] = {}
+        self._engines: dict[str, Engine] = {}
+        self._policy: PolicySet | None = None
+        self._policy_number: int | None = None
+
+    @property
+    def user(self) -> str:
+        """The operating-system user."""
+        return getuser()
+
+    @cached_property
+    def store(self) -> Store:
+        """The store, created or upgraded if need be. Raises `StoreProblem`."""
+        from broker.store import open_store  # SQLAlchemy is not needed for --help
+
+        return open_store(self.settings.store_url, clock=SystemClock())
+
+    @cached_property
+    def clock(self) -> Clock:
+        """The machine's clock; in a sandbox store that runs faster, that sandbox's."""
+        anchor = self.store.setting("clock")
+        if not anchor:
+            return SystemClock()
+        origin, starts_at, scale = anchor.split(" ")
+        return ScaledClock(datetime.fromisoformat(origin), datetime.fromisoformat(starts_at), float(scale))
+
+    def set_clock(self, scale: float, starts_at: datetime) -> None:
+        """Make this (new, sandbox-only) store's time start at ``starts_at`` and run ``scale`` times as fast."""
+        self.store.set_setting("clock", f"{datetime.now(UTC).isoformat()} {starts_at.isoformat()} {scale}")
+        self.__dict__.pop("clock", None)
+
+    def _settings_of(self, name: str) -> dict[str, Any]:
+        return dict(self.settings.providers.get(name, {}))
+
+    def _sandbox(self) -> dict[str, Any]:
+        """Scenario, seed and anchor of the store's sandbox market, fixed at first use so that every process of it
+        sees the same world."""
+        from json import dumps, loads
+
+        kept = self.store.setting("sandbox")
+        if not kept:
+            asked = self._settings_of("sandbox")
+            kept = dumps(
+                {
+                    "scenario": asked.get("scenario", "default"),
+                    "seed": int(asked.get("seed", 0)),
+                    "starts_at": self.clock.now().isoformat(),
+                }
+            )
+            self.store.set_setting("sandbox", kept)
+        world = loads(kept)
+        return {**world, "starts_at": datetime.fromisoformat(world["starts_at"])}
+
+    def provider(self, name: str) -> Provider:
+        """A provider by name. Raises `UnknownName`, `MissingExtra`, or `InvalidInput` for bad settings of it."""
+        if name not in self._providers:
+            make = load(self.registries.providers, name, "provider", extras=self.registries.provider_extras)
+            settings = self._sandbox() if name == "sandbox" else self._settings_of(name)
+            self._providers[name] = make(clock=self.clock, **settings)
+        return self._providers[name]
+
+    def engine(self, name: str) -> Engine:
+        """An engine by name. Raises `UnknownName` or `MissingExtra`."""
+        if name not in self._engines:
+            make = load(self.registries.engines, name, "engine", extras=self.registries.engine_extras)
+            settings: dict[str, Any] = self._sandbox() if name == "sandbox" else {}
+            self._engines[name] = make(home=self.settings.home / "engines" / name, clock=self.clock, **settings)
+        return self._engines[name]
+
+    def policy(self) -> PolicySet:
+        """The active policy set; the empty one when none was ever activated."""
+        stored = self.store.active_policy()
+        number = stored.number if stored else 0
+        if self._policy is None or self._policy_number != number:
+            self._policy = self.registries.load_policies(stored.files if stored else {})
+            self._policy_number = number
+        return self._policy

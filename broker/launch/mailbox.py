@@ -1,0 +1,40 @@
+"""The run folder as the reconciler sees it. `broker.launch.runfolder` is the real one, on an object store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from broker.core.events import Cause
+from broker.core.lifecycle import AttemptView, JobView
+from broker.launch.interpret import NodeState
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """What the broker grants the node: until when it is paid for (None: no limit), and whether it must stop now."""
+
+    paid_until: datetime | None = None
+    stop: Cause | None = None
+
+
+class Mailbox(Protocol):
+    """The broker's side of the run folders. Every call may raise `RetryLater`; every write may be repeated."""
+
+    def url(self, view: JobView, attempt: AttemptView) -> str:
+        """The object-store URL of the attempt's run folder."""
+        ...
+
+    def prepare(self, view: JobView, attempt: AttemptView, lease: Lease) -> None:
+        """Write what the node needs to start (``spec.json``) and its lease."""
+        ...
+
+    def write_lease(self, view: JobView, attempt: AttemptView, lease: Lease) -> None:
+        """Replace the lease."""
+        ...
+
+    def read(self, view: JobView, attempt: AttemptView) -> NodeState:
+        """What the node has left there: journal entries after ``attempt.agent_events``, heartbeat, exit record. The
+        exit record is read first, so that no journal entry of an ended attempt is missed."""
+        ...

@@ -1,0 +1,68 @@
+"""How far a job has come, from its events: useful work behind each checkpoint, what is left, machine time used. Pure.
+
+Work is measured in time on the job's reference machine: an attempt's running time times its throughput. What ran
+after the last durable checkpoint of an attempt that did not finish is lost and does not count.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from broker.core.events import Next
+from broker.core.lifecycle import AttemptView, JobView
+
+
+def work_at_checkpoints(view: JobView) -> dict[str, timedelta]:
+    """Useful work behind each checkpoint, by id."""
+    done: dict[str, timedelta] = {}
+    for attempt in view.attempts:
+        if attempt.running_at is None:
+            continue
+        before = done.get(attempt.resumed_from or "", timedelta(0))
+        for checkpoint in attempt.checkpoints:
+            ran = max(checkpoint.at - attempt.running_at, timedelta(0))
+            done[checkpoint.id] = before + ran * attempt.placement.throughput
+    return done
+
+
+def work_done(view: JobView) -> timedelta:
+    """Useful work that would not have to be done again, had everything stopped now: all of it once succeeded."""
+    done = work_at_checkpoints(view)
+    latest = view.latest
+    if latest is not None and latest.next is Next.SUCCEED and latest.running_at and latest.ended_at:
+        ran = latest.ended_at - latest.running_at
+        return done.get(latest.resumed_from or "", timedelta(0)) + ran * latest.placement.throughput
+    newest = view.checkpoint
+    return done.get(newest.id, timedelta(0)) if newest else timedelta(0)
+
+
+def remaining_work(view: JobView) -> timedelta | None:
+    """Work left from the last durable checkpoint; None when the job does not say how much there is.
+
+    Never less than a minute: `work` is an estimate, and a job that is not finished has something left.
+    """
+    if view.work is None:
+        return None
+    return max(view.work - work_done(view), timedelta(minutes=1))
+
+
+def machine_time(attempt: AttemptView, now: datetime) -> timedelta:
+    """Time the attempt's machine existed so far, until it was known to be gone."""
+    if attempt.up_since is None:
+        return timedelta(0)
+    until = attempt.gone_at if attempt.gone and attempt.gone_at else now
+    return max(until - attempt.up_since, timedelta(0))
+
+
+def billed_time(view: JobView, now: datetime) -> timedelta:
+    """Machine time over all attempts: what ``max_duration`` limits."""
+    return sum((machine_time(attempt, now) for attempt in view.attempts), timedelta(0))
+
+
+def steps_redone(view: JobView) -> int:
+    """Training steps done twice: reached before an interruption, and not in the checkpoint that was resumed from."""
+    redone = 0
+    for before, after in zip(view.attempts, view.attempts[1:], strict=False):
+        if before.last_step is not None and after.running_at is not None:
+            redone += max(before.last_step - (after.resumed_step or 0), 0)
+    return redone

@@ -1,0 +1,274 @@
+"""The reconciler: brings what is, and what should be, together, one job and one step at a time.
+
+Each step is decided by `decide.next_steps` from the stored events alone, taken here, and recorded before the next one
+is decided. So it may be killed anywhere: the next tick, in whatever process, goes on from the events. Intent is
+written before the effect, and no engine, object store or provider is called inside a transaction.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from broker.core import events as ev
+from broker.core.clock import Clock
+from broker.core.errors import AskAPerson, BrokerError, GiveUp, RetryLater, TryAnotherOffer
+from broker.core.events import Cause, EventBody
+from broker.core.lifecycle import AttemptView, JobView
+from broker.core.ports import Engine, EngineState, Launch, Observation
+from broker.launch import decide
+from broker.launch.interpret import Dated, Patience, must_be_removed, news
+from broker.launch.journal import Journal, Writing
+from broker.launch.mailbox import Lease, Mailbox
+from broker.launch.progress import billed_time
+from broker.launch.settlement import lease_until, release, settle
+
+log = logging.getLogger(__name__)
+
+# More steps than a job can sensibly take in one tick (launch, end, pause, close …); a guard against a loop.
+_STEPS_PER_TICK = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How long things may take. ``settle_every``, ``patience`` and ``grace`` are in the broker's time."""
+
+    settle_every: timedelta = timedelta(seconds=60)
+    patience: Patience = field(default_factory=Patience)
+    grace: timedelta = timedelta(minutes=2)
+    retry_place: timedelta = timedelta(seconds=15)
+
+    def scaled(self, factor: float) -> Timing:
+        """For a sandbox that runs faster: silence is caused by processes, and those run in wall-clock time."""
+        return Timing(self.settle_every, self.patience.scaled(factor), self.grace * factor, self.retry_place * factor)
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """What one look brought: jobs not closed, of them those that only wait for a person, and steps taken."""
+
+    open: int
+    waiting_for_people: int
+    steps: int
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is left that time alone could change."""
+        return self.open == self.waiting_for_people
+
+
+Placer = Callable[[JobView], bool]
+"""Plans, judges and requests the next attempt of a job, or records why not; whether anything changed."""
+
+
+class Reconciler:
+    """Looks after every job of one store. One at a time per store; a second one would only lose races."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        engines: Callable[[str], Engine],
+        mailbox: Mailbox,
+        clock: Clock,
+        place: Placer,
+        timing: Timing | None = None,
+        secrets: Callable[[JobView], Mapping[str, str]] = lambda view: {},
+    ) -> None:
+        self._journal = journal
+        self._engines = engines
+        self._mailbox = mailbox
+        self._clock = clock
+        self._place = place
+        self._timing = timing or Timing()
+        self._secrets = secrets
+        self._leases: dict[str, Lease] = {}
+        self._next_try: dict[str, datetime] = {}
+
+    def tick(self) -> Tick:
+        """Look at every open job once. One job's trouble is logged and does not keep the others waiting."""
+        with self._journal.reading() as look:
+            views = look.unclosed()
+        observations = self._observe(views)
+        steps = waiting = 0
+        for view in views:
+            try:
+                taken, people = self._advance(view, observations)
+                steps += taken
+                waiting += people
+            except BrokerError as error:
+                log.warning("job %s: %s", view.id, error)
+        return Tick(len(views), waiting, steps)
+
+    def _observe(self, views: Sequence[JobView]) -> dict[str, Observation]:
+        """One batched look per engine; engines that do not answer are left out this time. By attempt key."""
+        by_engine: dict[str, dict[str, str]] = defaultdict(dict)
+        for view in views:
+            for attempt in view.attempts:
+                if attempt.handle is not None and not attempt.over:
+                    by_engine[attempt.engine][attempt.handle] = attempt.key
+        seen: dict[str, Observation] = {}
+        for name, keys in by_engine.items():
+            try:
+                found = self._engines(name).observe(list(keys))
+            except BrokerError as error:
+                log.warning("engine %s does not answer: %s", name, error)
+                continue
+            seen |= {key: found[handle] for handle, key in keys.items()}
+        return seen
+
+    def _advance(self, view: JobView, observations: Mapping[str, Observation]) -> tuple[int, bool]:
+        """Take steps until nothing changes; how many were taken, and whether the job now waits for a person."""
+        taken, steps = 0, list[decide.Step]()
+        for _ in range(_STEPS_PER_TICK):
+            now = self._clock.now()
+            steps = decide.next_steps(view, now, billed=billed_time(view, now))
+            changed = False
+            for step in steps:
+                changed |= self._take(step, view, observations)
+            if not changed:
+                break
+            taken += 1
+            with self._journal.reading() as look:
+                fresh = look.job(view.id)
+            if fresh is None or fresh.closed:
+                return taken, False
+            view = fresh
+        people = any(isinstance(step, decide.Wait) and step.until is None for step in steps)
+        return taken, people
+
+    def _take(self, step: decide.Step, view: JobView, observations: Mapping[str, Observation]) -> bool:
+        match step:
+            case decide.MissDeadline():
+                return self._append(view, (None, ev.DeadlineMissed()))
+            case decide.Submit(attempt):
+                return self._submit(view, attempt)
+            case decide.Abandon(attempt, cause):
+                return self._abandon(view, attempt, cause)
+            case decide.Watch(attempt, remove):
+                return self._watch(view, attempt, observations.get(attempt.key), remove=remove)
+            case decide.Stop(attempt, cause, why):
+                return self._append(view, (attempt.number, ev.StopRequested(cause=cause, why=why)))
+            case decide.Place():
+                return self._try_to_place(view)
+            case decide.Pause(why):
+                return self._append(view, (None, ev.Paused(because=why)), then=release_all)
+            case decide.End(state, why):
+                return self._append(view, (None, ev.JobEnded(state=state, because=why)))
+            case decide.Close():
+                return self._append(view, (None, ev.JobClosed()), first=release_all)
+            case decide.Wait():
+                return False
+
+    # --- the steps --------------------------------------------------------------------------------------------------
+
+    def _try_to_place(self, view: JobView) -> bool:
+        """Looking for a place costs a plan; a job that found none looks again only after a while."""
+        now = self._clock.now()
+        if now < self._next_try.get(view.id, now):
+            return False
+        self._next_try[view.id] = now + self._timing.retry_place
+        return self._place(view)
+
+    def _submit(self, view: JobView, attempt: AttemptView) -> bool:
+        now = self._clock.now()
+        try:
+            engine = self._engines(attempt.engine)
+            self._mailbox.prepare(view, attempt, self._lease(view, attempt))
+            handle = engine.find(attempt.key)
+            if handle is None:
+                handle = engine.submit(
+                    Launch(
+                        key=attempt.key,
+                        job=view.job,
+                        placement=attempt.placement,
+                        run_folder=self._mailbox.url(view, attempt),
+                        secrets=self._secrets(view),
+                    )
+                )
+        except TryAnotherOffer as error:
+            return self._launch_failed(view, attempt, Cause.NO_CAPACITY, error)
+        except RetryLater as error:
+            if now - attempt.requested_at > self._timing.patience.start:
+                return self._launch_failed(view, attempt, Cause.LAUNCH_FAILED, error)
+            log.warning("job %s, attempt %s: %s; trying again", view.id, attempt.number, error)
+            return False
+        except (AskAPerson, GiveUp) as error:
+            return self._launch_failed(view, attempt, Cause.LAUNCH_REFUSED, error)
+        return self._append(view, (attempt.number, ev.Launched(handle=handle)))
+
+    def _launch_failed(self, view: JobView, attempt: AttemptView, cause: Cause, error: BrokerError) -> bool:
+        evidence = f"{error} ({error.hint})" if error.hint else str(error)
+        return self._append(view, (attempt.number, ev.AttemptEnded(cause=cause, evidence=evidence)))
+
+    def _abandon(self, view: JobView, attempt: AttemptView, cause: Cause) -> bool:
+        """A request that may or may not have reached its engine before a crash: find out, and only then let it go."""
+        handle = self._engines(attempt.engine).find(attempt.key)
+        if handle is not None:
+            return self._append(view, (attempt.number, ev.Launched(handle=handle)))
+        # Should a machine of it still come up, it finds this and goes away.
+        self._mailbox.prepare(view, attempt, Lease(stop=cause))
+        return self._append(view, (attempt.number, ev.AttemptEnded(cause=cause, evidence="never launched")))
+
+    def _watch(self, view: JobView, attempt: AttemptView, seen: Observation | None, *, remove: bool) -> bool:
+        if attempt.handle is None or seen is None:
+            return False
+        now = self._clock.now()
+        lease = self._lease(view, attempt)
+        if not attempt.state.final and self._leases.get(attempt.key) != lease:
+            self._mailbox.write_lease(view, attempt, lease)
+            self._leases[attempt.key] = lease
+        node = self._mailbox.read(view, attempt)
+        found = news(attempt, node, seen, now, self._timing.patience)
+        if seen.state in (EngineState.UP, EngineState.PENDING) and (
+            remove or must_be_removed(attempt, now, self._timing.grace)
+        ):
+            self._engines(attempt.engine).cancel(attempt.handle)
+        return self._record(view, attempt, found, now)
+
+    def _record(self, view: JobView, attempt: AttemptView, found: Sequence[Dated], now: datetime) -> bool:
+        """Events and the money that follows from them, in one transaction; nothing if somebody was faster."""
+        with self._journal.reading() as look:
+            due = settle(view, look.entries(view.id), look.price_series, now, self._timing.settle_every)
+        if not found and not due:
+            return False
+        with self._journal.writing() as tx:
+            current = tx.job(view.id)
+            if current is None or current.seq != view.seq:
+                return True  # look again
+            for dated in found:
+                current = tx.append(view.id, [(attempt.number, dated.body)], dated.at)
+            tx.post(settle(current, tx.entries(view.id), tx.price_series, now, self._timing.settle_every))
+        return bool(found)
+
+    def _lease(self, view: JobView, attempt: AttemptView) -> Lease:
+        now = self._clock.now()
+        with self._journal.reading() as look:
+            entries = look.entries(view.id)
+        return Lease(lease_until(view, attempt, entries, billed_time(view, now), now), attempt.stop_requested)
+
+    def _append(
+        self,
+        view: JobView,
+        *items: tuple[int | None, EventBody],
+        first: Callable[[Writing, JobView, datetime], None] | None = None,
+        then: Callable[[Writing, JobView, datetime], None] | None = None,
+    ) -> bool:
+        now = self._clock.now()
+        with self._journal.writing() as tx:
+            current = tx.job(view.id)
+            if current is None or current.seq != view.seq:
+                return True
+            if first:
+                first(tx, current, now)
+            current = tx.append(view.id, items, now)
+            if then:
+                then(tx, current, now)
+        return True
+
+
+def release_all(tx: Writing, view: JobView, now: datetime) -> None:
+    """Give back what the job still holds."""
+    tx.post(release(view, tx.entries(view.id), now))

@@ -1,0 +1,127 @@
+"""What is to be paid for an attempt now: metered machine time at its price, less what was settled before. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+from broker.core.events import AttemptState
+from broker.core.lifecycle import AttemptView, JobView
+from broker.core.money import Money
+from broker.core.offers import CapacityType, MoneyKind, Offer
+from broker.launch.admission import STOP_GRACE
+from broker.ledger.entries import Account, Entry, Movement, Tags, balances, move
+from broker.ledger.holds import Metering, cost_of, due, ledger_rate, paid_until
+
+SeriesOf = Callable[[Offer, datetime, datetime], Sequence[tuple[datetime, Money]]]
+
+
+def tags_of(view: JobView, attempt: AttemptView | None = None) -> Tags:
+    """What a job's money is tagged with; with an attempt, also where it was spent."""
+    job, offer = view.job, attempt.placement.offer if attempt else None
+    return Tags(
+        job_id=view.id,
+        user=view.user,
+        team=job.team,
+        project=job.project,
+        workload=job.workload.value,
+        environment=job.environment,
+        attempt=attempt.number if attempt else None,
+        provider=offer.provider if offer else None,
+        region=offer.region if offer else None,
+        capacity_type=offer.capacity_type if offer else None,
+        accelerator=offer.accelerator if offer else None,
+        gpus=attempt.placement.gpus if attempt else 0,
+    )
+
+
+def metered(attempt: AttemptView, now: datetime, series_of: SeriesOf) -> Money:
+    """What the attempt's machines have cost so far: on-demand at the rate frozen when it was placed, spot over the
+    prices observed since."""
+    if attempt.up_since is None:
+        return Money.ZERO
+    offer = attempt.placement.offer
+    end = attempt.gone_at if attempt.gone and attempt.gone_at else max(now, attempt.up_since)
+    metering = Metering.RUNNING
+    if attempt.gone:
+        metering = Metering.INTERRUPTED if attempt.state is AttemptState.INTERRUPTED else Metering.ENDED
+    prices: Money | Sequence[tuple[datetime, Money]] = ledger_rate(offer)
+    if offer.capacity_type is CapacityType.SPOT:
+        prices = series_of(offer, attempt.up_since, end) or prices
+    return cost_of(prices, attempt.placement.nodes, attempt.up_since, end, offer.billing, metering=metering)
+
+
+def settle(
+    view: JobView, entries: Sequence[Entry], series_of: SeriesOf, now: datetime, every: timedelta
+) -> list[Entry]:
+    """The entries that settle a job's attempts up to ``now``; ``entries`` are those the job has.
+
+    Running machines are settled at most once in ``every``, ended ones at once. What the hold does not cover is taken
+    as an adjustment: the provider bills it all the same.
+    """
+    found: list[Entry] = []
+    held = {kind: balance.held for kind, balance in balances(entries).items()}
+    for attempt in view.attempts:
+        if attempt.up_since is None:
+            continue
+        own = [e for e in entries if e.tags.attempt == attempt.number and e.account is Account.SPENT]
+        settled_to = max((e.covers_to for e in own), default=attempt.up_since)
+        end = attempt.gone_at if attempt.gone and attempt.gone_at else now
+        if not attempt.gone and end - settled_to < every:
+            continue
+        amount = due(metered(attempt, now, series_of), sum((e.amount for e in own), Money.ZERO))
+        kind = attempt.placement.money
+        covered = min(max(amount, Money.ZERO), max(held.get(kind, Money.ZERO), Money.ZERO))
+        held[kind] = held.get(kind, Money.ZERO) - covered
+        covers = (min(settled_to, end), end)
+        for movement, part in ((Movement.SETTLE, covered), (Movement.ADJUST, amount - covered)):
+            found += move(
+                movement,
+                part,
+                movement_id=f"{view.id}/{attempt.number}/{movement}/{len(own)}",
+                money=kind,
+                at=now,
+                covers=covers,
+                tags=tags_of(view, attempt),
+            )
+    return found
+
+
+def release(view: JobView, entries: Sequence[Entry], now: datetime) -> list[Entry]:
+    """The entries that give back what the job still holds."""
+    number = len({e.movement_id for e in entries})
+    return [
+        entry
+        for kind, balance in balances(entries).items()
+        for entry in move(
+            Movement.RELEASE,
+            balance.held,
+            movement_id=f"{view.id}/release/{number}/{kind}",
+            money=kind,
+            at=now,
+            covers=(now, now),
+            tags=tags_of(view),
+        )
+    ]
+
+
+def lease_until(
+    view: JobView, attempt: AttemptView, entries: Sequence[Entry], billed: timedelta, now: datetime
+) -> datetime | None:
+    """Until when the attempt's node may run on the money held for it; None for capacity that has no lease.
+
+    Computed from what is held now, so extending the hold extends it, and from the machine time the job has left.
+    """
+    if attempt.placement.money is MoneyKind.AMORTISED:
+        return None
+    offer = attempt.placement.offer
+    rate = ledger_rate(offer) * attempt.placement.nodes
+    own = sum(
+        (e.amount for e in entries if e.tags.attempt == attempt.number and e.account is Account.SPENT), Money.ZERO
+    )
+    all_balances = balances(entries)
+    held = all_balances[attempt.placement.money].held if attempt.placement.money in all_balances else Money.ZERO
+    start = attempt.up_since or now
+    by_money = paid_until(start, held + own, rate, billing=offer.billing, stop_grace=STOP_GRACE)
+    by_time = now + max(view.max_duration - billed, timedelta(0))
+    return by_time if by_money is None else min(by_money, by_time)
