@@ -43,7 +43,8 @@ class Priority(StrEnum):
 class MachineRequest(Part):
     """One acceptable machine: accelerators of one kind (none for a CPU job) and at least so much of the rest.
 
-    ``infra`` narrows to ``provider[/region[/zone]]``; parts may be ``*``.
+    ``infra`` narrows to ``provider[/region[/zone]]``; parts may be ``*``. ``image`` is the machine or container image
+    that it must start from, as SkyPilot's ``image_id`` writes it.
     """
 
     accelerator: str | None = None
@@ -54,6 +55,7 @@ class MachineRequest(Part):
     infra: str | None = None
     capacity_types: tuple[CapacityType, ...] = ()
     disk_gib: float | None = None
+    image: str | None = None
 
     @property
     def machine(self) -> str:
@@ -158,5 +160,6 @@ class Job(Part):
             "setup": self.setup is not None,
             "file_mounts": bool(self.file_mounts),
             "secrets": bool(self.secrets),
+            "image": any(request.image for request in self.resources),
         }
         return frozenset(need for need, asked in wanted.items() if asked)

@@ -1,0 +1,197 @@
+"""What pydantic finds wrong in a document, said so that a person can mend it: where, what was expected, what next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+
+from broker.core.documents import Document, Path, nulls
+from broker.core.errors import Problem, did_you_mean
+
+M = TypeVar("M", bound=BaseModel)
+T = TypeVar("T")
+
+_NO_VALUE = "has no value; write one, or delete the line"
+_EXPECTED = {
+    "string": "expected text",
+    "int": "expected a whole number",
+    "float": "expected a number",
+    "finite": "expected a number",
+    "bool": "expected true or false",
+    "list": "expected a list, such as [a, b]",
+    "tuple": "expected a list, such as [a, b]",
+    "set": "expected a list, such as [a, b]",
+    "dict": "expected lines of the form 'key: value'",
+    "model": "expected lines of the form 'key: value'",
+    "mapping": "expected lines of the form 'key: value'",
+}
+_LIMITS = {"greater_than": "more than", "greater_than_equal": "at least", "less_than": "less than",
+           "less_than_equal": "at most"}  # fmt: skip
+
+
+def validate(
+    document: Document,
+    model: type[M],
+    *,
+    data: Mapping[str, Any] | None = None,
+    context: Mapping[str, Any] | None = None,
+    may_be_null: Callable[[Path], bool] = lambda path: False,
+) -> tuple[M | None, list[Problem]]:
+    """``model`` made from the document (None if it cannot be), and everything that is wrong, one finding per mistake.
+
+    ``data`` stands in for the document's own when a caller has taken parts of it out. A missing field is explained by
+    its ``description``. A key without a value is a mistake wherever ``may_be_null`` does not allow it: an optional
+    limit that is left blank must not become no limit.
+    """
+    content: dict[str, Any] = dict(document.data if data is None else data)
+    empty = [path for path in nulls(content) if not may_be_null(path)]
+    problems = [document.problem(path, _NO_VALUE, at_key=True) for path in empty]
+    try:
+        return model.model_validate(_without(content, empty), context=dict(context or {})), problems
+    except ValidationError as error:
+        found = problems_in(error, document, model)
+        blank = {problem.key for problem in problems}
+        return None, problems + [problem for problem in found if problem.key not in blank]
+
+
+def problems_in(error: ValidationError, document: Document, model: type[BaseModel]) -> list[Problem]:
+    """The findings of a `ValidationError` that ``model`` raised for this document's data, sorted by place."""
+    return sorted({_problem(details, document, model) for details in error.errors(include_url=False)})
+
+
+def each(items: Iterable[tuple[str | int, object]], parse: Callable[[Any, Any], T]) -> list[T]:
+    """``parse(key, value)`` of every item; for use in a validator of a list or mapping.
+
+    Every ``ValueError`` becomes a finding at its own item, so that all of them are reported, not the first alone.
+    """
+    results: list[T] = []
+    failures: list[InitErrorDetails] = []
+    for key, value in items:
+        try:
+            results.append(parse(key, value))
+        except ValueError as error:
+            reason = PydanticCustomError("reason", "{reason}", {"reason": str(error)})
+            failures.append(InitErrorDetails(type=reason, loc=(key,), input=None))
+    if failures:
+        raise ValidationError.from_exception_data("items", failures)
+    return results
+
+
+def _problem(details: ErrorDetails, document: Document, model: type[BaseModel]) -> Problem:
+    kind, location = details["type"], details["loc"]
+    path = _within(document.data, location)
+    if kind == "extra_forbidden":
+        known = sorted(_fields_beside(model, location))
+        meant = did_you_mean(str(location[-1]), known)
+        listed = f"; known here: {', '.join(known)}" if known and not meant else ""
+        return document.problem(path, f"unknown key{meant}{listed}", at_key=True)
+    if kind == "missing":
+        field = _fields_beside(model, location).get(str(location[-1]))
+        what = f"; expected {field.description}" if field and field.description else ""
+        above = _within(document.data, location[:-1])
+        return document.problem((*above, location[-1]), f"is missing{what}", at_key=True)
+    return document.problem(path, _sentence(details), at_key=bool(location) and location[-1] == "[key]")
+
+
+def _sentence(details: ErrorDetails) -> str:
+    kind, given, context = details["type"], details["input"], details.get("ctx", {})
+    if kind == "value_error":
+        return str(context["error"])
+    if kind in ("enum", "literal_error"):
+        names = [name.strip("'") for name in context["expected"].replace(" or ", ", ").split(", ")]
+        return f"expected one of {', '.join(names)}; got {_shown(given)}{did_you_mean(str(given), names)}"
+    if kind in _LIMITS:
+        return f"must be {_LIMITS[kind]} {next(iter(context.values()))}; got {_shown(given)}"
+    family = kind.partition("_")[0]
+    if family in _EXPECTED and kind.endswith(("_type", "_parsing", "_from_float", "_number", "_attributes_type")):
+        quoted = f'; write it in quotes: "{_shown(given)}"' if family == "string" and _is_plain(given) else ""
+        return f"{_EXPECTED[family]}; got {_shown(given)}{quoted}"
+    return details["msg"]
+
+
+def _shown(given: object) -> str:
+    """What was given, as the file shows it; never the content of lists and mappings."""
+    if isinstance(given, Mapping):
+        return "a mapping"
+    if isinstance(given, list | tuple):
+        return "a list"
+    if isinstance(given, bool):
+        return str(given).lower()
+    text = str(given)
+    shown = text if len(text) <= 40 else text[:37] + "..."
+    return repr(shown) if isinstance(given, str) else shown
+
+
+def _is_plain(given: object) -> bool:
+    return isinstance(given, bool | int | float)
+
+
+def _within(data: object, location: tuple[str | int, ...]) -> Path:
+    """The part of a pydantic location that is a path in the data: without union tags and ``[key]``."""
+    path: Path = ()
+    for part in location:
+        if (isinstance(data, Mapping) and part in data) or (
+            isinstance(data, list) and isinstance(part, int) and part < len(data)
+        ):
+            data = data[part]  # type: ignore[index]  # just checked, for either kind
+            path = (*path, part)
+    return path
+
+
+def _fields_beside(model: type[BaseModel], location: tuple[str | int, ...]) -> dict[str, FieldInfo]:
+    """The fields that the model knows at the level of this location's last part, by the key that files use."""
+    level: list[Any] = [model]
+    for part in location[:-1]:
+        # A part that leads nowhere is a union's tag: stay at the level.
+        level = [inner for annotation in level for inner in _step(annotation, part)] or level
+    members = [member for annotation in level for member in _members(annotation)]
+    return {key: field for member in members if _is_model(member) for key, field in _fields(member).items()}
+
+
+def _step(annotation: Any, part: str | int) -> Iterator[Any]:
+    for member in _members(annotation):
+        arguments = get_args(member)
+        if _is_model(member):
+            if part in _fields(member):
+                yield _fields(member)[str(part)].annotation
+        elif isinstance(get_origin(member), type) and arguments:
+            yield arguments[-1] if issubclass(get_origin(member), Mapping) else arguments[0]
+
+
+def _members(annotation: Any) -> Iterator[Any]:
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        yield from _members(get_args(annotation)[0])
+    elif origin in (Union, UnionType):
+        for member in get_args(annotation):
+            yield from _members(member)
+    else:
+        yield annotation
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    return {field.alias or name: field for name, field in model.model_fields.items()}
+
+
+def _without(data: Any, paths: list[Path]) -> Any:
+    """A copy of plain data without the keys at these paths. Items of lists stay: those after them must keep their
+    index, and so their line."""
+    gone = set(paths)
+
+    def copied(value: Any, path: Path) -> Any:
+        if isinstance(value, dict):
+            return {key: copied(item, (*path, key)) for key, item in value.items() if (*path, key) not in gone}
+        if isinstance(value, list):
+            return [copied(item, (*path, index)) for index, item in enumerate(value)]
+        return value
+
+    return copied(data, ())
