@@ -66,9 +66,7 @@ class Request:
     sandbox: bool
 
     @classmethod
-    def of(
-        cls, job: Job, conditions: Conditions, now: datetime, excluded: Mapping[str, str] | None = None
-    ) -> Request:
+    def of(cls, job: Job, conditions: Conditions, now: datetime, excluded: Mapping[str, str] | None = None) -> Request:
         """Raises InvalidInput for a job that names a model and no machines: it must be sized first."""
         if job.model and not job.resources:
             raise InvalidInput(
@@ -244,4 +242,3 @@ def _any_of(patterns: tuple[str, ...]) -> _Matches:
 
 def _figure(value: float | None) -> str:
     return "an unknown number" if value is None else f"{value:g}"
-

@@ -1,0 +1,83 @@
+"""Intervals and expected runs, against the formulas and against a simulation."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.placement.checkpoints import advise, daly_interval, expected_run, expected_waste, young_interval
+
+
+def test_young_and_daly_on_round_figures() -> None:
+    assert young_interval(0.02, 4) == pytest.approx(0.4)
+    # √(2δM)·[1 + ⅓√(δ/2M) + δ/(18M)] - δ by hand: 0.4 · (1 + 0.05/3 + 0.02/72) - 0.02
+    assert daly_interval(0.02, 4) == pytest.approx(0.4 * (1 + 0.05 / 3 + 0.02 / 72) - 0.02)
+
+
+def test_daly_when_writing_takes_longer_than_life() -> None:
+    assert daly_interval(3.0, 1.0) == 1.0
+    assert daly_interval(0.1, math.inf) == math.inf
+
+
+@given(write=st.floats(0.001, 0.2), between=st.floats(1, 1000))
+def test_the_best_interval_is_near_the_least_waste(write: float, between: float) -> None:
+    best = young_interval(write, between)
+    least = expected_waste(best, write, between, 0.1)
+    for factor in (0.5, 0.8, 1.25, 2):
+        assert expected_waste(best * factor, write, between, 0.1) >= least
+
+
+def test_advice_warns_only_when_much_is_wasted() -> None:
+    assert advise(own=4.0, write=0.01, between=6.0, restart=0.1).warns
+    assert not advise(own=0.5, write=0.01, between=6.0, restart=0.1).warns
+    assert not advise(own=None, write=0.01, between=6.0, restart=0.1).warns
+
+
+def test_without_interruptions_only_checkpoints_cost() -> None:
+    run = expected_run(work=10, rate=0, interval=0.5, write=0.01, restart=0.1)
+    assert (run.work, run.lost, run.restarts, run.interruptions) == (10, 0, 0, 0)
+    assert run.checkpoints == pytest.approx(0.2)
+
+
+def test_to_first_order_the_waste_is_that_of_the_formula() -> None:
+    rate, interval, write, restart = 0.01, 0.5, 0.01, 0.1
+    run = expected_run(100, rate, interval, write, restart)
+    waste = run.hours / run.work - 1
+    assert waste == pytest.approx(expected_waste(interval, write, 1 / rate, restart), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("work", "rate", "interval", "write"), [(12, 0.3, 0.5, 0.02), (3, 0.5, math.inf, 0.0), (8, 0.1, 2.0, 0.05)]
+)
+def test_a_simulation_agrees(work: float, rate: float, interval: float, write: float) -> None:
+    chance, restart, rounds = random.Random(5), 0.2, 4000
+    spent = interruptions = 0.0
+    stretches = 1 if math.isinf(interval) else round(work / interval)
+    stretch = work / stretches + (write if stretches > 1 else 0)
+    for _ in range(rounds * stretches):
+        while (life := chance.expovariate(rate)) < stretch:
+            spent += life + restart
+            interruptions += 1
+        spent += stretch
+    run = expected_run(work, rate, interval, write, restart)
+    assert run.hours == pytest.approx(spent / rounds, rel=0.05)
+    assert run.interruptions == pytest.approx(interruptions / rounds, rel=0.05)
+
+
+@given(
+    work=st.floats(0, 500),
+    more=st.floats(0, 100),
+    rate=st.floats(0, 2),
+    interval=st.one_of(st.floats(0.05, 50), st.just(math.inf)),
+    write=st.floats(0, 0.2),
+)
+def test_more_work_never_takes_less_time(work: float, more: float, rate: float, interval: float, write: float) -> None:
+    shorter = expected_run(work, rate, interval, write, 0.1)
+    longer = expected_run(work + more, rate, interval, write, 0.1)
+    assert longer.hours >= shorter.hours * (1 - 1e-9)
+    assert 0 <= shorter.useful_fraction <= 1
+    assert min(shorter.lost, shorter.restarts, shorter.checkpoints) >= 0

@@ -1,0 +1,180 @@
+"""Every dollar of an expected cost: recomputed by hand, and adding up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from broker.core.jobs import CheckpointPlan, Data, MachineRequest, Work
+from broker.core.money import Money
+from broker.core.offers import Billing, CapacityType
+from broker.core.placements import Placement
+from broker.placement.course import Effort
+from broker.placement.estimate import Estimator, effective_price
+from broker.placement.priors import FAILURES_PER_GPU_HOUR, SPOT_PER_MACHINE_HOUR, interruption_rate
+
+Make = Any
+ON_H100 = Work(duration=timedelta(hours=20), accelerator="H100", count=8)
+
+
+def estimate(make: Make, offer: Any, job: Any, *, remaining: timedelta | None = None, **conditions: Any) -> Placement:
+    effort = Effort.of(job, replace(make.conditions, **conditions), remaining)
+    machine = job.resources[0] if job.resources else MachineRequest()
+    placement = Estimator(effort, make.now, interruption_rate).placement(offer, machine)
+    assert placement is not None
+    assert placement.expected_cost == sum((term.amount for term in placement.terms), Money.ZERO)
+    return placement
+
+
+def amounts(placement: Placement) -> dict[str, str]:
+    return {term.name: term.amount.rounded() for term in placement.terms}
+
+
+def test_work_without_interruptions_by_hand(make: Make) -> None:
+    """20 h at $10; 40 checkpoints of 10 GB at 0.5 GB/s are 20 s each; 5 min of start-up."""
+    placement = estimate(make, make.offer("10"), make.job())
+    assert amounts(placement) == {"compute": "$200.00", "checkpoints": "$2.22", "start-up": "$0.83"}
+    assert placement.duration is not None
+    assert placement.duration.total_seconds() == pytest.approx((20 + 800 / 3600 + 5 / 60) * 3600)
+    assert placement.finish == make.now + placement.duration
+    assert placement.useful_fraction == pytest.approx(20 / (20 + 800 / 3600))
+
+
+def test_interruptions_cost_lost_work_and_restarts(make: Make) -> None:
+    placement = estimate(make, make.spot("4", rate=0.1), make.job())
+    assert amounts(placement).keys() == {"compute", "checkpoints", "lost work", "restarts", "start-up"}
+    # About two interruptions in 20 h, each losing a quarter of an hour and 8 min of start and restore.
+    by_name = {term.name: term for term in placement.terms}
+    assert float(by_name["lost work"].amount.dollars) == pytest.approx(2 * 0.25 * 4, rel=0.1)
+    assert float(by_name["restarts"].amount.dollars) == pytest.approx(2 * 8 / 60 * 4, rel=0.1)
+    assert "interruptions expected" in by_name["restarts"].how
+    assert "8 min each" in by_name["restarts"].how
+
+
+def test_every_term_says_its_rate(make: Make) -> None:
+    placement = estimate(make, make.spot("4"), make.job(num_nodes=2))
+    assert placement.rate == Money.usd("8")
+    assert all("$8.00/h for 2 machines" in term.how for term in placement.terms)
+    assert placement.gpus == 16
+
+
+def test_work_is_converted_between_accelerators(make: Make) -> None:
+    job = make.job(work=Work(duration=timedelta(hours=30), accelerator="A100", count=8))
+    placement = estimate(make, make.offer(), job)
+    assert placement.throughput == pytest.approx(989 / 312, rel=0.01)
+    assert "× what A100:8 does" in placement.terms[0].how
+    assert float(placement.terms[0].amount.dollars) == pytest.approx(300 / placement.throughput, rel=1e-6)
+
+
+def test_idle_accelerators_of_a_larger_machine_do_no_work(make: Make) -> None:
+    job = make.job(
+        resources=(MachineRequest(accelerator="H100", count=2),), work=ON_H100.model_copy(update={"count": 2})
+    )
+    assert estimate(make, make.offer(count=8), job).throughput == 1.0
+
+
+def test_work_on_whatever_machine_takes_as_long_anywhere(make: Make) -> None:
+    job = make.job(work=Work(duration=timedelta(hours=20)))
+    assert estimate(make, make.offer(), job).throughput == 1.0
+
+
+def test_an_unknown_card_is_taken_as_equal_and_says_so(make: Make) -> None:
+    job = make.job(resources=(MachineRequest(accelerator="Oddity", count=8),))
+    placement = estimate(make, make.offer(accelerator="Oddity"), job)
+    assert placement.throughput == 1.0
+    assert "not known" in placement.terms[0].how
+
+
+def test_unknown_work_costs_one_hour_and_has_no_finish(make: Make) -> None:
+    placement = estimate(make, make.spot("4"), make.job(work=None))
+    assert (placement.expected_cost, placement.duration, placement.finish) == (Money.usd("4"), None, None)
+    assert placement.useful_fraction < 1
+    assert effective_price(placement) > Money.usd("4")
+
+
+def test_unknown_work_compares_accelerators_by_what_they_do(make: Make) -> None:
+    machines = (MachineRequest(accelerator="A100", count=8), MachineRequest(accelerator="H100", count=8))
+    effort = Effort.of(make.job(work=None, resources=machines), make.conditions)
+    placement = Estimator(effort, make.now, interruption_rate).placement(make.offer("10"), machines[1])
+    assert placement is not None
+    assert effective_price(placement) < Money.usd("4")
+
+
+def test_without_checkpoints_an_interruption_costs_everything(make: Make) -> None:
+    with_them = estimate(make, make.spot("4", rate=0.1), make.job())
+    without = estimate(make, make.spot("4", rate=0.1), make.job(checkpoint=CheckpointPlan()))
+    # (e^(0.1·20) - 1)/0.1 = 63.9 h of running instead of 20.
+    assert without.expected_cost > with_them.expected_cost * 3
+
+
+def test_hopeless_is_no_placement(make: Make) -> None:
+    effort = Effort.of(make.job(checkpoint=CheckpointPlan()), make.conditions)
+    machine = MachineRequest(accelerator="H100", count=8)
+    assert Estimator(effort, make.now, interruption_rate).placement(make.spot(rate=1.0), machine) is None
+    assert Estimator(effort, make.now, interruption_rate).placement(make.spot(rate=1e6), machine) is None
+
+
+def test_owned_machines_need_no_start_up(make: Make) -> None:
+    placement = estimate(make, make.offer("0", capacity_type=CapacityType.OWNED), make.job())
+    assert placement.expected_cost == Money.ZERO
+    assert "start-up" not in amounts(placement)
+
+
+def test_going_on_from_a_checkpoint_counts_what_is_left_and_the_restore(make: Make) -> None:
+    placement = estimate(make, make.offer("10"), make.job(), remaining=timedelta(hours=5))
+    assert amounts(placement)["compute"] == "$50.00"
+    assert amounts(placement)["start-up"] == "$1.33"  # 5 min of start-up, 3 min of restore
+
+
+def test_data_elsewhere_is_paid_once_per_start(make: Make) -> None:
+    job = make.job(data=Data(location="aws/us-west-2", size=500_000_000_000))
+    assert amounts(estimate(make, make.offer(), job))["data egress"] == "$10.00"
+    assert float(amounts(estimate(make, make.spot(rate=0.1), job))["data egress"][1:]) == pytest.approx(30, rel=0.05)
+    here = make.job(data=Data(location="aws/us-east-1", size=500_000_000_000))
+    assert "data egress" not in amounts(estimate(make, make.offer(), here))
+
+
+def test_checkpoints_stored_elsewhere_pay_egress(make: Make) -> None:
+    placement = estimate(make, make.offer(), make.job(), store_location="gcp/us-central1")
+    # 40 checkpoints of 10 GB at $0.09.
+    assert amounts(placement)["checkpoint egress"] == "$36.00"
+    going_on = estimate(make, make.offer(), make.job(), remaining=timedelta(hours=20), store_location="gcp/us-central1")
+    assert amounts(going_on)["restore egress"] == "$1.20"
+
+
+def test_the_providers_minimum_and_steps_are_billed(make: Make) -> None:
+    short = make.job(work=ON_H100.model_copy(update={"duration": timedelta(minutes=10)}), checkpoint=CheckpointPlan())
+    hourly = make.offer("6", billing=Billing(minimum=timedelta(hours=1), granularity=timedelta(hours=1)))
+    placement = estimate(make, hourly, short)
+    assert placement.expected_cost == Money.usd("6")
+    assert "at least 1 h" in placement.terms[-1].how
+
+
+def test_a_gang_is_interrupted_as_often_as_all_its_machines(make: Make) -> None:
+    assert estimate(make, make.spot(rate=0.1), make.job(num_nodes=4)).interruptions_per_hour == pytest.approx(0.4)
+
+
+def test_margin_is_a_changeover_weighted_with_its_probability(make: Make) -> None:
+    estimator = Estimator(Effort.of(make.job(), make.conditions), make.now, interruption_rate)
+    machine = MachineRequest(accelerator="H100", count=8)
+    steady, shaky = (estimator.placement(offer, machine) for offer in (make.offer(), make.spot(rate=0.5)))
+    assert steady is not None
+    assert shaky is not None
+    assert estimator.margin(steady) == timedelta(0)
+    assert timedelta(minutes=7.9) < estimator.margin(shaky) <= timedelta(minutes=8)
+
+
+class TestPriors:
+    def test_the_providers_figure_wins(self, make: Make) -> None:
+        assert interruption_rate(make.spot(rate=0.01)) == 0.01
+
+    def test_spot_is_taken_away_and_everything_fails_now_and_then(self, make: Make) -> None:
+        assert interruption_rate(make.spot(rate=None)) == pytest.approx(
+            SPOT_PER_MACHINE_HOUR + 8 * FAILURES_PER_GPU_HOUR
+        )
+        assert interruption_rate(make.offer(interruption_rate=None)) == pytest.approx(8 * FAILURES_PER_GPU_HOUR)
+        cpu = make.offer(interruption_rate=None, accelerator=None, count=0)
+        assert interruption_rate(cpu) == FAILURES_PER_GPU_HOUR
