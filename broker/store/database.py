@@ -1,0 +1,177 @@
+"""One database: how it is opened, what a transaction is, and what its errors mean for a person.
+
+SQLite runs with ``synchronous=FULL``: a commit is on the disk before an engine is called, so not even a power cut
+can forget a launch that happened. That is one fsync a commit; NORMAL would save it and break that promise.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+
+from broker.core.errors import MissingExtra, StoreProblem
+
+BUSY_SECONDS = 15.0  # how long a write waits for other writers before it gives up
+_WAL_LIMIT = 64 * 1024 * 1024
+# Any constant will do; advisory locks are per database.
+_WRITE_LOCK = 0x67707562
+
+
+class Database:
+    """A SQLite file or a PostgreSQL database. Thread-safe; not for use across a fork."""
+
+    def __init__(self, url: str) -> None:
+        """Raises `StoreProblem` for a URL that is not one of ours and `MissingExtra` without the driver."""
+        self.url = _parse(url)
+        self.is_sqlite = self.url.get_backend_name() == "sqlite"
+        self.path = Path(self.url.database or "") if self.is_sqlite else None
+        self.where = str(self.path) if self.path else self.url.render_as_string(hide_password=True)
+        if self.path:
+            try:
+                _create_private(self.path)
+            except OSError as error:
+                raise explain(error, self.where) from error
+        try:
+            self.engine = _sqlite_engine(self.url) if self.is_sqlite else _postgres_engine(self.url)
+        except ModuleNotFoundError as error:
+            raise MissingExtra("postgres", "a PostgreSQL store") from error
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """One consistent snapshot."""
+        with explained(self.where), self.engine.connect() as connection:
+            if not self.is_sqlite:
+                connection = connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+            with connection.begin():
+                yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A transaction that no other write transaction of this store overlaps."""
+        with explained(self.where), self.engine.connect() as connection:
+            connection = connection.execution_options(gpubroker_writes=True)
+            with connection.begin():
+                if not self.is_sqlite:
+                    connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{int(BUSY_SECONDS * 1000)}ms'")
+                    connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITE_LOCK})")
+                yield connection
+
+    def close(self) -> None:
+        """Give every connection back."""
+        self.engine.dispose()
+
+
+def _parse(url: str) -> URL:
+    expected = "expected sqlite:///PATH or postgresql://USER@HOST/DATABASE"
+    try:
+        parsed = make_url(url)
+        backend = parsed.get_backend_name()
+    except (ArgumentError, NoSuchModuleError, ValueError):
+        # The text is not shown: it may hold a password.
+        raise StoreProblem(f"the store's URL is not understood; {expected}", hint="set GPUBROKER_STORE") from None
+    if backend == "sqlite":
+        if not parsed.database or parsed.database == ":memory:":
+            raise StoreProblem(
+                "a store in memory is lost with the process that made it", hint="give a file: sqlite:///PATH"
+            )
+        return parsed
+    if backend in ("postgresql", "postgres"):
+        return parsed.set(drivername="postgresql+psycopg")
+    raise StoreProblem(f"a store cannot be kept in {backend}; {expected}", hint="set GPUBROKER_STORE")
+
+
+def _create_private(path: Path) -> None:
+    """Make the file and missing folders, readable by their owner only. SQLite gives its -wal and -shm the same mode."""
+    if str(path).startswith("file:") or path.exists():
+        return
+    for folder in reversed(path.absolute().parents):
+        if not folder.exists():
+            folder.mkdir(mode=0o700, exist_ok=True)
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+
+
+def _sqlite_engine(url: URL) -> Engine:
+    waits = {} if "timeout" in url.query else {"timeout": BUSY_SECONDS}
+    engine = create_engine(url, connect_args=waits)
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: sqlite3.Connection, _: object) -> None:
+        connection.isolation_level = None  # the driver must not open transactions of its own
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA foreign_keys=ON")
+        connection.execute(f"PRAGMA journal_size_limit={_WAL_LIMIT}")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        writes = connection.get_execution_options().get("gpubroker_writes")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _postgres_engine(url: URL) -> Engine:
+    return create_engine(url, pool_pre_ping=True, connect_args={"connect_timeout": 10})
+
+
+@contextmanager
+def explained(where: str) -> Iterator[None]:
+    """Turn what databases raise into `StoreProblem` with advice. Everything else passes."""
+    try:
+        yield
+    except DBAPIError as error:
+        raise explain(error.orig or error, where) from error
+
+
+_LOCKED = ("another process has been writing to the store for too long", "try again; see which process holds it")
+_FULL = ("the disk is full", "free some space, then try again: nothing that was committed is lost")
+_READ_ONLY = ("the store cannot be written to", "check the owner and mode of the file and its folder")
+_DAMAGED = ("the store's file is damaged", "restore a backup, or rescue it with `sqlite3 FILE .recover`")
+_NOT_ONE = ("the file is not a gpubroker store", "point GPUBROKER_STORE (or GPUBROKER_HOME) elsewhere")
+_CANNOT_OPEN = ("the store's file cannot be opened", "check that its folder exists and is yours")
+_IO = ("reading or writing the store's file failed", "check the disk, its quota and its free space")
+
+_SQLITE = {
+    sqlite3.SQLITE_BUSY: _LOCKED,
+    sqlite3.SQLITE_LOCKED: _LOCKED,
+    sqlite3.SQLITE_FULL: _FULL,
+    sqlite3.SQLITE_READONLY: _READ_ONLY,
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+    sqlite3.SQLITE_NOTADB: _NOT_ONE,
+    sqlite3.SQLITE_CANTOPEN: _CANNOT_OPEN,
+    sqlite3.SQLITE_PERM: _CANNOT_OPEN,
+    sqlite3.SQLITE_IOERR: _IO,
+}
+# By SQLSTATE; its first two characters are the class.
+_POSTGRES = {
+    "55P03": _LOCKED,
+    "53100": _FULL,
+    "25006": _READ_ONLY,
+    "28": ("the database refuses the login", "check user and password of GPUBROKER_STORE"),
+    "3D": ("there is no such database", "create it first: createdb NAME"),
+    "42501": ("the database user may not do this", "grant it CREATE, SELECT and INSERT on the schema"),
+}
+
+
+def explain(error: BaseException, where: str) -> StoreProblem:
+    """What a database or file error means, in one sentence, with what to do next."""
+    said: Any = str(error).splitlines()[0] if str(error) else type(error).__name__
+    found = None
+    if isinstance(error, sqlite3.Error):
+        found = _SQLITE.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
+    elif isinstance(error, OSError):
+        found = _CANNOT_OPEN
+    else:
+        state = getattr(error, "sqlstate", None) or ""
+        found = _POSTGRES.get(state) or _POSTGRES.get(state[:2])
+        if found is None and not state:
+            found = ("the database cannot be reached", "check that it runs and that GPUBROKER_STORE names it rightly")
+    what, advice = found or ("the store refused", "")
+    return StoreProblem(f"{what} ({said})", where=where, hint=advice)

@@ -1,0 +1,228 @@
+"""Jobs as event streams, money as entries: `broker.launch.journal` over one database transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+from pydantic import TypeAdapter
+from sqlalchemy import Connection, select
+
+from broker.core.decisions import Decision
+from broker.core.events import Event, EventBody, body_from_json, body_to_json
+from broker.core.lifecycle import JobView, advance, fold
+from broker.core.money import Money
+from broker.core.offers import MoneyKind, Offer
+from broker.core.policy import ActionKind, Answer, LiveAttempt, Verdict
+from broker.core.ports import BudgetSpec
+from broker.launch.journal import OpenHold
+from broker.ledger.entries import Balance, Entry
+from broker.store import ledger, market
+from broker.store.tables import DECISION, EVENT, JOB
+from broker.store.times import from_micros, to_micros
+
+
+class StoreReading:
+    """One consistent look: `broker.launch.journal.Reading`, and lists for people."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def job(self, job_id: str) -> JobView | None:
+        """The projection of one job."""
+        text = self._connection.scalar(select(JOB.c.view).where(JOB.c.id == job_id))
+        return None if text is None else _view_from_json(text)
+
+    def unclosed(self) -> Sequence[JobView]:
+        """Every job that is not closed, oldest first."""
+        query = select(JOB.c.view).where(~JOB.c.closed).order_by(JOB.c.submitted_at, JOB.c.id)
+        return [_view_from_json(text) for text in self._connection.scalars(query)]
+
+    def jobs(
+        self,
+        *,
+        name: str | None = None,
+        id_prefix: str = "",
+        states: Sequence[str] = (),
+        user: str | None = None,
+        team: str | None = None,
+        limit: int | None = None,
+    ) -> Sequence[JobView]:
+        """Jobs that match all that is given, newest first."""
+        query = select(JOB.c.view).order_by(JOB.c.submitted_at.desc(), JOB.c.id.desc()).limit(limit)
+        wanted = {"name": name, "user_name": user, "team": team}
+        query = query.where(*(JOB.c[column] == value for column, value in wanted.items() if value is not None))
+        if id_prefix:
+            query = query.where(JOB.c.id.startswith(id_prefix, autoescape=True))
+        if states:
+            query = query.where(JOB.c.state.in_(states))
+        return [_view_from_json(text) for text in self._connection.scalars(query)]
+
+    def events(self, job_id: str) -> Sequence[Event]:
+        """A job's stream, in order."""
+        query = select(EVENT).where(EVENT.c.job_id == job_id).order_by(EVENT.c.seq)
+        return [_event_from_row(row) for row in self._connection.execute(query)]
+
+    def entries(self, job_id: str | None = None) -> Sequence[Entry]:
+        """The ledger, or one job's part of it, in posting order."""
+        return ledger.read(self._connection, job_id)
+
+    def balance(self, job_id: str) -> Mapping[MoneyKind, Balance]:
+        """What a job's entries come to, by kind of money."""
+        return ledger.balance(self._connection, job_id)
+
+    def spent(self, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
+        """What counts as spent under that budget for the half-open time, entries that straddle an edge pro rata."""
+        return ledger.spent(self._connection, budget, start, end)
+
+    def open_holds(self, budget: BudgetSpec) -> Sequence[OpenHold]:
+        """The holds not yet settled or released that count under that budget."""
+        return ledger.open_holds(self._connection, budget)
+
+    def live_attempts(self) -> Sequence[LiveAttempt]:
+        """Every attempt whose machine may still exist, requested ones included."""
+        return [
+            LiveAttempt(
+                job_id=view.id,
+                user=view.user,
+                team=view.job.team,
+                project=view.job.project,
+                workload=view.job.workload.value,
+                environment=view.job.environment,
+                gpus=attempt.placement.gpus,
+                accelerator=attempt.placement.offer.accelerator,
+                provider=attempt.placement.offer.provider,
+                money=attempt.placement.money,
+            )
+            for view in self.unclosed()
+            for attempt in view.attempts
+            if not attempt.over
+        ]
+
+    def price_series(self, offer: Offer, start: datetime, end: datetime) -> Sequence[tuple[datetime, Money]]:
+        """The prices observed for the offer's pool and source: the one in force at ``start``, then each change."""
+        return market.price_series(self._connection, offer, start, end)
+
+    def decisions(self, *, job_id: str | None = None, limit: int | None = None) -> Sequence[Decision]:
+        """Decisions kept, or one job's, newest first."""
+        query = select(DECISION).order_by(DECISION.c.id.desc()).limit(limit)
+        if job_id is not None:
+            query = query.where(DECISION.c.job_id == job_id)
+        return [_decision_from_row(row) for row in self._connection.execute(query)]
+
+
+class StoreWriting(StoreReading):
+    """A transaction: `broker.launch.journal.Writing`."""
+
+    def append(self, job_id: str, items: Sequence[tuple[int | None, EventBody]], at: datetime) -> JobView:
+        """Append events to a job's stream, fold them, store and return the new view.
+
+        Raises `ImpossibleSequence`, and ValueError for no events at all; then nothing of the transaction is kept.
+        """
+        if not items:
+            raise ValueError("nothing to append")
+        before = after = self.job(job_id)
+        rows = []
+        for seq, (attempt, body) in enumerate(items, start=before.seq + 1 if before else 1):
+            text = body_to_json(body)
+            # What is folded is what a reader will find, not what was passed in: so rebuilding gives the same.
+            row = {"job_id": job_id, "seq": seq, "attempt": attempt, "at": to_micros(at), "kind": body.kind}
+            after = advance(after, Event(job_id, seq, from_micros(to_micros(at)), attempt, body_from_json(text)))
+            rows.append({**row, "body": text})
+        assert after is not None
+        self._connection.execute(EVENT.insert(), rows)
+        if before is None:
+            self._connection.execute(JOB.insert().values(_job_row(after)))
+        else:
+            self._connection.execute(JOB.update().where(JOB.c.id == job_id).values(_job_row(after)))
+        return after
+
+    def post(self, entries: Sequence[Entry]) -> None:
+        """Post ledger entries. A movement id that exists already is refused with ValueError."""
+        ledger.post(self._connection, entries)
+
+    def record(self, decision: Decision) -> None:
+        """Keep a decision."""
+        body = {"verdicts": decision.verdicts, "seen": dict(decision.seen)}
+        self._connection.execute(
+            DECISION.insert().values(
+                at=to_micros(decision.at),
+                action=decision.action.value,
+                user_name=decision.user,
+                job_name=decision.job_name,
+                job_id=decision.job_id,
+                attempt=decision.attempt,
+                pool=decision.pool,
+                answer=decision.answer.value,
+                policy_version=decision.policy_version,
+                facts_hash=decision.facts_hash,
+                body=_anything().dump_json(body).decode(),
+            )
+        )
+
+    def rebuild(self) -> int:
+        """Make every projection anew from events and entries; returns the number of jobs."""
+        ledger.rebuild_balances(self._connection)
+        self._connection.execute(JOB.delete())
+        job_ids = list(self._connection.scalars(select(EVENT.c.job_id).distinct()))
+        for job_id in job_ids:
+            self._connection.execute(JOB.insert().values(_job_row(fold(self.events(job_id)))))
+        return len(job_ids)
+
+
+@cache
+def _views() -> TypeAdapter[JobView]:
+    return TypeAdapter(JobView)
+
+
+@cache
+def _verdicts() -> TypeAdapter[tuple[Verdict, ...]]:
+    return TypeAdapter(tuple[Verdict, ...])
+
+
+@cache
+def _anything() -> TypeAdapter[Any]:
+    return TypeAdapter(Any)
+
+
+def _view_from_json(text: str) -> JobView:
+    return _views().validate_json(text)
+
+
+def _job_row(view: JobView) -> dict[str, object]:
+    return {
+        "id": view.id,
+        "name": view.job.name,
+        "user_name": view.user,
+        "team": view.job.team,
+        "project": view.job.project,
+        "state": view.state.value,
+        "closed": view.closed,
+        "submitted_at": to_micros(view.submitted_at),
+        "view": _views().dump_json(view).decode(),
+    }
+
+
+def _event_from_row(row: Any) -> Event:
+    return Event(row.job_id, row.seq, from_micros(row.at), row.attempt, body_from_json(row.body))
+
+
+def _decision_from_row(row: Any) -> Decision:
+    body = json.loads(row.body)
+    return Decision(
+        at=from_micros(row.at),
+        action=ActionKind(row.action),
+        user=row.user_name,
+        job_name=row.job_name,
+        answer=Answer(row.answer),
+        policy_version=row.policy_version,
+        facts_hash=row.facts_hash,
+        job_id=row.job_id,
+        attempt=row.attempt,
+        pool=row.pool,
+        verdicts=_verdicts().validate_python(body["verdicts"]),
+        seen=body["seen"],
+    )

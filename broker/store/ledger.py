@@ -1,0 +1,197 @@
+"""Ledger rows: posting, and the sums that budgets ask for. Every function works inside the caller's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Table, and_, func, select, update
+
+from broker.core.money import Money, divide_half_even
+from broker.core.offers import CapacityType, MoneyKind
+from broker.core.ports import BudgetSpec
+from broker.launch.journal import OpenHold
+from broker.ledger.entries import Account, Balance, Entry, Movement, Tags
+from broker.store.tables import BALANCE, ENTRY
+from broker.store.times import from_micros, to_micros
+
+
+def post(connection: Connection, entries: Sequence[Entry]) -> None:
+    """Insert entries and keep the balances. Raises ValueError for a movement that was posted before."""
+    if not entries:
+        return
+    ids = {entry.movement_id for entry in entries}
+    taken = connection.scalars(select(ENTRY.c.movement_id).where(ENTRY.c.movement_id.in_(ids)).limit(1)).first()
+    if taken is not None:
+        raise ValueError(f"movement {taken} was posted before")
+    connection.execute(ENTRY.insert(), [_to_row(entry) for entry in entries])
+    for job_id, money in {(entry.tags.job_id, entry.money): None for entry in entries}:
+        _keep_balance(connection, [e for e in entries if e.tags.job_id == job_id and e.money is money])
+
+
+def _keep_balance(connection: Connection, entries: Sequence[Entry]) -> None:
+    """Add entries of one job and kind of money to its kept sums."""
+    first = entries[0]
+    sums = dict.fromkeys(Account, 0)
+    for entry in entries:
+        sums[entry.account] += entry.amount.micros
+    holds_to = max(
+        (to_micros(e.covers_to) for e in entries if e.movement in (Movement.HOLD, Movement.TOP_UP)), default=0
+    )
+    same = and_(BALANCE.c.job_id == first.tags.job_id, BALANCE.c.money == first.money.value)
+    kept = connection.execute(select(BALANCE.c.holds_to).where(same)).first()
+    if kept is None:
+        connection.execute(
+            BALANCE.insert().values(
+                **{account.value: micros for account, micros in sums.items()},
+                job_id=first.tags.job_id,
+                money=first.money.value,
+                holds_to=holds_to,
+                user_name=first.tags.user,
+                team=first.tags.team,
+                project=first.tags.project,
+                workload=first.tags.workload,
+                environment=first.tags.environment,
+            )
+        )
+        return
+    connection.execute(
+        update(BALANCE)
+        .where(same)
+        .values(
+            **{account.value: BALANCE.c[account.value] + micros for account, micros in sums.items()},
+            holds_to=max(kept.holds_to, holds_to),
+        )
+    )
+
+
+def rebuild_balances(connection: Connection) -> None:
+    """Make the kept sums anew from the entries."""
+    connection.execute(BALANCE.delete())
+    by_job: dict[tuple[str, MoneyKind], list[Entry]] = {}
+    for entry in read(connection, None):
+        by_job.setdefault((entry.tags.job_id, entry.money), []).append(entry)
+    for group in by_job.values():
+        _keep_balance(connection, group)
+
+
+def read(connection: Connection, job_id: str | None) -> list[Entry]:
+    """All entries, or one job's, in posting order."""
+    query = select(ENTRY).order_by(ENTRY.c.id)
+    if job_id is not None:
+        query = query.where(ENTRY.c.job_id == job_id)
+    return [_from_row(row) for row in connection.execute(query)]
+
+
+def balance(connection: Connection, job_id: str) -> dict[MoneyKind, Balance]:
+    """The kept sums of one job."""
+    rows = connection.execute(select(BALANCE).where(BALANCE.c.job_id == job_id))
+    return {
+        MoneyKind(row.money): Balance(available=Money(row.available), held=Money(row.held), spent=Money(row.spent))
+        for row in rows
+    }
+
+
+def spent(connection: Connection, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
+    """What was spent under the budget in [start, end).
+
+    An entry that straddles an edge counts by the time inside. Its share is a difference of two rounded running
+    totals, so the shares of adjacent periods add up to the entry exactly. One that covers no time counts at its start.
+    """
+    left, right = to_micros(start), to_micros(end)
+    c = ENTRY.c
+    counted = and_(c.account == Account.SPENT.value, c.money.in_(budget.counts), *_in_scope(ENTRY, budget))
+    inside = and_(c.covers_from >= left, c.covers_from < right, c.covers_to >= left, c.covers_to <= right)
+    whole = connection.scalar(select(func.coalesce(func.sum(c.micros), 0)).where(counted, inside))
+    total = int(whole or 0)
+    straddles = and_(c.covers_to > left, c.covers_from < right, (c.covers_from < left) | (c.covers_to > right))
+    for row in connection.execute(select(c.micros, c.covers_from, c.covers_to).where(counted, straddles)):
+        total += _until(row, right) - _until(row, left)
+    return Money(total)
+
+
+def _until(row: Any, edge: int) -> int:
+    """How much of the entry's amount belongs to the time before ``edge``."""
+    whole = row.covers_to - row.covers_from
+    return divide_half_even(row.micros * min(max(edge - row.covers_from, 0), whole), whole)
+
+
+def open_holds(connection: Connection, budget: BudgetSpec) -> list[OpenHold]:
+    """What jobs still hold under the budget."""
+    c = BALANCE.c
+    query = (
+        select(c.job_id, c.money, c.held, c.holds_to)
+        .where(c.held != 0, c.money.in_(budget.counts), *_in_scope(BALANCE, budget))
+        .order_by(c.job_id, c.money)
+    )
+    return [
+        OpenHold(row.job_id, MoneyKind(row.money), Money(row.held), from_micros(row.holds_to))
+        for row in connection.execute(query)
+    ]
+
+
+def _in_scope(table: Table, budget: BudgetSpec) -> list[ColumnElement[bool]]:
+    wanted: Mapping[str, tuple[str, ...]] = {
+        "team": budget.teams,
+        "project": budget.projects,
+        "workload": budget.workloads,
+        "user_name": budget.users,
+        "environment": budget.environments,
+    }
+    return [table.c[column].in_(names) for column, names in wanted.items() if names]
+
+
+def _to_row(entry: Entry) -> dict[str, object]:
+    tags = entry.tags
+    return {
+        "movement_id": entry.movement_id,
+        "movement": entry.movement.value,
+        "account": entry.account.value,
+        "micros": entry.amount.micros,
+        "money": entry.money.value,
+        "at": to_micros(entry.at),
+        "covers_from": to_micros(entry.covers_from),
+        "covers_to": to_micros(entry.covers_to),
+        "job_id": tags.job_id,
+        "user_name": tags.user,
+        "team": tags.team,
+        "project": tags.project,
+        "workload": tags.workload,
+        "environment": tags.environment,
+        "attempt": tags.attempt,
+        "provider": tags.provider,
+        "region": tags.region,
+        "capacity_type": tags.capacity_type.value if tags.capacity_type else None,
+        "accelerator": tags.accelerator,
+        "gpus": tags.gpus,
+        "note": entry.note,
+    }
+
+
+def _from_row(row: Any) -> Entry:
+    return Entry(
+        movement_id=row.movement_id,
+        movement=Movement(row.movement),
+        account=Account(row.account),
+        amount=Money(row.micros),
+        money=MoneyKind(row.money),
+        at=from_micros(row.at),
+        covers_from=from_micros(row.covers_from),
+        covers_to=from_micros(row.covers_to),
+        tags=Tags(
+            job_id=row.job_id,
+            user=row.user_name,
+            team=row.team,
+            project=row.project,
+            workload=row.workload,
+            environment=row.environment,
+            attempt=row.attempt,
+            provider=row.provider,
+            region=row.region,
+            capacity_type=CapacityType(row.capacity_type) if row.capacity_type else None,
+            accelerator=row.accelerator,
+            gpus=row.gpus,
+        ),
+        note=row.note,
+    )

@@ -1,0 +1,118 @@
+"""Questions to the market tables, answered in SQL: which offers are current, which a query leaves out, what prices
+were."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from fnmatch import fnmatchcase
+
+from sqlalchemy import ColumnElement, Connection, and_, case, func, select
+
+from broker.core.money import Money
+from broker.core.offers import MoneyKind, Offer, OfferQuery
+from broker.core.reasons import Reason
+from broker.store.offer_rows import OFFER_QUERY, to_offers
+from broker.store.tables import OFFER, POOL, PRICE
+from broker.store.times import from_micros, to_micros
+
+CPU = "cpu"  # among the accelerators of a query: machines without one
+_CURRENT = and_(OFFER.c.ended_at.is_(None), ~OFFER.c.superseded)
+_WILD = frozenset("*?[")
+
+
+def offers(connection: Connection, query: OfferQuery) -> list[Offer]:
+    """The current offers that match, unavailable ones included.
+
+    ``count`` is the least number of accelerators a machine must have; ``"cpu"`` among the accelerators means machines
+    without one, whatever the count.
+    """
+    wanted = [condition for _, condition in _conditions(connection, query)]
+    if query.max_price is not None:
+        wanted.append(OFFER.c.micros <= query.max_price.micros)
+    return to_offers(connection.execute(OFFER_QUERY.where(_CURRENT, *wanted).order_by(OFFER.c.id)))
+
+
+def count_offers(connection: Connection) -> int:
+    """How many offers are current."""
+    return connection.scalar(select(func.count()).select_from(OFFER).where(_CURRENT)) or 0
+
+
+def rejected_in_sql(connection: Connection, query: OfferQuery) -> dict[Reason, int]:
+    """Why the current offers that `offers` leaves out were left out, counted; most frequent first.
+
+    The first condition that fails gives the reason, in the planner's order. ``max_price`` narrows a list for people
+    and turns nothing down, so it is not looked at.
+    """
+    conditions = _conditions(connection, query)
+    if not conditions:
+        return {}
+    reasons = [(~condition, reason.value) for reason, condition in conditions]
+    if MoneyKind.SANDBOX.value not in query.providers:
+        left_out = ~and_(*(condition for _, condition in conditions))
+        simulated = and_(left_out, OFFER.c.money == MoneyKind.SANDBOX.value)
+        reasons.insert(0, (simulated, Reason.SANDBOX_NOT_ASKED_FOR.value))
+    reason = case(*reasons).label("reason")
+    total = func.count().label("total")
+    rows = connection.execute(
+        select(reason, total)
+        .join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id)
+        .where(_CURRENT)
+        .group_by(reason)
+        .order_by(total.desc(), reason)
+    )
+    return {Reason(row.reason): row.total for row in rows if row.reason is not None}
+
+
+def _conditions(connection: Connection, query: OfferQuery) -> list[tuple[Reason, ColumnElement[bool]]]:
+    """What a pool must be, each with the reason of those that are not."""
+    c = POOL.c
+    found: list[tuple[Reason, ColumnElement[bool]]] = []
+    if query.providers:
+        found.append((Reason.WRONG_PROVIDER, c.provider.in_(_matching(connection, "provider", query.providers))))
+    if query.regions:
+        found.append((Reason.WRONG_REGION, c.region.in_(_matching(connection, "region", query.regions))))
+    if query.capacity_types:
+        types = [kind.value for kind in query.capacity_types]
+        found.append((Reason.WRONG_CAPACITY_TYPE, c.capacity_type.in_(types)))
+    if query.accelerators:
+        names = ["" if name == CPU else name for name in query.accelerators]
+        reason = Reason.NOT_A_CPU_OFFER if names == [""] else Reason.WRONG_ACCELERATOR
+        found.append((reason, c.accelerator.in_(names)))
+    if query.count is not None:
+        enough = c.count >= query.count
+        if CPU in query.accelerators:
+            enough = enough | (c.accelerator == "")
+        found.append((Reason.TOO_FEW_ACCELERATORS, enough))
+    return found
+
+
+def _matching(connection: Connection, column: str, patterns: Sequence[str]) -> list[str]:
+    """The names that occur and match; patterns are few and so are names, so they are matched here, the same on every
+    database."""
+    if not any(_WILD & set(pattern) for pattern in patterns):
+        return list(patterns)
+    names = connection.scalars(select(POOL.c[column]).distinct())
+    return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
+
+
+def price_series(connection: Connection, offer: Offer, start: datetime, end: datetime) -> list[tuple[datetime, Money]]:
+    """The prices of the offer's pool and source: the one in force at ``start`` first, then each change up to ``end``
+    (included). Rows that only tell of availability, or of no price, are left out: the last price goes on."""
+    series = connection.scalar(
+        select(OFFER.c.id)
+        .join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id)
+        .where(POOL.c.key == offer.pool, OFFER.c.source == offer.source)
+    )
+    if series is None:
+        return []
+    c = PRICE.c
+    priced = select(c.at, c.micros).where(c.series == series, c.micros.is_not(None))
+    first = connection.execute(priced.where(c.at <= to_micros(start)).order_by(c.at.desc()).limit(1)).first()
+    later = connection.execute(priced.where(c.at > to_micros(start), c.at <= to_micros(end)).order_by(c.at)).all()
+    found: list[tuple[datetime, Money]] = []
+    for row in ([first] if first else []) + list(later):
+        price = Money(row.micros)
+        if not found or found[-1][1] != price:
+            found.append((from_micros(row.at), price))
+    return found

@@ -1,0 +1,231 @@
+"""One poll into the market tables: current offers, changes of price or availability, and the poll itself."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Table, bindparam, exists, func, select, update
+
+from broker.core.offers import Availability, Offer
+from broker.store.offer_rows import SAID, place, said
+from broker.store.records import PollRun
+from broker.store.tables import OFFER, POLL, POOL, PRICE
+from broker.store.times import from_micros, to_micros
+
+# Codes of `price_change.availability`; ENDED: the provider no longer tells of the offer.
+CODES = {
+    Availability.AVAILABLE.value: 0,
+    Availability.UNAVAILABLE.value: 1,
+    Availability.NO_QUOTA.value: 2,
+    Availability.UNKNOWN.value: 3,
+}
+ENDED = 4
+_BATCH = 500  # names in one IN list
+
+
+@dataclass(slots=True)
+class _Writes:
+    """What one poll comes to, gathered before it is written."""
+
+    touched: list[dict[str, Any]] = field(default_factory=list)
+    updated: list[dict[str, Any]] = field(default_factory=list)
+    fresh: list[tuple[Offer, tuple[Any, ...]]] = field(default_factory=list)
+    ended: list[dict[str, Any]] = field(default_factory=list)
+    changes: list[dict[str, Any]] = field(default_factory=list)
+
+
+def record_poll(
+    connection: Connection,
+    provider: str,
+    *,
+    started: datetime,
+    finished: datetime,
+    offers: Iterable[Offer],
+    skipped: Mapping[str, int],
+    error: str,
+    complete: bool,
+) -> int:
+    """Store what a poll saw; returns how many prices or availabilities changed.
+
+    A price that makes no sense is kept as unknown and counted (``invalid_price``); of two offers with one id the
+    first counts (``duplicate``); one dated before what is known changes nothing (``older_than_known``).
+    """
+    counts = Counter(skipped)
+    run = (connection.scalar(select(func.max(POLL.c.id))) or 0) + 1
+    now = to_micros(finished)
+    known = _known(connection, provider)
+    writes = _Writes()
+    told: set[tuple[str, str]] = set()
+    seen = 0
+    for offer in offers:
+        seen += 1
+        key = (offer.pool, offer.source)
+        if key in told:
+            counts["duplicate"] += 1
+            continue
+        told.add(key)
+        micros = None if offer.price is None else offer.price.micros
+        if micros is not None and not offer.has_valid_price():
+            counts["invalid_price"] += 1
+            micros = None
+        words = said(offer, micros)
+        before = known.get(key)
+        if before is None:
+            writes.fresh.append((offer, words))
+        elif not _again(writes, before, words, to_micros(offer.as_of), run, started, now):
+            counts["older_than_known"] += 1
+    if complete:
+        _end_untold(writes, known, told, now)
+    _insert_fresh(connection, writes, provider, run, started, now)
+    _write(connection, writes)
+    _supersede(connection)
+    row = {"provider": provider, "started": to_micros(started), "finished": now, "complete": complete, "error": error}
+    connection.execute(
+        POLL.insert().values(id=run, **row, seen=seen, changed=len(writes.changes), skipped=json.dumps(counts))
+    )
+    return len(writes.changes)
+
+
+def _known(connection: Connection, provider: str) -> dict[tuple[str, str], Any]:
+    """The provider's rows by (pool, source): id, date, last change, end, then what `SAID` names."""
+    c = OFFER.c
+    columns = (POOL.c.key, c.source, c.id, c.as_of, c.changed_at, c.ended_at, *(c[name] for name in SAID))
+    query = select(*columns).join_from(OFFER, POOL, c.pool_id == POOL.c.id).where(c.polled_by == provider)
+    return {(row[0], row[1]): row for row in connection.execute(query)}
+
+
+def _again(
+    writes: _Writes, before: Any, words: tuple[Any, ...], as_of: int, run: int, started: datetime, now: int
+) -> bool:
+    """An offer that was known. Returns False when it is older than what is known."""
+    _, _, series, known_as_of, changed_at, ended_at, *known_words = before
+    if as_of < known_as_of:
+        writes.touched.append({"b_id": series, "as_of": known_as_of, "run": run})
+        return False
+    if ended_at is None and words == tuple(known_words):
+        writes.touched.append({"b_id": series, "as_of": as_of, "run": run})
+        return True
+    if ended_at is not None or words[:2] != tuple(known_words[:2]):
+        # Two changes of a series never share a moment: a correction of a dated price lands just after it.
+        changed_at = max(as_of, changed_at + 1)
+        writes.changes.append(_change(series, changed_at, words[0], CODES[words[1]], started, now))
+    row = dict(zip(SAID, words, strict=True))
+    writes.updated.append({"b_id": series, "as_of": as_of, "run": run, "changed_at": changed_at, **row})
+    return True
+
+
+def _change(
+    series: int, at: int, micros: int | None, availability: int, started: datetime, now: int
+) -> dict[str, Any]:
+    learned = now if at < to_micros(started) else None
+    return {"series": series, "at": at, "micros": micros, "availability": availability, "learned": learned}
+
+
+def _end_untold(writes: _Writes, known: Mapping[tuple[str, str], Any], told: set[tuple[str, str]], now: int) -> None:
+    for key, row in known.items():
+        if key not in told and row.ended_at is None:
+            at = max(now, row.changed_at + 1)
+            writes.ended.append({"b_id": row.id, "changed_at": at, "ended_at": now})
+            writes.changes.append(
+                {"series": row.id, "at": at, "micros": row.micros, "availability": ENDED, "learned": None}
+            )
+
+
+def _insert_fresh(
+    connection: Connection, writes: _Writes, provider: str, run: int, started: datetime, now: int
+) -> None:
+    """Rows for offers never seen before. Ids are counted here: nobody else writes meanwhile."""
+    if not writes.fresh:
+        return
+    keys = [offer.pool for offer, _ in writes.fresh]
+    pools: dict[str, int] = {}
+    for first in range(0, len(keys), _BATCH):
+        batch = keys[first : first + _BATCH]
+        pools.update(connection.execute(select(POOL.c.key, POOL.c.id).where(POOL.c.key.in_(batch))).all())
+    next_pool = _next_id(connection, POOL)
+    next_series = _next_id(connection, OFFER)
+    new_pools: list[dict[str, Any]] = []
+    new_offers: list[dict[str, Any]] = []
+    for series, (offer, words) in enumerate(writes.fresh, start=next_series):
+        pool = pools.get(offer.pool)
+        if pool is None:
+            pool = pools[offer.pool] = next_pool + len(new_pools)
+            new_pools.append({"id": pool, **place(offer)})
+        as_of = to_micros(offer.as_of)
+        new_offers.append(
+            {
+                "id": series,
+                "pool_id": pool,
+                "source": offer.source,
+                "polled_by": provider,
+                "run": run,
+                "as_of": as_of,
+                "changed_at": as_of,
+                "ended_at": None,
+                "superseded": False,
+                **dict(zip(SAID, words, strict=True)),
+            }
+        )
+        writes.changes.append(_change(series, as_of, words[0], CODES[words[1]], started, now))
+    if new_pools:
+        connection.execute(POOL.insert(), new_pools)
+    connection.execute(OFFER.insert(), new_offers)
+
+
+def _next_id(connection: Connection, table: Table) -> int:
+    return (connection.scalar(select(func.max(table.c.id))) or 0) + 1
+
+
+def _write(connection: Connection, writes: _Writes) -> None:
+    def change(rows: Sequence[Mapping[str, Any]], **fixed: Any) -> None:
+        if rows:
+            named: dict[str, Any] = {name: bindparam(name) for name in rows[0] if name != "b_id"}
+            connection.execute(update(OFFER).where(OFFER.c.id == bindparam("b_id")).values(**named, **fixed), rows)
+
+    change(writes.touched)
+    change(writes.updated, ended_at=None)
+    change(writes.ended, availability=Availability.UNAVAILABLE.value, unavailable_because="no longer offered")
+    if writes.changes:
+        connection.execute(PRICE.insert(), writes.changes)
+
+
+def _supersede(connection: Connection) -> None:
+    """Reference prices stand back where a live source tells of the same machine, and return when it stops."""
+    listed, live, live_pool = POOL.alias("listed"), OFFER.alias("live"), POOL.alias("live_pool")
+    same = [
+        live_pool.c[name].is_not_distinct_from(listed.c[name])
+        for name in ("provider", "region", "instance_type", "accelerator", "count", "capacity_type", "term_months")
+    ]
+    told_live = exists().where(
+        listed.c.id == OFFER.c.pool_id,
+        *same,
+        live.c.pool_id == live_pool.c.id,
+        ~live.c.reference,
+        live.c.ended_at.is_(None),
+        live.c.micros.is_not(None),
+    )
+    connection.execute(update(OFFER).where(OFFER.c.reference).values(superseded=told_live))
+
+
+def last_polls(connection: Connection) -> dict[str, PollRun]:
+    """The newest poll of each provider."""
+    newest = select(func.max(POLL.c.id)).group_by(POLL.c.provider)
+    rows = connection.execute(select(POLL).where(POLL.c.id.in_(newest)).order_by(POLL.c.provider))
+    return {
+        row.provider: PollRun(
+            provider=row.provider,
+            started=from_micros(row.started),
+            finished=from_micros(row.finished),
+            seen=row.seen,
+            changed=row.changed,
+            complete=row.complete,
+            skipped=json.loads(row.skipped),
+            error=row.error,
+        )
+        for row in rows
+    }

@@ -1,0 +1,156 @@
+"""The store's front: transactions for the launcher, and one method a question for everybody else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+
+from sqlalchemy import select
+
+from broker.core.clock import Clock
+from broker.core.offers import Offer, OfferQuery
+from broker.core.reasons import Reason
+from broker.store import market, policies, polls
+from broker.store.database import Database
+from broker.store.journal import StoreReading, StoreWriting
+from broker.store.records import PolicyVersion, PollRun
+from broker.store.schema import ensure_current
+from broker.store.tables import SETTING
+
+
+class Store:
+    """One open store: a `broker.launch.journal.Journal` and the market, policy and setting tables.
+
+    Thread-safe, and several processes may have the same store open. Every method is a transaction of its own and may
+    raise `StoreProblem`.
+    """
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    @property
+    def where(self) -> str:
+        """The file or, without its password, the URL."""
+        return self._database.where
+
+    def close(self) -> None:
+        """Give every connection back."""
+        self._database.close()
+
+    # --- jobs and money ---------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def reading(self) -> Iterator[StoreReading]:
+        """A consistent look; changes nothing."""
+        with self._database.reading() as connection:
+            yield StoreReading(connection)
+
+    @contextmanager
+    def writing(self) -> Iterator[StoreWriting]:
+        """A serialised transaction: committed on leaving, rolled back on any exception. Does not nest."""
+        with self._database.writing() as connection:
+            yield StoreWriting(connection)
+
+    def rebuild(self) -> int:
+        """Make every projection anew from events and entries; returns the number of jobs."""
+        with self.writing() as journal:
+            return journal.rebuild()
+
+    # --- the market -------------------------------------------------------------------------------------------------
+
+    def record_poll(
+        self,
+        provider: str,
+        *,
+        started: datetime,
+        finished: datetime,
+        offers: Iterable[Offer],
+        skipped: Mapping[str, int] | None = None,
+        error: str = "",
+        complete: bool = True,
+    ) -> int:
+        """Store what one poll of ``provider`` (the adapter's name) saw; returns how many offers changed.
+
+        With ``complete``, offers it did not tell of are no longer current. All or nothing.
+        """
+        told = list(offers)  # nothing slow, such as a provider's generator, runs inside the transaction
+        with self._database.writing() as connection:
+            return polls.record_poll(
+                connection,
+                provider,
+                started=started,
+                finished=finished,
+                offers=told,
+                skipped=skipped or {},
+                error=error,
+                complete=complete,
+            )
+
+    def last_polls(self) -> Mapping[str, PollRun]:
+        """The newest poll of each provider."""
+        with self._database.reading() as connection:
+            return polls.last_polls(connection)
+
+    def offers(self, query: OfferQuery | None = None) -> list[Offer]:
+        """The current offers that match, unavailable ones included; all of them without a query.
+
+        ``query.count`` is the least number of accelerators; ``"cpu"`` among the accelerators means machines without.
+        Reference prices for which a live one is known are not current.
+        """
+        with self._database.reading() as connection:
+            return market.offers(connection, query or OfferQuery())
+
+    def count_offers(self) -> int:
+        """How many offers are current."""
+        with self._database.reading() as connection:
+            return market.count_offers(connection)
+
+    def rejected_in_sql(self, query: OfferQuery) -> Mapping[Reason, int]:
+        """Why the current offers that `offers` leaves out were left out, counted (``max_price`` is not looked at)."""
+        with self._database.reading() as connection:
+            return market.rejected_in_sql(connection, query)
+
+    # --- policies and settings --------------------------------------------------------------------------------------
+
+    def active_policy(self) -> PolicyVersion | None:
+        """The policy set in force; None when none was ever activated."""
+        with self._database.reading() as connection:
+            return policies.active(connection)
+
+    def activate_policy(self, files: Mapping[str, str], *, by: str, note: str = "") -> PolicyVersion:
+        """Put a set of files (name → text) in force. Activating what is in force already changes nothing."""
+        with self._database.writing() as connection:
+            return policies.activate(connection, files, by=by, at=self._clock.now(), note=note)
+
+    def policy_history(self) -> Sequence[PolicyVersion]:
+        """Every policy version, newest first."""
+        with self._database.reading() as connection:
+            return policies.history(connection)
+
+    def setting(self, key: str) -> str | None:
+        """A fact about this store; None when it was never set."""
+        with self._database.reading() as connection:
+            return connection.scalar(select(SETTING.c.value).where(SETTING.c.key == key))
+
+    def set_setting(self, key: str, value: str) -> None:
+        """Set a fact about this store."""
+        with self._database.writing() as connection:
+            connection.execute(SETTING.delete().where(SETTING.c.key == key))
+            connection.execute(SETTING.insert().values(key=key, value=value))
+
+
+def open_store(url: str, *, clock: Clock) -> Store:
+    """Open the store at ``url`` (``sqlite:///PATH`` or ``postgresql://…``), created or upgraded if need be.
+
+    Raises `StoreProblem` (newer version, read-only, locked, full, damaged, not a store, unreachable) with what to do,
+    and `MissingExtra` without PostgreSQL's driver.
+    """
+    database = Database(url)
+    try:
+        ensure_current(database)
+    except BaseException:
+        database.close()
+        raise
+    return Store(database, clock)

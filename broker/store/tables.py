@@ -1,0 +1,264 @@
+"""The tables, as dumb rows. Nothing here validates or decides; domain types do.
+
+Times are integer microseconds since 1970 UTC and money is integer micro-dollars, so SQLite and PostgreSQL keep exactly
+the same. ``attempt_event``, ``ledger_entry``, ``decision`` and ``policy_set`` are append-only: triggers in the
+migrations refuse UPDATE and DELETE. The migrations, not these classes, make the tables; a test holds both together.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from sqlalchemy import BigInteger, Column, Index, Integer, SmallInteger, Table, UniqueConstraint, text
+from sqlmodel import Field, SQLModel
+
+# SQLite makes only INTEGER PRIMARY KEY the row id, which is as wide as BIGINT there.
+_ID = BigInteger().with_variant(Integer, "sqlite")
+
+
+class JobRow(SQLModel, table=True):
+    """Projection of one job's events: ``view`` is the whole `JobView` as JSON, the other columns are for finding."""
+
+    __tablename__: ClassVar[str] = "job"
+    __table_args__ = (
+        Index("job_unclosed", "submitted_at", sqlite_where=text("NOT closed"), postgresql_where=text("NOT closed")),
+        Index("job_submitted", "submitted_at"),
+    )
+
+    id: str = Field(primary_key=True)
+    name: str
+    user_name: str
+    team: str | None
+    project: str | None
+    state: str
+    closed: bool
+    submitted_at: int = Field(sa_type=BigInteger)
+    view: str
+
+
+class EventRow(SQLModel, table=True):
+    """One fact of a job's stream. Append-only."""
+
+    __tablename__: ClassVar[str] = "attempt_event"
+
+    job_id: str = Field(primary_key=True)
+    seq: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
+    attempt: int | None
+    at: int = Field(sa_type=BigInteger)
+    kind: str
+    body: str
+
+
+class EntryRow(SQLModel, table=True):
+    """One ledger entry; ``id`` is the posting order. Append-only."""
+
+    __tablename__: ClassVar[str] = "ledger_entry"
+    __table_args__ = (
+        UniqueConstraint("movement_id", "account", name="ledger_entry_movement"),
+        Index("ledger_entry_job", "job_id"),
+        Index(
+            "ledger_entry_spent",
+            "covers_to",
+            sqlite_where=text("account = 'spent'"),
+            postgresql_where=text("account = 'spent'"),
+        ),
+    )
+
+    id: int = Field(sa_column=Column(_ID, primary_key=True, autoincrement=True))
+    movement_id: str
+    movement: str
+    account: str
+    micros: int = Field(sa_type=BigInteger)
+    money: str
+    at: int = Field(sa_type=BigInteger)
+    covers_from: int = Field(sa_type=BigInteger)
+    covers_to: int = Field(sa_type=BigInteger)
+    job_id: str
+    user_name: str
+    team: str | None
+    project: str | None
+    workload: str | None
+    environment: str | None
+    attempt: int | None
+    provider: str | None
+    region: str | None
+    capacity_type: str | None
+    accelerator: str | None
+    gpus: int
+    note: str
+
+
+class BalanceRow(SQLModel, table=True):
+    """Kept sums of a job's entries per kind of money, and what is needed to count its hold under a budget."""
+
+    __tablename__: ClassVar[str] = "ledger_balance"
+    __table_args__ = (
+        Index("ledger_balance_open", "held", sqlite_where=text("held <> 0"), postgresql_where=text("held <> 0")),
+    )
+
+    job_id: str = Field(primary_key=True)
+    money: str = Field(primary_key=True)
+    available: int = Field(sa_type=BigInteger)
+    held: int = Field(sa_type=BigInteger)
+    spent: int = Field(sa_type=BigInteger)
+    holds_to: int = Field(sa_type=BigInteger)
+    user_name: str
+    team: str | None
+    project: str | None
+    workload: str | None
+    environment: str | None
+
+
+class DecisionRow(SQLModel, table=True):
+    """One passage through the gate; ``body`` has the verdicts and what was seen. Append-only."""
+
+    __tablename__: ClassVar[str] = "decision"
+    __table_args__ = (Index("decision_job", "job_id"), Index("decision_at", "at"))
+
+    id: int = Field(sa_column=Column(_ID, primary_key=True, autoincrement=True))
+    at: int = Field(sa_type=BigInteger)
+    action: str
+    user_name: str
+    job_name: str
+    job_id: str | None
+    attempt: int | None
+    pool: str | None
+    answer: str
+    policy_version: str
+    facts_hash: str
+    body: str
+
+
+class PolicyRow(SQLModel, table=True):
+    """One activation of a policy set; the highest number is active. Append-only."""
+
+    __tablename__: ClassVar[str] = "policy_set"
+
+    number: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
+    activated_at: int = Field(sa_type=BigInteger)
+    activated_by: str
+    sha256: str
+    files: str
+    note: str
+
+
+class SettingRow(SQLModel, table=True):
+    """Small facts about this store itself."""
+
+    __tablename__: ClassVar[str] = "setting"
+
+    key: str = Field(primary_key=True)
+    value: str
+
+
+class PollRow(SQLModel, table=True):
+    """One poll of one provider."""
+
+    __tablename__: ClassVar[str] = "poll_run"
+    __table_args__ = (Index("poll_run_provider", "provider", "finished"),)
+
+    id: int = Field(sa_column=Column(_ID, primary_key=True, autoincrement=True))
+    provider: str
+    started: int = Field(sa_type=BigInteger)
+    finished: int = Field(sa_type=BigInteger)
+    seen: int
+    changed: int
+    complete: bool
+    skipped: str
+    error: str
+
+
+class PoolRow(SQLModel, table=True):
+    """What identifies a pool. ``accelerator`` is empty for machines without one; ``key`` is `Offer.pool`."""
+
+    __tablename__: ClassVar[str] = "pool"
+    __table_args__ = (
+        UniqueConstraint("key", name="pool_key"),
+        Index("pool_machine", "accelerator", "count"),
+        Index("pool_place", "provider", "region", "instance_type"),
+    )
+
+    id: int = Field(sa_column=Column(_ID, primary_key=True, autoincrement=False))
+    key: str
+    provider: str
+    region: str
+    zone: str | None
+    instance_type: str
+    accelerator: str
+    count: int
+    capacity_type: str
+    term_months: int | None
+
+
+class OfferRow(SQLModel, table=True):
+    """The current offer of one source for one pool, also the price series' id. ``polled_by``: the adapter that tells
+    of it; ``run``: the last poll that saw it; ``changed_at``: of its newest ``price_change``; ``ended_at``: since when
+    it is no longer told of; ``superseded``: a reference price for which a live one is known."""
+
+    __tablename__: ClassVar[str] = "offer"
+    __table_args__ = (
+        UniqueConstraint("pool_id", "source", name="offer_source"),
+        Index("offer_polled_by", "polled_by"),
+    )
+
+    id: int = Field(sa_column=Column(_ID, primary_key=True, autoincrement=False))
+    pool_id: int = Field(sa_type=BigInteger, foreign_key="pool.id")
+    source: str
+    polled_by: str
+    run: int = Field(sa_type=BigInteger)
+    as_of: int = Field(sa_type=BigInteger)
+    changed_at: int = Field(sa_type=BigInteger)
+    ended_at: int | None = Field(sa_type=BigInteger)
+    superseded: bool
+    micros: int | None = Field(sa_type=BigInteger)
+    availability: str
+    unavailable_because: str
+    score: float | None
+    interruption_rate: float | None
+    slots: int | None
+    amortised: int | None = Field(sa_type=BigInteger)
+    cpus: float | None
+    memory_gib: float | None
+    interconnect: str | None
+    engine: str | None
+    money: str
+    reference: bool
+    bill_minimum: int = Field(sa_type=BigInteger)
+    bill_granularity: int = Field(sa_type=BigInteger)
+    bill_free_within: int = Field(sa_type=BigInteger)
+    max_age: int | None = Field(sa_type=BigInteger)
+
+
+class PriceRow(SQLModel, table=True):
+    """One change of an offer's price or availability, in force from ``at`` until the next of its series. ``learned``:
+    when it was learned, where that was after ``at``. ``availability``: a code of `broker.store.market`. Kept narrow: a
+    year of a large market is some thirty million of these."""
+
+    __tablename__: ClassVar[str] = "price_change"
+    __table_args__ = ({"sqlite_with_rowid": False},)
+
+    series: int = Field(sa_type=BigInteger, primary_key=True, sa_column_kwargs={"autoincrement": False})
+    at: int = Field(sa_type=BigInteger, primary_key=True, sa_column_kwargs={"autoincrement": False})
+    micros: int | None = Field(sa_type=BigInteger)
+    availability: int = Field(sa_type=SmallInteger)
+    learned: int | None = Field(sa_type=BigInteger)
+
+
+def table_of(row: type[SQLModel]) -> Table:
+    """The Core table of a row class: bulk work goes past the ORM."""
+    table = SQLModel.metadata.tables[str(row.__tablename__)]
+    assert isinstance(table, Table)
+    return table
+
+
+JOB = table_of(JobRow)
+EVENT = table_of(EventRow)
+ENTRY = table_of(EntryRow)
+BALANCE = table_of(BalanceRow)
+DECISION = table_of(DecisionRow)
+POLICY = table_of(PolicyRow)
+SETTING = table_of(SettingRow)
+POLL = table_of(PollRow)
+POOL = table_of(PoolRow)
+OFFER = table_of(OfferRow)
+PRICE = table_of(PriceRow)

@@ -1,0 +1,20 @@
+"""Times as the database keeps them: whole microseconds since 1970 UTC, so order and equality are exact everywhere."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TICK = timedelta(microseconds=1)
+
+
+def to_micros(time: datetime) -> int:
+    """Raises ValueError for a time without a time zone: nobody could say when it was."""
+    if time.tzinfo is None:
+        raise ValueError(f"a time without a time zone: {time.isoformat()}")
+    return (time - _EPOCH) // _TICK
+
+
+def from_micros(micros: int) -> datetime:
+    """The inverse of `to_micros`; always in UTC."""
+    return _EPOCH + timedelta(microseconds=micros)

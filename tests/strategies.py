@@ -1,0 +1,195 @@
+"""Hypothesis strategies for the core's values. `event_streams` gives possible lives of a job: sequences that `advance`
+accepts, reaching every state, late news and several attempts included."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import strategies as st
+
+from broker.core import events as ev
+from broker.core.events import Cause, Event, EventBody, JobState
+from broker.core.jobs import CheckpointPlan, Data, Job, MachineRequest, Priority, Retry, Work, Workload
+from broker.core.lifecycle import ImpossibleSequence, JobView, advance
+from broker.core.money import Money
+from broker.core.offers import Availability, Billing, CapacityType, Interconnect, MoneyKind, Offer
+from broker.core.placements import CostTerm, Placement
+
+EPOCH = datetime(2026, 3, 2, 12, tzinfo=UTC)
+NAMES = st.sampled_from(["nlp", "vision", "ops", "a b", "Ünïcode", "x'; DROP TABLE job; --"])
+WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+times = st.integers(0, 10**13).map(lambda us: EPOCH + timedelta(microseconds=us))
+spans = st.integers(0, 10**13).map(lambda us: timedelta(microseconds=us))
+seconds = st.integers(0, 10**7).map(float) | st.floats(0, 1e7, allow_nan=False)
+positive_money = st.integers(1, 10**12).map(Money)
+parts = st.floats(0, 1)
+
+
+def maybe(strategy: st.SearchStrategy) -> st.SearchStrategy:
+    """The strategy's values, or None."""
+    return st.none() | strategy
+
+
+@st.composite
+def offers(draw: st.DrawFn, provider: str | None = None) -> Offer:
+    """An offer that a well-behaved provider could tell of."""
+    capacity = draw(st.sampled_from(CapacityType))
+    accelerator = draw(maybe(st.sampled_from(["H100", "A100", "A100-80GB", "L4"])))
+    money = MoneyKind.AMORTISED if capacity is CapacityType.OWNED else draw(st.sampled_from(MoneyKind))
+    return Offer(
+        provider=provider or draw(st.sampled_from(["aws", "gcp", "vast"])),
+        region=draw(st.sampled_from(["us-east-1", "us-west-2", "europe-west4"])),
+        zone=draw(maybe(st.sampled_from(["a", "b"]))),
+        instance_type=draw(st.sampled_from(["p5", "p4d", "g6"])),
+        accelerator=accelerator,
+        count=draw(st.sampled_from([1, 2, 4, 8])) if accelerator else 0,
+        capacity_type=capacity,
+        price=draw(maybe(positive_money)),
+        as_of=draw(times),
+        source=draw(st.sampled_from(["api", "pricebook"])),
+        term_months=draw(st.sampled_from([1, 12, 36])) if capacity is CapacityType.RESERVED else None,
+        amortised=draw(maybe(positive_money)),
+        cpus=draw(maybe(st.floats(1, 256))),
+        memory_gib=draw(maybe(st.floats(1, 4096))),
+        interconnect=draw(maybe(st.sampled_from(Interconnect))),
+        availability=draw(st.sampled_from(Availability)),
+        unavailable_because=draw(st.sampled_from(["", "sold out"])),
+        score=draw(maybe(parts)),
+        interruption_rate=draw(maybe(parts)),
+        slots=draw(maybe(st.integers(0, 100))),
+        engine=draw(maybe(st.sampled_from(["local", "skypilot"]))),
+        money=money,
+        reference=draw(st.booleans()),
+        billing=draw(st.builds(Billing, spans, st.just(timedelta(seconds=1)), spans)),
+        max_age=draw(maybe(spans)),
+    )
+
+
+placements = st.builds(
+    Placement,
+    offer=offers(),
+    nodes=st.integers(1, 4),
+    rate=positive_money,
+    expected_cost=positive_money,
+    terms=st.lists(st.builds(CostTerm, WORDS, positive_money, WORDS), max_size=2).map(tuple),
+    duration=maybe(spans),
+    finish=maybe(times),
+    useful_fraction=parts,
+    throughput=st.floats(0.01, 100),
+    interruptions_per_hour=parts,
+)
+
+jobs = st.builds(
+    Job,
+    name=st.sampled_from(["llama", "qlora-7b", "sweep"]),
+    run=st.just("python train.py"),
+    team=maybe(NAMES),
+    project=maybe(NAMES),
+    environment=maybe(NAMES),
+    workload=st.sampled_from(Workload),
+    resources=st.lists(
+        st.builds(MachineRequest, accelerator=st.just("H100"), count=st.integers(1, 8)), min_size=1, max_size=2
+    ).map(tuple),
+    num_nodes=st.integers(1, 4),
+    envs=st.dictionaries(st.sampled_from(["A", "B"]), WORDS, max_size=2),
+    file_mounts=st.just({}) | st.just({"/data": {"source": "s3://b", "mode": "COPY"}}),
+    work=maybe(st.builds(Work, duration=spans)),
+    deadline=maybe(spans | times),
+    max_duration=maybe(spans),
+    max_cost=maybe(positive_money),
+    checkpoint=st.builds(CheckpointPlan, every=maybe(spans), size=maybe(st.integers(0, 10**12))),
+    retry=st.builds(Retry, failures=st.integers(0, 3), backoff=spans),
+    data=st.builds(Data, location=maybe(st.just("aws/us-east-1")), sensitive=st.booleans()),
+    priority=st.sampled_from(Priority),
+)
+
+submissions = st.builds(
+    ev.Submitted,
+    job=jobs,
+    user=NAMES,
+    deadline=maybe(times),
+    max_duration_seconds=seconds,
+    work_seconds=maybe(seconds),
+)
+
+_ids = st.integers(1, 30).map(str)
+_steps = maybe(st.integers(0, 10**6))
+# Bodies that concern the job, then bodies that concern an attempt.
+_OF_JOB: tuple[st.SearchStrategy[EventBody], ...] = (
+    st.builds(ev.ApprovalAsked, approvers=st.lists(NAMES, max_size=2).map(tuple), because=WORDS),
+    st.builds(ev.ApprovalGiven, by=NAMES, note=WORDS),
+    st.builds(ev.ApprovalRefused, by=NAMES),
+    st.builds(ev.CancelRequested, by=NAMES),
+    st.builds(ev.Extended, by=NAMES, max_cost=maybe(positive_money), max_duration_seconds=maybe(seconds)),
+    st.builds(ev.NothingFeasible, reasons=st.just({"no_price": 3, "unavailable": 1}), denied=WORDS),
+    st.builds(ev.DeadlineMissed),
+    st.builds(ev.DeadlineAtRisk, expected_finish=maybe(times), because=WORDS),
+    st.builds(ev.Paused, because=WORDS),
+    st.builds(ev.JobEnded, state=st.sampled_from([s for s in JobState if s.final]), because=WORDS),
+    st.builds(ev.JobClosed),
+)
+_OF_ATTEMPT: tuple[st.SearchStrategy[EventBody], ...] = (
+    st.builds(ev.Launched, handle=WORDS),
+    st.builds(ev.MachineUp, since=times),
+    st.builds(ev.Claimed, host=WORDS),
+    st.builds(ev.Restored, checkpoint=maybe(_ids), step=_steps),
+    st.builds(
+        ev.Restored,
+        checkpoint=_ids,
+        passed_over=st.builds(ev.PassedOver, checkpoint=_ids, because=WORDS).map(lambda passed: (passed,)),
+    ),
+    st.builds(ev.CommandStarted),
+    st.builds(ev.CheckpointSaved, checkpoint=_ids, step=_steps, size=st.integers(0, 10**12), seconds=maybe(seconds)),
+    st.builds(ev.CheckpointTrouble, because=WORDS),
+    st.builds(ev.NoticeReceived, source=st.just("imds"), terminates_at=maybe(times)),
+    st.builds(ev.StopRequested, cause=st.sampled_from(Cause), why=WORDS),
+    st.builds(ev.AttemptEnded, cause=st.sampled_from(Cause), evidence=WORDS, exit_status=maybe(st.integers(0, 255))),
+    st.builds(ev.MachineGone, gone_at=maybe(times), evidence=WORDS),
+)
+_LAUNCH = st.builds(
+    ev.LaunchRequested,
+    key=st.uuids().map(lambda u: str(u)[:13]),
+    engine=st.just("local"),
+    placement=placements,
+    why=WORDS,
+)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A possible stream: the items as they would be appended, when, and the view after the last."""
+
+    job_id: str
+    items: tuple[tuple[int | None, EventBody, datetime], ...]
+    view: JobView
+
+
+@st.composite
+def event_streams(draw: st.DrawFn, job_id: str = "j1", max_events: int = 30) -> Stream:
+    """A possible life of a job, from its submission to anywhere."""
+    at = EPOCH
+    first = draw(submissions)
+    view = advance(None, Event(job_id, 1, at, None, first))
+    items: list[tuple[int | None, EventBody, datetime]] = [(None, first, at)]
+    for _ in range(draw(st.integers(0, max_events))):
+        if view.closed:
+            break
+        at += draw(st.integers(0, 10**10).map(lambda us: timedelta(microseconds=us)))
+        attempt, body = draw(_next_items(len(view.attempts)))
+        try:
+            view = advance(view, Event(job_id, view.seq + 1, at, attempt, body))
+        except ImpossibleSequence:
+            continue  # drawn blindly; only what can have happened is kept
+        items.append((attempt, body, at))
+    return Stream(job_id, tuple(items), view)
+
+
+def _next_items(attempts: int) -> st.SearchStrategy[tuple[int | None, EventBody]]:
+    """Candidates for the next event, with the latest attempt drawn most often."""
+    choices = [st.tuples(st.none(), st.one_of(_OF_JOB)), st.tuples(st.just(attempts + 1), _LAUNCH)]
+    if attempts:
+        of_attempt = st.one_of(_OF_ATTEMPT)
+        choices += [st.tuples(st.just(attempts), of_attempt)] * 4
+        choices.append(st.tuples(st.integers(1, attempts), of_attempt))
+    return st.one_of(choices)
