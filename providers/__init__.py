@@ -1,0 +1,1 @@
+"""Sources of offers. See README.md beside this file."""

@@ -1,0 +1,57 @@
+"""Which providers there are, and how one is made. Nothing here imports a provider until it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from broker.core.clock import Clock
+from broker.core.errors import InvalidInput, Problem, did_you_mean
+from broker.core.ports import Provider
+from broker.core.registry import load
+
+PROVIDERS: dict[str, str] = {
+    "owned": "providers.owned:Owned",
+    "pricebook": "providers.pricebook:Pricebook",
+    "sandbox": "providers.sandbox:Sandbox",
+}
+
+# The optional install a provider needs, where it needs one.
+EXTRAS: dict[str, str] = {}
+
+
+class ProviderSettings(BaseModel):
+    """Base of what a provider can be told in ``[providers.NAME]`` of gpubroker.toml; unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def build(name: str, *, clock: Clock, settings: Mapping[str, Any] | None = None) -> Provider:
+    """The provider of that name, made from its section of the settings file (values as TOML or the environment has
+    them). Contacts nobody.
+
+    Raises `UnknownName`, `MissingExtra`, and `InvalidInput` naming each setting that does not fit.
+    """
+    provider = load(PROVIDERS, name, "provider", extras=EXTRAS)
+    try:
+        parsed = provider.Settings.model_validate(dict(settings or {}))
+    except ValidationError as error:
+        known = provider.Settings.model_fields
+        problems = [_problem(found, known) for found in error.errors(include_url=False, include_context=False)]
+        raise InvalidInput(
+            f"provider {name!r} cannot be set up: {'; '.join(str(problem) for problem in problems)}",
+            where=f"[providers.{name}]",
+            hint=f"settings of this provider: {', '.join(known) or 'none'}",
+            problems=problems,
+        ) from error
+    made: Provider = provider(clock=clock, settings=parsed)
+    return made
+
+
+def _problem(found: Mapping[str, Any], known: Mapping[str, Any]) -> Problem:
+    key = ".".join(str(part) for part in found["loc"])
+    if found["type"] == "extra_forbidden":
+        return Problem(0, 0, key, f"no such setting{did_you_mean(key, known)}")
+    return Problem(0, 0, key, found["msg"].removeprefix("Value error, "))

@@ -1,0 +1,40 @@
+"""The simulated market of `broker.core.sandbox` as a provider. Everything it offers is pretend and says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from pydantic import AwareDatetime, Field
+
+from broker.core.clock import Clock
+from broker.core.offers import Offer, OfferQuery, SkippedRow
+from broker.core.sandbox import DEFAULT_SEED, DEFAULT_START, World
+from providers.registry import ProviderSettings
+
+
+class SandboxSettings(ProviderSettings):
+    """``scenario``: ``default``, ``demo``, or the path of a scenario file. ``starts_at``: the broker time at which the
+    scenario begins. The sandbox engine must be given the same three values: they are the market."""
+
+    scenario: str = "default"
+    seed: int = Field(default=DEFAULT_SEED, ge=0)
+    starts_at: AwareDatetime = DEFAULT_START
+
+
+class Sandbox:
+    """What the simulated market shows at the clock's time."""
+
+    name = "sandbox"
+    refresh_before_deciding = True
+    Settings: ClassVar = SandboxSettings
+
+    def __init__(self, *, clock: Clock, settings: SandboxSettings | None = None) -> None:
+        """Raises `InvalidInput` for a scenario that cannot be read. ``world.faults`` makes things go wrong."""
+        chosen = settings or SandboxSettings()
+        self._clock = clock
+        self.world = World.load(chosen.scenario, chosen.seed, chosen.starts_at)
+
+    def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
+        """The whole market; it is small, and the query only a hint."""
+        return self.world.offers_at(self._clock.now())

@@ -1,0 +1,213 @@
+"""What every provider promises (`broker.core.ports.Provider`), as a suite.
+
+A provider's own test file subclasses `ProviderContract`, says which registered provider it is about, and gives it::
+
+    class TestOwned(ProviderContract):
+        plugin = "owned"
+
+        @pytest.fixture
+        def provider(self, clock):
+            return Owned(clock=clock)
+
+The world behind the fixture stays the same between two polls but for the clock, which the suite moves. Every check
+takes the same two arguments, so that `test_provider_contract_bites.py` can turn each of them on a liar.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
+from typing import ClassVar
+
+import pytest
+
+from broker.core.accelerators import canonical
+from broker.core.clock import ManualClock
+from broker.core.money import Money
+from broker.core.offers import (
+    Availability,
+    CapacityType,
+    Interconnect,
+    MoneyKind,
+    Offer,
+    OfferQuery,
+    SkippedRow,
+)
+from broker.core.ports import Provider
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+EVERYTHING = OfferQuery()
+PLAIN_NAME = re.compile(r"[a-z][a-z0-9_-]*")
+CODE = re.compile(r"[a-z][a-z0-9_]*")
+
+
+def poll(provider: Provider, query: OfferQuery = EVERYTHING) -> list[Offer]:
+    return [row for row in provider.offers(query) if isinstance(row, Offer)]
+
+
+def wanted(offer: Offer, query: OfferQuery) -> bool:
+    """Whether the query asks for this offer: the least that a provider has to yield for it."""
+    return (
+        (not query.accelerators or offer.accelerator in query.accelerators)
+        and (query.count is None or offer.count >= query.count)
+        and (not query.capacity_types or offer.capacity_type in query.capacity_types)
+        and (not query.providers or any(fnmatchcase(offer.provider, name) for name in query.providers))
+        and (not query.regions or any(fnmatchcase(offer.region, region) for region in query.regions))
+        and (query.max_price is None or (offer.price is not None and offer.price <= query.max_price))
+    )
+
+
+def queries_about(offers: Iterable[Offer]) -> set[OfferQuery]:
+    """Narrow questions to which some of these offers are the answer."""
+    questions = set()
+    for offer in offers:
+        questions.add(OfferQuery(capacity_types=(offer.capacity_type,)))
+        questions.add(OfferQuery(providers=(offer.provider,)))
+        questions.add(OfferQuery(regions=(f"{offer.region[:3]}*",)))
+        if offer.accelerator:
+            questions.add(OfferQuery(accelerators=(offer.accelerator,), count=offer.count))
+        if offer.price is not None:
+            questions.add(
+                OfferQuery(
+                    accelerators=(offer.accelerator,) if offer.accelerator else (),
+                    capacity_types=(offer.capacity_type,),
+                    max_price=offer.price,
+                )
+            )
+    return questions
+
+
+class ProviderContract:
+    """Subclass it, name the ``plugin``, and define the fixture ``provider``."""
+
+    plugin: ClassVar[str]
+
+    @pytest.fixture
+    def clock(self) -> ManualClock:
+        return ManualClock(NOW)
+
+    def test_it_has_its_registered_name(self, provider: Provider, clock: ManualClock) -> None:
+        assert provider.name == self.plugin, f"calls itself {provider.name!r}, is registered as {self.plugin!r}"
+
+    def test_it_yields_offers_and_skipped_rows_and_nothing_else(self, provider: Provider, clock: ManualClock) -> None:
+        for row in provider.offers(EVERYTHING):
+            assert isinstance(row, Offer | SkippedRow), f"yields {row!r}"
+            if isinstance(row, SkippedRow):
+                assert CODE.fullmatch(row.reason), f"a reason that cannot be counted: {row.reason!r}"
+                assert row.detail, f"skipped as {row.reason} without a sample of why"
+
+    def test_it_offers_something(self, provider: Provider, clock: ManualClock) -> None:
+        assert poll(provider), "no offers: nothing else in this suite means anything"
+
+    def test_a_price_is_positive_or_unknown_and_zero_only_where_that_makes_sense(
+        self, provider: Provider, clock: ManualClock
+    ) -> None:
+        for offer in poll(provider):
+            assert offer.price is None or isinstance(offer.price, Money), f"{offer.id}: price {offer.price!r}"
+            assert offer.price is None or offer.has_valid_price(), f"{offer.id}: a price of {offer.price}"
+            assert offer.amortised is None or offer.amortised >= Money.ZERO, f"{offer.id}: {offer.amortised}"
+
+    def test_a_price_says_when_in_utc_and_not_in_the_future(self, provider: Provider, clock: ManualClock) -> None:
+        for _ in range(2):
+            for offer in poll(provider):
+                assert offer.as_of.utcoffset() == timedelta(0), f"{offer.id}: as_of {offer.as_of!r} is not in UTC"
+                assert offer.as_of <= clock.now(), f"{offer.id}: as_of {offer.as_of} is after {clock.now()}"
+            clock.advance(timedelta(minutes=1))
+
+    def test_a_price_says_who_says_so(self, provider: Provider, clock: ManualClock) -> None:
+        for offer in poll(provider):
+            assert offer.source.strip(), f"{offer.id}: no source"
+
+    def test_an_offer_says_where_and_what(self, provider: Provider, clock: ManualClock) -> None:
+        for offer in poll(provider):
+            assert PLAIN_NAME.fullmatch(offer.provider), f"provider {offer.provider!r}"
+            for part in (offer.region, offer.instance_type, "-" if offer.zone is None else offer.zone):
+                assert part.strip() == part != "", f"{offer.id}: an empty name"
+                assert "/" not in part, f"{offer.id}: a name with / in it"
+                assert "@" not in part, f"{offer.id}: a name with @ in it"
+
+    def test_ids_are_unique(self, provider: Provider, clock: ManualClock) -> None:
+        twice = [name for name, number in Counter(offer.id for offer in poll(provider)).items() if number > 1]
+        assert not twice, f"two offers of one id: {twice[:3]}"
+
+    def test_ids_are_the_same_at_the_next_poll(self, provider: Provider, clock: ManualClock) -> None:
+        before = {offer.id for offer in poll(provider)}
+        clock.advance(timedelta(minutes=1))
+        changed = before ^ {offer.id for offer in poll(provider)}
+        assert not changed, f"ids that come and go: {sorted(changed)[:3]}"
+
+    def test_what_cannot_be_had_is_kept_and_says_why(self, provider: Provider, clock: ManualClock) -> None:
+        for offer in poll(provider):
+            assert isinstance(offer.availability, Availability), f"{offer.id}: {offer.availability!r}"
+            gone = offer.availability in (Availability.UNAVAILABLE, Availability.NO_QUOTA)
+            assert bool(offer.unavailable_because) == gone, f"{offer.id}: {offer.availability} and no reason"
+            assert not (offer.slots == 0 and offer.availability is Availability.AVAILABLE), f"{offer.id}: 0 available"
+
+    def test_accelerators_have_their_one_name(self, provider: Provider, clock: ManualClock) -> None:
+        for offer in poll(provider):
+            assert (offer.accelerator is None) == (offer.count == 0), f"{offer.id}: {offer.count} accelerators"
+            assert offer.count >= 0, f"{offer.id}: {offer.count} accelerators"
+            if offer.accelerator is not None:
+                assert canonical(offer.accelerator) == offer.accelerator, f"{offer.id}: not the canonical name"
+
+    def test_kinds_are_of_the_known_kinds(self, provider: Provider, clock: ManualClock) -> None:
+        for offer in poll(provider):
+            assert isinstance(offer.capacity_type, CapacityType), f"{offer.id}: {offer.capacity_type!r}"
+            assert isinstance(offer.money, MoneyKind), f"{offer.id}: {offer.money!r}"
+            assert offer.interconnect is None or isinstance(offer.interconnect, Interconnect), f"{offer.id}"
+
+    def test_only_reserved_capacity_has_a_term(self, provider: Provider, clock: ManualClock) -> None:
+        for offer in poll(provider):
+            if offer.term_months is not None:
+                assert offer.capacity_type is CapacityType.RESERVED, f"{offer.id}: a term"
+                assert offer.term_months > 0, f"{offer.id}: a term of {offer.term_months} months"
+
+    def test_figures_are_in_their_range(self, provider: Provider, clock: ManualClock) -> None:
+        for offer in poll(provider):
+            for figure in (offer.cpus, offer.memory_gib):
+                assert figure is None or figure > 0, f"{offer.id}: {figure} CPUs or GiB"
+            assert offer.interruption_rate is None or offer.interruption_rate >= 0, f"{offer.id}: interruption rate"
+            assert offer.slots is None or offer.slots >= 0, f"{offer.id}: {offer.slots} machines"
+            assert offer.billing.minimum >= timedelta(0), f"{offer.id}: billing minimum"
+            assert offer.billing.granularity > timedelta(0), f"{offer.id}: billing granularity"
+            assert offer.max_age is None or offer.max_age > timedelta(0), f"{offer.id}: max age"
+
+    def test_an_engine_is_named_or_there_is_none(self, provider: Provider, clock: ManualClock) -> None:
+        for offer in poll(provider):
+            assert offer.engine is None or PLAIN_NAME.fullmatch(offer.engine), f"{offer.id}: engine {offer.engine!r}"
+
+    def test_pretend_capacity_says_so_and_real_capacity_never_does(
+        self, provider: Provider, clock: ManualClock
+    ) -> None:
+        for offer in poll(provider):
+            pretend = offer.money is MoneyKind.SANDBOX
+            assert pretend == (offer.provider == "sandbox") == (offer.engine == "sandbox"), f"{offer.id}: half pretend"
+            assert not pretend or offer.region.startswith("sandbox"), f"{offer.id}: a pretend place with a real name"
+
+    def test_owned_capacity_is_amortised_and_no_other_cash_is(self, provider: Provider, clock: ManualClock) -> None:
+        for offer in poll(provider):
+            if offer.capacity_type is CapacityType.OWNED:
+                assert offer.money is MoneyKind.AMORTISED, f"{offer.id}: owned, and yet {offer.money}"
+            if offer.capacity_type in (CapacityType.ON_DEMAND, CapacityType.SPOT):
+                assert offer.money is not MoneyKind.AMORTISED, f"{offer.id}: {offer.capacity_type}, not yet paid"
+
+    def test_a_reference_price_has_no_age_limit(self, provider: Provider, clock: ManualClock) -> None:
+        for offer in poll(provider):
+            assert not offer.reference or offer.max_age is None, f"{offer.id}: a reference price with an age limit"
+
+    def test_a_query_gets_at_least_what_it_asks_for(self, provider: Provider, clock: ManualClock) -> None:
+        every = poll(provider)
+        for query in queries_about(every):
+            got = {offer.id for offer in poll(provider, query)}
+            missing = [offer.id for offer in every if wanted(offer, query) and offer.id not in got]
+            assert not missing, f"{query} loses {missing[:3]}"
+
+    def test_it_can_be_asked_again_and_again(self, provider: Provider, clock: ManualClock) -> None:
+        started = iter(provider.offers(EVERYTHING))
+        next(started, None)
+        first = [row for row in provider.offers(EVERYTHING) if isinstance(row, Offer)]
+        second = [row for row in provider.offers(EVERYTHING) if isinstance(row, Offer)]
+        assert [offer.id for offer in first] == [offer.id for offer in second], "the second answer is another"

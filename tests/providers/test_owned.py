@@ -1,0 +1,200 @@
+"""This machine as owned capacity, with an NVML of our own making."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker.core.clock import ManualClock
+from broker.core.money import Money
+from broker.core.offers import CapacityType, Interconnect, MoneyKind, Offer, OfferQuery, SkippedRow
+from providers.owned import Owned, OwnedSettings
+from tests.contracts.provider_contract import NOW, ProviderContract
+
+GIB = 2**30
+
+
+class NVMLError(Exception):
+    """What the binding raises for everything."""
+
+
+@dataclass
+class Card:
+    name: str | bytes = "NVIDIA H100 80GB HBM3"
+    memory: int = 80 * GIB
+    nvlink: bool = True
+    mig: bool | None = None
+
+
+@dataclass
+class FakeNvml:
+    """The part of the binding that is used. ``broken`` names calls that raise; ``calls`` counts them."""
+
+    cards: list[Card] = field(default_factory=list)
+    broken: set[str] = field(default_factory=set)
+    calls: list[str] = field(default_factory=list)
+    NVMLError = NVMLError
+
+    def _answer(self, call: str, value: Any) -> Any:
+        self.calls.append(call)
+        if call in self.broken:
+            raise NVMLError(f"{call} failed")
+        return value
+
+    def nvmlInit(self) -> None:  # the binding's spelling
+        self._answer("init", None)
+
+    def nvmlShutdown(self) -> None:
+        self._answer("shutdown", None)
+
+    def nvmlDeviceGetCount(self) -> int:
+        return self._answer("count", len(self.cards))
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> Card:
+        return self._answer(f"handle {index}", self.cards[index])
+
+    def nvmlDeviceGetName(self, card: Card) -> str | bytes:
+        return self._answer("name", card.name)
+
+    def nvmlDeviceGetMemoryInfo(self, card: Card) -> SimpleNamespace:
+        return self._answer("memory", SimpleNamespace(total=card.memory))
+
+    def nvmlDeviceGetMigMode(self, card: Card) -> list[int]:
+        if card.mig is None:
+            raise NVMLError("Not Supported")
+        return self._answer("mig", [int(card.mig), int(card.mig)])
+
+    def nvmlDeviceGetNvLinkState(self, card: Card, link: int) -> int:
+        return self._answer("nvlink", int(card.nvlink))
+
+
+def look(nvml: FakeNvml, **settings: Any) -> tuple[list[Offer], list[SkippedRow]]:
+    owned = Owned(clock=ManualClock(NOW), settings=OwnedSettings(**settings), nvml=lambda: nvml)
+    rows = list(owned.offers(OfferQuery()))
+    return [row for row in rows if isinstance(row, Offer)], [row for row in rows if isinstance(row, SkippedRow)]
+
+
+class TestOwnedIsAProvider(ProviderContract):
+    plugin = "owned"
+
+    @pytest.fixture
+    def provider(self, clock: ManualClock) -> Owned:
+        cards = [Card(), Card(), Card("NVIDIA L4", 23 * GIB, nvlink=False), Card("Voodoo 2", GIB)]
+        return Owned(clock=clock, nvml=lambda: FakeNvml(cards))
+
+
+class TestOwnedWithoutADriverIsAProvider(ProviderContract):
+    plugin = "owned"
+
+    @pytest.fixture
+    def provider(self, clock: ManualClock) -> Owned:
+        return Owned(clock=clock, nvml=lambda: FakeNvml(broken={"init"}))
+
+
+def test_gpus_of_one_kind_are_one_offer_and_the_cpus_another() -> None:
+    (gpus, cpus), skipped = look(FakeNvml([Card(), Card()]), name="rack-3")
+    assert (gpus.accelerator, gpus.count, gpus.interconnect) == ("H100", 2, Interconnect.NVLINK)
+    assert (cpus.accelerator, cpus.count, cpus.instance_type) == (None, 0, "rack-3")
+    assert (cpus.cpus or 0) >= 1
+    assert (cpus.memory_gib or 0) > 0
+    assert skipped == []
+    for offer in (gpus, cpus):
+        assert offer.capacity_type is CapacityType.OWNED
+        assert offer.money is MoneyKind.AMORTISED
+        assert offer.price == Money.ZERO
+        assert (offer.engine, offer.slots, offer.source, offer.as_of) == ("local", 1, "owned", NOW)
+
+
+def test_the_memory_tells_cards_of_one_name_apart() -> None:
+    (small, _), _ = look(FakeNvml([Card("NVIDIA A100-SXM4-40GB", 40 * GIB)]))
+    (large, _), _ = look(FakeNvml([Card(b"NVIDIA A100-SXM4-80GB", 80 * GIB)]))
+    (silent, _), _ = look(FakeNvml([Card("NVIDIA A100", 80 * GIB)]))
+    assert (small.accelerator, large.accelerator, silent.accelerator) == ("A100", "A100-80GB", "A100-80GB")
+
+
+def test_a_card_alone_has_no_interconnect_and_cards_without_nvlink_have_pcie() -> None:
+    (alone, _), _ = look(FakeNvml([Card()]))
+    (several, _), _ = look(FakeNvml([Card("NVIDIA L4", 23 * GIB, nvlink=False)] * 2))
+    assert alone.interconnect is None
+    assert several.interconnect is Interconnect.PCIE
+
+
+def test_a_driver_that_does_not_know_nvlink_means_pcie() -> None:
+    (several, _), skipped = look(FakeNvml([Card(), Card()], broken={"nvlink"}))
+    assert several.interconnect is Interconnect.PCIE
+    assert skipped == []
+
+
+@pytest.mark.parametrize("call", ["init", "count"])
+def test_when_nvml_fails_the_cpus_are_offered_and_the_reason_is_told(call: str) -> None:
+    offers, skipped = look(FakeNvml([Card()], broken={call}))
+    assert [offer.accelerator for offer in offers] == [None]
+    assert [row.reason for row in skipped] == ["nvml_unavailable"]
+    assert f"{call} failed" in skipped[0].detail
+
+
+def test_without_the_binding_the_cpus_are_offered_and_the_reason_is_told() -> None:
+    def missing() -> Any:
+        raise ModuleNotFoundError("No module named 'pynvml'", name="pynvml")
+
+    rows = list(Owned(clock=ManualClock(NOW), nvml=missing).offers(OfferQuery()))
+    assert [row.reason for row in rows if isinstance(row, SkippedRow)] == ["nvml_unavailable"]
+    assert [row.accelerator for row in rows if isinstance(row, Offer)] == [None]
+
+
+@pytest.mark.parametrize("call", ["handle 1", "name", "memory"])
+def test_a_card_that_cannot_be_read_is_skipped_and_told(call: str) -> None:
+    _, skipped = look(FakeNvml([Card(), Card(), Card()], broken={call}))
+    assert {row.reason for row in skipped} == {"gpu_unreadable"}
+
+
+def test_the_cards_beside_a_broken_one_are_still_offered() -> None:
+    (gpus, _), skipped = look(FakeNvml([Card(), Card(), Card()], broken={"handle 1"}))
+    assert gpus.count == 2
+    assert "GPU 1" in skipped[0].detail
+
+
+def test_unknown_and_sliced_cards_are_told_and_not_offered() -> None:
+    offers, skipped = look(FakeNvml([Card("Voodoo 2", GIB), Card(mig=True), Card(mig=False)]))
+    assert [offer.machine for offer in offers] == ["H100:1", "cpu"]
+    assert [row.reason for row in skipped] == ["unknown_accelerator", "gpu_in_mig_mode"]
+    assert "Voodoo 2" in skipped[0].detail
+
+
+@pytest.mark.parametrize("broken", [set(), {"count"}, {"handle 0"}])
+def test_nvml_is_let_go_of_whatever_happens(broken: set[str]) -> None:
+    nvml = FakeNvml([Card()], broken=broken)
+    look(nvml)
+    assert nvml.calls[-1] == "shutdown"
+
+
+def test_a_shutdown_that_fails_costs_nothing() -> None:
+    (gpus, _), skipped = look(FakeNvml([Card()], broken={"shutdown"}))
+    assert gpus.count == 1
+    assert skipped == []
+
+
+def test_power_and_wear_make_the_price() -> None:
+    # 6.5 kW × 0.16 $/kWh × 1.4 = 1.456 $/h, and 0.25 $/h of wear
+    (gpus, _), _ = look(
+        FakeNvml([Card()]), watts="6500", usd_per_kwh="0.16", pue="1.4", wear_per_hour="0.25", amortised_per_hour="3.10"
+    )
+    assert gpus.price == Money.usd("1.706")
+    assert gpus.amortised == Money.usd("3.10")
+    assert gpus.money is MoneyKind.AMORTISED
+
+
+def test_power_without_an_electricity_price_costs_nothing() -> None:
+    (gpus, _), _ = look(FakeNvml([Card()]), watts="6500")
+    assert gpus.price == Money.ZERO
+
+
+@pytest.mark.parametrize("look_now", [lambda owned: owned.offers(OfferQuery()), lambda owned: owned])
+def test_nvml_is_not_touched_before_offers_are_read(look_now: Callable[[Owned], Any]) -> None:
+    nvml = FakeNvml([Card()])
+    look_now(Owned(clock=ManualClock(NOW), nvml=lambda: nvml))
+    assert nvml.calls == []

@@ -1,0 +1,73 @@
+"""Making providers by name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from broker.core.clock import ManualClock
+from broker.core.errors import InvalidInput, UnknownName
+from providers.owned import Owned
+from providers.registry import EXTRAS, PROVIDERS, build
+from providers.sandbox import Sandbox
+from tests.contracts.provider_contract import NOW, poll
+
+CLOCK = ManualClock(NOW)
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+def test_every_registered_provider_is_made_without_settings(name: str) -> None:
+    provider = build(name, clock=CLOCK)
+    assert provider.name == name
+    assert poll(provider)
+
+
+def test_extras_are_of_registered_providers() -> None:
+    assert set(EXTRAS) <= set(PROVIDERS)
+
+
+def test_settings_come_as_the_settings_file_has_them() -> None:
+    sandbox = build(
+        "sandbox", clock=CLOCK, settings={"scenario": "demo", "seed": 5, "starts_at": "2026-02-01T00:00:00Z"}
+    )
+    assert isinstance(sandbox, Sandbox)
+    assert (sandbox.world.scenario.name, sandbox.world.seed) == ("demo", 5)
+    assert isinstance(build("owned", clock=CLOCK, settings={"watts": 350, "usd_per_kwh": 0.2}), Owned)
+
+
+def test_a_setting_that_is_not_one_is_named_with_the_one_meant() -> None:
+    with pytest.raises(InvalidInput, match="did you mean 'watts'") as caught:
+        build("owned", clock=CLOCK, settings={"wats": 3})
+    assert caught.value.where == "[providers.owned]"
+    assert "usd_per_kwh" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "key"),
+    [
+        ("owned", {"pue": 0.5}, "pue"),
+        ("owned", {"watts": "many"}, "watts"),
+        ("sandbox", {"starts_at": "2026-02-01T00:00:00"}, "starts_at"),
+        ("sandbox", {"seed": -1}, "seed"),
+    ],
+)
+def test_a_setting_that_does_not_fit_is_named(name: str, settings: dict[str, object], key: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        build(name, clock=CLOCK, settings=settings)
+    assert [problem.key for problem in caught.value.problems] == [key]
+
+
+def test_an_unknown_provider_is_named_with_the_one_meant() -> None:
+    with pytest.raises(UnknownName, match="did you mean 'owned'"):
+        build("ownd", clock=CLOCK)
+
+
+def test_making_providers_imports_no_nvml() -> None:
+    code = (
+        "import sys; from broker.core.clock import SystemClock; from providers.registry import PROVIDERS, build;"
+        "[build(name, clock=SystemClock()) for name in PROVIDERS];"
+        "sys.exit('pynvml' in sys.modules or 'httpx' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

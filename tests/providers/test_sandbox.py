@@ -1,0 +1,82 @@
+"""The simulated market as a provider."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from broker.core.clock import ManualClock
+from broker.core.errors import InvalidInput
+from broker.core.offers import Availability, MoneyKind, Offer, OfferQuery
+from broker.core.ports import LivesWithBroker
+from broker.core.sandbox import DEFAULT_START
+from providers.sandbox import Sandbox, SandboxSettings
+from tests.contracts.provider_contract import NOW, ProviderContract, poll
+
+
+class TestSandboxIsAProvider(ProviderContract):
+    plugin = "sandbox"
+
+    @pytest.fixture
+    def provider(self, clock: ManualClock) -> Sandbox:
+        return Sandbox(clock=clock)
+
+
+class TestTheDemoMarketIsAProvider(ProviderContract):
+    plugin = "sandbox"
+
+    @pytest.fixture
+    def provider(self, clock: ManualClock) -> Sandbox:
+        clock.time = DEFAULT_START + timedelta(hours=1)  # some pools are sold out by then
+        return Sandbox(clock=clock, settings=SandboxSettings(scenario="demo", seed=3))
+
+
+def test_it_is_asked_anew_before_each_decision() -> None:
+    sandbox = Sandbox(clock=ManualClock(NOW))
+    assert isinstance(sandbox, LivesWithBroker)
+    assert sandbox.refresh_before_deciding
+
+
+def test_everything_says_that_it_is_pretend() -> None:
+    for offer in poll(Sandbox(clock=ManualClock(NOW))):
+        assert {offer.provider, offer.source, offer.engine} == {"sandbox"}
+        assert offer.money is MoneyKind.SANDBOX
+        assert offer.max_age is not None
+        for name in (offer.region, offer.zone or "", offer.instance_type):
+            assert name.startswith("sandbox-")
+
+
+def test_prices_are_those_of_the_clock() -> None:
+    clock = ManualClock(NOW)
+    sandbox = Sandbox(clock=clock)
+    before = {offer.pool: offer.price for offer in poll(sandbox)}
+    clock.advance(timedelta(hours=6))
+    after = {offer.pool: offer.price for offer in poll(sandbox)}
+    assert before.keys() == after.keys()
+    assert before != after
+    assert all(offer.as_of == clock.now() for offer in poll(sandbox))
+
+
+def test_the_same_three_settings_are_the_same_market() -> None:
+    settings = SandboxSettings(scenario="demo", seed=11, starts_at=datetime(2026, 5, 1, tzinfo=UTC))
+    first, second = (Sandbox(clock=ManualClock(NOW), settings=settings) for _ in range(2))
+    assert poll(first) == poll(second)
+
+
+def test_a_pool_sold_out_on_command_is_shown_with_its_reason() -> None:
+    sandbox = Sandbox(clock=ManualClock(NOW))
+    pool = poll(sandbox)[0].pool
+    sandbox.world.faults.sold_out.add(pool)
+    offer = next(offer for offer in poll(sandbox) if offer.pool == pool)
+    assert (offer.availability, offer.slots) == (Availability.UNAVAILABLE, 0)
+    assert offer.unavailable_because
+    sandbox.world.faults.reset()
+    assert isinstance(next(iter(sandbox.offers(OfferQuery()))), Offer)
+    assert next(offer for offer in poll(sandbox) if offer.pool == pool).slots != 0
+
+
+def test_a_scenario_that_is_not_there_is_an_input_error(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="cannot read the sandbox scenario"):
+        Sandbox(clock=ManualClock(NOW), settings=SandboxSettings(scenario=str(tmp_path / "none.toml")))
