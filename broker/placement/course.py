@@ -50,10 +50,11 @@ class Effort:
     @classmethod
     def of(cls, job: Job, conditions: Conditions, remaining: timedelta | None = None) -> Effort:
         """``remaining``: useful work left since the last verified checkpoint, on the job's reference machine; None
-        for a job that has not started."""
+        for all of it. A job with less left than it began with has a checkpoint to load."""
         plan = job.checkpoint
         declared = (plan.every, plan.size, plan.restart) != (None, None, None)
         left = remaining if remaining is not None else job.work.duration if job.work else None
+        begun = remaining is not None and (job.work is None or remaining < job.work.duration)
         write = hours_of(conditions.write)
         if plan.size is not None:
             write = plan.size / conditions.write_bytes_per_second / 3600
@@ -62,7 +63,7 @@ class Effort:
             remaining=left,
             work=None if left is None else hours_of(left),
             reference=job.work or _first_machine(job),
-            resuming=remaining is not None and declared,
+            resuming=begun and declared,
             checkpoints=declared,
             interval=hours_of(plan.every) if plan.every else None,
             size=plan.size,

@@ -59,8 +59,8 @@ def make_plan(
 ) -> Plan:
     """The plan for ``job`` over these offers at ``now`` (UTC).
 
-    ``remaining``: useful work left since the last verified checkpoint, on the job's reference machine; None for a job
-    that has not started. ``excluded``: names of pools not to be tried, each with the reason. ``hazard``: interruptions
+    ``remaining``: useful work left since the last verified checkpoint, on the job's reference machine; None for all
+    of it. ``excluded``: names of pools not to be tried, each with the reason. ``hazard``: interruptions
     per hour of one machine of an offer. ``surcharge`` and ``deny`` are the policies' part; ``deny`` is asked last, so
     what it turns down would otherwise do.
 
@@ -100,7 +100,7 @@ def make_plan(
             order.get(offer.capacity_type, len(order)),
             found if job.ordered else 0,
             price.micros + placement.surcharge.micros,
-            placement.duration or _LATEST,
+            _LATEST if placement.duration is None else placement.duration,
             placement.rate.micros,
             offer.id,
         )

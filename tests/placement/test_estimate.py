@@ -129,6 +129,11 @@ def test_going_on_from_a_checkpoint_counts_what_is_left_and_the_restore(make: Ma
     assert amounts(placement)["start-up"] == "$1.33"  # 5 min of start-up, 3 min of restore
 
 
+def test_a_job_with_all_its_work_left_has_nothing_to_restore(make: Make) -> None:
+    all_left = estimate(make, make.offer("10"), make.job(), remaining=timedelta(hours=20))
+    assert all_left == estimate(make, make.offer("10"), make.job())
+
+
 def test_data_elsewhere_is_paid_once_per_start(make: Make) -> None:
     job = make.job(data=Data(location="aws/us-west-2", size=500_000_000_000))
     assert amounts(estimate(make, make.offer(), job))["data egress"] == "$10.00"
@@ -141,7 +146,7 @@ def test_checkpoints_stored_elsewhere_pay_egress(make: Make) -> None:
     placement = estimate(make, make.offer(), make.job(), store_location="gcp/us-central1")
     # 40 checkpoints of 10 GB at $0.09.
     assert amounts(placement)["checkpoint egress"] == "$36.00"
-    going_on = estimate(make, make.offer(), make.job(), remaining=timedelta(hours=20), store_location="gcp/us-central1")
+    going_on = estimate(make, make.offer(), make.job(), remaining=timedelta(hours=10), store_location="gcp/us-central1")
     assert amounts(going_on)["restore egress"] == "$1.20"
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.core.jobs import CheckpointPlan, Constraints, Data, MachineRequest
+from broker.core.jobs import CheckpointPlan, Constraints, Data, MachineRequest, Work
 from broker.core.money import Money
 from broker.core.offers import Availability, CapacityType, MoneyKind, Offer
 from broker.core.placements import Placement, Plan
@@ -70,6 +70,13 @@ class TestRanking:
         plan = make.plan(offers, make.job(work=None))
         assert plan.best.offer.capacity_type is CapacityType.ON_DEMAND
         assert plan.remaining is None
+
+    def test_at_the_same_cost_the_faster_goes_first(self, make: Make) -> None:
+        machines = (MachineRequest(accelerator="A100", count=8), MachineRequest(accelerator="H100", count=8))
+        free = {"capacity_type": CapacityType.OWNED, "provider": "owned"}
+        offers = [make.offer("0", accelerator=card, **free) for card in ("A100", "H100")]
+        plan = make.plan(offers, make.job(resources=machines))
+        assert [p.offer.accelerator for p in plan.placements] == ["H100", "A100"]
 
     def test_equal_offers_are_ranked_by_name(self, make: Make) -> None:
         offers = [make.offer(zone=f"us-east-1{letter}") for letter in "cabd"]
@@ -325,7 +332,7 @@ def test_more_work_left_never_costs_less_nor_ends_sooner(
     feasible = {"price": "10", "availability": Availability.AVAILABLE, "slots": None, "engine": "cloud"}
     feasible |= {"reference": False, "max_age": None, "provider": "aws", "money": MoneyKind.CASH, "count": 8}
     offer = make.offer(**(offer_is | feasible))
-    job = make.job(**(job_is | {"deadline": None}))
+    job = make.job(**(job_is | {"deadline": None, "work": Work(duration=timedelta(hours=300))}))
     less = make.plan([offer], job, remaining=timedelta(hours=hours)).best
     greater = make.plan([offer], job, remaining=timedelta(hours=hours + more)).best
     if less is None:
