@@ -1,0 +1,160 @@
+"""Which accelerators hold a workload, how many it takes, and how it is spread over them.
+
+Rules used (each comes back as a caveat with the answer): a share of each card stays free; consumer cards only hold
+what fits on one of them; FlashAttention-2 needs CUDA compute capability 8.0 and 4-bit kernels 7.5; tensor
+parallelism stays inside a machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from broker.core.accelerators import Accelerator
+from broker.economics.memory import Layout, MemoryEstimate, Method, Precision, lower_bound_cards, usable_gib
+from broker.economics.rules import DEFAULTS, RulesOfThumb
+
+FLASH_ATTENTION_2 = (8, 0)
+FOUR_BIT_KERNELS = (7, 5)
+MOST_GPUS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """``count`` of an accelerator hold the workload, spread in this way.
+
+    ``per_gpu_gib`` of ``usable_gib`` are filled on each. ``lower_bound``: cards if everything split evenly, GiB
+    divided by GiB; the difference to ``count`` is what really splits and the sizes machines come in.
+    """
+
+    accelerator: str
+    count: int
+    tensor_parallel: int
+    pipeline_parallel: int
+    data_parallel: int
+    zero: int
+    per_gpu_gib: float
+    usable_gib: float
+    lower_bound: int
+    assumes: str
+    caveats: tuple[str, ...]
+
+
+def fits(
+    needs: MemoryEstimate,
+    accelerators: Iterable[Accelerator],
+    *,
+    fixed: bool = False,
+    rules: RulesOfThumb = DEFAULTS,
+) -> tuple[Fit, ...]:
+    """The smallest arrangement of each accelerator that holds the workload, fewest cards first; accelerators that
+    cannot hold it are left out. ``fixed``: keep the layout the estimate was made for instead of looking for one."""
+    found = []
+    for accelerator in accelerators:
+        if needs.workload.trains and accelerator.inference_only:
+            continue
+        layout = needs.layout if fixed else smallest_layout(needs, accelerator, rules)
+        usable = usable_gib(accelerator.memory_gib, rules.memory_headroom)
+        if layout is None or needs.on(layout) > usable or (caveats := _caveats(needs, accelerator, layout)) is None:
+            continue
+        found.append(
+            Fit(
+                accelerator=accelerator.name,
+                count=layout.gpus,
+                tensor_parallel=layout.tensor,
+                pipeline_parallel=layout.pipeline,
+                data_parallel=layout.data,
+                zero=layout.zero,
+                per_gpu_gib=needs.on(layout),
+                usable_gib=usable,
+                lower_bound=lower_bound_cards(needs.total_gib, usable),
+                assumes=describe(needs, layout),
+                caveats=caveats,
+            )
+        )
+    return tuple(sorted(found, key=lambda fit: (fit.count, fit.usable_gib, fit.accelerator)))
+
+
+def smallest_layout(
+    needs: MemoryEstimate, accelerator: Accelerator, rules: RulesOfThumb = DEFAULTS, *, tensor: bool = True
+) -> Layout | None:
+    """The arrangement with the fewest cards that holds the workload; None when none does.
+
+    Cards come as 1, 2, 4, ... up to a machine, then in whole machines. For training, ZeRO-3 is preferred to splitting
+    the model, and of splits the smallest. ``tensor`` False: without tensor parallelism, for cards without a fast link.
+    """
+    usable = usable_gib(accelerator.memory_gib, rules.memory_headroom)
+    for count in _machine_sizes(rules.gpus_per_node):
+        if count > 1 and accelerator.consumer:
+            return None
+        for layout in _layouts(count, needs, rules.gpus_per_node, tensor):
+            if needs.on(layout) <= usable:
+                return layout
+    return None
+
+
+def describe(needs: MemoryEstimate, layout: Layout) -> str:
+    """The layout in words, with what brings the activations down."""
+    if layout.gpus == 1:
+        return "one card"
+    if not needs.workload.trains:
+        split = layout.tensor * layout.pipeline
+        words = f"one copy over {split} cards" if split > 1 else "a full copy on each card"
+        return f"{words} (tensor {layout.tensor} × pipeline {layout.pipeline})"
+    copies = "one copy" if layout.data == 1 else f"{layout.data} full copies"
+    sharing = f"ZeRO-{layout.zero} over {layout.data}" if layout.zero else copies
+    if layout.tensor * layout.pipeline == 1:
+        return f"{sharing}; activations whole on each card"
+    return f"tensor {layout.tensor} × pipeline {layout.pipeline}, {sharing}; the split also divides the activations"
+
+
+def _machine_sizes(per_node: int) -> Iterator[int]:
+    """1, 2, 4, ... up to a machine, then 2, 3, 4, 6, 8, 12, ... machines."""
+    size = 1
+    while size < per_node:
+        yield size
+        size *= 2
+    nodes = 1
+    while nodes * per_node <= MOST_GPUS:
+        yield nodes * per_node
+        if nodes >= 2 and nodes & (nodes - 1) == 0 and nodes * 3 // 2 * per_node <= MOST_GPUS:
+            yield nodes * 3 // 2 * per_node
+        nodes *= 2
+
+
+def _layouts(count: int, needs: MemoryEstimate, per_node: int, tensor: bool) -> Iterator[Layout]:
+    if not needs.workload.trains:
+        degree = min(count, per_node) if tensor else 1
+        if count % degree == 0:
+            yield Layout(count, degree, count // degree, 0)
+        return
+    zero = 3 if count > 1 else 0
+    split = 1
+    while split <= count:
+        inside = min(split, per_node) if tensor else 1
+        if split % inside == 0 and count % split == 0:
+            yield Layout(count, inside, split // inside, zero if count > split else 0)
+        split *= 2
+
+
+def _caveats(needs: MemoryEstimate, accelerator: Accelerator, layout: Layout) -> tuple[str, ...] | None:
+    """What to know before using this card for it; None when it cannot be used at all."""
+    workload = needs.workload
+    capability = accelerator.compute_capability
+    notes = []
+    if workload.weights is Precision.INT4 and workload.method is Method.QLORA and capability is None:
+        notes.append("4-bit training kernels are CUDA's: expect porting work")
+    if capability is not None:
+        if workload.weights is Precision.INT4 and capability < FOUR_BIT_KERNELS:
+            return None
+        if workload.context and capability < FLASH_ATTENTION_2:
+            notes.append("no FlashAttention-2 (needs compute capability 8.0): attention takes more memory than shown")
+    if workload.weights is Precision.BF16 and accelerator.tflops_bf16 is None:
+        notes.append("no BF16: use FP16 with loss scaling")
+    if workload.weights is Precision.FP8 and accelerator.tflops_fp8 is None:
+        notes.append("no FP8 units: FP8 saves memory here, not time")
+    if layout.tensor > 1 and accelerator.link is None:
+        notes.append("no NVLink: tensor parallelism over PCIe is slow")
+    if accelerator.vendor != "nvidia":
+        notes.append(f"{accelerator.vendor} software stack: porting work (maturity {accelerator.maturity} of 5)")
+    return tuple(notes)

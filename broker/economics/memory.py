@@ -1,0 +1,276 @@
+"""Memory: what training, adapting or serving a model needs, and what of it lies on each card.
+
+All sizes GiB (2**30 bytes). Sources: Rajbhandari et al., ZeRO (SC 2020), for the states and their sharding;
+Korthikanti et al., Reducing Activation Recomputation (MLSys 2023), for activations from the architecture; Dettmers
+et al., QLoRA (NeurIPS 2023).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from broker.core.errors import InvalidInput
+from broker.economics.model import ModelShape
+from broker.economics.rules import DEFAULTS, RulesOfThumb
+from broker.economics.units import GIB, ceil, fraction, not_negative, parameter_count, positive, whole
+
+
+class Method(StrEnum):
+    """What is done with the model."""
+
+    ADAMW = "adamw"
+    SGD = "sgd"
+    LORA = "lora"
+    QLORA = "qlora"
+    INFERENCE = "inference"
+
+
+class Precision(StrEnum):
+    """How weights are stored."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"
+    FP16 = "fp16"
+    FP8 = "fp8"
+    INT8 = "int8"
+    INT4 = "int4"
+
+    @property
+    def bytes(self) -> float:
+        """Bytes per parameter."""
+        return _BYTES[self]
+
+
+_BYTES = {
+    Precision.FP32: 4.0,
+    Precision.BF16: 2.0,
+    Precision.FP16: 2.0,
+    Precision.FP8: 1.0,
+    Precision.INT8: 1.0,
+    Precision.INT4: 0.5,
+}
+
+
+class Recomputation(StrEnum):
+    """Which activations are thrown away in the forward pass and computed again in the backward pass."""
+
+    NONE = "none"
+    SELECTIVE = "selective"  # attention scores only, as FlashAttention does
+    FULL = "full"  # everything but the layers' inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A model and what is done with it.
+
+    ``parameters``: their number. ``precision``: of the weights; None for the method's usual one. ``batch``: sequences
+    at once on one card (micro-batch in training, concurrent sequences in inference), ``context``: tokens of each.
+    ``kv_precision``: of the KV cache. Raises InvalidInput for values that make no sense together.
+    """
+
+    parameters: float
+    method: Method = Method.ADAMW
+    precision: Precision | None = None
+    batch: int = 1
+    context: int = 0
+    shape: ModelShape | None = None
+    recomputation: Recomputation = Recomputation.SELECTIVE
+    kv_precision: Precision = Precision.FP16
+
+    def __post_init__(self) -> None:
+        parameter_count(self.parameters)
+        whole("batch", self.batch)
+        whole("context", self.context, least=0, most=10**8)
+        if self.method in (Method.ADAMW, Method.SGD) and self.weights in (Precision.INT8, Precision.INT4):
+            raise InvalidInput(
+                f"precision: {self.method} updates all weights and cannot do it in {self.weights}",
+                hint="train in bf16, fp16, fp8 or fp32, or adapt quantised weights with --method qlora",
+            )
+
+    @property
+    def trains(self) -> bool:
+        return self.method is not Method.INFERENCE
+
+    @property
+    def weights(self) -> Precision:
+        """How the weights are stored. QLoRA stores them in 4 bits (or 8, if asked) whatever it computes in."""
+        if self.method is Method.QLORA:
+            return Precision.INT8 if self.precision is Precision.INT8 else Precision.INT4
+        return self.precision or Precision.BF16
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a job is spread over ``gpus`` = tensor × pipeline × data parallel degrees, and its ZeRO stage (0 to 3;
+    3 is FSDP). Raises InvalidInput when the degrees do not divide the GPUs."""
+
+    gpus: int = 1
+    tensor: int = 1
+    pipeline: int = 1
+    zero: int = 0
+
+    def __post_init__(self) -> None:
+        for name, value in (("gpus", self.gpus), ("tensor degree", self.tensor), ("pipeline degree", self.pipeline)):
+            whole(name, value)
+        whole("ZeRO stage", self.zero, least=0, most=3)
+        if self.gpus % (self.tensor * self.pipeline):
+            raise InvalidInput(
+                f"gpus: {self.gpus} cannot be split into tensor {self.tensor} × pipeline {self.pipeline} groups"
+            )
+
+    @property
+    def data(self) -> int:
+        """The data-parallel degree: how many copies work side by side (and, with ZeRO, share their states)."""
+        return self.gpus // (self.tensor * self.pipeline)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryEstimate:
+    """What a workload needs, GiB; ``per_gpu_gib`` under the layout it was computed for.
+
+    ``assumptions`` says, in words, what was not given and what was taken for it.
+    """
+
+    workload: Workload
+    layout: Layout
+    weights_gib: float
+    gradients_gib: float
+    optimizer_gib: float
+    activations_gib: float
+    kv_cache_gib: float
+    total_gib: float
+    per_gpu_gib: float
+    assumptions: tuple[str, ...]
+
+    def on(self, layout: Layout) -> float:
+        """GiB on each GPU under another layout.
+
+        Tensor and pipeline parallelism split everything; ZeRO shares the optimizer (stage 1), the gradients too (2)
+        and the weights too (3) among the data-parallel copies. Activations are not shared by ZeRO. The KV cache
+        cannot be split among more tensor ranks than there are key-value heads.
+        """
+        model = layout.tensor * layout.pipeline
+        copies = layout.data if self.workload.trains else 1
+        optimizer = self.optimizer_gib / model / (copies if layout.zero >= 1 else 1)
+        gradients = self.gradients_gib / model / (copies if layout.zero >= 2 else 1)
+        weights = self.weights_gib / model / (copies if layout.zero >= 3 else 1)
+        shape = self.workload.shape
+        kv_ranks = min(layout.tensor, shape.kv_heads) if shape else layout.tensor
+        cache = self.kv_cache_gib / (kv_ranks * layout.pipeline)
+        return weights + gradients + optimizer + cache + self.activations_gib / model
+
+
+def estimate(workload: Workload, layout: Layout | None = None, rules: RulesOfThumb = DEFAULTS) -> MemoryEstimate:
+    """The memory of a workload.
+
+    Training: weights in their precision, FP32 gradients, optimizer state, activations; for LoRA and QLoRA gradients
+    and optimizer only of the adapter's share of the parameters. Inference: weights and KV cache. Raises InvalidInput.
+    """
+    layout = layout or Layout()
+    notes: list[str] = []
+    weights = workload.parameters * workload.weights.bytes
+    gradients, optimizer = _states(workload, rules, notes)
+    activations = _activations(workload, weights, rules, notes) if workload.trains else 0.0
+    cache = 0.0 if workload.trains else _cache(workload, notes)
+    total = weights + gradients + optimizer + activations + cache
+    if layout.data > 1 and not layout.zero and workload.trains:
+        notes.append(f"plain data parallelism: each of the {layout.data} copies holds everything")
+    if activations and layout.zero:
+        notes.append("ZeRO does not share activations; only tensor and pipeline parallelism split them here")
+    needs = MemoryEstimate(
+        workload=workload,
+        layout=layout,
+        weights_gib=weights / GIB,
+        gradients_gib=gradients / GIB,
+        optimizer_gib=optimizer / GIB,
+        activations_gib=activations / GIB,
+        kv_cache_gib=cache / GIB,
+        total_gib=total / GIB,
+        per_gpu_gib=0.0,
+        assumptions=tuple(notes),
+    )
+    return replace(needs, per_gpu_gib=needs.on(layout))
+
+
+def kv_cache_bytes(shape: ModelShape, batch: int, context: int, precision: Precision = Precision.FP16) -> float:
+    """KV cache in bytes: batch × context × layers × key-value heads × head dimension × 2 (K and V) × bytes.
+
+    With grouped-query attention only the key-value heads count, not all attention heads.
+    """
+    whole("batch", batch)
+    whole("context", context, most=10**8)
+    return batch * context * shape.kv_bytes_per_token(precision.bytes)
+
+
+def activation_bytes(shape: ModelShape, batch: int, context: int, recomputation: Recomputation) -> float:
+    """Activations of one micro-batch in 16-bit training, bytes (Korthikanti et al. 2023, equations 1 and 2).
+
+    Per layer, s·b·h bytes times 34 + 5·a·s/h without recomputation, 34 when attention is recomputed, 2 when
+    everything but the layer's input is.
+    """
+    whole("batch", batch)
+    whole("context", context, most=10**8)
+    attention = 5 * shape.heads * context / shape.hidden
+    factor = {
+        Recomputation.NONE: 34 + attention,
+        Recomputation.SELECTIVE: 34.0,
+        Recomputation.FULL: 2.0,
+    }[recomputation]
+    return context * batch * shape.hidden * shape.layers * factor
+
+
+def usable_gib(memory_gib: float, headroom: float) -> float:
+    """What may be filled of a card's memory when ``headroom`` (0 to 1) stays free for the allocator, GiB."""
+    positive("memory", memory_gib, "GiB")
+    not_negative("headroom", headroom, most=0.9)
+    return memory_gib * (1 - headroom)
+
+
+def lower_bound_cards(total_gib: float, usable: float) -> int:
+    """The fewest cards of ``usable`` GiB that could hold ``total_gib`` if everything could be split evenly."""
+    return max(1, ceil(not_negative("total", total_gib, "GiB") / positive("usable memory", usable, "GiB")))
+
+
+def _states(workload: Workload, rules: RulesOfThumb, notes: list[str]) -> tuple[float, float]:
+    """Bytes of gradients and optimizer."""
+    if not workload.trains:
+        return 0.0, 0.0
+    trained = workload.parameters
+    if workload.method in (Method.LORA, Method.QLORA):
+        trained *= fraction("adapter fraction", rules.adapter_fraction)
+        notes.append(f"adapters of {rules.adapter_fraction:.2%} of the parameters")
+        if workload.method is Method.QLORA and workload.precision not in (None, workload.weights):
+            notes.append(f"QLoRA computes in {workload.precision} and stores weights in {workload.weights}")
+    if workload.method is Method.SGD:
+        per_parameter = rules.sgd_bytes
+    elif workload.weights is Precision.FP32:
+        per_parameter = rules.adamw_fp32_bytes
+        notes.append("FP32 weights are their own master copy: the optimizer holds two moments")
+    else:
+        per_parameter = rules.adamw_bytes
+    not_negative("gradient bytes", rules.gradient_bytes)
+    return trained * rules.gradient_bytes, trained * not_negative("optimizer bytes", per_parameter)
+
+
+def _activations(workload: Workload, weights: float, rules: RulesOfThumb, notes: list[str]) -> float:
+    if workload.shape is None or not workload.context:
+        factor = not_negative("activations per weight byte", rules.activations_per_weight)
+        notes.append(f"activations taken as {factor:g} × the weights: give the architecture and context to model them")
+        return factor * weights
+    notes.append(
+        f"activations of one micro-batch of {workload.batch} × {workload.context} tokens, "
+        f"recomputation {workload.recomputation}"
+    )
+    scale = 2.0 if workload.weights is Precision.FP32 else 1.0  # the formula counts 16-bit activations
+    return scale * activation_bytes(workload.shape, workload.batch, workload.context, workload.recomputation)
+
+
+def _cache(workload: Workload, notes: list[str]) -> float:
+    if workload.shape is None:
+        notes.append("no KV cache counted: give layers, kv-heads, head-dim, batch and context")
+        return 0.0
+    if not workload.context:
+        notes.append("no KV cache counted: give the context length")
+        return 0.0
+    return kv_cache_bytes(workload.shape, workload.batch, workload.context, workload.kv_precision)

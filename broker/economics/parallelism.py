@@ -1,0 +1,181 @@
+"""Which parallelism: from what must be held, the card and how cards are joined, to degrees and a constraint on offers.
+
+Source of the playbook: Rajbhandari et al. 2020 (ZeRO), Narayanan et al. 2021 (Megatron-LM: tensor parallelism inside
+a machine, pipeline and data parallelism across machines).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from broker.core.accelerators import Accelerator
+from broker.core.errors import InvalidInput
+from broker.economics.fits import describe, smallest_layout
+from broker.economics.memory import Layout, MemoryEstimate, Method, usable_gib
+from broker.economics.rules import DEFAULTS, RulesOfThumb
+from broker.economics.units import whole
+
+
+class Strategy(StrEnum):
+    """How the work is divided."""
+
+    DATA = "data_parallel"
+    TENSOR = "tensor_parallel"
+    FSDP = "fsdp"
+    PIPELINE = "pipeline_parallel"
+    HYBRID = "hybrid"
+
+
+@dataclass(frozen=True, slots=True)
+class Character:
+    """What a strategy means in words: memory, throughput, latency, complexity."""
+
+    memory: str
+    throughput: str
+    latency: str
+    complexity: str
+
+
+PLAYBOOK = {
+    Strategy.DATA: Character("full copy each", "near-linear", "low", "simple"),
+    Strategy.TENSOR: Character("split", "moderate", "high", "moderate"),
+    Strategy.FSDP: Character("split", "moderate", "high", "moderate"),
+    Strategy.PIPELINE: Character("split", "high", "high", "moderate"),
+    Strategy.HYBRID: Character("moderate", "high", "moderate", "high"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelPlan:
+    """The strategy with its degrees, the memory it puts on each GPU, and what it asks of the machine.
+
+    ``interconnect``: ``nvlink``, another link's name, ``pcie`` or ``none`` (any will do). ``machine`` and ``num_nodes``
+    are what a job file asks for: ``H100:8`` on 4 nodes. ``warnings`` name what speaks against it and what to do.
+    """
+
+    strategy: Strategy
+    accelerator: str
+    gpus: int
+    tensor_parallel: int
+    pipeline_parallel: int
+    data_parallel: int
+    zero: int
+    per_gpu_gib: float
+    usable_gib: float
+    interconnect: str
+    machine: str
+    num_nodes: int
+    memory: str
+    throughput: str
+    latency: str
+    complexity: str
+    why: str
+    warnings: tuple[str, ...]
+
+
+def choose(
+    needs: MemoryEstimate,
+    accelerator: Accelerator,
+    *,
+    linked: bool | None = None,
+    gpus: int | None = None,
+    rules: RulesOfThumb = DEFAULTS,
+) -> ParallelPlan:
+    """The parallelism for a workload on one kind of card.
+
+    ``linked``: whether the machine on offer joins its cards by NVLink (or the vendor's link); None: what the card can
+    do. ``gpus``: how many are wanted for speed; at least as many as the workload needs are used, in whole copies of
+    the smallest group that holds it. Raises InvalidInput when no number of such cards holds it.
+    """
+    linked = accelerator.link is not None if linked is None else linked
+    layout = smallest_layout(needs, accelerator, rules, tensor=linked)
+    if layout is None:
+        raise InvalidInput(f"{accelerator.name}: {_why_not(needs, accelerator, rules)}")
+    group = layout.gpus
+    wanted = group if gpus is None else whole("gpus", gpus)
+    copies = max(1, -(-wanted // group))
+    layout = Layout(group * copies, layout.tensor, layout.pipeline, layout.zero)  # ZeRO shares among all copies
+    per_node = min(layout.gpus, rules.gpus_per_node)
+    across = layout.gpus > rules.gpus_per_node
+    strategy = _strategy(layout, group, linked, across)
+    character = PLAYBOOK[strategy]
+    link = (accelerator.link or "pcie") if linked else "pcie"
+    return ParallelPlan(
+        strategy=strategy,
+        accelerator=accelerator.name,
+        gpus=layout.gpus,
+        tensor_parallel=layout.tensor,
+        pipeline_parallel=layout.pipeline,
+        data_parallel=layout.data,
+        zero=layout.zero,
+        per_gpu_gib=needs.on(layout),
+        usable_gib=usable_gib(accelerator.memory_gib, rules.memory_headroom),
+        interconnect=link if group > 1 else "none",
+        machine=f"{accelerator.name}:{per_node}",
+        num_nodes=-(-layout.gpus // per_node),
+        memory=character.memory,
+        throughput=character.throughput,
+        latency=character.latency,
+        complexity=character.complexity,
+        why=_why(needs, accelerator, layout, group, across),
+        warnings=_warnings(needs, accelerator, layout, group, linked, across, rules),
+    )
+
+
+def _strategy(layout: Layout, group: int, linked: bool, across: bool) -> Strategy:
+    if group == 1:
+        return Strategy.DATA
+    if layout.tensor * layout.pipeline == 1:
+        return Strategy.FSDP
+    if not linked:
+        return Strategy.PIPELINE
+    return Strategy.HYBRID if across or layout.data > 1 else Strategy.TENSOR
+
+
+def _why(needs: MemoryEstimate, accelerator: Accelerator, layout: Layout, group: int, across: bool) -> str:
+    size = f"{needs.total_gib:.1f} GiB"
+    if group == 1:
+        return f"{size} fit on one {accelerator.name}: full copies side by side are simplest and scale best"
+    where = "across machines" if across else "inside one machine"
+    return f"{size} do not fit on one {accelerator.name}: {describe(needs, layout)}, {where}"
+
+
+def _why_not(needs: MemoryEstimate, accelerator: Accelerator, rules: RulesOfThumb) -> str:
+    usable = usable_gib(accelerator.memory_gib, rules.memory_headroom)
+    if accelerator.consumer:
+        return (
+            f"{needs.total_gib:.1f} GiB do not fit on one card ({usable:.1f} GiB usable), and consumer cards are for "
+            "what fits on one: data parallelism, QLoRA, single-card inference. Take a data-centre card, or a smaller "
+            "or quantised model"
+        )
+    return (
+        f"{needs.total_gib:.1f} GiB do not fit on any number of them without splitting further "
+        f"({usable:.1f} GiB usable): recompute activations, use a smaller micro-batch, or larger cards"
+    )
+
+
+def _warnings(
+    needs: MemoryEstimate,
+    accelerator: Accelerator,
+    layout: Layout,
+    group: int,
+    linked: bool,
+    across: bool,
+    rules: RulesOfThumb,
+) -> tuple[str, ...]:
+    notes = []
+    if group > 1 and not linked:
+        notes.append(
+            f"no fast link: exchanges over PCIe are about {rules.pcie_allreduce_slowdown:g} times slower than over "
+            "NVLink; consider a card that holds the model alone, or a smaller model"
+        )
+    if accelerator.consumer:
+        notes.append(
+            f"consumer card: expect to lose about {rules.consumer_heat_loss:.0%} of its speed to heat in a dense rack"
+        )
+    if across and needs.workload.trains:
+        notes.append("across machines the network decides: ask for 100 Gb/s or more per machine (RDMA)")
+    if needs.workload.method is Method.INFERENCE and layout.pipeline > 1:
+        notes.append("pipeline stages add latency to each token: fine for throughput, poor for chat")
+    return tuple(notes)

@@ -1,0 +1,59 @@
+"""Rules of thumb: the field's defaults as one value that is passed in, and the verdict on a rule for given inputs.
+
+A policy file may replace any of them. Nothing in this package computes with a number of judgement that is not here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RulesOfThumb:
+    """Defaults. Fractions are 0 to 1, amounts USD, bytes are per parameter unless said otherwise."""
+
+    # Memory (mixed-precision AdamW: gradients in FP32; FP32 master copy and two moments in the optimizer)
+    gradient_bytes: float = 4
+    adamw_bytes: float = 12
+    adamw_fp32_bytes: float = 8  # weights that are FP32 already need no master copy
+    sgd_bytes: float = 4
+    activations_per_weight: float = 2  # activation bytes per byte of weights, when the architecture is not given
+    adapter_fraction: float = 0.01
+    memory_headroom: float = 0.10
+    # Work
+    mfu: float = 0.40
+    decode_efficiency: float = 0.7
+    # Parallelism
+    gpus_per_node: int = 8
+    consumer_heat_loss: float = 0.20  # 15-25 % of a consumer card's speed in a dense rack
+    pcie_allreduce_slowdown: float = 15  # 10-20 times slower than NVLink
+    least_marginal_efficiency: float = 0.5  # below it, one more GPU gives less than half of a GPU
+    # Rent or buy
+    rent_below_hours_per_day: float = 4
+    buy_above_hours_per_day: float = 6
+    buy_above_utilisation: float = 0.40
+    bursty_above_peak_to_baseline: float = 1.5
+    quoted_cluster_usd_per_gpu_hour: tuple[float, float] = (8, 15)
+    # Cost of a run
+    preprocessing_share: float = 0.20  # 10-30 % of training
+    # Serving
+    serving_headroom: float = 0.20
+    cold_start_s: float = 60  # 30-120 s
+    # Energy
+    idle_power_share: float = 0.15  # of the board power
+    # Targets
+    training_utilisation: float = 0.70
+    inference_utilisation: float = 0.50
+
+
+DEFAULTS = RulesOfThumb()
+
+
+@dataclass(frozen=True, slots=True)
+class RuleCheck:
+    """A quoted rule held against the arithmetic: the ``rule``, what the numbers ``says``, and whether it ``holds``
+    for these inputs."""
+
+    rule: str
+    says: str
+    holds: bool

@@ -1,0 +1,160 @@
+"""How much faster more GPUs are, and how many are worth it.
+
+Model: Gunther's Universal Scalability Law. The speed-up of n GPUs over one is n ÷ (1 + σ(n−1) + κn(n−1)): σ is the
+serial share of the work (Amdahl), κ what each pair of GPUs costs in communication per step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from broker.core.errors import InvalidInput
+from broker.economics.rules import DEFAULTS, RulesOfThumb
+from broker.economics.units import not_negative, positive, share, whole
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingModel:
+    """``serial``: share of the work that does not divide (0 to 1). ``communication``: cost of each pair, share of a
+    step (0 or more)."""
+
+    serial: float = 0.0
+    communication: float = 0.0
+
+    def __post_init__(self) -> None:
+        share("serial fraction", self.serial)
+        not_negative("communication", self.communication, most=1)
+
+    def speedup(self, gpus: float) -> float:
+        """Speed of ``gpus`` GPUs over one."""
+        return gpus / (1 + self.serial * (gpus - 1) + self.communication * gpus * (gpus - 1))
+
+    def marginal(self, gpus: float) -> float:
+        """What a little more of a GPU adds at this size, in GPUs: the derivative of the speed-up."""
+        cost = 1 + self.serial * (gpus - 1) + self.communication * gpus * (gpus - 1)
+        return (1 - self.serial - self.communication * gpus * gpus) / (cost * cost)
+
+    @property
+    def peak(self) -> float:
+        """The size beyond which more GPUs make it slower; infinite without communication cost."""
+        if self.communication == 0:
+            return math.inf
+        return max(1.0, math.sqrt((1 - self.serial) / self.communication))
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingPoint:
+    """One cluster size: ``utilisation`` is speed-up per GPU; time in hours, cost in USD."""
+
+    gpus: int
+    speedup: float
+    utilisation: float
+    marginal: float
+    hours: float
+    cost_usd: float
+    meets_deadline: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingCurve:
+    """``efficient_gpus``: the cheapest size that meets the deadline (None when none does). ``diminishing_gpus``: the
+    largest size at which one more GPU still adds its share (see the rules of thumb). ``fastest_gpus``: more are of no
+    use at all. ``residual``: root mean square error of the fitted speed-ups, None when nothing was fitted."""
+
+    model: ScalingModel
+    points: tuple[ScalingPoint, ...]
+    efficient_gpus: int | None
+    diminishing_gpus: int
+    fastest_gpus: int
+    residual: float | None = None
+
+
+def fit(measured: Iterable[tuple[int, float]]) -> tuple[ScalingModel, float]:
+    """The model through measured points (GPUs, throughput in any unit), and the error of its speed-ups.
+
+    Least squares on n ÷ speed-up − 1, which is linear in both coefficients, with neither below 0. The smallest
+    measured size is the yardstick: it is taken to scale as the fit says. Raises InvalidInput below two sizes.
+    """
+    points = sorted((whole("gpus", n), positive("throughput", rate)) for n, rate in measured)
+    if len({n for n, _ in points}) < 2:
+        raise InvalidInput("measured points: expected at least two different numbers of GPUs")
+    single = points[0][1] / points[0][0]
+    for _ in range(50):  # the speed of one GPU is known exactly when n = 1 was measured, else found by iteration
+        model = _least_squares([(n, rate / single) for n, rate in points])
+        better = points[0][1] / model.speedup(points[0][0])
+        if abs(better - single) <= 1e-12 * single:
+            break
+        single = better
+    errors = [model.speedup(n) - rate / single for n, rate in points]
+    return model, math.sqrt(sum(error * error for error in errors) / len(errors))
+
+
+def curve(
+    model: ScalingModel,
+    *,
+    gpu_hours: float,
+    usd_per_gpu_hour: float,
+    sizes: Sequence[int],
+    deadline_hours: float | None = None,
+    fixed_usd_per_hour: float = 0,
+    residual: float | None = None,
+    rules: RulesOfThumb = DEFAULTS,
+) -> ScalingCurve:
+    """Time and cost of a job of ``gpu_hours`` (on one GPU) for each cluster size.
+
+    ``fixed_usd_per_hour``: what runs as long as the job does whatever its size (storage, a head node, people waiting).
+    The economically efficient size is the cheapest that meets ``deadline_hours``; of equals the smallest.
+    """
+    positive("work", gpu_hours, "GPU-hours")
+    not_negative("price", usd_per_gpu_hour, "USD per GPU-hour")
+    not_negative("fixed cost", fixed_usd_per_hour, "USD per hour")
+    if deadline_hours is not None:
+        positive("deadline", deadline_hours, "hours")
+    if not sizes:
+        raise InvalidInput("sizes: expected at least one number of GPUs")
+    points = []
+    for gpus in sorted({whole("gpus", size) for size in sizes}):
+        speedup = model.speedup(gpus)
+        hours = gpu_hours / speedup
+        points.append(
+            ScalingPoint(
+                gpus=gpus,
+                speedup=speedup,
+                utilisation=speedup / gpus,
+                marginal=model.marginal(gpus),
+                hours=hours,
+                cost_usd=hours * (gpus * usd_per_gpu_hour + fixed_usd_per_hour),
+                meets_deadline=deadline_hours is None or hours <= deadline_hours,
+            )
+        )
+    in_time = [point for point in points if point.meets_deadline]
+    worthwhile = [p.gpus for p in points if p.marginal >= rules.least_marginal_efficiency]
+    return ScalingCurve(
+        model=model,
+        points=tuple(points),
+        efficient_gpus=min(in_time, key=lambda point: (point.cost_usd, point.gpus)).gpus if in_time else None,
+        diminishing_gpus=max(worthwhile, default=points[0].gpus),
+        fastest_gpus=max(points, key=lambda point: (point.speedup, -point.gpus)).gpus,
+        residual=residual,
+    )
+
+
+def _least_squares(speedups: Sequence[tuple[int, float]]) -> ScalingModel:
+    """σ and κ ≥ 0 that minimise Σ (σ(n−1) + κn(n−1) − (n/S−1))²; of one unknown when the other would be negative."""
+    rows = [(n - 1.0, n * (n - 1.0), n / s - 1.0) for n, s in speedups]
+    aa, ab, bb = (sum(r[i] * r[j] for r in rows) for i, j in ((0, 0), (0, 1), (1, 1)))
+    ay, by = (sum(r[i] * r[2] for r in rows) for i in (0, 1))
+    determinant = aa * bb - ab * ab
+    if determinant > 1e-12 * aa * bb:
+        serial, pairs = (bb * ay - ab * by) / determinant, (aa * by - ab * ay) / determinant
+        if serial >= 0 and pairs >= 0:
+            return ScalingModel(min(serial, 1.0), min(pairs, 1.0))
+    alone = ScalingModel(min(max(ay / aa, 0.0), 1.0), 0.0)
+    paired = ScalingModel(0.0, min(max(by / bb, 0.0), 1.0)) if bb else alone
+
+    def error(model: ScalingModel) -> float:
+        return sum((model.serial * a + model.communication * b - y) ** 2 for a, b, y in rows)
+
+    return min(alone, paired, key=error)

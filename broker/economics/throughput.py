@@ -1,0 +1,177 @@
+"""Work and throughput: how many tokens per second, how long a training run takes, and what the limit is.
+
+Sources: Kaplan et al. 2020 and Hoffmann et al. 2022 for 6·N·D and 2·N·D; Williams, Waterman and Patterson 2009
+(roofline); Chowdhery et al. 2022 (PaLM) for model FLOPS utilisation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from broker.core.accelerators import Accelerator
+from broker.core.errors import InvalidInput
+from broker.economics.memory import Precision, usable_gib
+from broker.economics.rules import DEFAULTS, RulesOfThumb
+from broker.economics.units import GB, GIB, TERA, fraction, not_negative, parameter_count, positive, whole
+
+
+class Bound(StrEnum):
+    """What limits the speed."""
+
+    MEMORY = "memory"
+    COMPUTE = "compute"
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeThroughput:
+    """How fast tokens are generated. Speeds are None when the model does not fit (``fits`` False)."""
+
+    tokens_per_second: float | None
+    latency_per_token_ms: float | None
+    bound: Bound | None
+    fits: bool
+    ridge_point: float | None
+    assumptions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingTime:
+    """A training run: total ``flops``, ``hours`` on all GPUs together, ``gpu_hours``, at this ``mfu``."""
+
+    flops: float
+    hours: float
+    gpu_hours: float
+    mfu: float
+    tokens_per_second: float
+
+
+def peak_tflops(accelerator: Accelerator, precision: Precision) -> float | None:
+    """Peak dense TFLOPS (TOPS) at which the card computes with weights of that precision; None when not known.
+
+    Weights of 4 bits are computed in 16, FP8 and INT8 in 16 where there are no units for them. FP32 is not in the
+    table (mixed-precision training does not use it): None.
+    """
+    if precision is Precision.FP32:
+        return None
+    if precision is Precision.FP8:
+        return accelerator.tflops_fp8 or accelerator.tflops_16bit
+    if precision is Precision.INT8:
+        return accelerator.tops_int8 or accelerator.tflops_16bit
+    return accelerator.tflops_16bit
+
+
+def ridge_point(peak_tflops: float, bandwidth_gb_s: float) -> float:
+    """FLOP per byte above which a card is bound by compute and below which by memory bandwidth (roofline)."""
+    return positive("peak", peak_tflops, "TFLOPS") * TERA / (positive("bandwidth", bandwidth_gb_s, "GB/s") * GB)
+
+
+def decode_tokens_per_second(
+    model_bytes: float, bandwidth_gb_s: float, *, batch: int = 1, efficiency: float, cache_bytes: float = 0
+) -> float:
+    """Generation limited by memory bandwidth, tokens/s over all ``batch`` sequences.
+
+    Each step reads the weights once and each sequence's KV cache (``cache_bytes`` of one sequence): batch ×
+    bandwidth × efficiency ÷ bytes read. ``efficiency``: achieved share of the bandwidth (0.6-0.85 is common).
+    """
+    positive("model size", model_bytes, "bytes")
+    not_negative("KV cache", cache_bytes, "bytes")
+    speed = positive("bandwidth", bandwidth_gb_s, "GB/s") * GB * fraction("efficiency", efficiency)
+    return whole("batch", batch) * speed / (model_bytes + batch * cache_bytes)
+
+
+def decode(
+    accelerator: Accelerator,
+    *,
+    parameters: float,
+    precision: Precision,
+    batch: int = 1,
+    efficiency: float | None = None,
+    model_bytes: float | None = None,
+    cache_bytes: float = 0,
+    gpus: int = 1,
+    rules: RulesOfThumb = DEFAULTS,
+) -> DecodeThroughput:
+    """Tokens per second of a model on ``gpus`` cards that hold one copy of it together.
+
+    The smaller of two limits, each at ``efficiency``: reading the weights (and ``cache_bytes`` of KV cache for each
+    sequence) per step, and 2·parameters FLOPs per token. The latency of one token is the time of one step, whatever
+    the batch. ``model_bytes``: as measured; else parameters × bytes. Raises InvalidInput.
+    """
+    parameter_count(parameters)
+    efficiency = fraction("efficiency", rules.decode_efficiency if efficiency is None else efficiency)
+    size = parameters * precision.bytes if model_bytes is None else positive("model size", model_bytes, "bytes")
+    whole("gpus", gpus)
+    peak = peak_tflops(accelerator, precision)
+    ridge = ridge_point(peak, accelerator.bandwidth_gb_s) if peak else None
+    resident = (size + whole("batch", batch) * not_negative("KV cache", cache_bytes, "bytes")) / GIB
+    if resident > gpus * usable_gib(accelerator.memory_gib, rules.memory_headroom):
+        return DecodeThroughput(None, None, None, fits=False, ridge_point=ridge)
+    notes = [f"achieves {efficiency:.0%} of the peak bandwidth and compute"]
+    by_memory = decode_tokens_per_second(
+        size, gpus * accelerator.bandwidth_gb_s, batch=batch, efficiency=efficiency, cache_bytes=cache_bytes
+    )
+    if peak is None:
+        notes.append(f"peak compute in {precision} not known: only the memory limit counts")
+        by_compute = float("inf")
+    else:
+        by_compute = gpus * peak * TERA * efficiency / inference_flops(parameters, 1)
+    speed = min(by_memory, by_compute)
+    return DecodeThroughput(
+        tokens_per_second=speed,
+        latency_per_token_ms=1000 * batch / speed,
+        bound=Bound.MEMORY if by_memory <= by_compute else Bound.COMPUTE,
+        fits=True,
+        ridge_point=ridge,
+        assumptions=tuple(notes),
+    )
+
+
+def training_flops(parameters: float, tokens: float) -> float:
+    """FLOPs of training: 6 · parameters · tokens (2 forward, 4 backward)."""
+    return 6 * parameter_count(parameters) * positive("tokens", tokens, most=1e18)
+
+
+def inference_flops(parameters: float, tokens: float) -> float:
+    """FLOPs of inference: 2 · parameters · tokens."""
+    return 2 * parameter_count(parameters) * positive("tokens", tokens, most=1e18)
+
+
+def training_time(
+    accelerator: Accelerator,
+    *,
+    parameters: float,
+    tokens: float,
+    gpus: int,
+    mfu: float | None = None,
+    precision: Precision = Precision.BF16,
+    rules: RulesOfThumb = DEFAULTS,
+) -> TrainingTime:
+    """How long training takes: FLOPs ÷ (GPUs × peak × MFU).
+
+    ``mfu``: model FLOPS utilisation, 0.35-0.45 in good runs; GPT-4-scale runs report 0.32-0.36. ``parameters``: those
+    active for one token. Raises InvalidInput when the card's peak is not known.
+    """
+    peak = peak_tflops(accelerator, precision)
+    if peak is None:
+        raise InvalidInput(f"{accelerator.name}: peak compute in {precision} is not known, so no time can be told")
+    mfu = fraction("MFU", rules.mfu if mfu is None else mfu)
+    flops = training_flops(parameters, tokens)
+    seconds = flops / (whole("gpus", gpus) * peak * TERA * mfu)
+    return TrainingTime(
+        flops=flops,
+        hours=seconds / 3600,
+        gpu_hours=gpus * seconds / 3600,
+        mfu=mfu,
+        tokens_per_second=tokens / seconds,
+    )
+
+
+def measured_mfu(tokens_per_second: float, parameters: float, gpus: int, peak_tflops: float) -> float:
+    """Model FLOPS utilisation of a running training: 6 · parameters · tokens/s ÷ (GPUs × peak). Above 1 is an error
+    in the figures (sparse instead of dense peak, or parameters that are not active): InvalidInput."""
+    peak = whole("gpus", gpus) * positive("peak", peak_tflops, "TFLOPS") * TERA
+    mfu = training_flops(parameters, positive("tokens/s", tokens_per_second)) / peak
+    if mfu > 1:
+        raise InvalidInput(f"that would be {mfu:.0%} of the peak: check tokens/s, active parameters and the dense peak")
+    return mfu

@@ -1,0 +1,79 @@
+"""The units of this package, and the checks that every input passes.
+
+Memory is GiB (2**30 bytes) and everything else decimal: GB, TFLOPS, tokens. Amounts are USD as floats: they are
+estimates, often far below a micro-dollar, and become `broker.core.money.Money` only where somebody spends them.
+"""
+
+from __future__ import annotations
+
+import math
+
+from broker.core.errors import InvalidInput
+
+GIB = 2**30
+GB = 10**9
+TERA = 10**12
+HOURS_PER_YEAR = 8760
+MONTHS_PER_YEAR = 12
+HOURS_PER_MONTH = HOURS_PER_YEAR / MONTHS_PER_YEAR
+
+MOST_PARAMETERS = 1e14
+"""A hundred times the largest model anybody has trained: what is beyond is a slip of the keyboard."""
+
+
+def positive(name: str, value: float, unit: str = "", most: float = math.inf) -> float:
+    """``value`` if it is a number above 0 and not above ``most``. Raises InvalidInput."""
+    return _within(name, value, unit, above=0, most=most, expected=f"above 0{_up_to(most)}")
+
+
+def not_negative(name: str, value: float, unit: str = "", most: float = math.inf) -> float:
+    """``value`` if it is 0 or more and not above ``most``. Raises InvalidInput."""
+    return _within(name, value, unit, least=0, most=most, expected=f"0 or more{_up_to(most)}")
+
+
+def fraction(name: str, value: float) -> float:
+    """``value`` if it is above 0 and at most 1. Raises InvalidInput, with a word on percentages."""
+    return _within(name, value, "", above=0, most=1, expected="above 0, up to 1 (0.7 is 70 %)")
+
+
+def share(name: str, value: float) -> float:
+    """``value`` if it is at least 0 and at most 1. Raises InvalidInput, with a word on percentages."""
+    return _within(name, value, "", least=0, most=1, expected="from 0 to 1 (0.2 is 20 %)")
+
+
+def whole(name: str, value: int, least: int = 1, most: int = 10**7) -> int:
+    """``value`` if it is a whole number in the range. Raises InvalidInput."""
+    _within(name, value, "", least=least, most=most, expected=f"a whole number from {least} to {most}")
+    if value != int(value):
+        raise InvalidInput(f"{name}: expected a whole number, got {value!r}")
+    return int(value)
+
+
+def parameter_count(value: float) -> float:
+    """A model's number of parameters if it is credible (1 thousand to 100 trillion). Raises InvalidInput."""
+    return _within("parameters", value, "", least=1e3, most=MOST_PARAMETERS, expected="1e3 to 1e14, such as 7e9 for 7B")
+
+
+def ceil(value: float) -> int:
+    """Rounded up, forgiving what floating point adds to a whole number: 4000.0000000001 / 400 is 10, not 11."""
+    return math.ceil(value - 1e-9 * max(1.0, abs(value)))
+
+
+def _up_to(most: float) -> str:
+    return "" if most == math.inf else f", up to {most:g}"
+
+
+def _within(
+    name: str,
+    value: float,
+    unit: str,
+    *,
+    expected: str,
+    least: float = -math.inf,
+    above: float = -math.inf,
+    most: float = math.inf,
+) -> float:
+    ok = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not (ok and value >= least and value > above and value <= most):
+        raise InvalidInput(f"{name}: expected {expected}{' ' + unit if unit else ''}, got {value!r}")
+    return value
