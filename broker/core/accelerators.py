@@ -34,7 +34,7 @@ class Accelerator:
     directions together, 10**9 bytes/s; None where there is only PCIe. ``tdp_w``: board power, W.
     ``compute_capability``: CUDA's, as (major, minor). ``mig_slices``: how many MIG instances at most. ``street_price``:
     lowest and highest indicative price of one, USD. ``maturity``: of the software around it, 1 to 5.
-    ``family``: cards that providers call by one name and tell apart by their memory.
+    ``family``: cards that providers call by one name and tell apart by their memory. ``inference_only``: cannot train.
     """
 
     name: str
@@ -59,6 +59,7 @@ class Accelerator:
     mig_slices: int = 0
     street_price: tuple[float, float] | None = None
     slice_chips: float | None = None
+    inference_only: bool = False
 
     @property
     def tflops_16bit(self) -> float | None:
