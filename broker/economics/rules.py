@@ -33,12 +33,18 @@ class RulesOfThumb:
     buy_above_hours_per_day: float = 6
     buy_above_utilisation: float = 0.40
     bursty_above_peak_to_baseline: float = 1.5
+    buy_for_months: float = 18
     quoted_cluster_usd_per_gpu_hour: tuple[float, float] = (8, 15)
+    # Discounts on the on-demand price, where no live price is known
+    reserved_discount: tuple[float, float] = (0.30, 0.60)  # one to three years
+    spot_discount: tuple[float, float] = (0.60, 0.90)  # with 30 s to 2 min of notice
     # Cost of a run
     preprocessing_share: float = 0.20  # 10-30 % of training
     # Serving
     serving_headroom: float = 0.20
     cold_start_s: float = 60  # 30-120 s
+    # Savings
+    inference_savings_together: tuple[float, float] = (0.30, 0.40)
     # Energy
     idle_power_share: float = 0.15  # of the board power
     # Targets

@@ -1,0 +1,199 @@
+"""Energy and carbon: kWh and kg CO2e of a job, the grid's intensity by region, and a scorecard.
+
+Power model: idle + utilisation × (board power − idle), linear, as in Lacoste et al. 2019 and MLPerf practice; the
+building's overhead is the PUE. Intensities come from ``grid.toml``, each with its source and year; they are annual
+averages of the local grid, so a single hour may differ twofold. Making the hardware is not counted.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from broker.core.accelerators import Accelerator
+from broker.core.errors import InvalidInput, UnknownName
+from broker.economics.rules import DEFAULTS, RulesOfThumb
+from broker.economics.units import not_negative, positive, share, whole
+
+
+@dataclass(frozen=True, slots=True)
+class GridIntensity:
+    """``grams_per_kwh`` (CO2e) of a region's electricity, of which ``year``, says who."""
+
+    region: str
+    grams_per_kwh: float
+    year: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """``kwh`` at the meter of the building and ``kg_co2e``, from the average ``watts`` of one GPU."""
+
+    watts: float
+    kwh: float
+    kg_co2e: float
+    pue: float
+    intensity: GridIntensity
+
+
+def average_watts(
+    tdp_w: float, utilisation: float, idle_w: float | None = None, rules: RulesOfThumb = DEFAULTS
+) -> float:
+    """Average power of a GPU: idle + utilisation × (board power − idle), W. ``idle_w``: as measured, else a share of
+    the board power."""
+    board = positive("board power", tdp_w, "W")
+    idle = board * rules.idle_power_share if idle_w is None else not_negative("idle power", idle_w, "W", most=board)
+    return idle + share("utilisation", utilisation) * (board - idle)
+
+
+def energy_kwh(watts: float, hours: float, gpus: int = 1, pue: float = 1.0) -> float:
+    """kWh of ``gpus`` drawing ``watts`` each for ``hours``, with the building's overhead."""
+    overhead = 1 + not_negative("PUE - 1", pue - 1, most=4)
+    drawn = not_negative("power", watts, "W") * whole("gpus", gpus)
+    return drawn * not_negative("hours", hours) * overhead / 1000
+
+
+def carbon_kg(kwh: float, grams_per_kwh: float) -> float:
+    """kg CO2e of that much electricity."""
+    return not_negative("energy", kwh, "kWh") * not_negative("intensity", grams_per_kwh, "g/kWh", most=3000) / 1000
+
+
+def footprint(
+    accelerator: Accelerator,
+    *,
+    gpus: int,
+    hours: float,
+    utilisation: float,
+    location: str,
+    pue: float | None = None,
+    idle_w: float | None = None,
+    rules: RulesOfThumb = DEFAULTS,
+) -> Footprint:
+    """Energy and carbon of ``gpus`` in use for ``hours`` at ``location`` (``aws/us-east-1`` or a country, ``DE``).
+
+    ``pue``: the provider's published average where it has one, else the industry's. Raises InvalidInput when the
+    card's power is not known, UnknownName for a location without data.
+    """
+    if accelerator.tdp_w is None:
+        raise InvalidInput(f"{accelerator.name}: its power is not published; give the watts measured")
+    intensity = grid_intensity(location)
+    overhead = default_pue(location) if pue is None else pue
+    watts = average_watts(accelerator.tdp_w, utilisation, idle_w, rules)
+    kwh = energy_kwh(watts, hours, gpus, overhead)
+    return Footprint(watts, kwh, carbon_kg(kwh, intensity.grams_per_kwh), overhead, intensity)
+
+
+def grid_intensity(location: str) -> GridIntensity:
+    """What is known of the grid at ``provider/region`` (a zone's region is found) or in a country (ISO code).
+    Raises UnknownName."""
+    table = _regions()
+    for candidate in (location, location.lower(), location.upper(), _without_zone(location)):
+        if candidate in table:
+            return table[candidate]
+    raise UnknownName("grid region", location, table)
+
+
+def known_regions() -> tuple[str, ...]:
+    """Every region and country in the table."""
+    return tuple(_regions())
+
+
+def default_pue(location: str) -> float:
+    """The published average PUE of the provider in ``provider/region``; the industry's average for anybody else."""
+    by_provider = _data()["pue"]
+    found = by_provider.get(location.split("/")[0].lower(), by_provider["industry"])
+    return float(found["value"])
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One line of the scorecard: the figure, what it is held against, points from 0 to 1, and what would improve it."""
+
+    what: str
+    value: float
+    unit: str
+    target: float
+    points: float
+    improve: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scorecard:
+    """The lines and their mean as a grade: A from 0.85, B from 0.7, C from 0.5, D from 0.3, else E."""
+
+    scores: tuple[Score, ...]
+    points: float
+    grade: str
+
+
+def scorecard(
+    used: Footprint,
+    accelerator: Accelerator,
+    *,
+    utilisation: float,
+    training: bool,
+    units_of_work: float,
+    best_kg_per_unit: float,
+    model_parameters: float,
+    smallest_sufficient_parameters: float,
+    best_tflops_per_watt: float,
+    rules: RulesOfThumb = DEFAULTS,
+) -> Scorecard:
+    """How green the work is: utilisation, size of the model, hardware, grid, and carbon per unit of work.
+
+    ``best_kg_per_unit``, ``best_tflops_per_watt`` and ``smallest_sufficient_parameters`` are the best that is
+    available to the asker; each line's points are how near it comes. The grid's line is held against 100 g/kWh.
+    """
+    goal = rules.training_utilisation if training else rules.inference_utilisation
+    per_unit = used.kg_co2e / positive("units of work", units_of_work)
+    efficiency = (accelerator.tflops_16bit or 0.0) / (accelerator.tdp_w or used.watts)
+    grams = used.intensity.grams_per_kwh
+    scores = (
+        _line("GPU utilisation", utilisation, "", goal, "batch more, load data faster, pool small jobs", more=True),
+        _line(
+            "model size",
+            positive("parameters", model_parameters),
+            "parameters",
+            positive("smallest sufficient size", smallest_sufficient_parameters),
+            "use the smallest model that meets the quality, distil or quantise",
+        ),
+        _line("hardware", efficiency, "TFLOPS/W", best_tflops_per_watt, "a newer accelerator", more=True),
+        _line("grid", grams, "g CO2e/kWh", 100.0, "move to a cleaner region"),
+        _line("carbon per unit of work", per_unit, "kg CO2e", best_kg_per_unit, "all of the above"),
+    )
+    points = sum(score.points for score in scores) / len(scores)
+    grade = next((g for g, least in (("A", 0.85), ("B", 0.7), ("C", 0.5), ("D", 0.3)) if points >= least), "E")
+    return Scorecard(scores, points, grade)
+
+
+def _line(what: str, value: float, unit: str, target: float, improve: str, *, more: bool = False) -> Score:
+    """Points: how near ``value`` is to ``target``, where ``more`` (or less) is better."""
+    ratio = value / target if more else (target / value if value else 1.0)
+    return Score(what, value, unit, target, min(1.0, max(0.0, ratio)), improve)
+
+
+def _without_zone(location: str) -> str:
+    """``aws/us-east-1a`` → ``aws/us-east-1``; ``gcp/us-central1-a`` → ``gcp/us-central1``."""
+    lowered = location.lower()
+    if len(lowered) > 2 and lowered[-2] == "-" and lowered[-1].isalpha():
+        return lowered[:-2]
+    return lowered[:-1] if lowered[-1:].isalpha() and lowered[-2:-1].isdigit() else lowered
+
+
+@cache
+def _data() -> dict[str, Any]:
+    return tomllib.loads(resources.files("broker.economics").joinpath("grid.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def _regions() -> dict[str, GridIntensity]:
+    return {
+        region: GridIntensity(region, grams, section["year"], section["source"])
+        for section in _data().values()
+        if "g_per_kwh" in section
+        for region, grams in section["g_per_kwh"].items()
+    }

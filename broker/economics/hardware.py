@@ -1,0 +1,197 @@
+"""Choosing hardware: value for money by what the work is bound by, the radar, and measured cost per unit of work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from broker.core.accelerators import Accelerator
+from broker.core.errors import InvalidInput
+from broker.economics.units import positive
+
+
+class BoundBy(StrEnum):
+    """What decides the speed of the work: training by compute, small-batch inference by memory bandwidth."""
+
+    COMPUTE = "compute"
+    BANDWIDTH = "bandwidth"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An accelerator at a price: USD to buy one, or USD per hour to rent one (only ratios matter).
+
+    ``marketplace``: offered by strangers on a marketplace (DePIN)."""
+
+    accelerator: Accelerator
+    usd: float
+    marketplace: bool = False
+
+    def __post_init__(self) -> None:
+        positive(f"{self.accelerator.name}: price", self.usd, "USD")
+
+
+def bandwidth_per_kusd(bandwidth_gb_s: float, usd: float) -> float:
+    """Memory bandwidth per 1000 dollars, GB/s."""
+    return positive("bandwidth", bandwidth_gb_s, "GB/s") / (positive("price", usd, "USD") / 1000)
+
+
+def tflops_per_kusd(tflops: float, usd: float) -> float:
+    """Dense 16-bit TFLOPS per 1000 dollars."""
+    return positive("compute", tflops, "TFLOPS") / (positive("price", usd, "USD") / 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A candidate's value for money in what the work is bound by (GB/s or TFLOPS per 1000 USD)."""
+
+    accelerator: str
+    usd: float
+    per_kusd: float
+    linked: bool
+
+
+def rank(candidates: Iterable[Candidate], bound_by: BoundBy) -> tuple[Value, ...]:
+    """Best value first: bandwidth per dollar, or 16-bit compute per dollar, a fast link deciding between equals.
+    Candidates whose figure is not known are left out."""
+    values = []
+    for candidate in candidates:
+        card = candidate.accelerator
+        figure = card.bandwidth_gb_s if bound_by is BoundBy.BANDWIDTH else card.tflops_16bit
+        if figure is not None:
+            values.append(Value(card.name, candidate.usd, figure / (candidate.usd / 1000), card.link is not None))
+    return tuple(sorted(values, key=lambda value: (-value.per_kusd, not value.linked, value.accelerator)))
+
+
+@dataclass(frozen=True, slots=True)
+class RadarRow:
+    """One candidate on four axes from 0 to 1, 1 the best of those compared; None where a figure is not known.
+
+    ``cost``: performance per dollar. ``performance``: of what the work is bound by. ``energy_efficiency``: performance
+    per watt. ``maturity``: of the software. ``score``: the weighted mean of the axes that are known."""
+
+    accelerator: str
+    cost: float | None
+    performance: float | None
+    energy_efficiency: float | None
+    maturity: float
+    score: float
+    caveats: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RadarWeights:
+    """How much each axis counts in the score; equal by default."""
+
+    cost: float = 1.0
+    performance: float = 1.0
+    energy_efficiency: float = 1.0
+    maturity: float = 1.0
+
+
+EQUAL_WEIGHTS = RadarWeights()
+
+
+def radar(
+    candidates: Sequence[Candidate], bound_by: BoundBy, weights: RadarWeights = EQUAL_WEIGHTS
+) -> tuple[RadarRow, ...]:
+    """Cost, performance, energy efficiency and maturity side by side, best score first. Raises InvalidInput when there
+    is nothing to compare."""
+    if not candidates:
+        raise InvalidInput("hardware: expected at least one candidate with a price")
+    performance = [_performance(c.accelerator, bound_by) for c in candidates]
+    pairs = list(zip(candidates, performance, strict=True))
+    axes = (
+        _normalised([p / c.usd if p else None for c, p in pairs]),
+        _normalised(performance),
+        _normalised([p / c.accelerator.tdp_w if p and c.accelerator.tdp_w else None for c, p in pairs]),
+    )
+    rows = []
+    for index, candidate in enumerate(candidates):
+        cost, speed, energy = (axis[index] for axis in axes)
+        maturity = candidate.accelerator.maturity / 5
+        rows.append(
+            RadarRow(
+                accelerator=candidate.accelerator.name,
+                cost=cost,
+                performance=speed,
+                energy_efficiency=energy,
+                maturity=maturity,
+                score=_mean(
+                    [
+                        (cost, weights.cost),
+                        (speed, weights.performance),
+                        (energy, weights.energy_efficiency),
+                        (maturity, weights.maturity),
+                    ]
+                ),
+                caveats=_caveats(candidate),
+            )
+        )
+    return tuple(sorted(rows, key=lambda row: (-row.score, row.accelerator)))
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A candidate as measured on one's own work: price per hour of the machine and units of work an hour did.
+    A CPU machine is a candidate like any other."""
+
+    name: str
+    usd_per_hour: float
+    units_per_hour: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrialResult:
+    """``usd_per_unit`` and how many times the cheapest that is."""
+
+    name: str
+    usd_per_unit: float
+    times_cheapest: float
+
+
+def compare(trials: Iterable[Trial]) -> tuple[TrialResult, ...]:
+    """Cost per unit of work, cheapest first: what to compare on three or four candidates before buying, instead of
+    the price per hour. Raises InvalidInput when there is nothing to compare."""
+    costs = {
+        trial.name: positive(f"{trial.name}: price", trial.usd_per_hour, "USD per hour")
+        / positive(f"{trial.name}: work", trial.units_per_hour, "units per hour")
+        for trial in trials
+    }
+    if not costs:
+        raise InvalidInput("trials: expected at least one measured candidate")
+    cheapest = min(costs.values())
+    return tuple(TrialResult(n, usd, usd / cheapest) for n, usd in sorted(costs.items(), key=lambda item: item[1]))
+
+
+def _performance(card: Accelerator, bound_by: BoundBy) -> float | None:
+    return card.bandwidth_gb_s if bound_by is BoundBy.BANDWIDTH else card.tflops_16bit
+
+
+def _normalised(values: Sequence[float | None]) -> list[float | None]:
+    best = max((value for value in values if value is not None), default=None)
+    return [None if value is None or not best else value / best for value in values]
+
+
+def _mean(axes: Sequence[tuple[float | None, float]]) -> float:
+    known = [(value, weight) for value, weight in axes if value is not None]
+    total = sum(weight for _, weight in known)
+    return sum(value * weight for value, weight in known) / positive("weights of the known axes", total)
+
+
+def _caveats(candidate: Candidate) -> tuple[str, ...]:
+    card = candidate.accelerator
+    notes = {
+        "amd": ["ROCm: check that each kernel you need exists"],
+        "google": ["TPU: JAX or PyTorch/XLA; only in Google Cloud, rented by the slice"],
+        "aws": ["Neuron SDK: models must be compiled; only in AWS"],
+        "intel": ["SynapseAI: models must be ported; little marketplace supply"],
+    }.get(card.vendor, [])
+    if card.inference_only:
+        notes = [*notes, "inference only"]
+    if card.consumer:
+        notes = [*notes, "consumer card: no data-centre licence or ECC; loses speed to heat in dense racks"]
+    if candidate.marketplace:
+        notes = [*notes, "marketplace host: no confidentiality for data or weights, uneven uptime"]
+    return tuple(notes)

@@ -1,0 +1,81 @@
+"""The smallest thing that works: which model serves which tasks, and what that saves over the largest for all (USD)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from broker.core.errors import InvalidInput
+from broker.economics.units import not_negative, positive, share, whole
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """A model on offer: ``quality`` (0 to 1, measured on one's own tasks), latency, and USD per task."""
+
+    name: str
+    quality: float
+    latency_s: float
+    usd_per_task: float
+
+    def __post_init__(self) -> None:
+        share(f"{self.name}: quality", self.quality)
+        positive(f"{self.name}: latency", self.latency_s, "s")
+        not_negative(f"{self.name}: cost", self.usd_per_task, "USD")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskClass:
+    """So many tasks of a kind, the quality they need and how long they may take."""
+
+    name: str
+    count: int
+    quality: float
+    latency_s: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """Which tier serves each class, the share of tasks each tier gets, and the saving over the dearest tier for all.
+    ``unserved``: classes that no tier is good or fast enough for; they are in no figure."""
+
+    routes: tuple[tuple[str, str], ...]
+    shares: tuple[tuple[str, float], ...]
+    cost_usd: float
+    largest_only_usd: float
+    saving: float
+    unserved: tuple[str, ...]
+
+
+def route(tiers: Sequence[Tier], tasks: Sequence[TaskClass]) -> Routing:
+    """The smallest thing that works: each class goes to the cheapest tier that meets its quality and latency.
+
+    Compared with sending everything to the tier of the highest quality. Re-evaluate when tiers, prices or measured
+    quality change. Raises InvalidInput without tiers or tasks.
+    """
+    if not tiers or not tasks:
+        raise InvalidInput("expected at least one model tier and one class of tasks")
+    best = max(tiers, key=lambda tier: (tier.quality, -tier.usd_per_task))
+    routes, unserved, counts = [], [], dict.fromkeys((tier.name for tier in tiers), 0)
+    cost = largest = 0.0
+    for task in tasks:
+        whole(f"{task.name}: tasks", task.count, most=10**12)
+        fitting = [t for t in tiers if t.quality >= task.quality and t.latency_s <= task.latency_s]
+        if not fitting:
+            unserved.append(task.name)
+            continue
+        chosen = min(fitting, key=lambda tier: (tier.usd_per_task, -tier.quality))
+        routes.append((task.name, chosen.name))
+        counts[chosen.name] += task.count
+        cost += task.count * chosen.usd_per_task
+        largest += task.count * best.usd_per_task
+    served = sum(counts.values())
+    return Routing(
+        routes=tuple(routes),
+        shares=tuple((name, count / served if served else 0.0) for name, count in counts.items()),
+        cost_usd=cost,
+        largest_only_usd=largest,
+        saving=1 - cost / largest if largest else 0.0,
+        unserved=tuple(unserved),
+    )

@@ -1,0 +1,216 @@
+"""The savings ladder: what to do first, what it may bring, when it applies, and what to measure afterwards.
+
+Expected savings are ranges from practice, as shares of the GPU cost of the workload that the step works on. They are
+data of a policy (`Step`), replaceable as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from broker.economics.rules import DEFAULTS, RuleCheck, RulesOfThumb
+from broker.economics.units import fraction, parameter_count, positive, share
+
+
+SMALL_MODEL = 3e9
+"""Parameters up to which quantisation brings little."""
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A workload as its owner describes it. ``utilisation``: of the GPUs now; ``spare_hours_share``: share of the paid
+    hours with nothing to do."""
+
+    inference: bool
+    parameters: float
+    exact_output: bool = False
+    quantised: bool = False
+    full_fine_tuning: bool = False
+    batched: bool = False
+    interruptible: bool = False
+    checkpointed: bool = False
+    on_spot: bool = False
+    steady_share: float = 0.0
+    committed: bool = False
+    autoscaled: bool = False
+    utilisation: float = 1.0
+    spare_hours_share: float = 0.0
+    moves_data: bool = False
+
+    def __post_init__(self) -> None:
+        parameter_count(self.parameters)
+        share("steady share", self.steady_share)
+        share("utilisation", self.utilisation)
+        share("spare hours", self.spare_hours_share)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A rung: ``saving`` low and high (0 to 1), under which condition, and what to measure after it."""
+
+    name: str
+    saving: tuple[float, float]
+    condition: str
+    measure: str
+
+
+LADDER = (
+    Step("smallest model that meets the bar", (0.3, 0.8), "quality bar defined", "quality on your own test set"),
+    Step("INT8 quantisation", (0.3, 0.5), "inference, more than 3B parameters", "quality, tokens/s, p95 latency"),
+    Step("INT4 quantisation", (0.5, 0.8), "INT8 held its quality", "quality on the hardest tasks, tokens/s"),
+    Step("pruning", (0.1, 0.3), "structured pruning is supported by the runtime", "quality, tokens/s"),
+    Step("LoRA or QLoRA instead of full fine-tuning", (0.5, 0.9), "the task is an adaptation", "quality, GPU-hours"),
+    Step("distillation", (0.4, 0.8), "enough traffic to repay the training of a student", "quality gap to teacher"),
+    Step("batching and caching", (0.2, 0.6), "latency budget leaves room; prompts repeat", "tokens/s, hit rate, p95"),
+    Step("pooling, MIG, MPS or time-slicing", (0.3, 0.5), "cards below 50 % busy", "GPU utilisation, p95 latency"),
+    Step("spot with checkpoints", (0.6, 0.9), "work can be interrupted", "interruptions, redone hours, cost per run"),
+    Step("reserve the baseline", (0.3, 0.6), "steady demand for a year or more", "utilisation of the reservation"),
+    Step("autoscale, scale to zero", (0.2, 0.6), "idle hours; a cold start of 30-120 s is bearable", "idle hours, p95"),
+    Step("data loading", (0.05, 0.3), "GPUs wait for data", "GPU utilisation, time per step"),
+    Step("egress and storage", (0.02, 0.1), "data crosses regions or clouds", "egress and storage on the bill"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One rung for one workload: whether it ``applies`` and why, and the range of what remains of today's cost if it
+    and all applicable rungs before it are taken."""
+
+    order: int
+    name: str
+    applies: bool
+    why: str
+    saving_low: float
+    saving_high: float
+    remaining_low: float
+    remaining_high: float
+    condition: str
+    measure: str
+
+
+def ladder(workload: Described, steps: Sequence[Step] = LADDER) -> tuple[Advice, ...]:
+    """The rungs in order for this workload. Savings multiply: each works on what the ones before it left, so the sum
+    of the percentages is never reached."""
+    advice = []
+    remaining_low = remaining_high = 1.0
+    for order, step in enumerate(steps, start=1):
+        low, high = step.saving
+        applies, why = _applies(step.name, workload)
+        if applies:
+            remaining_low *= 1 - high
+            remaining_high *= 1 - low
+        advice.append(
+            Advice(
+                order=order,
+                name=step.name,
+                applies=applies,
+                why=why,
+                saving_low=low if applies else 0.0,
+                saving_high=high if applies else 0.0,
+                remaining_low=remaining_low,
+                remaining_high=remaining_high,
+                condition=step.condition,
+                measure=step.measure,
+            )
+        )
+    return tuple(advice)
+
+
+def _applies(name: str, w: Described) -> tuple[bool, str]:
+    """Whether a rung makes sense here, with the reason either way. A rung this table does not know applies."""
+    free = not w.exact_output
+    small = w.parameters <= SMALL_MODEL
+    quantise = w.inference and free and not w.quantised and not small
+    unquantised = (
+        ("training keeps its precision", not w.inference),
+        ("the output must be exact", w.exact_output),
+        ("quantised already", w.quantised),
+        ("models up to 3B gain little from it", small),
+    )
+    no_quantising = next((why for why, holds in unquantised if holds), "")
+    busy = f"the cards are {w.utilisation:.0%} busy"
+    rungs = {  # name: does it apply, why, why not
+        "smallest model that meets the bar": (
+            free,
+            "it multiplies with every other saving",
+            "the output must be exact",
+        ),
+        "INT8 quantisation": (quantise, "weights shrink 4 times against FP32", no_quantising),
+        "INT4 quantisation": (quantise, "weights shrink 8 times against FP32", no_quantising),
+        "pruning": (w.inference and free, "removes weights that do not matter", "only for inference that may differ"),
+        "LoRA or QLoRA instead of full fine-tuning": (
+            w.full_fine_tuning,
+            "gradients and optimizer shrink to the adapter",
+            "no full fine-tuning here",
+        ),
+        "distillation": (
+            w.inference and free and not small,
+            "a student serves for a fraction",
+            "only for inference that may differ, with more than 3B parameters",
+        ),
+        "batching and caching": (
+            w.inference and not w.batched,
+            "decoding is bound by bandwidth: a batch shares each read of the weights",
+            "batched already" if w.batched else "training batches by itself",
+        ),
+        "pooling, MIG, MPS or time-slicing": (w.utilisation < 0.5, busy, busy),
+        "spot with checkpoints": (
+            w.interruptible and not w.on_spot,
+            "interruptions cost only redone work" if w.checkpointed else "write checkpoints first, then take spot",
+            "on spot already" if w.on_spot else "it must not be interrupted",
+        ),
+        "reserve the baseline": (
+            w.steady_share > 0.3 and not w.committed,
+            f"{w.steady_share:.0%} of the demand is steady",
+            "committed already" if w.committed else f"only {w.steady_share:.0%} of the demand is steady",
+        ),
+        "autoscale, scale to zero": (
+            w.inference and not w.autoscaled and w.spare_hours_share > 0.05,
+            f"{w.spare_hours_share:.0%} of the paid hours have nothing to do",
+            "scales already" if w.autoscaled else "few idle hours, or not a service",
+        ),
+        "data loading": (not w.inference and w.utilisation < 0.7, busy, "the cards are not waiting for data"),
+        "egress and storage": (w.moves_data, "data crosses regions or clouds", "data stays where it is"),
+    }
+    applies, why, why_not = rungs.get(name, (True, "always worth a look", ""))
+    return applies, why if applies else why_not
+
+
+def check_together(advice: Sequence[Advice], rules: RulesOfThumb = DEFAULTS) -> RuleCheck:
+    """Holds the quoted sum of all measures for inference (30-40 %) against what the applicable rungs come to when
+    each works on what the ones before left. They rarely all succeed: the quoted figure is the one to plan with."""
+    low, high = rules.inference_savings_together
+    least, most = 1 - advice[-1].remaining_high, 1 - advice[-1].remaining_low
+    return RuleCheck(
+        rule=f"together the measures save {low:.0%}-{high:.0%} of inference",
+        says=f"if every applicable rung worked: {least:.0%}-{most:.0%}",
+        holds=least <= high and most >= low,
+    )
+
+
+def times_cheaper(usd_per_hour_before: float, usd_per_hour_after: float) -> float:
+    """How many times cheaper: an A100 at $3.50/h replaced by an L4 at $0.70/h is 5."""
+    return positive("price before", usd_per_hour_before, "USD per hour") / positive(
+        "price after", usd_per_hour_after, "USD per hour"
+    )
+
+
+def weights_shrink(bytes_before: float, bytes_after: float) -> float:
+    """How many times smaller the weights become: FP32 to INT8 is 4, to INT4 is 8."""
+    return positive("bytes before", bytes_before) / positive("bytes after", bytes_after)
+
+
+def fewer_gpus(utilisation_before: float, utilisation_after: float) -> float:
+    """The share of GPUs no longer needed when utilisation rises: 1 − before ÷ after. Negative when it falls."""
+    return 1 - fraction("utilisation before", utilisation_before) / fraction("utilisation after", utilisation_after)
+
+
+def check_fleet_claim(quoted: float, utilisation_before: float, utilisation_after: float) -> RuleCheck:
+    """Holds a claim about GPUs saved by higher utilisation against the arithmetic, to two percentage points."""
+    saved = fewer_gpus(utilisation_before, utilisation_after)
+    return RuleCheck(
+        rule=f"{utilisation_before:.0%} to {utilisation_after:.0%} utilisation saves {quoted:.0%} of the GPUs",
+        says=f"it saves {saved:.0%}",
+        holds=abs(saved - quoted) <= 0.02,
+    )

@@ -1,0 +1,271 @@
+"""Serving: from traffic to replicas and GPUs, with the latency checked; and what sleeping when idle saves.
+
+Amounts USD, times seconds unless a name says otherwise. Queueing: Erlang C (M/M/c), a cautious model for requests
+that arrive at random and share slots.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from broker.core.accelerators import Accelerator
+from broker.economics.fits import smallest_layout
+from broker.economics.memory import Method, Precision, Workload, estimate
+from broker.economics.model import ModelShape
+from broker.economics.rules import DEFAULTS, RulesOfThumb
+from broker.economics.throughput import decode
+from broker.economics.units import HOURS_PER_MONTH, ceil, not_negative, positive, share, whole
+
+MOST_REPLICAS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Requests per minute, tokens generated for each, and the spare share kept on top (0.2 is 20 %).
+
+    ``p95_s``: the time in which 95 of 100 requests must be answered, if there is one."""
+
+    requests_per_minute: float
+    tokens_per_request: float
+    headroom: float
+    p95_s: float | None = None
+
+    def __post_init__(self) -> None:
+        positive("requests per minute", self.requests_per_minute)
+        positive("tokens per request", self.tokens_per_request)
+        not_negative("headroom", self.headroom, most=10)
+        if self.p95_s is not None:
+            positive("p95 latency", self.p95_s, "s")
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Demand without headroom, tokens/s."""
+        return self.requests_per_minute * self.tokens_per_request / 60
+
+    @property
+    def tokens_per_second_per_request(self) -> float | None:
+        """How fast each answer must be written to be done in time, tokens/s."""
+        return None if self.p95_s is None else self.tokens_per_request / self.p95_s
+
+
+@dataclass(frozen=True, slots=True)
+class ServingPlan:
+    """Replicas and GPUs for a traffic. ``required_tokens_per_second`` includes the headroom. ``p95_s`` is estimated
+    when the speed of one request is known; ``meets_latency`` None when there is nothing to check."""
+
+    demand_tokens_per_second: float
+    required_tokens_per_second: float
+    replicas: int
+    gpus: int
+    tokens_per_second_per_request: float | None
+    p95_s: float | None
+    meets_latency: bool | None
+
+
+def plan(
+    traffic: Traffic,
+    *,
+    tokens_per_second_per_replica: float,
+    gpus_per_replica: int = 1,
+    batch: int | None = None,
+    least_replicas: int = 1,
+) -> ServingPlan:
+    """Replicas = required tokens/s ÷ tokens/s of a replica, rounded up, and more if the p95 needs them.
+
+    ``batch``: how many requests a replica works on at once, at its full speed; each then gets an equal part of the
+    speed. Without it latency is not checked. A p95 that no number of replicas reaches (one request alone is too slow)
+    comes back as ``meets_latency`` False.
+    """
+    speed = positive("throughput of a replica", tokens_per_second_per_replica, "tokens/s")
+    required = traffic.tokens_per_second * (1 + traffic.headroom)
+    replicas = max(whole("least replicas", least_replicas), ceil(required / speed))
+    whole("gpus per replica", gpus_per_replica)
+    whole("replicas", replicas, most=MOST_REPLICAS)
+    p95 = meets = None
+    if batch is not None:
+        service = traffic.tokens_per_request * whole("batch", batch) / speed
+        rate = traffic.requests_per_minute / 60
+        p95 = p95_seconds(rate, service, replicas * batch)
+        if traffic.p95_s is not None:
+            while p95 > traffic.p95_s and service <= traffic.p95_s and replicas < MOST_REPLICAS:
+                replicas += 1
+                p95 = p95_seconds(rate, service, replicas * batch)
+            meets = p95 <= traffic.p95_s
+    return ServingPlan(
+        demand_tokens_per_second=traffic.tokens_per_second,
+        required_tokens_per_second=required,
+        replicas=replicas,
+        gpus=replicas * gpus_per_replica,
+        tokens_per_second_per_request=traffic.tokens_per_second_per_request,
+        p95_s=p95,
+        meets_latency=meets,
+    )
+
+
+def p95_seconds(requests_per_second: float, service_s: float, slots: int) -> float:
+    """Service time plus the wait that 95 of 100 requests stay below, with ``slots`` requests at work at once.
+
+    Infinite when the slots cannot keep up. The wait is exponential beyond the probability of waiting at all (Erlang
+    C): P(wait > t) = C · exp(−(slots ÷ service − arrivals) · t).
+    """
+    positive("arrivals", requests_per_second, "requests/s")
+    positive("service time", service_s, "s")
+    load = requests_per_second * service_s
+    if load >= whole("slots", slots, most=10**9):
+        return math.inf
+    waits = erlang_c(load, slots)
+    if waits <= 0.05:
+        return service_s
+    return service_s + math.log(waits / 0.05) / (slots / service_s - requests_per_second)
+
+
+def erlang_c(load: float, slots: int) -> float:
+    """The probability that a request must wait, for an offered ``load`` (in slots) below ``slots``."""
+    blocked = 1.0  # Erlang B by its recursion, which neither overflows nor loses digits
+    for slot in range(1, slots + 1):
+        blocked = load * blocked / (slot + load * blocked)
+        if blocked < 1e-300:
+            return 0.0
+    return blocked / (1 - load / slots * (1 - blocked))
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """USD per GPU-hour of one accelerator in each way of having it; None where there is no price."""
+
+    owned: float | None = None
+    reserved: float | None = None
+    on_demand: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServingOption:
+    """One way to serve the traffic: accelerator, precision, size, speed, and what a month (730 h) of it costs."""
+
+    accelerator: str
+    precision: Precision
+    gpus_per_replica: int
+    tokens_per_second_per_replica: float
+    replicas: int
+    gpus: int
+    p95_s: float | None
+    meets_latency: bool | None
+    monthly_usd_owned: float | None
+    monthly_usd_reserved: float | None
+    monthly_usd_on_demand: float | None
+
+    @property
+    def cheapest_usd(self) -> float | None:
+        """The lowest of the monthly costs that are known."""
+        known = [c for c in (self.monthly_usd_owned, self.monthly_usd_reserved, self.monthly_usd_on_demand) if c]
+        return min(known, default=None)
+
+
+def options(
+    traffic: Traffic,
+    *,
+    parameters: float,
+    shape: ModelShape | None,
+    context: int,
+    batch: int,
+    accelerators: Iterable[tuple[Accelerator, Prices]],
+    precisions: Sequence[Precision] = (Precision.FP16, Precision.FP8, Precision.INT8, Precision.INT4),
+    least_replicas: int = 1,
+    rules: RulesOfThumb = DEFAULTS,
+) -> tuple[ServingOption, ...]:
+    """Every accelerator and precision that holds the model with ``batch`` sequences of ``context`` tokens, the
+    cheapest that meets the latency first, those without a price last. Speeds are roofline estimates at the default
+    efficiency: measure before you buy."""
+    found = []
+    for accelerator, prices in accelerators:
+        for precision in precisions:
+            if precision is Precision.FP8 and accelerator.tflops_fp8 is None:
+                continue
+            workload = Workload(parameters, Method.INFERENCE, precision, batch=batch, context=context, shape=shape)
+            layout = smallest_layout(estimate(workload, rules=rules), accelerator, rules)
+            if layout is None:
+                continue
+            cache = shape.kv_bytes_per_token(workload.kv_precision.bytes) * context if shape else 0.0
+            speed = decode(
+                accelerator,
+                parameters=parameters,
+                precision=precision,
+                batch=batch,
+                cache_bytes=cache,
+                gpus=layout.gpus,
+                rules=rules,
+            ).tokens_per_second
+            if speed is None:
+                continue
+            sized = plan(
+                traffic,
+                tokens_per_second_per_replica=speed,
+                gpus_per_replica=layout.gpus,
+                batch=batch,
+                least_replicas=least_replicas,
+            )
+            found.append(
+                ServingOption(
+                    accelerator=accelerator.name,
+                    precision=precision,
+                    gpus_per_replica=layout.gpus,
+                    tokens_per_second_per_replica=speed,
+                    replicas=sized.replicas,
+                    gpus=sized.gpus,
+                    p95_s=sized.p95_s,
+                    meets_latency=sized.meets_latency,
+                    monthly_usd_owned=_monthly(prices.owned, sized.gpus),
+                    monthly_usd_reserved=_monthly(prices.reserved, sized.gpus),
+                    monthly_usd_on_demand=_monthly(prices.on_demand, sized.gpus),
+                )
+            )
+    return tuple(
+        sorted(found, key=lambda o: (o.meets_latency is False, o.cheapest_usd is None, o.cheapest_usd or 0.0, o.gpus))
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleToZero:
+    """A month (730 h) kept warm against one that sleeps when idle. ``delayed_share`` of the requests wait for a cold
+    start of ``cold_start_s``."""
+
+    warm_usd_per_month: float
+    scaled_usd_per_month: float
+    saving_usd_per_month: float
+    delayed_share: float
+    cold_start_s: float
+
+
+def scale_to_zero(
+    *,
+    usd_per_hour: float,
+    idle_share: float,
+    cold_starts_per_day: float,
+    requests_per_day: float,
+    cold_start_s: float | None = None,
+    warm_replicas: int = 0,
+    replicas: int = 1,
+    rules: RulesOfThumb = DEFAULTS,
+) -> ScaleToZero:
+    """What sleeping saves. ``usd_per_hour``: of one replica; ``idle_share``: of the hours without requests.
+
+    Each cold start is paid for (the machine loads the model, 30-120 s) and delays the request that causes it.
+    ``warm_replicas`` of the ``replicas`` never sleep; with at least one nobody waits.
+    """
+    rate = positive("price", usd_per_hour, "USD per hour")
+    idle = share("idle share", idle_share)
+    start = positive("cold start", rules.cold_start_s if cold_start_s is None else cold_start_s, "s")
+    starts = not_negative("cold starts per day", cold_starts_per_day, most=86_400)
+    requests = positive("requests per day", requests_per_day)
+    asleep = whole("replicas", replicas) - whole("warm replicas", warm_replicas, least=0, most=replicas)
+    warm = replicas * rate * HOURS_PER_MONTH
+    starting = min(idle * 24, starts * start / 3600) / 24
+    scaled = (warm_replicas + asleep * (1 - idle + starting)) * rate * HOURS_PER_MONTH
+    delayed = 0.0 if warm_replicas else min(1.0, starts / requests)
+    return ScaleToZero(warm, scaled, warm - scaled, delayed, start)
+
+
+def _monthly(usd_per_gpu_hour: float | None, gpus: int) -> float | None:
+    return None if usd_per_gpu_hour is None else usd_per_gpu_hour * gpus * HOURS_PER_MONTH
