@@ -59,10 +59,11 @@ class Page(_Table):
 
 
 class Machine(_Table):
-    """One line of a page. Prices in USD per hour; reserved ones by term in months, as total / (years × 8760)."""
+    """One line of a page: ``n`` times ``gpu``, or a machine without any. Prices in USD per hour; reserved ones by term
+    in months, as total / (years × 8760)."""
 
     type: str
-    gpu: str
+    gpu: str | None = None
     n: int = Field(default=1, ge=1)
     vcpus: float | None = Field(default=None, gt=0)
     gib: float | None = Field(default=None, gt=0)
@@ -121,7 +122,7 @@ class Pricebook:
 def _offers(page: Page, line: Mapping[str, Any]) -> Iterator[Offer | SkippedRow]:
     try:
         machine = Machine.model_validate(line)
-        accelerator = canonical(machine.gpu)
+        accelerator = canonical(machine.gpu) if machine.gpu else None
     except ValidationError as error:
         yield SkippedRow("malformed_row", f"{page.source}: {line.get('type', '?')}: {_first(error)}")
         return
@@ -139,7 +140,7 @@ def _offers(page: Page, line: Mapping[str, Any]) -> Iterator[Offer | SkippedRow]
 
 
 def _offer(
-    page: Page, machine: Machine, accelerator: str, capacity_type: CapacityType, months: int | None, price: Money
+    page: Page, machine: Machine, accelerator: str | None, capacity_type: CapacityType, months: int | None, price: Money
 ) -> Offer:
     spot = capacity_type is CapacityType.SPOT
     return Offer(
@@ -148,7 +149,7 @@ def _offer(
         zone=None,
         instance_type=machine.type,
         accelerator=accelerator,
-        count=machine.n,
+        count=machine.n if accelerator else 0,
         capacity_type=capacity_type,
         price=price * machine.n if page.per_gpu else price,
         as_of=datetime.combine(page.date, time(), UTC),
@@ -157,7 +158,7 @@ def _offer(
         cpus=machine.vcpus,
         memory_gib=machine.gib,
         interconnect=machine.link,
-        engine=page.engine,
+        engine=page.engine if months is None else None,  # a term has to be bought before it runs anything
         reference=True,
         billing=Billing(
             minimum=timedelta(seconds=page.minimum_seconds),

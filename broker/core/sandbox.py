@@ -165,7 +165,10 @@ class World:
         return fate if fate <= started_at + _HORIZON else None
 
     def offers_at(self, at: datetime) -> Iterator[Offer]:
-        """What the market shows at that time; sold-out pools are included, marked unavailable."""
+        """What the market shows at that time; sold-out pools are included, marked unavailable.
+
+        Reserved pools are commitments for sale: prices to compare with, run by no engine.
+        """
         for pool in self.pools.values():
             free = self.capacity(pool.name, at)
             spot = pool.capacity_type is CapacityType.SPOT
@@ -188,7 +191,9 @@ class World:
                 unavailable_because="" if free else "sold out in the simulated market",
                 interruption_rate=pool.behaviour.interruptions_per_hour if spot else 0.0,
                 slots=free,
-                engine=PROVIDER,
+                engine=PROVIDER
+                if pool.term_months is None
+                else None,  # a term has to be bought before it runs anything
                 money=MoneyKind.SANDBOX,
                 billing=self.scenario.billing,
                 max_age=self.scenario.max_age,

@@ -140,6 +140,14 @@ LIES: dict[str, tuple[Callable[[ManualClock], Double], str]] = {
     "spot with a term": (with_change(term_months=12), "has_a_term"),
     "no CPUs": (with_change(cpus=0.0), "in_their_range"),
     "billing in steps of nothing": (with_change(billing=Billing(granularity=timedelta(0))), "in_their_range"),
+    "a job on a contract not yet signed": (
+        with_change(capacity_type=CapacityType.RESERVED, term_months=36),
+        "commitment_for_sale",
+    ),
+    "a real engine for pretend capacity": (
+        with_change(provider="sandbox", region="sandbox-x", money=MoneyKind.SANDBOX),
+        "pretend",
+    ),
     "an engine without a name": (with_change(engine=""), "an_engine_is_named"),
     "pretend money for a real cloud": (with_change(money=MoneyKind.SANDBOX), "pretend"),
     "spot that was paid before": (with_change(money=MoneyKind.AMORTISED), "amortised"),

@@ -65,15 +65,20 @@ def test_every_row_is_a_reference_of_its_day(offers: list[Offer]) -> None:
         assert offer.source == "pricebook"
         assert offer.max_age is None
         assert datetime(2024, 1, 1, tzinfo=UTC) < offer.as_of <= NOW
-        assert offer.engine == ("skypilot" if offer.provider in RUNNABLE else None)
+        runnable = offer.provider in RUNNABLE and offer.capacity_type is not CapacityType.RESERVED
+        assert offer.engine == ("skypilot" if runnable else None)
 
 
 def test_prices_are_in_the_range_of_such_things(offers: list[Offer]) -> None:
-    """A slipped digit shows: no GPU of the book has ever cost less than 25 cents or more than 16 dollars an hour."""
+    """A slipped digit shows: no GPU of the book costs less than 20 cents or more than 16 dollars an hour, and no
+    CPU less than one cent or more than ten."""
     for offer in offers:
-        per_gpu = offer.price_per_gpu
-        assert per_gpu is not None
-        assert Money.usd("0.20") <= per_gpu <= Money.usd("16"), offer.id
+        assert offer.price is not None
+        if offer.accelerator:
+            assert Money.usd("0.20") <= (offer.price_per_gpu or Money.ZERO) <= Money.usd("16"), offer.id
+        else:
+            assert offer.cpus
+            assert 0.01 <= float(offer.price.dollars) / offer.cpus <= 0.10, offer.id
 
 
 def test_within_one_machine_and_place_reserved_and_spot_are_below_on_demand(offers: list[Offer]) -> None:

@@ -41,7 +41,8 @@ def test_it_is_asked_anew_before_each_decision() -> None:
 
 def test_everything_says_that_it_is_pretend() -> None:
     for offer in poll(Sandbox(clock=ManualClock(NOW))):
-        assert {offer.provider, offer.source, offer.engine} == {"sandbox"}
+        assert {offer.provider, offer.source} == {"sandbox"}
+        assert offer.engine == (None if offer.term_months else "sandbox")
         assert offer.money is MoneyKind.SANDBOX
         assert offer.max_age is not None
         for name in (offer.region, offer.zone or "", offer.instance_type):
