@@ -5,30 +5,44 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from getpass import getuser
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from broker.core.clock import Clock, ScaledClock, SystemClock
 from broker.core.ports import Engine, PolicySet, Provider
 from broker.core.registry import Registry, load
+from broker.core.sandbox_scenario import PROVIDER as SANDBOX
 from broker.settings import Settings
 
 if TYPE_CHECKING:
     from broker.store import Store
 
 
+class BuildProvider(Protocol):
+    """Makes a provider from its name and settings. Raises `UnknownName`, `MissingExtra` or `InvalidInput`."""
+
+    def __call__(self, name: str, *, clock: Clock, settings: Mapping[str, Any] | None = None) -> Provider: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Registries:
-    """What is plugged in: names to ``module:attribute``, and the optional installs they need."""
+    """What is plugged in.
+
+    ``providers`` and ``engines``: names to ``module:attribute``. ``local_providers``: those that need no network and
+    fill an empty store. ``command``: how to start this program anew, for the background reconciler.
+    """
 
     providers: Registry
+    build_provider: BuildProvider
     engines: Registry
     load_policies: Callable[[Mapping[str, str]], PolicySet]
-    provider_extras: Mapping[str, str] = field(default_factory=dict)
+    local_providers: tuple[str, ...]
+    command: tuple[str, ...]
     engine_extras: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -78,12 +92,10 @@ class Broker:
     def _sandbox(self) -> dict[str, Any]:
         """Scenario, seed and anchor of the store's sandbox market, fixed at first use so that every process of it
         sees the same world."""
-        from json import dumps, loads
-
         kept = self.store.setting("sandbox")
         if not kept:
-            asked = self._settings_of("sandbox")
-            kept = dumps(
+            asked = self._settings_of(SANDBOX)
+            kept = json.dumps(
                 {
                     "scenario": asked.get("scenario", "default"),
                     "seed": int(asked.get("seed", 0)),
@@ -91,22 +103,21 @@ class Broker:
                 }
             )
             self.store.set_setting("sandbox", kept)
-        world = loads(kept)
+        world = json.loads(kept)
         return {**world, "starts_at": datetime.fromisoformat(world["starts_at"])}
 
     def provider(self, name: str) -> Provider:
         """A provider by name. Raises `UnknownName`, `MissingExtra`, or `InvalidInput` for bad settings of it."""
         if name not in self._providers:
-            make = load(self.registries.providers, name, "provider", extras=self.registries.provider_extras)
-            settings = self._sandbox() if name == "sandbox" else self._settings_of(name)
-            self._providers[name] = make(clock=self.clock, **settings)
+            settings = self._sandbox() if name == SANDBOX else self._settings_of(name)
+            self._providers[name] = self.registries.build_provider(name, clock=self.clock, settings=settings)
         return self._providers[name]
 
     def engine(self, name: str) -> Engine:
         """An engine by name. Raises `UnknownName` or `MissingExtra`."""
         if name not in self._engines:
             make = load(self.registries.engines, name, "engine", extras=self.registries.engine_extras)
-            settings: dict[str, Any] = self._sandbox() if name == "sandbox" else {}
+            settings: dict[str, Any] = self._sandbox() if name == SANDBOX else {}
             self._engines[name] = make(home=self.settings.home / "engines" / name, clock=self.clock, **settings)
         return self._engines[name]
 

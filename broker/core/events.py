@@ -142,8 +142,18 @@ class Body(BaseModel):
 # --- about the job itself -------------------------------------------------------------------------------------------
 
 
+class Baseline(BaseModel):
+    """The cheapest on-demand placement that could have done the same work at that moment: what savings are measured
+    against. ``rate``: USD per hour, all nodes; ``throughput``: relative to the job's reference."""
+
+    model_config = ConfigDict(frozen=True)
+    pool: str
+    rate: Money
+    throughput: float
+
+
 class Submitted(Body):
-    """The job was accepted: what it is, for whom, and its deadline as a time."""
+    """The job was accepted: what it is, for whom, its deadline as a time, and what on-demand capacity would cost."""
 
     kind: Literal["submitted"] = "submitted"
     job: Job
@@ -151,6 +161,7 @@ class Submitted(Body):
     deadline: datetime | None = None
     max_duration_seconds: float
     work_seconds: float | None = None
+    on_demand: Baseline | None = None
 
 
 class ApprovalAsked(Body):

@@ -98,6 +98,7 @@ class JobView:
     max_duration: timedelta
     max_cost: Money | None
     work: timedelta | None
+    on_demand: ev.Baseline | None = None
     attempts: tuple[AttemptView, ...] = ()
     cancel_requested: bool = False
     deadline_missed: bool = False
@@ -161,6 +162,7 @@ def advance(view: JobView | None, event: Event) -> JobView:
             max_duration=timedelta(seconds=body.max_duration_seconds),
             max_cost=body.job.max_cost,
             work=None if body.work_seconds is None else timedelta(seconds=body.work_seconds),
+            on_demand=body.on_demand,
         )
     if event.job_id != view.id:
         raise ImpossibleSequence(event, f"belongs to another job than {view.id}")

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from broker.core.events import Next
 from broker.core.lifecycle import AttemptView, JobView
+from broker.core.money import Money
 
 
 def work_at_checkpoints(view: JobView) -> dict[str, timedelta]:
@@ -66,3 +67,24 @@ def steps_redone(view: JobView) -> int:
         if before.last_step is not None and after.running_at is not None:
             redone += max(before.last_step - (after.resumed_step or 0), 0)
     return redone
+
+
+def on_demand_cost(view: JobView) -> Money | None:
+    """What the work done would have cost on the cheapest on-demand placement of the moment of submission; None if
+    there was none.
+
+    The same useful work at that placement's throughput, plus one start-up and one removal as this job's own first and
+    last machine took them. Measured, not planned: savings are the difference to what was really paid, and may be
+    negative.
+    """
+    if view.on_demand is None:
+        return None
+    ran = [a for a in view.attempts if a.running_at is not None and a.up_since is not None]
+    if not ran:
+        return Money.ZERO
+    first, last = ran[0], ran[-1]
+    start_up = max((first.running_at or first.requested_at) - (first.up_since or first.requested_at), timedelta(0))
+    removal = timedelta(0)
+    if last.gone_at is not None and last.ended_at is not None:
+        removal = max(last.gone_at - last.ended_at, timedelta(0))
+    return view.on_demand.rate.for_duration(work_done(view) / view.on_demand.throughput + start_up + removal)

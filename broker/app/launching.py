@@ -1,0 +1,45 @@
+"""The reconciler of one broker, put together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import timedelta
+
+from broker.app.market import market_for
+from broker.app.wiring import Broker
+from broker.core.errors import LoginMissing
+from broker.core.lifecycle import JobView
+from broker.launch.placing import Placing
+from broker.launch.reconciler import Reconciler, Timing
+from broker.launch.runfolder import RunFolders
+
+
+def run_folders(broker: Broker) -> RunFolders:
+    """The run folders of this broker's jobs."""
+    return RunFolders(broker.settings.runs_url, broker.clock)
+
+
+def reconciler(broker: Broker) -> Reconciler:
+    """A reconciler over this broker's store, engines and policies."""
+    settle_every = timedelta(seconds=broker.settings.settle_every)
+    return Reconciler(
+        journal=broker.store,
+        engines=broker.engine,
+        mailbox=run_folders(broker),
+        clock=broker.clock,
+        place=Placing(broker.store, lambda job: market_for(broker, job), broker.policy, broker.clock.now),
+        timing=Timing(settle_every=settle_every).scaled(broker.clock.scale),
+        secrets=_secrets,
+    )
+
+
+def _secrets(view: JobView) -> Mapping[str, str]:
+    """The job's secrets, from this process's environment at launch; they are written nowhere."""
+    missing = [name for name in view.job.secrets if name not in os.environ]
+    if missing:
+        raise LoginMissing(
+            f"secrets not in the environment of the reconciler: {', '.join(missing)}",
+            hint="set them where `gpubroker submit` (or `gpubroker serve`) is started, then submit again",
+        )
+    return {name: os.environ[name] for name in view.job.secrets}

@@ -1,0 +1,213 @@
+"""Plan a job, and submit it: plan, judge, hold the money and write the intent in one transaction."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from broker.app.market import market_for
+from broker.app.wiring import Broker
+from broker.core import events as ev
+from broker.core.documents import MAX_BYTES
+from broker.core.errors import ApprovalNeeded, BrokerError, InvalidInput, NotAllowed
+from broker.core.events import EventBody
+from broker.core.jobfile import parse_job
+from broker.core.jobs import Job
+from broker.core.lifecycle import JobView
+from broker.core.offers import CapacityType
+from broker.core.placements import Plan
+from broker.core.policy import Action, ActionKind, Answer, Facts
+from broker.core.ports import PolicySet
+from broker.core.reasons import Origin, Reason
+from broker.launch.admission import Admission, admit, denials, with_occupancy
+from broker.launch.journal import Reading
+from broker.launch.placing import Market, decision_of, facts_from, hold_entries, launch_request
+from broker.ledger.entries import Movement, Tags
+from broker.placement.planner import make_plan
+
+
+class NoFeasibleCapacity(BrokerError):
+    """The job and the market leave nothing (exit 4)."""
+
+    exit_code = 4
+
+    def __init__(self, preview: Preview) -> None:
+        super().__init__("no offer can serve this job", hint="see `gpubroker plan JOB.yaml --explain`")
+        self.preview = preview
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """A plan and what the policies say to it. ``admission`` is None when nothing is left to judge. ``waits_for``: the
+    job fits capacity that our own jobs occupy, so it would be queued."""
+
+    job: Job
+    plan: Plan
+    left_out: Mapping[Reason, int]
+    admission: Admission | None
+    max_duration: timedelta
+    waits: bool = False
+
+    @property
+    def counts(self) -> dict[Reason, int]:
+        """Every rejection, the store's own filter included, most frequent first."""
+        counts: dict[Reason, int] = dict(self.left_out)
+        for rejection in self.plan.rejections:
+            counts[rejection.reason] = counts.get(rejection.reason, 0) + 1
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+    @property
+    def exit_code(self) -> int:
+        """0, or why it cannot be submitted: 4 the market, 3 a policy, 6 approval needed."""
+        if self.admission is None:
+            # Where policy turned down an offer that would have done otherwise, the policy is the reason.
+            return 3 if any(r.origin is Origin.POLICY for r in self.plan.reasons()) else 4
+        return {Answer.ALLOW: 0, Answer.DENY: 3, Answer.ASK: 6}[self.admission.answer]
+
+
+def read_job(path: Path, now: datetime) -> Job:
+    """The job of a file. Raises `InvalidInput` with every finding, also for a file that cannot be read."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(MAX_BYTES + 1)  # one more than is allowed shows that it is too large
+    except OSError as error:
+        raise InvalidInput(f"cannot be read: {error.strerror}", where=str(path)) from error
+    job = parse_job(text, file=str(path), now=now)
+    if job.workdir is None or Path(job.workdir).is_absolute():
+        return job
+    return job.model_copy(update={"workdir": str((path.parent / Path(job.workdir).expanduser()).resolve())})
+
+
+def preview(broker: Broker, job: Job, policy: PolicySet | None = None) -> Preview:
+    """What would happen if the job were submitted now; nothing is held. ``policy`` is for what-if questions only."""
+    market, chosen = market_for(broker, job), policy or broker.policy()
+    with broker.store.reading() as look:
+        return _judge(broker, job, market, chosen, look, broker.clock.now())
+
+
+def _judge(broker: Broker, job: Job, market: Market, policy: PolicySet, look: Reading, now: datetime) -> Preview:
+    max_duration = job.max_duration or policy.defaults.max_duration
+    action = Action(ActionKind.LAUNCH, job, broker.user, window=(now, now + max_duration))
+    deny = denials(policy, action, facts_from(look, policy, action, now))
+
+    def plan(offers: list) -> Plan:  # type: ignore[type-arg]
+        return make_plan(job, offers, now=now, submitted_at=now, conditions=market.conditions, deny=deny)
+
+    found = plan(with_occupancy(market.offers, look.unclosed()))
+    waits = False
+    if not found.placements and Reason.TOO_FEW_MACHINES in found.reasons():
+        unoccupied = plan(list(market.offers))
+        waits, found = bool(unoccupied.placements), unoccupied if unoccupied.placements else found
+    found = replace(found, offers_seen=found.offers_seen + sum(market.left_out.values()))
+    admission = None
+    if found.placements:
+
+        def facts_for(judged: Action) -> Facts:
+            return facts_from(look, policy, judged, now)
+
+        admission = admit(job, broker.user, found, policy, facts_for, max_duration=max_duration, now=now)
+    return Preview(job, found, market.left_out, admission, max_duration, waits)
+
+
+def submit(broker: Broker, job: Job) -> JobView:
+    """Admit the job and return it, its money held and its first launch requested (or queued, or awaiting approval).
+
+    Raises `NoFeasibleCapacity` (exit 4) or `NotAllowed` (exit 3, the decision is recorded); then no job exists.
+    The job runs once a reconciler sees it: `broker.app.background.ensure`.
+    """
+    market, policy = market_for(broker, job), broker.policy()
+    with broker.store.writing() as tx:
+        now = broker.clock.now()
+        seen = _judge(broker, job, market, policy, tx, now)
+        if seen.admission is None:
+            raise NoFeasibleCapacity(seen) if seen.exit_code == 4 else denied_everywhere(seen)
+        admission = seen.admission
+        job_id = new_job_id(job.name)
+        action = Action(
+            ActionKind.LAUNCH,
+            job,
+            broker.user,
+            placement=admission.placement,
+            hold=admission.money,
+            window=admission.window,
+        )
+        facts = facts_from(tx, policy, action, now)
+        record = decision_of(ActionKind.LAUNCH, job, broker.user, admission, seen.plan, policy, facts)
+        if admission.answer is Answer.DENY:
+            tx.record(record)
+        else:
+            tags = Tags(
+                job_id=job_id,
+                user=broker.user,
+                team=job.team,
+                project=job.project,
+                workload=job.workload.value,
+                environment=job.environment,
+            )
+            tx.record(replace(record, job_id=job_id, attempt=1))
+            tx.post(hold_entries(tags, admission.money, Movement.HOLD, 1, admission.window))
+            view = tx.append(job_id, _first_events(broker, seen, admission, job_id, now), now)
+    if admission.answer is Answer.DENY:
+        raise denied(admission)
+    return view
+
+
+def _first_events(
+    broker: Broker, seen: Preview, admission: Admission, job_id: str, now: datetime
+) -> list[tuple[int | None, EventBody]]:
+    submitted = ev.Submitted(
+        job=seen.job,
+        user=broker.user,
+        deadline=seen.job.deadline_at(now),
+        max_duration_seconds=seen.max_duration.total_seconds(),
+        work_seconds=seen.plan.remaining.total_seconds() if seen.plan.remaining else None,
+        on_demand=_baseline(seen.plan),
+    )
+    if admission.answer is Answer.ASK:
+        because = "; ".join(verdict.message for verdict in admission.objections)
+        approvers = tuple(sorted({name for verdict in admission.objections for name in verdict.approvers}))
+        return [(None, submitted), (None, ev.ApprovalAsked(approvers=approvers, because=because))]
+    if seen.waits:
+        reasons = {str(Reason.TOO_FEW_MACHINES): 1}
+        return [(None, submitted), (None, ev.NothingFeasible(reasons=reasons, denied="waits for our own machines"))]
+    return [(None, submitted), (1, launch_request(job_id, 1, admission.placement))]
+
+
+def _baseline(plan: Plan) -> ev.Baseline | None:
+    """What savings will be measured against."""
+    cheapest = plan.cheapest(CapacityType.ON_DEMAND)
+    if cheapest is None:
+        return None
+    return ev.Baseline(pool=cheapest.offer.pool, rate=cheapest.rate, throughput=cheapest.throughput)
+
+
+def denied(admission: Admission) -> NotAllowed | ApprovalNeeded:
+    """The refusal as an error that says which rule, with its figures and its place."""
+    lines = [f"{verdict.message} ({verdict.source})" for verdict in admission.objections]
+    kind = NotAllowed if admission.answer is Answer.DENY else ApprovalNeeded
+    return kind("; ".join(lines))
+
+
+def denied_everywhere(seen: Preview) -> NotAllowed:
+    """The refusal when the policies left no placement: their words, each once."""
+    words = dict.fromkeys(r.detail or r.reason.text for r in seen.plan.rejections if r.reason.origin is Origin.POLICY)
+    shown = list(words)[:3]
+    more = f" (and {len(words) - 3} more)" if len(words) > 3 else ""
+    hint = "a budget owner can change this: `gpubroker policy show`"
+    if Reason.REFERENCE_PRICE in seen.plan.reasons():
+        hint = "add credentials for live prices (`gpubroker doctor`), or allow reference prices in a policy"
+    return NotAllowed("; ".join(shown) + more, hint=hint)
+
+
+def new_job_id(name: str) -> str:
+    """A new id that shows the job's name: at most 34 characters of a–z, 0–9 and dashes, so that with an attempt's
+    number it is a name every engine accepts."""
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:24].rstrip("-") or "job"
+    if not slug[0].isalpha():
+        slug = f"j-{slug}"[:24].rstrip("-")
+    suffix = "".join(secrets.choice("abcdefghjkmnpqrstuvwxyz23456789") for _ in range(6))
+    return f"{slug}-{suffix}"
