@@ -119,9 +119,14 @@ class Engine(Protocol):
 class Rule(Protocol):
     """One rule of a policy file, already bound to its configuration, its scope and its place in the file."""
 
-    kind: str
-    name: str
-    source: Source
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def source(self) -> Source: ...
 
     def judge(self, action: Action, facts: Facts) -> Verdict:
         """Allow, ask or deny, with reasons and figures. Pure: the same arguments give the same verdict. A rule whose
@@ -154,6 +159,7 @@ class PolicyDefaults:
 
     max_duration: timedelta = timedelta(hours=24)
     allow_reference_prices: bool = False
+    cpu_jobs_on_gpus: bool = False
     grants_cash: bool = False
     capacity_order: tuple[str, ...] = ()
 

@@ -6,6 +6,7 @@ so days may have 23 or 25 hours. Weeks begin on Monday, quarters in January, Apr
 
 from __future__ import annotations
 
+from calendar import month_name
 from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime, time, timedelta
 from fnmatch import translate
@@ -64,6 +65,20 @@ def periods_touching(period: str, timezone: str, window: Window) -> list[Window]
     while found[-1][1] < window[1]:
         found.append(period_containing(period, timezone, found[-1][1]))
     return found
+
+
+def period_name(period: str, timezone: str, start: datetime) -> str:
+    """What people call the period that begins at ``start``: ``November 2026``, ``Q4 2026``, ``2026-11-21``."""
+    day = start.astimezone(zone(timezone)).date()
+    match period:
+        case "day":
+            return day.isoformat()
+        case "week":
+            return f"the week from {day.isoformat()}"
+        case "month":
+            return f"{month_name[day.month]} {day.year}"
+        case _:
+            return f"Q{(day.month + 2) // 3} {day.year}"
 
 
 def share_within(amount: Money, covers: Window, period: Window) -> Money:

@@ -1,0 +1,1 @@
+"""The rules of policy files, one a file; `policies.registry` names them."""

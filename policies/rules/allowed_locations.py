@@ -1,0 +1,102 @@
+"""Where work may run: providers and regions, allowed and denied."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from fnmatch import translate
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, Field, GetJsonSchemaHandler, model_validator
+from pydantic_core import CoreSchema
+
+from broker.core.policy import Action, Facts, Source, Verdict
+from policies.fields import Part, Patterns
+from policies.scope import Scope
+from policies.verdicts import allow, deny, out_of_scope
+
+
+class Names(Part):
+    """``[aws, gcp]`` (these and no others), or ``{allow: [...], deny: [...]}``, where a denial wins."""
+
+    allow: Patterns = ()
+    deny: Patterns = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: object) -> object:
+        if isinstance(value, str | list):
+            return {"allow": value}
+        if value == {}:
+            raise ValueError("says nothing; expected a list of names to allow, or {allow: [...]} or {deny: [...]}")
+        return value
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        names = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
+        both = {"type": "object", "properties": {"allow": names, "deny": names}, "additionalProperties": False}
+        return {"anyOf": [*names["anyOf"], both], "description": cls.__doc__}
+
+    def objection(self, *names: str) -> str | None:
+        """What these (several names of one thing) run into, or None."""
+        if self.deny and _any_matches(self.deny, names):
+            return f"denied are {', '.join(self.deny)}"
+        if self.allow and not _any_matches(self.allow, names):
+            return f"allowed are {', '.join(self.allow)}"
+        return None
+
+
+class Locations(Part):
+    """Shell-style patterns; capitals do not count. A region is written as ``eu-*`` or with its provider, ``aws/eu-*``.
+    Machines of one's own and simulated ones have a provider and a region, too."""
+
+    providers: Names = Field(default_factory=Names.model_construct)
+    regions: Names = Field(default_factory=Names.model_construct)
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Locations:
+        if not any((self.providers.allow, self.providers.deny, self.regions.allow, self.regions.deny)):
+            raise ValueError("says nothing; expected `providers` or `regions`")
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class AllowedLocations:
+    """Denies a placement at a provider or in a region that is not allowed."""
+
+    kind: ClassVar[str] = "allowed_locations"
+    Config: ClassVar[type[BaseModel]] = Locations
+
+    name: str
+    config: Locations
+    scope: Scope
+    source: Source
+
+    def judge(self, action: Action, facts: Facts) -> Verdict:
+        if not self.scope.covers(action):
+            return out_of_scope(self)
+        if action.placement is None:
+            return allow(self, "no_place", "no place is asked for")
+        return self._at(action.placement.offer.provider, action.placement.offer.region)
+
+    @cached_property
+    def _at(self) -> Callable[[str, str], Verdict]:
+        """The verdict on a place, remembered: a market has far fewer places than offers."""
+        return lru_cache(maxsize=4096)(self._judge_place)
+
+    def _judge_place(self, provider: str, region: str) -> Verdict:
+        place = f"{provider}/{region}"
+        if objection := self.config.providers.objection(provider):
+            return deny(self, "provider_not_allowed", f"{provider} is not allowed: {objection}", provider=provider)
+        if objection := self.config.regions.objection(region, place):
+            return deny(
+                self, "region_not_allowed", f"{place} is not allowed: {objection}", provider=provider, region=region
+            )
+        return allow(self, "allowed", f"{place} is allowed")
+
+
+def _any_matches(patterns: tuple[str, ...], names: tuple[str, ...]) -> bool:
+    pattern = re.compile("|".join(map(translate, patterns)), re.IGNORECASE)
+    return any(pattern.match(name) for name in names)

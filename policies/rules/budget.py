@@ -1,0 +1,141 @@
+"""So much money in each period, for those in the scope."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BaseModel, WithJsonSchema, field_validator
+
+from broker.core.findings import each
+from broker.core.money import Money
+from broker.core.offers import MoneyKind
+from broker.core.policy import Action, BudgetUse, Facts, Source, Verdict
+from broker.core.ports import BudgetSpec
+from broker.core.units import print_money
+from broker.ledger.budgets import period_name, share_within
+from policies.fields import Limit, Part, TimeZone
+from policies.scope import Scope
+from policies.verdicts import allow, deny, out_of_scope
+
+_KIND = {"enum": list(MoneyKind)}
+Kinds = Annotated[
+    tuple[MoneyKind, ...],
+    WithJsonSchema({"anyOf": [_KIND, {"type": "array", "items": _KIND, "minItems": 1}], "default": ["cash"]}),
+]
+
+
+class Terms(Part):
+    """``amount`` (USD) may be spent and held in each ``period`` of the calendar in ``timezone``.
+
+    ``counts``: which kinds of money; sandbox money is counted alone, it never meets real budgets. ``action``: what
+    happens to what does not fit.
+    """
+
+    amount: Limit
+    period: Literal["day", "week", "month", "quarter"]
+    timezone: TimeZone = "UTC"
+    counts: Kinds = (MoneyKind.CASH,)
+    action: Literal["deny"] = "deny"
+
+    @field_validator("counts", mode="before")
+    @classmethod
+    def _kinds(cls, value: object) -> tuple[MoneyKind, ...]:
+        items = [value] if isinstance(value, str) else value
+        if not isinstance(items, list) or not items:
+            raise ValueError(f"expected a list of {', '.join(MoneyKind)}, such as [cash]")
+        kinds = tuple(each(enumerate(items), lambda _, item: _kind(item)))
+        if len(set(kinds)) < len(kinds):
+            raise ValueError("names one kind of money twice")
+        if MoneyKind.SANDBOX in kinds and set(kinds) != {MoneyKind.SANDBOX}:
+            raise ValueError("sandbox money is pretend and never meets real money: write two budgets")
+        return kinds
+
+
+def _kind(value: object) -> MoneyKind:
+    try:
+        return MoneyKind(value)  # type: ignore[arg-type] # anything but a known kind raises ValueError
+    except ValueError:
+        raise ValueError(f"expected one of {', '.join(MoneyKind)}; got {value!r}") from None
+
+
+@dataclass(frozen=True, eq=False)
+class Budget:
+    """Denies what does not fit into each period that it touches: its share there ≤ limit − spent − held.
+
+    Single placements pass: how much money is asked is known for a whole submission only. Without the ledger's figures
+    for the whole time, it denies.
+    """
+
+    kind: ClassVar[str] = "budget"
+    Config: ClassVar[type[BaseModel]] = Terms
+
+    name: str
+    config: Terms
+    scope: Scope
+    source: Source
+
+    @cached_property
+    def spec(self) -> BudgetSpec:
+        """What the ledger must add up for it."""
+        return BudgetSpec(
+            id=self.name,
+            period=self.config.period,
+            timezone=self.config.timezone,
+            counts=frozenset(self.config.counts),
+            teams=self.scope.team,
+            projects=self.scope.project,
+            workloads=self.scope.workload,
+            users=self.scope.user,
+            environments=self.scope.environment,
+        )
+
+    def judge(self, action: Action, facts: Facts) -> Verdict:
+        if not self.scope.covers(action):
+            return out_of_scope(self)
+        if action.hold is None:
+            return allow(self, "no_amount_yet", "judges whole submissions, not single placements")
+        asked = sum((action.hold.get(kind, Money.ZERO) for kind in self.config.counts), Money.ZERO)
+        if asked <= Money.ZERO:
+            return allow(self, "asks_nothing", f"asks for no {' or '.join(self.config.counts)}")
+        window = action.window or (facts.now, facts.now)
+        uses = facts.budgets.get(self.name, ())
+        shares = [share_within(asked, window, (use.period_start, use.period_end)) for use in uses]
+        if sum(shares, Money.ZERO) != asked:
+            return deny(
+                self,
+                "budget_state_unknown",
+                f"the ledger's state of the budget is not known for all the time that {print_money(asked)} is for",
+                budget=self.name,
+                asked=asked,
+            )
+        for use, share in zip(uses, shares, strict=True):
+            if use.spent + use.held + share > self.config.amount:
+                return self._denial(use, share, asked)
+        return allow(
+            self, "fits", f"{print_money(asked)} fits", budget=self.name, asked=asked, limit=self.config.amount
+        )
+
+    def _denial(self, use: BudgetUse, share: Money, asked: Money) -> Verdict:
+        limit = self.config.amount
+        left = limit - use.spent - use.held
+        period = period_name(self.config.period, self.config.timezone, use.period_start)
+        part = "" if share == asked else f", {print_money(share)} of it in {period}"
+        state = f"{print_money(left)} is left" if left >= Money.ZERO else f"it is overdrawn by {print_money(-left)}"
+        return deny(
+            self,
+            "over_budget",
+            f"budget {self.name} of {print_money(limit)} for {period}: {print_money(asked)} asked{part}; {state}"
+            f" ({print_money(use.spent)} spent, {print_money(use.held)} held)",
+            budget=self.name,
+            asked=asked,
+            share=share,
+            left=left,
+            limit=limit,
+            spent=use.spent,
+            held=use.held,
+            period=period,
+            period_start=use.period_start.isoformat(),
+            period_end=use.period_end.isoformat(),
+        )

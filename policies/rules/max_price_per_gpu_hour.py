@@ -1,0 +1,108 @@
+"""No GPU-hour above a price: one for all, or by accelerator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from inspect import cleandoc
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, RootModel, model_validator
+from pydantic_core import CoreSchema
+
+from broker.core.accelerators import canonical
+from broker.core.errors import UnknownName
+from broker.core.findings import each
+from broker.core.money import Money
+from broker.core.policy import Action, Facts, Source, Verdict
+from broker.core.units import print_money
+from policies.fields import Limit, parse_limit
+from policies.scope import Scope
+from policies.verdicts import allow, deny, out_of_scope
+
+_DEFAULT = "default"
+
+
+class Prices(RootModel[dict[str, Limit]]):
+    """``$4``, or ``{H100: $4, default: $2}``: limits in USD per GPU-hour by accelerator; what is not named has the
+    default, and none if there is no default."""
+
+    model_config = ConfigDict(frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_accelerator(cls, value: object) -> dict[str, Money]:
+        if not isinstance(value, dict):
+            return {_DEFAULT: parse_limit(value)}
+        if not value:
+            raise ValueError("names no accelerator; expected a price such as $4, or prices such as {H100: $4}")
+        parsed = each(value.items(), lambda name, price: (_accelerator(name), parse_limit(price)))
+        limits = dict(parsed)
+        if len(limits) < len(parsed):
+            raise ValueError("names one accelerator twice, by two of its names")
+        return limits
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        price = {"type": "string", "examples": ["$4"]}
+        by_accelerator = {"type": "object", "additionalProperties": price, "minProperties": 1}
+        return {"anyOf": [price, by_accelerator], "description": cleandoc(cls.__doc__ or "")}
+
+
+def _accelerator(name: str) -> str:
+    if name == _DEFAULT:
+        return name
+    try:
+        return canonical(name)
+    except UnknownName as error:
+        raise ValueError(f"{error.message}; `{_DEFAULT}` stands for all others") from error
+
+
+@dataclass(frozen=True, eq=False)
+class MaxPricePerGpuHour:
+    """Denies a placement whose price now is above the limit. CPU machines have no GPU-hours."""
+
+    kind: ClassVar[str] = "max_price_per_gpu_hour"
+    Config: ClassVar[type[BaseModel]] = Prices
+
+    name: str
+    config: Prices
+    scope: Scope
+    source: Source
+
+    @cached_property
+    def _terms(self) -> str:
+        limits = self.config.root.items()
+        if set(self.config.root) == {_DEFAULT}:
+            return f"at most {print_money(self.config.root[_DEFAULT])} per GPU-hour"
+        each_limit = (f"{'others' if name == _DEFAULT else name} {print_money(limit)}" for name, limit in limits)
+        return f"at most {', '.join(each_limit)} per GPU-hour"
+
+    def judge(self, action: Action, facts: Facts) -> Verdict:
+        if not self.scope.covers(action):
+            return out_of_scope(self)
+        offer = action.placement.offer if action.placement else None
+        if offer is None or not offer.count:
+            return allow(self, "no_gpus", "there is no GPU to be paid for")
+        limits = self.config.root
+        limit = limits.get(offer.accelerator or "", limits.get(_DEFAULT))
+        if limit is None:
+            return allow(self, "no_limit", f"sets no limit for {offer.accelerator}")
+        if offer.price is None:
+            return deny(
+                self, "price_unknown", f"the price of {offer.id} is not known, the limit is {print_money(limit)}"
+            )
+        # Compared for the whole machine: a price per GPU would be rounded.
+        if offer.price.micros <= limit.micros * offer.count:
+            return allow(self, "within_limit", self._terms)
+        price = offer.price_per_gpu or offer.price
+        return deny(
+            self,
+            "price_above_limit",
+            f"{offer.accelerator} at {offer.location} costs {print_money(price)} per GPU-hour,"
+            f" the limit is {print_money(limit)}",
+            price=price,
+            limit=limit,
+            accelerator=offer.accelerator,
+            offer=offer.id,
+        )

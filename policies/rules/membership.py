@@ -1,0 +1,59 @@
+"""Who may act for which team. Always in force; nobody writes it as a rule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from broker.core.errors import did_you_mean
+from broker.core.policy import Action, Facts, Source, Verdict
+from broker.ledger.budgets import matches
+from policies.verdicts import allow, deny
+
+BUILT_IN = Source("built-in", 0)
+
+
+@dataclass(frozen=True)
+class Roster:
+    """The members of a team (names or patterns) as one file lists them."""
+
+    team: str
+    members: tuple[str, ...]
+    source: Source
+
+
+@dataclass(frozen=True, eq=False)
+class Membership:
+    """``team:`` in a job file is a claim: it is denied unless every file that lists the team lists the user in it.
+
+    Once any file lists teams, a team that none of them lists is nobody's. Without lists, claims are taken as they are.
+    """
+
+    kind: ClassVar[str] = "membership"
+
+    rosters: tuple[Roster, ...]
+    name: str = "membership"
+
+    @property
+    def source(self) -> Source:
+        return self.rosters[0].source if self.rosters else BUILT_IN
+
+    def judge(self, action: Action, facts: Facts) -> Verdict:
+        team, user = action.job.team, action.user
+        if team is None or not self.rosters:
+            return allow(self, "no_claim", "no team is claimed" if team is None else "no policy lists teams")
+        rosters = [roster for roster in self.rosters if roster.team == team]
+        if not rosters:
+            meant = did_you_mean(team, {roster.team for roster in self.rosters})
+            return deny(self, "unknown_team", f"no policy lists a team {team!r}{meant}", team=team, user=user)
+        for roster in rosters:
+            if not matches(roster.members, user):
+                return deny(
+                    self,
+                    "not_a_member",
+                    f"{user} is not a member of team {team} ({roster.source})",
+                    team=team,
+                    user=user,
+                    listed_in=roster.source,
+                )
+        return allow(self, "member", f"{user} is a member of team {team}")

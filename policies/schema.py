@@ -1,0 +1,175 @@
+"""What may stand in a policy file.
+
+::
+
+    version: 1
+    policy: nlp-team                        # its name; the file's own name when left out
+    teams: {nlp: {members: [ann, bob]}}     # who may say `team: nlp` in a job file
+    defaults: {max_duration: 24h, allow_reference_prices: false, cpu_jobs_on_gpus: false}
+    capacity: {order: [owned, reserved, spot, on_demand]}
+    budgets:
+      - {name: nlp-monthly, amount: "$2,000", period: month, timezone: Europe/Berlin, scope: {team: nlp}}
+    guardrails:                             # each has a name and exactly one rule
+      - {name: no-crazy-prices, max_price_per_gpu_hour: $4}
+
+The guardrails' keys come from `policies.registry`: a new rule needs no change here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Literal, cast
+
+from pydantic import Field, StrictBool, create_model, field_validator, model_validator
+
+from broker.core.findings import each
+from broker.core.offers import CapacityType
+from broker.core.units import PositiveDuration
+from policies.fields import Name, Part, Patterns, parse_name
+from policies.registry import GUARDRAILS, rule_class
+from policies.rules.budget import Terms
+from policies.scope import Scope
+
+VERSION = 1
+
+
+class Team(Part):
+    """Who may act for a team: names of operating-system users, or patterns."""
+
+    members: Patterns
+
+
+class Defaults(Part):
+    """Where a job is silent, and switches. Of several files, the shortest ``max_duration`` holds; a switch is on when
+    every file that mentions it says true.
+
+    ``max_duration``: billed time of a job over all attempts. ``allow_reference_prices``: launch on list prices that
+    are not live. ``cpu_jobs_on_gpus``: jobs without accelerators may use GPU machines.
+    """
+
+    max_duration: PositiveDuration | None = None
+    allow_reference_prices: StrictBool | None = None
+    cpu_jobs_on_gpus: StrictBool | None = None
+
+
+class Capacity(Part):
+    """``order``: which capacity types come first, whatever they cost; those not named follow by cost."""
+
+    order: tuple[CapacityType, ...]
+
+    @field_validator("order")
+    @classmethod
+    def _once_each(cls, order: tuple[CapacityType, ...]) -> tuple[CapacityType, ...]:
+        if not order or len(set(order)) < len(order):
+            raise ValueError(f"expected some of {', '.join(CapacityType)}, each once, first choice first")
+        return order
+
+
+class BudgetEntry(Terms):
+    """A budget: its name, whom it is for, and what it grants."""
+
+    name: Name
+    scope: Scope = Field(default_factory=Scope)
+
+    def terms(self) -> Terms:
+        return Terms.model_construct(**{key: getattr(self, key) for key in Terms.model_fields})
+
+
+class GuardrailEntry(Part):
+    """A guardrail: its name, whom it is for, and exactly one rule."""
+
+    name: Name
+    scope: Scope = Field(default_factory=Scope)
+    action: Literal["deny"] = "deny"
+
+    @property
+    def kind(self) -> str:
+        return next(kind for kind in GUARDRAILS if getattr(self, kind) is not None)
+
+    @property
+    def rule(self) -> Any:
+        """The rule's configuration."""
+        return getattr(self, self.kind)
+
+    @model_validator(mode="after")
+    def _one_rule(self) -> GuardrailEntry:
+        given = [kind for kind in GUARDRAILS if getattr(self, kind) is not None]
+        if len(given) != 1:
+            said = f"has {len(given)} rules ({', '.join(given)})" if given else "has no rule"
+            raise ValueError(f"{said}; expected exactly one of {', '.join(GUARDRAILS)}")
+        return self
+
+
+class PolicyFile(Part):
+    """A policy file, as it is written."""
+
+    version: int
+    policy: Name | None = None
+    teams: dict[str, Team] = Field(default_factory=dict)
+    defaults: Defaults = Field(default_factory=Defaults)
+    capacity: Capacity | None = None
+    budgets: tuple[BudgetEntry, ...] = ()
+
+    @property
+    def entries(self) -> tuple[GuardrailEntry, ...]:
+        return cast(tuple[GuardrailEntry, ...], getattr(self, "guardrails", ()))
+
+    @field_validator("version", mode="before")
+    @classmethod
+    def _version(cls, value: object) -> object:
+        if type(value) is not int or value != VERSION:
+            raise ValueError(f"expected version {VERSION}, the only one there is; got {value!r}")
+        return value
+
+    @field_validator("teams", mode="before")
+    @classmethod
+    def _teams(cls, value: object) -> object:
+        if isinstance(value, Mapping):
+            each(value.items(), lambda name, _: parse_name(name))
+        return _not_empty(value)
+
+    @field_validator("budgets", "guardrails", mode="before", check_fields=False)
+    @classmethod
+    def _sections(cls, value: object) -> object:
+        return _not_empty(value)
+
+
+def _not_empty(value: object) -> object:
+    if value in ([], {}):
+        raise ValueError("is empty; add something, or delete the key")
+    return value
+
+
+@cache
+def policy_file_model() -> type[PolicyFile]:
+    """The model of a whole file, with a key for every registered guardrail."""
+    rules: dict[str, Any] = {kind: (rule_class(kind).Config, None) for kind in GUARDRAILS}
+    entry = create_model("Guardrail", __base__=GuardrailEntry, __doc__=GuardrailEntry.__doc__, **rules)
+    return create_model(
+        "Policy",
+        __base__=PolicyFile,
+        __doc__=PolicyFile.__doc__,
+        guardrails=(tuple[entry, ...], ()),
+    )
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema (2020-12) of policy files, for editors to complete and check with."""
+    schema = policy_file_model().model_json_schema()
+    schema["$defs"]["Guardrail"]["oneOf"] = [{"required": [kind]} for kind in GUARDRAILS]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **cast(dict[str, Any], _without_null(schema))}
+
+
+def _without_null(schema: Any) -> Any:
+    """Keys that may be left out must not be given as null; pydantic's schema would let them."""
+    if isinstance(schema, list):
+        return [_without_null(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    cleaned = {key: _without_null(value) for key, value in schema.items() if (key, value) != ("default", None)}
+    options = [option for option in cleaned.get("anyOf", []) if option != {"type": "null"}]
+    if options and len(options) < len(cleaned["anyOf"]):
+        del cleaned["anyOf"]
+        cleaned |= options[0] if len(options) == 1 else {"anyOf": options}
+    return cleaned

@@ -1,0 +1,70 @@
+"""Whom a rule or a budget is about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property, lru_cache
+
+from pydantic import field_validator
+
+from broker.core.errors import did_you_mean
+from broker.core.jobs import Workload
+from broker.core.policy import Action, LiveAttempt
+from broker.ledger.budgets import matches
+from policies.fields import Part, Patterns
+
+_PATTERN_SIGNS = frozenset("*?[")
+
+
+class Scope(Part):
+    """Names or shell-style patterns, capitals counting. What is not said is not restricted; all that is said must
+    match, and a job that leaves out its project is in no project."""
+
+    team: Patterns = ()
+    project: Patterns = ()
+    workload: Patterns = ()
+    user: Patterns = ()
+    environment: Patterns = ()
+
+    @field_validator("workload")
+    @classmethod
+    def _known(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in patterns:
+            if not any(matches((pattern,), workload) for workload in Workload):
+                meant = did_you_mean(pattern, map(str, Workload))
+                raise ValueError(f"expected one of {', '.join(Workload)}; got {pattern!r}{meant}")
+        return patterns
+
+    def covers(self, action: Action) -> bool:
+        """Whether the job and the user of an action are meant."""
+        job = action.job
+        return self._includes(action.user, job.team, job.project, job.workload, job.environment)
+
+    def counts(self, live: LiveAttempt) -> bool:
+        """Whether something that runs belongs to those who are meant."""
+        return self._includes(live.user, live.team, live.project, live.workload, live.environment)
+
+    def plain_teams(self) -> tuple[str, ...]:
+        """The teams that are named outright, not by a pattern."""
+        return tuple(team for team in self.team if not _PATTERN_SIGNS.intersection(team))
+
+    def __str__(self) -> str:
+        """``team nlp, workload training or batch``; empty when it is about everybody."""
+        said = {name: getattr(self, name) for name in type(self).model_fields}
+        return ", ".join(f"{name} {' or '.join(patterns)}" for name, patterns in said.items() if patterns)
+
+    @cached_property
+    def _includes(self) -> Callable[[str, str | None, str | None, str, str | None], bool]:
+        """The same few people's jobs are asked about again and again."""
+        return lru_cache(maxsize=1024)(self._matches_all)
+
+    def _matches_all(
+        self, user: str, team: str | None, project: str | None, workload: str, environment: str | None
+    ) -> bool:
+        return (
+            matches(self.team, team)
+            and matches(self.project, project)
+            and matches(self.workload, workload)
+            and matches(self.user, user)
+            and matches(self.environment, environment)
+        )
