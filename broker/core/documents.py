@@ -273,7 +273,9 @@ class _Dumper(yaml.SafeDumper):
         return True
 
     def represent_text(self, text: str) -> ScalarNode:
-        style = "|" if "\n" in text else '"' if not isinstance(resolve(text), str) else None
+        # PyYAML would write U+0085 and the like as line breaks.
+        escaped = not isinstance(resolve(text), str) or not text.replace("\n", "").isprintable()
+        style = '"' if escaped else "|" if "\n" in text else None
         return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
     def represent_items(self, items: list[Any]) -> SequenceNode:

@@ -42,7 +42,7 @@ def validate(
     context: Mapping[str, Any] | None = None,
     may_be_null: Callable[[Path], bool] = lambda path: False,
 ) -> tuple[M | None, list[Problem]]:
-    """``model`` made from the document (None if it cannot be), and everything that is wrong, one finding per mistake.
+    """``model`` made from the document, or None and everything that is wrong, one finding per mistake.
 
     ``data`` stands in for the document's own when a caller has taken parts of it out. A missing field is explained by
     its ``description``. A key without a value is a mistake wherever ``may_be_null`` does not allow it: an optional
@@ -52,7 +52,8 @@ def validate(
     empty = [path for path in nulls(content) if not may_be_null(path)]
     problems = [document.problem(path, _NO_VALUE, at_key=True) for path in empty]
     try:
-        return model.model_validate(_without(content, empty), context=dict(context or {})), problems
+        made = model.model_validate(_without(content, empty), context=dict(context or {}))
+        return (None if problems else made), problems
     except ValidationError as error:
         found = problems_in(error, document, model)
         blank = {problem.key for problem in problems}

@@ -27,7 +27,7 @@ _GIB = 2**30
 
 # ASCII only: otherwise the Kelvin sign is a K, and Arabic digits are digits.
 _FLAGS = re.IGNORECASE | re.ASCII
-_NUMBER = r"\d{1,18}(?:\.\d{1,30})?"
+_NUMBER = r"\d{1,30}(?:\.\d{1,30})?"
 _SIGNED = re.compile(r"(?:-|\$\s*-|USD\s*-)")
 
 _DURATION_UNITS = {
@@ -48,7 +48,7 @@ _SIZES = {unit.lower(): factor for unit, factor in _SIZE_UNITS.items()}
 _SIZE = re.compile(rf"({_NUMBER})\s*([kmgtp]?i?b)", _FLAGS)
 _EXPECTED_SIZE = "expected a size with its unit, such as 14GB (10^9 bytes), 14GiB (2^30 bytes) or 500MB"
 
-_AMOUNT = r"(\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,18}(?:\.\d+)?)"
+_AMOUNT = r"(\d{1,3}(?:,\d{3}){1,9}(?:\.\d{1,30})?|\d{1,30}(?:\.\d{1,30})?)"
 _MONEY = re.compile(rf"\$\s*{_AMOUNT}(?:\s*USD)?|USD\s*{_AMOUNT}|{_AMOUNT}\s*USD", _FLAGS)
 _EXPECTED_MONEY = "expected an amount with currency, such as $900"
 
@@ -196,17 +196,17 @@ def print_minimum(amount: float) -> str:
 
 def split_machine(value: object) -> tuple[str, int]:
     """``"H100:8"`` → ``("H100", 8)``; a name alone means one. The name is not looked up here."""
-    text = _text(value, _EXPECTED_MACHINE)
+    text = _text(value, _EXPECTED_MACHINE) if isinstance(value, str) else ""
     match = _MACHINE.fullmatch(text)
     if match is None:
-        raise ValueError(f"{_EXPECTED_MACHINE}; got {_short(text)}")
+        raise ValueError(f"{_EXPECTED_MACHINE}; got {_short(value)}")
     return match[1], parse_accelerators(match[2]) if match[2] else 1
 
 
 def parse_accelerators(value: object) -> int:
     """How many accelerators per machine: a whole number from 1 to 1024, as a number or as text."""
     text = _number_as_text(value)
-    if not isinstance(text, str) or not re.fullmatch(r"[0-9]{1,18}(?:\.0+)?", text):
+    if not isinstance(text, str) or not re.fullmatch(r"[0-9]{1,30}(?:\.0+)?", text):
         raise ValueError(f"expected a whole number of accelerators per machine, such as H100:8; got {_short(value)}")
     count = int(text.partition(".")[0])
     if not 1 <= count <= MAX_ACCELERATORS:

@@ -76,6 +76,7 @@ class _Reading:
         return fields
 
     def requests(self, fields: dict[str, Any], path: Path) -> tuple[MachineRequest, ...]:
+        # With a problem found already, this may be the same one again.
         if "infra" in fields and any(place in fields for place in _PLACES) and not self.problems:
             self.found(path, "`infra` does not go with `cloud`, `region` or `zone` given beside the list")
         wanted: Accelerators | None = fields.get("accelerators")
