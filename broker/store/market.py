@@ -30,7 +30,7 @@ def offers(connection: Connection, query: OfferQuery) -> list[Offer]:
     wanted = [condition for _, condition in _conditions(connection, query)]
     if query.max_price is not None:
         wanted.append(OFFER.c.micros <= query.max_price.micros)
-    return to_offers(connection.execute(OFFER_QUERY.where(_CURRENT, *wanted).order_by(OFFER.c.id)))
+    return to_offers(connection.execute(OFFER_QUERY.where(_CURRENT, *wanted).order_by(OFFER.c.id)).all())
 
 
 def count_offers(connection: Connection) -> int:

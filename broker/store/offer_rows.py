@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import lru_cache
 from typing import Any
@@ -68,9 +68,8 @@ def said(offer: Offer, micros: int | None) -> tuple[Any, ...]:
 
 
 def place(offer: Offer) -> dict[str, object]:
-    """The columns of `POOL` but its id."""
+    """The columns of `POOL` but its id and key."""
     return {
-        "key": offer.pool,
         "provider": offer.provider,
         "region": offer.region,
         "zone": offer.zone,
@@ -82,7 +81,7 @@ def place(offer: Offer) -> dict[str, object]:
     }
 
 
-def to_offers(rows: Iterable[Any]) -> list[Offer]:
+def to_offers(rows: Sequence[Any]) -> list[Offer]:
     """Offers from rows of `OFFER_QUERY`."""
     as_time: Callable[[int], Any] = lru_cache(maxsize=1024)(from_micros)
     return [

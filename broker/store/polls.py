@@ -34,7 +34,7 @@ class _Writes:
 
     touched: list[dict[str, Any]] = field(default_factory=list)
     updated: list[dict[str, Any]] = field(default_factory=list)
-    fresh: list[tuple[Offer, tuple[Any, ...]]] = field(default_factory=list)
+    fresh: list[tuple[str, Offer, tuple[Any, ...]]] = field(default_factory=list)
     ended: list[dict[str, Any]] = field(default_factory=list)
     changes: list[dict[str, Any]] = field(default_factory=list)
 
@@ -76,7 +76,7 @@ def record_poll(
         words = said(offer, micros)
         before = known.get(key)
         if before is None:
-            writes.fresh.append((offer, words))
+            writes.fresh.append((key[0], offer, words))
         elif not _again(writes, before, words, to_micros(offer.as_of), run, started, now):
             counts["older_than_known"] += 1
     if complete:
@@ -96,7 +96,7 @@ def _known(connection: Connection, provider: str) -> dict[tuple[str, str], Any]:
     c = OFFER.c
     columns = (POOL.c.key, c.source, c.id, c.as_of, c.changed_at, c.ended_at, *(c[name] for name in SAID))
     query = select(*columns).join_from(OFFER, POOL, c.pool_id == POOL.c.id).where(c.polled_by == provider)
-    return {(row[0], row[1]): row for row in connection.execute(query)}
+    return {(row[0], row[1]): row for row in connection.execute(query).all()}
 
 
 def _again(
@@ -119,9 +119,7 @@ def _again(
     return True
 
 
-def _change(
-    series: int, at: int, micros: int | None, availability: int, started: datetime, now: int
-) -> dict[str, Any]:
+def _change(series: int, at: int, micros: int | None, availability: int, started: datetime, now: int) -> dict[str, Any]:
     learned = now if at < to_micros(started) else None
     return {"series": series, "at": at, "micros": micros, "availability": availability, "learned": learned}
 
@@ -142,7 +140,7 @@ def _insert_fresh(
     """Rows for offers never seen before. Ids are counted here: nobody else writes meanwhile."""
     if not writes.fresh:
         return
-    keys = [offer.pool for offer, _ in writes.fresh]
+    keys = [key for key, _, _ in writes.fresh]
     pools: dict[str, int] = {}
     for first in range(0, len(keys), _BATCH):
         batch = keys[first : first + _BATCH]
@@ -151,11 +149,11 @@ def _insert_fresh(
     next_series = _next_id(connection, OFFER)
     new_pools: list[dict[str, Any]] = []
     new_offers: list[dict[str, Any]] = []
-    for series, (offer, words) in enumerate(writes.fresh, start=next_series):
-        pool = pools.get(offer.pool)
+    for series, (key, offer, words) in enumerate(writes.fresh, start=next_series):
+        pool = pools.get(key)
         if pool is None:
-            pool = pools[offer.pool] = next_pool + len(new_pools)
-            new_pools.append({"id": pool, **place(offer)})
+            pool = pools[key] = next_pool + len(new_pools)
+            new_pools.append({"id": pool, "key": key, **place(offer)})
         as_of = to_micros(offer.as_of)
         new_offers.append(
             {

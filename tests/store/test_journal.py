@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -22,7 +23,7 @@ from tests.strategies import Stream, event_streams
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 OFFER = Offer("aws", "us-east-1", None, "p5", "H100", 8, CapacityType.SPOT, Money.usd("20"), NOW, "api")
-SHARED = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SHARED = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def submitted(name: str = "llama", **more: object) -> ev.Submitted:
@@ -58,10 +59,14 @@ def test_events_come_back_as_they_were_appended(store: Store) -> None:
 
 
 def test_an_impossible_event_undoes_the_whole_transaction(store: Store) -> None:
-    with pytest.raises(ImpossibleSequence), store.writing() as journal:
-        journal.append("j1", [(None, submitted())], NOW)
-        journal.append("j2", [(None, submitted())], NOW)
-        journal.append("j1", [(1, ev.Launched(handle="h"))], NOW)
+    def write() -> None:
+        with store.writing() as journal:
+            journal.append("j1", [(None, submitted())], NOW)
+            journal.append("j2", [(None, submitted())], NOW)
+            journal.append("j1", [(1, ev.Launched(handle="h"))], NOW)
+
+    with pytest.raises(ImpossibleSequence):
+        write()
     with store.reading() as journal:
         assert not journal.unclosed()
         assert not journal.events("j2")
@@ -149,7 +154,7 @@ def test_rebuilding_gives_the_projection(store: Store, stream: Stream) -> None:
         lists = list(journal.jobs())
         assert [e.body for e in journal.events(job_id)] == [body for _, body, _ in stream.items]
     assert kept == appended
-    assert (kept.state, kept.seq) == (stream.view.state, stream.view.seq)
+    assert kept == replace(stream.view, id=job_id)
     with store.writing() as journal:
         journal.rebuild()
         assert journal.job(job_id) == kept

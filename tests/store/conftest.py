@@ -1,0 +1,27 @@
+"""Every store test runs on SQLite, and in the system tests on PostgreSQL, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.core.clock import ManualClock
+from broker.store import Store, open_store
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.system)])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a database that does not hold a store yet."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'store.db'}"
+    return str(request.getfixturevalue("new_postgres")())
+
+
+@pytest.fixture
+def store(url: str, clock: ManualClock) -> Iterator[Store]:
+    """An empty store of its own."""
+    opened = open_store(url, clock=clock)
+    yield opened
+    opened.close()
