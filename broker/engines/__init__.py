@@ -1,0 +1,1 @@
+"""What runs machines: one engine a file, registered by name in `registry`."""

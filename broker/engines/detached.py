@@ -1,0 +1,155 @@
+"""One detached process for each key, never two, that outlives whoever started it.
+
+A file lock is taken before the process is started and inherited by it, so "the lock is held" means "it, or something
+it started, is alive", whatever was killed in between. A key whose process has run is never started again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from broker.core.errors import GiveUp, RetryLater
+
+_KEY = re.compile(r"[A-Za-z0-9-]{1,40}")
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The private folder of one key, and the process that belongs to it."""
+
+    folder: Path
+
+    @classmethod
+    def of(cls, root: Path, key: str) -> Slot:
+        """Raises `GiveUp` for a key that could be anything but one plain name."""
+        if not _KEY.fullmatch(key):
+            raise GiveUp(f"not a launch key: {key!r}", hint="letters, digits and dashes, at most 40")
+        return cls(root / key)
+
+    @property
+    def _lock(self) -> Path:
+        return self.folder / "alive.lock"
+
+    @property
+    def output(self) -> Path:
+        """What the process itself said; not the job's output."""
+        return self.folder / "process.log"
+
+    def known(self) -> bool:
+        """Whether a process was ever started here."""
+        return (self.folder / "started.json").exists() or self.alive()
+
+    def alive(self) -> bool:
+        """Whether the process, or anything it guards, still runs."""
+        try:
+            descriptor = os.open(self._lock, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            # Shared, so that two who look at the same time do not take each other for the process.
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    def start(self, arguments: Callable[[int], Sequence[str]], environment: Mapping[str, str]) -> None:
+        """Start the process unless one was started before. ``arguments`` gets the descriptor that it has to keep open
+        while anything of it lives. Raises `RetryLater`."""
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with self._locked() as descriptor:
+                if descriptor is None or self.known_to_have_run():
+                    return
+                with self.output.open("ab") as output:
+                    process = subprocess.Popen(  # noqa: S603 (arguments come from engines, not from users)
+                        list(arguments(descriptor)),
+                        stdin=subprocess.DEVNULL,
+                        stdout=output,
+                        stderr=output,
+                        env=dict(environment),
+                        cwd="/",
+                        pass_fds=(descriptor,),
+                        start_new_session=True,
+                        umask=0o077,
+                    )
+                self.write("started.json", {"pid": process.pid, "wall": datetime.now(UTC).isoformat()})
+        except OSError as error:
+            raise RetryLater(f"cannot start a process: {error.strerror or error}", where=str(self.folder)) from error
+        # Collect it when it ends, should we live that long.
+        threading.Thread(target=process.wait, name=f"reap-{process.pid}", daemon=True).start()
+
+    def known_to_have_run(self) -> bool:
+        return (self.folder / "started.json").exists() or (self.folder / "agent.json").exists()
+
+    @contextmanager
+    def _locked(self) -> Iterator[int | None]:
+        """The lock's descriptor, or None when the process is there already. Somebody who only looks holds the lock
+        for a moment; that is waited out."""
+        descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            for _ in range(200):
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    if self.known_to_have_run():
+                        break
+                    time.sleep(0.005)
+                else:
+                    yield descriptor
+                    return
+            yield None
+        finally:
+            os.close(descriptor)
+
+    def read(self, name: str) -> dict[str, Any] | None:
+        """A document of the folder, or None."""
+        try:
+            document = json.loads((self.folder / name).read_text("utf-8"))
+        except (OSError, ValueError):
+            return None
+        return document if isinstance(document, dict) else None
+
+    def write(self, name: str, document: Mapping[str, Any]) -> None:
+        """Whole or not at all."""
+        draft = self.folder / f".{name}.{os.getpid()}.{threading.get_ident()}"
+        draft.write_text(json.dumps(dict(document)), "utf-8")
+        draft.chmod(0o600)
+        draft.replace(self.folder / name)
+
+    def wall_of(self, name: str) -> datetime | None:
+        """When a file of the folder was last touched, by the wall's clock."""
+        try:
+            return datetime.fromtimestamp((self.folder / name).stat().st_mtime, UTC)
+        except OSError:
+            return None
+
+    def send(self, number: signal.Signals, pid: int, known_at: datetime) -> None:
+        """Signal the process, if that pid is still it: one that was born after ``known_at`` (wall) is another."""
+        with suppress(psutil.Error, OSError):
+            process = psutil.Process(pid)
+            if self.alive() and process.create_time() <= known_at.timestamp() + 1:
+                process.send_signal(number)
+
+    def last_words(self) -> str:
+        """The last line the process itself said, for evidence."""
+        with suppress(OSError):
+            lines = [line.strip() for line in self.output.read_text("utf-8", "replace").splitlines() if line.strip()]
+            return lines[-1][:300] if lines else ""
+        return ""

@@ -1,0 +1,123 @@
+"""This machine as capacity: the agent runs detached and outlives the command line and the broker.
+
+Everything about one attempt lies in ``<home>/engines/local/<key>/``, readable by its owner only. When the machine
+itself goes down, nobody writes down when; then the last sign of life counts (the agent touches a file with each
+heartbeat), which is early by one heartbeat at most.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from broker.core.clock import Clock
+from broker.core.errors import GiveUp
+from broker.core.ports import EngineState, Launch, Observation
+from broker.engines.detached import Slot
+from broker.launch.agent.clock import from_text
+
+# After SIGTERM the agent gives the command its grace, as long again to upload; then it is stuck.
+_PATIENCE = timedelta(seconds=15)
+
+
+class Local:
+    """The engine of owned capacity on this machine. Its handle is the launch key."""
+
+    name = "local"
+    honours = frozenset({"workdir", "setup", "secrets"})
+    remote = False
+
+    def __init__(self, home: Path, clock: Clock) -> None:
+        """``home``: the folder of gpubroker's data. ``clock`` stamps what the agent itself could not."""
+        self._root = home / "engines" / self.name
+        self._clock = clock
+
+    def submit(self, launch: Launch) -> str:
+        slot = Slot.of(self._root, launch.key)
+
+        def arguments(lock: int) -> list[str]:
+            agent = [sys.executable, "-P", "-m", "broker.launch.agent", "--folder", launch.run_folder]
+            return [*agent, "--gang", launch.key, "--scratch", str(slot.folder), "--hold", str(lock)]
+
+        slot.start(arguments, {**os.environ, **launch.secrets})
+        return launch.key
+
+    def find(self, key: str) -> str | None:
+        return key if Slot.of(self._root, key).known() else None
+
+    def observe(self, handles: Sequence[str]) -> Mapping[str, Observation]:
+        return {handle: self._observe(handle) for handle in handles}
+
+    def cancel(self, handle: str) -> None:
+        slot = self._slot(handle)
+        if slot is None or not slot.alive():
+            return
+        if slot.read("cancelled.json") is None:
+            slot.write("cancelled.json", {"wall": datetime.now(UTC).isoformat()})
+        self._enforce(slot)
+
+    def logs(self, handle: str) -> Iterator[str]:
+        slot = self._slot(handle)
+        if slot is None:
+            return
+        try:
+            with (slot.folder / "output.log").open(encoding="utf-8", errors="replace") as output:
+                for line in output:
+                    yield line.rstrip("\n")
+        except OSError:
+            return  # nothing printed yet
+
+    def _slot(self, handle: str) -> Slot | None:
+        try:
+            return Slot.of(self._root, handle)
+        except GiveUp:  # not one of ours
+            return None
+
+    def _observe(self, handle: str) -> Observation:
+        slot = self._slot(handle)
+        if slot is None or not slot.known():
+            return Observation(EngineState.LOST, evidence="this machine knows nothing of it")
+        # Whether it lives is asked before what it wrote: what a dead process wrote is complete.
+        alive = slot.alive()
+        agent = slot.read("agent.json")
+        since = from_text(agent["at"]) if agent else None
+        if alive:
+            self._enforce(slot)
+            return Observation(EngineState.UP if agent else EngineState.PENDING, since)
+        if agent is None:
+            ended = self._on_clock(slot.wall_of("process.log") or datetime.now(UTC))
+            return Observation(EngineState.GONE, None, ended, evidence=slot.last_words() or "the agent did not start")
+        if agent["ended"] is not None:
+            cause = agent["ended"]["cause"]
+            gone_at = from_text(agent["ended"]["at"])
+            return Observation(EngineState.GONE, since, gone_at, cause == "preempted", f"the agent ended: {cause}")
+        return Observation(EngineState.GONE, since, self._last_sign(slot), evidence="the agent died without a word")
+
+    def _last_sign(self, slot: Slot) -> datetime:
+        """When it was last known to be alive: when the guard saw the command die, or the last heartbeat."""
+        signs = [slot.wall_of(name) for name in ("agent.json", "alive", "died")]
+        return self._on_clock(max(sign for sign in signs if sign is not None))
+
+    def _on_clock(self, wall: datetime) -> datetime:
+        return self._clock.now() - (datetime.now(UTC) - wall) * self._clock.scale
+
+    def _enforce(self, slot: Slot) -> None:
+        """What was cancelled is told once to stop, and killed when it does not."""
+        cancelled = slot.read("cancelled.json")
+        if cancelled is None:
+            return
+        agent, started = slot.read("agent.json"), slot.read("started.json")
+        known = agent or started
+        if known is None:
+            return  # so young that nobody knows its pid; the next look does
+        grace = timedelta(seconds=float(agent["grace"])) if agent else timedelta(0)
+        waited = datetime.now(UTC) - datetime.fromisoformat(cancelled["wall"])
+        if waited > 2 * grace + _PATIENCE:
+            slot.send(signal.SIGKILL, int(known["pid"]), datetime.fromisoformat(known["wall"]))
+        elif slot.read("told.json") is None:
+            slot.write("told.json", {})
+            slot.send(signal.SIGTERM, int(known["pid"]), datetime.fromisoformat(known["wall"]))

@@ -1,0 +1,11 @@
+"""The engines, by name. What stands behind a name is imported when it is asked for (`broker.core.registry.load`)."""
+
+from __future__ import annotations
+
+ENGINES: dict[str, str] = {
+    "local": "broker.engines.local:Local",
+    "sandbox": "broker.engines.sandbox:Sandbox",
+}
+
+# The optional installs that engines need.
+EXTRAS: dict[str, str] = {}

@@ -1,0 +1,56 @@
+"""The agent's clock: the machine's, or the sandbox's that runs faster. Times are UTC; waiting is in wall seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+
+def wall_now() -> datetime:
+    return datetime.now(timezone.utc)
+
+
+def to_text(at: datetime) -> str:
+    """ISO 8601, UTC, microseconds, so that texts sort as times do."""
+    return at.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def from_text(text: str) -> datetime:
+    """The inverse of `to_text`; any ISO 8601 time with an offset. Raises ValueError."""
+    at = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith("Z") else text)
+    if at.tzinfo is None:
+        raise ValueError(f"a time without an offset: {text!r}")
+    return at.astimezone(timezone.utc)
+
+
+@dataclass(frozen=True)
+class NodeClock:
+    """From ``origin`` (wall) on, time runs ``scale`` times as fast, starting at ``starts_at``. None: the wall's time.
+
+    The same three values as the broker's scaled clock, so that both agree on the time without talking to each other.
+    """
+
+    origin: datetime | None = None
+    starts_at: datetime | None = None
+    scale: float = 1.0
+
+    def at(self, wall: datetime) -> datetime:
+        """The time on this clock at that moment of the wall's."""
+        if self.origin is None or self.starts_at is None:
+            return wall
+        return self.starts_at + (wall - self.origin) * self.scale
+
+    def now(self) -> datetime:
+        return self.at(wall_now())
+
+    def wall_seconds_until(self, at: datetime) -> float:
+        """How long to wait, by the wall, until this clock shows ``at``; negative when it is past."""
+        return (at - self.now()) / timedelta(seconds=1) / self.scale
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any] | None) -> NodeClock:
+        if values is None:
+            return cls()
+        return cls(from_text(values["origin"]), from_text(values["starts_at"]), float(values["scale"]))

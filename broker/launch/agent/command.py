@@ -1,0 +1,124 @@
+"""A command under a guard (see ``guard``), as the agent sees it: messages in, two orders out."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pkgutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable
+
+
+@dataclass(frozen=True)
+class Started:
+    pid: int
+
+
+@dataclass(frozen=True)
+class CannotStart:
+    because: str
+
+
+@dataclass(frozen=True)
+class Exited:
+    """``status``: the exit status, or minus the number of the signal that killed it."""
+
+    status: int
+
+
+@dataclass(frozen=True)
+class Empty:
+    """No process of the command's group is left."""
+
+
+@dataclass(frozen=True)
+class GuardGone:
+    """The guard ended (the last message of every command)."""
+
+
+def guard_script(scratch: Path) -> Path:
+    """The guard as a file that can be run: its own, or a copy when this package lies in an archive."""
+    own = Path(__file__).with_name("guard.py")
+    if own.is_file():
+        return own
+    source = pkgutil.get_data(__package__, "guard.py")
+    assert source is not None, "the guard is shipped with the agent"
+    copy = scratch / "guard.py"
+    copy.write_bytes(source)
+    return copy
+
+
+class Command:
+    """Started at once; ``tell`` gets `Started` or `CannotStart`, `Exited`, `Empty`, and at last `GuardGone`."""
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        folder: Path,
+        output: Path,
+        scratch: Path,
+        umask: int,
+        witness: Path | None,
+        tell: Callable[[Any], None],
+        keep_open: Sequence[int] = (),
+    ) -> None:
+        self._tell = tell
+        self.pid: int | None = None
+        with output.open("ab") as sink:
+            self._guard = subprocess.Popen(  # noqa: S603 (running the job's command is what this is for)
+                [
+                    sys.executable,
+                    *("-I", "-S", str(guard_script(scratch))),
+                    *(str(sink.fileno()), str(witness) if witness else "-", f"{umask:o}"),
+                    *arguments,
+                ],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=dict(environment),
+                cwd=folder,
+                pass_fds=(sink.fileno(), *keep_open),
+                start_new_session=True,
+            )
+        self._reader = threading.Thread(target=self._listen, name="command", daemon=True)
+        self._reader.start()
+
+    def terminate(self) -> None:
+        """SIGTERM to the process group."""
+        assert self._guard.stdin is not None
+        with contextlib.suppress(OSError, ValueError):
+            os.write(self._guard.stdin.fileno(), b"T")
+
+    def kill(self) -> None:
+        """SIGKILL to everything the command started; returns when it is done."""
+        assert self._guard.stdin is not None
+        with contextlib.suppress(OSError):
+            self._guard.stdin.close()
+        self._guard.wait()
+        self._reader.join()
+
+    def _listen(self) -> None:
+        assert self._guard.stdout is not None
+        for line in self._guard.stdout:
+            word, _, rest = line.decode(errors="replace").strip().partition(" ")
+            if word == "started":
+                self.pid = int(rest)
+                self._tell(Started(self.pid))
+            elif word == "failed":
+                self._tell(CannotStart(rest))
+            elif word == "exited":
+                self._tell(Exited(int(rest)))
+            elif word == "empty":
+                self._tell(Empty())
+        if self.pid is not None and self._guard.wait() != 0:
+            # Somebody killed the guard. The command's parent-death signal has done the rest; make sure of it.
+            with contextlib.suppress(OSError):
+                os.killpg(self.pid, signal.SIGKILL)
+        self._tell(GuardGone())

@@ -1,0 +1,163 @@
+"""Holds a command on a leash: when whoever started the guard dies, the command and all its children die, too.
+
+A program of its own, run as a script, standard library only. File descriptor 0 is the leash: ``T`` on it sends SIGTERM
+to the command's process group; its end (the other side closed it, or died of whatever) kills everything with SIGKILL.
+File descriptor 1 carries reports, a line each: ``started PID``, ``failed WHY``, ``exited STATUS`` (negative: the signal
+that killed the command), ``empty`` (no process of the group is left).
+
+Usage: guard.py OUTPUT_FD WITNESS UMASK COMMAND…      WITNESS: a file to write the time of death into, or ``-``
+
+On Linux the guard is also the reaper of the command's orphans, so children that left the process group are found and
+killed as well. Elsewhere only the process group is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Callable
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def _report(line: str) -> None:
+    with contextlib.suppress(OSError):  # nobody listens any more; the leash will end as well
+        os.write(1, line.encode() + b"\n")
+
+
+def _children() -> set[int]:
+    """Our direct children; with orphans reparented to us that is, step by step, everything the command started."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            stat = (process / "stat").read_bytes()
+            if int(stat.rpartition(b")")[2].split()[1]) == os.getpid():
+                found.add(int(process.name))
+    return found
+
+
+class Guard:
+    """The command while it runs."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.status: int | None = None
+        self.empty = False
+
+    def reap(self) -> bool:
+        """Collect the dead. False when no child is left."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            if pid == self.pid:
+                self.status = os.waitstatus_to_exitcode(status)
+                _report(f"exited {self.status}")
+
+    def signal_group(self, number: int) -> bool:
+        """False when the group is empty."""
+        if self.empty:
+            return False
+        try:
+            os.killpg(self.pid, number)
+        except ProcessLookupError:
+            self.empty = self.status is not None
+            return not self.empty
+        except PermissionError:  # macOS: only zombies are left
+            return self.status is None
+        return True
+
+    def kill_all(self) -> None:
+        while True:
+            self.signal_group(signal.SIGKILL)
+            for child in _children():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGKILL)
+            if not self.reap() and not self.signal_group(0):
+                return
+            time.sleep(0.005)
+
+    def hold(self, wake: int) -> None:
+        """Until the leash ends."""
+        while True:
+            waiting_for_orphans = self.status is not None and not self.empty
+            ready, _, _ = select.select([0, wake], [], [], 0.05 if waiting_for_orphans else None)
+            if wake in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(wake, 4096)
+            self.reap()
+            if self.status is not None and not self.empty and not self.signal_group(0):
+                _report("empty")
+            if 0 in ready:
+                order = os.read(0, 64)
+                if not order:
+                    return
+                if b"T" in order:
+                    self.signal_group(signal.SIGTERM)
+
+
+def _quiet_signals() -> int:
+    """Signals meant for others do not end the guard; a byte arrives on the returned descriptor for each."""
+    reading, writing = os.pipe()
+    for end in (reading, writing):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        # A handler, not SIG_IGN: an ignored signal would stay ignored in the command.
+        signal.signal(number, lambda *_: None)
+    return reading
+
+
+def _before_exec(umask: int) -> Callable[[], None]:
+    def prepare() -> None:
+        os.umask(umask)
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # should the guard itself be killed
+
+    return prepare
+
+
+def main(arguments: list[str]) -> int:
+    output, witness, umask, command = int(arguments[0]), arguments[1], int(arguments[2], 8), arguments[3:]
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    wake = _quiet_signals()
+    try:
+        process = subprocess.Popen(  # noqa: S603 (running the job's command is what this is for)
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            preexec_fn=_before_exec(umask),
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        _report(f"failed {error}")
+        return 127
+    os.close(output)
+    guard = Guard(process.pid)
+    _report(f"started {process.pid}")
+    guard.hold(wake)
+    guard.kill_all()
+    process.returncode = guard.status  # reaped here; the destructor need not look for it
+    if witness != "-":
+        with contextlib.suppress(OSError):
+            Path(witness).write_text(f"{time.time():.6f}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,212 @@
+"""The agent's correspondence with the broker, in a thread of its own.
+
+In comes the lease; out go heartbeat, journal, output and metrics.
+
+A run folder out of reach stops none of it: the last lease read goes on holding, the rest is sent when it can be.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any, Callable
+
+from broker.launch.agent import gpu
+from broker.launch.agent.clock import NodeClock, to_text
+from broker.launch.agent.formats import VERSION, BadDocument, Exit, Lease, Spec, attempt_path, rank_of, ranked
+from broker.launch.agent.journal import Journal
+from broker.launch.agent.output import OutputUploader
+from broker.launch.agent.store import Store, StoreTrouble
+
+log = logging.getLogger("gpubroker-agent")
+_MOST_SAMPLES = 2000
+
+
+class Mailbox:
+    """``tell_fenced`` is called once, when a newer attempt exists; ``tell_peer_ended`` hears how other ranks ended."""
+
+    def __init__(
+        self,
+        store: Store,
+        spec: Spec,
+        rank: int,
+        clock: NodeClock,
+        journal: Journal,
+        output: Path,
+        progress: Path,
+        alive: Path,
+        tell_fenced: Callable[[], None],
+        tell_peer_ended: Callable[[int, Exit], None],
+    ) -> None:
+        self._store, self._spec, self._rank, self._clock, self._journal = store, spec, rank, clock, journal
+        self._output = OutputUploader(store, spec.attempt, rank, output)
+        self._progress, self._alive = progress, alive
+        self._tell_fenced, self._tell_peer_ended = tell_fenced, tell_peer_ended
+        self._lease = Lease()
+        self._lease_read = threading.Event()
+        self._wake = threading.Event()
+        self._stopped = False
+        self._last_log = 0.0
+        self._samples: list[dict[str, Any]] = []
+        self._sample_every, self._sampled, self._metrics_dirty = spec.intervals.metrics, 0.0, False
+        self._busy_at = time.monotonic()
+        self._known_ends: set[int] = set()
+        self._thread = threading.Thread(target=self._run, name="mailbox", daemon=True)
+        self.phase = "starting"
+        self.saved_step: Callable[[], int | None] = lambda: None
+
+    @property
+    def lease(self) -> Lease:
+        """As it was read last."""
+        return self._lease
+
+    @property
+    def idle_seconds(self) -> float:
+        """For how long the accelerators have done nothing; 0 where there are none."""
+        return time.monotonic() - self._busy_at if self._samples else 0.0
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def refresh_lease(self, timeout: float) -> Lease:
+        """The lease read anew, or the last one when that takes too long."""
+        self._lease_read.clear()
+        self._wake.set()
+        self._lease_read.wait(timeout)
+        return self._lease
+
+    def stop(self) -> None:
+        """No more letters (fenced)."""
+        self._stopped = True
+        self._wake.set()
+
+    def close(self, ending: Exit, deadline: float) -> bool:
+        """Send everything that is left, ``exit.json`` last, retrying until ``deadline`` (monotonic). False when the
+        run folder did not take it."""
+        self.stop()
+        self._thread.join(max(0.0, min(deadline - time.monotonic(), 90.0)))
+        self._journal.close()
+        pause = min(self._spec.intervals.mail, 1.0)
+        while True:
+            try:
+                self._output.upload()
+                self._journal.flush()
+                self._heartbeat()
+                self._store.write_json(self._path("exit.json"), ending.to_json())
+                return True
+            except StoreTrouble as error:
+                log.warning("%s; trying again", error)
+                if time.monotonic() + pause >= deadline:
+                    return False
+                time.sleep(pause)
+                pause = min(pause * 2, 30.0)
+
+    def step(self) -> tuple[int | None, int | None]:
+        """How far the program is, and of how much: from its progress file, else from the names of checkpoints."""
+        step: int | None = None
+        total: int | None = None
+        try:
+            told = json.loads(self._progress.read_text())
+            step, total = _whole(told.get("step")), _whole(told.get("total"))
+        except (OSError, ValueError, AttributeError):
+            pass
+        return (self.saved_step() if step is None else step), total
+
+    def fenced(self) -> bool:
+        """Whether a newer attempt of the job exists. Raises StoreTrouble."""
+        return self._store.exists(attempt_path(self._spec.attempt + 1, "spec.json"))
+
+    def _path(self, name: str) -> str:
+        return attempt_path(self._spec.attempt, ranked(name, self._rank))
+
+    def _run(self) -> None:
+        while not self._stopped:
+            try:
+                self._alive.touch()
+                if self._read():
+                    return
+                self._heartbeat()
+                self._journal.flush()
+                if time.monotonic() - self._last_log >= self._spec.intervals.log:
+                    self._output.upload()
+                    self._last_log = time.monotonic()
+                self._sample()
+            except StoreTrouble as error:
+                log.warning("%s", error)
+            except OSError as error:
+                log.warning("the scratch folder: %s", error)
+            self._lease_read.set()
+            self._wake.wait(self._spec.intervals.mail)
+            self._wake.clear()
+
+    def _read(self) -> bool:
+        """True when a newer attempt exists."""
+        try:
+            document = self._store.read_json(attempt_path(self._spec.attempt, "lease.json"))
+            if document is not None:
+                self._lease = Lease.from_json(document)
+        except (BadDocument, ValueError) as error:
+            log.warning("the lease cannot be read, the last one holds: %s", error)
+        self._lease_read.set()
+        if self.fenced():
+            self._stopped = True
+            self._tell_fenced()
+            return True
+        if self._spec.nodes > 1:
+            self._read_ends()
+        return False
+
+    def _read_ends(self) -> None:
+        """How the other ranks ended: one that fails or is taken ends them all."""
+        for name in self._store.files(attempt_path(self._spec.attempt, "")):
+            rank = rank_of(name, "exit.json")
+            if rank is None or rank == self._rank or rank in self._known_ends:
+                continue
+            try:
+                document = self._store.read_json(attempt_path(self._spec.attempt, name))
+                if document is not None:
+                    self._tell_peer_ended(rank, Exit.from_json(document))
+                    self._known_ends.add(rank)
+            except (BadDocument, ValueError):
+                continue  # half written; it will be whole the next time
+
+    def _heartbeat(self) -> None:
+        step, total = self.step()
+        document = {
+            "version": VERSION,
+            "at": to_text(self._clock.now()),
+            "phase": self.phase,
+            "step": step,
+            "total": total,
+            "gpus": self._samples[-1]["gpus"] if self._samples else [],
+            "pid": os.getpid(),
+            "rank": self._rank,
+        }
+        self._store.write_json(self._path("heartbeat.json"), document)
+
+    def _sample(self) -> None:
+        """Look at the accelerators when it is time. The file stays bounded: when it is full, every other sample goes
+        and they come half as often."""
+        if time.monotonic() - self._sampled >= self._sample_every:
+            self._sampled = time.monotonic()
+            found = gpu.sample()
+            if found:
+                self._samples.append({"at": to_text(self._clock.now()), "gpus": [one.to_json() for one in found]})
+                self._metrics_dirty = True
+                if any((one.utilisation or 0) > 1 for one in found):
+                    self._busy_at = time.monotonic()
+                if len(self._samples) > _MOST_SAMPLES:
+                    self._samples = self._samples[1::2]
+                    self._sample_every *= 2
+        if self._metrics_dirty:
+            lines = "".join(json.dumps(sample) + "\n" for sample in self._samples)
+            self._store.write(self._path("metrics.jsonl"), lines.encode())
+            self._metrics_dirty = False
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,0 +1,67 @@
+"""Where a machine learns that it will be taken back. A source is asked again and again; it answers None or a notice."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Callable, Optional
+
+from broker.launch.agent.clock import from_text
+
+FILE_VARIABLE = "GPUBROKER_NOTICE_FILE"
+
+
+@dataclass(frozen=True)
+class Notice:
+    """``source``: who says so. ``terminates_at``: when the machine goes, if that was said (UTC, the spec's clock)."""
+
+    source: str
+    terminates_at: datetime | None = None
+
+
+NoticeSource = Callable[[], Optional[Notice]]
+
+
+def from_file(path: Path) -> NoticeSource:
+    """A file that whoever runs the machine puts there: ``{"source": …, "terminates_at": …}``. Any content counts."""
+
+    def look() -> Notice | None:
+        try:
+            text = path.read_text()
+        except OSError:
+            return None
+        try:
+            values = json.loads(text)
+            at = values.get("terminates_at")
+            return Notice(str(values.get("source", "notice file")), from_text(at) if at else None)
+        except (ValueError, AttributeError, TypeError):
+            return Notice("notice file")
+
+    return look
+
+
+def sources() -> list[NoticeSource]:
+    """The sources that this machine has."""
+    path = os.environ.get(FILE_VARIABLE)
+    return [from_file(Path(path))] if path else []
+
+
+def watch(every: float, asked: list[NoticeSource], tell: Callable[[Notice], None]) -> None:
+    """Ask the sources every so many seconds, in a thread of its own, until one has a notice."""
+
+    def run() -> None:
+        pause = threading.Event()
+        while True:
+            for source in asked:
+                notice = source()
+                if notice is not None:
+                    tell(notice)
+                    return
+            pause.wait(every)
+
+    if asked:
+        threading.Thread(target=run, name="notices", daemon=True).start()

@@ -1,0 +1,202 @@
+"""The job's folder in an object store: the few things the agent and the broker do with it.
+
+Every call may be repeated. What the store cannot do now is `StoreTrouble`; a thing that is not there is None (or
+FileNotFoundError while streaming). Keys go in by obstore's own means (environment, instance identity), never by URL.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Callable, TypeVar
+from urllib.parse import unquote, urlsplit
+
+import obstore
+from obstore import exceptions
+from obstore.store import LocalStore, from_url
+
+_Result = TypeVar("_Result")
+# A request that hangs must not hang the agent: it has deadlines of its own to keep.
+_CLIENT: Any = {"timeout": "60s", "connect_timeout": "10s"}
+_RETRY: Any = {"max_retries": 3}
+
+
+class StoreTrouble(Exception):
+    """The store did not do it; it may later. One line for people, without keys or tokens."""
+
+
+def _sentence(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    first = lines[0] if lines else type(error).__name__
+    return re.sub(r"\?\S*", "?…", first)  # a signed URL carries its signature behind the question mark
+
+
+class Store:
+    """A folder of an object store. Paths are relative to it, with forward slashes."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    @classmethod
+    def open(cls, url: str) -> Store:
+        """The folder at ``file://``, ``s3://``, ``gs://`` or ``az://``. A local one is made, readable by its owner
+        only. Raises StoreTrouble when the URL is none of these or the folder cannot be made."""
+        parts = urlsplit(url)
+        try:
+            if parts.scheme == "file":
+                folder = Path(unquote(parts.path))
+                make_private(folder)
+                return cls(LocalStore(folder))
+            return cls(from_url(url, client_options=_CLIENT, retry_config=_RETRY))
+        except (exceptions.BaseError, OSError, ValueError) as error:
+            raise StoreTrouble(
+                f"cannot open the run folder {parts.scheme}://…{parts.path}: {_sentence(error)}"
+            ) from None
+
+    def read(self, path: str) -> bytes | None:
+        def fetch() -> bytes | None:
+            try:
+                return bytes(obstore.get(self._inner, path).bytes())
+            except FileNotFoundError:
+                return None
+
+        return self._try(f"read {path}", fetch)
+
+    def read_json(self, path: str) -> Mapping[str, Any] | None:
+        """The document, or None. Raises ValueError for one that is no JSON object: torn, or somebody else's."""
+        data = self.read(path)
+        if data is None:
+            return None
+        document = json.loads(data)  # JSONDecodeError and UnicodeDecodeError are ValueErrors
+        if not isinstance(document, dict):
+            raise ValueError(f"{path} is not a JSON object")
+        return document
+
+    def exists(self, path: str) -> bool:
+        def look() -> bool:
+            try:
+                obstore.head(self._inner, path)
+            except FileNotFoundError:
+                return False
+            return True
+
+        return self._try(f"look for {path}", look)
+
+    def write(self, path: str, data: bytes) -> None:
+        self._try(f"write {path}", lambda: obstore.put(self._inner, path, data, use_multipart=False))
+
+    def write_json(self, path: str, document: Mapping[str, Any]) -> None:
+        self.write(path, to_bytes(document))
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Write it if nothing is there: True if this call did, False if something was."""
+
+        def make() -> bool:
+            try:
+                obstore.put(self._inner, path, data, mode="create", use_multipart=False)
+            except exceptions.AlreadyExistsError:
+                return False
+            return True
+
+        return self._try(f"create {path}", make)
+
+    def upload(self, path: str, pieces: Iterable[bytes]) -> None:
+        """Write from a stream, a few pieces in memory at a time. An exception of ``pieces`` passes through, and then
+        nothing appears."""
+        own: list[BaseException] = []
+
+        def watched() -> Iterator[bytes]:
+            try:
+                yield from pieces
+            except BaseException as error:
+                own.append(error)
+                raise
+
+        try:
+            obstore.put(self._inner, path, watched())
+        except (exceptions.BaseError, OSError, ValueError) as error:
+            if own:
+                raise own[0] from None
+            raise StoreTrouble(f"cannot upload {path}: {_sentence(error)}") from None
+
+    def stream(self, path: str) -> Iterator[bytes]:
+        """The content in pieces. Raises FileNotFoundError, StoreTrouble."""
+        try:
+            for piece in obstore.get(self._inner, path).stream(min_chunk_size=1 << 22):
+                yield bytes(piece)
+        except FileNotFoundError:
+            raise
+        except (exceptions.BaseError, OSError) as error:
+            raise StoreTrouble(f"cannot read {path}: {_sentence(error)}") from None
+
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """Every object below ``prefix`` (a folder) and its size in bytes, paths relative to the store."""
+
+        def look() -> dict[str, int]:
+            return {found["path"]: found["size"] for batch in obstore.list(self._inner, prefix) for found in batch}
+
+        return self._try(f"list {prefix}", look)
+
+    def folders(self, prefix: str) -> list[str]:
+        """The names of the folders directly below ``prefix``, sorted."""
+
+        def look() -> list[str]:
+            found = obstore.list_with_delimiter(self._inner, prefix)["common_prefixes"]
+            return sorted(path.rstrip("/").rpartition("/")[2] for path in found)
+
+        return self._try(f"list {prefix}", look)
+
+    def files(self, prefix: str) -> list[str]:
+        """The names of the objects directly below ``prefix``, sorted."""
+
+        def look() -> list[str]:
+            found = obstore.list_with_delimiter(self._inner, prefix)["objects"]
+            return sorted(one["path"].rpartition("/")[2] for one in found)
+
+        return self._try(f"list {prefix}", look)
+
+    def delete(self, path: str) -> None:
+        def remove() -> None:
+            try:
+                obstore.delete(self._inner, path)
+            except FileNotFoundError:
+                return
+
+        self._try(f"delete {path}", remove)
+
+    def drop_folder(self, path: str) -> None:
+        """Remove a folder that became empty; only a local disk has such things."""
+        prefix = getattr(self._inner, "prefix", None)
+        if isinstance(self._inner, LocalStore) and prefix:
+            for folder, _, _ in os.walk(Path(prefix) / path, topdown=False):
+                with contextlib.suppress(OSError):
+                    Path(folder).rmdir()
+
+    def _try(self, what: str, call: Callable[[], _Result]) -> _Result:
+        try:
+            return call()
+        except (exceptions.BaseError, OSError) as error:
+            raise StoreTrouble(f"cannot {what}: {_sentence(error)}") from None
+
+
+def to_bytes(document: Mapping[str, Any]) -> bytes:
+    """A document as it lies in the folder: readable by people, too."""
+    return json.dumps(document, indent=1, sort_keys=True).encode() + b"\n"
+
+
+def split_folder(url: str) -> tuple[str, int]:
+    """``…/<job>/attempts/<n>`` as the URL of the job's folder and the attempt's number. Raises ValueError."""
+    found = re.fullmatch(r"(.+)/attempts/([0-9]+)", url.rstrip("/"))
+    if found is None:
+        raise ValueError(f"not the folder of an attempt (…/attempts/<number>): {url}")
+    return found[1], int(found[2])
+
+
+def make_private(folder: Path) -> None:
+    """Make the folder; those that this makes are for their owner only (what was there keeps its permissions)."""
+    for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
+        missing.mkdir(mode=0o700, exist_ok=True)

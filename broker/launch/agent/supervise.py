@@ -1,0 +1,395 @@
+"""One rank of one attempt, from its claim to ``exit.json``.
+
+::
+
+    claim ─▶ restore ─▶ setup ─▶ run ──▶ last checkpoint ─▶ exit.json
+      │         └─────────┴───────┴─▶ stop (notice, SIGTERM, lease, another rank): SIGTERM, grace, SIGKILL ─▲
+      └─▶ lost: another machine runs it; do nothing and go away
+    at any moment: a newer attempt exists ─▶ kill the command, write nothing more
+
+Everything that happens arrives as a message in one inbox; nothing here waits for the store with the command unwatched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import pkgutil
+import queue
+import shutil
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Callable, TypeVar
+
+from broker.launch.agent import checkpoints, claims, notices
+from broker.launch.agent.clock import to_text, wall_now
+from broker.launch.agent.command import CannotStart, Command, Empty, Exited, GuardGone
+from broker.launch.agent.endings import Ended, Stop, shell_status
+from broker.launch.agent.environment import Scratch, job_environment
+from broker.launch.agent.formats import Claim, Exit, Spec, attempt_path
+from broker.launch.agent.journal import Journal
+from broker.launch.agent.mailbox import Mailbox
+from broker.launch.agent.notices import Notice
+from broker.launch.agent.output import last_lines
+from broker.launch.agent.saver import Saver
+from broker.launch.agent.scan import Scanner, open_writers
+from broker.launch.agent.store import Store, StoreTrouble
+
+log = logging.getLogger("gpubroker-agent")
+_Result = TypeVar("_Result")
+
+# What the agent itself ends with, where that is not the command's status.
+INTERRUPTED, CLAIM_LOST, FENCED, FOLDER_OUT_OF_REACH = 143, 79, 80, 75
+
+# A shell that is told to stop waits for the program it runs, which may be saving, and then ends, too. On the same line
+# as the job's first, so that line numbers in messages are the job's own.
+_TRAP = "trap 'exit 143' TERM; "
+
+
+@dataclass(frozen=True)
+class _Fenced:
+    pass
+
+
+@dataclass(frozen=True)
+class _PeerEnded:
+    rank: int
+    ending: Exit
+
+
+class NewerAttempt(Exception):
+    """Write nothing more."""
+
+
+class Attempt:
+    """``keep_open``: file descriptors that the guards hold as long as anything of the job is alive."""
+
+    def __init__(
+        self, store: Store, attempt: int, rank: int, gang: str, scratch: Scratch, keep_open: Sequence[int] = ()
+    ) -> None:
+        self._store, self._number, self._rank, self._gang = store, attempt, rank, gang
+        self._scratch, self._keep_open = scratch, keep_open
+        self._umask = os.umask(0o077)  # ours are private; the command gets its own back
+        self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._session = -1
+        self._began = to_text(wall_now())
+        self._peers: dict[int, Exit] = {}
+
+    def run(self) -> int:
+        """The whole of it; the exit status of the agent."""
+        signal.signal(signal.SIGTERM, lambda *_: self._inbox.put(Stop("preempted", "SIGTERM")))
+        signal.signal(signal.SIGINT, lambda *_: self._inbox.put(Stop("preempted", "SIGINT")))
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        self._scratch.make()
+        try:
+            self._spec = self._patiently(self._read_spec, 600.0)
+            self._clock = self._spec.clock
+            holder = self._patiently(self._claim, self._spec.intervals.patience)
+        except StoreTrouble as error:
+            log.error("the run folder is out of reach: %s", error)
+            return FOLDER_OUT_OF_REACH
+        if holder is not None:
+            log.error("attempt %d is run by %s (pid %d); nothing to do here", self._number, holder.host, holder.pid)
+            return CLAIM_LOST
+        self._record()
+        self._open()
+        try:
+            ending = self._work()
+            return self._finish(ending)
+        except NewerAttempt:
+            log.error("a newer attempt of the job exists; stopped, nothing more is written")
+            self._saver.abandon()
+            self._mailbox.stop()
+            self._record(cause="fenced")
+            return FENCED
+        except StoreTrouble as error:
+            log.error("the run folder is out of reach: %s", error)
+            return FOLDER_OUT_OF_REACH
+
+    # --- before the command -----------------------------------------------------------------------------------------
+
+    def _read_spec(self) -> Spec:
+        try:
+            document = self._store.read_json(attempt_path(self._number, "spec.json"))
+            if document is None:
+                raise StoreTrouble("there is no spec.json in the run folder")
+            return Spec.from_json(document)
+        except ValueError as error:
+            raise StoreTrouble(str(error)) from error
+
+    def _claim(self) -> Claim | None:
+        """None when this process runs the rank; else whoever does."""
+        if self._store.exists(attempt_path(self._number + 1, "spec.json")):
+            raise StoreTrouble("a newer attempt of the job exists")
+        self._own = getattr(self, "_own", None) or claims.make_claim(self._rank, self._gang, self._clock)
+        if self._rank:
+            first = claims.read(self._store, self._number, 0)
+            if first is None:
+                raise StoreTrouble("rank 0 has not claimed the attempt yet")
+            if first.gang != self._gang:
+                return first
+        return claims.take(self._store, self._number, self._own)
+
+    def _patiently(self, call: Callable[[], _Result], patience: float) -> _Result:
+        """Repeat while the store is in trouble. Raises StoreTrouble when that lasts, or when told to stop."""
+        deadline, pause = time.monotonic() + patience, 0.05
+        while True:
+            try:
+                return call()
+            except StoreTrouble as error:
+                if time.monotonic() + pause > deadline:
+                    raise
+                log.warning("%s; trying again", error)
+            with contextlib.suppress(queue.Empty):
+                message = self._inbox.get(timeout=pause)
+                self._inbox.put(message)
+                raise StoreTrouble("told to stop before it began")
+            pause = min(pause * 2, 10.0)
+
+    def _record(self, cause: str | None = None) -> None:
+        """Tell the engine on this machine who we are."""
+        record = {
+            "pid": os.getpid(),
+            "at": to_text(self._own.at),
+            "wall": self._began,
+            "grace": self._spec.grace,
+            "ended": None if cause is None else {"at": to_text(self._clock.now()), "cause": cause},
+        }
+        draft = self._scratch.record.with_suffix(".new")
+        with contextlib.suppress(OSError):
+            draft.write_text(json.dumps(record))
+            draft.replace(self._scratch.record)
+
+    def _open(self) -> None:
+        """Everything that runs beside the command."""
+        spec, store, scratch = self._spec, self._store, self._scratch
+        journal = attempt_path(self._number, "journal.json") if self._rank == 0 else None
+        self._journal = Journal(store, journal, self._clock)
+        self._journal.append("claimed", host=self._own.host)
+        self._mailbox = Mailbox(
+            store,
+            spec,
+            self._rank,
+            self._clock,
+            self._journal,
+            scratch.output,
+            scratch.progress,
+            scratch.alive,
+            lambda: self._inbox.put(_Fenced()),
+            lambda rank, ending: self._inbox.put(_PeerEnded(rank, ending)),
+        )
+        scanner = Scanner(scratch.checkpoints, lambda: open_writers(scratch.checkpoints, self._session))
+        self._saver = Saver(
+            store,
+            scratch.checkpoints,
+            scanner,
+            spec,
+            self._rank,
+            self._clock,
+            self._journal,
+            self._mailbox.fenced,
+            lambda: self._inbox.put(_Fenced()),
+        )
+        self._mailbox.saved_step = lambda: self._saver.step
+        self._mailbox.start()
+        notices.watch(spec.intervals.notice, notices.sources(), self._on_notice)
+
+    def _on_notice(self, notice: Notice) -> None:
+        self._journal_notice(notice.source, notice.terminates_at)
+        self._inbox.put(Stop("preempted", f"notice from {notice.source}", notice.terminates_at))
+
+    def _journal_notice(self, source: str, at: datetime | None) -> None:
+        self._journal.append("notice_received", source=source, terminates_at=to_text(at) if at else None)
+
+    # --- the command ------------------------------------------------------------------------------------------------
+
+    def _work(self) -> Ended:
+        spec, scratch = self._spec, self._scratch
+        self._mailbox.refresh_lease(min(10.0, spec.intervals.patience))
+        stop = self._due()
+        if stop is not None:
+            return Ended(None, stop)
+        gang = claims.gather(
+            self._store,
+            self._number,
+            spec.nodes,
+            time.monotonic() + spec.intervals.patience,
+            spec.intervals.mail,
+            lambda: not self._inbox.empty(),
+        )
+        if len(gang) < spec.nodes and self._inbox.empty():
+            return Ended(None, Stop("machine_lost", f"only {len(gang)} of {spec.nodes} nodes came up"))
+        self._mailbox.phase = "restoring"
+        try:
+            self._restore()
+        except OSError as error:
+            return Ended(None, could_not_start=f"the checkpoint cannot be restored: {error.strerror or error}")
+        stop = self._due()
+        if stop is not None:
+            return Ended(None, stop)
+        (scratch.library / "gpubroker_checkpoint.py").write_bytes(
+            pkgutil.get_data(__package__, "gpubroker_checkpoint.py") or b""
+        )
+        environment = job_environment(
+            spec, self._rank, [gang[rank].address for rank in sorted(gang)], scratch, os.environ
+        )
+        if spec.setup:
+            self._mailbox.phase = "setup"
+            setup = self._follow(spec.setup, environment)
+            if setup.stop or setup.could_not_start or setup.status:
+                evidence = "; ".join([f"setup ended with exit status {setup.status}", *last_lines(scratch.output)])
+                told = setup.stop or Stop("exit_status", evidence, exit_status=shell_status(setup.status))
+                return replace(setup, stop=None if setup.could_not_start else told)
+        self._mailbox.phase = "running"
+        return self._follow(spec.command, environment, started=lambda: self._journal.append("command_started"))
+
+    def _restore(self) -> None:
+        """Raises OSError when this machine cannot hold the checkpoint, StoreTrouble when the store stays away."""
+        found = self._patiently(
+            lambda: checkpoints.restore(self._store, self._scratch.checkpoints, self._rank),
+            self._spec.intervals.patience,
+        )
+        newest = found.manifest
+        self._journal.append(
+            "restored",
+            checkpoint=newest.id if newest else None,
+            step=newest.step if newest else None,
+            passed_over=[{"checkpoint": name, "because": why} for name, why in found.passed_over],
+        )
+        self._saver.start(newest)
+
+    def _follow(self, script: str, environment: dict[str, str], started: Callable[[], None] = lambda: None) -> Ended:
+        """Run a script to its end, or until the attempt must stop."""
+        folder = self._scratch.work if self._spec.workdir is None else Path(self._spec.workdir)
+        if not folder.is_dir():
+            return Ended(None, could_not_start=f"there is no folder {folder} on this machine")
+        command = Command(
+            ["bash", "-c", _TRAP + script],
+            environment=environment,
+            folder=folder,
+            output=self._scratch.output,
+            scratch=self._scratch.root,
+            umask=self._umask,
+            witness=self._scratch.witness,
+            tell=self._inbox.put,
+            keep_open=self._keep_open,
+        )
+        try:
+            return self._watch(command, started)
+        finally:
+            command.kill()
+
+    def _watch(self, command: Command, started: Callable[[], None]) -> Ended:
+        stop: Stop | None = None
+        deadline = float("inf")
+        status: int | None = None
+        while True:
+            message = self._next(deadline)
+            if isinstance(message, _Fenced):
+                raise NewerAttempt
+            if isinstance(message, CannotStart):
+                return Ended(None, could_not_start=message.because)
+            if isinstance(message, Exited):
+                status = message.status
+                if stop is None:
+                    return Ended(status, clean=status == 0)
+            elif isinstance(message, Empty) and stop is not None:
+                return Ended(status, stop, clean=status == 0)
+            elif isinstance(message, GuardGone):
+                return Ended(status if status is not None else -signal.SIGKILL, stop)
+            elif command.pid is not None and self._session != command.pid:
+                self._session = command.pid
+                started()
+            asked = self._stop_in(message, already=stop)
+            if asked is not None and stop is None:
+                log.warning("stopping: %s (%s)", asked.cause, asked.evidence)
+                stop, deadline = asked, time.monotonic() + self._spec.grace
+                self._mailbox.phase = "stopping"
+                command.terminate()
+            if asked is not None and asked.terminates_at is not None:
+                # Half of the time that is left is for the command, the other half for uploading.
+                left = self._clock.wall_seconds_until(asked.terminates_at)
+                deadline = min(deadline, time.monotonic() + max(0.0, left / 2))
+                stop = replace(stop or asked, terminates_at=asked.terminates_at)
+            if time.monotonic() >= deadline:
+                log.warning("the command did not stop in time")
+                return Ended(status, stop)
+
+    def _next(self, deadline: float) -> Any:
+        """The next message; None when it is time to look at the lease or the deadline."""
+        wait = min(1.0, self._spec.intervals.mail, deadline - time.monotonic())
+        paid_until = self._mailbox.lease.paid_until
+        if paid_until is not None:
+            wait = min(wait, self._clock.wall_seconds_until(paid_until))
+        with contextlib.suppress(queue.Empty):
+            return self._inbox.get(timeout=max(0.005, wait))
+        return None
+
+    def _stop_in(self, message: Any, *, already: Stop | None) -> Stop | None:
+        """What the message, the lease or idleness says about ending; ``already``: why it is ending anyway."""
+        if isinstance(message, _PeerEnded):
+            self._peers[message.rank] = message.ending
+            if message.ending.cause != "completed":
+                ending = message.ending
+                return Stop(ending.cause, f"rank {message.rank}: {ending.evidence}", exit_status=ending.exit_status)
+        if isinstance(message, Stop):
+            if message.evidence.startswith("SIG") and already is None:
+                lease = self._mailbox.refresh_lease(2.0)
+                over = lease.over(self._clock.now())
+                if over is not None:
+                    return Stop(*over)
+                self._journal_notice(message.evidence, None)
+            return message
+        return self._due() if already is None else None
+
+    def _due(self) -> Stop | None:
+        over = self._mailbox.lease.over(self._clock.now())
+        if over is not None:
+            return Stop(*over)
+        limit = self._spec.idle_after
+        if limit is not None and self._mailbox.idle_seconds > limit:
+            return Stop("idle", f"its accelerators did nothing for {self._mailbox.idle_seconds:.0f} s")
+        return None
+
+    # --- after the command ------------------------------------------------------------------------------------------
+
+    def _finish(self, ended: Ended) -> int:
+        """Save what is finished, tell how it ended."""
+        spec = self._spec
+        self._mailbox.phase = "saving"
+        wait = spec.grace if ended.stop else spec.intervals.patience
+        if ended.stop and ended.stop.terminates_at:
+            wait = max(0.0, min(wait, self._clock.wall_seconds_until(ended.stop.terminates_at)))
+        deadline = time.monotonic() + wait
+        self._saver.finish(killed=not ended.clean, deadline=deadline)
+        if self._rank == 0 and ended.clean and ended.stop is None:
+            ended = self._await_peers(ended)
+        cause, status, evidence = ended.cause(last_lines(self._scratch.output), self._saver.unsaved)
+        last = self._saver.last.id if self._saver.last else None
+        ending = Exit(cause, self._clock.now(), status, evidence, self._mailbox.step()[0], last)
+        if not self._mailbox.close(ending, max(deadline, time.monotonic() + min(wait, 5.0))):
+            log.error("the run folder did not take exit.json: %s", ending)
+        self._record(cause=ending.cause)
+        if not self._saver.unsaved:
+            shutil.rmtree(self._scratch.checkpoints, ignore_errors=True)
+        if ending.cause == "completed":
+            return 0
+        return ending.exit_status if ended.stop is None and ending.exit_status else INTERRUPTED
+
+    def _await_peers(self, ended: Ended) -> Ended:
+        """Rank 0 ends last: the attempt is over when all ranks are."""
+        self._mailbox.phase = "waiting for the other ranks"
+        while len(self._peers) < self._spec.nodes - 1:
+            message = self._next(float("inf"))
+            if isinstance(message, _Fenced):
+                raise NewerAttempt
+            stop = self._stop_in(message, already=None)
+            if stop is not None:
+                return replace(ended, stop=stop, clean=False)
+        return ended
