@@ -1,0 +1,180 @@
+"""What to do next with a job, for every situation it can be in."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from broker.core import events as ev
+from broker.core.events import Cause, EventBody, JobState
+from broker.core.jobs import Job, Retry
+from broker.core.lifecycle import ImpossibleSequence, JobView, advance
+from broker.core.money import Money
+from broker.core.offers import CapacityType, MoneyKind, Offer
+from broker.core.placements import Placement
+from broker.launch import decide
+from broker.launch.decide import next_steps
+
+NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
+OFFER = Offer(
+    "sandbox", "east", "east-a", "box", None, 0, CapacityType.SPOT, Money.usd("1"), NOW, "sandbox",
+    engine="sandbox", money=MoneyKind.SANDBOX,
+)  # fmt: skip
+PLACEMENT = Placement(OFFER, 1, Money.usd("1"), Money.usd("2"), (), timedelta(hours=2), None, 0.9, 1.0, 0.1)
+
+
+def life(*bodies: EventBody | tuple[int, EventBody], job: Job | None = None, max_hours: float = 24) -> JobView:
+    """The view after a submission and these bodies, a minute apart; attempt bodies concern the latest attempt."""
+    from broker.core.events import Event
+
+    submitted = ev.Submitted(job=job or Job(name="j", run="x"), user="ann", max_duration_seconds=max_hours * 3600)
+    view = advance(None, Event("j-1", 1, NOW, None, submitted))
+    for index, item in enumerate(bodies, 1):
+        at = NOW + timedelta(minutes=index)
+        if isinstance(item, tuple):
+            number, body = item
+        else:
+            body = item
+            of_job = type(body).__name__ in JOB_BODIES
+            number = None if of_job else len(view.attempts) + isinstance(body, ev.LaunchRequested)
+        view = advance(view, Event("j-1", view.seq + 1, at, number, body))
+    return view
+
+
+JOB_BODIES = {
+    "ApprovalAsked", "ApprovalGiven", "ApprovalRefused", "CancelRequested", "Extended", "NothingFeasible",
+    "DeadlineMissed", "DeadlineAtRisk", "Paused", "JobEnded", "JobClosed",
+}  # fmt: skip
+
+
+def request(number: int = 1) -> ev.LaunchRequested:
+    return ev.LaunchRequested(key=f"j-1-{number}", engine="sandbox", placement=PLACEMENT)
+
+
+UP = (request(), ev.Launched(handle="h"), ev.MachineUp(since=NOW), ev.Claimed(), ev.CommandStarted())
+GONE = ev.MachineGone(gone_at=NOW + timedelta(hours=1))
+
+
+def ended(cause: Cause) -> ev.AttemptEnded:
+    return ev.AttemptEnded(cause=cause)
+
+
+def steps(view: JobView, after: timedelta = timedelta(hours=1), billed: timedelta = timedelta(0)) -> list[decide.Step]:
+    return next_steps(view, NOW + after, billed=billed)
+
+
+def only(view: JobView, **when: timedelta) -> decide.Step:
+    (step,) = steps(view, **when)
+    return step
+
+
+def test_a_queued_job_is_placed() -> None:
+    assert isinstance(only(life()), decide.Place)
+
+
+def test_a_requested_attempt_is_submitted() -> None:
+    assert isinstance(only(life(request())), decide.Submit)
+
+
+def test_a_requested_attempt_of_a_cancelled_job_is_abandoned() -> None:
+    assert isinstance(only(life(request(), ev.CancelRequested(by="ann"))), decide.Abandon)
+
+
+def test_a_running_attempt_is_watched() -> None:
+    step = only(life(*UP))
+    assert isinstance(step, decide.Watch) and not step.remove
+
+
+def test_a_cancelled_running_job_is_stopped_checkpoint_first_and_only_once() -> None:
+    view = life(*UP, ev.CancelRequested(by="ann"))
+    step = only(view)
+    assert isinstance(step, decide.Stop) and step.cause is Cause.CANCELLED_BY_USER
+    told = life(*UP, ev.CancelRequested(by="ann"), ev.StopRequested(cause=Cause.CANCELLED_BY_USER))
+    assert isinstance(only(told), decide.Watch)
+
+
+def test_machine_time_beyond_max_duration_stops_the_attempt() -> None:
+    step = only(life(*UP, max_hours=1), billed=timedelta(hours=1))
+    assert isinstance(step, decide.Stop) and step.cause is Cause.MAX_DURATION
+
+
+@pytest.mark.parametrize(
+    ("cause", "state"),
+    [
+        (Cause.COMPLETED, JobState.SUCCEEDED),
+        (Cause.CANNOT_START, JobState.FAILED),
+        (Cause.EXIT_STATUS, JobState.FAILED),
+        (Cause.LAUNCH_REFUSED, JobState.FAILED),
+        (Cause.CANCELLED_BY_USER, JobState.CANCELLED),
+    ],
+)
+def test_ends_of_attempts_that_end_the_job(cause: Cause, state: JobState) -> None:
+    step = only(life(*UP, ended(cause), GONE))
+    assert isinstance(step, decide.End) and step.state is state
+
+
+@pytest.mark.parametrize("cause", [Cause.PREEMPTED, Cause.MACHINE_LOST, Cause.AGENT_DIED, Cause.MOVED])
+def test_an_interruption_is_placed_anew_without_counting_as_a_failure(cause: Cause) -> None:
+    view = life(*UP, ended(cause), GONE)
+    assert view.failures == 0
+    assert isinstance(only(view), decide.Place)
+
+
+def test_a_failure_is_retried_as_often_as_the_job_says_and_not_before_its_backoff() -> None:
+    job = Job(name="j", run="x", retry=Retry(failures=1, backoff=timedelta(minutes=30)))
+    once = life(*UP, ended(Cause.EXIT_STATUS), GONE, job=job)
+    wait = only(once, after=timedelta(minutes=10))
+    assert isinstance(wait, decide.Wait) and wait.until == NOW + timedelta(minutes=6 + 30)
+    assert isinstance(only(once, after=timedelta(minutes=36)), decide.Place)
+    twice = life(*UP, ended(Cause.EXIT_STATUS), GONE, request(2), ended(Cause.EXIT_STATUS), job=job)
+    step = only(twice)
+    assert isinstance(step, decide.End) and step.state is JobState.FAILED
+
+
+def test_no_new_attempt_before_the_old_machine_is_known_to_be_gone() -> None:
+    view = life(*UP, ended(Cause.PREEMPTED))
+    (step,) = steps(view)
+    assert isinstance(step, decide.Watch) and step.remove
+
+
+def test_a_lost_machine_holds_its_job_up_only_for_a_while_and_is_watched_on() -> None:
+    view = life(*UP, ended(Cause.MACHINE_LOST))
+    assert [type(s) for s in steps(view, after=timedelta(minutes=6, seconds=30))] == [decide.Watch]
+    assert [type(s) for s in steps(view, after=timedelta(minutes=8))] == [decide.Watch, decide.Place]
+
+
+def test_money_used_up_pauses_and_an_extension_goes_on() -> None:
+    over = (*UP, ended(Cause.PAID_UNTIL), GONE)
+    assert isinstance(only(life(*over)), decide.Pause)
+    paused = (*over, ev.Paused(because="max_cost"))
+    assert isinstance(only(life(*paused)), decide.Wait)
+    extended = (*paused, ev.Extended(by="ann", max_cost=Money.usd("9")))
+    assert isinstance(only(life(*extended)), decide.Place)
+    again = (*extended, request(2), ended(Cause.PAID_UNTIL))
+    assert isinstance(only(life(*again)), decide.Pause)
+
+
+def test_launches_that_never_ran_are_repeated_ever_more_slowly() -> None:
+    view = life(request(), ended(Cause.NO_CAPACITY), request(2), ended(Cause.NO_CAPACITY))
+    wait = only(view, after=timedelta(minutes=4))
+    assert isinstance(wait, decide.Wait) and wait.until == NOW + timedelta(minutes=4, seconds=4)
+
+
+def test_an_ended_job_is_closed_once_every_machine_is_gone() -> None:
+    done = (*UP, ended(Cause.COMPLETED), GONE, ev.JobEnded(state=JobState.SUCCEEDED))
+    assert isinstance(only(life(*done)), decide.Close)
+
+
+def test_a_passed_deadline_is_said_once_and_the_job_runs_on() -> None:
+    from dataclasses import replace
+
+    view = replace(life(*UP), deadline=NOW + timedelta(minutes=30))
+    assert isinstance(only(view), decide.MissDeadline)
+    assert isinstance(only(replace(view, deadline_missed=True)), decide.Watch)
+
+
+def test_what_cannot_have_happened_is_refused() -> None:
+    with pytest.raises(ImpossibleSequence, match="still running"):
+        life(*UP, request(2))
+    with pytest.raises(ImpossibleSequence, match="already succeeded"):
+        life(*UP, ended(Cause.COMPLETED), ended(Cause.EXIT_STATUS))
+    with pytest.raises(ImpossibleSequence, match="not known to be gone"):
+        life(*UP, ended(Cause.COMPLETED), ev.JobEnded(state=JobState.SUCCEEDED), ev.JobClosed())
