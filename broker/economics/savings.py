@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from broker.economics.rules import DEFAULTS, RuleCheck, RulesOfThumb
 from broker.economics.units import fraction, parameter_count, positive, share
 
-
 SMALL_MODEL = 3e9
 """Parameters up to which quantisation brings little."""
 

@@ -1,0 +1,180 @@
+"""Memory estimates against the ZeRO paper, published model figures and the sizes the field quotes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.core.errors import InvalidInput
+from broker.economics.memory import (
+    Layout,
+    Method,
+    Precision,
+    Recomputation,
+    Workload,
+    activation_bytes,
+    estimate,
+    kv_cache_bytes,
+    lower_bound_cards,
+    usable_gib,
+)
+from broker.economics.model import ModelShape
+from broker.economics.rules import DEFAULTS
+from broker.economics.units import GB, GIB
+
+LLAMA_70B = ModelShape(layers=80, hidden=8192, heads=64, kv_heads=8, head_dim=128)
+PARAMETERS = st.floats(1e6, 1e13)
+TRAINING = st.sampled_from([Method.ADAMW, Method.SGD, Method.LORA, Method.QLORA])
+
+
+@pytest.mark.parametrize(
+    ("workload", "expected", "cards"),
+    [
+        (Workload(7e9), (13.0, 26.1, 78.2, 26.1, 143.4), 2),
+        (Workload(13e9), (24.2, 48.4, 145.3, 48.4, 266.4), 4),
+        (Workload(70e9), (130.4, 260.8, 782.3, 260.8, 1434.2), 20),
+        (Workload(7e9, Method.QLORA), (3.3, 0.3, 0.8, 6.5, 10.8), 1),
+    ],
+)
+def test_the_usual_table(workload: Workload, expected: tuple[float, ...], cards: int) -> None:
+    needs = estimate(workload)
+    shown = (needs.weights_gib, needs.gradients_gib, needs.optimizer_gib, needs.activations_gib, needs.total_gib)
+    assert tuple(round(value, 1) for value in shown) == expected
+    assert lower_bound_cards(needs.total_gib, 75) == cards
+
+
+@pytest.mark.parametrize(("stage", "gigabytes"), [(0, 120), (1, 31.4), (2, 16.6), (3, 1.9)])
+def test_the_zero_papers_figure(stage: int, gigabytes: float) -> None:
+    """Rajbhandari et al., figure 1: 7.5B parameters, 64 GPUs, K = 12, 2-byte gradients, model states only."""
+    rules = replace(DEFAULTS, gradient_bytes=2, activations_per_weight=0)
+    needs = estimate(Workload(7.5e9), Layout(gpus=64, zero=stage), rules)
+    assert round(needs.per_gpu_gib * GIB / GB, 1) == gigabytes
+
+
+@pytest.mark.parametrize(("context", "gigabytes"), [(8192, 85.9), (4096, 42.9)])
+def test_kv_cache_of_a_70b_class_model(context: int, gigabytes: float) -> None:
+    assert round(kv_cache_bytes(LLAMA_70B, batch=32, context=context) / GB, 1) == gigabytes
+    serving = Workload(70e9, Method.INFERENCE, Precision.FP16, batch=32, context=context, shape=LLAMA_70B)
+    assert round(estimate(serving).kv_cache_gib * GIB / GB, 1) == gigabytes
+
+
+@pytest.mark.parametrize(
+    ("shape", "kib_per_token"),
+    [
+        (ModelShape(32, 4096, 32, 32, 128), 512),  # Llama 2 7B
+        (ModelShape(32, 4096, 32, 8, 128), 128),  # Llama 3 8B, Mistral 7B
+        (LLAMA_70B, 320),  # Llama 2 and 3 70B
+        (ModelShape(126, 16384, 128, 8, 128), 504),  # Llama 3.1 405B
+    ],
+)
+def test_kv_cache_of_one_token(shape: ModelShape, kib_per_token: float) -> None:
+    assert kv_cache_bytes(shape, batch=1, context=1) / 1024 == kib_per_token
+
+
+@pytest.mark.parametrize(
+    ("precision", "gigabytes"),
+    [
+        (Precision.FP32, 28),
+        (Precision.BF16, 14),
+        (Precision.FP16, 14),
+        (Precision.FP8, 7),
+        (Precision.INT8, 7),
+        (Precision.INT4, 3.5),
+    ],
+)
+def test_weights_of_7b_for_inference(precision: Precision, gigabytes: float) -> None:
+    needs = estimate(Workload(7e9, Method.INFERENCE, precision))
+    assert needs.total_gib * GIB / GB == pytest.approx(gigabytes)
+    assert (needs.gradients_gib, needs.optimizer_gib, needs.activations_gib) == (0, 0, 0)
+
+
+def test_the_other_rules_of_thumb_come_out() -> None:
+    plain = replace(DEFAULTS, activations_per_weight=0)
+    fp32 = estimate(Workload(1e9, Method.ADAMW, Precision.FP32), rules=plain)
+    assert fp32.total_gib * GIB / GB == pytest.approx(16), "16 GB per billion parameters in FP32 Adam"
+    assert estimate(Workload(1e9), rules=plain).total_gib * GIB / GB == pytest.approx(18), "18 bytes a parameter"
+    assert estimate(Workload(1e9, Method.SGD)).optimizer_gib * GIB / GB == pytest.approx(4)
+
+
+def test_activations_from_the_architecture() -> None:
+    """Korthikanti et al.: GPT-3 175B at sequence 2048, micro-batch 1 has a·s/h of 80·... = 5·96·2048/12288 = 80."""
+    gpt3 = ModelShape(layers=96, hidden=12288, heads=96, kv_heads=96, head_dim=128)
+    unit = 2048 * 12288 * 96
+    assert activation_bytes(gpt3, 1, 2048, Recomputation.NONE) == unit * (34 + 80)
+    assert activation_bytes(gpt3, 1, 2048, Recomputation.SELECTIVE) == unit * 34
+    assert activation_bytes(gpt3, 1, 2048, Recomputation.FULL) == unit * 2
+    modelled = estimate(Workload(175e9, batch=1, context=2048, shape=gpt3, recomputation=Recomputation.FULL))
+    assert modelled.activations_gib * GIB == pytest.approx(unit * 2)
+
+
+def test_usable_memory_keeps_headroom() -> None:
+    assert usable_gib(80, 0.10) == pytest.approx(72)
+    with pytest.raises(InvalidInput, match="headroom"):
+        usable_gib(80, 1.0)
+
+
+def test_what_was_assumed_is_said() -> None:
+    assert "2 × the weights" in " ".join(estimate(Workload(7e9)).assumptions)
+    assert "no KV cache" in " ".join(estimate(Workload(7e9, Method.INFERENCE)).assumptions)
+    mixed = estimate(Workload(7e9, Method.QLORA, Precision.BF16))
+    assert "stores weights in int4" in " ".join(mixed.assumptions)
+    shared = estimate(Workload(7e9), Layout(8, zero=3))
+    assert "does not share activations" in " ".join(shared.assumptions)
+
+
+@given(PARAMETERS, st.floats(1, 10), TRAINING)
+def test_more_parameters_never_need_less(parameters: float, factor: float, method: Method) -> None:
+    less, more = estimate(Workload(parameters, method)), estimate(Workload(parameters * factor, method))
+    assert more.total_gib >= less.total_gib > 0
+
+
+@given(PARAMETERS, TRAINING, st.integers(1, 3), st.sampled_from([1, 2, 8, 64]))
+def test_a_higher_stage_or_more_gpus_never_put_more_on_each(
+    parameters: float, method: Method, stage: int, gpus: int
+) -> None:
+    needs = estimate(Workload(parameters, method))
+    assert needs.on(Layout(gpus, zero=stage)) <= needs.on(Layout(gpus, zero=stage - 1)) * (1 + 1e-12)
+    assert needs.on(Layout(2 * gpus, zero=stage)) <= needs.on(Layout(gpus, zero=stage)) * (1 + 1e-12)
+    assert needs.on(Layout(gpus, zero=stage)) >= needs.total_gib / gpus * (1 - 1e-12), "nothing is lost"
+
+
+@given(PARAMETERS, st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 4]))
+def test_a_split_model_divides_evenly(parameters: float, tensor: int, pipeline: int) -> None:
+    needs = estimate(Workload(parameters))
+    layout = Layout(tensor * pipeline, tensor, pipeline)
+    assert needs.on(layout) * layout.gpus == pytest.approx(needs.total_gib)
+
+
+@given(st.integers(1, 512), st.integers(1, 65_536))
+def test_kv_cache_grows_with_batch_and_context(batch: int, context: int) -> None:
+    one = kv_cache_bytes(LLAMA_70B, batch, context)
+    assert kv_cache_bytes(LLAMA_70B, batch + 1, context) > one < kv_cache_bytes(LLAMA_70B, batch, context + 1)
+
+
+def test_kv_heads_limit_how_far_the_cache_is_split() -> None:
+    serving = Workload(70e9, Method.INFERENCE, batch=32, context=8192, shape=LLAMA_70B)
+    needs = estimate(serving)
+    at16 = needs.on(Layout(16, tensor=16)) - needs.weights_gib / 16
+    assert at16 == pytest.approx(needs.kv_cache_gib / 8)
+
+
+@pytest.mark.parametrize("parameters", [0, -7e9, 1e18, float("nan"), float("inf"), True])
+def test_absurd_sizes_are_refused(parameters: float) -> None:
+    with pytest.raises(InvalidInput, match="parameters: expected"):
+        Workload(parameters)
+
+
+def test_impossible_combinations_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="cannot do it in int4"):
+        Workload(7e9, Method.ADAMW, Precision.INT4)
+    with pytest.raises(InvalidInput, match="cannot be split"):
+        Layout(gpus=6, tensor=4)
+    with pytest.raises(InvalidInput, match="ZeRO stage"):
+        Layout(gpus=8, zero=4)
+    with pytest.raises(InvalidInput, match="batch"):
+        Workload(7e9, batch=0)
+    with pytest.raises(InvalidInput, match="divisor"):
+        ModelShape(32, 4096, 32, 5, 128)

@@ -1,0 +1,89 @@
+"""Published configurations give the published parameter counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.core.errors import InvalidInput
+from broker.economics.model import read_config
+
+
+def llama(hidden: int, layers: int, heads: int, kv: int, width: int, vocabulary: int, **more: Any) -> dict[str, Any]:
+    return {
+        "model_type": "llama",
+        "hidden_size": hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv,
+        "intermediate_size": width,
+        "vocab_size": vocabulary,
+        "tie_word_embeddings": False,
+        **more,
+    }
+
+
+@pytest.mark.parametrize(
+    ("config", "billions"),
+    [
+        (llama(4096, 32, 32, 32, 11008, 32000), 6.74),  # Llama 2 7B
+        (llama(5120, 40, 40, 40, 13824, 32000), 13.02),  # Llama 2 13B
+        (llama(8192, 80, 64, 8, 28672, 32000), 68.98),  # Llama 2 70B
+        (llama(4096, 32, 32, 8, 14336, 128256), 8.03),  # Llama 3 8B
+        (llama(8192, 80, 64, 8, 28672, 128256), 70.55),  # Llama 3 70B
+        (llama(2048, 16, 32, 8, 8192, 128256, tie_word_embeddings=True, head_dim=64), 1.236),  # Llama 3.2 1B
+        (llama(4096, 32, 32, 8, 14336, 32000, model_type="mistral"), 7.24),  # Mistral 7B
+        (
+            llama(4096, 32, 32, 8, 14336, 32000, model_type="mixtral", num_local_experts=8, num_experts_per_tok=2),
+            46.7,
+        ),  # Mixtral 8x7B
+        (
+            {
+                "model_type": "gpt2",
+                "n_embd": 768,
+                "n_layer": 12,
+                "n_head": 12,
+                "vocab_size": 50257,
+                "n_positions": 1024,
+            },
+            0.124,
+        ),
+    ],
+)
+def test_parameter_counts(config: dict[str, Any], billions: float) -> None:
+    assert read_config(config).parameters / 1e9 == pytest.approx(billions, rel=0.01)
+
+
+def test_a_mixture_uses_only_some_of_its_parameters() -> None:
+    mixtral = llama(4096, 32, 32, 8, 14336, 32000, num_local_experts=8, num_experts_per_tok=2)
+    assert read_config(mixtral).active_parameters / 1e9 == pytest.approx(12.9, rel=0.01)
+
+
+def test_shape_and_defaults() -> None:
+    shape = read_config(llama(8192, 80, 64, 8, 28672, 32000)).shape
+    assert (shape.layers, shape.hidden, shape.kv_heads, shape.head_dim, shape.vocabulary) == (80, 8192, 8, 128, 32000)
+    old = llama(4096, 32, 32, 32, 11008, 32000)
+    del old["num_key_value_heads"]
+    assert read_config(old).shape.kv_heads == 32, "without grouped-query attention every head has keys and values"
+
+
+def test_the_text_part_of_a_multimodal_model() -> None:
+    text = llama(4096, 32, 32, 8, 14336, 128256)
+    assert read_config({"model_type": "mllama", "text_config": text, "vision_config": {}}) == read_config(text)
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({}, "no hidden_size"),
+        ({"hidden_size": 4096}, "no num_hidden_layers"),
+        (llama(4096, 32, 32, 8, 14336, 0), "vocab_size"),
+        (llama(-1, 32, 32, 8, 14336, 32000), "hidden_size"),
+        (llama(4096, 32, 32, 8, 14336, 32000, kv_lora_rank=512), "latent attention"),
+        ({"hidden_size": "4096"}, "whole number"),
+    ],
+)
+def test_other_files_are_refused(config: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidInput, match=says):
+        read_config(config)
