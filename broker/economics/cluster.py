@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from broker.economics.rules import DEFAULTS, RuleCheck, RulesOfThumb
@@ -69,10 +70,10 @@ def cluster_cost(
 def annuity(price: float, resale: float, years: float, rate: float) -> float:
     """The even yearly payment that is worth ``price`` today less ``resale`` at the end, at a yearly ``rate``."""
     positive("years", years, most=50)
-    if not_negative("discount rate", rate, most=1) == 0:
+    if not_negative("discount rate", rate, most=1) < 1e-12:
         return (price - resale) / years
-    growth = (1 + rate) ** years
-    return float((price - resale / growth) * rate / (1 - 1 / growth))
+    shrinkage = -math.expm1(-years * math.log1p(rate))  # 1 - (1 + rate)^-years, exact for small rates too
+    return (price - resale * (1 - shrinkage)) * rate / shrinkage
 
 
 def check_quoted_range(low: ClusterCost, high: ClusterCost, rules: RulesOfThumb = DEFAULTS) -> RuleCheck:

@@ -1,0 +1,124 @@
+"""Energy, carbon and their data."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib import resources
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.core.accelerators import lookup
+from broker.core.errors import InvalidInput, UnknownName
+from broker.economics.energy import (
+    average_watts,
+    carbon_kg,
+    default_pue,
+    energy_kwh,
+    footprint,
+    grid_intensity,
+    known_regions,
+    scorecard,
+)
+
+DATA = tomllib.loads(resources.files("broker.economics").joinpath("grid.toml").read_text(encoding="utf-8"))
+
+
+def test_power_runs_from_idle_to_the_board_limit() -> None:
+    assert average_watts(700, 0, idle_w=70) == 70
+    assert average_watts(700, 1, idle_w=70) == 700
+    assert average_watts(700, 0.5, idle_w=100) == 400
+    assert average_watts(700, 0) == pytest.approx(105), "15 % of the board power unless measured"
+
+
+def test_energy_and_carbon_of_a_job() -> None:
+    assert energy_kwh(500, hours=24, gpus=8, pue=1.25) == pytest.approx(120)
+    assert carbon_kg(120, 400) == 48
+    job = footprint(lookup("H100"), gpus=8, hours=10, utilisation=1, location="aws/us-east-1", pue=1.0)
+    assert job.kwh == pytest.approx(56)
+    assert job.kg_co2e == pytest.approx(56 * 0.39625)
+    assert (job.intensity.year, job.intensity.grams_per_kwh) == (2024, 396.25)
+
+
+def test_a_clean_grid_emits_a_fraction() -> None:
+    def at(location: str) -> float:
+        return footprint(lookup("A100"), gpus=1, hours=100, utilisation=0.7, location=location).kg_co2e
+
+    assert at("gcp/europe-west9") < at("gcp/us-central1") / 20
+
+
+@pytest.mark.parametrize(
+    ("said", "region"),
+    [
+        ("gcp/us-central1", "gcp/us-central1"),
+        ("gcp/us-central1-a", "gcp/us-central1"),
+        ("aws/us-east-1a", "aws/us-east-1"),
+        ("AWS/us-east-1", "aws/us-east-1"),
+        ("de", "DE"),
+        ("world", "world"),
+    ],
+)
+def test_regions_zones_and_countries_are_found(said: str, region: str) -> None:
+    assert grid_intensity(said).region == region
+
+
+def test_an_unknown_region_is_refused_with_a_suggestion() -> None:
+    with pytest.raises(UnknownName, match="did you mean 'gcp/us-central1'"):
+        grid_intensity("gcp/us-centrall")
+
+
+def test_every_row_has_a_source_a_year_and_a_credible_value() -> None:
+    sections = [section for section in DATA.values() if "g_per_kwh" in section]
+    rows = [region for section in sections for region in section["g_per_kwh"]]
+    assert len(rows) == len(set(rows)) == len(known_regions()), "no region twice"
+    for region in known_regions():
+        found = grid_intensity(region)
+        assert 5 < found.grams_per_kwh < 900
+        assert 2023 <= found.year <= 2026
+        assert len(found.source) > 20
+
+
+def test_overhead_of_the_building() -> None:
+    assert default_pue("aws/us-east-1") == 1.15
+    assert default_pue("gcp/us-central1") == 1.10
+    assert default_pue("runpod/EU") == default_pue("DE") == 1.58
+
+
+@given(st.floats(1, 2000), st.floats(0, 1), st.floats(0, 1), st.floats(0.1, 1e4), st.integers(1, 1000))
+def test_more_use_time_or_cards_never_take_less_energy(
+    tdp: float, one: float, other: float, hours: float, gpus: int
+) -> None:
+    low, high = sorted((one, other))
+    assert average_watts(tdp, low) <= average_watts(tdp, high) <= tdp * (1 + 1e-12)
+    assert energy_kwh(tdp, hours, gpus) <= energy_kwh(tdp, hours * 1.5, gpus + 1, pue=1.1)
+
+
+def test_the_scorecard_grades_a_green_and_a_wasteful_job() -> None:
+    def grade(location: str, utilisation: float, parameters: float) -> str:
+        used = footprint(lookup("H100"), gpus=8, hours=10, utilisation=utilisation, location=location)
+        return scorecard(
+            used,
+            lookup("H100"),
+            utilisation=utilisation,
+            training=True,
+            units_of_work=100,
+            best_kg_per_unit=0.02,
+            model_parameters=parameters,
+            smallest_sufficient_parameters=7e9,
+            best_tflops_per_watt=2.25,
+        ).grade
+
+    assert grade("gcp/europe-north2", 0.8, 7e9) in "AB"
+    assert grade("aws/ap-south-1", 0.1, 70e9) in "DE"
+
+
+def test_bad_input_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="not published"):
+        footprint(lookup("tpu-v5p"), gpus=1, hours=1, utilisation=1, location="world")
+    with pytest.raises(InvalidInput, match="utilisation"):
+        average_watts(700, 70)
+    with pytest.raises(InvalidInput, match="PUE"):
+        energy_kwh(700, 1, pue=0.8)
+    with pytest.raises(InvalidInput, match="idle power"):
+        average_watts(700, 0.5, idle_w=900)

@@ -1,0 +1,85 @@
+"""Value for money, the radar, and measured candidates."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.core.accelerators import known, lookup
+from broker.core.errors import InvalidInput
+from broker.economics.hardware import (
+    BoundBy,
+    Candidate,
+    RadarWeights,
+    Trial,
+    bandwidth_per_kusd,
+    compare,
+    radar,
+    rank,
+    tflops_per_kusd,
+)
+
+
+@pytest.mark.parametrize(
+    ("bandwidth", "usd", "expected"),
+    [(936, 700, 1337), (1000, 1600, 625), (1600, 10_000, 160), (3350, 30_000, 112), (864, 9000, 96)],
+    ids=["RTX3090", "RTX4090", "A100", "H100", "L40S"],
+)
+def test_bandwidth_per_thousand_dollars(bandwidth: float, usd: float, expected: float) -> None:
+    assert round(bandwidth_per_kusd(bandwidth, usd)) == expected
+
+
+def test_what_the_work_is_bound_by_decides_the_ranking() -> None:
+    prices = {"RTX3090": 700.0, "RTX4090": 1600.0, "A100": 10_000.0, "H100": 30_000.0, "L40S": 9000.0}
+    candidates = [Candidate(lookup(name), usd) for name, usd in prices.items()]
+    by_bandwidth = [value.accelerator for value in rank(candidates, BoundBy.BANDWIDTH)]
+    assert by_bandwidth == ["RTX3090", "RTX4090", "A100", "H100", "L40S"]
+    by_compute = rank(candidates, BoundBy.COMPUTE)
+    assert by_compute[0].accelerator == "RTX4090"
+    assert by_compute[0].per_kusd == pytest.approx(tflops_per_kusd(165.2, 1600))
+
+
+def test_cards_without_a_figure_are_left_out_of_a_ranking() -> None:
+    assert rank([Candidate(lookup("K80"), 100)], BoundBy.COMPUTE) == ()
+
+
+def test_the_radar_shows_all_axes_from_0_to_1() -> None:
+    rows = radar([Candidate(lookup(name), 1000) for name in known()], BoundBy.COMPUTE)
+    assert len(rows) == len(known())
+    for row in rows:
+        for axis in (row.cost, row.performance, row.energy_efficiency, row.maturity, row.score):
+            assert axis is None or 0 <= axis <= 1
+    assert max(row.performance or 0 for row in rows) == 1
+    scores = [row.score for row in rows]
+    assert scores == sorted(scores, reverse=True)
+    by_name = {row.accelerator: row for row in rows}
+    assert by_name["tpu-v5p"].energy_efficiency is None, "its power is not published"
+    assert any("XLA" in caveat for caveat in by_name["tpu-v5p"].caveats)
+    assert by_name["H100"].caveats == ()
+
+
+def test_weights_and_marketplace_caveats() -> None:
+    pair = [Candidate(lookup("H100"), 3.0), Candidate(lookup("MI300X"), 2.0, marketplace=True)]
+    cheap = radar(pair, BoundBy.COMPUTE, RadarWeights(cost=10, maturity=0))
+    assert cheap[0].accelerator == "MI300X"
+    assert any("confidentiality" in caveat for caveat in cheap[0].caveats)
+    assert radar(pair, BoundBy.COMPUTE, RadarWeights(cost=0, performance=0, energy_efficiency=0))[0].accelerator == (
+        "H100"
+    )
+
+
+def test_candidates_are_compared_by_unit_of_work_not_by_hour() -> None:
+    results = compare([Trial("H100", 3.0, 1000), Trial("L4", 0.7, 150), Trial("64 CPU cores", 1.2, 600)])
+    assert [result.name for result in results] == ["64 CPU cores", "H100", "L4"]
+    assert results[0].times_cheapest == 1
+    assert results[2].usd_per_unit == pytest.approx(0.7 / 150)
+
+
+def test_bad_input_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="H100: price"):
+        Candidate(lookup("H100"), 0)
+    with pytest.raises(InvalidInput, match="at least one"):
+        radar([], BoundBy.COMPUTE)
+    with pytest.raises(InvalidInput, match="at least one"):
+        compare([])
+    with pytest.raises(InvalidInput, match="L4: work"):
+        compare([Trial("L4", 0.7, 0)])

@@ -1,0 +1,149 @@
+"""Serving plans, queueing, scale to zero, and routing to the smallest model that works."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.core.accelerators import lookup
+from broker.core.errors import InvalidInput
+from broker.economics.memory import Precision
+from broker.economics.model import ModelShape
+from broker.economics.routing import TaskClass, Tier, route
+from broker.economics.serving import Prices, Traffic, erlang_c, options, p95_seconds, plan, scale_to_zero
+
+EXAMPLE = Traffic(requests_per_minute=1000, tokens_per_request=200, headroom=0.2, p95_s=5)
+LLAMA_8B = ModelShape(32, 4096, 32, 8, 128)
+
+
+def test_the_quoted_example() -> None:
+    sized = plan(EXAMPLE, tokens_per_second_per_replica=400, gpus_per_replica=2)
+    assert round(sized.demand_tokens_per_second) == 3333
+    assert sized.required_tokens_per_second == pytest.approx(4000)
+    assert (sized.replicas, sized.gpus) == (10, 20)
+    assert sized.tokens_per_second_per_request == 40
+    assert sized.meets_latency is None, "nothing is known of one request's speed"
+
+
+def test_latency_can_ask_for_more_replicas() -> None:
+    relaxed = plan(EXAMPLE, tokens_per_second_per_replica=400, batch=8)
+    assert relaxed.meets_latency
+    assert relaxed.p95_s is not None
+    assert relaxed.p95_s <= 5
+    tight = plan(
+        Traffic(requests_per_minute=60, tokens_per_request=200, headroom=0.0, p95_s=1.05),
+        tokens_per_second_per_replica=200,
+        batch=1,
+    )
+    assert tight.replicas > 1, "one replica would be exactly busy"
+    assert tight.meets_latency
+
+
+def test_a_request_that_is_too_slow_alone_is_said_so() -> None:
+    slow = plan(EXAMPLE, tokens_per_second_per_replica=400, batch=16)
+    assert slow.meets_latency is False, "16 at once get 25 tokens/s each; 40 are needed"
+    assert slow.replicas == 10
+
+
+def test_erlang_c_of_the_textbook() -> None:
+    assert erlang_c(2.0, 3) == pytest.approx(0.4444, abs=1e-4)
+    assert erlang_c(8.0, 10) == pytest.approx(0.4092, abs=1e-4)
+    assert p95_seconds(1.0, 0.5, 1) == pytest.approx(0.5 + math.log(0.5 / 0.05) / (2 - 1))
+    assert math.isinf(p95_seconds(10, 1, 10))
+
+
+@given(st.floats(0.1, 500), st.floats(0.05, 20), st.integers(1, 300))
+def test_more_slots_never_wait_longer(rate: float, service: float, slots: int) -> None:
+    assert p95_seconds(rate, service, slots + 1) <= p95_seconds(rate, service, slots) + 1e-9
+
+
+@given(st.floats(1, 1e5), st.floats(1, 4000), st.floats(0, 2), st.floats(50, 1e5))
+def test_replicas_carry_the_demand_and_no_more_than_one_is_spare(
+    requests: float, tokens: float, headroom: float, speed: float
+) -> None:
+    sized = plan(Traffic(requests, tokens, headroom), tokens_per_second_per_replica=speed)
+    assert sized.replicas * speed >= sized.required_tokens_per_second * (1 - 1e-6)
+    assert (sized.replicas - 1) * speed < sized.required_tokens_per_second or sized.replicas == 1
+
+
+def test_options_for_each_card_and_precision() -> None:
+    cards = [
+        (lookup("H100"), Prices(owned=1.5, reserved=2.0, on_demand=3.0)),
+        (lookup("L4"), Prices(on_demand=0.7)),
+        (lookup("RTX3090"), Prices()),
+    ]
+    found = options(EXAMPLE, parameters=8e9, shape=LLAMA_8B, context=2048, batch=8, accelerators=cards)
+    named = {(option.accelerator, option.precision): option for option in found}
+    assert ("L4", Precision.FP16) in named
+    assert ("RTX3090", Precision.FP8) not in named, "no FP8 units"
+    h100 = named["H100", Precision.FP16]
+    assert h100.monthly_usd_on_demand == pytest.approx(h100.gpus * 3.0 * 730)
+    assert h100.monthly_usd_owned == pytest.approx(h100.monthly_usd_on_demand / 2)
+    assert h100.meets_latency
+    assert named["H100", Precision.INT4].gpus <= h100.gpus
+    costs = [option.cheapest_usd for option in found if option.meets_latency and option.cheapest_usd is not None]
+    assert costs == sorted(costs)
+    assert found[0].meets_latency
+
+
+def test_scale_to_zero_saves_idle_hours_and_costs_cold_starts() -> None:
+    sleepy = scale_to_zero(
+        usd_per_hour=2, idle_share=0.75, cold_starts_per_day=12, requests_per_day=600, cold_start_s=60
+    )
+    assert sleepy.warm_usd_per_month == 1460
+    assert sleepy.saving_usd_per_month == pytest.approx(1460 * (0.75 - 0.2 / 24))
+    assert sleepy.delayed_share == pytest.approx(0.02)
+    kept = scale_to_zero(
+        usd_per_hour=2, idle_share=0.75, cold_starts_per_day=12, requests_per_day=600, warm_replicas=1, replicas=2
+    )
+    assert kept.delayed_share == 0
+    assert 0 < kept.saving_usd_per_month < 2 * 1460 / 2
+    busy = scale_to_zero(usd_per_hour=2, idle_share=0, cold_starts_per_day=0, requests_per_day=600)
+    assert busy.saving_usd_per_month == 0
+
+
+TIERS = (Tier("8B", 0.70, 0.5, 0.001), Tier("70B", 0.85, 2.0, 0.010), Tier("405B", 0.92, 6.0, 0.060))
+
+
+def test_each_task_goes_to_the_smallest_model_that_meets_its_bar() -> None:
+    routed = route(
+        TIERS,
+        [
+            TaskClass("classify", 8000, 0.65),
+            TaskClass("summarise", 1500, 0.80),
+            TaskClass("reason", 500, 0.90),
+            TaskClass("instant expert", 10, 0.90, latency_s=1.0),
+        ],
+    )
+    assert dict(routed.routes) == {"classify": "8B", "summarise": "70B", "reason": "405B"}
+    assert routed.unserved == ("instant expert",)
+    assert dict(routed.shares) == {"8B": 0.8, "70B": 0.15, "405B": 0.05}
+    assert routed.cost_usd == pytest.approx(8 + 15 + 30)
+    assert routed.largest_only_usd == pytest.approx(600)
+    assert routed.saving == pytest.approx(1 - 53 / 600)
+
+
+@given(st.lists(st.tuples(st.integers(1, 1000), st.floats(0, 0.92)), min_size=1, max_size=8))
+def test_routing_never_costs_more_than_the_largest_for_all(tasks: list[tuple[int, float]]) -> None:
+    routed = route(TIERS, [TaskClass(f"t{i}", count, quality) for i, (count, quality) in enumerate(tasks)])
+    assert routed.unserved == ()
+    assert 0 <= routed.cost_usd <= routed.largest_only_usd
+    assert sum(share for _, share in routed.shares) == pytest.approx(1)
+
+
+def test_bad_input_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="requests per minute"):
+        Traffic(0, 200, 0.2)
+    with pytest.raises(InvalidInput, match="headroom"):
+        Traffic(10, 200, -0.1)
+    with pytest.raises(InvalidInput, match="throughput of a replica"):
+        plan(EXAMPLE, tokens_per_second_per_replica=0)
+    with pytest.raises(InvalidInput, match="replicas"):
+        plan(Traffic(1e12, 1e6, 0.2), tokens_per_second_per_replica=1)
+    with pytest.raises(InvalidInput, match="idle share"):
+        scale_to_zero(usd_per_hour=1, idle_share=75, cold_starts_per_day=1, requests_per_day=1)
+    with pytest.raises(InvalidInput, match="at least one model tier"):
+        route([], [TaskClass("x", 1, 0.5)])
