@@ -13,9 +13,11 @@ from broker.launch.interpret import NodeState
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """What the broker grants the node: until when it is paid for (None: no limit), and whether it must stop now."""
+    """What the broker grants the node: until when it is paid for (None: nothing is billed), when the job's time is up,
+    and whether it must stop now."""
 
     paid_until: datetime | None = None
+    ends_at: datetime | None = None
     stop: Cause | None = None
 
 

@@ -24,7 +24,7 @@ from broker.launch.interpret import Dated, Patience, must_be_removed, news
 from broker.launch.journal import Journal, Writing
 from broker.launch.mailbox import Lease, Mailbox
 from broker.launch.progress import billed_time
-from broker.launch.settlement import lease_until, release, settle
+from broker.launch.settlement import lease_of, release, settle
 
 log = logging.getLogger(__name__)
 
@@ -247,7 +247,7 @@ class Reconciler:
         now = self._clock.now()
         with self._journal.reading() as look:
             entries = look.entries(view.id)
-        return Lease(lease_until(view, attempt, entries, billed_time(view, now), now), attempt.stop_requested)
+            return lease_of(view, attempt, entries, look.price_series, billed_time(view, now), now)
 
     def _append(
         self,

@@ -10,7 +10,8 @@ from broker.core.lifecycle import AttemptView, JobView
 from broker.core.money import Money
 from broker.core.offers import CapacityType, MoneyKind, Offer
 from broker.launch.admission import STOP_GRACE
-from broker.ledger.entries import Account, Entry, Movement, Tags, balances, move
+from broker.launch.mailbox import Lease
+from broker.ledger.entries import Account, Balance, Entry, Movement, Tags, balances, move
 from broker.ledger.holds import Metering, cost_of, due, ledger_rate, paid_until
 
 SeriesOf = Callable[[Offer, datetime, datetime], Sequence[tuple[datetime, Money]]]
@@ -105,23 +106,32 @@ def release(view: JobView, entries: Sequence[Entry], now: datetime) -> list[Entr
     ]
 
 
-def lease_until(
-    view: JobView, attempt: AttemptView, entries: Sequence[Entry], billed: timedelta, now: datetime
-) -> datetime | None:
-    """Until when the attempt's node may run on the money held for it; None for capacity that has no lease.
+def lease_of(
+    view: JobView,
+    attempt: AttemptView,
+    entries: Sequence[Entry],
+    series_of: SeriesOf,
+    billed: timedelta,
+    now: datetime,
+) -> Lease:
+    """How long the attempt's node may run: on the money held for it, and on the machine time its job has left.
 
-    Computed from what is held now, so extending the hold extends it, and from the machine time the job has left.
+    Computed from what is held now, so extending the hold extends it. Capacity that was paid before has no
+    ``paid_until``.
     """
-    if attempt.placement.money is MoneyKind.AMORTISED:
-        return None
-    offer = attempt.placement.offer
-    rate = ledger_rate(offer) * attempt.placement.nodes
-    own = sum(
-        (e.amount for e in entries if e.tags.attempt == attempt.number and e.account is Account.SPENT), Money.ZERO
-    )
-    all_balances = balances(entries)
-    held = all_balances[attempt.placement.money].held if attempt.placement.money in all_balances else Money.ZERO
-    start = attempt.up_since or now
-    by_money = paid_until(start, held + own, rate, billing=offer.billing, stop_grace=STOP_GRACE)
-    by_time = now + max(view.max_duration - billed, timedelta(0))
-    return by_time if by_money is None else min(by_money, by_time)
+    ends_at = now + max(view.max_duration - billed, timedelta(0))
+    paid = None
+    if attempt.placement.money is not MoneyKind.AMORTISED:
+        offer = attempt.placement.offer
+        own = [e for e in entries if e.tags.attempt == attempt.number and e.account is Account.SPENT]
+        left = balances(entries).get(attempt.placement.money, Balance()).held
+        start, price = attempt.up_since or now, ledger_rate(offer)
+        if offer.capacity_type is CapacityType.SPOT:
+            # Its price moves: what is left lasts from the last settlement on at the price of now.
+            start = max((e.covers_to for e in own), default=start)
+            price = next((price for _, price in reversed(series_of(offer, now, now))), price)
+        else:
+            left += sum((e.amount for e in own), Money.ZERO)
+        rate = price * attempt.placement.nodes
+        paid = paid_until(start, left, rate, billing=offer.billing, stop_grace=STOP_GRACE)
+    return Lease(paid_until=paid, ends_at=ends_at, stop=attempt.stop_requested)

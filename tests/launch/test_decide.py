@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+
 from broker.core import events as ev
 from broker.core.events import Cause, EventBody, JobState
 from broker.core.jobs import Job, Retry
@@ -80,20 +81,23 @@ def test_a_requested_attempt_of_a_cancelled_job_is_abandoned() -> None:
 
 def test_a_running_attempt_is_watched() -> None:
     step = only(life(*UP))
-    assert isinstance(step, decide.Watch) and not step.remove
+    assert isinstance(step, decide.Watch)
+    assert not step.remove
 
 
 def test_a_cancelled_running_job_is_stopped_checkpoint_first_and_only_once() -> None:
     view = life(*UP, ev.CancelRequested(by="ann"))
     step = only(view)
-    assert isinstance(step, decide.Stop) and step.cause is Cause.CANCELLED_BY_USER
+    assert isinstance(step, decide.Stop)
+    assert step.cause is Cause.CANCELLED_BY_USER
     told = life(*UP, ev.CancelRequested(by="ann"), ev.StopRequested(cause=Cause.CANCELLED_BY_USER))
     assert isinstance(only(told), decide.Watch)
 
 
 def test_machine_time_beyond_max_duration_stops_the_attempt() -> None:
     step = only(life(*UP, max_hours=1), billed=timedelta(hours=1))
-    assert isinstance(step, decide.Stop) and step.cause is Cause.MAX_DURATION
+    assert isinstance(step, decide.Stop)
+    assert step.cause is Cause.MAX_DURATION
 
 
 @pytest.mark.parametrize(
@@ -108,7 +112,8 @@ def test_machine_time_beyond_max_duration_stops_the_attempt() -> None:
 )
 def test_ends_of_attempts_that_end_the_job(cause: Cause, state: JobState) -> None:
     step = only(life(*UP, ended(cause), GONE))
-    assert isinstance(step, decide.End) and step.state is state
+    assert isinstance(step, decide.End)
+    assert step.state is state
 
 
 @pytest.mark.parametrize("cause", [Cause.PREEMPTED, Cause.MACHINE_LOST, Cause.AGENT_DIED, Cause.MOVED])
@@ -122,17 +127,20 @@ def test_a_failure_is_retried_as_often_as_the_job_says_and_not_before_its_backof
     job = Job(name="j", run="x", retry=Retry(failures=1, backoff=timedelta(minutes=30)))
     once = life(*UP, ended(Cause.EXIT_STATUS), GONE, job=job)
     wait = only(once, after=timedelta(minutes=10))
-    assert isinstance(wait, decide.Wait) and wait.until == NOW + timedelta(minutes=6 + 30)
+    assert isinstance(wait, decide.Wait)
+    assert wait.until == NOW + timedelta(minutes=6 + 30)
     assert isinstance(only(once, after=timedelta(minutes=36)), decide.Place)
     twice = life(*UP, ended(Cause.EXIT_STATUS), GONE, request(2), ended(Cause.EXIT_STATUS), job=job)
     step = only(twice)
-    assert isinstance(step, decide.End) and step.state is JobState.FAILED
+    assert isinstance(step, decide.End)
+    assert step.state is JobState.FAILED
 
 
 def test_no_new_attempt_before_the_old_machine_is_known_to_be_gone() -> None:
     view = life(*UP, ended(Cause.PREEMPTED))
     (step,) = steps(view)
-    assert isinstance(step, decide.Watch) and step.remove
+    assert isinstance(step, decide.Watch)
+    assert step.remove
 
 
 def test_a_lost_machine_holds_its_job_up_only_for_a_while_and_is_watched_on() -> None:
@@ -155,7 +163,8 @@ def test_money_used_up_pauses_and_an_extension_goes_on() -> None:
 def test_launches_that_never_ran_are_repeated_ever_more_slowly() -> None:
     view = life(request(), ended(Cause.NO_CAPACITY), request(2), ended(Cause.NO_CAPACITY))
     wait = only(view, after=timedelta(minutes=4))
-    assert isinstance(wait, decide.Wait) and wait.until == NOW + timedelta(minutes=4, seconds=4)
+    assert isinstance(wait, decide.Wait)
+    assert wait.until == NOW + timedelta(minutes=4, seconds=4)
 
 
 def test_an_ended_job_is_closed_once_every_machine_is_gone() -> None:

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+
 from broker.core import events as ev
 from broker.core.events import AttemptState, Cause
 from broker.core.lifecycle import AttemptView

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+
 from broker.core import events as ev
 from broker.core.clock import ManualClock
 from broker.core.errors import LoginMissing, NoCapacity, Unreachable
@@ -15,7 +17,6 @@ from broker.core.ports import EngineState, Observation
 from broker.launch.progress import billed_time, on_demand_cost, work_done
 from broker.ledger.entries import faults
 from broker.store import Store
-
 from tests.launch.rehearsal import MINUTE, Stage, retrying
 
 HOUR = timedelta(hours=1)
@@ -163,15 +164,35 @@ def test_a_machine_that_is_silent_is_replaced_and_billed_until_it_is_known_to_be
     assert stage.view.attempts[0].gone_at == stage.engine.machines[key].gone_at
 
 
-def test_the_lease_follows_the_money_and_an_extension_moves_it(stage: Stage) -> None:
-    stage.submit(hold="1.05", hours=48)
+def test_the_lease_follows_the_money_and_settling_does_not_move_it(stage: Stage) -> None:
+    stage.offers = [stage.offers[1]]
+    stage.submit(hold="3.15", hours=48)
     stage.pass_time()
     first = stage.mailbox.leases["j-1-1"][-1]
-    # 1.05 dollars at 1 dollar an hour pay for 63 minutes; two of them are kept for stopping.
+    # 3.15 dollars at 3 dollars an hour pay for 63 minutes; two of them are kept for stopping.
     assert first.paid_until == stage.engine.machines["j-1-1"].since + timedelta(minutes=61)
     stage.mailbox.starts("j-1-1")
     stage.pass_time(MINUTE, times=10)
-    assert stage.mailbox.leases["j-1-1"][-1].paid_until == first.paid_until, "settling does not move it"
+    assert stage.mailbox.leases["j-1-1"][-1].paid_until == first.paid_until
+
+
+def test_a_spot_price_that_rises_shortens_the_lease(stage: Stage) -> None:
+    spot = stage.offers[0]
+    stage.offers = [spot]
+    stage.submit(hold="2", hours=48)
+    stage.pass_time()
+    start = stage.engine.machines["j-1-1"].since
+    stage.mailbox.starts("j-1-1")
+    stage.pass_time(30 * MINUTE)
+    assert stage.mailbox.leases["j-1-1"][-1].paid_until == start + 118 * MINUTE
+    for price, at in (("1", start), ("3", start + 30 * MINUTE)):
+        dearer = replace(spot, price=Money.usd(price), as_of=at)
+        stage.store.record_poll("stage", started=at, finished=at, offers=[dearer], skipped={}, error="", complete=True)
+    stage.pass_time()
+    # Half a dollar is gone; the other one and a half pay for half an hour at three dollars.
+    assert stage.mailbox.leases["j-1-1"][-1].paid_until == start + 58 * MINUTE
+    stage.pass_time(20 * MINUTE)
+    assert stage.money()[1] == Money.usd("1.5")
 
 
 def test_money_that_ran_out_pauses_the_job_and_gives_back_what_is_left(stage: Stage) -> None:
@@ -186,8 +207,6 @@ def test_money_that_ran_out_pauses_the_job_and_gives_back_what_is_left(stage: St
 
 
 def test_a_dearer_place_is_taken_only_if_the_policies_allow_the_top_up(stage: Stage) -> None:
-    from dataclasses import replace
-
     stage.submit(hold="26", hours=24)
     stage.pass_time()
     stage.mailbox.starts("j-1-1")
@@ -243,8 +262,6 @@ def test_a_found_attempt_is_not_submitted_again(stage: Stage) -> None:
 
 
 def test_sandbox_money_is_kept_apart(stage: Stage) -> None:
-    from dataclasses import replace
-
     stage.offers = [replace(o, money=MoneyKind.SANDBOX) for o in stage.offers]
     running(stage)
     stage.pass_time(HOUR)
