@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ import psutil
 
 from broker.core.errors import GiveUp, RetryLater
 
+# Any of these says that a process was started: the first its parent writes, the others it writes itself.
+_TRACES = ("started.json", "agent.json", "state.json")
 _KEY = re.compile(r"[A-Za-z0-9-]{1,40}")
 
 
@@ -52,7 +54,7 @@ class Slot:
 
     def known(self) -> bool:
         """Whether a process was ever started here."""
-        return (self.folder / "started.json").exists() or self.alive()
+        return self.has_run() or self.alive()
 
     def alive(self) -> bool:
         """Whether the process, or anything it guards, still runs."""
@@ -75,7 +77,7 @@ class Slot:
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with self._locked() as descriptor:
-                if descriptor is None or self.known_to_have_run():
+                if descriptor is None or self.has_run():
                     return
                 with self.output.open("ab") as output:
                     process = subprocess.Popen(  # noqa: S603 (arguments come from engines, not from users)
@@ -95,8 +97,9 @@ class Slot:
         # Collect it when it ends, should we live that long.
         threading.Thread(target=process.wait, name=f"reap-{process.pid}", daemon=True).start()
 
-    def known_to_have_run(self) -> bool:
-        return (self.folder / "started.json").exists() or (self.folder / "agent.json").exists()
+    def has_run(self) -> bool:
+        """Whether a process left a trace, alive or not."""
+        return any((self.folder / name).exists() for name in _TRACES)
 
     @contextmanager
     def _locked(self) -> Iterator[int | None]:
@@ -108,7 +111,7 @@ class Slot:
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
-                    if self.known_to_have_run():
+                    if self.has_run():
                         break
                     time.sleep(0.005)
                 else:
@@ -140,16 +143,39 @@ class Slot:
         except OSError:
             return None
 
-    def send(self, number: signal.Signals, pid: int, known_at: datetime) -> None:
+    def cancel(self) -> None:
+        """Let `enforce` end the process from now on. Repeatable."""
+        if self.alive() and self.read("cancelled.json") is None:
+            self.write("cancelled.json", {"wall": datetime.now(UTC).isoformat()})
+
+    def enforce(self, patience: timedelta) -> None:
+        """If it was cancelled: SIGTERM once; SIGKILL when it still lives ``patience`` later. Called with every look at
+        it, so that nobody has to stay and wait."""
+        cancelled = self.read("cancelled.json")
+        started = self.read("started.json") or self.read("agent.json")
+        if cancelled is None or started is None:  # or so young that nobody knows its pid; the next look does
+            return
+        pid, known_at = int(started["pid"]), datetime.fromisoformat(started["wall"])
+        if datetime.now(UTC) - datetime.fromisoformat(cancelled["wall"]) > patience:
+            self._send(signal.SIGKILL, pid, known_at)
+        elif self.read("told.json") is None:
+            self.write("told.json", {})
+            self._send(signal.SIGTERM, pid, known_at)
+
+    def _send(self, number: signal.Signals, pid: int, known_at: datetime) -> None:
         """Signal the process, if that pid is still it: one that was born after ``known_at`` (wall) is another."""
         with suppress(psutil.Error, OSError):
             process = psutil.Process(pid)
             if self.alive() and process.create_time() <= known_at.timestamp() + 1:
                 process.send_signal(number)
 
+    def lines(self, *names: str) -> Iterator[str]:
+        """The lines of a text file of the folder; none while it is not there."""
+        with suppress(OSError), self.folder.joinpath(*names).open(encoding="utf-8", errors="replace") as text:
+            for line in text:
+                yield line.rstrip("\n")
+
     def last_words(self) -> str:
         """The last line the process itself said, for evidence."""
-        with suppress(OSError):
-            lines = [line.strip() for line in self.output.read_text("utf-8", "replace").splitlines() if line.strip()]
-            return lines[-1][:300] if lines else ""
-        return ""
+        said = [line.strip() for line in self.lines(self.output.name) if line.strip()]
+        return said[-1][:300] if said else ""

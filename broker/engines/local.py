@@ -1,6 +1,6 @@
 """This machine as capacity: the agent runs detached and outlives the command line and the broker.
 
-Everything about one attempt lies in ``<home>/engines/local/<key>/``, readable by its owner only. When the machine
+Everything about one attempt lies in the engine's folder under its key, readable by its owner only. When the machine
 itself goes down, nobody writes down when; then the last sign of life counts (the agent touches a file with each
 heartbeat), which is early by one heartbeat at most.
 """
@@ -8,7 +8,6 @@ heartbeat), which is early by one heartbeat at most.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -20,9 +19,6 @@ from broker.core.ports import EngineState, Launch, Observation
 from broker.engines.detached import Slot
 from broker.launch.agent.clock import from_text
 
-# After SIGTERM the agent gives the command its grace, as long again to upload; then it is stuck.
-_PATIENCE = timedelta(seconds=15)
-
 
 class Local:
     """The engine of owned capacity on this machine. Its handle is the launch key."""
@@ -32,8 +28,8 @@ class Local:
     remote = False
 
     def __init__(self, home: Path, clock: Clock) -> None:
-        """``home``: the folder of gpubroker's data. ``clock`` stamps what the agent itself could not."""
-        self._root = home / "engines" / self.name
+        """``home``: the engine's own folder, made when needed. ``clock`` dates what the agent itself could not."""
+        self._root = home
         self._clock = clock
 
     def submit(self, launch: Launch) -> str:
@@ -54,22 +50,13 @@ class Local:
 
     def cancel(self, handle: str) -> None:
         slot = self._slot(handle)
-        if slot is None or not slot.alive():
-            return
-        if slot.read("cancelled.json") is None:
-            slot.write("cancelled.json", {"wall": datetime.now(UTC).isoformat()})
-        self._enforce(slot)
+        if slot is not None:
+            slot.cancel()
+            slot.enforce(_patience(slot))
 
     def logs(self, handle: str) -> Iterator[str]:
         slot = self._slot(handle)
-        if slot is None:
-            return
-        try:
-            with (slot.folder / "output.log").open(encoding="utf-8", errors="replace") as output:
-                for line in output:
-                    yield line.rstrip("\n")
-        except OSError:
-            return  # nothing printed yet
+        return slot.lines("output.log") if slot is not None else iter(())
 
     def _slot(self, handle: str) -> Slot | None:
         try:
@@ -86,7 +73,7 @@ class Local:
         agent = slot.read("agent.json")
         since = from_text(agent["at"]) if agent else None
         if alive:
-            self._enforce(slot)
+            slot.enforce(_patience(slot))
             return Observation(EngineState.UP if agent else EngineState.PENDING, since)
         if agent is None:
             ended = self._on_clock(slot.wall_of("process.log") or datetime.now(UTC))
@@ -105,19 +92,8 @@ class Local:
     def _on_clock(self, wall: datetime) -> datetime:
         return self._clock.now() - (datetime.now(UTC) - wall) * self._clock.scale
 
-    def _enforce(self, slot: Slot) -> None:
-        """What was cancelled is told once to stop, and killed when it does not."""
-        cancelled = slot.read("cancelled.json")
-        if cancelled is None:
-            return
-        agent, started = slot.read("agent.json"), slot.read("started.json")
-        known = agent or started
-        if known is None:
-            return  # so young that nobody knows its pid; the next look does
-        grace = timedelta(seconds=float(agent["grace"])) if agent else timedelta(0)
-        waited = datetime.now(UTC) - datetime.fromisoformat(cancelled["wall"])
-        if waited > 2 * grace + _PATIENCE:
-            slot.send(signal.SIGKILL, int(known["pid"]), datetime.fromisoformat(known["wall"]))
-        elif slot.read("told.json") is None:
-            slot.write("told.json", {})
-            slot.send(signal.SIGTERM, int(known["pid"]), datetime.fromisoformat(known["wall"]))
+
+def _patience(slot: Slot) -> timedelta:
+    """After SIGTERM the agent gives the command its grace, and itself as long again to upload; then it is stuck."""
+    agent = slot.read("agent.json")
+    return timedelta(seconds=2 * float(agent["grace"]) + 15 if agent else 15)
