@@ -1,0 +1,87 @@
+"""What holds the house together, beyond the import contracts of pyproject.toml.
+
+Every registered provider, engine and rule is held to its contract: some test class derives from the contract suite and
+names, in ``plugin``, the registered name it is about. So adding a plug-in is one file, one registry line, and one test
+class whose body is a fixture; forgetting the last of them fails here.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from broker.core.registry import Registry, load
+
+TESTS = Path(__file__).parent
+
+
+class Kind(NamedTuple):
+    """Where a kind's registry is and what it is called there, where its plug-ins live, and the suite they must pass."""
+
+    module: str
+    registry: str
+    room: str
+    suite: str
+
+
+KINDS = {
+    "provider": Kind("providers.registry", "PROVIDERS", "providers.", "ProviderContract"),
+    "engine": Kind("broker.engines.registry", "ENGINES", "broker.engines.", "EngineContract"),
+    "rule": Kind("policies.registry", "RULES", "policies.rules.", "RuleContract"),
+}
+
+
+def registry_of(kind: str) -> Registry:
+    found: Registry = getattr(import_module(KINDS[kind].module), KINDS[kind].registry)
+    return found
+
+
+@cache
+def held_to(suite: str) -> frozenset[str]:
+    """The names that test classes deriving from the suite say they are about."""
+    return frozenset(
+        name
+        for file in TESTS.rglob("test_*.py")
+        for node in ast.walk(ast.parse(file.read_text("utf-8"), str(file)))
+        if isinstance(node, ast.ClassDef) and node.name.startswith("Test") and suite in _bases(node)
+        for name in _plugins(node)
+    )
+
+
+def _bases(node: ast.ClassDef) -> set[str]:
+    return {ast.unparse(base).rpartition(".")[2] for base in node.bases}
+
+
+def _plugins(node: ast.ClassDef) -> Iterator[str]:
+    for line in node.body:
+        if (
+            isinstance(line, ast.Assign)
+            and any(isinstance(target, ast.Name) and target.id == "plugin" for target in line.targets)
+            and isinstance(line.value, ast.Constant)
+        ):
+            yield str(line.value.value)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_plugin_is_held_to_its_contract(kind: str) -> None:
+    suite = KINDS[kind].suite
+    free = set(registry_of(kind)) - held_to(suite)
+    assert not free, f"no test class Test…({suite}) with `plugin = …` for the {kind}: {', '.join(sorted(free))}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_contract_is_about_a_plugin_that_is_not_registered(kind: str) -> None:
+    assert held_to(KINDS[kind].suite) <= set(registry_of(kind))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_registered_is_there_and_in_its_room(kind: str) -> None:
+    for name, place in registry_of(kind).items():
+        assert isinstance(load(registry_of(kind), name, kind), type)
+        assert place.startswith(KINDS[kind].room), f"{kind} {name} lives at {place}"
