@@ -43,6 +43,7 @@ class Reason(StrEnum):
     MISSES_DEADLINE = "misses_deadline"
     TOO_OFTEN_INTERRUPTED = "too_often_interrupted"
     LAUNCH_FAILED_LATELY = "launch_failed_lately"
+    NEEDS_COMMITMENT = "needs_commitment"
     NO_ENGINE = "no_engine"
     REFERENCE_PRICE = "reference_price"
     DENIED_BY_POLICY = "denied_by_policy"
@@ -82,6 +83,7 @@ _TEXTS = {
     Reason.MISSES_DEADLINE: "the job would not finish by its deadline there",
     Reason.TOO_OFTEN_INTERRUPTED: "interruptions would leave the job hardly any progress there",
     Reason.LAUNCH_FAILED_LATELY: "a launch there failed a short while ago",
+    Reason.NEEDS_COMMITMENT: "has to be bought for a term first",
     Reason.NO_ENGINE: "nothing installed here can run jobs there",
     Reason.REFERENCE_PRICE: "a reference price, not live; the policy does not allow launching on it",
     Reason.DENIED_BY_POLICY: "denied by a policy",

@@ -210,6 +210,8 @@ def _price(offer: Offer, request: Request) -> _Finding | None:
 
 
 def _engine(offer: Offer, request: Request) -> _Finding | None:
+    if offer.engine is None and offer.term_months is not None:
+        return Reason.NEEDS_COMMITMENT, f"{offer.term_months} months"
     if offer.engine is None:
         return Reason.NO_ENGINE, f"no engine runs machines of {offer.provider}"
     honours = request.conditions.engines.get(offer.engine)
