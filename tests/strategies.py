@@ -36,11 +36,12 @@ def offers(draw: st.DrawFn, provider: str | None = None) -> Offer:
     """An offer that a well-behaved provider could tell of."""
     capacity = draw(st.sampled_from(CapacityType))
     accelerator = draw(maybe(st.sampled_from(["H100", "A100", "A100-80GB", "L4"])))
+    region = draw(st.sampled_from(["us-east-1", "us-west-2", "europe-west4"]))
     money = MoneyKind.AMORTISED if capacity is CapacityType.OWNED else draw(st.sampled_from(MoneyKind))
     return Offer(
         provider=provider or draw(st.sampled_from(["aws", "gcp", "vast"])),
-        region=draw(st.sampled_from(["us-east-1", "us-west-2", "europe-west4"])),
-        zone=draw(maybe(st.sampled_from(["a", "b"]))),
+        region=region,
+        zone=draw(maybe(st.sampled_from([f"{region}a", f"{region}b"]))),
         instance_type=draw(st.sampled_from(["p5", "p4d", "g6"])),
         accelerator=accelerator,
         count=draw(st.sampled_from([1, 2, 4, 8])) if accelerator else 0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -30,11 +30,14 @@ _BATCH = 500  # names in one IN list
 
 @dataclass(slots=True)
 class _Writes:
-    """What one poll comes to, gathered before it is written."""
+    """What one poll comes to, gathered before it is written: its number, when it began and ended, and the rows."""
 
+    run: int
+    begun: int
+    now: int
     touched: list[dict[str, Any]] = field(default_factory=list)
     updated: list[dict[str, Any]] = field(default_factory=list)
-    fresh: list[tuple[str, Offer, tuple[Any, ...]]] = field(default_factory=list)
+    fresh: list[tuple[str, Offer, int, tuple[Any, ...]]] = field(default_factory=list)
     ended: list[dict[str, Any]] = field(default_factory=list)
     changes: list[dict[str, Any]] = field(default_factory=list)
 
@@ -45,7 +48,7 @@ def record_poll(
     *,
     started: datetime,
     finished: datetime,
-    offers: Iterable[Offer],
+    offers: Sequence[Offer],
     skipped: Mapping[str, int],
     error: str,
     complete: bool,
@@ -53,17 +56,19 @@ def record_poll(
     """Store what a poll saw; returns how many prices or availabilities changed.
 
     A price that makes no sense is kept as unknown and counted (``invalid_price``); of two offers with one id the
-    first counts (``duplicate``); one dated before what is known changes nothing (``older_than_known``).
+    first counts (``duplicate``); a date that has not come yet is taken for the end of the poll (``dated_ahead``). A
+    poll that a later one has overtaken changes nothing (``overtaken``).
     """
     counts = Counter(skipped)
-    run = (connection.scalar(select(func.max(POLL.c.id))) or 0) + 1
-    now = to_micros(finished)
+    run = _next_id(connection, POLL)
+    begun, now = to_micros(started), to_micros(finished)
+    if _overtaken(connection, provider, begun, now):
+        counts["overtaken"] = len(offers)
+        complete, offers = False, ()
     known = _known(connection, provider)
-    writes = _Writes()
+    writes = _Writes(run, begun, now)
     told: set[tuple[str, str]] = set()
-    seen = 0
     for offer in offers:
-        seen += 1
         key = (offer.pool, offer.source)
         if key in told:
             counts["duplicate"] += 1
@@ -73,74 +78,77 @@ def record_poll(
         if micros is not None and not offer.has_valid_price():
             counts["invalid_price"] += 1
             micros = None
+        as_of = to_micros(offer.as_of)
+        if as_of > now:
+            counts["dated_ahead"] += 1
+            as_of = now
         words = said(offer, micros)
         before = known.get(key)
         if before is None:
-            writes.fresh.append((key[0], offer, words))
-        elif not _again(writes, before, words, to_micros(offer.as_of), run, started, now):
-            counts["older_than_known"] += 1
+            writes.fresh.append((key[0], offer, as_of, words))
+        else:
+            _again(writes, before, as_of, words)
     if complete:
-        _end_untold(writes, known, told, now)
-    _insert_fresh(connection, writes, provider, run, started, now)
+        _end_untold(writes, known, told)
+    _insert_fresh(connection, writes, provider)
     _write(connection, writes)
     _supersede(connection)
-    row = {"provider": provider, "started": to_micros(started), "finished": now, "complete": complete, "error": error}
+    row = {"provider": provider, "started": begun, "finished": now, "complete": complete, "error": error}
     connection.execute(
-        POLL.insert().values(id=run, **row, seen=seen, changed=len(writes.changes), skipped=json.dumps(counts))
+        POLL.insert().values(id=run, **row, seen=len(told), changed=len(writes.changes), skipped=json.dumps(counts))
     )
     return len(writes.changes)
 
 
 def _known(connection: Connection, provider: str) -> dict[tuple[str, str], Any]:
-    """The provider's rows by (pool, source): id, date, last change, end, then what `SAID` names."""
+    """The provider's rows by (pool, source): id, last change, end, then what `SAID` names."""
     c = OFFER.c
-    columns = (POOL.c.key, c.source, c.id, c.as_of, c.changed_at, c.ended_at, *(c[name] for name in SAID))
+    columns = (POOL.c.key, c.source, c.id, c.changed_at, c.ended_at, *(c[name] for name in SAID))
     query = select(*columns).join_from(OFFER, POOL, c.pool_id == POOL.c.id).where(c.polled_by == provider)
     return {(row[0], row[1]): row for row in connection.execute(query).all()}
 
 
-def _again(
-    writes: _Writes, before: Any, words: tuple[Any, ...], as_of: int, run: int, started: datetime, now: int
-) -> bool:
-    """An offer that was known. Returns False when it is older than what is known."""
-    _, _, series, known_as_of, changed_at, ended_at, *known_words = before
-    if as_of < known_as_of:
-        writes.touched.append({"b_id": series, "as_of": known_as_of, "run": run})
-        return False
+def _overtaken(connection: Connection, provider: str, begun: int, now: int) -> bool:
+    """Whether a poll of the provider that began later is stored already. One that began after this one had ended
+    tells of a clock that was set back, and must not block the store until time catches up."""
+    newest = connection.scalar(select(func.max(POLL.c.started)).where(POLL.c.provider == provider))
+    return newest is not None and begun < newest <= now
+
+
+def _again(writes: _Writes, before: Any, as_of: int, words: tuple[Any, ...]) -> None:
+    """An offer that was known."""
+    _, _, series, changed_at, ended_at, *known_words = before
     if ended_at is None and words == tuple(known_words):
-        writes.touched.append({"b_id": series, "as_of": as_of, "run": run})
-        return True
+        writes.touched.append({"b_id": series, "as_of": as_of, "run": writes.run})
+        return
     if ended_at is not None or words[:2] != tuple(known_words[:2]):
         # Two changes of a series never share a moment: a correction of a dated price lands just after it.
         changed_at = max(as_of, changed_at + 1)
-        writes.changes.append(_change(series, changed_at, words[0], CODES[words[1]], started, now))
+        _change(writes, series, changed_at, words[0], CODES[words[1]])
     row = dict(zip(SAID, words, strict=True))
-    writes.updated.append({"b_id": series, "as_of": as_of, "run": run, "changed_at": changed_at, **row})
-    return True
+    writes.updated.append({"b_id": series, "as_of": as_of, "run": writes.run, "changed_at": changed_at, **row})
 
 
-def _change(series: int, at: int, micros: int | None, availability: int, started: datetime, now: int) -> dict[str, Any]:
-    learned = now if at < to_micros(started) else None
-    return {"series": series, "at": at, "micros": micros, "availability": availability, "learned": learned}
+def _change(writes: _Writes, series: int, at: int, micros: int | None, availability: int) -> None:
+    learned = writes.now if at < writes.begun else None
+    row = {"series": series, "at": at, "micros": micros, "availability": availability, "learned": learned}
+    writes.changes.append(row)
 
 
-def _end_untold(writes: _Writes, known: Mapping[tuple[str, str], Any], told: set[tuple[str, str]], now: int) -> None:
+def _end_untold(writes: _Writes, known: Mapping[tuple[str, str], Any], told: set[tuple[str, str]]) -> None:
+    """What a complete poll did not tell of had ended when the poll began."""
     for key, row in known.items():
         if key not in told and row.ended_at is None:
-            at = max(now, row.changed_at + 1)
-            writes.ended.append({"b_id": row.id, "changed_at": at, "ended_at": now})
-            writes.changes.append(
-                {"series": row.id, "at": at, "micros": row.micros, "availability": ENDED, "learned": None}
-            )
+            at = max(writes.begun, row.changed_at + 1)
+            writes.ended.append({"b_id": row.id, "changed_at": at, "ended_at": at})
+            _change(writes, row.id, at, row.micros, ENDED)
 
 
-def _insert_fresh(
-    connection: Connection, writes: _Writes, provider: str, run: int, started: datetime, now: int
-) -> None:
+def _insert_fresh(connection: Connection, writes: _Writes, provider: str) -> None:
     """Rows for offers never seen before. Ids are counted here: nobody else writes meanwhile."""
     if not writes.fresh:
         return
-    keys = [key for key, _, _ in writes.fresh]
+    keys = [key for key, *_ in writes.fresh]
     pools: dict[str, int] = {}
     for first in range(0, len(keys), _BATCH):
         batch = keys[first : first + _BATCH]
@@ -149,19 +157,18 @@ def _insert_fresh(
     next_series = _next_id(connection, OFFER)
     new_pools: list[dict[str, Any]] = []
     new_offers: list[dict[str, Any]] = []
-    for series, (key, offer, words) in enumerate(writes.fresh, start=next_series):
+    for series, (key, offer, as_of, words) in enumerate(writes.fresh, start=next_series):
         pool = pools.get(key)
         if pool is None:
             pool = pools[key] = next_pool + len(new_pools)
             new_pools.append({"id": pool, "key": key, **place(offer)})
-        as_of = to_micros(offer.as_of)
         new_offers.append(
             {
                 "id": series,
                 "pool_id": pool,
                 "source": offer.source,
                 "polled_by": provider,
-                "run": run,
+                "run": writes.run,
                 "as_of": as_of,
                 "changed_at": as_of,
                 "ended_at": None,
@@ -169,7 +176,7 @@ def _insert_fresh(
                 **dict(zip(SAID, words, strict=True)),
             }
         )
-        writes.changes.append(_change(series, as_of, words[0], CODES[words[1]], started, now))
+        _change(writes, series, as_of, words[0], CODES[words[1]])
     if new_pools:
         connection.execute(POOL.insert(), new_pools)
     connection.execute(OFFER.insert(), new_offers)
