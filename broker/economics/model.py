@@ -13,6 +13,8 @@ _TWO_MATRIX_MLP = {"gpt2", "gpt_neo", "gpt_neox", "gptj", "opt", "bloom", "falco
 _LEARNED_POSITIONS = {"gpt2", "opt", "bert"}
 _TIED_UNLESS_SAID = {"gpt2", "opt", "bloom", "gemma", "gemma2", "gemma3_text", "bert"}
 
+USUAL_HEAD_DIM = 128
+
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
@@ -49,6 +51,38 @@ class ModelConfig:
     shape: ModelShape
     parameters: float
     active_parameters: float
+
+
+def shape_from(
+    *,
+    layers: int,
+    hidden: int | None = None,
+    heads: int | None = None,
+    kv_heads: int | None = None,
+    head_dim: int | None = None,
+) -> tuple[ModelShape, tuple[str, ...]]:
+    """A shape from what somebody happens to know, and in words what was taken for the rest.
+
+    The size of the KV cache needs layers, key-value heads and head dimension; activations need the hidden size. Raises
+    InvalidInput when neither the hidden size nor key-value heads and head dimension are given.
+    """
+    notes = []
+    if hidden is None and (kv_heads is None or head_dim is None):
+        raise InvalidInput("architecture: expected the hidden size, or key-value heads and head dimension")
+    if head_dim is None:
+        head_dim = hidden // heads if hidden and heads else USUAL_HEAD_DIM
+        if not heads:
+            notes.append(f"head dimension taken as {head_dim}")
+    whole("head dimension", head_dim, most=10**5)
+    if heads is None:
+        heads = hidden // head_dim if hidden else kv_heads
+    if hidden is None:
+        hidden = (heads or 1) * head_dim
+        notes.append("hidden size not given: only the KV cache can be told from this")
+    if kv_heads is None:
+        kv_heads = heads
+        notes.append("every head taken to have its own keys and values")
+    return ModelShape(layers, hidden, heads or 0, kv_heads or 0, head_dim), tuple(notes)
 
 
 def read_config(config: Mapping[str, Any], where: str = "config.json") -> ModelConfig:

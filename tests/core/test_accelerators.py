@@ -110,7 +110,7 @@ def test_compute_capability(name: str, capability: tuple[int, int] | None) -> No
 
 def test_mig_exists_where_nvidia_has_it() -> None:
     assert {name for name in known() if lookup(name).mig_slices == 7} == {
-        *("A100", "A100-80GB", "H100", "H100-PCIe", "H100-NVL", "GH200", "H200", "B200", "GB200", "B300"),
+        *("A100", "A100-80GB", "H100", "H100-PCIe", "H100-NVL", "GH200", "H200", "H200-NVL", "B200", "GB200", "B300"),
     }
     assert lookup("A30").mig_slices == 4
     assert lookup("L40S").mig_slices == 0
@@ -189,6 +189,9 @@ SAID_BY = {
     "RTX PRO 6000 WS": "RTXPRO6000-WK",
     "A100 (80 GB SXM4)": "A100-80GB",
     "H200 SXM5 141GB": "H200",
+    "NVIDIA H200 NVL": "H200-NVL",
+    "Quadro RTX 6000": "RTX6000",
+    "T4g": "T4g",
     "B200 SXM6 180GB": "B200",
     "A100-80GB-SXM": "A100-80GB",
     "RTXA6000": "A6000",

@@ -178,3 +178,15 @@ def test_impossible_combinations_are_refused() -> None:
         Workload(7e9, batch=0)
     with pytest.raises(InvalidInput, match="divisor"):
         ModelShape(32, 4096, 32, 5, 128)
+
+
+def test_copies_for_inference_share_nothing() -> None:
+    copies = estimate(Workload(7e9, Method.INFERENCE), Layout(8, zero=3))
+    assert copies.per_gpu_gib == copies.total_gib
+
+
+def test_floating_point_dust_asks_for_no_extra_card() -> None:
+    assert (0.1 + 0.2) / 0.1 > 3
+    assert lower_bound_cards(0.1 + 0.2, 0.1) == 3
+    assert lower_bound_cards(0.31, 0.1) == 4
+    assert lower_bound_cards(0, 80) == 1

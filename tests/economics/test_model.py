@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker.core.errors import InvalidInput
-from broker.economics.model import read_config
+from broker.economics.model import ModelShape, read_config, shape_from
 
 
 def llama(hidden: int, layers: int, heads: int, kv: int, width: int, vocabulary: int, **more: Any) -> dict[str, Any]:
@@ -87,3 +87,19 @@ def test_the_text_part_of_a_multimodal_model() -> None:
 def test_other_files_are_refused(config: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidInput, match=says):
         read_config(config)
+
+
+def test_a_shape_from_what_is_known() -> None:
+    cache_only, said = shape_from(layers=80, kv_heads=8, head_dim=128)
+    assert (cache_only.layers, cache_only.kv_heads, cache_only.head_dim) == (80, 8, 128)
+    assert any("only the KV cache" in note for note in said)
+    assert shape_from(layers=80, hidden=8192, heads=64, kv_heads=8)[0] == ModelShape(80, 8192, 64, 8, 128)
+    guessed, said = shape_from(layers=32, hidden=4096)
+    assert (guessed.heads, guessed.kv_heads, guessed.head_dim) == (32, 32, 128)
+    assert len(said) == 2
+    with pytest.raises(InvalidInput, match="expected the hidden size"):
+        shape_from(layers=32, kv_heads=8)
+    with pytest.raises(InvalidInput, match="head dimension"):
+        shape_from(layers=32, hidden=4096, head_dim=0)
+    with pytest.raises(InvalidInput, match="attention heads"):
+        shape_from(layers=32, hidden=64, head_dim=128)
