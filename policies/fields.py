@@ -35,7 +35,7 @@ def parse_name(value: object) -> str:
 def parse_patterns(value: object) -> tuple[str, ...]:
     """One name or a list of names; shell-style patterns may stand for several. Never none: that matches nothing."""
     items = [value] if isinstance(value, str) else value
-    if not isinstance(items, list):
+    if not isinstance(items, list | tuple):
         raise ValueError(f"expected a name or a list of names, such as nlp or [nlp, 'vision-*']; got {_shown(value)}")
     if not items:
         raise ValueError("is an empty list; name at least one, or delete the key")

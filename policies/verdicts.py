@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from broker.core.money import Money
 from broker.core.policy import Answer, Verdict
 from broker.core.ports import Rule
 
@@ -15,7 +16,9 @@ OUT_OF_SCOPE = "out_of_scope"
 
 
 def allow(rule: Rule, code: str, message: str, **figures: object) -> Verdict:
-    return _verdict(rule, Answer.ALLOW, code, message, figures) if figures else _plainly(rule, code, message)
+    if figures:
+        return _verdict(rule, Answer.ALLOW, code, message, figures)
+    return _plainly(rule, code, message)  # type: ignore[arg-type] # rules are themselves only, so they can be keys
 
 
 def deny(rule: Rule, code: str, message: str, **figures: object) -> Verdict:
@@ -23,7 +26,7 @@ def deny(rule: Rule, code: str, message: str, **figures: object) -> Verdict:
 
 
 def out_of_scope(rule: Rule) -> Verdict:
-    return _plainly(rule, OUT_OF_SCOPE, "is not about this job")
+    return allow(rule, OUT_OF_SCOPE, "is not about this job")
 
 
 @lru_cache(maxsize=16_384)
@@ -39,5 +42,5 @@ def _verdict(rule: Rule, answer: Answer, code: str, message: str, figures: dict[
         message=message,
         source=rule.source,
         name=rule.name,
-        figures={name: str(figure) for name, figure in figures.items()},
+        figures={name: f.as_json() if isinstance(f, Money) else str(f) for name, f in figures.items()},
     )

@@ -13,7 +13,8 @@ from policies.fields import GpuCount
 from policies.scope import Scope
 from policies.verdicts import allow, deny, out_of_scope
 
-_STARTS = frozenset({ActionKind.LAUNCH, ActionKind.RE_PLACE})
+# Neither starts anything.
+_STARTS_NOTHING = frozenset({ActionKind.CONTINUE, ActionKind.RESERVE})
 
 
 class Gpus(RootModel[GpuCount]):
@@ -43,7 +44,7 @@ class MaxConcurrentGpus:
         if not self.scope.covers(action):
             return out_of_scope(self)
         placement = action.placement
-        if action.kind not in _STARTS or placement is None or not placement.gpus:
+        if action.kind in _STARTS_NOTHING or placement is None or not placement.gpus:
             return allow(self, "starts_none", "no GPU is started")
         running = self._running(facts.live, action.job_id, placement.money is MoneyKind.SANDBOX)
         limit = self.config.root

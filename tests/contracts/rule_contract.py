@@ -1,0 +1,153 @@
+"""What every rule promises (`broker.core.ports.Rule`), as a suite.
+
+A rule's own test file subclasses `RuleContract`, says which registered rule it is about, and gives it a case::
+
+    class TestMaxConcurrentGpus(RuleContract):
+        plugin = "max_concurrent_gpus"
+
+        @pytest.fixture
+        def case(self):
+            return Case(rule, stopped=(action, facts), passed=(action, facts))
+
+The rule of the case is about `TEAM` alone. ``stopped`` is something it objects to, ``passed`` the near twin that it
+lets through. Every check takes the same argument, so that `test_rule_contract_bites.py` can turn each of them on a
+liar. The makers of jobs, placements and actions below are for those cases.
+"""
+
+from __future__ import annotations
+
+import re
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar
+
+from broker.core.jobs import Job
+from broker.core.money import Money
+from broker.core.offers import CapacityType, MoneyKind, Offer
+from broker.core.placements import Placement
+from broker.core.policy import Action, ActionKind, Answer, Facts, LiveAttempt, Verdict
+from broker.core.ports import Rule
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+TEAM = "nlp"
+CODE = re.compile(r"[a-z][a-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A rule for `TEAM`, something it stops, and the near twin that it lets through."""
+
+    rule: Rule
+    stopped: tuple[Action, Facts]
+    passed: tuple[Action, Facts]
+
+
+def job(**changes: Any) -> Job:
+    return Job(**{"name": "train", "run": "python train.py", "team": TEAM} | changes)
+
+
+def placement(price: str = "32", *, nodes: int = 1, **changes: Any) -> Placement:
+    """Eight H100 at a cloud, on demand, for so many dollars per hour and machine."""
+    offer = Offer(
+        provider="aws",
+        region="us-east-1",
+        zone=None,
+        instance_type="p5.48xlarge",
+        accelerator="H100",
+        count=8,
+        capacity_type=CapacityType.ON_DEMAND,
+        price=Money.usd(price),
+        as_of=NOW,
+        source="test",
+    )
+    offer = replace(offer, **changes)
+    rate = (offer.price or Money.ZERO) * nodes
+    return Placement(offer, nodes, rate, rate, (), None, None, 1.0, 1.0, 0.0)
+
+
+def action(kind: ActionKind = ActionKind.LAUNCH, **changes: Any) -> Action:
+    """A launch by ann of team nlp, for the next ten hours."""
+    said = {"job": job(), "user": "ann", "placement": placement(), "window": (NOW, NOW + timedelta(hours=10))}
+    return Action(kind, **said | changes)
+
+
+def live(gpus: int, **changes: Any) -> LiveAttempt:
+    """So many GPUs in use by bob of team nlp."""
+    attempt = LiveAttempt("j-1", "bob", TEAM, None, "training", None, gpus, "H100", "aws", MoneyKind.CASH)
+    return replace(attempt, **changes)
+
+
+class RuleContract:
+    """Subclass it, name the ``plugin``, and define the fixture ``case``."""
+
+    plugin: ClassVar[str]
+
+    def test_it_is_of_its_registered_kind(self, case: Case) -> None:
+        assert case.rule.kind == self.plugin, f"calls itself {case.rule.kind!r}, is registered as {self.plugin!r}"
+
+    def test_it_has_a_name_and_a_place_in_a_file(self, case: Case) -> None:
+        assert case.rule.name.strip(), "no name"
+        assert case.rule.source.file.strip(), "no file"
+        assert case.rule.source.line >= 1, "no line"
+
+    def test_it_objects_to_what_it_is_against(self, case: Case) -> None:
+        assert case.rule.judge(*case.stopped).answer is not Answer.ALLOW
+
+    def test_it_lets_the_near_twin_through(self, case: Case) -> None:
+        verdict = case.rule.judge(*case.passed)
+        assert verdict.answer is Answer.ALLOW, verdict.message
+
+    def test_whom_it_is_not_about_it_lets_be(self, case: Case) -> None:
+        act, facts = case.stopped
+        for team in ("vision", None):
+            other = replace(act, job=act.job.model_copy(update={"team": team}))
+            verdict = case.rule.judge(other, facts)
+            assert verdict.answer is Answer.ALLOW, f"for team {team}: {verdict.message}"
+
+    def test_the_same_question_gets_the_same_verdict(self, case: Case) -> None:
+        first = [case.rule.judge(*question) for question in (case.stopped, case.passed)]
+        again = [case.rule.judge(*deepcopy(question)) for question in (case.passed, case.stopped)]
+        assert first == again[::-1], "another verdict for the same arguments"
+
+    def test_judging_changes_nothing(self, case: Case) -> None:
+        for question in (case.stopped, case.passed):
+            before = deepcopy(question)
+            case.rule.judge(*question)
+            assert question == before, "the arguments were changed"
+
+    def test_a_verdict_can_be_counted_and_traced(self, case: Case) -> None:
+        for question in (case.stopped, case.passed):
+            verdict = case.rule.judge(*question)
+            assert isinstance(verdict, Verdict), f"answers {verdict!r}"
+            assert isinstance(verdict.answer, Answer), f"answers {verdict.answer!r}"
+            assert CODE.fullmatch(verdict.code), f"a code that cannot be counted: {verdict.code!r}"
+            assert (verdict.rule, verdict.name) == (case.rule.kind, case.rule.name), "speaks for another rule"
+            assert verdict.source == case.rule.source, f"points at {verdict.source}"
+
+    def test_a_verdict_can_be_read(self, case: Case) -> None:
+        for question in (case.stopped, case.passed):
+            message = case.rule.judge(*question).message
+            assert message.strip() == message != "", "no sentence for people"
+            assert "\n" not in message, "more than a sentence"
+
+    def test_an_objection_has_its_figures_in_it(self, case: Case) -> None:
+        verdict = case.rule.judge(*case.stopped)
+        assert verdict.figures, "no figures for programs"
+        for name, figure in verdict.figures.items():
+            assert isinstance(name, str), f"a figure without a name: {name!r}"
+            assert isinstance(figure, str), f"{name}: {figure!r} is not text"
+        said = verdict.message.replace(",", "")
+        assert any(figure.removesuffix(".00") in said for figure in verdict.figures.values()), verdict.message
+
+    def test_it_has_an_answer_to_every_kind_of_action(self, case: Case) -> None:
+        act, facts = case.stopped
+        for kind in ActionKind:
+            for question in (
+                replace(act, kind=kind),
+                replace(act, kind=kind, placement=None),
+                replace(act, kind=kind, hold=None, window=None),
+                replace(act, kind=kind, placement=placement("3", accelerator=None, count=0), job_id="j-7"),
+            ):
+                verdict = case.rule.judge(question, facts)
+                assert isinstance(verdict, Verdict), f"{kind}: {verdict!r}"

@@ -1,0 +1,185 @@
+"""A rule that lies must fail the contract, or the contract is worth nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from broker.core.money import Money
+from broker.core.offers import MoneyKind
+from broker.core.policy import Action, ActionKind, Answer, Facts, Source, Verdict
+from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action
+
+LIMIT = Money.usd(100)
+
+
+class Double:
+    """An honest small rule: a job of the team may hold up to a hundred dollars of cash."""
+
+    kind = "double"
+    name = "at-most-100"
+    source = Source("team.yaml", 7)
+
+    def judge(self, action: Action, facts: Facts) -> Any:
+        asked = (action.hold or {}).get(MoneyKind.CASH, Money.ZERO)
+        if action.job.team != TEAM or asked <= LIMIT:
+            return self.verdict(Answer.ALLOW, "within_limit", "at most $100", {})
+        figures = {"asked": asked.as_json(), "limit": LIMIT.as_json()}
+        return self.verdict(Answer.DENY, "above_limit", f"{asked} asked, the limit is {LIMIT}", figures)
+
+    def verdict(self, answer: Answer, code: str, message: str, figures: dict[str, str]) -> Any:
+        return Verdict(answer, self.kind, code, message, self.source, self.name, figures)
+
+
+def case_of(rule: Any) -> Case:
+    def asking(dollars: int) -> tuple[Action, Facts]:
+        return action(hold={MoneyKind.CASH: Money.usd(dollars)}), Facts(NOW)
+
+    return Case(rule, stopped=asking(101), passed=asking(100))
+
+
+class Misnamed(Double):
+    kind = "someone_else"
+
+
+class Nameless(Double):
+    name = ""
+
+
+class Placeless(Double):
+    source = Source("team.yaml", 0)
+
+
+class Toothless(Double):
+    def judge(self, action: Action, facts: Facts) -> Any:
+        return replace(super().judge(action, facts), answer=Answer.ALLOW)
+
+
+class Strict(Double):
+    def judge(self, action: Action, facts: Facts) -> Any:
+        return replace(super().judge(action, facts), answer=Answer.DENY)
+
+
+class OnEverybody(Double):
+    def judge(self, action: Action, facts: Facts) -> Any:
+        return super().judge(replace(action, job=action.job.model_copy(update={"team": TEAM})), facts)
+
+
+class OnTheTeamless(Double):
+    def judge(self, action: Action, facts: Facts) -> Any:
+        team = action.job.team or TEAM
+        return super().judge(replace(action, job=action.job.model_copy(update={"team": team})), facts)
+
+
+class Remembering(Double):
+    """Stops counting once it has objected."""
+
+    stopped = 0
+
+    def judge(self, action: Action, facts: Facts) -> Any:
+        verdict = super().judge(action, facts)
+        self.stopped += verdict.answer is Answer.DENY
+        return replace(verdict, answer=Answer.ALLOW) if self.stopped > 1 else verdict
+
+
+class Spending(Double):
+    """Takes what is asked out of the action."""
+
+    def judge(self, action: Action, facts: Facts) -> Any:
+        verdict = super().judge(action, facts)
+        if isinstance(action.hold, dict):
+            action.hold.clear()
+        return verdict
+
+
+class Plain(Double):
+    def judge(self, action: Action, facts: Facts) -> Any:
+        return super().judge(action, facts).answer is Answer.ALLOW
+
+
+class Fragile(Double):
+    def judge(self, action: Action, facts: Facts) -> Any:
+        if action.kind is ActionKind.RESERVE:
+            raise KeyError(action.kind)
+        return super().judge(action, facts)
+
+
+class NeedsPlace(Double):
+    def judge(self, action: Action, facts: Facts) -> Any:
+        assert action.placement is not None
+        return super().judge(action, facts)
+
+
+def saying(**changes: Any) -> Callable[[], Double]:
+    """A rule whose every verdict is changed so."""
+
+    class Saying(Double):
+        def verdict(self, answer: Answer, code: str, message: str, figures: dict[str, str]) -> Any:
+            return replace(super().verdict(answer, code, message, figures), **changes)
+
+    return Saying
+
+
+LIES: dict[str, tuple[Callable[[], Double], str]] = {
+    "another kind": (Misnamed, "registered_kind"),
+    "no name": (Nameless, "place_in_a_file"),
+    "no line": (Placeless, "place_in_a_file"),
+    "no objection, ever": (Toothless, "objects"),
+    "an objection to everything": (Strict, "near_twin"),
+    "a scope that is not kept": (OnEverybody, "not_about"),
+    "jobs without a team taken for the team's": (OnTheTeamless, "not_about"),
+    "a memory": (Remembering, "same_verdict"),
+    "a hand in the till": (Spending, "changes_nothing"),
+    "yes or no": (Plain, "counted"),
+    "an answer of its own": (saying(answer="maybe"), "counted"),
+    "a code nobody can count": (saying(code="Too much!"), "counted"),
+    "no code": (saying(code=""), "counted"),
+    "another rule's verdict": (saying(rule="budget"), "counted"),
+    "another rule's name": (saying(name="other"), "counted"),
+    "another file": (saying(source=Source("other.yaml", 1)), "counted"),
+    "no sentence": (saying(message=""), "read"),
+    "a whole page": (saying(message="no\nand no"), "read"),
+    "no figures": (saying(figures={}), "figures"),
+    "figures that are not said": (saying(message="that is too much"), "figures"),
+    "figures that are not text": (saying(figures={"asked": 101}), "figures"),
+    "a kind of action it does not know": (Fragile, "every_kind"),
+    "a placement taken for granted": (NeedsPlace, "every_kind"),
+}
+
+
+class DoubleContract(RuleContract):
+    plugin = "double"
+
+
+def failures(make: Callable[[], Double]) -> set[str]:
+    """Which checks of the contract the rule fails."""
+    failed = set()
+    for check in dir(RuleContract):
+        if check.startswith("test_"):
+            try:
+                getattr(DoubleContract(), check)(case=case_of(make()))
+            except (AssertionError, AttributeError, TypeError, KeyError):  # a lie about a type may break the check
+                failed.add(check)
+    return failed
+
+
+def test_an_honest_rule_passes() -> None:
+    assert failures(Double) == set()
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_lie_is_caught(lie: str) -> None:
+    make, where = LIES[lie]
+    assert any(where in check for check in failures(make)), f"{lie}: nothing said so"
+
+
+def test_every_check_catches_some_lie() -> None:
+    idle = [
+        check
+        for check in dir(RuleContract)
+        if check.startswith("test_") and not any(check in failures(make) for make, _ in LIES.values())
+    ]
+    assert not idle, f"checks that no lie fails: {idle}"

@@ -1,0 +1,151 @@
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.core.money import Money
+from broker.core.offers import MoneyKind
+from broker.core.policy import Action, Answer, BudgetUse, Facts, Source, Verdict
+from broker.ledger.budgets import allocate, periods_touching
+from policies.rules.budget import Budget, Terms
+from policies.scope import Scope
+from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action
+
+EVERYBODY = Scope()
+CASH = MoneyKind.CASH
+
+
+def budget(scope: Scope = EVERYBODY, **terms: Any) -> Budget:
+    said = {"amount": "$500", "period": "month", "timezone": "Europe/Berlin"} | terms
+    return Budget("nlp-monthly", Terms.model_validate(said), scope, Source("team.yaml", 4))
+
+
+def use(spent: str = "0", held: str = "0", *, year: int = 2026, month: int = 11) -> BudgetUse:
+    """The state of a month in Berlin."""
+    (period,) = periods_touching("month", "Europe/Berlin", (datetime(year, month, 15, tzinfo=UTC),) * 2)
+    return BudgetUse(*period, Money.usd(spent), Money.usd(held))
+
+
+def asking(amount: str, kind: MoneyKind = CASH, **more: Any) -> Action:
+    return action(hold={kind: Money.usd(amount)}, **more)
+
+
+def judge(rule: Budget, act: Action, *uses: BudgetUse) -> Verdict:
+    return rule.judge(act, Facts(NOW, budgets={rule.name: uses}))
+
+
+class TestBudget(RuleContract):
+    plugin = "budget"
+
+    @pytest.fixture
+    def case(self) -> Case:
+        facts = Facts(NOW, budgets={"nlp-monthly": (use("300", "100"),)})
+        return Case(
+            budget(Scope(team=(TEAM,))),
+            stopped=(asking("100.000001"), facts),
+            passed=(asking("100"), facts),
+        )
+
+
+def test_the_message_has_budget_asked_left_limit_and_period() -> None:
+    verdict = judge(budget(), asking("610.50"), use("300", "188"))
+
+    assert verdict.message == (
+        "budget nlp-monthly of $500 for November 2026: $610.50 asked; $12 is left ($300 spent, $188 held)"
+    )
+    assert verdict.figures == {
+        "budget": "nlp-monthly",
+        "asked": "610.50",
+        "share": "610.50",
+        "left": "12.00",
+        "limit": "500.00",
+        "spent": "300.00",
+        "held": "188.00",
+        "period": "November 2026",
+        "period_start": "2026-10-31T23:00:00+00:00",
+        "period_end": "2026-11-30T23:00:00+00:00",
+    }
+
+
+def test_an_overdrawn_budget_admits_nothing() -> None:
+    verdict = judge(budget(), asking("0.000001"), use("503"))
+
+    assert verdict.answer is Answer.DENY
+    assert "it is overdrawn by $3" in verdict.message
+
+
+def test_each_period_needs_the_room() -> None:
+    midnight = datetime(2026, 11, 30, 23, tzinfo=UTC)
+    window = (midnight - timedelta(hours=6), midnight + timedelta(hours=18))
+    act = asking("400", window=window)  # $100 in November, $300 in December
+
+    assert judge(budget(), act, use("400"), use("200", month=12)).answer is Answer.ALLOW
+    november = judge(budget(), act, use("400.01"), use("200", month=12))
+    december = judge(budget(), act, use("400"), use("200.01", month=12))
+
+    assert (november.answer, november.figures["period"]) == (Answer.DENY, "November 2026")
+    assert (december.answer, december.figures["period"]) == (Answer.DENY, "December 2026")
+    assert "$400 asked, $300 of it in December 2026; $299.99 is left" in december.message
+
+
+@given(
+    st.integers(min_value=1, max_value=10**9).map(Money),
+    st.timedeltas(timedelta(0), timedelta(days=70)),
+    st.lists(st.tuples(*[st.integers(min_value=0, max_value=10**9).map(Money)] * 2), min_size=4, max_size=4),
+)
+def test_what_is_admitted_never_takes_a_period_over_the_limit(
+    asked: Money, length: timedelta, state: list[tuple[Money, Money]]
+) -> None:
+    window = (NOW, NOW + length)
+    periods = periods_touching("month", "Europe/Berlin", window)
+    uses = [BudgetUse(*period, *money) for period, money in zip(periods, state, strict=False)]
+
+    verdict = judge(budget(), action(hold={CASH: asked}, window=window), *uses)
+
+    totals = [u.spent + u.held + share for u, share in zip(uses, allocate(asked, window, periods), strict=True)]
+    assert (verdict.answer is Answer.ALLOW) == all(total <= Money.usd(500) for total in totals)
+
+
+@pytest.mark.parametrize(
+    ("counts", "kind", "answer"),
+    [
+        (["cash"], MoneyKind.CASH, Answer.DENY),
+        (["cash"], MoneyKind.AMORTISED, Answer.ALLOW),
+        (["cash"], MoneyKind.SANDBOX, Answer.ALLOW),
+        (["cash", "amortised"], MoneyKind.AMORTISED, Answer.DENY),
+        (["cash", "amortised"], MoneyKind.SANDBOX, Answer.ALLOW),
+        (["sandbox"], MoneyKind.SANDBOX, Answer.DENY),
+        (["sandbox"], MoneyKind.CASH, Answer.ALLOW),
+        ("sandbox", MoneyKind.SANDBOX, Answer.DENY),
+    ],
+)
+def test_only_money_that_counts_is_counted(counts: object, kind: MoneyKind, answer: Answer) -> None:
+    assert judge(budget(counts=counts), asking("501", kind), use()).answer is answer
+
+
+def test_kinds_that_count_are_added_up() -> None:
+    both = action(hold={CASH: Money.usd(300), MoneyKind.AMORTISED: Money.usd(300)})
+
+    assert judge(budget(), both, use()).answer is Answer.ALLOW
+    assert judge(budget(counts=["cash", "amortised"]), both, use()).answer is Answer.DENY
+
+
+@pytest.mark.parametrize("uses", [(), (use(month=10),), (use(month=12),)])
+def test_without_the_ledgers_figures_it_denies(uses: tuple[BudgetUse, ...]) -> None:
+    verdict = judge(budget(), asking("1"), *uses)
+
+    assert (verdict.answer, verdict.code) == (Answer.DENY, "budget_state_unknown")
+
+
+def test_single_placements_wait_for_the_whole_submission() -> None:
+    assert judge(budget(), action(hold=None)).code == "no_amount_yet"
+
+
+def test_the_ledger_is_told_what_to_add_up() -> None:
+    spec = budget(Scope(team=("nlp",), user=("a*",)), counts=["cash", "amortised"]).spec
+
+    assert (spec.id, spec.period, spec.timezone) == ("nlp-monthly", "month", "Europe/Berlin")
+    assert spec.counts == {"cash", "amortised"}
+    assert (spec.teams, spec.users, spec.projects) == (("nlp",), ("a*",), ())

@@ -1,0 +1,83 @@
+from typing import Any
+
+import pytest
+
+from broker.core.offers import MoneyKind
+from broker.core.policy import ActionKind, Answer, Facts, LiveAttempt, Source
+from policies.rules.max_concurrent_gpus import Gpus, MaxConcurrentGpus
+from policies.scope import Scope
+from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action, live, placement
+
+
+def rule(limit: int, **scope: tuple[str, ...]) -> MaxConcurrentGpus:
+    return MaxConcurrentGpus("few", Gpus(limit), Scope.model_construct(**scope), Source("team.yaml", 5))
+
+
+def answer(limit: int, running: list[LiveAttempt], *, scope: Any = None, **asked: Any) -> Answer:
+    return rule(limit, **(scope or {})).judge(action(**asked), Facts(NOW, tuple(running))).answer
+
+
+class TestMaxConcurrentGpus(RuleContract):
+    plugin = "max_concurrent_gpus"
+
+    @pytest.fixture
+    def case(self) -> Case:
+        return Case(
+            rule(16, team=(TEAM,)),
+            stopped=(action(), Facts(NOW, (live(9),))),
+            passed=(action(), Facts(NOW, (live(8),))),
+        )
+
+
+def test_all_nodes_count() -> None:
+    assert answer(16, [], placement=placement(nodes=2)) is Answer.ALLOW
+    assert answer(16, [], placement=placement(nodes=3)) is Answer.DENY
+
+
+def test_only_those_in_the_scope_count() -> None:
+    running = [live(8, team="vision"), live(4, job_id="j-2", user="eve"), live(4, job_id="j-3")]
+
+    assert answer(16, running, scope={"team": ("nlp",)}) is Answer.ALLOW
+    assert answer(15, running, scope={"team": ("nlp",)}) is Answer.DENY
+    assert answer(23, running) is Answer.DENY
+
+
+def test_a_job_that_is_placed_anew_does_not_count_twice() -> None:
+    running = [live(8, job_id="j-9")]
+
+    for kind in (ActionKind.RE_PLACE, ActionKind.EXTEND):
+        assert answer(8, running, kind=kind, job_id="j-9") is Answer.ALLOW
+        assert answer(8, running, kind=kind, job_id="j-5") is Answer.DENY
+
+
+def test_simulated_gpus_are_counted_among_themselves() -> None:
+    running = [live(16, money=MoneyKind.SANDBOX)]
+    simulated = placement(money=MoneyKind.SANDBOX)
+
+    assert answer(16, running) is Answer.ALLOW
+    assert answer(16, running, placement=simulated) is Answer.DENY
+    assert answer(16, [live(16)], placement=simulated) is Answer.ALLOW
+
+
+def test_owned_gpus_are_gpus() -> None:
+    assert answer(16, [live(9, money=MoneyKind.AMORTISED)]) is Answer.DENY
+
+
+@pytest.mark.parametrize("kind", [ActionKind.CONTINUE, ActionKind.RESERVE])
+def test_what_starts_nothing_is_not_counted(kind: ActionKind) -> None:
+    assert answer(1, [live(64)], kind=kind) is Answer.ALLOW
+
+
+def test_facts_that_change_are_counted_anew() -> None:
+    limit = rule(16)
+
+    answers = [limit.judge(action(), Facts(NOW, (live(gpus),))).answer for gpus in (8, 9, 8, 9)]
+
+    assert answers == [Answer.ALLOW, Answer.DENY, Answer.ALLOW, Answer.DENY]
+
+
+def test_the_message_has_the_figures() -> None:
+    verdict = rule(16, team=(TEAM,)).judge(action(), Facts(NOW, (live(12),)))
+
+    assert verdict.message == "8 GPUs asked, 12 running for team nlp, the limit is 16"
+    assert verdict.figures == {"asked": "8", "running": "12", "left": "4", "limit": "16"}

@@ -1,0 +1,80 @@
+from dataclasses import replace
+
+import pytest
+
+from broker.core.money import Money
+from broker.core.policy import Answer, Facts, Source
+from policies.rules.max_price_per_gpu_hour import MaxPricePerGpuHour, Prices
+from policies.scope import Scope
+from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action, placement
+
+FACTS = Facts(NOW)
+EVERYBODY = Scope()
+
+
+def rule(limits: object, scope: Scope = EVERYBODY) -> MaxPricePerGpuHour:
+    return MaxPricePerGpuHour("no-crazy-prices", Prices.model_validate(limits), scope, Source("team.yaml", 3))
+
+
+class TestMaxPricePerGpuHour(RuleContract):
+    plugin = "max_price_per_gpu_hour"
+
+    @pytest.fixture
+    def case(self) -> Case:
+        return Case(
+            rule("$4", Scope(team=(TEAM,))),
+            stopped=(action(placement=placement("32.000001")), FACTS),
+            passed=(action(placement=placement("32")), FACTS),
+        )
+
+
+@pytest.mark.parametrize(
+    ("limits", "accelerator", "price", "answer"),
+    [
+        ("$4", "H100", "32", Answer.ALLOW),
+        ("$4", "H100", "32.01", Answer.DENY),
+        ({"H100": "$4"}, "H100", "32.01", Answer.DENY),
+        ({"H100": "$4"}, "A100", "320", Answer.ALLOW),  # nothing is said about it
+        ({"H100": "$4", "default": "$1"}, "A100", "9", Answer.DENY),
+        ({"H100": "$4", "default": "$1"}, "H100", "9", Answer.ALLOW),
+        ({"h100 sxm": "$4"}, "H100", "33", Answer.DENY),  # an alias
+    ],
+)
+def test_limits_by_accelerator(limits: object, accelerator: str, price: str, answer: Answer) -> None:
+    verdict = rule(limits).judge(action(placement=placement(price, accelerator=accelerator)), FACTS)
+
+    assert verdict.answer is answer
+
+
+def test_the_limit_is_per_gpu_and_compared_exactly() -> None:
+    # A third of a micro-dollar above the limit per GPU: rounded to the micro-dollar it would pass.
+    dear = placement("12.000001", count=3)
+
+    assert rule("$4").judge(action(placement=dear), FACTS).code == "price_above_limit"
+
+
+def test_more_nodes_are_not_dearer() -> None:
+    assert rule("$4").judge(action(placement=placement("32", nodes=16)), FACTS).answer is Answer.ALLOW
+
+
+def test_cpu_machines_have_no_gpu_hours() -> None:
+    cpu = placement("900", accelerator=None, count=0)
+
+    assert rule("$4").judge(action(placement=cpu), FACTS).code == "no_gpus"
+
+
+def test_an_unknown_price_is_not_a_low_one() -> None:
+    known = placement()
+    unknown = replace(known, offer=replace(known.offer, price=None))
+
+    verdict = rule("$4").judge(action(placement=unknown), FACTS)
+
+    assert (verdict.answer, verdict.code) == (Answer.DENY, "price_unknown")
+
+
+def test_the_message_has_the_figures() -> None:
+    verdict = rule("$4").judge(action(placement=placement("40")), FACTS)
+
+    assert verdict.message == "H100 at aws/us-east-1 costs $5 per GPU-hour, the limit is $4"
+    assert verdict.figures["price"] == Money.usd(5).as_json()
+    assert str(verdict.source) == "team.yaml:3"

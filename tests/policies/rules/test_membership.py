@@ -1,0 +1,42 @@
+import pytest
+
+from broker.core.policy import Answer, Facts, Source
+from policies.rules.membership import Membership, Roster
+from tests.contracts.rule_contract import NOW, action, job
+
+NLP = Roster("nlp", ("ann", "b*"), Source("nlp.yaml", 3))
+NLP_AS_FINANCE_SEES_IT = Roster("nlp", ("ann",), Source("finance.yaml", 8))
+VISION = Roster("vision", ("eve",), Source("vision.yaml", 2))
+
+
+@pytest.mark.parametrize(
+    ("rosters", "team", "user", "code"),
+    [
+        ((), "nlp", "anybody", "no_claim"),
+        ((NLP,), None, "anybody", "no_claim"),
+        ((NLP,), "nlp", "ann", "member"),
+        ((NLP,), "nlp", "bob", "member"),
+        ((NLP,), "nlp", "mallory", "not_a_member"),
+        ((NLP,), "nlp", "Ann", "not_a_member"),
+        ((NLP,), "vision", "ann", "unknown_team"),
+        ((NLP, VISION), "vision", "ann", "not_a_member"),
+        # Two files list the team: both must list the user.
+        ((NLP, NLP_AS_FINANCE_SEES_IT), "nlp", "ann", "member"),
+        ((NLP, NLP_AS_FINANCE_SEES_IT), "nlp", "bob", "not_a_member"),
+    ],
+)
+def test_who_may_claim_a_team(rosters: tuple[Roster, ...], team: str | None, user: str, code: str) -> None:
+    verdict = Membership(rosters).judge(action(job=job(team=team), user=user), Facts(NOW))
+
+    assert verdict.code == code
+    assert (verdict.answer is Answer.ALLOW) == (code in ("no_claim", "member"))
+
+
+def test_the_message_says_who_where_and_what_was_meant() -> None:
+    rule = Membership((VISION, NLP, NLP_AS_FINANCE_SEES_IT))
+
+    stranger = rule.judge(action(user="bob"), Facts(NOW))
+    typo = rule.judge(action(job=job(team="visoin")), Facts(NOW))
+
+    assert stranger.message == "bob is not a member of team nlp (finance.yaml:8)"
+    assert typo.message == "no policy lists a team 'visoin'; did you mean 'vision'?"

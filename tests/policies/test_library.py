@@ -1,0 +1,115 @@
+"""The files that people copy must load, say what they do, and do what they say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.core.money import Money
+from broker.core.offers import CapacityType, MoneyKind
+from broker.core.policy import Answer, BudgetUse, Facts
+from broker.ledger.budgets import periods_touching
+from policies.loader import load
+from policies.policyset import ActivePolicies
+from tests.contracts.rule_contract import NOW, action, job, live, placement
+
+ROOT = Path(__file__).parents[2]
+LIBRARY = sorted((ROOT / "policies/library").glob("*.yaml"))
+
+
+def read(*names: str) -> ActivePolicies:
+    paths = [ROOT / name for name in names]
+    return load({path.name: path.read_text("utf-8") for path in paths})
+
+
+def codes(policies: ActivePolicies, cash: str, *, spent: str = "0", running: int = 0, **asked: Any) -> set[str]:
+    """What is said against spending so much cash, when every budget has spent so much."""
+    act = action(hold={MoneyKind.CASH: Money.usd(cash)}, **asked)
+    uses = {
+        spec.id: tuple(
+            BudgetUse(*period, Money.usd(spent), Money.ZERO)
+            for period in periods_touching(spec.period, spec.timezone, act.window or (NOW, NOW))
+        )
+        for spec in policies.budgets(act.job, act.user)
+    }
+    facts = Facts(NOW, (live(running),) if running else (), uses)
+    return {verdict.code for verdict in policies.judge(act, facts) if verdict.answer is not Answer.ALLOW}
+
+
+@pytest.mark.parametrize("path", LIBRARY, ids=lambda path: path.name)
+def test_each_file_of_the_library_loads_and_explains_itself(path: Path) -> None:
+    text = path.read_text("utf-8")
+    policies = load({path.name: text})
+
+    assert text.startswith("# "), "says first whom it is for"
+    assert policies.defaults.grants_cash
+    assert len(policies.rules) >= 3
+
+
+def test_there_is_one_for_each_kind_of_team() -> None:
+    assert [path.stem for path in LIBRARY] == ["enterprise", "on-premises-first", "research-lab", "startup"]
+
+
+def test_startup() -> None:
+    policies = read("policies/library/startup.yaml")
+    mine = {"user": "ann", "job": job(team=None)}
+
+    assert codes(policies, "100", **mine) == set()
+    assert codes(policies, "100", spent="2950", **mine) == {"over_budget"}
+    assert "price_above_limit" in codes(policies, "100", placement=placement("80"), **mine)
+    assert "too_many_gpus" in codes(policies, "100", running=12, **mine)
+
+
+def test_research_lab() -> None:
+    policies = read("policies/library/research-lab.yaml")
+
+    def asking(team: str | None) -> set[str]:
+        return codes(policies, "50", user="ann", job=job(team=team), placement=placement("24"))
+
+    assert asking("vision") == set()
+    assert asking("robotics") == {"not_a_member"}
+    assert asking(None) == {"no_budget"}
+
+
+def test_enterprise() -> None:
+    policies = read("policies/library/enterprise.yaml")
+    training = job(team="assistants", environment="research")
+    europe = placement(region="eu-west-1")
+
+    assert codes(policies, "100", user="ann", job=training, placement=europe) == set()
+    assert codes(policies, "100", user="ann", job=training) == {"region_not_allowed"}
+    assert codes(policies, "100", user="ann", job=job(team=None), placement=europe) == {"no_budget"}
+    vast = placement(provider="vast", region="eu-west-1")
+    assert codes(policies, "100", user="ann", job=training, placement=vast) == {"provider_not_allowed"}
+
+
+def test_on_premises_first() -> None:
+    policies = read("policies/library/on-premises-first.yaml")
+
+    assert policies.defaults.capacity_order[0] is CapacityType.OWNED
+    assert codes(policies, "40", user="ann", job=job(team=None)) == set()
+    assert codes(policies, "400", user="ann", job=job(team=None)) == {"over_budget"}
+
+
+def test_the_example_governs_the_sandbox_and_real_money_apart() -> None:
+    policies = read("examples/policy.yaml")
+    act = action(user="you", job=job(team=None), placement=placement("24"))
+    uses = {
+        spec.id: tuple(
+            BudgetUse(*period, Money.ZERO, Money.ZERO)
+            for period in periods_touching(spec.period, spec.timezone, act.window or (NOW, NOW))
+        )
+        for spec in policies.budgets(act.job, act.user)
+    }
+
+    def over(kind: MoneyKind, amount: str) -> list[str]:
+        asked = replace(act, hold={kind: Money.usd(amount)})
+        verdicts = policies.judge(asked, Facts(NOW, budgets=uses))
+        return [verdict.name for verdict in verdicts if verdict.answer is not Answer.ALLOW]
+
+    assert over(MoneyKind.CASH, "500") == over(MoneyKind.SANDBOX, "200") == []
+    assert over(MoneyKind.CASH, "501") == ["monthly"]
+    assert over(MoneyKind.SANDBOX, "201") == ["sandbox-monthly"]

@@ -1,0 +1,319 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from broker.core.errors import InvalidInput
+from broker.core.money import Money
+from broker.core.offers import MoneyKind
+from broker.core.policy import ActionKind, Answer, Facts
+from policies.loader import load
+from policies.rules.budget import Budget
+from policies.rules.max_price_per_gpu_hour import MaxPricePerGpuHour
+from tests.contracts.rule_contract import NOW, action, job, placement
+
+NLP = """\
+version: 1
+policy: nlp-team
+teams: {nlp: {members: [ann, bob]}}
+defaults: {max_duration: 12h, allow_reference_prices: false}
+guardrails:
+  - name: no-crazy-prices
+    max_price_per_gpu_hour: $4
+    scope: {team: nlp}
+budgets:
+  - name: nlp-monthly
+    amount: $2,000
+    period: month
+    timezone: Europe/Berlin
+    scope: {team: nlp}
+  - {name: everybody-daily, amount: $100, period: day}
+"""
+
+
+def refused(*files: str) -> InvalidInput:
+    with pytest.raises(InvalidInput) as caught:
+        load({f"{chr(97 + number)}.yaml": text for number, text in enumerate(files)})
+    return caught.value
+
+
+def finding(text: str) -> str:
+    """The one finding in a file, with line and column."""
+    (problem,) = refused(text).problems
+    return f"{problem.line}:{problem.column} {problem.key}: {problem.message}"
+
+
+def test_a_file_becomes_rules_in_the_order_of_its_lines() -> None:
+    policies = load({"team/nlp.yaml": NLP})
+
+    assert [(rule.kind, rule.name, str(rule.source)) for rule in policies.rules] == [
+        ("max_price_per_gpu_hour", "no-crazy-prices", "team/nlp.yaml:6"),
+        ("budget", "nlp-monthly", "team/nlp.yaml:10"),
+        ("budget", "everybody-daily", "team/nlp.yaml:15"),
+    ]
+    price, monthly, daily = policies.rules
+    assert isinstance(price, MaxPricePerGpuHour)
+    assert isinstance(monthly, Budget)
+    assert isinstance(daily, Budget)
+    assert monthly.config.amount == Money.usd(2000)
+    assert (daily.config.timezone, daily.config.counts) == ("UTC", (MoneyKind.CASH,))
+    assert policies.defaults.max_duration == timedelta(hours=12)
+    assert policies.defaults.grants_cash
+
+
+def test_the_budgets_of_a_job_are_those_it_falls_under() -> None:
+    policies = load({"nlp.yaml": NLP})
+
+    assert [spec.id for spec in policies.budgets(job(), "ann")] == ["nlp-monthly", "everybody-daily"]
+    assert [spec.id for spec in policies.budgets(job(team=None), "ann")] == ["everybody-daily"]
+
+
+def test_no_file_is_a_set_that_grants_nothing() -> None:
+    policies = load({})
+    rented, owned = placement(), placement("0", money=MoneyKind.AMORTISED)
+
+    assert policies.version == "none"
+    assert policies.defaults.max_duration == timedelta(hours=24)
+    assert not policies.defaults.grants_cash
+    assert not policies.defaults.allow_reference_prices
+    answers = {
+        kind: {v.code for v in policies.judge(action(placement=p), Facts(NOW)) if v.answer is not Answer.ALLOW}
+        for kind, p in (("rented", rented), ("owned", owned))
+    }
+    assert answers == {"rented": {"no_budget"}, "owned": set()}
+
+
+def test_every_rule_of_every_file_judges_the_built_in_ones_first() -> None:
+    policies = load({"b.yaml": "version: 1\nguardrails: [{name: few, max_concurrent_gpus: 4}]", "a.yaml": NLP})
+
+    verdicts = policies.judge(action(user="eve", placement=placement("40")), Facts(NOW))
+
+    assert [verdict.name for verdict in verdicts] == [
+        "membership",
+        "budget-required",
+        "no-crazy-prices",
+        "nlp-monthly",
+        "everybody-daily",
+        "few",
+    ]
+    denied = [verdict.code for verdict in verdicts if verdict.answer is Answer.DENY]
+    assert denied == ["not_a_member", "price_above_limit", "too_many_gpus"]
+
+
+def test_all_actions_pass_the_same_gate() -> None:
+    policies = load({"nlp.yaml": NLP})
+
+    for kind in ActionKind:
+        names = [verdict.name for verdict in policies.judge(action(kind), Facts(NOW))]
+        assert len(names) == 5
+
+
+# --- several files --------------------------------------------------------------------------------------------------
+
+
+def defaults(**said: str) -> str:
+    return "version: 1\ndefaults: {" + ", ".join(f"{key}: {value}" for key, value in said.items()) + "}"
+
+
+@pytest.mark.parametrize(
+    ("durations", "hours"), [((), 24), (("48h",), 48), (("48h", "6h"), 6), (("48h", None, "72h"), 48)]
+)
+def test_the_shortest_duration_holds(durations: tuple[str | None, ...], hours: int) -> None:
+    texts = [defaults(max_duration=said) if said else "version: 1" for said in durations]
+
+    policies = load({f"{number}.yaml": text for number, text in enumerate(texts)})
+
+    assert policies.defaults.max_duration == timedelta(hours=hours)
+
+
+@pytest.mark.parametrize("switch", ["allow_reference_prices", "cpu_jobs_on_gpus"])
+@pytest.mark.parametrize(
+    ("said", "on"),
+    [((), False), (("true",), True), (("true", None), True), (("true", "false"), False), ((None, None), False)],
+)
+def test_a_switch_is_on_when_somebody_says_so_and_nobody_says_no(
+    switch: str, said: tuple[str | None, ...], on: bool
+) -> None:
+    texts = [defaults(**{switch: word}) if word else "version: 1" for word in said]
+
+    policies = load({f"{number}.yaml": text for number, text in enumerate(texts)})
+
+    assert getattr(policies.defaults, switch) is on
+
+
+def test_the_order_of_capacity_is_one_for_all() -> None:
+    order = "version: 1\ncapacity: {order: [owned, spot]}"
+
+    assert load({"a.yaml": order, "b.yaml": order, "c.yaml": "version: 1"}).defaults.capacity_order == ("owned", "spot")
+    error = refused(order, "version: 1\ncapacity:\n  order: [spot]")
+    assert str(error) == "b.yaml: this policy file has a mistake"
+    assert str(error.problems[0]) == ("line 3: capacity.order: contradicts the order in a.yaml; there can be one only")
+
+
+def test_names_are_used_once_over_all_files() -> None:
+    error = refused(NLP, "version: 1\nbudgets:\n- {amount: $1, period: day, name: no-crazy-prices}\n")
+
+    assert error.where == "b.yaml"
+    assert str(error.problems[0]) == (
+        "line 3: budgets[0].name: the name 'no-crazy-prices' is used in a.yaml:6 already; no two may have one name"
+    )
+    assert "twice" not in str(refused(NLP, NLP.replace("policy: nlp-team", "policy: other")).problems[0])
+
+
+def test_policies_have_names_of_their_own() -> None:
+    assert "taken by a.yaml" in refused("version: 1\npolicy: x", "version: 1\npolicy: x").problems[0].message
+    with pytest.raises(InvalidInput, match="mistake"):
+        load({"one/p.yaml": "version: 1", "two/p.yaml": "version: 1"})
+
+
+def test_a_scope_names_teams_that_some_file_lists() -> None:
+    guardrail = "version: 1\nguardrails:\n- {name: few, max_concurrent_gpus: 4, scope: {team: %s}}\n"
+
+    assert refused(NLP, guardrail % "nlpp").problems[0].message == "no file lists a team 'nlpp'; did you mean 'nlp'?"
+    assert load({"a.yaml": NLP, "b.yaml": guardrail % '"nl*"'})
+    assert load({"b.yaml": guardrail % "nlpp"})  # where no file lists teams, any name may be right
+
+
+def test_the_first_wrong_file_is_shown_and_the_others_are_named() -> None:
+    error = refused("version: 2", NLP, "x: 1")
+
+    assert error.where == "a.yaml"
+    assert error.hint == "there are mistakes in c.yaml, too"
+
+
+# --- the version ----------------------------------------------------------------------------------------------------
+
+
+def test_the_version_is_of_what_is_said_not_of_how() -> None:
+    version = load({"a.yaml": NLP}).version
+
+    assert load({"elsewhere/b.yaml": f"# for the team\n\n{NLP}"}).version == version
+    assert load({"a.yaml": NLP.replace("$4", "$4.01")}).version != version
+    assert load({"a.yaml": NLP.replace("[ann, bob]", "[ann]")}).version != version
+    assert load({"a.yaml": NLP, "b.yaml": "version: 1"}).version != version
+    assert len(version) == 12
+
+
+# --- what is wrong --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "0:0 : is empty; expected a policy file: lines of the form 'key: value'"),
+        ("policy: x", "1:1 version: is missing"),
+        ("version: 2", "1:10 version: expected version 1, the only one there is; got 2"),
+        ("version: true", "1:10 version: expected version 1, the only one there is; got True"),
+        ("version: 1\nbudgts: [a]", "2:1 budgts: unknown key; did you mean 'budgets'?"),
+        ("version: 1\nguardrails: []", "2:13 guardrails: is empty; add something, or delete the key"),
+        ("version: 1\nbudgets: {}", "2:10 budgets: is empty; add something, or delete the key"),
+        ("version: 1\nteams: {}", "2:8 teams: is empty; add something, or delete the key"),
+        (
+            "version: 1\nteams: {nlp: {members: []}}",
+            "2:24 teams.nlp.members: is an empty list; name at least one, or delete the key",
+        ),
+        ("version: 1\nteams: {nlp: {}}", "2:9 teams.nlp.members: is missing"),
+        (
+            "version: 1\nteams: {nlp: {members: [ann, 7]}}",
+            "2:30 teams.nlp.members[1]: expected a name; got '7'; write numbers in quotes",
+        ),
+        (
+            "version: 1\ndefaults: {max_duration: 24}",
+            "2:26 defaults.max_duration: expected a duration with its unit, such as 90s, 12m, 48h, 1h30m or 2d;"
+            " got '24'",
+        ),
+        (
+            "version: 1\ndefaults: {allow_reference_prices: yes}",
+            "2:36 defaults.allow_reference_prices: expected true or false; got 'yes'",
+        ),
+        (
+            "version: 1\ncapacity: {order: [spott]}",
+            "2:20 capacity.order[0]: expected one of owned, reserved, on_demand, spot; got 'spott';"
+            " did you mean 'spot'?",
+        ),
+        (
+            "version: 1\ncapacity: {order: [spot, spot]}",
+            "2:19 capacity.order: expected some of owned, reserved, on_demand, spot, each once, first choice first",
+        ),
+    ],
+)
+def test_mistakes_are_found_where_they_are(text: str, said: str) -> None:
+    assert finding(text) == said
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("amount: 900", "3:12 budgets[0].amount: expected an amount with currency, such as $900; got '900'"),
+        ("amount: 900 EUR", "3:12 budgets[0].amount: expected an amount with currency, such as $900; got '900 EUR'"),
+        ("amount: $0", "3:12 budgets[0].amount: must be more than $0"),
+        ("amount: -$5", "3:12 budgets[0].amount: must not be negative; expected an amount with currency"),
+        ("amount: $2,000", "3:15 budgets[0].000: inside { } a comma ends the value before it"),
+        ("amount: ", "3:4 budgets[0].amount: has no value; write one, or delete the line"),
+        ("amont: $5", "amont: unknown key; did you mean 'amount'?"),
+        ("period: fortnight", "expected one of day, week, month, quarter; got 'fortnight'"),
+        ("timezone: Europe/Berln", "'Europe/Berln' is not a time zone; expected an IANA name such as Europe/Berlin"),
+        ("counts: [cash, sandbox]", "sandbox money is pretend and never meets real money: write two budgets"),
+        ("counts: [cash, cash]", "names one kind of money twice"),
+        ("counts: []", "expected a list of cash, amortised, sandbox, such as [cash]"),
+        ("counts: [gold]", "expected one of cash, amortised, sandbox; got 'gold'"),
+        ("scope: {tem: nlp}", "budgets[0].scope.tem: unknown key; did you mean 'team'?"),
+        ("scope: {team: []}", "budgets[0].scope.team: is an empty list; name at least one, or delete the key"),
+        ("scope: {workload: trainig}", "got 'trainig'; did you mean 'training'?"),
+        ("name: my budget", "expected a name of up to 64 letters, digits, dots, dashes and underscores"),
+        ("name: [a]", "expected a name of up to 64 letters, digits, dots, dashes and underscores"),
+        ("action: shout", "expected one of deny; got 'shout'"),
+    ],
+)
+def test_mistakes_in_budgets(entry: str, said: str) -> None:
+    key = entry.partition(":")[0].replace("amont", "amount")
+    others = [part for part in ("name: b", "amount: $5", "period: day") if not part.startswith(key)]
+    error = refused(f"version: 1\nbudgets:\n- {{{', '.join([entry, *others])}}}")
+
+    found = [f"{problem.line}:{problem.column} {problem.key}: {problem.message}" for problem in error.problems]
+    assert any(said in line for line in found), found
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ("", "has no rule; expected exactly one of max_price_per_gpu_hour, max_concurrent_gpus, allowed_locations"),
+        ("max_price_per_gpu_hour: $4, max_concurrent_gpus: 4", "has 2 rules (max_price_per_gpu_hour, max_concurrent"),
+        ("max_price_per_gpu_hours: $4", "unknown key; did you mean 'max_price_per_gpu_hour'?"),
+        ("budget: {amount: $4}", "unknown key"),
+        ("max_price_per_gpu_hour: 4", "expected an amount with currency, such as $900; got '4'"),
+        ("max_price_per_gpu_hour: {}", "names no accelerator"),
+        ("max_price_per_gpu_hour: {H1000: $4}", "unknown accelerator 'H1000'; did you mean 'H100'?"),
+        ("max_price_per_gpu_hour: {H100: $0}", "must be more than $0"),
+        ("max_price_per_gpu_hour: {H100: $4, h100-sxm: $5}", "names one accelerator twice, by two of its names"),
+        ("max_concurrent_gpus: 0", "expected a whole number of GPUs from 1 to 1000000, such as 16; got '0'"),
+        ("max_concurrent_gpus: -1", "got '-1'"),
+        ("max_concurrent_gpus: 1.5", "got '1.5'"),
+        ("max_concurrent_gpus: true", "got true"),
+        ("max_concurrent_gpus: many", "got 'many'"),
+        ("allowed_locations: {}", "says nothing; expected `providers` or `regions`"),
+        ("allowed_locations: [aws]", "expected lines of the form 'key: value'; got a list"),
+        ("allowed_locations: {providers: []}", "is an empty list; name at least one, or delete the key"),
+        ("allowed_locations: {providers: {}}", "says nothing; expected a list of names to allow"),
+        ("allowed_locations: {providers: {alow: [aws]}}", "unknown key; did you mean 'allow'?"),
+        ("allowed_locations: {regions: {deny: [eu, '']}}", "expected a name; got ''"),
+        ("allowed_locations: {provider: [aws]}", "unknown key; did you mean 'providers'?"),
+    ],
+)
+def test_mistakes_in_guardrails(rule: str, said: str) -> None:
+    error = refused(f"version: 1\nguardrails:\n  - {{ name: g, {rule} }}")
+
+    assert any(said in problem.message for problem in error.problems), error.problems
+    assert all(problem.line == 3 and problem.column >= 5 for problem in error.problems)
+
+
+def test_all_mistakes_are_found_at_once() -> None:
+    error = refused("version: 1\nbudgets: [{name: b, amount: 5, period: dai}]\nguardrails: [{name: g}]\n")
+
+    assert [problem.line for problem in error.problems] == [2, 2, 3]
+    assert str(error) == "a.yaml: this policy file has 3 mistakes"
+
+
+def test_an_unknown_provider_may_come_later() -> None:
+    assert load({"a.yaml": "version: 1\nguardrails: [{name: g, allowed_locations: {providers: [nextcloud]}}]"})

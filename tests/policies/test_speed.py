@@ -1,0 +1,61 @@
+"""Judging is quick enough to be done for every placement of every plan. CPU time, best of several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from time import process_time
+
+from broker.core.money import Money
+from broker.core.offers import MoneyKind
+from broker.core.policy import BudgetUse, Facts
+from broker.ledger.budgets import periods_touching
+from policies.loader import load
+from policies.policyset import ActivePolicies
+from tests.contracts.rule_contract import NOW, action, live, placement
+
+GUARDRAILS = (
+    "max_price_per_gpu_hour: {H100: $6, default: $3}, scope: {team: 'nl*', workload: [training, batch]}",
+    "max_concurrent_gpus: 100000",
+    "allowed_locations: {providers: [aws, gcp, 'lam*'], regions: {deny: ['cn-*', 'ap-*']}}",
+    "max_price_per_gpu_hour: $5, scope: {user: [ann, bob]}",
+)
+
+
+def policy_set(files: int, rules: int) -> ActivePolicies:
+    """So many files with so many rules in all, of every kind."""
+
+    def text(file: int) -> str:
+        lines = ["version: 1", f"budgets: [{{name: b{file}, amount: $100000, period: month}}]", "guardrails:"]
+        lines += [f"- {{name: g{file}-{n}, {GUARDRAILS[n % len(GUARDRAILS)]}}}" for n in range(rules // files - 1)]
+        return "\n".join(lines)
+
+    return load({f"{file}.yaml": text(file) for file in range(files)})
+
+
+def seconds(work: Callable[[], object]) -> float:
+    def once() -> float:
+        start = process_time()
+        work()
+        return process_time() - start
+
+    return min(once() for _ in range(5))
+
+
+def test_one_submission_under_200_rules_takes_less_than_5_ms() -> None:
+    policies = policy_set(20, 200)
+    act = action(hold={MoneyKind.CASH: Money.usd(100)})
+    (period,) = periods_touching("month", "UTC", (NOW, NOW))
+    uses = {spec.id: (BudgetUse(*period, Money.ZERO, Money.ZERO),) for spec in policies.budgets(act.job, "ann")}
+    facts = Facts(NOW, tuple(live(8, job_id=f"j-{n}") for n in range(200)), uses)
+    assert len(policies.rules) == 200
+
+    assert seconds(lambda: policies.judge(act, facts)) < 0.005
+
+
+def test_500_placements_under_20_rules_take_less_than_50_ms() -> None:
+    policies = policy_set(2, 20)
+    facts = Facts(NOW, tuple(live(8, job_id=f"j-{n}") for n in range(200)))
+    actions = [replace(action(), placement=placement(f"{20 + n / 1000:.3f}", region=f"us-{n % 9}")) for n in range(500)]
+
+    assert seconds(lambda: [policies.judge(act, facts) for act in actions]) < 0.050
