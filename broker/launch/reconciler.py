@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from broker.core import events as ev
@@ -43,7 +43,12 @@ class Timing:
 
     def scaled(self, factor: float) -> Timing:
         """For a sandbox that runs faster: silence is caused by processes, and those run in wall-clock time."""
-        return Timing(self.settle_every, self.patience.scaled(factor), self.grace * factor, self.retry_place * factor)
+        return replace(
+            self,
+            patience=self.patience.scaled(factor),
+            grace=self.grace * factor,
+            retry_place=max(self.retry_place, timedelta(seconds=1) * factor),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +174,10 @@ class Reconciler:
         now = self._clock.now()
         if now < self._next_try.get(view.id, now):
             return False
+        if self._place(view):
+            return True
         self._next_try[view.id] = now + self._timing.retry_place
-        return self._place(view)
+        return False
 
     def _submit(self, view: JobView, attempt: AttemptView) -> bool:
         now = self._clock.now()
