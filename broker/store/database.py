@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from broker.core.errors import MissingExtra, StoreProblem
 
@@ -73,7 +73,7 @@ def _parse(url: str) -> URL:
     try:
         parsed = make_url(url)
         backend = parsed.get_backend_name()
-    except (ArgumentError, NoSuchModuleError, ValueError):
+    except (ArgumentError, ValueError):
         # The text is not shown: it may hold a password.
         raise StoreProblem(f"the store's URL is not understood; {expected}", hint="set GPUBROKER_STORE") from None
     if backend == "sqlite":

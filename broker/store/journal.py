@@ -15,9 +15,10 @@ from broker.core.decisions import Decision
 from broker.core.events import Event, EventBody, body_from_json, body_to_json
 from broker.core.lifecycle import JobView, advance, fold
 from broker.core.money import Money
-from broker.core.offers import MoneyKind, Offer
+from broker.core.offers import MoneyKind, Offer, OfferQuery
 from broker.core.policy import ActionKind, Answer, LiveAttempt, Verdict
 from broker.core.ports import BudgetSpec
+from broker.core.reasons import Reason
 from broker.launch.journal import OpenHold
 from broker.ledger.entries import Balance, Entry
 from broker.store import ledger, market
@@ -105,6 +106,22 @@ class StoreReading:
     def price_series(self, offer: Offer, start: datetime, end: datetime) -> Sequence[tuple[datetime, Money]]:
         """The prices observed for the offer's pool and source: the one in force at ``start``, then each change."""
         return market.price_series(self._connection, offer, start, end)
+
+    def offers(self, query: OfferQuery) -> list[Offer]:
+        """The current offers that match, unavailable ones included.
+
+        ``query.count`` is the least number of accelerators; ``"cpu"`` among the accelerators means machines without
+        one. Reference prices for which a live one is known are not current.
+        """
+        return market.offers(self._connection, query)
+
+    def count_offers(self) -> int:
+        """How many offers are current."""
+        return market.count_offers(self._connection)
+
+    def rejected_in_sql(self, query: OfferQuery) -> Mapping[Reason, int]:
+        """Why the current offers that `offers` leaves out were left out, counted (``max_price`` is not looked at)."""
+        return market.rejected_in_sql(self._connection, query)
 
     def decisions(self, *, job_id: str | None = None, limit: int | None = None) -> Sequence[Decision]:
         """Decisions kept, or one job's, newest first."""

@@ -12,7 +12,7 @@ from sqlalchemy import select
 from broker.core.clock import Clock
 from broker.core.offers import Offer, OfferQuery
 from broker.core.reasons import Reason
-from broker.store import market, policies, polls
+from broker.store import policies, polls
 from broker.store.database import Database
 from broker.store.journal import StoreReading, StoreWriting
 from broker.store.records import PolicyVersion, PollRun
@@ -102,23 +102,19 @@ class Store:
             return polls.last_polls(connection)
 
     def offers(self, query: OfferQuery | None = None) -> list[Offer]:
-        """The current offers that match, unavailable ones included; all of them without a query.
-
-        ``query.count`` is the least number of accelerators; ``"cpu"`` among the accelerators means machines without.
-        Reference prices for which a live one is known are not current.
-        """
-        with self._database.reading() as connection:
-            return market.offers(connection, query or OfferQuery())
+        """The current offers that match, as `StoreReading.offers`; all of them without a query."""
+        with self.reading() as look:
+            return look.offers(query or OfferQuery())
 
     def count_offers(self) -> int:
         """How many offers are current."""
-        with self._database.reading() as connection:
-            return market.count_offers(connection)
+        with self.reading() as look:
+            return look.count_offers()
 
     def rejected_in_sql(self, query: OfferQuery) -> Mapping[Reason, int]:
-        """Why the current offers that `offers` leaves out were left out, counted (``max_price`` is not looked at)."""
-        with self._database.reading() as connection:
-            return market.rejected_in_sql(connection, query)
+        """Why current offers are not among `offers`, counted. For figures that add up, ask all from one `reading`."""
+        with self.reading() as look:
+            return look.rejected_in_sql(query)
 
     # --- policies and settings --------------------------------------------------------------------------------------
 
@@ -147,6 +143,14 @@ class Store:
         with self._database.writing() as connection:
             connection.execute(SETTING.delete().where(SETTING.c.key == key))
             connection.execute(SETTING.insert().values(key=key, value=value))
+
+    def keep_setting(self, key: str, value: str) -> str:
+        """The fact as it is; set to ``value`` if it never was. Of several processes at once, one decides for all."""
+        with self._database.writing() as connection:
+            kept = connection.scalar(select(SETTING.c.value).where(SETTING.c.key == key))
+            if kept is None:
+                connection.execute(SETTING.insert().values(key=key, value=value))
+            return value if kept is None else kept
 
 
 def open_store(url: str, *, clock: Clock) -> Store:

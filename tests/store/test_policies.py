@@ -32,3 +32,6 @@ def test_settings_are_kept(store: Store) -> None:
     store.set_setting("clock", "one")
     store.set_setting("clock", "two")
     assert store.setting("clock") == "two"
+    assert store.keep_setting("clock", "three") == "two"
+    assert store.keep_setting("sandbox", "first") == "first"
+    assert store.setting("sandbox") == "first"
