@@ -1,0 +1,47 @@
+# What a newcomer needs: `make demo` and `make test`. Nothing but Python >= 3.11 and make is expected on the machine.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+EXTRAS ?= dev
+
+.PHONY: help install demo test test-system lint bench wheel clean
+
+help:  ## what there is
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
+
+install: $(STAMP)  ## create .venv with gpubroker and everything that tests and demo need
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; sys.exit(0 if sys.version_info >= (3, 11) else f"gpubroker needs Python 3.11 or newer; {sys.executable} is {v}. Try: make PYTHON=python3.12 install")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[$(EXTRAS)]'
+	@touch $@
+
+demo: install  ## the whole story on the simulated market, in under a minute
+	$(BIN)/gpubroker demo
+
+test: install  ## the quick complete run: types, style, architecture, every test on SQLite
+	$(BIN)/ruff check --quiet .
+	$(BIN)/ruff format --quiet --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/pytest -n auto --dist loadgroup -m 'not system'
+
+test-system: install  ## full counts, PostgreSQL, real processes killed at every point
+	$(BIN)/pytest -n auto --dist loadgroup -m system
+
+lint: install  ## mend style, check types and architecture
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+bench: install  ## print speed figures (also in tests/bench/README.md)
+	$(BIN)/python -m tests.bench
+
+wheel: install  ## build the wheel into dist/
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+clean:  ## remove what the above made
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

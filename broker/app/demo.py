@@ -1,0 +1,188 @@
+"""The demo: the main job from market to bill, on the simulated market, with everything else real.
+
+A store of its own, in which time runs a few hundred times as fast, so that two hours of training and the spot market
+around them pass in half a minute. The training, the agents, the background reconciler, the interruptions (a notice,
+then SIGKILL), the checkpoints and the ledger are what every job gets. Kill any of the processes: the story changes.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from importlib.resources import files
+from pathlib import Path
+
+from broker.app import background, policies
+from broker.app.market import freshen
+from broker.app.report import ledger_faults
+from broker.app.submit import Preview, preview, submit
+from broker.app.wiring import Broker, Registries
+from broker.core.errors import BrokerError
+from broker.core.events import Event, JobState
+from broker.core.jobfile import parse_job
+from broker.core.lifecycle import JobView
+from broker.core.money import Money
+from broker.core.offers import MoneyKind
+from broker.core.sandbox_scenario import PROVIDER as SANDBOX
+from broker.launch.progress import on_demand_cost, steps_redone
+from broker.ledger.entries import Account
+from broker.settings import Settings
+
+DEFAULT_SEED = 7
+SPEED = 240.0
+_KEEP = timedelta(days=1)
+_PATIENCE_SECONDS = 300.0
+
+
+class DemoStuck(BrokerError):
+    """The demo did not come to an end in time; says where to look."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The demo's figures, all of them recomputable from its ledger and events. Money in (sandbox) USD."""
+
+    job_id: str
+    job_state: JobState
+    attempts: int
+    interruptions: int
+    failures: int
+    resumed_from_step: int
+    steps: int
+    steps_redone: int
+    cost: Money
+    on_demand_cost: Money
+    held: Money
+    ledger_balanced: bool
+    seed: int
+    speed: float
+    simulated_seconds: float
+    home: Path
+
+    @property
+    def savings(self) -> Money:
+        return self.on_demand_cost - self.cost
+
+    @property
+    def savings_percent(self) -> float:
+        """Against the cheapest on-demand placement of the same work; negative when spot cost more."""
+        if not self.on_demand_cost:
+            return 0.0
+        return round(100 * self.savings.micros / self.on_demand_cost.micros, 1)
+
+
+def example(name: str) -> Path:
+    """A file of the examples: beside the package in a checkout, inside it in an installation.
+
+    Raises FileNotFoundError when it is in neither, which only a broken installation can cause.
+    """
+    package = Path(str(files("broker")))
+    for folder in (package / "examples", package.parent / "examples"):
+        if (folder / name).exists():
+            return folder / name
+    raise FileNotFoundError(f"examples/{name} is not where gpubroker is installed ({package})")
+
+
+class Demo:
+    """One demo in a folder of its own under ``home``: `prepare`, `plan`, `start`, `follow`, `summary`, in this order."""
+
+    def __init__(self, home: Path, registries: Registries, seed: int = DEFAULT_SEED, speed: float = SPEED) -> None:
+        self.seed, self.speed = seed, speed
+        self.home = _new_folder(home / "demo")
+        settings = Settings(
+            home=self.home,
+            store=f"sqlite:///{self.home / 'gpubroker.db'}",
+            runs=(self.home / "runs").as_uri(),
+            policy="",
+            providers={SANDBOX: {"scenario": "demo", "seed": seed}},
+            reconcile_every=0.2,
+            settle_every=60.0,
+        )
+        self.broker = Broker(settings, registries)
+        self._job_id = ""
+
+    def prepare(self) -> int:
+        """Start the sandbox's time, apply the example policy, poll the market; how many offers it has."""
+        self.broker.set_clock(self.speed, datetime.now(UTC).replace(minute=0, second=0, microsecond=0))
+        policies.apply(self.broker, [example("policy.yaml")], note="demo")
+        freshen(self.broker, sandbox=True)
+        return len([o for o in self.broker.store.offers() if o.provider == SANDBOX])
+
+    def plan(self) -> Preview:
+        """The plan of the demo's job, and what the policy says to it."""
+        path = example("demo/training.yaml")
+        job = parse_job(path.read_text(encoding="utf-8"), file=str(path), now=self.broker.clock.now())
+        workdir = str(example("training"))
+        return preview(self.broker, job.model_copy(update={"workdir": workdir}))
+
+    def start(self, seen: Preview) -> JobView:
+        """Submit the job and see to it that somebody reconciles."""
+        view = submit(self.broker, seen.job)
+        self._job_id = view.id
+        background.ensure(self.broker)
+        return view
+
+    def follow(self, waiting: Callable[[JobView], None] = lambda view: None) -> Iterator[tuple[Event, JobView]]:
+        """Every event as it is recorded, until the job is closed. ``waiting`` is called between looks.
+
+        A reconciler that is killed is started again. Raises `DemoStuck` when nothing ends.
+        """
+        seen, waited = 0, 0.0
+        while True:
+            with self.broker.store.reading() as look:
+                view, events = look.job(self._job_id), look.events(self._job_id)
+            assert view is not None
+            for event in events[seen:]:
+                yield event, view
+            seen = len(events)
+            if view.closed:
+                return
+            if waited > _PATIENCE_SECONDS:
+                raise DemoStuck(f"the demo's job is still {view.state.value}", hint=f"see {self.home}/reconciler.log")
+            background.revive(self.broker)
+            waiting(view)
+            self.broker.clock.sleep(0.1)
+            waited += 0.1
+
+    def summary(self) -> Summary:
+        """The figures of the finished job."""
+        with self.broker.store.reading() as look:
+            view, entries = look.job(self._job_id), look.entries(self._job_id)
+            balance = look.balance(self._job_id)
+        assert view is not None
+        spent = (e.amount for e in entries if e.account is Account.SPENT and e.money is MoneyKind.SANDBOX)
+        held = balance[MoneyKind.SANDBOX].held if MoneyKind.SANDBOX in balance else Money.ZERO
+        resumed = [a.resumed_step for a in view.attempts if a.resumed_step is not None]
+        end = view.ended_at or view.submitted_at
+        return Summary(
+            job_id=view.id,
+            job_state=view.state,
+            attempts=len(view.attempts),
+            interruptions=view.interruptions,
+            failures=view.failures,
+            resumed_from_step=resumed[-1] if resumed else 0,
+            steps=max((a.last_step or 0 for a in view.attempts), default=0),
+            steps_redone=steps_redone(view),
+            cost=sum(spent, Money.ZERO),
+            on_demand_cost=on_demand_cost(view) or Money.ZERO,
+            held=held,
+            ledger_balanced=not ledger_faults(self.broker),
+            seed=self.seed,
+            speed=self.speed,
+            simulated_seconds=(end - view.submitted_at).total_seconds(),
+            home=self.home,
+        )
+
+
+def _new_folder(root: Path) -> Path:
+    """A fresh private folder. Earlier ones stay for a day to be looked at; one in use is never that old."""
+    root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    now = datetime.now(UTC)
+    for old in root.iterdir():
+        if now.timestamp() - old.stat().st_mtime > _KEEP.total_seconds():
+            shutil.rmtree(old, ignore_errors=True)
+    fresh = root / now.strftime("%Y%m%dT%H%M%S.%f")
+    fresh.mkdir(mode=0o700)
+    return fresh
