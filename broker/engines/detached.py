@@ -23,7 +23,9 @@ from typing import Any
 
 import psutil
 
+from broker.core.clock import Clock
 from broker.core.errors import GiveUp, RetryLater
+from broker.launch.agent.store import make_private
 
 # Any of these says that a process was started: the first its parent writes, the others it writes itself.
 _TRACES = ("started.json", "agent.json", "state.json")
@@ -75,7 +77,7 @@ class Slot:
         """Start the process unless one was started before. ``arguments`` gets the descriptor that it has to keep open
         while anything of it lives. Raises `RetryLater`."""
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(self.folder)
             with self._locked() as descriptor:
                 if descriptor is None or self.has_run():
                     return
@@ -136,12 +138,25 @@ class Slot:
         draft.chmod(0o600)
         draft.replace(self.folder / name)
 
-    def wall_of(self, name: str) -> datetime | None:
-        """When a file of the folder was last touched, by the wall's clock."""
-        try:
-            return datetime.fromtimestamp((self.folder / name).stat().st_mtime, UTC)
-        except OSError:
-            return None
+    def keep_first(self, name: str, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Write it unless it is there; what is there then. Whoever asks, and however often, it stays the same."""
+        known = self.read(name)
+        if known is None:
+            draft = f"draft-{os.getpid()}-{threading.get_ident()}.json"
+            self.write(draft, document)
+            with suppress(FileExistsError):
+                (self.folder / name).hardlink_to(self.folder / draft)
+            (self.folder / draft).unlink()
+            known = self.read(name)
+        return known or dict(document)
+
+    def last_seen(self, clock: Clock, *names: str) -> datetime:
+        """When the process, dead now, was last known to be alive, by ``clock``: the newest of those files, which it
+        touched while it lived. Worked out once and kept, so that bills do not move."""
+        now = time.time()
+        touched = [path.stat().st_mtime for path in map(self.folder.joinpath, names) if path.exists()]
+        at = clock.now() - timedelta(seconds=(now - max(touched, default=now)) * clock.scale)
+        return datetime.fromisoformat(self.keep_first("gone.json", {"at": at.isoformat()})["at"])
 
     def cancel(self) -> None:
         """Let `enforce` end the process from now on. Repeatable."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 from broker.core.clock import Clock
@@ -76,21 +76,16 @@ class Local:
             slot.enforce(_patience(slot))
             return Observation(EngineState.UP if agent else EngineState.PENDING, since)
         if agent is None:
-            ended = self._on_clock(slot.wall_of("process.log") or datetime.now(UTC))
+            ended = slot.last_seen(self._clock, "process.log")
             return Observation(EngineState.GONE, None, ended, evidence=slot.last_words() or "the agent did not start")
         if agent["ended"] is not None:
             cause = agent["ended"]["cause"]
             gone_at = from_text(agent["ended"]["at"])
-            return Observation(EngineState.GONE, since, gone_at, cause == "preempted", f"the agent ended: {cause}")
-        return Observation(EngineState.GONE, since, self._last_sign(slot), evidence="the agent died without a word")
-
-    def _last_sign(self, slot: Slot) -> datetime:
-        """When it was last known to be alive: when the guard saw the command die, or the last heartbeat."""
-        signs = [slot.wall_of(name) for name in ("agent.json", "alive", "died")]
-        return self._on_clock(max(sign for sign in signs if sign is not None))
-
-    def _on_clock(self, wall: datetime) -> datetime:
-        return self._clock.now() - (datetime.now(UTC) - wall) * self._clock.scale
+            interrupted = cause == "preempted" and slot.read("cancelled.json") is None
+            return Observation(EngineState.GONE, since, gone_at, interrupted, f"the agent ended: {cause}")
+        # The guard writes when it saw the command die.
+        gone_at = slot.last_seen(self._clock, "agent.json", "alive", "died")
+        return Observation(EngineState.GONE, since, gone_at, evidence="the agent died without a word")
 
 
 def _patience(slot: Slot) -> timedelta:

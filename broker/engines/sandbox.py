@@ -22,6 +22,7 @@ from broker.core.ports import EngineState, Launch, Observation
 from broker.core.sandbox import DEFAULT_SEED, DEFAULT_START, World
 from broker.engines.detached import Slot
 from broker.engines.sandbox_machine import STOP_PATIENCE, Machine
+from broker.launch.agent.store import make_private
 
 
 class Sandbox:
@@ -61,7 +62,7 @@ class Sandbox:
                 clock=_scaled(self._clock),
                 since=self._clock.now(),
             )
-            slot.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(slot.folder)
             slot.write("machine.json", machine.to_json())
 
             def arguments(lock: int) -> list[str]:
@@ -114,8 +115,7 @@ class Sandbox:
             gone_at = datetime.fromisoformat(state["gone_at"])
             return Observation(EngineState.GONE, since, gone_at, bool(state["interrupted"]), str(state["evidence"]))
         # The process that plays the provider was killed, and took the machine with it.
-        sign = slot.wall_of("alive") or slot.wall_of("machine.json") or datetime.now(UTC)
-        gone_at = self._clock.now() - (datetime.now(UTC) - sign) * self._clock.scale
+        gone_at = slot.last_seen(self._clock, "alive", "machine.json")
         return Observation(EngineState.GONE, since, gone_at, evidence="the sandbox machine was killed")
 
     def _admit(self, launch: Launch, number: int) -> None:
@@ -142,7 +142,7 @@ class Sandbox:
     def _launching(self) -> Iterator[Callable[[str], int]]:
         """One launch at a time, and which one it is: keys are numbered from 1 as they first come, and that survives
         a restart."""
-        self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(self._home)
         with (self._home / "launches.json").open("a+", encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             file.seek(0)

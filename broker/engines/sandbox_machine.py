@@ -28,7 +28,7 @@ from broker.core.clock import ScaledClock
 from broker.core.sandbox import World
 from broker.engines.detached import Slot
 from broker.launch.agent.clock import to_text
-from broker.launch.agent.command import Command, GuardGone
+from broker.launch.agent.command import CannotStart, Command, Exited
 from broker.launch.agent.notices import FILE_VARIABLE
 
 # How long after a cancellation the agents may take (the wall's time); their own grace is shorter.
@@ -115,7 +115,11 @@ class Provider:
             if self._nodes and lost:
                 return self._take_away("lost, as the scenario wants it")
             if self._nodes and ended == len(self._nodes):
-                return self._take_away("cancelled" if self._cancelled_at else "switched off after the job")
+                if self._cancelled_at is not None:
+                    return self._take_away("cancelled")
+                if self._noticed:
+                    return self._take_away("the simulated market wanted it back", interrupted=True)
+                return self._take_away("switched off after the job")
             ended += self._wait(fate, None if self._nodes else booted_at, world.scenario.notice)
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
@@ -135,7 +139,7 @@ class Provider:
             message = self._inbox.get(timeout=max(0.0, min([_TICK, *waits])))
         except queue.Empty:
             return 0
-        return int(isinstance(message, GuardGone))
+        return int(isinstance(message, Exited | CannotStart))
 
     def _boot(self) -> None:
         """Start the agents."""

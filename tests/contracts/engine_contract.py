@@ -1,0 +1,266 @@
+"""What every engine promises (`broker.core.ports.Engine`), as a suite, with real processes.
+
+An engine's own test file subclasses `EngineContract`, says which registered engine it is about, and gives it a bench::
+
+    class TestLocal(EngineContract):
+        plugin = "local"
+
+        @pytest.fixture
+        def bench(self, tmp_path):
+            return Bench(make=lambda: Local(tmp_path / "home", SystemClock()), placement=…, …)
+
+Every check takes the bench alone, so that `test_engine_contract_bites.py` can turn each of them on a liar.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from typing import ClassVar, TypeVar
+
+import pytest
+
+from broker.core.clock import Clock, ScaledClock
+from broker.core.errors import BrokerError
+from broker.core.events import Cause
+from broker.core.jobs import Job
+from broker.core.placements import Placement
+from broker.core.ports import Engine, EngineState, Launch, Observation
+from broker.launch.agent.clock import NodeClock
+from broker.launch.agent.formats import Intervals, Lease, Spec
+from broker.launch.interpret import ExitRecord
+from broker.launch.runfolder import RunFolder
+
+_Answer = TypeVar("_Answer")
+NEEDS = {"several_nodes", "workdir", "setup", "file_mounts", "secrets"}
+QUICK = Intervals(scan=0.05, mail=0.05, log=0.05, metrics=5.0, notice=0.05, patience=10.0)
+SECONDS = 20.0  # after which something that should have happened has not
+
+
+def eventually(look: Callable[[], _Answer | None], what: str) -> _Answer:
+    """The first answer that is not None (or False)."""
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        found = look()
+        if found is not None and found is not False:
+            return found
+        time.sleep(0.01)
+    raise AssertionError(f"{what}: not within {SECONDS:.0f} s")
+
+
+@dataclass
+class Bench:
+    """An engine and a place to run things. ``make`` gives a new instance over the same state, as after a restart.
+    ``doomed``: a placement whose machine ``take_away`` (given the handle) makes the provider take back."""
+
+    make: Callable[[], Engine]
+    placement: Placement
+    clock: Clock
+    folder: Path
+    doomed: Placement
+    take_away: Callable[[str], None]
+    numbers: count[int] = field(default_factory=lambda: count(1))
+
+    def __post_init__(self) -> None:
+        self.engine = self.make()
+        self.runs_url = (self.folder / "runs").as_uri()
+
+    def launch(
+        self, command: str, placement: Placement | None = None, secrets: Mapping[str, str] | None = None
+    ) -> Launch:
+        """A launch of a job of its own, its run folder prepared."""
+        number = next(self.numbers)
+        job_id, key = f"job{number}", f"job{number}-1"
+        scaled = self.clock if isinstance(self.clock, ScaledClock) else None
+        clock = NodeClock(scaled.origin, scaled.starts_at, scaled.scale) if scaled else NodeClock()
+        runs = RunFolder(self.runs_url, job_id)
+        runs.write_lease(1, Lease())
+        runs.write_spec(Spec(job_id, 1, key, command, grace=1.0, intervals=QUICK, clock=clock))
+        job = Job(name="contract", run=command, secrets=tuple(secrets or ()))
+        return Launch(key, job, placement or self.placement, runs.attempt_url(1), secrets or {})
+
+    def look(self, handle: str) -> Observation:
+        return self.engine.observe([handle])[handle]
+
+    def until(self, handle: str, state: EngineState) -> Observation:
+        def reached() -> Observation | None:
+            seen = self.look(handle)
+            return seen if seen.state is state else None
+
+        return eventually(reached, f"{handle} is {state.value}")
+
+    def ending(self, launch: Launch) -> ExitRecord:
+        ending = RunFolder(self.runs_url, launch.key.removesuffix("-1")).read_state(1).exit
+        assert ending is not None, "gone, and no exit.json"
+        return ending
+
+    def mark(self) -> Path:
+        """A file for a command to write to."""
+        return self.folder / f"mark-{next(self.numbers)}"
+
+
+def lines(mark: Path) -> list[str]:
+    return mark.read_text().splitlines() if mark.exists() else []
+
+
+def alive(pid: int) -> bool:
+    """Not even as a zombie that somebody still has to collect."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+class EngineContract:
+    """Subclass it, name the ``plugin``, and define the fixture ``bench``."""
+
+    plugin: ClassVar[str]
+
+    def test_it_has_its_registered_name(self, bench: Bench) -> None:
+        assert bench.engine.name == self.plugin
+
+    def test_it_says_what_it_can_do(self, bench: Bench) -> None:
+        assert bench.engine.honours <= NEEDS, f"honours what no job needs: {bench.engine.honours - NEEDS}"
+        assert isinstance(bench.engine.remote, bool)
+
+    def test_what_it_does_not_know_is_lost_and_harms_nobody(self, bench: Bench) -> None:
+        for stranger in ("never-seen", "../../etc", ""):
+            assert bench.look(stranger).state is EngineState.LOST
+            bench.engine.cancel(stranger)
+            assert list(bench.engine.logs(stranger)) == []
+        assert bench.engine.find("never-seen") is None
+
+    def test_a_job_runs_to_its_end(self, bench: Bench) -> None:
+        before = bench.clock.now()
+        launch = bench.launch("echo one; echo two >&2; echo three")
+        assert bench.engine.find(launch.key) is None, "found before it was submitted"
+        handle = bench.engine.submit(launch)
+        assert bench.engine.find(launch.key) == handle
+        gone = bench.until(handle, EngineState.GONE)
+        assert gone.since is not None, "billed from nowhere"
+        assert gone.gone_at is not None, "billed for ever"
+        for at in (gone.since, gone.gone_at):
+            assert at.utcoffset() == timedelta(0), f"{at!r} is not in UTC"
+        assert before <= gone.since <= gone.gone_at <= bench.clock.now()
+        assert not gone.interrupted, "ended by itself, called an interruption"
+        assert gone.evidence, "gone without a word"
+        assert bench.ending(launch).cause is Cause.COMPLETED
+        assert list(bench.engine.logs(handle)) == ["one", "two", "three"]
+        assert bench.engine.find(launch.key) == handle, "forgot what it ran"
+        assert bench.look(handle).gone_at == gone.gone_at, "the end of the bill moves"
+
+    def test_a_failure_is_not_an_interruption(self, bench: Bench) -> None:
+        launch = bench.launch("exit 3")
+        gone = bench.until(bench.engine.submit(launch), EngineState.GONE)
+        assert not gone.interrupted
+        assert bench.ending(launch).exit_status == 3
+
+    def test_submitting_again_runs_nothing_again(self, bench: Bench) -> None:
+        mark = bench.mark()
+        launch = bench.launch(f"echo ran >> {mark}; sleep 0.2")
+        handle = bench.engine.submit(launch)
+        assert bench.engine.submit(launch) == handle
+        assert bench.make().submit(launch) == handle, "a broker that was restarted launches another machine"
+        gone = bench.until(handle, EngineState.GONE)
+        assert bench.engine.submit(launch) == handle
+        assert bench.look(handle) == gone, "a machine that is gone comes up again"
+        assert lines(mark) == ["ran"]
+
+    def test_submitting_at_the_same_time_runs_one(self, bench: Bench) -> None:
+        mark = bench.mark()
+        launch = bench.launch(f"echo ran >> {mark}; sleep 0.2")
+        with ThreadPoolExecutor(4) as pool:
+            handles = set(pool.map(lambda _: bench.make().submit(launch), range(4)))
+        assert len(handles) == 1, f"one key, handles {handles}"
+        bench.until(handles.pop(), EngineState.GONE)
+        assert lines(mark) == ["ran"]
+
+    def test_one_look_covers_every_handle(self, bench: Bench) -> None:
+        ended = bench.engine.submit(bench.launch("true"))
+        runs = bench.engine.submit(bench.launch("exec sleep 60"))
+        bench.until(ended, EngineState.GONE)
+        bench.until(runs, EngineState.UP)
+        seen = bench.make().observe([ended, "never-seen", runs])
+        assert {handle: one.state for handle, one in seen.items()} == {
+            ended: EngineState.GONE,
+            "never-seen": EngineState.LOST,
+            runs: EngineState.UP,
+        }
+        assert seen[runs].since is not None
+        assert seen[runs].gone_at is None
+        assert bench.engine.observe([]) == {}
+        bench.engine.cancel(runs)
+        bench.until(runs, EngineState.GONE)
+
+    def test_cancel_ends_it_with_time_to_save(self, bench: Bench) -> None:
+        mark = bench.mark()
+        launch = bench.launch(
+            f"trap 'echo saved >> {mark}; exit 0' TERM; echo up >> {mark}; while :; do sleep 0.02; done"
+        )
+        handle = bench.engine.submit(launch)
+        eventually(lambda: lines(mark) == ["up"], "the command runs")
+        RunFolder(bench.runs_url, launch.key.removesuffix("-1")).write_lease(1, Lease(stop="cancelled_by_user"))
+        began = time.monotonic()
+        bench.make().cancel(handle)
+        assert time.monotonic() - began < 1, "waited for the end"
+        bench.engine.cancel(handle)
+        gone = bench.until(handle, EngineState.GONE)
+        assert lines(mark) == ["up", "saved"]
+        assert not gone.interrupted, "cancelled by us, called an interruption"
+        assert bench.ending(launch).cause is Cause.CANCELLED_BY_USER
+        bench.engine.cancel(handle)
+        assert bench.look(handle) == gone
+
+    def test_nothing_of_the_job_outlives_the_machine(self, bench: Bench) -> None:
+        mark = bench.mark()
+        launch = bench.launch(
+            f"setsid sleep 300 & echo $! >> {mark}; (sleep 300 & echo $! >> {mark}); trap '' TERM; wait"
+        )
+        handle = bench.engine.submit(launch)
+        pids = [int(line) for line in eventually(lambda: lines(mark) if len(lines(mark)) == 2 else None, "it runs")]
+        bench.engine.cancel(handle)
+        assert not bench.until(handle, EngineState.GONE).interrupted, "cancelled by us, called an interruption"
+        assert not [pid for pid in pids if alive(pid)], "left behind"
+
+    def test_an_interruption_is_told_as_one(self, bench: Bench) -> None:
+        launch = bench.launch("exec sleep 300", bench.doomed)
+        handle = bench.engine.submit(launch)
+        bench.until(handle, EngineState.UP)
+        eventually(
+            lambda: any(
+                e.body.kind == "command_started"
+                for e in RunFolder(bench.runs_url, launch.key[:-2]).read_state(1).journal
+            ),
+            "the command runs",
+        )
+        bench.take_away(handle)
+        gone = bench.until(handle, EngineState.GONE)
+        assert gone.interrupted, f"taken back, and told as {gone}"
+        assert gone.evidence
+
+    def test_secrets_reach_the_command_and_lie_nowhere(self, bench: Bench) -> None:
+        secret = "s3cr3t-" + "x" * 20
+        launch = bench.launch("echo ${#TOKEN}", secrets={"TOKEN": secret})
+        handle = bench.engine.submit(launch)
+        bench.until(handle, EngineState.GONE)
+        assert list(bench.engine.logs(handle)) == [str(len(secret))]
+        assert secret not in repr(launch)
+        spilled = [path for path in bench.folder.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
+        assert not spilled, f"a secret lies in {spilled}"
+
+    def test_what_it_keeps_is_private(self, bench: Bench) -> None:
+        handle = bench.engine.submit(bench.launch("true"))
+        bench.until(handle, EngineState.GONE)
+        for path in bench.folder.iterdir():
+            assert not (path.is_dir() and path.stat().st_mode & 0o077), f"others may look into {path}"
+
+    def test_a_key_that_is_no_plain_name_is_refused(self, bench: Bench) -> None:
+        launch = bench.launch("true")
+        for key in ("../escape", "a b", "x" * 41, ""):
+            with pytest.raises(BrokerError):
+                bench.engine.submit(Launch(key, launch.job, launch.placement, launch.run_folder))

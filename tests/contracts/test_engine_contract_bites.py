@@ -1,0 +1,134 @@
+"""The engine contract bites: each of these engines tells one lie, and the check named beside it notices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from broker.core.ports import EngineState, Launch, Observation
+from broker.engines.detached import Slot
+from broker.engines.local import Local
+from tests.contracts import engine_contract
+from tests.contracts.engine_contract import Bench, EngineContract
+from tests.engines.test_local import local_bench
+
+
+class ForgetsKeys(Local):
+    def find(self, key: str) -> str | None:
+        return None
+
+
+class FindsAnything(Local):
+    def find(self, key: str) -> str | None:
+        return key
+
+
+class LaunchesAnew(Local):
+    """Another machine for every call; only the claim in the run folder keeps the job from running twice."""
+
+    calls = 0
+
+    def submit(self, launch: Launch) -> str:
+        LaunchesAnew.calls += 1
+        return super().submit(replace(launch, key=f"{launch.key}-{LaunchesAnew.calls}"))
+
+
+class LeavesStrangersOut(Local):
+    def observe(self, handles: Sequence[str]) -> Mapping[str, Observation]:
+        seen = super().observe(handles)
+        return {handle: one for handle, one in seen.items() if one.state is not EngineState.LOST}
+
+
+class CallsEverythingAnInterruption(Local):
+    def observe(self, handles: Sequence[str]) -> Mapping[str, Observation]:
+        return {
+            handle: replace(one, interrupted=one.state is EngineState.GONE)
+            for handle, one in super().observe(handles).items()
+        }
+
+
+class CallsNothingAnInterruption(Local):
+    def observe(self, handles: Sequence[str]) -> Mapping[str, Observation]:
+        return {handle: replace(one, interrupted=False) for handle, one in super().observe(handles).items()}
+
+
+class NeverSaysWhen(Local):
+    def observe(self, handles: Sequence[str]) -> Mapping[str, Observation]:
+        return {handle: replace(one, gone_at=None) for handle, one in super().observe(handles).items()}
+
+
+class BillsOnAndOn(Local):
+    def observe(self, handles: Sequence[str]) -> Mapping[str, Observation]:
+        return {
+            handle: replace(one, gone_at=one.gone_at and self._clock.now())
+            for handle, one in super().observe(handles).items()
+        }
+
+
+class SpeaksLocalTime(Local):
+    def observe(self, handles: Sequence[str]) -> Mapping[str, Observation]:
+        return {
+            handle: replace(one, since=one.since and one.since.replace(tzinfo=None) + timedelta(hours=2))
+            for handle, one in super().observe(handles).items()
+        }
+
+
+class CancelsNothing(Local):
+    def cancel(self, handle: str) -> None:
+        return
+
+
+class ChokesOnStrangers(Local):
+    def cancel(self, handle: str) -> None:
+        if self.find(handle) is None:
+            raise KeyError(handle)
+        super().cancel(handle)
+
+
+class SaysNothing(Local):
+    def logs(self, handle: str) -> Iterator[str]:
+        return iter(())
+
+
+class WritesSecretsDown(Local):
+    def submit(self, launch: Launch) -> str:
+        handle = super().submit(launch)
+        Slot(self._root / launch.key).write("launch.json", dict(launch.secrets))
+        return handle
+
+
+Check = Callable[[EngineContract, Bench], None]
+
+LIES: list[tuple[type[Local], Check]] = [
+    (ForgetsKeys, EngineContract.test_a_job_runs_to_its_end),
+    (FindsAnything, EngineContract.test_what_it_does_not_know_is_lost_and_harms_nobody),
+    (LaunchesAnew, EngineContract.test_submitting_again_runs_nothing_again),
+    (LaunchesAnew, EngineContract.test_submitting_at_the_same_time_runs_one),
+    (LeavesStrangersOut, EngineContract.test_one_look_covers_every_handle),
+    (CallsEverythingAnInterruption, EngineContract.test_a_failure_is_not_an_interruption),
+    (CallsNothingAnInterruption, EngineContract.test_an_interruption_is_told_as_one),
+    (NeverSaysWhen, EngineContract.test_a_job_runs_to_its_end),
+    (BillsOnAndOn, EngineContract.test_a_job_runs_to_its_end),
+    (SpeaksLocalTime, EngineContract.test_a_job_runs_to_its_end),
+    (CancelsNothing, EngineContract.test_nothing_of_the_job_outlives_the_machine),
+    (ChokesOnStrangers, EngineContract.test_what_it_does_not_know_is_lost_and_harms_nobody),
+    (SaysNothing, EngineContract.test_a_job_runs_to_its_end),
+    (WritesSecretsDown, EngineContract.test_secrets_reach_the_command_and_lie_nowhere),
+]
+
+
+@pytest.mark.parametrize(("liar", "check"), LIES, ids=lambda part: part.__name__)
+def test_a_liar_is_caught(liar: type[Local], check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_contract, "SECONDS", 2.0)
+    bench = local_bench(tmp_path, liar)
+    try:
+        with pytest.raises((AssertionError, KeyError)):
+            check(EngineContract(), bench)
+    finally:
+        honest = local_bench(tmp_path).engine
+        for slot in (tmp_path / "home").glob("*"):
+            honest.cancel(slot.name)

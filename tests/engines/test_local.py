@@ -1,0 +1,179 @@
+"""The local engine: its contract, and what is particular to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from broker.core.clock import SystemClock
+from broker.core.money import Money
+from broker.core.offers import Availability, CapacityType, MoneyKind, Offer
+from broker.core.placements import Placement
+from broker.core.ports import EngineState
+from broker.engines.local import Local
+from tests.contracts.engine_contract import Bench, EngineContract, alive, eventually, lines
+
+
+def placement() -> Placement:
+    offer = Offer(
+        provider="owned",
+        region="here",
+        zone=None,
+        instance_type="this-machine",
+        accelerator=None,
+        count=0,
+        capacity_type=CapacityType.OWNED,
+        price=Money.ZERO,
+        as_of=datetime.now(UTC),
+        source="owned",
+        availability=Availability.AVAILABLE,
+        engine="local",
+        money=MoneyKind.AMORTISED,
+    )
+    return Placement(offer, 1, Money.ZERO, Money.ZERO, (), None, None, 1.0, 1.0, 0.0)
+
+
+def local_bench(folder: Path, kind: type[Local] = Local) -> Bench:
+    home = folder / "home"
+
+    def take_away(handle: str) -> None:
+        os.kill(agent_pid(home, handle), signal.SIGTERM)  # as a machine does that is shut down
+
+    return Bench(lambda: kind(home, SystemClock()), placement(), SystemClock(), folder, placement(), take_away)
+
+
+def agent_pid(home: Path, handle: str) -> int:
+    return int(json.loads((home / handle / "agent.json").read_text())["pid"])
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return local_bench(tmp_path)
+
+
+class TestLocal(EngineContract):
+    plugin = "local"
+
+    @pytest.fixture
+    def bench(self, tmp_path: Path) -> Bench:
+        return local_bench(tmp_path)
+
+
+def test_the_agent_killed_takes_the_command_and_its_children_along(bench: Bench, tmp_path: Path) -> None:
+    mark = bench.mark()
+    handle = bench.engine.submit(
+        bench.launch(f"sleep 300 & echo $! >> {mark}; setsid sleep 300 & echo $! >> {mark}; wait")
+    )
+    pids = [int(line) for line in eventually(lambda: lines(mark) if len(lines(mark)) == 2 else None, "it runs")]
+    killed_at = datetime.now(UTC)
+    os.kill(agent_pid(tmp_path / "home", handle), signal.SIGKILL)
+    gone = bench.until(handle, EngineState.GONE)
+    assert not [pid for pid in pids if alive(pid)]
+    assert not gone.interrupted
+    assert gone.evidence == "the agent died without a word"
+    assert gone.gone_at is not None
+    assert abs(gone.gone_at - killed_at) < timedelta(seconds=2), "the guard saw when"
+    assert bench.look(handle) == gone
+
+
+def test_a_submitter_killed_at_any_moment_leaves_one_machine_or_none(bench: Bench, tmp_path: Path) -> None:
+    """The process that submits is stopped dead right before and right after it starts the agent."""
+    program = """
+import os, signal, subprocess, sys
+from pathlib import Path
+from broker.core.clock import SystemClock
+from broker.core.jobs import Job
+from broker.core.ports import Launch
+from broker.engines.local import Local
+home, folder, key, when = sys.argv[1:]
+start = subprocess.Popen.__init__
+def dying(self, *arguments, **options):
+    if when == "before": os.kill(os.getpid(), signal.SIGKILL)
+    start(self, *arguments, **options)
+    os.kill(os.getpid(), signal.SIGKILL)
+subprocess.Popen.__init__ = dying
+Local(Path(home), SystemClock()).submit(Launch(key, Job(name="x", run="x"), None, folder))
+"""
+    for when in ("before", "after"):
+        mark = bench.mark()
+        launch = bench.launch(f"echo ran >> {mark}; sleep 0.2")
+        dead = subprocess.run(
+            [sys.executable, "-c", program, str(tmp_path / "home"), launch.run_folder, launch.key, when], check=False
+        )
+        assert dead.returncode == -signal.SIGKILL
+        assert (bench.engine.find(launch.key) is not None) == (when == "after")
+        handle = bench.engine.submit(launch)
+        gone = bench.until(handle, EngineState.GONE)
+        assert lines(mark) == ["ran"], when
+        assert bench.engine.submit(launch) == handle
+        assert bench.look(handle) == gone
+
+
+def test_a_reused_pid_is_left_alone(bench: Bench, tmp_path: Path) -> None:
+    """The record names a process that was born after it: somebody else's."""
+    handle = bench.engine.submit(bench.launch("exec sleep 300"))
+    bench.until(handle, EngineState.UP)
+    slot = tmp_path / "home" / handle
+    started = json.loads((slot / "started.json").read_text())
+    with subprocess.Popen(["sleep", "300"]) as bystander:
+        old = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
+        (slot / "started.json").write_text(json.dumps({"pid": bystander.pid, "wall": old}))
+        bench.engine.cancel(handle)
+        assert bystander.poll() is None
+        bystander.kill()
+    (slot / "started.json").write_text(json.dumps(started))
+    (slot / "told.json").unlink()
+    bench.engine.cancel(handle)
+    bench.until(handle, EngineState.GONE)
+
+
+def test_what_does_not_stop_is_killed_by_a_later_look(bench: Bench, tmp_path: Path) -> None:
+    handle = bench.engine.submit(bench.launch("exec sleep 300"))
+    bench.until(handle, EngineState.UP)
+    pid = agent_pid(tmp_path / "home", handle)
+    os.kill(pid, signal.SIGSTOP)  # an agent that hangs
+    bench.engine.cancel(handle)
+    assert bench.look(handle).state is EngineState.UP
+    cancelled = tmp_path / "home" / handle / "cancelled.json"
+    cancelled.write_text(json.dumps({"wall": (datetime.now(UTC) - timedelta(minutes=1)).isoformat()}))
+    bench.until(handle, EngineState.GONE)
+    assert not alive(pid)
+
+
+def test_an_agent_that_cannot_start_says_why(bench: Bench) -> None:
+    launch = bench.launch("true")
+    (bench.folder / "runs" / "job1" / "attempts" / "2").mkdir()
+    (bench.folder / "runs" / "job1" / "attempts" / "1" / "claim-0.json").write_text(
+        json.dumps(
+            {
+                "rank": 0,
+                "host": "elsewhere",
+                "address": "",
+                "pid": 1,
+                "started": "",
+                "nonce": "x",
+                "gang": "",
+                "at": "2026-01-01T00:00:00Z",
+            }
+        )
+    )
+    gone = bench.until(bench.engine.submit(launch), EngineState.GONE)
+    assert "run by elsewhere" in gone.evidence
+    assert gone.since is None, "it never was the job's machine"
+
+
+def test_it_runs_where_the_job_says(bench: Bench, tmp_path: Path) -> None:
+    launch = bench.launch("pwd")
+    spec = tmp_path / "runs" / "job1" / "attempts" / "1" / "spec.json"
+    (tmp_path / "project").mkdir()
+    spec.write_text(json.dumps({**json.loads(spec.read_text()), "workdir": str(tmp_path / "project")}))
+    handle = bench.engine.submit(launch)
+    bench.until(handle, EngineState.GONE)
+    assert list(bench.engine.logs(handle)) == [str(tmp_path / "project")]
