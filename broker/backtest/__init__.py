@@ -1,0 +1,1 @@
+"""Replaying strategies on recorded spot availability, against baselines and the omniscient optimum."""

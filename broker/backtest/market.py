@@ -1,0 +1,58 @@
+"""A recorded spot market: pools that share a tick, each with availability and price per tick."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from broker.core.errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """One pool's record: ``available[i]`` and ``price[i]`` (USD per hour) hold from tick i until tick i + 1."""
+
+    name: str
+    available: tuple[bool, ...]
+    price: tuple[float, ...]
+    on_demand_price: float
+
+    def __post_init__(self) -> None:
+        if len(self.available) != len(self.price):
+            raise ValueError(f"{self.name}: {len(self.available)} ticks of availability, {len(self.price)} of prices")
+
+
+@dataclass(frozen=True)
+class Market:
+    """Pools a job may choose between, tick for tick side by side; one pool is the plain case.
+
+    ``gap_seconds``: length of a tick. ``family``: where the pools come from and learn from each other. ``notes``:
+    what a reader of figures should know (holes, cut ends).
+    """
+
+    family: str
+    name: str
+    gap_seconds: float
+    pools: tuple[Pool, ...]
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.pools:
+            raise ValueError("a market needs a pool")
+        if len({len(pool.available) for pool in self.pools}) != 1:
+            raise InvalidInput(f"the pools of {self.name} differ in length", hint="cut them to the same ticks")
+
+    @property
+    def ticks(self) -> int:
+        return len(self.pools[0].available)
+
+    @property
+    def on_demand_price(self) -> float:
+        """On-demand can be had wherever it is cheapest."""
+        return min(pool.on_demand_price for pool in self.pools)
+
+    @cached_property
+    def spot(self) -> Sequence[Mapping[str, float]]:
+        """Per tick: the prices of the pools that have capacity."""
+        return [{pool.name: pool.price[i] for pool in self.pools if pool.available[i]} for i in range(self.ticks)]

@@ -1,0 +1,155 @@
+"""The backtest: every policy on seeded windows of recorded markets. `run_backtest` is the whole interface.
+
+Windows lie in the trace from ``from_fraction`` on; what is before a window's start is the history that policies may
+learn from, the other pools of the family included. The windows of a family are the same for all its pools, deadlines,
+changeovers and policies, so that figures can be compared pair by pair.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from broker.backtest.market import Market
+from broker.backtest.policies import POLICIES, Preparation
+from broker.backtest.replay import HOUR, replay
+from broker.backtest.report import Cell, Report, Window
+from broker.backtest.traces import Prices, read_markets
+from broker.core.errors import InvalidInput, MissingExtra, UnknownName
+from broker.placement.strategy.situation import Task
+
+OMNISCIENT = "omniscient"
+DEFAULT_POLICIES = ("gpubroker", "uniform-progress", "greedy", "on-demand", OMNISCIENT)
+
+Progress = Callable[[int, int, str], None]
+"""Called with windows done, windows in all, and what is being worked on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to replay. Durations in seconds.
+
+    ``traces``: files or folders. ``together``: the pools of a family are zones that one job may choose between.
+    ``zones``: only pools of these names. ``starts``: windows per pool, fewer when the trace has no room for so many.
+    """
+
+    traces: Sequence[Path]
+    work: float = 48 * HOUR
+    deadlines: Sequence[float] = (60 * HOUR,)
+    changeovers: Sequence[float] = (0.2 * HOUR,)
+    policies: Sequence[str] = DEFAULT_POLICIES
+    starts: int = 100
+    seed: int = 7
+    from_fraction: float = 0.5
+    together: bool = False
+    zones: Sequence[str] = ()
+    prices: Prices = field(default_factory=Prices)
+
+
+def run_backtest(request: Request, progress: Progress | None = None) -> Report:
+    """Replay ``request``. Deterministic for its seed. Raises `InvalidInput` or `UnknownName` for what cannot be
+    replayed, before any work is done, and `MissingExtra` without NumPy."""
+    _check(request)
+    families = _families(request)
+    total = sum(
+        len(starts) * len(markets) * len(request.deadlines) * len(request.changeovers) for markets, starts in families
+    )
+    cells: dict[tuple[str, str, float, float, str], list[Window]] = {}
+    done = 0
+    for markets, starts in families:
+        for market, task, window in _windows(request, markets, starts):
+            for policy, result in window.items():
+                key = (market.family, market.name, task.deadline, task.changeover, policy)
+                cells.setdefault(key, []).append(result)
+            done += 1
+            if progress is not None:
+                progress(done, total, f"{market.family}/{market.name}")
+    notes = dict.fromkeys(f"{m.family}: {note}" for markets, _ in families for m in markets for note in m.notes)
+    order = {policy: i for i, policy in enumerate(request.policies)}
+    ordered = sorted(cells, key=lambda key: (*key[:2], *key[2:4], order[key[4]]))
+    return Report(request.work, request.seed, tuple(Cell(*key, tuple(cells[key])) for key in ordered), tuple(notes))
+
+
+def _windows(
+    request: Request, markets: Sequence[Market], starts: Sequence[int]
+) -> Iterator[tuple[Market, Task, dict[str, Window]]]:
+    try:
+        from broker.backtest.optimum import optimum  # NumPy comes with it, and the base install has none
+    except ImportError as error:
+        raise MissingExtra("backtest", "a backtest") from error
+    longest = max(request.deadlines)
+    for start in starts:
+        preparation = Preparation(markets, start)
+        for market in markets:
+            for changeover in request.changeovers:
+                for deadline in request.deadlines:
+                    task = Task(request.work, deadline, changeover, market.gap_seconds)
+                    best = optimum(market, start, task)
+                    window = {}
+                    for policy in request.policies:
+                        if policy == OMNISCIENT:
+                            window[policy] = Window(start, best, best, None)
+                            continue
+                        course = POLICIES[policy](preparation, market, task, replace(task, deadline=longest))
+                        outcome = replay(market, start, task, course)
+                        window[policy] = Window(start, best, outcome.cost, outcome)
+                    yield market, task, window
+
+
+def _families(request: Request) -> list[tuple[list[Market], list[int]]]:
+    """Markets that learn from each other (same folder, same tick) with the starts of their windows."""
+    markets = read_markets(request.traces, request.prices, zones=request.zones, together=request.together)
+    groups: dict[tuple[str, float], list[Market]] = {}
+    for market in markets:
+        groups.setdefault((market.family, market.gap_seconds), []).append(market)
+    return [(group, _starts(request, group)) for group in groups.values()]
+
+
+def _starts(request: Request, markets: Sequence[Market]) -> list[int]:
+    ticks = min(market.ticks for market in markets)
+    gap = markets[0].gap_seconds
+    first = math.ceil(request.from_fraction * ticks)
+    last = ticks - math.ceil(max(request.deadlines) / gap)
+    if last < first:
+        raise InvalidInput(
+            f"{ticks * gap / HOUR:g} h of trace leave no room for a window of {max(request.deadlines) / HOUR:g} h"
+            f" after the first {request.from_fraction:.0%}",
+            where=markets[0].family,
+            hint="use a longer trace, a shorter deadline or a smaller --from",
+        )
+    room = range(first, last + 1)
+    return sorted(random.Random(request.seed).sample(room, min(request.starts, len(room))))  # noqa: S311 - not a secret
+
+
+def _check(request: Request) -> None:
+    for policy in request.policies:
+        if policy != OMNISCIENT and policy not in POLICIES:
+            raise UnknownName("policy", policy, [*POLICIES, OMNISCIENT])
+    if not request.policies or not request.deadlines or not request.changeovers:
+        raise InvalidInput("a backtest needs at least one policy, deadline and changeover")
+    numbers = (request.work, *request.deadlines, *request.changeovers)
+    if not all(math.isfinite(number) for number in numbers):
+        raise InvalidInput("work, deadlines and changeovers must be finite")
+    if request.work <= 0:
+        raise InvalidInput(f"work must be positive, found {request.work:g} s", where="--work")
+    if request.starts < 1:
+        raise InvalidInput(f"expected at least one start, found {request.starts}", where="--starts")
+    if not 0 <= request.from_fraction < 1:
+        raise InvalidInput(f"expected 0 ≤ from < 1, found {request.from_fraction:g}", where="--from")
+    if min(request.changeovers) < 0:
+        raise InvalidInput("a changeover cannot be negative", where="--changeover")
+    deadline, changeover = min(request.deadlines), max(request.changeovers)
+    if deadline < request.work:
+        raise InvalidInput(
+            f"a deadline of {deadline / HOUR:g} h is shorter than the work, {request.work / HOUR:g} h",
+            where="--deadline",
+        )
+    if deadline < request.work + changeover:
+        raise InvalidInput(
+            f"a changeover of {changeover / HOUR:g} h is longer than the slack,"
+            f" {(deadline - request.work) / HOUR:g} h: even on-demand from the first second would be late",
+            where="--changeover",
+        )

@@ -1,0 +1,102 @@
+"""What is believed about pools right now: the spell each is in, its age, and the odds of each hidden regime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from broker.placement.strategy.regimes import HOUR, UP, Floats, Regimes, ages
+
+CALIBRATION = 24.0
+"""Hours over which realised spell ends are held against expected ones."""
+
+Bits = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """One entry per pool. ``up``: whether it has capacity; ``age``: seconds since the spell's first tick;
+    ``regimes[z, k]``: odds. ``excess`` and ``variance``, per pool and state, decay: spell ends beyond those that were
+    expected since the job started, and the variance of that."""
+
+    up: Bits
+    age: Floats
+    regimes: Floats
+    excess: Floats
+    variance: Floats
+
+    @property
+    def surprise(self) -> float:
+        """The largest departure from the model, in standard deviations, over pools and states."""
+        return float(np.max(np.abs(self.excess) / np.sqrt(self.variance + 1.0)))
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """A fitted model, narrowed to the pools of one job and to the time between its decisions."""
+
+    model: Regimes
+    weights: Floats
+    tick: float
+    hazard: Floats
+    redraw: float
+    lives: Floats
+    """``lives[z, band, k]``: expected seconds of capacity left in a spell of that age."""
+
+    def follow(self, belief: Belief, up: Bits) -> Belief:
+        """The belief one tick later, having seen which pools have capacity."""
+        hazard = self.hazard[:, belief.up, self.bands(belief.age)].T
+        left = up != belief.up
+        expected = (belief.regimes * hazard).sum(1)
+        regimes = belief.regimes * np.where(left[:, None], hazard, 1 - hazard)
+        regimes /= regimes.sum(1, keepdims=True)
+        regimes = (1 - self.redraw) * regimes + self.redraw * self.weights
+        fade = float(np.exp(-self.tick / (CALIBRATION * HOUR)))
+        excess, variance = belief.excess * fade, belief.variance * fade**2
+        rows = np.arange(len(up))
+        excess[rows, belief.up] += left - expected
+        variance[rows, belief.up] += expected * (1 - expected)
+        return Belief(up, np.where(left, 0.0, belief.age + self.tick), regimes, excess, variance)
+
+    def bands(self, age: Floats) -> Bits:
+        """Age band of each spell."""
+        return np.asarray(np.searchsorted(self.model.edges_seconds, age + 0.5, side="right") - 1)
+
+    def life(self, belief: Belief) -> Floats:
+        """Expected seconds until each pool loses its capacity; meaningless where it has none."""
+        return np.asarray((self.lives[np.arange(len(belief.up)), self.bands(belief.age)] * belief.regimes).sum(1))
+
+
+def outlook(model: Regimes, rows: Sequence[int], tick: float) -> Outlook:
+    """The model for the pools at ``rows`` of its fit, at decisions ``tick`` seconds apart."""
+    weights = model.weights[list(rows)]
+    lives = np.stack([_lives(model, weight, tick) for weight in weights])
+    return Outlook(model, weights, tick, model.hazard_for(tick), model.redraw_for(tick), lives)
+
+
+def believe(model: Regimes, rows: Sequence[int], histories: Sequence[NDArray[np.bool_]]) -> Belief:
+    """The belief at the last tick of the history of ``rows`` that ``model`` was fitted on."""
+    up = np.array([int(history[-1]) if len(history) else 0 for history in histories], dtype=np.int64)
+    age = np.array([ages(history, model.gap)[-1] if len(history) else 0.0 for history in histories])
+    zeros = np.zeros((len(up), 2))
+    return Belief(up, age, model.belief[list(rows)], zeros, zeros)
+
+
+def _lives(model: Regimes, weights: Floats, tick: float) -> Floats:
+    """Mean time to the end of an up spell from each (band, regime): one linear system."""
+    hazard = model.hazard_for(tick)[:, UP].T
+    bands, regimes = hazard.shape
+    redraw = model.redraw_for(tick)
+    redrawn = (1 - redraw) * np.eye(regimes) + redraw * weights[None, :]
+    ageing = model.ageing(tick)
+    stay = np.zeros((bands, regimes, bands, regimes))
+    for band in range(bands):
+        going_on = (1 - hazard[band])[:, None] * redrawn
+        stay[band, :, min(band + 1, bands - 1)] += ageing[band] * going_on
+        stay[band, :, band] += (1 - ageing[band]) * going_on
+    size = bands * regimes
+    lives = np.linalg.solve(np.eye(size) - stay.reshape(size, size), np.full(size, tick))
+    return np.asarray(lives.reshape(bands, regimes))

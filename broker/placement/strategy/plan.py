@@ -1,0 +1,175 @@
+"""The plan: expected cost to finish, for every time left, market state, machine and slack, by backward induction.
+
+The grid runs over *slack* (time left − work left) instead of work. A productive step leaves slack as it is, so the
+usual path through the table needs no interpolation, and the grid is fine where rules bite (near one and two
+changeovers) and coarse where little changes. The rules of the safety net are part of the plan: it never counts on a
+start that the net would refuse, which is what an infinite price on being late amounts to.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from broker.placement.strategy.regimes import DOWN, HOUR, UP, Floats, Regimes
+
+Floats32 = NDArray[np.float32]
+STEP = 600.0
+"""Seconds between planned decisions when the real ones come faster."""
+MOST_STEPS = 700
+MOST_BOOT_STEPS = 4
+FINEST = 5
+COARSENING = 1.06
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a plan is made for. Seconds and USD per hour. ``loss``: probability that a spot machine is lost within a
+    step although some pool keeps capacity, so that only a changeover is needed; 0 with a single pool."""
+
+    horizon: float
+    most_slack: float
+    changeover: float
+    step: float
+    spot_price: float
+    on_demand_price: float
+    loss: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """``value[t, slack, machine, state]`` in USD at time left ``t · step``.
+
+    Machines: 0 idle, then spot and then on-demand with each of ``boots`` (seconds of changeover left). States: down
+    then up, each by age band and, fastest, by regime.
+    """
+
+    terms: Terms
+    slacks: Floats
+    boots: tuple[float, ...]
+    value: Floats32
+
+    def ahead(self, mix: Floats32, left: float, spare: float, machine: int) -> float:
+        """Expected cost with ``left`` seconds to the deadline and ``spare`` of slack, over the states in ``mix``."""
+        if left <= 0:
+            return 0.0
+        at = min(left / self.terms.step, len(self.value) - 1.0)
+        t = min(int(at), len(self.value) - 2)
+        late = at - t
+        spare = min(max(spare, 0.0), float(self.slacks[-1]))
+        low = min(int(np.searchsorted(self.slacks, spare, side="right")) - 1, len(self.slacks) - 2)
+        more = (spare - self.slacks[low]) / (self.slacks[low + 1] - self.slacks[low])
+        (a, b), (c, d) = self.value[t : t + 2, low : low + 2, machine] @ mix
+        return float((1 - late) * (a + more * (b - a)) + late * (c + more * (d - c)))
+
+
+def step_for(tick: float, horizon: float, changeover: float) -> float:
+    """A multiple of the tick near ten minutes, longer for long horizons and long changeovers."""
+    wanted = max(STEP, horizon / MOST_STEPS, changeover / MOST_BOOT_STEPS)
+    return tick * max(round(wanted / tick), 1)
+
+
+def transitions(model: Regimes, weights: Floats, step: float) -> Floats:
+    """One step of a pool's chain over (state, band, regime), rows from, columns to."""
+    hazard = model.hazard_for(step)
+    regimes, _, bands = hazard.shape
+    redraw = model.redraw_for(step)
+    redrawn = (1 - redraw) * np.eye(regimes) + redraw * weights[None, :]
+    ageing = model.ageing(step)
+    matrix = np.zeros((2, bands, regimes, 2, bands, regimes))
+    for state in (DOWN, UP):
+        for band in range(bands):
+            leave = hazard[:, state, band, None] * redrawn
+            stay = redrawn - leave
+            matrix[state, band, :, 1 - state, 0] += leave
+            matrix[state, band, :, state, min(band + 1, bands - 1)] += ageing[band] * stay
+            matrix[state, band, :, state, band] += (1 - ageing[band]) * stay
+    size = 2 * bands * regimes
+    return matrix.reshape(size, size)
+
+
+def solve(chain: Floats, terms: Terms) -> Plan:
+    """Backward induction over time left, from 0 to the horizon. About a quarter of a millisecond a step."""
+    slacks = _slack_grid(terms.most_slack, terms.changeover, terms.step)
+    boot_steps = max(math.ceil(terms.changeover / terms.step), 1)
+    boots = tuple(max(terms.changeover - terms.step * i, 0.0) for i in range(boot_steps + 1))
+    used = (terms.step, *(min(boot, terms.step) for boot in boots))
+    plan_ahead = _PlanAhead(terms, slacks, boots, {amount: _spend(slacks, amount) for amount in used})
+    steps = math.ceil(terms.horizon / terms.step - 1e-9)
+    machines = 1 + 2 * boot_steps
+    value = np.zeros((steps + 1, len(slacks), machines, len(chain)), dtype=np.float32)
+    chain_t = np.ascontiguousarray(chain.T, dtype=np.float32)
+    for t in range(1, steps + 1):
+        before = value[t - 1]
+        if terms.loss:
+            spot = slice(1, 1 + boot_steps)
+            before = before.copy()
+            before[:, spot] += terms.loss * (before[:, :1] - before[:, spot])
+        after = (before.reshape(-1, len(chain)) @ chain_t).reshape(before.shape)
+        plan_ahead.fill(value[t], after, np.maximum(t * terms.step - slacks, 0.0))
+    return Plan(terms, slacks, boots[1:], value)
+
+
+@dataclass(frozen=True, slots=True)
+class _PlanAhead:
+    """One step of the induction. ``boots[0]`` is a machine just started; ``spent[x]`` moves values by x of slack."""
+
+    terms: Terms
+    slacks: Floats
+    boots: tuple[float, ...]
+    spent: dict[float, tuple[NDArray[np.int64], Floats32]]
+
+    def fill(self, now: Floats32, after: Floats32, work: Floats) -> None:
+        """Write the values at a step from ``after``, the expectation over the next states; ``work``: seconds left."""
+        terms, up = self.terms, after.shape[2] // 2
+        steps = len(self.boots) - 1
+        may_start = self.slacks >= 2 * terms.changeover - 1e-3
+        may_wait = may_start & (self.slacks - terms.step >= terms.changeover - 1e-3)
+        idle = self._use(after, work, 1 + steps, 0, terms.on_demand_price)
+        wait = self._after(after[:, 0], terms.step)
+        idle[may_wait] = np.minimum(idle, wait)[may_wait]
+        start = self._use(after, work, 1, 0, terms.spot_price)
+        idle[may_start, up:] = np.minimum(idle, start)[may_start, up:]
+        now[:] = idle[:, None]
+        for i in range(1, steps + 1):
+            keep = self._use(after, work, 1, i, terms.spot_price)
+            np.minimum(now[:, i, up:], keep[:, up:], out=now[:, i, up:])
+            keep = self._use(after, work, 1 + steps, i, terms.on_demand_price)
+            np.minimum(now[:, steps + i], keep, out=now[:, steps + i])
+        now[work <= 0] = 0.0
+
+    def _use(self, after: Floats32, work: Floats, first: int, boot_step: int, price: float) -> Floats32:
+        """A step on the machine that has booted for ``boot_step`` steps, and what follows."""
+        step, boot = self.terms.step, self.boots[boot_step]
+        machine = first + min(boot_step, len(self.boots) - 2)
+        paid = price / HOUR * np.minimum(boot + work, step)
+        return self._after(after[:, machine], min(boot, step)) + paid[:, None].astype(np.float32)
+
+    def _after(self, value: Floats32, used_up: float) -> Floats32:
+        low, share = self.spent[used_up]
+        here = value[low]
+        here += share * (value[low + 1] - here)
+        return here
+
+
+def _slack_grid(most: float, changeover: float, step: float) -> Floats:
+    """Seconds from 0 to ``most``: even and fine at first, then growing, with the rules' edges among them."""
+    unit = min(step, max(changeover, step / 4)) / FINEST
+    points = list(np.arange(0.0, min(2 * changeover + 2 * step, most) + 2 * unit, unit))
+    width = unit
+    while points[-1] < most:
+        width = min(width * COARSENING, 2 * step)
+        points.append(points[-1] + width)
+    edges = [changeover, 2 * changeover, changeover + step]
+    return np.unique(np.round([*points, *(edge for edge in edges if edge <= points[-1])], 3))
+
+
+def _spend(slacks: Floats, amount: float) -> tuple[NDArray[np.int64], Floats32]:
+    """Where each grid point lands when ``amount`` of slack is used up: lower neighbour and share of the upper one."""
+    target = np.maximum(slacks - amount, 0.0)
+    low = np.clip(np.searchsorted(slacks, target, side="right") - 1, 0, len(slacks) - 2)
+    share = (target - slacks[low]) / (slacks[low + 1] - slacks[low])
+    return low, np.clip(share, 0, 1)[:, None].astype(np.float32)

@@ -1,0 +1,132 @@
+"""The planned strategy: believe, look up the plan, take the least expected cost, keep the guards.
+
+With one pool the plan's market is that pool. With several, the plan sees them as one market that has capacity while
+any of them has, and where a machine may be lost although others have some; which pool to take, and whether to move, is
+decided by price, expected life and what a changeover costs in money and in slack.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from broker.placement.strategy.belief import Belief, Outlook
+from broker.placement.strategy.pacing import UniformProgress
+from broker.placement.strategy.plan import Floats32, Plan
+from broker.placement.strategy.regimes import HOUR
+from broker.placement.strategy.safety import keep_deadline, may_start_spot, may_wait
+from broker.placement.strategy.situation import Decision, Mode, Situation, Task
+
+UNBELIEVABLE = 3.5
+"""Standard deviations between the model and what happened, from which on Uniform Progress decides instead."""
+WORTH_MOVING = 1.25
+"""A voluntary move must save this many times what it costs; the saving is expected, the cost is certain."""
+
+
+class PlannedCourse:
+    """One job under way. ``outlook`` and ``belief`` are of the pools; ``market`` and ``market_belief`` of all of them
+    together, None with one pool. Remembers beliefs between calls and nothing else."""
+
+    def __init__(
+        self,
+        task: Task,
+        pools: tuple[str, ...],
+        plan: Plan,
+        outlook: Outlook,
+        belief: Belief,
+        market: Outlook | None = None,
+        market_belief: Belief | None = None,
+    ) -> None:
+        self.task, self.pools, self.plan = task, pools, plan
+        self.outlook, self.belief = outlook, belief
+        self.market, self.market_belief = market, market_belief
+        self.unplanned = UniformProgress(task)
+
+    def decide(self, now: Situation) -> Decision:
+        up = np.array([pool in now.spot for pool in self.pools], dtype=np.int64)
+        self.belief = self.outlook.follow(self.belief, up)
+        market, belief = self.outlook, self.belief
+        if self.market is not None and self.market_belief is not None:
+            self.market_belief = self.market.follow(self.market_belief, up.max(keepdims=True))
+            market, belief = self.market, self.market_belief
+        if belief.surprise > UNBELIEVABLE:
+            return self.unplanned.decide(now)
+        return keep_deadline(self.task, now, self._wish(now, _Ahead(self.task, self.plan, market, belief, now)))
+
+    def _wish(self, now: Situation, ahead: _Ahead) -> Decision:
+        task = self.task
+        pool = self._pool(now, ahead)
+        options: list[tuple[float, Decision]] = []
+        if pool is not None:
+            here = now.mode is Mode.SPOT and pool == now.pool
+            if here and len(self.pools) > 1:
+                return Decision(Mode.SPOT, pool, why="stay")
+            if here or may_start_spot(task, now):
+                boot = now.changeover_left if here else task.changeover
+                options.append((ahead.use(Mode.SPOT, boot, now.spot[pool]), Decision(Mode.SPOT, pool, why="plan")))
+                if now.mode is Mode.SPOT and len(self.pools) > 1:
+                    return options[0][1]
+        if may_wait(task, now):
+            options.append((ahead.wait(), Decision(Mode.IDLE, why="plan")))
+        boot = now.changeover_left if now.mode is Mode.ON_DEMAND else task.changeover
+        options.append((ahead.use(Mode.ON_DEMAND, boot, now.on_demand_price), Decision(Mode.ON_DEMAND, why="plan")))
+        return min(options, key=lambda option: option[0])[1]
+
+    def _pool(self, now: Situation, ahead: _Ahead) -> str | None:
+        """The pool to be on if on spot at all."""
+        known = [pool for pool in self.pools if pool in now.spot]
+        if len(known) < 2:
+            return known[0] if known else None
+        lives = dict(zip(self.pools, self.outlook.life(self.belief), strict=True))
+        reference = min(now.spot[pool] for pool in known)
+        changeover = reference * self.task.changeover / HOUR + ahead.worth_of_changeover()
+        rates = {pool: now.spot[pool] / HOUR + changeover / max(lives[pool], self.task.tick) for pool in known}
+        if now.mode is not Mode.SPOT or now.pool not in rates:
+            use = {pool: max(min(lives[pool], now.work_left), self.task.tick) for pool in known}
+            return min(known, key=lambda pool: (rates[pool] + changeover / use[pool], pool))
+        best = min(known, key=lambda pool: (rates[pool], pool))
+        stay = min(lives[now.pool], lives[best], now.work_left)
+        saving = (rates[now.pool] - rates[best]) * stay
+        return best if saving > WORTH_MOVING * changeover else now.pool
+
+
+class _Ahead:
+    """Expected costs from here, looked up in the plan."""
+
+    def __init__(self, task: Task, plan: Plan, market: Outlook, belief: Belief, now: Situation) -> None:
+        self.task, self.plan, self.work_left = task, plan, now.work_left
+        self.left = task.deadline - now.elapsed - task.tick
+        self.spare = task.deadline - now.elapsed - now.work_left
+        self.mix = self._states(market, belief)
+
+    def _states(self, market: Outlook, belief: Belief) -> Floats32:
+        """Odds of the plan's states one tick from now."""
+        _, states, bands = market.hazard.shape
+        state, band = int(belief.up[0]), int(market.bands(belief.age)[0])
+        later = int(market.bands(belief.age + self.task.tick)[0])
+        leave = belief.regimes[0] * market.hazard[:, state, band]
+        stay = belief.regimes[0] - leave
+        mix = np.zeros((states, bands, len(leave)))
+        mix[1 - state, 0] = leave + market.redraw * (leave.sum() * market.weights[0] - leave)
+        mix[state, later] += stay + market.redraw * (stay.sum() * market.weights[0] - stay)
+        return mix.ravel().astype(np.float32)
+
+    def wait(self) -> float:
+        return self.plan.ahead(self.mix, self.left, self.spare - self.task.tick, 0)
+
+    def use(self, mode: Mode, boot: float, price: float) -> float:
+        """Cost of a tick on such a machine with ``boot`` seconds of changeover left, and of all that follows."""
+        tick, plan = self.task.tick, self.plan
+        paid = price / HOUR * min(tick, boot + self.work_left)
+        if boot + self.work_left <= tick:
+            return paid
+        left = max(boot - tick, 0.0)
+        nearest = min(range(len(plan.boots)), key=lambda i: abs(plan.boots[i] - left))
+        spare = self.spare - min(boot, tick) - (left - plan.boots[nearest])  # what differs in boot counts as slack
+        machine = 1 + nearest + (len(plan.boots) if mode is Mode.ON_DEMAND else 0)
+        return paid + plan.ahead(self.mix, self.left, spare, machine)
+
+    def worth_of_changeover(self) -> float:
+        """USD that the slack of one changeover is worth."""
+        booted = len(self.plan.boots)
+        less = self.plan.ahead(self.mix, self.left, self.spare - self.task.changeover, booted)
+        return max(less - self.plan.ahead(self.mix, self.left, self.spare, booted), 0.0)

@@ -1,0 +1,161 @@
+"""A model of spot availability: up and down spells whose hazard depends on age and on a hidden regime of the pool.
+
+At each tick a pool is up or down, its spell has an age, and a regime k, which nobody sees, says how long spells are
+just now. A spell ends within a tick with probability ``hazard[k, state, age band]``; with probability tick/36 h the
+regime is drawn anew from the pool's own weights. Fitted by expectation maximisation over all pools of a family, on
+history only: the shape of the hazard by age is pooled, each regime scales it, thin counts shrink to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+HOUR = 3600.0
+Floats = NDArray[np.float64]
+DOWN, UP = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What is assumed rather than fitted. Times in hours; ``pseudo``: events that a prior is worth."""
+
+    regimes: int = 4
+    edges: tuple[float, ...] = (0.0, 1 / 6, 0.5, 1.0, 3.0, 9.0)
+    persistence: float = 72.0
+    spread: float = 1.2
+    iterations: int = 20
+    block: float = 1.0
+    pseudo: float = 2.0
+    pool_pseudo: float = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Regimes:
+    """A fitted family. ``hazard[k, s, b]``: probability that a spell ends within a tick of ``gap`` seconds.
+
+    ``weights[p, k]``: how often pool p draws regime k; ``belief[p, k]``: its regime at the end of the history.
+    """
+
+    shape: Shape
+    gap: float
+    hazard: Floats
+    weights: Floats
+    belief: Floats
+    family_weights: Floats
+
+    def hazard_for(self, seconds: float) -> Floats:
+        """The same hazard for a step of another length."""
+        return np.asarray(-np.expm1(np.log1p(-self.hazard) * (seconds / self.gap)))
+
+    def redraw_for(self, seconds: float) -> float:
+        """Probability that the regime is drawn anew within a step."""
+        return min(seconds / (self.shape.persistence * HOUR), 1.0)
+
+    def ageing(self, seconds: float) -> Floats:
+        """Probability that a surviving spell enters the next age band within a step, by band; 0 for the last."""
+        lengths = np.diff([*self.edges_seconds, np.inf])
+        return np.asarray(np.minimum(seconds / lengths, 1.0))
+
+    @property
+    def edges_seconds(self) -> Floats:
+        return np.asarray(self.shape.edges) * HOUR
+
+
+def ages(available: NDArray[np.bool_], gap: float) -> Floats:
+    """Seconds since the spell's first tick, tick by tick; the first spell counts from the record's start."""
+    ticks = np.arange(len(available))
+    flips = np.zeros(len(available), dtype=np.int64)
+    flips[1:] = np.where(available[1:] != available[:-1], ticks[1:], 0)
+    return np.asarray((ticks - np.maximum.accumulate(flips)) * gap, dtype=np.float64)
+
+
+def fit(histories: Sequence[Any], gap: float, shape: Shape | None = None) -> Regimes:
+    """Fit a family on its pools' availability up to now, oldest tick first, one sequence of bits a pool.
+
+    Pools may differ in length; they end together. An empty history is allowed and leaves that pool with the family's
+    weights. With no history at all the model is the prior: spells of about three hours.
+    """
+    shape = shape or Shape()
+    bands = len(shape.edges)
+    cells = 2 * bands
+    per_block = max(round(shape.block * HOUR / gap), 1)
+    arrays = [np.asarray(history, dtype=bool) for history in histories]
+    blocks = max([-(-(len(array) - 1) // per_block) for array in arrays if len(array) > 1], default=0)
+    exposed = np.zeros((len(arrays), blocks, cells))
+    left = np.zeros_like(exposed)
+    for p, array in enumerate(arrays):
+        if len(array) > 1:
+            _count(array, gap, shape, per_block, exposed[p], left[p])
+
+    overall = _by_state(left, bands) + 1.0
+    overall /= _by_state(exposed, bands) + 3 * HOUR / gap
+    prior = np.repeat(overall, bands)
+    pooled = (left.sum((0, 1)) + 2 * prior) / (exposed.sum((0, 1)) + 2)
+    pooled = np.clip(pooled, 1e-6, 0.95)
+
+    x = np.linspace(-1, 1, shape.regimes) if shape.regimes > 1 else np.zeros(1)
+    scale = np.stack([np.exp(shape.spread * x), np.exp(-shape.spread * x)], axis=1)  # [k, down/up]
+    hazard = np.clip(np.repeat(scale, bands, axis=1) * pooled, 1e-6, 0.95)
+    weights = np.full((len(arrays), shape.regimes), 1 / shape.regimes)
+    family = np.full(shape.regimes, 1 / shape.regimes)
+    redraw = min(per_block * gap / (shape.persistence * HOUR), 1.0)
+    belief = weights.copy()
+    for _ in range(shape.iterations if blocks else 0):
+        posterior, draws, belief = _smooth(exposed, left, hazard, weights, redraw)
+        seen = np.einsum("pbk,pbc->kc", posterior, exposed)
+        gone = np.einsum("pbk,pbc->kc", posterior, left)
+        expected = (seen * pooled).reshape(-1, 2, bands).sum(2)
+        multiplier = (gone.reshape(-1, 2, bands).sum(2) + 1) / (expected + 1)
+        centre = np.repeat(multiplier, bands, axis=1) * pooled
+        hazard = np.clip((gone + shape.pseudo) / (seen + shape.pseudo / centre), 1e-6, 0.95)
+        family = (draws.sum(0) + 1 / shape.regimes) / (draws.sum() + 1)
+        weights = (draws + shape.pool_pseudo * family) / (draws.sum(1, keepdims=True) + shape.pool_pseudo)
+    return Regimes(shape, gap, hazard.reshape(-1, 2, bands), weights, belief, family)
+
+
+def _by_state(counts: Floats, bands: int) -> Floats:
+    return np.asarray(counts.sum((0, 1)).reshape(2, bands).sum(1))
+
+
+def _count(array: NDArray[np.bool_], gap: float, shape: Shape, per_block: int, exposed: Floats, left: Floats) -> None:
+    """Spell-ticks at risk and spells ended, per block and cell (state, band); blocks are aligned at the end."""
+    hours = ages(array, gap)[:-1] / HOUR + 1e-9
+    band = np.searchsorted(np.asarray(shape.edges), hours, side="right") - 1
+    cell = array[:-1] * len(shape.edges) + band
+    back = np.arange(len(array) - 2, -1, -1) // per_block
+    block = len(exposed) - 1 - back
+    np.add.at(exposed, (block, cell), 1.0)
+    ended = array[1:] != array[:-1]
+    np.add.at(left, (block[ended], cell[ended]), 1.0)
+
+
+def _smooth(exposed: Floats, left: Floats, hazard: Floats, weights: Floats, redraw: float) -> tuple[Floats, ...]:
+    """Forward and backward over blocks: the regimes' posterior, expected draws per pool, and the last filter state."""
+    likelihood = left @ np.log(hazard).T + (exposed - left) @ np.log1p(-hazard).T
+    likelihood = np.exp(likelihood - likelihood.max(2, keepdims=True))
+    pools, blocks, regimes = likelihood.shape
+    predicted = np.empty((blocks, pools, regimes))
+    filtered = np.empty_like(predicted)
+    state = weights
+    fresh = redraw * weights
+    for t in range(blocks):
+        predicted[t] = state if t == 0 else (1 - redraw) * state + fresh
+        state = predicted[t] * likelihood[:, t]
+        state /= state.sum(1, keepdims=True)
+        filtered[t] = state
+    posterior = np.empty_like(predicted)
+    later = np.ones((pools, regimes))
+    for t in range(blocks - 1, -1, -1):
+        both = filtered[t] * later
+        posterior[t] = both / both.sum(1, keepdims=True)
+        message = likelihood[:, t] * later
+        later = (1 - redraw) * message + (fresh * message).sum(1, keepdims=True)
+        later /= later.max(1, keepdims=True)
+    drawn = posterior * (fresh / predicted)
+    drawn[0] = posterior[0]
+    return posterior.transpose(1, 0, 2), drawn.sum(0), filtered[-1]

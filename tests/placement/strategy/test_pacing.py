@@ -1,0 +1,91 @@
+"""Strategies without a model, on windows worked out by hand. Hours, a tick of one hour, prices 3 and 1."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.backtest.market import Market, Pool
+from broker.backtest.replay import Outcome, Step, replay
+from broker.placement.strategy.pacing import Greedy, OnDemandOnly, UniformProgress
+from broker.placement.strategy.situation import Course, Decision, Mode, Situation, Task
+
+HOUR = 3600.0
+
+
+def market(bits: str) -> Market:
+    up = tuple(bit == "1" for bit in bits)
+    return Market("hand", "pool", HOUR, (Pool("pool", up, (1.0,) * len(up), 3.0),))
+
+
+def task(work: float, deadline: float, changeover: float) -> Task:
+    return Task(work * HOUR, deadline * HOUR, changeover * HOUR, HOUR)
+
+
+def run(bits: str, course: Course, job: Task) -> tuple[Outcome, str]:
+    """The outcome, and the machine of each tick: i(dle), s(pot), o(n-demand)."""
+    log: list[Step] = []
+    outcome = replay(market(bits), 0, job, course, log)
+    return outcome, "".join(step.decision.mode.value[0] for step in log)
+
+
+def test_uniform_progress_waits_on_the_line_catches_up_and_returns_to_spot_when_ahead() -> None:
+    # Pace ½. 0: on the line, wait. 1: behind, on-demand (¼ boot). 2: 0.75 done, 1.25 needed to leave. 3: 1.75 done,
+    # 1.75 needed: spot. 4.25 h of work and two boots of ¼ end at 5.5 h.
+    job = task(4, 8, 0.25)
+    outcome, modes = run("00011111", UniformProgress(job), job)
+    assert modes == "ioosss"
+    assert outcome.cost == pytest.approx(2 * 3 + 2.5 * 1)
+    assert outcome.finish == pytest.approx(5.5 * HOUR)
+    assert (outcome.missed, outcome.interruptions, outcome.moves) == (False, 0, 1)
+
+
+def test_uniform_progress_keeps_on_demand_until_it_is_two_changeovers_ahead() -> None:
+    # Pace ⅔, boot ½: from tick 1 on progress is never (t + 1)·⅔, though spot is there.
+    job = task(4, 6, 0.5)
+    outcome, modes = run("001111", UniformProgress(job), job)
+    assert modes == "iooooo"
+    assert outcome.cost == pytest.approx(4.5 * 3)
+
+
+def test_uniform_progress_takes_spot_at_once_and_is_idle_after_a_loss_when_ahead() -> None:
+    # Spot for two hours (1.75 done), lost while 0.75 ahead of the line: waits one tick, on the line at 3.5 h.
+    job = task(4, 8, 0.25)
+    outcome, modes = run("11001111", UniformProgress(job), job)
+    assert modes == "ssiisss"
+    assert outcome.interruptions == 1
+    assert outcome.cost == pytest.approx(2 + 2.5)
+
+
+def test_greedy_waits_for_spot() -> None:
+    job = task(4, 8, 0.25)
+    outcome, modes = run("00011111", Greedy(job), job)
+    assert modes == "iiisssss"
+    assert outcome.cost == pytest.approx(4.25)
+    assert outcome.finish == pytest.approx(7.25 * HOUR)
+
+
+def test_greedy_goes_on_demand_when_another_tick_of_waiting_would_be_too_late() -> None:
+    # Slack 2 h; after one tick of waiting 1 h is left, and a second would leave less than a boot.
+    job = task(4, 6, 0.5)
+    outcome, modes = run("000000", Greedy(job), job)
+    assert modes == "iooooo"
+    assert outcome.cost == pytest.approx(4.5 * 3)
+    assert outcome.finish == pytest.approx(5.5 * HOUR)
+
+
+def test_greedy_does_not_touch_spot_without_time_for_two_changeovers() -> None:
+    job = task(4, 4.75, 0.5)
+    assert run("11111", Greedy(job), job)[1] == "ooooo"
+
+
+def test_on_demand_only_costs_work_and_one_boot() -> None:
+    job = task(4, 8, 0.25)
+    assert run("11111111", OnDemandOnly(job), job)[0].cost == pytest.approx(4.25 * 3)
+
+
+def test_the_cheapest_of_several_pools_is_taken_and_kept() -> None:
+    job = task(4, 8, 0.25)
+    now = Situation(0.0, 4 * HOUR, Mode.IDLE, None, 0.0, {"a": 2.0, "b": 1.0}, 3.0)
+    assert UniformProgress(job).decide(now) == Decision(Mode.SPOT, "b", "spot is there")
+    kept = Situation(HOUR, 3.25 * HOUR, Mode.SPOT, "a", 0.0, {"a": 2.0, "b": 1.0}, 3.0)
+    assert UniformProgress(job).decide(kept).pool == "a"

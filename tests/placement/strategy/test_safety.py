@@ -1,0 +1,79 @@
+"""The safety net holds whatever a strategy wishes and whatever the market does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.backtest.baselines import EagerNextRegion, TimeSliced
+from broker.backtest.market import Market, Pool
+from broker.backtest.replay import replay
+from broker.placement.strategy.pacing import Greedy, OnDemandOnly, UniformProgress
+from broker.placement.strategy.safety import keep_deadline
+from broker.placement.strategy.situation import Decision, Mode, Situation, Task
+
+TICKS = 60
+
+
+@dataclass
+class Erratic:
+    """Wishes for anything at all, absent pools included, and leaves the rest to the safety net."""
+
+    task: Task
+    dice: Random = field(default_factory=lambda: Random(0))
+
+    def decide(self, now: Situation) -> Decision:
+        mode = self.dice.choice(list(Mode))
+        pool = self.dice.choice(["a", "b", "nowhere"]) if mode is Mode.SPOT else None
+        return keep_deadline(self.task, now, Decision(mode, pool))
+
+
+@st.composite
+def markets(draw: st.DrawFn) -> Market:
+    gap = draw(st.sampled_from([60.0, 195.0, 600.0, 3600.0]))
+    pools = []
+    for name in draw(st.sampled_from([("a",), ("a", "b")])):
+        spells = draw(st.lists(st.tuples(st.booleans(), st.integers(1, 12)), min_size=1, max_size=20))
+        bits = [up for up, length in spells for _ in range(length)]
+        bits = (bits * TICKS)[:TICKS]
+        price = draw(st.floats(0.1, 4))
+        pools.append(Pool(name, tuple(bits), (price,) * TICKS, 3.0))
+    return Market("any", "any", gap, tuple(pools))
+
+
+@st.composite
+def windows(draw: st.DrawFn) -> tuple[Market, Task]:
+    """A market and a task that on-demand from the first second finishes in time, sometimes only just."""
+    market = draw(markets())
+    room = TICKS * market.gap_seconds
+    changeover = draw(st.one_of(st.just(0.0), st.floats(0, room / 4), st.just(market.gap_seconds)))
+    work = draw(st.floats(1, room - changeover - 1))
+    deadline = draw(st.one_of(st.just(work + changeover), st.floats(work + changeover, room)))
+    return market, Task(work, deadline, changeover, market.gap_seconds)
+
+
+@given(windows(), st.integers(0, 10**6))
+def test_no_wish_can_miss_a_deadline(window: tuple[Market, Task], seed: int) -> None:
+    market, task = window
+    outcome = replay(market, 0, task, Erratic(task, Random(seed)))
+    assert not outcome.missed
+    assert outcome.finish is not None
+    assert outcome.finish <= task.deadline + 1e-5
+
+
+@given(windows())
+def test_no_baseline_misses_a_deadline(window: tuple[Market, Task]) -> None:
+    market, task = window
+    for course in (OnDemandOnly(task), Greedy(task), UniformProgress(task), EagerNextRegion(task), TimeSliced(task)):
+        assert not replay(market, 0, task, course).missed, course
+
+
+@given(windows())
+def test_billed_time_is_work_plus_changeovers_at_most_one_per_start(window: tuple[Market, Task]) -> None:
+    market, task = window
+    outcome = replay(market, 0, task, UniformProgress(task))
+    starts = 1 + outcome.moves + outcome.interruptions
+    assert task.work - 1e-3 <= outcome.billed_seconds <= task.work + starts * task.changeover + 1e-3
