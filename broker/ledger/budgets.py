@@ -84,8 +84,8 @@ def period_name(period: str, timezone: str, start: datetime) -> str:
 def share_within(amount: Money, covers: Window, period: Window) -> Money:
     """The part of ``amount`` that falls into ``period`` when it is spread evenly over ``covers``.
 
-    Over adjoining periods the shares add up to the amount exactly. An amount that covers no time belongs to the
-    moment ``covers[0]``.
+    Over adjoining periods the shares add up to the amount exactly. An amount that covers no time (or ends before it
+    begins) belongs to the moment ``covers[0]``.
     """
     whole = in_microseconds(covers[1] - covers[0])
     if whole <= 0:
@@ -115,7 +115,7 @@ def budget_uses(
     has left is expected to be spent evenly from ``now`` until the time it was meant to last to; one that is past
     that time is expected to be spent now.
     """
-    holds = [(hold.held, (now, max(now, hold.covers_to))) for hold in open_holds]
+    holds = [(hold.held, (now, hold.covers_to)) for hold in open_holds]
     return tuple(
         BudgetUse(
             period_start=period[0],

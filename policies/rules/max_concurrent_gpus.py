@@ -55,9 +55,9 @@ class MaxConcurrentGpus:
             self,
             "too_many_gpus",
             f"{placement.gpus} GPUs asked, {running} running{f' for {whose}' if whose else ''}, the limit is {limit}",
-            asked=placement.gpus,
+            gpus=placement.gpus,
             running=running,
-            left=max(limit - running, 0),
+            free=max(limit - running, 0),
             limit=limit,
         )
 

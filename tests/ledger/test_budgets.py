@@ -70,6 +70,11 @@ def utc(text: str) -> datetime:
         ("day", "America/Sao_Paulo", "2017-10-15T12:00+00:00", "2017-10-15T01:00-02:00", "2017-10-16T00:00-02:00"),
         # Midnight happens twice: the first one counts.
         ("day", "America/Havana", "2026-11-01T12:00+00:00", "2026-11-01T00:00-04:00", "2026-11-02T00:00-05:00"),
+        # Clocks that went back over midnight, from 00:01 to 23:01: the month had begun already.
+        ("month", "America/St_Johns", "2009-11-01T02:45+00:00", "2009-11-01T00:00-02:30", "2009-12-01T00:00-03:30"),
+        ("month", "America/St_Johns", "2009-11-01T02:29+00:00", "2009-10-01T00:00-02:30", "2009-11-01T00:00-02:30"),
+        # Clocks that went forward over midnight, from 23:30 to 00:30.
+        ("day", "America/Toronto", "1919-03-31T04:45+00:00", "1919-03-30T00:00-05:00", "1919-03-31T00:00-05:00"),
         # Samoa never had a 30th of December 2011.
         ("day", "Pacific/Apia", "2011-12-30T09:59+00:00", "2011-12-29T00:00-10:00", "2011-12-31T00:00+14:00"),
         ("day", "Pacific/Apia", "2011-12-30T10:00+00:00", "2011-12-31T00:00+14:00", "2012-01-01T00:00+14:00"),

@@ -189,6 +189,9 @@ def test_the_version_is_of_what_is_said_not_of_how() -> None:
     version = load({"a.yaml": NLP}).version
 
     assert load({"elsewhere/b.yaml": f"# for the team\n\n{NLP}"}).version == version
+    reordered = NLP.replace("    amount: $2,000\n    period: month\n", "    period: month\n    amount: $2,000\n")
+    assert reordered != NLP
+    assert load({"a.yaml": reordered}).version == version
     assert load({"a.yaml": NLP.replace("$4", "$4.01")}).version != version
     assert load({"a.yaml": NLP.replace("[ann, bob]", "[ann]")}).version != version
     assert load({"a.yaml": NLP, "b.yaml": "version: 1"}).version != version

@@ -59,6 +59,15 @@ def test_simulated_gpus_are_counted_among_themselves() -> None:
     assert answer(16, [live(16)], placement=simulated) is Answer.ALLOW
 
 
+def test_of_the_same_facts_each_kind_is_counted_for_itself() -> None:
+    limit, facts = rule(16), Facts(NOW, (live(9), live(4, job_id="j-2", money=MoneyKind.SANDBOX)))
+    simulated = action(placement=placement(money=MoneyKind.SANDBOX))
+
+    answers = [limit.judge(asked, facts).answer for asked in (action(), simulated, action(job_id="j-1"), action())]
+
+    assert answers == [Answer.DENY, Answer.ALLOW, Answer.ALLOW, Answer.DENY]
+
+
 def test_owned_gpus_are_gpus() -> None:
     assert answer(16, [live(9, money=MoneyKind.AMORTISED)]) is Answer.DENY
 
@@ -80,4 +89,4 @@ def test_the_message_has_the_figures() -> None:
     verdict = rule(16, team=(TEAM,)).judge(action(), Facts(NOW, (live(12),)))
 
     assert verdict.message == "8 GPUs asked, 12 running for team nlp, the limit is 16"
-    assert verdict.figures == {"asked": "8", "running": "12", "left": "4", "limit": "16"}
+    assert verdict.figures == {"gpus": "8", "running": "12", "free": "4", "limit": "16"}
