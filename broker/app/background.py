@@ -16,7 +16,6 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from broker.app.launching import reconciler
 from broker.app.market import freshen
 from broker.app.wiring import Broker
 from broker.core.events import JobState
@@ -108,6 +107,8 @@ def run(broker: Broker, *, forever: bool = False) -> bool:
 
 
 def _until_idle(broker: Broker, *, forever: bool) -> None:
+    from broker.app.launching import reconciler  # every command looks whether one runs; one process runs it
+
     worker = reconciler(broker)
     idle = 0
     while forever or idle < _IDLE_TICKS:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from broker.app.wiring import Broker
 from broker.core import events as ev
-from broker.core.errors import InvalidInput, NotAllowed, UnknownName
+from broker.core.errors import BrokerError, InvalidInput, NotAllowed, UnknownName
 from broker.core.events import JobState
 from broker.core.lifecycle import JobView
 from broker.core.money import Money
@@ -18,9 +18,10 @@ from broker.core.policy import Answer
 from broker.launch.admission import re_place
 from broker.launch.journal import Reading
 from broker.launch.placing import facts_from, hold_entries
-from broker.launch.progress import billed_time
+from broker.launch.progress import billed_time, machine_time, on_demand_cost
 from broker.launch.settlement import tags_of
-from broker.ledger.entries import Balance, Entry, Movement
+from broker.ledger.entries import Account, Balance, Entry, Movement
+from broker.ledger.holds import ledger_rate
 
 
 def find(broker: Broker, reference: str) -> JobView:
@@ -111,3 +112,95 @@ def logs(broker: Broker, view: JobView, attempt: int | None = None) -> Iterator[
 def waiting_for_people(view: JobView) -> bool:
     """Whether the job goes on only when somebody acts."""
     return view.state in (JobState.AWAITING_APPROVAL, JobState.PAUSED_BUDGET)
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """What a job has cost, in USD.
+
+    ``spent`` and ``held`` are the ledger's, by kind of money. ``so_far`` adds to what was settled what the machine
+    that runs now has used since; it is an estimate until the job is closed. ``on_demand`` is what the work would have
+    cost on the cheapest on-demand placement of the moment of submission, ``savings`` the difference to what was paid
+    because of the job (amortised money was paid before it); both None until the job has ended, or without such a
+    placement.
+    """
+
+    spent: Mapping[MoneyKind, Money]
+    held: Mapping[MoneyKind, Money]
+    so_far: Money
+    on_demand: Money | None
+    savings: Money | None
+
+
+def bill(broker: Broker, view: JobView) -> Bill:
+    """What the job has cost so far."""
+    with broker.store.reading() as look:
+        balance, entries = look.balance(view.id), look.entries(view.id)
+    settled = sum((b.spent for b in balance.values()), Money.ZERO)
+    running = Money.ZERO
+    if view.attempts and not view.attempts[-1].over:
+        attempt = view.attempts[-1]
+        own = (e.amount for e in entries if e.account is Account.SPENT and e.tags.attempt == attempt.number)
+        used = (ledger_rate(attempt.placement.offer) * attempt.placement.nodes).for_duration(
+            machine_time(attempt, broker.clock.now())
+        )
+        running = max(used - sum(own, Money.ZERO), Money.ZERO)
+    on_demand = on_demand_cost(view) if view.state.final else None
+    paid = sum((b.spent for kind, b in balance.items() if kind is not MoneyKind.AMORTISED), Money.ZERO)
+    return Bill(
+        spent={kind: b.spent for kind, b in balance.items()},
+        held={kind: b.held for kind, b in balance.items() if b.held},
+        so_far=settled + running,
+        on_demand=on_demand,
+        savings=None if on_demand is None else on_demand - paid,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the running attempt is, as its last sign of life says. ``finish`` is extrapolated from the steps done
+    in this attempt, or the plan's; None when neither is known."""
+
+    step: int | None
+    total: int | None
+    phase: str
+    seen_at: datetime | None
+    finish: datetime | None
+
+
+def progress(broker: Broker, view: JobView) -> Progress | None:
+    """How far the job is; None when nothing runs or its run folder cannot be read for the moment."""
+    from broker.app.launching import run_folders  # needs the object store, which most commands do not
+
+    attempt = view.latest
+    if attempt is None or attempt.state.final or attempt.handle is None:
+        return None
+    try:
+        node = run_folders(broker).read(view, attempt)
+    except BrokerError:
+        return None
+    finish = attempt.placement.finish
+    done = (node.step or 0) - (attempt.resumed_step or 0)
+    if attempt.running_at is not None and node.heartbeat_at is not None and node.total and done > 0:
+        pace = (node.heartbeat_at - attempt.running_at) / done
+        finish = node.heartbeat_at + pace * max(node.total - (node.step or 0), 0)
+    return Progress(node.step, node.total, node.phase, node.heartbeat_at, finish)
+
+
+def events(broker: Broker, view: JobView) -> Sequence[ev.Event]:
+    """The job's stream, in order."""
+    with broker.store.reading() as look:
+        return look.events(view.id)
+
+
+def search(
+    broker: Broker,
+    *,
+    states: Sequence[JobState] = (),
+    user: str | None = None,
+    team: str | None = None,
+    limit: int | None = None,
+) -> Sequence[JobView]:
+    """Jobs that match all that is given, newest first."""
+    with broker.store.reading() as look:
+        return look.jobs(states=[state.value for state in states], user=user, team=team, limit=limit)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
 
 from broker.app.wiring import Broker
-from broker.core.errors import MissingExtra, UnknownName
+from broker.core.errors import BrokerError, MissingExtra, UnknownName
 from broker.core.jobs import Job
 from broker.core.offers import Offer, OfferQuery
+from broker.core.ports import PolicySet
 from broker.core.reasons import Reason
 from broker.core.sandbox_scenario import PROVIDER as SANDBOX
 from broker.launch.placing import Market
@@ -49,20 +52,23 @@ def query_for(job: Job) -> OfferQuery:
     return OfferQuery(accelerators=tuple(sorted(accelerators)))
 
 
-def market_for(broker: Broker, job: Job) -> Market:
-    """Fresh local offers, the stored ones that could serve the job, and the conditions of its plans."""
+def market_for(broker: Broker, job: Job, policy: PolicySet | None = None) -> Market:
+    """Fresh local offers, the stored ones that could serve the job, and the conditions of its plans.
+
+    ``policy``: for what-if questions; the active set otherwise.
+    """
     freshen(broker, sandbox=wants_sandbox(job))
     query = query_for(job)
     return Market(
         offers=broker.store.offers(query),
-        conditions=conditions(broker),
+        conditions=conditions(broker, policy),
         left_out=broker.store.rejected_in_sql(query),
     )
 
 
-def conditions(broker: Broker) -> Conditions:
+def conditions(broker: Broker, policy: PolicySet | None = None) -> Conditions:
     """The planner's conditions: what the policies switch, which engines are installed."""
-    defaults = broker.policy().defaults
+    defaults = (policy or broker.policy()).defaults
     engines: dict[str, frozenset[str]] = {}
     for name in broker.registries.engines:
         try:
@@ -72,6 +78,7 @@ def conditions(broker: Broker) -> Conditions:
     return Conditions(
         engines=engines,
         allow_reference_prices=defaults.allow_reference_prices,
+        cpu_jobs_on_gpus=defaults.cpu_jobs_on_gpus,
         capacity_order=defaults.capacity_order,
         default_max_duration=defaults.max_duration,
     )
@@ -79,22 +86,59 @@ def conditions(broker: Broker) -> Conditions:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Offers shown, and how many there are in all."""
+    """Offers that match, how many there are in all, and the time of it (UTC). The total counts the real market, or the
+    simulated one when that was asked for."""
 
     offers: tuple[Offer, ...]
     total: int
+    now: datetime
 
 
-def listing(broker: Broker, query: OfferQuery, *, sandbox: bool = False) -> Listing:
-    """The current offers that match, cheapest per accelerator first; offers without a price last."""
-    freshen(broker, sandbox=sandbox)
-    found = [o for o in broker.store.offers(query) if sandbox or o.provider != SANDBOX]
+def listing(broker: Broker, query: OfferQuery) -> Listing:
+    """The current offers that match, cheapest per accelerator first; offers without a price last.
+
+    Simulated ones only when the query names their provider. Raises `UnknownName` for a provider that there is none of
+    and that no offer is from.
+    """
+    simulated = SANDBOX in query.providers
+    freshen(broker, sandbox=simulated)
+    found = [o for o in broker.store.offers(query) if simulated or o.provider != SANDBOX]
+    if not found and query.providers:
+        _known_providers(broker, query.providers)
 
     def rank(offer: Offer) -> tuple[bool, int, str]:
         price = offer.price_per_gpu or offer.price
         return price is None, price.micros if price else 0, offer.id
 
-    return Listing(tuple(sorted(found, key=rank)), broker.store.count_offers())
+    real = sum(broker.store.rejected_in_sql(OfferQuery(providers=(SANDBOX,))).values())
+    total = broker.store.count_offers() if simulated else real
+    return Listing(tuple(sorted(found, key=rank)), total, broker.clock.now())
+
+
+def _known_providers(broker: Broker, names: Sequence[str]) -> None:
+    """Raises `UnknownName` for a name or pattern that fits no registered provider and none of the stored offers."""
+    known = {*broker.registries.providers, *(offer.provider for offer in broker.store.offers())}
+    for name in names:
+        if not any(fnmatchcase(one, name) for one in known):
+            raise UnknownName("provider", name, known)
+
+
+def poll_now(broker: Broker, names: Sequence[str] = ()) -> Iterator[PollResult]:
+    """Poll these providers one after the other, all but the sandbox when none is named, each isolated from the rest.
+
+    Raises `UnknownName` before anything is asked.
+    """
+    for name in names:
+        if name not in broker.registries.providers:
+            raise UnknownName("provider", name, broker.registries.providers)
+    for name in names or [name for name in broker.registries.providers if name != SANDBOX]:
+        started = broker.clock.now()
+        try:
+            provider = broker.provider(name)
+        except BrokerError as error:  # a missing extra or a bad setting of this provider alone
+            yield PollResult(name, started, broker.clock.now(), 0, 0, {}, str(error), error.hint)
+        else:
+            yield poll(provider, broker.store, broker.clock)
 
 
 def reasons_left_out(market: Market) -> dict[Reason, int]:

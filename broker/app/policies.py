@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Protocol, cast
 
+from broker.app.market import market_for
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
-from broker.core.policy import BudgetUse
+from broker.core.jobs import Job
+from broker.core.money import Money
+from broker.core.policy import Action, BudgetUse, Facts, Source
 from broker.core.ports import BudgetSpec, PolicySet
+from broker.launch.admission import Admission, admit
 from broker.launch.journal import Reading
+from broker.launch.placing import facts_from
 from broker.ledger.budgets import budget_uses, period_containing
+from broker.placement.planner import make_plan
 from broker.store import PolicyVersion
 
 _SUFFIXES = (".yaml", ".yml")
@@ -79,6 +87,64 @@ def difference(before: Mapping[str, str], after: Mapping[str, str]) -> str:
         old, new = before.get(name, "").splitlines(), after.get(name, "").splitlines()
         lines += difflib.unified_diff(old, new, f"{name} (before)", f"{name} (after)", lineterm="", n=2)
     return "\n".join(lines)
+
+
+class _BudgetTerms(Protocol):
+    """What a rule of the kind ``budget`` is configured with."""
+
+    amount: Money
+
+
+class _BudgetRule(Protocol):
+    """What a rule of the kind ``budget`` has beside what every rule has."""
+
+    spec: BudgetSpec
+    config: _BudgetTerms
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetLine:
+    """A budget of the active set and its state in the current period. Money in USD."""
+
+    spec: BudgetSpec
+    limit: Money
+    source: Source
+    use: BudgetUse
+
+    @property
+    def left(self) -> Money:
+        """What may still be held or spent in the period; negative when later charges overdrew it."""
+        return self.limit - self.use.spent - self.use.held
+
+
+def budgets(broker: Broker) -> list[BudgetLine]:
+    """Every budget of the active set, in file order."""
+    rules = [cast(_BudgetRule, rule) for rule in broker.policy().rules if rule.kind == "budget"]
+    with broker.store.reading() as look:
+        return [
+            BudgetLine(rule.spec, rule.config.amount, rule.source, budget_state(broker, look, rule.spec))
+            for rule in rules
+        ]
+
+
+def explain(broker: Broker, job: Job, policy: PolicySet | None = None) -> Admission | None:
+    """Every rule's verdict on the placement that would be best if no policy turned any down, with all its money.
+
+    None when the market alone leaves nothing. ``policy``: for what-if questions; the active set otherwise.
+    """
+    chosen, market, now = policy or broker.policy(), market_for(broker, job, policy), broker.clock.now()
+    max_duration = job.max_duration or chosen.defaults.max_duration
+    conditions = replace(market.conditions, allow_reference_prices=True)
+    plan = make_plan(job, market.offers, now=now, submitted_at=now, conditions=conditions)
+    if not plan.placements:
+        return None
+    with broker.store.reading() as look:
+
+        def facts_for(action: Action) -> Facts:
+            return facts_from(look, chosen, action, now)
+
+        return admit(job, broker.user, plan, chosen, facts_for, max_duration=max_duration, now=now)
 
 
 def budget_state(broker: Broker, look: Reading, budget: BudgetSpec) -> BudgetUse:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from broker.core.clock import Clock, ScaledClock, SystemClock
 from broker.core.ports import Engine, PolicySet, Provider
 from broker.core.registry import Registry, load
+from broker.core.sandbox import DEFAULT_SEED
 from broker.core.sandbox_scenario import PROVIDER as SANDBOX
 from broker.settings import Settings
 
@@ -34,15 +35,18 @@ class Registries:
     """What is plugged in.
 
     ``providers`` and ``engines``: names to ``module:attribute``. ``local_providers``: those that need no network and
-    fill an empty store. ``command``: how to start this program anew, for the background reconciler.
+    fill an empty store. ``command``: how to start this program anew, for the background reconciler. ``policy_schema``:
+    the JSON Schema of policy files. ``*_extras``: the optional install that a name needs.
     """
 
     providers: Registry
     build_provider: BuildProvider
     engines: Registry
     load_policies: Callable[[Mapping[str, str]], PolicySet]
+    policy_schema: Callable[[], Mapping[str, Any]]
     local_providers: tuple[str, ...]
     command: tuple[str, ...]
+    provider_extras: Mapping[str, str] = field(default_factory=dict)
     engine_extras: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -98,7 +102,7 @@ class Broker:
             kept = json.dumps(
                 {
                     "scenario": asked.get("scenario", "default"),
-                    "seed": int(asked.get("seed", 0)),
+                    "seed": int(asked.get("seed", DEFAULT_SEED)),
                     "starts_at": self.clock.now().isoformat(),
                 }
             )

@@ -138,8 +138,8 @@ class Rule(Protocol):
 class BudgetSpec:
     """What the ledger must add up for one budget: whose money, which kinds, which periods. Limits stay in the rule.
 
-    ``id`` is unique within the policy set. Empty scope tuples match everything. ``period``: day, week, month,
-    quarter; ``timezone``: an IANA name.
+    ``id`` is unique within the policy set. Empty scope tuples match everything; names in them may be shell-style
+    patterns (`broker.ledger.budgets.matches`). ``period``: day, week, month, quarter; ``timezone``: an IANA name.
     """
 
     id: str
@@ -167,8 +167,18 @@ class PolicyDefaults:
 class PolicySet(Protocol):
     """The active policies, as the use cases see them."""
 
-    version: str
-    defaults: PolicyDefaults
+    @property
+    def version(self) -> str:
+        """Changes when anything is said differently."""
+        ...
+
+    @property
+    def defaults(self) -> PolicyDefaults: ...
+
+    @property
+    def rules(self) -> Sequence[Rule]:
+        """The rules that the files say, in file order, without the built-in ones."""
+        ...
 
     def budgets(self, job: Job, user: str) -> Sequence[BudgetSpec]:
         """The budgets that a job of that user falls under; their ledger state goes into `Facts.budgets`."""

@@ -1,0 +1,307 @@
+"""What works here, what is missing, and how to mend it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from typing import Any, Protocol, runtime_checkable
+from urllib.parse import urlsplit
+
+from broker.app import background
+from broker.app.report import ledger_faults
+from broker.app.wiring import Broker
+from broker.core.errors import BrokerError, InvalidInput, MissingExtra, StoreProblem, did_you_mean
+from broker.core.offers import Offer, OfferQuery, SkippedRow
+from broker.settings import Settings
+
+_LOW_DISK = 5 * 10**9
+_OLDEST_PYTHON = (3, 11)
+
+# Optional install → the module that tells whether it is there, and what it is good for.
+_EXTRAS = {
+    "aws": ("boto3", "live AWS prices, quotas, reservations"),
+    "gcp": ("google.cloud.compute_v1", "live Google Cloud prices, quotas, reservations"),
+    "azure": ("azure.mgmt.compute", "Azure quotas and reservations"),
+    "skypilot": ("sky", "jobs on clouds"),
+    "postgres": ("psycopg", "a PostgreSQL store that several machines share"),
+    "torch": ("torch", "PyTorch example"),
+}
+# Variables that the agent sets for a job's command, or that tests read; not settings.
+_NOT_SETTINGS = ("CHECKPOINT_DIR", "TEST_DATA", "JOB_ID", "ATTEMPT", "RANK", "RUN_FOLDER", "NODES")
+
+
+class Health(StrEnum):
+    """``note``: fine, but something optional is missing or worth knowing. ``problem``: something will not work."""
+
+    OK = "ok"
+    NOTE = "note"
+    PROBLEM = "problem"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing looked at: what it is, and how to mend it when it is not right. ``facts``: for programs."""
+
+    area: str
+    health: Health
+    message: str
+    fix: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@runtime_checkable
+class DescribesSetup(Protocol):
+    """A provider (or the module it is in) that can tell how it is set up."""
+
+    def describe_setup(self) -> Mapping[str, Any]:
+        """``endpoints``: name → {url, setting}; ``logins``: name → {found, how}. Contacts nobody, holds no secret."""
+        ...
+
+
+def examine(make_broker: Callable[[], Broker]) -> Iterator[Finding]:
+    """Everything, one finding after the other, what others depend on first. Contacts no provider, changes nothing but
+    that it creates a store where there is none."""
+    yield _python()
+    yield from _extras()
+    yield from _variables(os.environ)
+    try:
+        broker = make_broker()
+    except InvalidInput as error:
+        yield Finding("settings", Health.PROBLEM, str(error), error.hint)
+        return
+    yield _disk(broker)
+    yield _runs(broker)
+    yield from _machines(broker)
+    store = _store(broker)
+    yield store
+    if store.health is Health.PROBLEM:
+        return
+    yield _reconciler(broker)
+    yield from _policy(broker)
+    yield from _engines(broker)
+    yield from _providers(broker)
+
+
+def prove(broker: Broker) -> Iterator[Finding]:
+    """Make every projection anew from the events and compare; check the ledger. What differed is mended by it."""
+    with broker.store.writing() as tx:
+        jobs = {view.id: view for view in tx.jobs()}
+        money = {job_id: tx.balance(job_id) for job_id in jobs}
+        tx.rebuild()
+        after = {view.id: view for view in tx.jobs()}
+        differ = sorted(
+            job_id
+            for job_id in {*jobs, *after}
+            if jobs.get(job_id) != after.get(job_id) or money.get(job_id) != tx.balance(job_id)
+        )
+    if differ:
+        message = f"the projections of {', '.join(differ)} differed from the events; they have been made anew"
+        yield Finding("rebuild", Health.PROBLEM, message, "please report this", {"differed": differ})
+    else:
+        message = f"rebuilding {len(after)} jobs from their events gives what is kept"
+        yield Finding("rebuild", Health.OK, message, facts={"jobs": len(after), "differed": []})
+    faults = ledger_faults(broker)
+    health = Health.PROBLEM if faults else Health.OK
+    message = "; ".join(faults) or "every movement of the ledger balances"
+    yield Finding("ledger", health, message, "please report this" if faults else "", {"balanced": not faults})
+
+
+def _python() -> Finding:
+    found = platform.python_version()
+    facts = {"python": found, "executable": sys.executable, "system": platform.platform(), "gpubroker": _own_version()}
+    if sys.version_info < _OLDEST_PYTHON:
+        return Finding("python", Health.PROBLEM, f"Python {found} is too old", "install Python 3.11 or newer", facts)
+    return Finding("python", Health.OK, f"gpubroker {facts['gpubroker']} on Python {found}", facts=facts)
+
+
+def _own_version() -> str:
+    try:
+        return version("gpubroker")
+    except PackageNotFoundError:
+        return "(not installed as a package)"
+
+
+def _extras() -> Iterator[Finding]:
+    for extra, (module, use) in _EXTRAS.items():
+        if _there(module):
+            yield Finding("extra", Health.OK, f"{extra}: {use}", facts={"extra": extra, "installed": True})
+        else:
+            fix = f"pip install 'gpubroker[{extra}]'"
+            facts = {"extra": extra, "installed": False}
+            yield Finding("extra", Health.NOTE, f"{extra} is not installed: no {use}", fix, facts)
+
+
+def _there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except (ImportError, ValueError):  # a parent package is missing
+        return False
+
+
+def _variables(environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Variables that look like settings and are none."""
+    known = [f"GPUBROKER_{name.upper()}" for name in Settings.model_fields]
+    for name in sorted(environment):
+        if not name.startswith("GPUBROKER_") or name.removeprefix("GPUBROKER_") in _NOT_SETTINGS:
+            continue
+        if name.upper().split("__")[0] not in known:
+            meant = did_you_mean(name, known)
+            fix = f"unset it, or correct it; known: {', '.join(known)}"
+            yield Finding("settings", Health.NOTE, f"{name} is not a setting{meant}", fix, {"variable": name})
+
+
+def _disk(broker: Broker) -> Finding:
+    folder = broker.settings.home.absolute()
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    facts = {"home": str(broker.settings.home), "free_bytes": free}
+    message = f"{free / 1e9:,.1f} GB free for {broker.settings.home}"
+    if not os.access(folder, os.W_OK):
+        fix = "change its owner or mode, or set GPUBROKER_HOME"
+        return Finding("disk", Health.PROBLEM, f"{folder} cannot be written to", fix, facts)
+    if free < _LOW_DISK:
+        return Finding("disk", Health.NOTE, message, "free some space: checkpoints need it", facts)
+    return Finding("disk", Health.OK, message, facts=facts)
+
+
+def _runs(broker: Broker) -> Finding:
+    """Where run folders and checkpoints go, without what a login in the URL would give away."""
+    parts = urlsplit(broker.settings.runs_url)
+    shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
+    facts = {"url": shown, "local": parts.scheme == "file"}
+    if parts.scheme == "file":
+        message = f"run folders and checkpoints lie on this machine ({parts.path}): enough for local and owned capacity"
+        return Finding("runs", Health.OK, message, "for machines elsewhere: set GPUBROKER_RUNS to s3://BUCKET/…", facts)
+    return Finding("runs", Health.OK, f"run folders and checkpoints lie in {shown}", facts=facts)
+
+
+def _machines(broker: Broker) -> Iterator[Finding]:
+    """What this machine itself offers."""
+    for name in broker.registries.local_providers:
+        try:
+            provider = broker.provider(name)
+            if not getattr(provider, "refresh_before_deciding", False):
+                continue
+            rows = list(provider.offers(OfferQuery()))
+        except BrokerError as error:
+            yield Finding("gpu", Health.PROBLEM, str(error), error.hint)
+            continue
+        cards = [row.machine for row in rows if isinstance(row, Offer) and row.accelerator]
+        why = "; ".join(row.detail or row.reason for row in rows if isinstance(row, SkippedRow))
+        facts = {"accelerators": cards, "nvml": why or "ok"}
+        if cards:
+            yield Finding("gpu", Health.OK, f"this machine has {', '.join(cards)}", facts=facts)
+        else:
+            message = f"no GPU found in this machine{f' ({why})' if why else ''}; CPU jobs run here"
+            yield Finding("gpu", Health.NOTE, message, "install the NVIDIA driver if there is a GPU", facts)
+
+
+def _store(broker: Broker) -> Finding:
+    try:
+        store = broker.store
+        with store.writing():
+            pass
+        schema, offers = store.setting("gpubroker_version"), store.count_offers()
+    except (StoreProblem, MissingExtra) as error:
+        return Finding("store", Health.PROBLEM, str(error), error.hint, {"writable": False})
+    facts = {"where": store.where, "writable": True, "made_by": schema, "offers": offers}
+    return Finding("store", Health.OK, f"{store.where}: writable, {offers:,} offers", facts=facts)
+
+
+def _reconciler(broker: Broker) -> Finding:
+    runs, left = background.running(broker), background.work_left(broker)
+    facts = {"running": runs, "work_left": left, "log": str(broker.settings.home / "reconciler.log")}
+    if runs:
+        return Finding("reconciler", Health.OK, "running", facts=facts)
+    if left:
+        message = "not running, though jobs need it: they go on, but nothing is re-placed or settled"
+        return Finding("reconciler", Health.PROBLEM, message, "any command restarts it: gpubroker jobs list", facts)
+    return Finding("reconciler", Health.OK, "not running; no job needs it", facts=facts)
+
+
+def _policy(broker: Broker) -> Iterator[Finding]:
+    try:
+        active, policy = broker.store.active_policy(), broker.policy()
+    except InvalidInput as error:
+        message = f"the active policy cannot be read by this version: {error}"
+        yield Finding("policy", Health.PROBLEM, message, "mend the files, then `gpubroker policy apply FILES`")
+        return
+    if active is None:
+        message = "none is active: nothing that costs real money is launched"
+        yield Finding("policy", Health.NOTE, message, "gpubroker policy apply FILES", {"active": None})
+        return
+    facts = {"active": active.number, "files": sorted(active.files), "grants_cash": policy.defaults.grants_cash}
+    spends = "" if policy.defaults.grants_cash else "; it grants no cash, so none is spent"
+    yield Finding(
+        "policy", Health.OK, f"version {active.number} by {active.by}, {len(policy.rules)} rules{spends}", "", facts
+    )
+
+
+def _engines(broker: Broker) -> Iterator[Finding]:
+    for name in broker.registries.engines:
+        facts: dict[str, Any] = {"engine": name}
+        try:
+            engine = broker.engine(name)
+        except MissingExtra as error:
+            yield Finding("engine", Health.NOTE, f"{name}: {error}", error.hint, facts | {"ready": False})
+        except BrokerError as error:
+            yield Finding("engine", Health.PROBLEM, f"{name}: {error}", error.hint, facts | {"ready": False})
+        else:
+            facts |= {"ready": True, "honours": sorted(engine.honours)}
+            yield Finding("engine", Health.OK, f"{name}: ready", facts=facts)
+
+
+def _providers(broker: Broker) -> Iterator[Finding]:
+    polls, now = broker.store.last_polls(), broker.clock.now()
+    for name in broker.registries.providers:
+        facts: dict[str, Any] = {"provider": name}
+        try:
+            provider = broker.provider(name)
+        except MissingExtra as error:
+            yield Finding("provider", Health.NOTE, f"{name}: {error}", error.hint, facts | {"ready": False})
+            continue
+        except BrokerError as error:
+            yield Finding("provider", Health.PROBLEM, f"{name}: {error}", error.hint, facts | {"ready": False})
+            continue
+        facts |= {"ready": True, **_setup(provider)}
+        last = polls.get(name)
+        if last is None:
+            yield Finding("provider", Health.OK, f"{name}: ready, not asked yet", "gpubroker prices poll", facts)
+            continue
+        facts |= {"last_poll": last.finished, "offers": last.seen, "last_error": last.error}
+        ago = _ago(now - last.finished)
+        if last.error:
+            yield Finding(
+                "provider", Health.PROBLEM, f"{name}: failed {ago}: {last.error}", "gpubroker prices poll", facts
+            )
+        else:
+            yield Finding("provider", Health.OK, f"{name}: {last.seen:,} offers {ago}", facts=facts)
+
+
+def _setup(provider: object) -> Mapping[str, Any]:
+    """The endpoints in force and the logins found, where the provider or its module tells them."""
+    module = import_module(type(provider).__module__)
+    for source in (provider, module):
+        if isinstance(source, DescribesSetup):
+            return {"setup": source.describe_setup()}
+    return {}
+
+
+def _ago(age: timedelta) -> str:
+    minutes = int(age / timedelta(minutes=1))
+    return "just now" if minutes < 1 else f"{minutes} min ago" if minutes < 120 else f"{minutes // 60} h ago"
+
+
+def healthy(findings: Sequence[Finding]) -> bool:
+    """Whether nothing is broken; notes are fine."""
+    return all(finding.health is not Health.PROBLEM for finding in findings)

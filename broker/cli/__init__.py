@@ -1,0 +1,1 @@
+"""The command line: one small module a noun. Parse, call a use case of `broker.app`, render."""

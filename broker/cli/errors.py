@@ -1,0 +1,120 @@
+"""Errors as people and programs read them: what, where (with the line of the file), and what to do next."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from broker.core.errors import BrokerError, InvalidInput, Problem
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+_MOST_PROBLEMS = 20
+_MOST_BYTES = 1_000_000
+_LONGEST_LINE = 100
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def kind_of(error: BrokerError) -> str:
+    """``InvalidInput`` → ``invalid_input``."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", type(error).__name__).lower()
+
+
+def error_document(error: BrokerError) -> dict[str, Any]:
+    """``{"error": …}``, as every command with ``--json`` answers when it fails."""
+    problems = error.problems if isinstance(error, InvalidInput) else ()
+    return {
+        "error": {
+            "kind": kind_of(error),
+            "message": error.message,
+            "where": error.where,
+            "hint": error.hint,
+            "problems": list(problems),
+        }
+    }
+
+
+def error_text(error: BrokerError) -> Text:
+    """The error, each problem with its place and an excerpt of the file, and what to do next."""
+    from rich.text import Text
+
+    text = Text("error: ", style="bold red")
+    text.append(_clean(str(error)), style="not bold default")
+    if isinstance(error, InvalidInput) and error.problems:
+        lines = _lines_of(error.where)
+        for problem in error.problems[:_MOST_PROBLEMS]:
+            text.append("\n")
+            text.append(_problem(problem, error.where, lines))
+        if len(error.problems) > _MOST_PROBLEMS:
+            text.append(f"\n… and {len(error.problems) - _MOST_PROBLEMS} more", style="not bold default")
+    if error.hint:
+        text.append("\nhint: ", style="bold cyan")
+        text.append(_clean(error.hint), style="not bold default")
+    return text
+
+
+def _problem(problem: Problem, where: str, lines: list[str]) -> Text:
+    from rich.text import Text
+
+    text = Text(style="not bold default")
+    place = f"{where}:{problem.line}" if problem.line else ""
+    if place:
+        text.append(f"  {place}: ", style="bold")
+    else:
+        text.append("  ")
+    text.append(f"{_clean(problem.key)}: " if problem.key else "")
+    text.append(_clean(problem.message))
+    if 1 <= problem.line <= len(lines):
+        line, caret = _cut(lines[problem.line - 1], problem.column)
+        number = f"{problem.line:>6}"
+        text.append(f"\n  {number} | {line}", style="dim")
+        if problem.column:
+            text.append(f"\n  {' ' * len(number)} | {' ' * caret}", style="dim")
+            text.append("^", style="bold red")
+    return text
+
+
+def _cut(line: str, column: int) -> tuple[str, int]:
+    """A part of the line that shows the column and fits, and where the column is in it (0-based)."""
+    at = max(column - 1, 0)
+    start = max(0, at - _LONGEST_LINE // 2) if len(line) > _LONGEST_LINE else 0
+    shown = line[start : start + _LONGEST_LINE]
+    return _CONTROL.sub("?", shown.replace("\t", " ")), min(at - start, len(shown))
+
+
+def _lines_of(where: str) -> list[str]:
+    """The lines of the file, if it is one that can be shown."""
+    try:
+        path = Path(where)
+        if not where or not path.is_file() or path.stat().st_size > _MOST_BYTES:
+            return []
+        return path.read_text("utf-8", errors="replace").splitlines()
+    except (OSError, ValueError):
+        return []
+
+
+def _clean(text: str) -> str:
+    """Without control characters: what a file says must not steer the terminal."""
+    return _CONTROL.sub("?", text)
+
+
+def keep_traceback(error: BaseException) -> Path | None:
+    """Append the traceback to the log file; where that is, or None when it could not be written."""
+    import os
+
+    import platformdirs
+
+    home = Path(os.environ.get("GPUBROKER_HOME") or platformdirs.user_data_dir("gpubroker"))
+    path = home / "errors.log"
+    try:
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a") as file:
+            file.write(f"--- {datetime.now(UTC).isoformat()}\n")
+            file.write("".join(traceback.format_exception(error)))
+    except OSError:
+        return None
+    return path

@@ -1,0 +1,104 @@
+"""Following a job: what happens is told as it happens, with a live line below it on a terminal."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from broker.app import background, jobs
+from broker.app.wiring import Broker
+from broker.cli import words
+from broker.cli.job_view import come_back, state_text, step_words
+from broker.cli.story import line
+from broker.cli.terminal import Terminal
+from broker.core.events import JobState
+from broker.core.lifecycle import JobView
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+    from broker.app.jobs import Bill, Progress
+
+_LOOK_EVERY = 0.5  # seconds of the wall clock
+_REVIVE_EVERY = 4  # looks
+_SETTLING = 40  # looks at a job that has ended, until its bill is settled
+
+_EXIT_CODES = {
+    JobState.SUCCEEDED: 0,
+    JobState.FAILED: 7,
+    JobState.CANCELLED: 7,
+    JobState.PAUSED_BUDGET: 3,
+    JobState.AWAITING_APPROVAL: 6,
+}
+
+
+def exit_code(view: JobView) -> int:
+    """What following a job ends with: 0 succeeded, 7 failed or cancelled, 3 paused for want of money, 6 waits for
+    approval; 0 while it goes on."""
+    return _EXIT_CODES.get(view.state, 0)
+
+
+def follow(terminal: Terminal, broker: Broker, job_id: str) -> JobView | None:
+    """Tell what happens until the job is closed or only a person can move it on; its last view.
+
+    None when the person has gone away with Ctrl-C; the job goes on. A background reconciler that dies is restarted.
+    """
+    try:
+        return _follow(terminal, broker, job_id)
+    except KeyboardInterrupt:
+        terminal.say("", Text("Detached.", style="bold"), come_back(jobs.find(broker, job_id)))
+        return None
+
+
+def _follow(terminal: Terminal, broker: Broker, job_id: str) -> JobView:
+    told, looks, ended = 0, 0, 0
+    with _live(terminal) as live:
+        while True:
+            view = jobs.find(broker, job_id)
+            happened = jobs.events(broker, view)
+            for event in happened[told:]:
+                if (text := line(event, view.submitted_at)) is not None:
+                    terminal.show(text)
+            told = len(happened)
+            ended += view.state.final
+            if view.closed or jobs.waiting_for_people(view) or ended > _SETTLING:
+                return view
+            if looks % _REVIVE_EVERY == 0:
+                background.ensure(broker)
+            if live is not None:
+                now = broker.clock.now()
+                live.update(_status(view, jobs.bill(broker, view), jobs.progress(broker, view), now), refresh=True)
+            looks += 1
+            broker.clock.sleep(_LOOK_EVERY)
+
+
+def _live(terminal: Terminal) -> Live | nullcontext[None]:
+    console = terminal.err if terminal.as_json else terminal.out
+    if not console.is_terminal:
+        return nullcontext()
+    from rich.live import Live
+
+    return Live(Text(), console=console, auto_refresh=False, transient=True)
+
+
+def _status(view: JobView, bill: Bill, progress: Progress | None, now: datetime) -> Text:
+    """``● running  step 120 of 400  $0.12 so far  ready in 3m  checkpoint 40s ago  (Ctrl-C detaches)``."""
+    parts = [state_text(view).append(f" {words.length(now - view.submitted_at)}")]
+    if steps := step_words(view, progress):
+        parts.append(Text(steps))
+    elif progress is not None and progress.phase:
+        parts.append(Text(progress.phase))
+    parts.append(Text(f"{words.money(bill.so_far)} so far"))
+    if progress is not None and progress.finish is not None:
+        parts.append(Text(f"ready in {words.length(max(progress.finish - now, now - now))}"))
+    if view.checkpoint is not None:
+        parts.append(Text(f"checkpoint {words.age(now - view.checkpoint.at)} ago"))
+    if view.waiting_because:
+        parts.append(Text(f"waits: {view.waiting_because}", style="yellow"))
+    parts.append(Text("Ctrl-C detaches", style="dim"))
+    shown = Text("  ").join(parts)
+    shown.no_wrap, shown.overflow = True, "ellipsis"
+    return shown

@@ -1,0 +1,155 @@
+"""`gpubroker offers`: what GPUs cost and where they can be had."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from broker.core.money import Money
+    from broker.core.offers import CapacityType, Offer, OfferQuery
+
+EXAMPLES = examples(
+    "gpubroker offers --gpu H100:8 --spot",
+    "gpubroker offers --gpu A100-80GB --gpu H100 --region 'us-*' --max-price '$4'",
+    "gpubroker offers --group-by gpu,provider --json",
+    "gpubroker offers --provider sandbox",
+)
+
+_ROWS = 30
+
+
+class Sort(StrEnum):
+    """What the list is sorted by."""
+
+    GPU_PRICE = "gpu-price"
+    PRICE = "price"
+    PROVIDER = "provider"
+    GPU = "gpu"
+    AGE = "age"
+    INTERRUPTIONS = "interruptions"
+
+
+def offers(
+    context: typer.Context,
+    gpu: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--gpu",
+            "-g",
+            metavar="NAME[:COUNT]",
+            help="An accelerator, with a count: exactly so many a machine; 'cpu' for machines without. Repeatable.",
+        ),
+    ] = None,
+    spot: Annotated[bool, typer.Option("--spot", help="Spot capacity.")] = False,
+    on_demand: Annotated[bool, typer.Option("--on-demand", help="On-demand capacity.")] = False,
+    reserved: Annotated[bool, typer.Option("--reserved", help="Reserved capacity and reservations to buy.")] = False,
+    owned: Annotated[bool, typer.Option("--owned", help="Machines of our own.")] = False,
+    provider: Annotated[
+        list[str] | None, typer.Option("--provider", "-p", help="A provider, or a pattern. Repeatable.")
+    ] = None,
+    region: Annotated[
+        list[str] | None, typer.Option("--region", "-r", help="A region, or a pattern such as 'us-*'. Repeatable.")
+    ] = None,
+    max_price: Annotated[
+        str | None, typer.Option("--max-price", metavar="USD", help="At most so much per GPU-hour, such as $4 or 4.")
+    ] = None,
+    group_by: Annotated[
+        str | None,
+        typer.Option(
+            "--group-by",
+            metavar="DIMS",
+            help="Cheapest per group: gpu, machine, provider, region, zone, capacity_type.",
+        ),
+    ] = None,
+    sort: Annotated[Sort, typer.Option("--sort", help="What comes first.")] = Sort.GPU_PRICE,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="So many rows; 30 in tables, all in JSON if not given.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", "-a", help="Show every row.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """What GPUs cost and where they can be had: one row an offer, cheapest GPU-hour first.
+
+    A fresh install shows this machine and a book of list prices, marked as reference. Credentials add live prices:
+    see `gpubroker doctor`.
+    """
+    from broker.app.market import listing
+    from broker.cli import offer_view as view
+    from broker.core.offers import CapacityType
+
+    terminal = Terminal.of(context)
+    switches = {
+        CapacityType.SPOT: spot,
+        CapacityType.ON_DEMAND: on_demand,
+        CapacityType.RESERVED: reserved,
+        CapacityType.OWNED: owned,
+    }
+    wanted = frozenset(kind for kind, on in switches.items() if on)
+    machines = _machines(gpu or [])
+    ceiling = _ceiling(max_price)
+    dimensions = view.dimensions(group_by) if group_by else ()
+    found = listing(terminal.broker(), _query(machines, provider or [], region or []))
+    rows = [
+        row
+        for row in view.rows(found.offers, found.now)
+        if _fits(row.offer, machines, wanted)
+        and (ceiling is None or (row.per_gpu is not None and row.per_gpu <= ceiling))
+    ]
+    rows.sort(key=view.sort_key(sort.value))
+    groups = view.groups(rows, dimensions) if dimensions else []
+    shown = None if every else limit if as_json else limit or _ROWS
+    if as_json:
+        terminal.answer(view.document(rows, groups, dimensions, found, shown))
+    elif dimensions:
+        terminal.show(*view.group_table(terminal.out, groups[:shown], dimensions, len(groups), len(rows), found))
+    else:
+        terminal.show(*view.table(terminal.out, rows[:shown], len(rows), found))
+
+
+def _machines(texts: list[str]) -> dict[str, set[int]]:
+    """Accelerators by canonical name, with the counts asked for (none: any). Raises `InvalidInput`, `UnknownName`."""
+    from broker.core.accelerators import canonical
+    from broker.core.units import split_machine
+
+    found: dict[str, set[int]] = {}
+    for text in texts:
+        if text.lower() == "cpu":
+            found.setdefault("cpu", set())
+            continue
+        try:
+            name, count = split_machine(text)
+        except ValueError as error:
+            raise InvalidInput(str(error), where="--gpu") from error
+        counts = found.setdefault(canonical(name), set())
+        if ":" in text:
+            counts.add(count)
+    return found
+
+
+def _ceiling(text: str | None) -> Money | None:
+    from broker.core.units import parse_money
+
+    if text is None:
+        return None
+    try:
+        return parse_money(text if "$" in text or "usd" in text.lower() else f"${text}")
+    except ValueError as error:
+        raise InvalidInput(str(error), where="--max-price") from error
+
+
+def _query(machines: dict[str, set[int]], providers: list[str], regions: list[str]) -> OfferQuery:
+    from broker.core.offers import OfferQuery
+
+    return OfferQuery(accelerators=tuple(sorted(machines)), providers=tuple(providers), regions=tuple(regions))
+
+
+def _fits(offer: Offer, machines: dict[str, set[int]], wanted: frozenset[CapacityType]) -> bool:
+    counts = machines.get(offer.accelerator or "cpu")
+    return (not wanted or offer.capacity_type in wanted) and (not counts or offer.count in counts)

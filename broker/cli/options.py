@@ -1,0 +1,22 @@
+"""Options that many commands share, and the way examples are written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output; chatter goes elsewhere.")]
+JobFile = Annotated[Path, typer.Argument(metavar="JOB.yaml", help="A job file, or a SkyPilot task file.")]
+JobReference = Annotated[
+    str, typer.Argument(metavar="JOB", help="A job's id, a unique beginning of it, or its name (the newest of it).")
+]
+PolicyFiles = Annotated[
+    list[Path], typer.Argument(metavar="FILES...", help="Policy files, or folders of them (*.yaml).")
+]
+
+
+def examples(*lines: str) -> str:
+    """The end of a command's help. Each line is a command that works as it stands; a test parses them all."""
+    return "\n\n".join(["[bold]Examples[/bold]", *(line.replace("[", r"\[") for line in lines)])

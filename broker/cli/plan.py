@@ -1,0 +1,56 @@
+"""`gpubroker plan`: where a job would run, for how much, until when, and why not elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from broker.cli.options import AsJson, JobFile, examples
+from broker.cli.terminal import Terminal
+
+EXAMPLES = examples(
+    "gpubroker plan JOB.yaml",
+    "gpubroker plan JOB.yaml --explain",
+    "gpubroker plan JOB.yaml --policy stricter.yaml --json",
+)
+
+
+def plan(
+    context: typer.Context,
+    job: JobFile,
+    explain: Annotated[
+        bool, typer.Option("--explain", "-x", help="Every cost term, and every rejection with what would change it.")
+    ] = False,
+    policy: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--policy", metavar="FILES", help="Judge by these policy files instead: what-if only. Repeatable."
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Show so many placements.")] = 8,
+    as_json: AsJson = False,
+) -> None:
+    """Where a job would run, for how much, until when; nothing is held and nothing is launched.
+
+    Exits with what submitting would: 0, 2 the file is wrong, 4 the market leaves nothing, 3 a policy says no, 6 a
+    policy asks first.
+    """
+    from broker.app.policies import check
+    from broker.app.submit import preview, read_job
+    from broker.cli import plan_view as view
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    wanted = read_job(job, broker.clock.now())
+    terminal.adopt()
+    what_if = check(broker, policy) if policy else None
+    seen = preview(broker, wanted, what_if)
+    chosen = what_if or broker.policy()
+    if as_json:
+        terminal.answer(view.document(seen, chosen.version, limit=limit))
+    else:
+        terminal.show(*view.screen(terminal.out, seen, explained=explain, what_if=what_if is not None, limit=limit))
+    if seen.exit_code:
+        raise typer.Exit(seen.exit_code)

@@ -1,0 +1,280 @@
+"""A plan and its verdict, on the screen and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from broker.cli import words
+from broker.cli.offer_view import as_json as offer_json
+from broker.cli.offer_view import rows as offer_rows
+from broker.cli.remedies import REMEDIES
+from broker.cli.tables import Column, fitting, left_out
+from broker.core.money import Money
+from broker.core.placements import Placement
+from broker.core.policy import Answer, Verdict
+from broker.placement.planner import explain
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from broker.app.submit import Preview
+
+_EXPLAINED = 3  # placements whose cost terms are shown
+
+_COLUMNS = (
+    Column("#", align="right"),
+    Column("where"),
+    Column("machine"),
+    Column("had as"),
+    Column("expected cost", align="right"),
+    Column("$/h", 2, align="right"),
+    Column("time", 3, align="right"),
+    Column("finish", 1),
+    Column("lost per h", 4, align="right"),
+    Column("useful", 5, align="right"),
+    Column("price", 6),
+)
+
+
+def screen(
+    console: Console, seen: Preview, *, explained: bool = False, what_if: bool = False, limit: int = 8
+) -> list[RenderableType]:
+    """The whole preview, top to bottom: the job, the placements, the money, the verdict, what a person should know."""
+    parts: list[RenderableType] = [_heading(seen)]
+    if seen.plan.placements:
+        parts += _placements(console, seen, limit)
+        if explained:
+            parts += _terms(console, seen)
+    if explained or not seen.plan.placements:
+        parts += list(_rejections(seen, examples=3 if explained else 1))
+    parts += _verdict(seen, what_if)
+    parts += [Text.assemble(("note: ", "cyan"), note) for note in seen.plan.notes]
+    if seen.waits:
+        parts.append(Text("waits: the capacity it fits is taken by our own jobs; it starts when a machine is free"))
+    if not explained and seen.plan.placements and seen.plan.rejections:
+        rejected = sum(seen.counts.values())
+        parts.append(Text(f"{words.plural(rejected, 'offer')} turned down; --explain says why", style="dim"))
+    return parts
+
+
+def _heading(seen: Preview) -> Text:
+    job, plan = seen.job, seen.plan
+    machines = " or ".join(dict.fromkeys(request.machine for request in job.resources)) or "a model to be sized"
+    nodes = f"{job.num_nodes} × " if job.num_nodes > 1 else ""
+    text = Text.assemble((job.name, "bold"), f": {nodes}{machines}")
+    if plan.remaining is not None and job.work is not None:
+        on = f" on {job.work.accelerator}:{job.work.count}" if job.work.accelerator else ""
+        text.append(f", {words.length(plan.remaining)} of work{on}")
+    if plan.deadline is not None:
+        text.append(f", deadline {words.moment(plan.deadline)} (in {words.length(plan.deadline - plan.made_at)})")
+    text.append(f", stopped after {words.length(seen.max_duration)} of billed time")
+    if job.max_cost is not None:
+        text.append(f" or {words.money(job.max_cost)}")
+    return text
+
+
+def _placements(console: Console, seen: Preview, limit: int) -> list[RenderableType]:
+    shown = seen.plan.placements[:limit]
+    cells = [_cells(number, placement, seen.plan.made_at) for number, placement in enumerate(shown, 1)]
+    built, hidden = fitting(console, _COLUMNS, cells)
+    count = len(seen.plan.placements)
+    more = f"{count:,} of {words.plural(seen.plan.offers_seen, 'offer')} would do"
+    if count > len(shown):
+        more += f"; the best {len(shown)} are shown"
+    return [built, Text("; ".join(filter(None, [more, left_out(hidden)])), style="dim")]
+
+
+def _cells(number: int, placement: Placement, now: datetime) -> list[str | Text]:
+    offer = placement.offer
+    nodes = f"{placement.nodes} × " if placement.nodes > 1 else ""
+    unit = "" if placement.duration is not None else " /h"
+    lost = placement.interruptions_per_hour
+    notes = ["reference"] if offer.reference else []
+    notes += ["simulated"] if offer.money == "sandbox" else []
+    return [
+        str(number),
+        f"{offer.provider}/{offer.zone or offer.region}",
+        f"{nodes}{offer.machine} {offer.instance_type}",
+        offer.capacity_type.value.replace("_", "-"),
+        Text(words.money(placement.expected_cost) + unit, style="bold"),
+        words.rate(placement.rate),
+        words.length(placement.duration),
+        "not known" if placement.finish is None else _when(placement.finish, now),
+        "never" if not lost else f"{lost:.1%}",
+        words.percent(placement.useful_fraction),
+        ", ".join(notes) or f"{words.age(now - offer.as_of)} old",
+    ]
+
+
+def _when(at: datetime, now: datetime) -> str:
+    local = at.astimezone()
+    return f"{local:%a %H:%M}" if (at - now).days < 6 else f"{local:%Y-%m-%d %H:%M}"
+
+
+def _terms(console: Console, seen: Preview) -> list[RenderableType]:
+    parts: list[RenderableType] = []
+    for number, placement in enumerate(seen.plan.placements[:_EXPLAINED], 1):
+        unit = " for one hour" if placement.duration is None else ""
+        parts.append(
+            Text.assemble(
+                ("\n" if number == 1 else "", ""),
+                (f"{number}. {placement.offer.pool}", "bold"),
+                f": {words.money(placement.expected_cost)}{unit}, {placement.throughput:.2g}× the job's reference,"
+                f" price from {placement.offer.source}",
+            )
+        )
+        columns = (Column("  term"), Column("USD", align="right"), Column("how", folds=True))
+        cells = [[f"  {term.name}", words.money(term.amount), term.how] for term in placement.terms]
+        if placement.surcharge:
+            ranked = "moves the ranking only, not the money"
+            cells.append(["  surcharge by policy", words.money(placement.surcharge), ranked])
+        parts.append(fitting(console, columns, cells)[0])
+    return parts
+
+
+def _rejections(seen: Preview, examples: int) -> Iterator[RenderableType]:
+    total = sum(seen.counts.values())
+    if not total:
+        if not seen.plan.placements:
+            yield Text("No offers are known. Ask for some with `gpubroker prices poll`.", style="yellow")
+        return
+    yield Text(f"\nTurned down: {total:,} of {words.plural(seen.plan.offers_seen, 'offer')}", style="bold")
+    shown = {counted.reason: counted.examples for counted in explain(seen.plan, examples)}
+    for reason, count in seen.counts.items():
+        yield Text.assemble((f"{count:>8,} × ", "bold"), reason.text, (f"  [{reason.value}]", "dim"))
+        for rejection in shown.get(reason, ()):
+            detail = f": {rejection.detail}" if rejection.detail else ""
+            yield Text(f"{'':11}e.g. {rejection.offer_id}{detail}", style="dim")
+        yield Text.assemble(f"{'':11}", ("to change it: ", "cyan"), REMEDIES[reason])
+
+
+def _verdict(seen: Preview, what_if: bool) -> list[RenderableType]:
+    judged = "as these policy files would have it" if what_if else "by the active policy"
+    if seen.admission is None:
+        kind = "a policy removed the rest" if seen.exit_code == 3 else "nothing in the market can serve it"
+        return [Text.assemble(("No placement: ", "bold red"), f"{kind}.")]
+    words_for = {
+        Answer.ALLOW: ("Allowed", "bold green"),
+        Answer.ASK: ("Approval needed", "bold yellow"),
+        Answer.DENY: ("Denied", "bold red"),
+    }
+    label, style = words_for[seen.admission.answer]
+    parts: list[RenderableType] = [Text.assemble((label, style), f" {judged}.")]
+    parts += [_objection(verdict) for verdict in seen.admission.objections]
+    parts.append(_money(seen.admission.money, seen))
+    return parts
+
+
+def _objection(verdict: Verdict) -> Text:
+    text = Text(f"  {verdict.message} ({verdict.source})")
+    if {"asked", "left"} <= set(verdict.figures):
+        budget = verdict.figures.get("budget", verdict.name)
+        asked, left = verdict.figures["asked"], verdict.figures["left"]
+        text.append(f"\n  budget {budget}: asked {asked}, left {left}", style="bold")
+    if verdict.approvers:
+        text.append(f"\n  who may approve: {', '.join(verdict.approvers)}")
+    return text
+
+
+def _money(held: Any, seen: Preview) -> Text:
+    if not held:
+        return Text("Money: nothing is held; this capacity is paid for already.")
+    amounts = " and ".join(f"{words.money(amount)} {kind}" for kind, amount in held.items())
+    until = f"; it lasts {words.length(seen.max_duration)} at the dearest price it may fall back to"
+    return Text.assemble("Money: ", (amounts, "bold"), f" is held when submitted{until}. What is not used is released.")
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+
+def document(seen: Preview, policy_version: str, *, limit: int | None = None) -> dict[str, Any]:
+    """The document of `gpubroker plan --json`."""
+    plan, admission = seen.plan, seen.admission
+    return {
+        "job": {
+            "name": seen.job.name,
+            "machines": [r.machine for r in seen.job.resources],
+            "nodes": seen.job.num_nodes,
+        },
+        "made_at": plan.made_at,
+        "exit_code": seen.exit_code,
+        "deadline": plan.deadline,
+        "work_left": plan.remaining,
+        "max_duration": seen.max_duration,
+        "max_cost": seen.job.max_cost,
+        "offers_seen": plan.offers_seen,
+        "feasible": len(plan.placements),
+        "placements": [placement_json(p, plan.made_at, n) for n, p in enumerate(plan.placements[:limit], 1)],
+        "rejected": sum(seen.counts.values()),
+        "reasons": reasons_json(seen),
+        "waits_for_own_machines": seen.waits,
+        "verdict": {
+            "answer": admission.answer if admission else None,
+            "policy_version": policy_version,
+            "verdicts": [verdict_json(verdict) for verdict in admission.verdicts] if admission else [],
+        },
+        "hold": {str(kind): amount for kind, amount in admission.money.items()} if admission else {},
+        "notes": list(plan.notes),
+    }
+
+
+def placement_json(placement: Placement, now: datetime, rank: int | None = None) -> dict[str, Any]:
+    """One placement; costs in USD, `expected_cost` for one hour where `duration` is null."""
+    return {
+        "rank": rank,
+        "nodes": placement.nodes,
+        "gpus": placement.gpus,
+        "rate_per_hour": placement.rate,
+        "expected_cost": placement.expected_cost,
+        "terms": [{"name": t.name, "amount": t.amount, "how": t.how} for t in placement.terms],
+        "duration": placement.duration,
+        "finish": placement.finish,
+        "interruptions_per_hour": placement.interruptions_per_hour,
+        "useful_fraction": placement.useful_fraction,
+        "throughput": placement.throughput,
+        "surcharge": placement.surcharge,
+        "offer": offer_json(offer_rows([placement.offer], now)[0]),
+    }
+
+
+def reasons_json(seen: Preview) -> list[dict[str, Any]]:
+    """Every reason with its count, most frequent first."""
+    shown = {counted.reason: counted.examples for counted in explain(seen.plan)}
+    return [
+        {
+            "reason": reason,
+            "count": count,
+            "origin": reason.origin,
+            "text": reason.text,
+            "what_would_change_it": REMEDIES[reason],
+            "examples": [{"offer": r.offer_id, "detail": r.detail} for r in shown.get(reason, ())],
+        }
+        for reason, count in seen.counts.items()
+    ]
+
+
+def verdict_json(verdict: Verdict) -> dict[str, Any]:
+    """One rule's answer; amounts among the figures as decimal strings."""
+    return {
+        "answer": verdict.answer,
+        "rule": verdict.rule,
+        "name": verdict.name,
+        "code": verdict.code,
+        "message": verdict.message,
+        "source": str(verdict.source),
+        "figures": {name: _figure(figure) for name, figure in verdict.figures.items()},
+        "approvers": list(verdict.approvers),
+    }
+
+
+def _figure(text: str) -> str:
+    """``$1,200.50`` as ``1200.50``; anything else as it is."""
+    amount = text.replace("$", "").replace(",", "")
+    try:
+        return Money.usd(amount).as_json() if "$" in text else text
+    except ValueError:
+        return text

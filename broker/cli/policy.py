@@ -1,0 +1,141 @@
+"""`gpubroker policy`: the money rules: check them, put them in force, see what they say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from broker.cli.options import AsJson, JobFile, PolicyFiles, examples
+from broker.cli.terminal import Terminal
+from broker.core.errors import BrokerError
+
+app = typer.Typer(no_args_is_help=True, help="The money rules: check them, put them in force, see what they say.")
+
+
+@app.command(epilog=examples("gpubroker policy check team.yaml", "gpubroker policy check policies/ --json"))
+def check(context: typer.Context, files: PolicyFiles, as_json: AsJson = False) -> None:
+    """Whether policy files are right, with every mistake and its line. Changes nothing."""
+    from broker.app import policies
+    from broker.cli import policy_view as view
+
+    terminal = Terminal.of(context)
+    found = policies.check(terminal.broker(), files)
+    if as_json:
+        terminal.answer({"valid": True, **view.document(found)})
+    else:
+        terminal.show(
+            *view.rule_table(terminal.out, found), "The files are right. `gpubroker policy apply` activates them."
+        )
+
+
+@app.command(
+    epilog=examples("gpubroker policy apply team.yaml", "gpubroker policy apply policies/ --note 'Q4 budgets'")
+)
+def apply(
+    context: typer.Context,
+    files: PolicyFiles,
+    note: Annotated[str, typer.Option("--note", help="Why, for the record.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Make these files the active policy, all of it: files that are not named no longer apply. Recorded with who, when
+    and the difference."""
+    from broker.app import policies
+    from broker.cli import policy_view as view
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    before = broker.store.active_policy()
+    version, difference = policies.apply(broker, files, note)
+    changed = before is None or before.number != version.number
+    if as_json:
+        terminal.answer({**view.version_json(version), "changed": changed, "difference": difference})
+    elif not changed:
+        terminal.show(f"Nothing changed: this is version {version.number}, in force already.")
+    else:
+        terminal.show(*view.difference(difference), f"Version {version.number} is in force.")
+
+
+@app.command(
+    epilog=examples("gpubroker policy show", "gpubroker policy show --history", "gpubroker policy show --files")
+)
+def show(
+    context: typer.Context,
+    history: Annotated[bool, typer.Option("--history", help="Every version: who activated it, when.")] = False,
+    files: Annotated[bool, typer.Option("--files", help="The text of the active files.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """The active policy: which rules are in force, since when, by whom."""
+    from broker.cli import policy_view as view
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    terminal.adopt()
+    active = broker.store.active_policy()
+    versions = list(broker.store.policy_history()) if history else []
+    if as_json:
+        document: dict[str, Any] = {"active": None}
+        if active is not None:
+            texts = {"files": dict(active.files)} if files else {}
+            document = {"active": view.version_json(active) | view.document(broker.policy()) | texts}
+        if history:
+            document["history"] = [view.version_json(one) for one in versions]
+        terminal.answer(document)
+    elif active is None:
+        terminal.show(
+            "No policy is active: nothing that costs real money is launched. Owned and sandbox capacity works.",
+            "Activate one with `gpubroker policy apply FILES`.",
+        )
+    elif files:
+        terminal.show(*view.files(active))
+    elif history:
+        terminal.show(view.history_table(terminal.out, versions))
+    else:
+        terminal.show(view.heading(active), *view.rule_table(terminal.out, broker.policy()))
+
+
+@app.command(epilog=examples("gpubroker policy schema", "gpubroker policy schema --json"))
+def schema(context: typer.Context, as_json: AsJson = False) -> None:
+    """The JSON Schema of policy files, for editors to complete and check with."""
+    terminal = Terminal.of(context)
+    terminal.answer(terminal.broker(look_after=False).registries.policy_schema())
+
+
+@app.command(
+    epilog=examples(
+        "gpubroker policy explain JOB.yaml", "gpubroker policy explain JOB.yaml --policy stricter.yaml --json"
+    )
+)
+def explain(
+    context: typer.Context,
+    job: JobFile,
+    policy: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--policy", metavar="FILES", help="Judge by these policy files instead: what-if only. Repeatable."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What every rule says to a job, on the placement that would be best if no rule turned any down."""
+    from broker.app import policies
+    from broker.app.submit import read_job
+    from broker.cli import policy_view as view
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    wanted = read_job(job, broker.clock.now())
+    terminal.adopt()
+    what_if = policies.check(broker, policy) if policy else None
+    found = policies.explain(broker, wanted, what_if)
+    if found is None:
+        raise _NothingToJudge("the market alone leaves no placement to judge", hint=f"see `gpubroker plan {job}`")
+    if as_json:
+        terminal.answer(view.explained_json(found, (what_if or broker.policy()).version))
+    else:
+        terminal.show(*view.explained(terminal.out, found))
+
+
+class _NothingToJudge(BrokerError):
+    exit_code = 4

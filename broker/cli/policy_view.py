@@ -1,0 +1,210 @@
+"""Policies, budgets and verdicts, on the screen and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from broker.cli import words
+from broker.cli.plan_view import verdict_json
+from broker.cli.tables import Column, fitting, left_out
+from broker.core.policy import Answer
+from broker.core.ports import BudgetSpec, PolicySet
+from broker.ledger.budgets import period_name
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from broker.app.policies import BudgetLine
+    from broker.launch.admission import Admission
+    from broker.store import PolicyVersion
+
+_ANSWERS = {Answer.ALLOW: ("allows", "green"), Answer.ASK: ("asks", "yellow"), Answer.DENY: ("denies", "red")}
+
+
+def heading(version: PolicyVersion) -> Text:
+    """Which version is in force, since when, by whom."""
+    note = f": {version.note}" if version.note else ""
+    return Text.assemble(
+        ("Active policy: ", "bold"),
+        f"version {version.number}, activated {words.moment(version.activated_at)} by {version.by}{note}",
+    )
+
+
+def rule_table(console: Console, policy: PolicySet) -> list[RenderableType]:
+    """The rules of a set, and the defaults it gives."""
+    columns = (Column("rule"), Column("kind"), Column("where", 1))
+    cells = [[rule.name, rule.kind, str(rule.source)] for rule in policy.rules]
+    parts: list[RenderableType] = [fitting(console, columns, cells)[0]] if cells else [Text("No rules.")]
+    defaults = policy.defaults
+    said = [f"a job without max_duration is stopped after {words.length(defaults.max_duration)}"]
+    said.append("cash may be spent" if defaults.grants_cash else "no budget grants cash: none is spent")
+    if defaults.allow_reference_prices:
+        said.append("reference prices may be launched on")
+    if defaults.cpu_jobs_on_gpus:
+        said.append("CPU jobs may use GPU machines")
+    if defaults.capacity_order:
+        said.append(f"capacity is tried in the order {', '.join(defaults.capacity_order)}")
+    return [*parts, Text("; ".join(said), style="dim")]
+
+
+def difference(text: str) -> list[Text]:
+    """A unified diff in colours."""
+    styles = {"+": "green", "-": "red", "@": "cyan"}
+    return [Text(line, style=styles.get(line[:1], "")) for line in text.splitlines()]
+
+
+def files(version: PolicyVersion) -> list[Text]:
+    """The text of every active file under its name."""
+    return [
+        part
+        for name, text in version.files.items()
+        for part in (Text(f"# --- {name}", style="dim"), Text(text.rstrip()))
+    ]
+
+
+def history_table(console: Console, versions: Sequence[PolicyVersion]) -> RenderableType:
+    """One row a version, newest first."""
+    columns = (
+        Column("version", align="right"),
+        Column("activated"),
+        Column("by"),
+        Column("files", 1, folds=True),
+        Column("note", 2, folds=True),
+    )
+    cells = [[str(v.number), words.moment(v.activated_at), v.by, ", ".join(v.files), v.note] for v in versions]
+    return fitting(console, columns, cells)[0]
+
+
+def explained(console: Console, found: Admission) -> list[RenderableType]:
+    """Every verdict, and what they come to."""
+    columns = (Column("answer"), Column("rule"), Column("says", folds=True), Column("where", 1))
+    cells: list[list[str | Text]] = [
+        [Text(*_ANSWERS[verdict.answer]), verdict.name or verdict.rule, verdict.message, str(verdict.source)]
+        for verdict in found.verdicts
+    ]
+    word, style = _ANSWERS[found.answer]
+    money = " and ".join(f"{words.money(amount)} {kind}" for kind, amount in found.money.items()) or "no money"
+    return [
+        Text.assemble("Judged on ", (found.placement.offer.pool, "bold"), f", asking for {money}"),
+        fitting(console, columns, cells)[0],
+        Text.assemble("The policy ", (word, f"bold {style}"), " it."),
+    ]
+
+
+# --- budgets --------------------------------------------------------------------------------------------------------
+
+_BUDGETS = (
+    Column("budget"),
+    Column("period"),
+    Column("limit", align="right"),
+    Column("spent", align="right"),
+    Column("held", 2, align="right"),
+    Column("left", align="right"),
+    Column("used", 3, align="right"),
+    Column("counts", 4),
+    Column("for", 5, folds=True),
+)
+
+
+def budget_table(console: Console, lines: Sequence[BudgetLine]) -> list[RenderableType]:
+    """One row a budget, in its current period."""
+    built, hidden = fitting(console, _BUDGETS, [_budget_cells(line) for line in lines])
+    return [built, Text(left_out(hidden), style="dim")] if hidden else [built]
+
+
+def _budget_cells(line: BudgetLine) -> list[str | Text]:
+    used = (line.use.spent + line.use.held).micros / line.limit.micros if line.limit else 1.0
+    style = "red" if used >= 1 else "yellow" if used >= 0.8 else "green"
+    return [
+        line.spec.id,
+        period_name(line.spec.period, line.spec.timezone, line.use.period_start),
+        words.money(line.limit),
+        words.money(line.use.spent),
+        words.money(line.use.held),
+        Text(words.money(line.left), style=style),
+        Text(words.percent(used), style=style),
+        ", ".join(sorted(line.spec.counts)),
+        scope_words(line.spec),
+    ]
+
+
+def scope_words(spec: BudgetSpec) -> str:
+    """``team nlp or vision, workload training``; ``everybody``."""
+    parts = {
+        "team": spec.teams,
+        "project": spec.projects,
+        "workload": spec.workloads,
+        "user": spec.users,
+        "environment": spec.environments,
+    }
+    return ", ".join(f"{word} {' or '.join(names)}" for word, names in parts.items() if names) or "everybody"
+
+
+def budget_json(line: BudgetLine) -> dict[str, Any]:
+    """One budget of the document."""
+    spec = line.spec
+    return {
+        "id": spec.id,
+        "period": spec.period,
+        "timezone": spec.timezone,
+        "period_start": line.use.period_start,
+        "period_end": line.use.period_end,
+        "counts": sorted(spec.counts),
+        "limit": line.limit,
+        "spent": line.use.spent,
+        "held": line.use.held,
+        "left": line.left,
+        "scope": {
+            "teams": spec.teams,
+            "projects": spec.projects,
+            "workloads": spec.workloads,
+            "users": spec.users,
+            "environments": spec.environments,
+        },
+        "source": str(line.source),
+    }
+
+
+# --- JSON -----------------------------------------------------------------------------------------------------------
+
+
+def document(policy: PolicySet) -> dict[str, Any]:
+    """A policy set: its version by content, rules and defaults."""
+    defaults = policy.defaults
+    return {
+        "policy_version": policy.version,
+        "rules": [{"name": r.name, "kind": r.kind, "source": str(r.source)} for r in policy.rules],
+        "defaults": {
+            "max_duration": defaults.max_duration,
+            "allow_reference_prices": defaults.allow_reference_prices,
+            "cpu_jobs_on_gpus": defaults.cpu_jobs_on_gpus,
+            "grants_cash": defaults.grants_cash,
+            "capacity_order": list(defaults.capacity_order),
+        },
+    }
+
+
+def version_json(version: PolicyVersion) -> dict[str, Any]:
+    """One activation."""
+    return {
+        "number": version.number,
+        "activated_at": version.activated_at,
+        "by": version.by,
+        "note": version.note,
+        "sha256": version.sha256,
+        "file_names": sorted(version.files),
+    }
+
+
+def explained_json(found: Admission, policy_version: str) -> dict[str, Any]:
+    """The document of `gpubroker policy explain --json`."""
+    return {
+        "answer": found.answer,
+        "policy_version": policy_version,
+        "offer": found.placement.offer.id,
+        "hold": {str(kind): amount for kind, amount in found.money.items()},
+        "verdicts": [verdict_json(verdict) for verdict in found.verdicts],
+    }

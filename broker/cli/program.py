@@ -1,0 +1,79 @@
+"""The program: its commands, and how it ends.
+
+Exit codes: 0 done, 1 unexpected, 2 usage or invalid file, 3 denied by a policy, 4 no feasible capacity, 5 provider or
+engine error, 6 approval needed, 7 the job itself failed, 130 interrupted from the keyboard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer.exceptions import TyperException
+
+from broker.cli import budget, doctor, jobs, offers, plan, policy, prices, reconcile, report, submit
+from broker.cli.options import examples
+from broker.cli.terminal import Terminal
+from broker.core.errors import BrokerError
+
+if TYPE_CHECKING:
+    from broker.app.wiring import Registries
+
+app = typer.Typer(
+    name="gpubroker",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=examples("gpubroker doctor", "gpubroker plan JOB.yaml", "gpubroker submit JOB.yaml --yes"),
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"gpubroker {version('gpubroker')}")  # noqa: T201  # the answer that was asked for
+        raise typer.Exit
+
+
+@app.callback()
+def gpubroker(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """A broker for GPU capacity: what it costs, where your jobs should run, and what they spent."""
+
+
+app.command("offers", epilog=offers.EXAMPLES)(offers.offers)
+app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
+app.command("submit", epilog=submit.EXAMPLES)(submit.submit)
+app.add_typer(jobs.app, name="jobs")
+app.add_typer(policy.app, name="policy")
+app.add_typer(budget.app, name="budget")
+app.add_typer(report.app, name="report")
+app.add_typer(prices.app, name="prices")
+app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
+app.command("reconcile", epilog=reconcile.EXAMPLES, hidden=True)(reconcile.reconcile)
+
+
+def run(arguments: Sequence[str], registries: Callable[[], Registries]) -> int:
+    """Run one command and return its exit code. Every error ends in one sentence for a person, or one document."""
+    terminal = Terminal(registries, as_json="--json" in arguments)
+    command = typer.main.get_command(app)
+    try:
+        code = command.main(args=list(arguments), prog_name="gpubroker", standalone_mode=False, obj=terminal)
+        return code if isinstance(code, int) else 0
+    except BrokerError as error:
+        return terminal.refuse(error)
+    except TyperException as error:
+        return terminal.misused(error)
+    except typer.Abort:
+        terminal.say("Stopped; nothing was changed.")
+        return 130
+    except Exception as error:  # noqa: BLE001  # the last resort: a person gets a sentence, the log file the traceback
+        return terminal.crashed(error)
+    finally:
+        terminal.close()

@@ -1,0 +1,33 @@
+"""What would have to change for offers turned down to serve a job: one sentence a reason."""
+
+from __future__ import annotations
+
+from broker.core.reasons import Reason
+
+REMEDIES: dict[Reason, str] = {
+    Reason.WRONG_ACCELERATOR: "name more accelerators in the job: resources.accelerators: {H100: 8, A100-80GB: 8}",
+    Reason.TOO_FEW_ACCELERATORS: "ask for fewer accelerators a machine, or for more machines with num_nodes",
+    Reason.NOT_A_CPU_OFFER: "set `cpu_jobs_on_gpus: true` in a policy, or name an accelerator in the job",
+    Reason.TOO_FEW_CPUS: "ask for fewer CPUs: resources.cpus",
+    Reason.TOO_LITTLE_MEMORY: "ask for less memory: resources.memory",
+    Reason.TOO_LITTLE_GPU_MEMORY: "a smaller batch, a lighter method or more accelerators: see `model:` in the job",
+    Reason.WRONG_CAPACITY_TYPE: "let the job use more capacity types: constraints.capacity_types, resources.use_spot",
+    Reason.WRONG_PROVIDER: "let the job go to more providers: constraints.providers, resources.infra",
+    Reason.WRONG_REGION: "let the job go to more regions: constraints.regions, resources.region",
+    Reason.WRONG_INSTANCE_TYPE: "leave out resources.instance_type",
+    Reason.INTERCONNECT_TOO_WEAK: "leave out constraints.interconnect, or ask for pcie",
+    Reason.UNAVAILABLE: "wait: the provider is asked again by `gpubroker prices poll`",
+    Reason.NO_QUOTA: "ask the provider to raise the account's quota there",
+    Reason.TOO_FEW_MACHINES: "wait until machines are free, or lower num_nodes",
+    Reason.NO_PRICE: "the provider gave no price that makes sense: see `gpubroker prices status`",
+    Reason.STALE_PRICE: "refresh it: `gpubroker prices poll`",
+    Reason.ENGINE_CANNOT: "leave out what its engine lacks (see the examples)",
+    Reason.SANDBOX_NOT_ASKED_FOR: "for a trial on simulated capacity: constraints.providers: [sandbox]",
+    Reason.NEEDS_COMMITMENT: "buy the reservation or commitment first; on-demand and spot need none",
+    Reason.MISSES_DEADLINE: "a later deadline, faster accelerators, or less work",
+    Reason.TOO_OFTEN_INTERRUPTED: "checkpoint more often (checkpoint.every), or leave spot capacity out",
+    Reason.LAUNCH_FAILED_LATELY: "wait ten minutes: it is tried again then",
+    Reason.NO_ENGINE: "install what runs jobs there: `gpubroker doctor` lists it",
+    Reason.REFERENCE_PRICE: "add credentials for live prices, or set `allow_reference_prices: true` in a policy",
+    Reason.DENIED_BY_POLICY: "a budget owner can change this: `gpubroker policy show`",
+}

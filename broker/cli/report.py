@@ -1,0 +1,119 @@
+"""`gpubroker report`: where the money went."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from broker.app.report import SpendRow
+
+app = typer.Typer(no_args_is_help=True, help="Where the money went.")
+
+
+@app.callback()
+def report() -> None:
+    """Where the money went."""
+
+
+@app.command(
+    epilog=examples(
+        "gpubroker report spend",
+        "gpubroker report spend --by provider --since 30d",
+        "gpubroker report spend --by user --since 2026-11-01 --until 2026-12-01 --json",
+        "gpubroker report spend --sandbox",
+    )
+)
+def spend(
+    context: typer.Context,
+    by: Annotated[
+        str,
+        typer.Option(
+            "--by",
+            metavar="DIM",
+            help="team, project, user, workload, environment, job, provider, region, capacity_type, accelerator or"
+            " instance_type.",
+        ),
+    ] = "team",
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="WHEN", help="From then on: 2026-11-01, or 7d ago.")
+    ] = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="WHEN", help="Before then.")] = None,
+    sandbox: Annotated[bool, typer.Option("--sandbox", help="The simulated money, and only that.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """What was spent, by team, project, provider or another dimension, dearest first. Read from the ledger."""
+    from broker.app.report import spend as spent
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    now = broker.clock.now()
+    start, end = _when("--since", since, now), _when("--until", until, now)
+    rows = spent(broker, by.replace("-", "_"), since=start, until=end, sandbox=sandbox)
+    if as_json:
+        terminal.answer(_document(rows, by, start, end, sandbox))
+    else:
+        terminal.show(*_table(terminal, rows, by, sandbox))
+
+
+def _when(option: str, text: str | None, now: datetime) -> datetime | None:
+    from broker.cli.words import parse_moment
+
+    try:
+        return None if text is None else parse_moment(text, now)
+    except ValueError as error:
+        raise InvalidInput(str(error), where=option) from error
+
+
+def _table(terminal: Terminal, rows: list[SpendRow], by: str, sandbox: bool) -> list[Any]:
+    from rich.text import Text
+
+    from broker.cli import words
+    from broker.cli.tables import Column, fitting, left_out
+    from broker.core.money import Money
+
+    if not rows:
+        return ["nothing was spent in that time" + ("" if sandbox else "; simulated money: --sandbox")]
+    columns = (
+        Column(by),
+        *((Column("simulated", align="right"),) if sandbox else ()),
+        *(() if sandbox else (Column("cash", align="right"), Column("amortised", 2, align="right"))),
+        Column("held", 1, align="right"),
+        Column("GPU-hours", 3, align="right"),
+        Column("machine-hours", 6, align="right"),
+        Column("attempts", 5, align="right"),
+        Column("jobs", 4, align="right"),
+    )
+
+    def cells(row: SpendRow) -> list[str | Text]:
+        kinds = [row.sandbox] if sandbox else [row.cash, row.amortised]
+        return [
+            row.group,
+            *(words.money(amount) for amount in (*kinds, row.held)),
+            f"{row.gpu_hours:,.2f}",
+            f"{row.machine_hours:,.2f}",
+            f"{row.attempts:,}",
+            f"{row.jobs:,}",
+        ]
+
+    built, hidden = fitting(terminal.out, columns, [cells(row) for row in rows])
+    total = sum((row.sandbox if sandbox else row.cash for row in rows), Money.ZERO)
+    footer = f"total {words.money(total)} {'simulated' if sandbox else 'cash'}"
+    return [built, Text("; ".join(filter(None, [footer, left_out(hidden)])), style="dim")]
+
+
+def _document(
+    rows: list[SpendRow], by: str, since: datetime | None, until: datetime | None, sandbox: bool
+) -> dict[str, Any]:
+    from broker.core.money import Money
+
+    kinds = ("cash", "amortised", "sandbox", "held")
+    totals = {kind: sum((getattr(row, kind) for row in rows), Money.ZERO) for kind in kinds}
+    return {"by": by, "since": since, "until": until, "sandbox_only": sandbox, "rows": rows, "total": totals}

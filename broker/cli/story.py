@@ -1,0 +1,165 @@
+"""What happened to a job, in sentences: one an event."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from rich.text import Text
+
+from broker.cli import words
+from broker.core import events as ev
+from broker.core.events import OUTCOMES, AttemptState, Cause, Event, JobState
+from broker.core.placements import Placement
+
+GOOD, BAD, ODD, PLAIN = "green", "red", "yellow", ""
+
+_CAUSES: dict[Cause, str] = {
+    Cause.COMPLETED: "finished",
+    Cause.EXIT_STATUS: "the command failed",
+    Cause.KILLED_BY_SIGNAL: "the command was killed",
+    Cause.CANNOT_START: "the command could not be started",
+    Cause.PREEMPTED: "the provider took the machine back",
+    Cause.MACHINE_LOST: "the machine was lost",
+    Cause.AGENT_DIED: "the agent on the machine died",
+    Cause.FENCED: "a newer attempt took over",
+    Cause.NO_CAPACITY: "the capacity was gone",
+    Cause.LAUNCH_FAILED: "the launch failed",
+    Cause.LAUNCH_REFUSED: "the launch was refused",
+    Cause.CANCELLED_BY_USER: "cancelled",
+    Cause.MAX_COST: "stopped at its max_cost",
+    Cause.MAX_DURATION: "stopped at its max_duration",
+    Cause.PAID_UNTIL: "stopped where the money held for it ended",
+    Cause.STOPPED_BY_POLICY: "stopped by a policy",
+    Cause.IDLE: "stopped because it was idle",
+    Cause.MOVED: "moved to other capacity",
+}
+
+
+def cause_words(cause: Cause | None) -> str:
+    """The cause of an attempt's end, as a few words."""
+    return _CAUSES[cause] if cause else ""
+
+
+def where(placement: Placement) -> str:
+    """``8 × H100:8 spot at aws/us-east-1a (p5.48xlarge), $12.30/h``."""
+    offer = placement.offer
+    nodes = f"{placement.nodes} × " if placement.nodes > 1 else ""
+    kind = offer.capacity_type.value.replace("_", "-")
+    price = f", {words.rate(placement.rate)}/h" if placement.rate else ""
+    simulated = ", simulated" if offer.money == "sandbox" else ""
+    return (
+        f"{nodes}{offer.machine} {kind} at {offer.provider}/{offer.zone or offer.region} "
+        f"({offer.instance_type}{price}{simulated})"
+    )
+
+
+def line(event: Event, start: datetime) -> Text | None:
+    """The event with its time since ``start``; None for what a reader does not need to know."""
+    told = sentence(event)
+    if told is None:
+        return None
+    text, style = told
+    return Text.assemble((f"{words.length(event.at - start):>8}  ", "dim"), (text, style))
+
+
+def sentence(event: Event) -> tuple[str, str] | None:
+    """What happened, and the colour it is told in."""
+    return _about_the_job(event.body) if event.attempt is None else _about_an_attempt(event.attempt, event.body)
+
+
+def _about_the_job(body: ev.EventBody) -> tuple[str, str] | None:
+    match body:
+        case ev.Submitted():
+            by = f", to be finished by {words.moment(body.deadline)}" if body.deadline else ""
+            return f"submitted by {body.user}{by}", PLAIN
+        case ev.ApprovalAsked():
+            whom = f" of {', '.join(body.approvers)}" if body.approvers else ""
+            return f"waits for approval{whom}: {body.because}", ODD
+        case ev.ApprovalGiven():
+            return f"approved by {body.by}{_note(body.note)}", GOOD
+        case ev.ApprovalRefused():
+            return f"refused by {body.by}{_note(body.note)}" if body.by else "the request for approval expired", BAD
+        case ev.CancelRequested():
+            return f"{body.by} asked for it to be cancelled", ODD
+        case ev.Extended():
+            given = []
+            if body.max_cost is not None:
+                given.append(f"{words.money(body.max_cost)} in all")
+            if body.max_duration_seconds is not None:
+                from datetime import timedelta
+
+                given.append(f"{words.length(timedelta(seconds=body.max_duration_seconds))} in all")
+            return f"extended by {body.by} to {' and '.join(given)}", GOOD
+        case ev.NothingFeasible():
+            counted = ", ".join(f"{count} × {reason}" for reason, count in body.reasons.items())
+            return f"waits, nothing can be launched now: {body.denied or counted}", ODD
+        case ev.DeadlineAtRisk():
+            late = f": expected to finish {words.moment(body.expected_finish)}" if body.expected_finish else ""
+            return f"the deadline is at risk{late}", ODD
+        case ev.DeadlineMissed():
+            return "the deadline has passed; it runs on", BAD
+        case ev.Paused():
+            return f"paused: {body.because}", ODD
+        case ev.JobEnded():
+            because = f": {body.because}" if body.because else ""
+            return f"{body.state.value}{because}", GOOD if body.state is JobState.SUCCEEDED else BAD
+        case ev.JobClosed():
+            return "every machine is gone; the bill is settled, the rest of the money released", PLAIN
+        case _:
+            return body.kind.replace("_", " "), PLAIN
+
+
+def _about_an_attempt(number: int, body: ev.EventBody) -> tuple[str, str] | None:
+    told = _of_attempt(body)
+    return None if told is None else (f"attempt {number}: {told[0]}", told[1])
+
+
+def _of_attempt(body: ev.EventBody) -> tuple[str, str] | None:
+    match body:
+        case ev.LaunchRequested():
+            resumes = f", to resume from checkpoint {body.resume_from}" if body.resume_from else ""
+            why = f" ({body.why})" if body.why else ""
+            return f"launch on {where(body.placement)}{resumes}{why}", PLAIN
+        case ev.Launched() | ev.Claimed():
+            return None
+        case ev.MachineUp():
+            return "machine up, billed from now on", PLAIN
+        case ev.Restored():
+            passed = "".join(f"; passed over {p.checkpoint}: {p.because}" for p in body.passed_over)
+            style = ODD if body.passed_over else GOOD if body.checkpoint else PLAIN
+            if body.checkpoint is None:
+                return f"starts from the beginning{passed}", style
+            return f"resumed from checkpoint {body.checkpoint}{_step(body.step)}{passed}", style
+        case ev.CommandStarted():
+            return "command running", GOOD
+        case ev.CheckpointSaved():
+            return f"checkpoint {body.checkpoint}{_step(body.step)} saved", PLAIN
+        case ev.CheckpointTrouble():
+            return f"a checkpoint could not be saved, it is tried again: {body.because}", ODD
+        case ev.NoticeReceived():
+            return f"the provider takes the machine back ({body.source}); checkpointing", ODD
+        case ev.StopRequested():
+            who = f" by {body.by}" if body.by else ""
+            return f"told to stop{who}: {body.why or cause_words(body.cause)}", ODD
+        case ev.AttemptEnded():
+            return _ended(body)
+        case ev.MachineGone():
+            return ("machine gone, billing ended", PLAIN) if body.gone_at else None
+        case _:
+            return body.kind.replace("_", " "), PLAIN
+
+
+def _ended(body: ev.AttemptEnded) -> tuple[str, str]:
+    state = OUTCOMES[body.cause].state
+    status = f" with exit status {body.exit_status}" if body.exit_status else ""
+    evidence = f" ({body.evidence})" if body.evidence and state is not AttemptState.SUCCEEDED else ""
+    style = {AttemptState.SUCCEEDED: GOOD, AttemptState.FAILED: BAD}.get(state, ODD)
+    return f"{cause_words(body.cause)}{status}{_step(body.step)}{evidence}", style
+
+
+def _step(step: int | None) -> str:
+    return "" if step is None else f" at step {step:,}"
+
+
+def _note(note: str) -> str:
+    return f": {note}" if note else ""

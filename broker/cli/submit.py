@@ -1,0 +1,106 @@
+"""`gpubroker submit`: plan, ask, hold the money, launch, follow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from broker.cli.options import AsJson, JobFile, examples
+from broker.cli.terminal import Terminal
+from broker.core.errors import ApprovalNeeded, BrokerError, InvalidInput
+
+if TYPE_CHECKING:
+    from broker.app.submit import Preview
+    from broker.app.wiring import Broker
+    from broker.core.lifecycle import JobView
+
+EXAMPLES = examples(
+    "gpubroker submit JOB.yaml",
+    "gpubroker submit JOB.yaml --yes --detach",
+    "gpubroker submit JOB.yaml --yes --json",
+)
+
+
+def submit(
+    context: typer.Context,
+    job: JobFile,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; submit if the policies allow it.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Return at once; the job goes on by itself.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Submit a job: see the plan and the verdict, confirm, and follow it to its end.
+
+    The money is held before anything is launched. The job goes on when this command, this terminal or this login ends.
+    Exits with 0 when the job succeeded, 7 when it failed or was cancelled, 3 when a policy denies it or its money is
+    used up, 4 without feasible capacity, 6 when it waits for approval.
+    """
+    from broker.app import background
+    from broker.app.submit import preview, read_job
+    from broker.app.submit import submit as admit
+    from broker.cli import plan_view
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    wanted = read_job(job, broker.clock.now())
+    if not yes and not terminal.asks:
+        raise InvalidInput("there is no terminal to confirm on", hint="add --yes to submit without being asked")
+    terminal.adopt()
+    seen = preview(broker, wanted)
+    if seen.exit_code in (3, 4):
+        _refused(terminal, broker, seen)
+    if not as_json:
+        terminal.show(*plan_view.screen(terminal.out, seen, limit=3))
+    if not yes and not typer.confirm("Submit it?", default=False, err=True):
+        terminal.say("Nothing was submitted.")
+        raise typer.Exit(0)
+    view = admit(broker, wanted)
+    background.ensure(broker)
+    terminal.say(f"Submitted as {view.id}.")
+    _afterwards(terminal, broker, view, detach=detach)
+
+
+def _afterwards(terminal: Terminal, broker: Broker, view: JobView, *, detach: bool) -> None:
+    from broker.app import jobs
+    from broker.cli import job_view
+    from broker.cli.follow import exit_code, follow
+
+    waits = jobs.waiting_for_people(view)
+    followed = None if detach or waits else follow(terminal, broker, view.id)
+    last = followed or jobs.find(broker, view.id)
+    bill = jobs.bill(broker, last)
+    if terminal.as_json:
+        terminal.answer(job_view.document(last, bill, jobs.progress(broker, last), broker.clock.now()))
+    elif waits:
+        error = ApprovalNeeded(f"{last.id} waits for approval: {last.waiting_because}")
+        raise typer.Exit(terminal.refuse(error))
+    elif followed is not None:
+        terminal.show(*job_view.ending(last, bill))
+    elif detach:
+        terminal.show(job_view.come_back(last))
+    if followed is None and not detach and not waits:
+        raise typer.Exit(130)
+    if code := 0 if detach and not waits else exit_code(last):
+        raise typer.Exit(code)
+
+
+def _refused(terminal: Terminal, broker: Broker, seen: Preview) -> None:
+    """Show why nothing can be submitted, and leave. Raises `typer.Exit`."""
+    from broker.app.submit import NoFeasibleCapacity, denied, denied_everywhere
+    from broker.cli import plan_view
+    from broker.cli.errors import error_document
+
+    error: BrokerError
+    if seen.exit_code == 4:
+        error = NoFeasibleCapacity(seen)
+    elif seen.admission is None:
+        error = denied_everywhere(seen)
+    else:
+        error = denied(seen.admission)
+    if terminal.as_json:
+        document: dict[str, Any] = error_document(error)
+        terminal.answer(document | {"plan": plan_view.document(seen, broker.policy().version, limit=3)})
+    else:
+        terminal.show(*plan_view.screen(terminal.out, seen, limit=3))
+        terminal.refuse(error)
+    raise typer.Exit(error.exit_code)

@@ -1,0 +1,57 @@
+"""The composition root: plugs the providers, engines and rules there are into the command line. Decides nothing."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from broker.app.wiring import Registries
+    from broker.core.ports import PolicySet
+
+
+def registries() -> Registries:
+    """Everything that is plugged in. Called by commands that need it, so that `--help` imports none of it."""
+    from broker.app.background import this_program
+    from broker.app.wiring import Registries
+    from broker.engines.registry import ENGINES
+    from broker.engines.registry import EXTRAS as ENGINE_EXTRAS
+    from providers.registry import EXTRAS as PROVIDER_EXTRAS
+    from providers.registry import PROVIDERS, build
+
+    return Registries(
+        providers=PROVIDERS,
+        build_provider=build,
+        engines=ENGINES,
+        load_policies=_load_policies,
+        policy_schema=_policy_schema,
+        local_providers=("owned", "pricebook"),
+        command=this_program(),
+        provider_extras=PROVIDER_EXTRAS,
+        engine_extras=ENGINE_EXTRAS,
+    )
+
+
+def _load_policies(files: Mapping[str, str]) -> PolicySet:
+    from policies.loader import load
+
+    return load(files)
+
+
+def _policy_schema() -> Mapping[str, Any]:
+    from policies.schema import json_schema
+
+    return json_schema()
+
+
+def main() -> NoReturn:
+    """The `gpubroker` command."""
+    from broker.cli.program import run
+
+    sys.exit(run(sys.argv[1:], registries))
+
+
+if __name__ == "__main__":
+    main()
