@@ -12,6 +12,7 @@ from broker.core.money import Money, divide_half_even
 from broker.core.offers import CapacityType, MoneyKind
 from broker.core.ports import BudgetSpec
 from broker.launch.journal import OpenHold
+from broker.ledger.budgets import matches
 from broker.ledger.entries import Account, Balance, Entry, Movement, Tags
 from broker.store.tables import BALANCE, ENTRY
 from broker.store.times import from_micros, to_micros
@@ -101,7 +102,7 @@ def spent(connection: Connection, budget: BudgetSpec, start: datetime, end: date
     """
     left, right = to_micros(start), to_micros(end)
     c = ENTRY.c
-    counted = and_(c.account == Account.SPENT.value, c.money.in_(budget.counts), *_in_scope(ENTRY, budget))
+    counted = and_(c.account == Account.SPENT.value, c.money.in_(budget.counts), *_in_scope(connection, ENTRY, budget))
     inside = and_(c.covers_from >= left, c.covers_from < right, c.covers_to >= left, c.covers_to <= right)
     whole = connection.scalar(select(func.coalesce(func.sum(c.micros), 0)).where(counted, inside))
     total = int(whole or 0)
@@ -122,7 +123,7 @@ def open_holds(connection: Connection, budget: BudgetSpec) -> list[OpenHold]:
     c = BALANCE.c
     query = (
         select(c.job_id, c.money, c.held, c.holds_to)
-        .where(c.held != 0, c.money.in_(budget.counts), *_in_scope(BALANCE, budget))
+        .where(c.held != 0, c.money.in_(budget.counts), *_in_scope(connection, BALANCE, budget))
         .order_by(c.job_id, c.money)
     )
     return [
@@ -131,7 +132,8 @@ def open_holds(connection: Connection, budget: BudgetSpec) -> list[OpenHold]:
     ]
 
 
-def _in_scope(table: Table, budget: BudgetSpec) -> list[ColumnElement[bool]]:
+def _in_scope(connection: Connection, table: Table, budget: BudgetSpec) -> list[ColumnElement[bool]]:
+    """Which rows count. Patterns stand for the names that occur and match: no database matches them as rules do."""
     wanted: Mapping[str, tuple[str, ...]] = {
         "team": budget.teams,
         "project": budget.projects,
@@ -139,7 +141,14 @@ def _in_scope(table: Table, budget: BudgetSpec) -> list[ColumnElement[bool]]:
         "user_name": budget.users,
         "environment": budget.environments,
     }
-    return [table.c[column].in_(names) for column, names in wanted.items() if names]
+    conditions: list[ColumnElement[bool]] = []
+    for column, names in wanted.items():
+        if any(sign in name for name in names for sign in "*?["):
+            occurring = connection.scalars(select(BALANCE.c[column]).distinct())
+            conditions.append(table.c[column].in_([name for name in occurring if matches(names, name)]))
+        elif names:
+            conditions.append(table.c[column].in_(names))
+    return conditions
 
 
 def _to_row(entry: Entry) -> dict[str, object]:

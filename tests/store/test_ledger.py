@@ -172,6 +172,11 @@ def test_a_budget_counts_its_kinds_of_money_and_its_scope(store: Store) -> None:
     assert both(budget(environments=("dev",))) == (3, ["j2"])
     assert both(budget(users=("bob",))) == (0, [])
     assert both(budget("sandbox")) == (0, [])
+    # Names may be patterns; capitals count, and no name matches none.
+    assert both(budget(teams=("*",))) == both(budget(teams=("nl?", "[uv]ision"))) == (4, ["j0", "j2"])
+    assert both(budget(teams=("N*",))) == both(budget(teams=("n_p", "x*"))) == (0, [])
+    assert both(budget("amortised", environments=("*",))) == (0, [])
+    assert both(budget(teams=("n*",), environments=("p*",), users=("ad*",))) == (1, ["j0"])
 
 
 def test_a_hold_is_open_until_it_is_settled_or_released(store: Store) -> None:
