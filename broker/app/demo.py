@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from pathlib import Path
 
-from broker.app import background, policies
+from broker.app import background, jobs, policies
 from broker.app.market import freshen
 from broker.app.report import ledger_faults
 from broker.app.submit import Preview, preview, submit
@@ -22,9 +22,10 @@ from broker.app.wiring import Broker, Registries
 from broker.core.errors import BrokerError
 from broker.core.events import Event, JobState
 from broker.core.jobfile import parse_job
+from broker.core.jobs import Job
 from broker.core.lifecycle import JobView
 from broker.core.money import Money
-from broker.core.offers import MoneyKind
+from broker.core.offers import Availability, CapacityType, MoneyKind, Offer
 from broker.core.sandbox_scenario import PROVIDER as SANDBOX
 from broker.launch.progress import on_demand_cost, steps_redone
 from broker.ledger.entries import Account
@@ -86,7 +87,8 @@ def example(name: str) -> Path:
 
 
 class Demo:
-    """One demo in a folder of its own under ``home``: `prepare`, `plan`, `start`, `follow`, `summary`, in this order."""
+    """One demo in a folder of its own under ``home``: `prepare`, `plan`, `start`, `follow`, `summary`, in this
+    order."""
 
     def __init__(self, home: Path, registries: Registries, seed: int = DEFAULT_SEED, speed: float = SPEED) -> None:
         self.seed, self.speed = seed, speed
@@ -112,10 +114,31 @@ class Demo:
 
     def plan(self) -> Preview:
         """The plan of the demo's job, and what the policy says to it."""
-        path = example("demo/training.yaml")
+        return preview(self.broker, self._job())
+
+    def _job(self) -> Job:
+        path = example("demo.yaml")
         job = parse_job(path.read_text(encoding="utf-8"), file=str(path), now=self.broker.clock.now())
-        workdir = str(example("training"))
-        return preview(self.broker, job.model_copy(update={"workdir": workdir}))
+        return job.model_copy(update={"workdir": str(example("training"))})
+
+    def cheapest(self) -> dict[CapacityType, list[Offer]]:
+        """The available offers of the machine the job needs, by capacity type, cheapest first."""
+        wanted = self._job().resources
+        found: dict[CapacityType, list[Offer]] = {}
+        for offer in self.broker.store.offers():
+            if offer.provider != SANDBOX or offer.availability is not Availability.AVAILABLE or offer.price is None:
+                continue
+            if any(offer.accelerator == m.accelerator and offer.count == m.count for m in wanted):
+                found.setdefault(offer.capacity_type, []).append(offer)
+        for offers in found.values():
+            offers.sort(key=lambda o: (o.price or Money.ZERO, o.id))
+        return dict(sorted(found.items()))
+
+    def give_up(self) -> None:
+        """Cancel the job, if there is one, and leave the rest to the background reconciler."""
+        if self._job_id:
+            jobs.cancel(self.broker, jobs.find(self.broker, self._job_id))
+            background.ensure(self.broker)
 
     def start(self, seen: Preview) -> JobView:
         """Submit the job and see to it that somebody reconciles."""

@@ -18,8 +18,8 @@ from broker.launch.placing import Market
 from broker.market.poller import PollResult, poll
 from broker.placement.conditions import Conditions
 
-# Local sources cost nothing to ask; asking them again within this time would bring the same answer.
-_LOCAL_AGE = timedelta(seconds=2)
+# Local sources cost little to ask; within this time (by the wall) they are not asked again.
+_LOCAL_AGE = timedelta(seconds=0.25)
 # Except the price book, which changes only with a release: once a day will do.
 _BOOK_AGE = timedelta(days=1)
 

@@ -88,6 +88,7 @@ def _plan(terminal: Terminal, story: Demo) -> Preview:
 
 def _run(terminal: Terminal, story: Demo, seen: Preview) -> None:
     from broker.cli.story import line
+    from broker.core.events import CheckpointSaved
 
     _heading(terminal, "3  The run")
     view = story.start(seen)
@@ -99,7 +100,8 @@ def _run(terminal: Terminal, story: Demo, seen: Preview) -> None:
                 live.update(_status(story, now_seen), refresh=True)
 
         for event, at_event in story.follow(waiting):
-            if (told := line(event, at_event.submitted_at)) is not None:
+            # The live line counts the steps; a line for every checkpoint would drown the story.
+            if not isinstance(event.body, CheckpointSaved) and (told := line(event, at_event.submitted_at)) is not None:
                 terminal.show(told)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.exceptions import TyperException
 
-from broker.cli import budget, doctor, jobs, offers, plan, policy, prices, reconcile, report, submit
+from broker.cli import budget, demo, doctor, jobs, offers, plan, policy, prices, reconcile, report, submit
 from broker.cli.options import examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import BrokerError
@@ -26,7 +26,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog=examples("gpubroker doctor", "gpubroker plan JOB.yaml", "gpubroker submit JOB.yaml --yes"),
+    epilog=examples("gpubroker demo", "gpubroker doctor", "gpubroker plan JOB.yaml", "gpubroker submit JOB.yaml --yes"),
 )
 
 
@@ -47,6 +47,7 @@ def gpubroker(
     """A broker for GPU capacity: what it costs, where your jobs should run, and what they spent."""
 
 
+app.command("demo", epilog=demo.EXAMPLES)(demo.demo)
 app.command("offers", epilog=offers.EXAMPLES)(offers.offers)
 app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
 app.command("submit", epilog=submit.EXAMPLES)(submit.submit)

@@ -71,7 +71,10 @@ class Money:
         return Money(divide_half_even(self.micros * in_microseconds(duration), _HOUR_IN_MICROSECONDS))
 
     def lasts(self, rate: Money) -> timedelta:
-        """How long this amount lasts at an hourly ``rate`` > 0, rounded down to the microsecond."""
+        """How long this amount lasts at an hourly ``rate`` > 0, rounded down to the microsecond.
+
+        Raises ValueError for another rate, OverflowError for more than 2.7 million years.
+        """
         if rate.micros <= 0:
             raise ValueError("only a positive rate uses money up")
         return timedelta(microseconds=self.micros * _HOUR_IN_MICROSECONDS // rate.micros)
@@ -100,6 +103,9 @@ class Money:
         return Money(self.micros * times)
 
     __rmul__ = __mul__
+
+    def __abs__(self) -> Money:
+        return Money(abs(self.micros))
 
     def __bool__(self) -> bool:
         return self.micros != 0

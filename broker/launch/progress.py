@@ -7,6 +7,7 @@ after the last durable checkpoint of an attempt that did not finish is lost and 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 from broker.core.events import Next
 from broker.core.lifecycle import AttemptView, JobView
@@ -62,11 +63,12 @@ def billed_time(view: JobView, now: datetime) -> timedelta:
 
 def steps_redone(view: JobView) -> int:
     """Training steps done twice: reached before an interruption, and not in the checkpoint that was resumed from."""
-    redone = 0
-    for before, after in zip(view.attempts, view.attempts[1:], strict=False):
-        if before.last_step is not None and after.running_at is not None:
-            redone += max(before.last_step - (after.resumed_step or 0), 0)
-    return redone
+    ran = [attempt for attempt in view.attempts if attempt.running_at is not None]
+    return sum(
+        max(before.last_step - (after.resumed_step or 0), 0)
+        for before, after in pairwise(ran)
+        if before.last_step is not None
+    )
 
 
 def on_demand_cost(view: JobView) -> Money | None:

@@ -80,6 +80,7 @@ CASES: list[tuple[dict[str, Any], dict[str, Any], Reason, str]] = [
     ({"price": "-1"}, {}, Reason.NO_PRICE, "makes no sense"),
     ({"max_age": timedelta(minutes=4)}, {}, Reason.STALE_PRICE, "5 min old, the limit is 4 min"),
     ({"engine": None}, {}, Reason.NO_ENGINE, "aws"),
+    ({"engine": None, "term_months": 12}, {}, Reason.NEEDS_COMMITMENT, "12 months"),
     ({"engine": "skypilot"}, {}, Reason.NO_ENGINE, "'skypilot' is not installed"),
     ({}, {"setup": "pip install x", "secrets": ("TOKEN",)}, Reason.ENGINE_CANNOT, "secrets, setup"),
 ]
