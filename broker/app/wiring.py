@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
-from getpass import getuser
+from pwd import getpwuid
 from typing import TYPE_CHECKING, Any, Protocol
 
 from broker.core.clock import Clock, ScaledClock, SystemClock
@@ -66,8 +67,11 @@ class Broker:
 
     @property
     def user(self) -> str:
-        """The operating-system user."""
-        return getuser()
+        """The operating-system user: of the process, not of LOGNAME or USER, which anybody may set."""
+        try:
+            return getpwuid(os.getuid()).pw_name
+        except KeyError:  # a user id without a name, as containers have them
+            return f"uid-{os.getuid()}"
 
     @cached_property
     def store(self) -> Store:
