@@ -137,7 +137,7 @@ def train(arguments):
             speed = (done - since) / max(time.monotonic() - began, 1e-9)
             unseen = model.loss(held_out, asked)
             print(f"step {done:5d}  loss {running:.3f}  held-out loss {unseen:.3f}  {speed:.0f} steps/s", flush=True)
-    if told:
+    if told and done < arguments.steps:
         save()
         print(f"told to stop; saved step {done}", flush=True)
         return 143

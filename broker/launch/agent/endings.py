@@ -20,12 +20,14 @@ class Stop:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended: its status, whether it was told to stop, whether it ended by itself and well."""
+    """How a command ended: its status, why it was told to stop, whether it ended by itself and well.
+    ``during``: "setup" when the job's own command was not even reached."""
 
     status: int | None
     stop: Stop | None = None
     could_not_start: str = ""
     clean: bool = False
+    during: str = ""
 
     def cause(self, said: Sequence[str], unsaved: Sequence[str]) -> tuple[str, int | None, str]:
         """Cause (one of `broker.core.events.Cause`), exit status and evidence. ``said``: the command's last words;
@@ -42,6 +44,8 @@ class Ended:
             cause, evidence = "killed_by_signal", [f"killed by {_signal_name(status - 128)}", *said]
         else:
             cause, evidence = "exit_status", [f"exit status {status}", *said]
+        if self.during:
+            evidence[0] = f"{self.during}: {evidence[0]}"
         if unsaved:
             evidence.append(f"not saved: {', '.join(unsaved)}")
         return cause, status, "; ".join(evidence)

@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable
 
@@ -39,6 +40,15 @@ class Changed(Exception):
     """The program changed or removed the entry while it was being read."""
 
 
+@dataclass(frozen=True)
+class _Final:
+    """The last passes: see `Saver.finish`."""
+
+    killed: bool
+    hurry: bool
+    deadline: float
+
+
 class Saver:
     """Scans and uploads until told to finish. ``fenced`` says whether a newer attempt exists (it may raise
     StoreTrouble); then nothing more is written and ``on_fenced`` is called."""
@@ -59,7 +69,7 @@ class Saver:
         self._spec, self._rank, self._clock, self._journal = spec, rank, clock, journal
         self._fenced, self._on_fenced = fenced, on_fenced
         self._wake = threading.Event()
-        self._final: tuple[bool, float] | None = None  # (killed, deadline on the monotonic clock)
+        self._final: _Final | None = None
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="saver", daemon=True)
         self._ordinal = 0
@@ -80,9 +90,10 @@ class Saver:
             self._writes = any(file.rank == self._rank for file in resumed.files)
         self._thread.start()
 
-    def finish(self, *, killed: bool, deadline: float) -> None:
-        """The command is over: save what is finished, retrying until ``deadline`` (monotonic), and stop."""
-        self._final = (killed, deadline)
+    def finish(self, *, killed: bool, hurry: bool, deadline: float) -> None:
+        """The command is over: save what is finished, retrying until ``deadline`` (monotonic), and stop. ``hurry``:
+        the machine goes away, and another one needs the newest checkpoint only."""
+        self._final = _Final(killed, hurry, deadline)
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join(max(0.0, deadline - time.monotonic()))
@@ -101,9 +112,9 @@ class Saver:
             if self._stopped:
                 return
             final = self._final
-            done = self._pass(final is not None, bool(final and final[0]))
+            done = self._pass(final)
             failures = 0 if done else failures + 1
-            if final is not None and (done or time.monotonic() >= final[1]):
+            if final is not None and (done or time.monotonic() >= final.deadline):
                 return
 
     def _pause(self, failures: int) -> float:
@@ -112,17 +123,18 @@ class Saver:
             return min(scan, 1.0) if failures else 0.0
         return min(scan * float(1 << min(failures, 10)), max(_LONGEST_PAUSE, scan))
 
-    def _pass(self, ended: bool, killed: bool) -> bool:
+    def _pass(self, final: _Final | None) -> bool:
         """One scan and what follows from it. False when something is left to be tried again."""
+        ended = final is not None
         try:
-            found = self._scanner.scan(ended=ended, killed=killed)
+            found = self._scanner.scan(ended=ended, killed=final is not None and final.killed)
         except OSError as error:
             self._trouble(f"the checkpoint folder cannot be read: {error.strerror or error}")
             return False
         for because in self._scanner.trouble.values():
             self._trouble(because)
-        if ended:
-            found.reverse()  # little time may be left: the newest first
+        if final is not None and final.hurry:
+            found = found[-1:]
         self.unsaved = [one.name for one in found]
         try:
             for one in found:

@@ -3,8 +3,7 @@
 Each top-level entry is a checkpoint, except names that begin with a dot or end in ``.tmp`` or ``.partial``, empty
 ones, and symbolic links. An entry is finished when
 
-- it was renamed into place: it was seen before under such an unfinished name, or its inode changed after its content
-  did (a rename does that; on a file, so does setting its times, which is what copying programs do last), or
+- it was renamed into place: the kernel says so, or it was seen before under such an unfinished name, or
 - the helper's ``save()`` noted it, or
 - it stayed unchanged over two scans and nobody has it open for writing.
 
@@ -16,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable
@@ -89,11 +87,16 @@ def open_writers(folder: Path, session: int) -> set[str]:
 
 
 class Scanner:
-    """Remembers what it saw from scan to scan. ``writers`` names the entries that are open for writing."""
+    """Remembers what it saw from scan to scan. ``writers`` names the entries that are open for writing, ``renamed``
+    those that were renamed into place since it was asked last."""
 
-    def __init__(self, folder: Path, writers: Callable[[], set[str]]) -> None:
+    def __init__(
+        self, folder: Path, writers: Callable[[], set[str]], renamed: Callable[[], set[str]] = lambda: set()
+    ) -> None:
         self._folder = folder
         self._writers = writers
+        self._renamed = renamed
+        self._moved: set[str] = set()
         self._seen: dict[str, Signature] = {}
         self._saved: dict[str, Signature] = {}
         self._unfinished: set[int] = set()  # inodes seen under an unfinished name
@@ -101,6 +104,7 @@ class Scanner:
 
     def adopt(self) -> None:
         """Take everything that lies there now as saved already: it was restored."""
+        self._renamed()
         for entry in self._entries():
             if not is_unfinished_name(entry.name):
                 with contextlib.suppress(OSError):
@@ -109,6 +113,7 @@ class Scanner:
     def saved(self, name: str, as_seen: Signature) -> None:
         """That content of the entry needs no saving any more."""
         self._saved[name] = as_seen
+        self._moved.discard(name)
 
     @property
     def unfinished(self) -> bool:
@@ -119,6 +124,7 @@ class Scanner:
         """The finished, unsaved entries, oldest first. ``ended``: the command is over, so nothing changes any more;
         ``killed``: and it did not end by itself. Raises OSError when the folder itself cannot be read."""
         notes = self._notes()
+        self._moved |= self._renamed()
         before, self._seen = self._seen, {}
         inodes, self._unfinished, self.trouble = self._unfinished, set(), {}
         found: list[Finished] = []
@@ -146,7 +152,7 @@ class Scanner:
                 noted = note.get("inode") == info.st_ino
                 told = note.get("step") if noted else None
                 one = Finished(name, now, told if isinstance(told, int) else step_of(name))
-                if noted or info.st_ino in inodes or _renamed(info):
+                if noted or info.st_ino in inodes or name in self._moved:
                     found.append(one)
                 elif not killed and (ended or before.get(name) == now):
                     waiting.append(one)
@@ -164,10 +170,3 @@ class Scanner:
         except (OSError, ValueError):
             return {}
         return {k: v for k, v in notes.items() if isinstance(v, dict)} if isinstance(notes, dict) else {}
-
-
-def _renamed(info: os.stat_result) -> bool:
-    """A write sets both times to the same moment; a rename later moves only the inode's."""
-    if not (stat.S_ISREG(info.st_mode) or stat.S_ISDIR(info.st_mode)):
-        return False
-    return info.st_ctime_ns > info.st_mtime_ns

@@ -30,13 +30,14 @@ from typing import Any, Callable, TypeVar
 from broker.launch.agent import checkpoints, claims, notices
 from broker.launch.agent.clock import to_text, wall_now
 from broker.launch.agent.command import CannotStart, Command, Empty, Exited, GuardGone
-from broker.launch.agent.endings import Ended, Stop, shell_status
+from broker.launch.agent.endings import Ended, Stop
 from broker.launch.agent.environment import Scratch, job_environment
 from broker.launch.agent.formats import Claim, Exit, Spec, attempt_path
 from broker.launch.agent.journal import Journal
 from broker.launch.agent.mailbox import Mailbox
 from broker.launch.agent.notices import Notice
 from broker.launch.agent.output import last_lines
+from broker.launch.agent.renames import Renames
 from broker.launch.agent.saver import Saver
 from broker.launch.agent.scan import Scanner, open_writers
 from broker.launch.agent.store import Store, StoreTrouble
@@ -55,6 +56,14 @@ _TRAP = "trap 'exit 143' TERM; "
 @dataclass(frozen=True)
 class _Fenced:
     pass
+
+
+@dataclass(frozen=True)
+class _Said:
+    """A message of a command: setup's last ones may come when the job's own command already runs."""
+
+    command: int
+    what: Any
 
 
 @dataclass(frozen=True)
@@ -79,6 +88,7 @@ class Attempt:
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._session = -1
         self._began = to_text(wall_now())
+        self._commands = 0
         self._peers: dict[int, Exit] = {}
 
     def run(self) -> int:
@@ -94,6 +104,9 @@ class Attempt:
         except StoreTrouble as error:
             log.error("the run folder is out of reach: %s", error)
             return FOLDER_OUT_OF_REACH
+        except NewerAttempt:
+            log.error("a newer attempt of the job exists; nothing to do here")
+            return FENCED
         if holder is not None:
             log.error("attempt %d is run by %s (pid %d); nothing to do here", self._number, holder.host, holder.pid)
             return CLAIM_LOST
@@ -126,7 +139,7 @@ class Attempt:
     def _claim(self) -> Claim | None:
         """None when this process runs the rank; else whoever does."""
         if self._store.exists(attempt_path(self._number + 1, "spec.json")):
-            raise StoreTrouble("a newer attempt of the job exists")
+            raise NewerAttempt
         self._own = getattr(self, "_own", None) or claims.make_claim(self._rank, self._gang, self._clock)
         if self._rank:
             first = claims.read(self._store, self._number, 0)
@@ -184,7 +197,11 @@ class Attempt:
             lambda: self._inbox.put(_Fenced()),
             lambda rank, ending: self._inbox.put(_PeerEnded(rank, ending)),
         )
-        scanner = Scanner(scratch.checkpoints, lambda: open_writers(scratch.checkpoints, self._session))
+        scanner = Scanner(
+            scratch.checkpoints,
+            lambda: open_writers(scratch.checkpoints, self._session),
+            Renames(scratch.checkpoints).since_last,
+        )
         self._saver = Saver(
             store,
             scratch.checkpoints,
@@ -243,9 +260,7 @@ class Attempt:
             self._mailbox.phase = "setup"
             setup = self._follow(spec.setup, environment)
             if setup.stop or setup.could_not_start or setup.status:
-                evidence = "; ".join([f"setup ended with exit status {setup.status}", *last_lines(scratch.output)])
-                told = setup.stop or Stop("exit_status", evidence, exit_status=shell_status(setup.status))
-                return replace(setup, stop=None if setup.could_not_start else told)
+                return replace(setup, during="setup")
         self._mailbox.phase = "running"
         return self._follow(spec.command, environment, started=lambda: self._journal.append("command_started"))
 
@@ -269,6 +284,8 @@ class Attempt:
         folder = self._scratch.work if self._spec.workdir is None else Path(self._spec.workdir)
         if not folder.is_dir():
             return Ended(None, could_not_start=f"there is no folder {folder} on this machine")
+        self._commands += 1
+        number = self._commands
         command = Command(
             ["bash", "-c", _TRAP + script],
             environment=environment,
@@ -277,7 +294,7 @@ class Attempt:
             scratch=self._scratch.root,
             umask=self._umask,
             witness=self._scratch.witness,
-            tell=self._inbox.put,
+            tell=lambda what: self._inbox.put(_Said(number, what)),
             keep_open=self._keep_open,
         )
         try:
@@ -291,6 +308,8 @@ class Attempt:
         status: int | None = None
         while True:
             message = self._next(deadline)
+            if isinstance(message, _Said):
+                message = message.what if message.command == self._commands else None
             if isinstance(message, _Fenced):
                 raise NewerAttempt
             if isinstance(message, CannotStart):
@@ -367,7 +386,7 @@ class Attempt:
         if ended.stop and ended.stop.terminates_at:
             wait = max(0.0, min(wait, self._clock.wall_seconds_until(ended.stop.terminates_at)))
         deadline = time.monotonic() + wait
-        self._saver.finish(killed=not ended.clean, deadline=deadline)
+        self._saver.finish(killed=not ended.clean, hurry=ended.stop is not None, deadline=deadline)
         if self._rank == 0 and ended.clean and ended.stop is None:
             ended = self._await_peers(ended)
         cause, status, evidence = ended.cause(last_lines(self._scratch.output), self._saver.unsaved)
