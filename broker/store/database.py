@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from broker.core.errors import MissingExtra, StoreProblem
 
 BUSY_SECONDS = 15.0  # how long a write waits for other writers before it gives up
+_WAL_PAUSE = 0.02
 _WAL_LIMIT = 64 * 1024 * 1024
 # Any constant will do; advisory locks are per database.
 _WRITE_LOCK = 0x67707562
@@ -104,7 +106,7 @@ def _sqlite_engine(url: URL) -> Engine:
     @event.listens_for(engine, "connect")
     def prepare(connection: sqlite3.Connection, _: object) -> None:
         connection.isolation_level = None  # the driver must not open transactions of its own
-        connection.execute("PRAGMA journal_mode=WAL")
+        _use_wal(connection)
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA foreign_keys=ON")
         connection.execute(f"PRAGMA journal_size_limit={_WAL_LIMIT}")
@@ -115,6 +117,18 @@ def _sqlite_engine(url: URL) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Two processes that switch a new file over at once lock each other out, and for this SQLite does not wait."""
+    for tries_left in reversed(range(int(BUSY_SECONDS / _WAL_PAUSE))):
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or not tries_left:
+                raise
+        time.sleep(_WAL_PAUSE)
 
 
 def _postgres_engine(url: URL) -> Engine:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Table, bindparam, exists, func, select, update
+from sqlalchemy import Connection, Executable, Table, bindparam, exists, func, select, update
 
 from broker.core.offers import Availability, Offer
 from broker.store.offer_rows import SAID, place, said
@@ -25,16 +25,19 @@ CODES = {
     Availability.UNKNOWN.value: 3,
 }
 ENDED = 4
-_BATCH = 500  # names in one IN list
+_BATCH = 2_000
+_T = TypeVar("_T")
 
 
 @dataclass(slots=True)
 class _Writes:
-    """What one poll comes to, gathered before it is written: its number, when it began and ended, and the rows."""
+    """What one poll comes to, gathered before it is written: its number, when it began and ended, the
+    rows it could not use by reason, and the rows to write."""
 
     run: int
     begun: int
     now: int
+    counts: Counter[str]
     touched: list[dict[str, Any]] = field(default_factory=list)
     updated: list[dict[str, Any]] = field(default_factory=list)
     fresh: list[tuple[str, Offer, int, tuple[Any, ...]]] = field(default_factory=list)
@@ -66,7 +69,7 @@ def record_poll(
         counts["overtaken"] = len(offers)
         complete, offers = False, ()
     known = _known(connection, provider)
-    writes = _Writes(run, begun, now)
+    writes = _Writes(run, begun, now, counts)
     told: set[tuple[str, str]] = set()
     for offer in offers:
         key = (offer.pool, offer.source)
@@ -146,57 +149,57 @@ def _end_untold(writes: _Writes, known: Mapping[tuple[str, str], Any], told: set
 
 def _insert_fresh(connection: Connection, writes: _Writes, provider: str) -> None:
     """Rows for offers never seen before. Ids are counted here: nobody else writes meanwhile."""
-    if not writes.fresh:
-        return
-    keys = [key for key, *_ in writes.fresh]
+    next_pool, next_series = _next_id(connection, POOL), _next_id(connection, OFFER)
     pools: dict[str, int] = {}
-    for first in range(0, len(keys), _BATCH):
-        batch = keys[first : first + _BATCH]
-        pools.update(connection.execute(select(POOL.c.key, POOL.c.id).where(POOL.c.key.in_(batch))).all())
-    next_pool = _next_id(connection, POOL)
-    next_series = _next_id(connection, OFFER)
-    new_pools: list[dict[str, Any]] = []
-    new_offers: list[dict[str, Any]] = []
-    for series, (key, offer, as_of, words) in enumerate(writes.fresh, start=next_series):
-        pool = pools.get(key)
-        if pool is None:
-            pool = pools[key] = next_pool + len(new_pools)
-            new_pools.append({"id": pool, "key": key, **place(offer)})
-        new_offers.append(
-            {
-                "id": series,
-                "pool_id": pool,
-                "source": offer.source,
-                "polled_by": provider,
-                "run": writes.run,
-                "as_of": as_of,
-                "changed_at": as_of,
-                "ended_at": None,
-                "superseded": False,
-                **dict(zip(SAID, words, strict=True)),
-            }
-        )
-        _change(writes, series, as_of, words[0], CODES[words[1]])
-    if new_pools:
-        connection.execute(POOL.insert(), new_pools)
-    connection.execute(OFFER.insert(), new_offers)
+    for batch in _batches(writes.fresh):
+        keys = [key for key, *_ in batch]
+        known_pools = connection.execute(select(POOL.c.key, POOL.c.id).where(POOL.c.key.in_(keys)))
+        pools |= {row.key: row.id for row in known_pools}
+        same_pool = OFFER.c.pool_id.in_([pools[key] for key in keys if key in pools])
+        others = {(row.pool_id, row.source) for row in connection.execute(select(OFFER).where(same_pool))}
+        new_pools: list[dict[str, Any]] = []
+        new_offers: list[dict[str, Any]] = []
+        for key, offer, as_of, words in batch:
+            pool = pools.get(key)
+            if pool is None:
+                pool = pools[key] = next_pool
+                next_pool += 1
+                new_pools.append({"id": pool, "key": key, **place(offer)})
+            elif (pool, offer.source) in others:
+                writes.counts["told_by_another_provider"] += 1
+                continue
+            about = {"id": next_series, "pool_id": pool, "source": offer.source, "polled_by": provider}
+            dates = {"run": writes.run, "as_of": as_of, "changed_at": as_of, "ended_at": None, "superseded": False}
+            new_offers.append({**about, **dates, **dict(zip(SAID, words, strict=True))})
+            _change(writes, next_series, as_of, words[0], CODES[words[1]])
+            next_series += 1
+        _many(connection, POOL.insert(), new_pools)
+        _many(connection, OFFER.insert(), new_offers)
 
 
 def _next_id(connection: Connection, table: Table) -> int:
     return (connection.scalar(select(func.max(table.c.id))) or 0) + 1
 
 
+def _batches(rows: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    """A few thousand at a time: a statement's parameters are copied on their way to the database."""
+    return (rows[first : first + _BATCH] for first in range(0, len(rows), _BATCH))
+
+
+def _many(connection: Connection, statement: Executable, rows: Sequence[Mapping[str, Any]]) -> None:
+    for batch in _batches(rows):
+        connection.execute(statement, batch)
+
+
 def _write(connection: Connection, writes: _Writes) -> None:
     def change(rows: Sequence[Mapping[str, Any]], **fixed: Any) -> None:
-        if rows:
-            named: dict[str, Any] = {name: bindparam(name) for name in rows[0] if name != "b_id"}
-            connection.execute(update(OFFER).where(OFFER.c.id == bindparam("b_id")).values(**named, **fixed), rows)
+        named: dict[str, Any] = {name: bindparam(name) for name in (rows[0] if rows else ()) if name != "b_id"}
+        _many(connection, update(OFFER).where(OFFER.c.id == bindparam("b_id")).values(**named, **fixed), rows)
 
     change(writes.touched)
     change(writes.updated, ended_at=None)
     change(writes.ended, availability=Availability.UNAVAILABLE.value, unavailable_because="no longer offered")
-    if writes.changes:
-        connection.execute(PRICE.insert(), writes.changes)
+    _many(connection, PRICE.insert(), writes.changes)
 
 
 def _supersede(connection: Connection) -> None:

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from sqlalchemy import Connection, inspect, text
 
 from broker.core.errors import StoreProblem
-from broker.store.database import BUSY_SECONDS, Database, explain, explained
+from broker.store.database import Database
 
 # Every revision in migrations/versions, oldest first; a test holds this list and the files together.
 REVISIONS = ("0001",)
-_MIGRATION_LOCK = 0x67707563
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
 def ensure_current(database: Database) -> None:
     """Create or upgrade the store's tables if they are not at our revision; one cheap query when they are.
 
-    Safe when several processes start at once: they take turns, and the later ones find the work done. An upgrade that
-    is cut short leaves the store as it was. Raises `StoreProblem` for a store from a newer version, and for a file
-    that is not one of ours.
+    Safe when several processes start at once: an upgrade is one write transaction, so they take turns, the later ones
+    find the work done, and one that is cut short leaves the store as it was. Raises `StoreProblem` for a store from a
+    newer version, and for a database that is not one of ours.
     """
     with database.reading() as connection:
         if _stamp(database, connection) == REVISIONS[-1]:
             return
-    with _alone(database), database.writing() as connection:
+    with database.writing() as connection:
         if _stamp(database, connection) != REVISIONS[-1]:
             _upgrade(connection)
 
@@ -45,7 +42,8 @@ def _stamp(database: Database, connection: Connection) -> str | None:
     """The store's revision; None for an empty database."""
     exists = "SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'"
     if not database.is_sqlite:
-        exists = "SELECT 1 WHERE to_regclass('alembic_version') IS NOT NULL"
+        # Not to_regclass: it may answer from a cache filled before we waited for the process that made the tables.
+        exists = "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'alembic_version'"
     if connection.exec_driver_sql(exists).first() is None:
         others = inspect(connection).get_table_names()
         if others:
@@ -68,36 +66,6 @@ def _stamp(database: Database, connection: Connection) -> str | None:
         where=database.where,
         hint="upgrade gpubroker, or set GPUBROKER_STORE to another store",
     )
-
-
-@contextmanager
-def _alone(database: Database) -> Iterator[None]:
-    """Hold the migration lock, so that starting processes take turns."""
-    if database.path is not None:
-        from filelock import FileLock, Timeout  # needed only here, at creation and upgrade
-
-        lock = FileLock(f"{database.path}.migrate.lock", timeout=4 * BUSY_SECONDS, mode=0o600)
-        try:
-            lock.acquire()
-        except Timeout as error:
-            raise StoreProblem(
-                "another process has been upgrading the store for too long",
-                where=database.where,
-                hint=f"wait for it; if none is running, remove {lock.lock_file}",
-            ) from error
-        except OSError as error:
-            raise explain(error, database.where) from error
-        try:
-            yield
-        finally:
-            lock.release()
-        return
-    with explained(database.where), database.engine.connect() as connection:
-        connection.exec_driver_sql(f"SELECT pg_advisory_lock({_MIGRATION_LOCK})")
-        try:
-            yield
-        finally:
-            connection.exec_driver_sql(f"SELECT pg_advisory_unlock({_MIGRATION_LOCK})")
 
 
 def _upgrade(connection: Connection) -> None:

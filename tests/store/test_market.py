@@ -277,6 +277,13 @@ def test_history_answers_as_full_snapshots_would(store: Store, history: list[tup
 _sources = iter(range(10**6))
 
 
+def test_an_offer_belongs_to_the_provider_that_told_of_it_first(store: Store) -> None:
+    poll(store, offer("a"), provider="aws")
+    poll(store, offer("a", 1), offer("b"), provider="copycat")
+    assert {(o.instance_type, o.price) for o in store.offers()} == {("a", Money(100)), ("b", Money(100))}
+    assert store.last_polls()["copycat"].skipped == {"told_by_another_provider": 1}
+
+
 def test_polls_of_two_providers_do_not_meet(store: Store) -> None:
     poll(store, offer("a"), provider="aws")
     poll(store, offer("a", source="mirror"), provider="mirror")
