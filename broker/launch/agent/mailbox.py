@@ -17,6 +17,7 @@ from typing import Any, Callable
 
 from broker.launch.agent import gpu
 from broker.launch.agent.clock import NodeClock, to_text
+from broker.launch.agent.entry import newer_exists
 from broker.launch.agent.formats import VERSION, BadDocument, Exit, Lease, Spec, attempt_path, rank_of, ranked
 from broker.launch.agent.journal import Journal
 from broker.launch.agent.output import OutputUploader
@@ -118,7 +119,7 @@ class Mailbox:
 
     def fenced(self) -> bool:
         """Whether a newer attempt of the job exists. Raises StoreTrouble."""
-        return self._store.exists(attempt_path(self._spec.attempt + 1, "spec.json"))
+        return newer_exists(self._store, self._spec.attempt)
 
     def _path(self, name: str) -> str:
         return attempt_path(self._spec.attempt, ranked(name, self._rank))
@@ -139,6 +140,8 @@ class Mailbox:
                 log.warning("%s", error)
             except OSError as error:
                 log.warning("the scratch folder: %s", error)
+            except Exception:  # the lease must be read whatever else goes wrong
+                log.exception("the correspondence failed this time")
             self._lease_read.set()
             self._wake.wait(self._spec.intervals.mail)
             self._wake.clear()

@@ -149,6 +149,9 @@ class Saver:
             self._trouble(f"a checkpoint cannot be read: {error.strerror or error}")
         except Changed:
             return not ended  # the next scan sees it anew
+        except Exception as error:
+            log.exception("a pass over the checkpoints failed")
+            self._trouble(f"unexpected: {error!r}")
         return False
 
     def _trouble(self, because: str) -> None:

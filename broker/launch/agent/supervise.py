@@ -25,14 +25,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Callable, TypeVar
+from typing import Any, Callable
 
 from broker.launch.agent import checkpoints, claims, notices
 from broker.launch.agent.clock import to_text, wall_now
 from broker.launch.agent.command import CannotStart, Command, Empty, Exited, GuardGone
 from broker.launch.agent.endings import Ended, Stop
+from broker.launch.agent.entry import NewerAttempt, claim, patiently, read_spec
 from broker.launch.agent.environment import Scratch, job_environment
-from broker.launch.agent.formats import Claim, Exit, Spec, attempt_path
+from broker.launch.agent.formats import Exit, attempt_path
 from broker.launch.agent.journal import Journal
 from broker.launch.agent.mailbox import Mailbox
 from broker.launch.agent.notices import Notice
@@ -43,7 +44,6 @@ from broker.launch.agent.scan import Scanner, open_writers
 from broker.launch.agent.store import Store, StoreTrouble
 
 log = logging.getLogger("gpubroker-agent")
-_Result = TypeVar("_Result")
 
 # What the agent itself ends with, where that is not the command's status.
 INTERRUPTED, CLAIM_LOST, FENCED, FOLDER_OUT_OF_REACH = 143, 79, 80, 75
@@ -72,10 +72,6 @@ class _PeerEnded:
     ending: Exit
 
 
-class NewerAttempt(Exception):
-    """Write nothing more."""
-
-
 class Attempt:
     """``keep_open``: file descriptors that the guards hold as long as anything of the job is alive."""
 
@@ -98,9 +94,12 @@ class Attempt:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self._scratch.make()
         try:
-            self._spec = self._patiently(self._read_spec, 600.0)
+            self._spec = patiently(lambda: read_spec(self._store, self._number), 600.0, self._told_to_stop)
             self._clock = self._spec.clock
-            holder = self._patiently(self._claim, self._spec.intervals.patience)
+            self._own = claims.make_claim(self._rank, self._gang, self._clock)
+            holder = patiently(
+                lambda: claim(self._store, self._number, self._own), self._spec.intervals.patience, self._told_to_stop
+            )
         except StoreTrouble as error:
             log.error("the run folder is out of reach: %s", error)
             return FOLDER_OUT_OF_REACH
@@ -127,43 +126,12 @@ class Attempt:
 
     # --- before the command -----------------------------------------------------------------------------------------
 
-    def _read_spec(self) -> Spec:
-        try:
-            document = self._store.read_json(attempt_path(self._number, "spec.json"))
-            if document is None:
-                raise StoreTrouble("there is no spec.json in the run folder")
-            return Spec.from_json(document)
-        except ValueError as error:
-            raise StoreTrouble(str(error)) from error
-
-    def _claim(self) -> Claim | None:
-        """None when this process runs the rank; else whoever does."""
-        if self._store.exists(attempt_path(self._number + 1, "spec.json")):
-            raise NewerAttempt
-        self._own = getattr(self, "_own", None) or claims.make_claim(self._rank, self._gang, self._clock)
-        if self._rank:
-            first = claims.read(self._store, self._number, 0)
-            if first is None:
-                raise StoreTrouble("rank 0 has not claimed the attempt yet")
-            if first.gang != self._gang:
-                return first
-        return claims.take(self._store, self._number, self._own)
-
-    def _patiently(self, call: Callable[[], _Result], patience: float) -> _Result:
-        """Repeat while the store is in trouble. Raises StoreTrouble when that lasts, or when told to stop."""
-        deadline, pause = time.monotonic() + patience, 0.05
-        while True:
-            try:
-                return call()
-            except StoreTrouble as error:
-                if time.monotonic() + pause > deadline:
-                    raise
-                log.warning("%s; trying again", error)
-            with contextlib.suppress(queue.Empty):
-                message = self._inbox.get(timeout=pause)
-                self._inbox.put(message)
-                raise StoreTrouble("told to stop before it began")
-            pause = min(pause * 2, 10.0)
+    def _told_to_stop(self, wait: float) -> bool:
+        """Whether anything came, within so many seconds; it stays in the inbox."""
+        with contextlib.suppress(queue.Empty):
+            self._inbox.put(self._inbox.get(timeout=wait))
+            return True
+        return False
 
     def _record(self, cause: str | None = None) -> None:
         """Tell the engine on this machine who we are."""
@@ -266,9 +234,10 @@ class Attempt:
 
     def _restore(self) -> None:
         """Raises OSError when this machine cannot hold the checkpoint, StoreTrouble when the store stays away."""
-        found = self._patiently(
+        found = patiently(
             lambda: checkpoints.restore(self._store, self._scratch.checkpoints, self._rank),
             self._spec.intervals.patience,
+            self._told_to_stop,
         )
         newest = found.manifest
         self._journal.append(
