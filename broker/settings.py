@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -77,3 +78,17 @@ def read_settings() -> Settings:
         ) from error
     except ValueError as error:  # not TOML
         raise InvalidInput(str(error), where="settings", hint=f"mend {' or '.join(map(str, files()))}") from error
+
+
+def as_environment(settings: Settings) -> dict[str, str]:
+    """The variables that give another process, wherever it is started, the same settings."""
+    values = {
+        "home": str(settings.home.absolute()),
+        "store": settings.store_url,
+        "runs": settings.runs_url,
+        "policy": settings.policy,
+        "providers": json.dumps(settings.providers),
+        "reconcile_every": str(settings.reconcile_every),
+        "settle_every": str(settings.settle_every),
+    }
+    return {f"GPUBROKER_{name.upper()}": value for name, value in values.items()}

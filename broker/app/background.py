@@ -1,63 +1,48 @@
 """Who reconciles: one background process per store, started by whoever needs it, gone when nothing is left to do.
 
-A lock file beside the data says whether one runs; the lock goes with the process, however it dies, so any command can
-tell and start another.
+The store's lead says whether one runs; it goes with the process, however that dies, so any command can tell and start
+another.
 """
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from broker.app.market import freshen
 from broker.app.wiring import Broker
+from broker.core.errors import BrokerError
 from broker.core.events import JobState
 from broker.core.offers import MoneyKind
+from broker.settings import as_environment
 
 log = logging.getLogger(__name__)
 
 # So many looks without anything to do before the process ends; a job submitted meanwhile finds it still there.
 _IDLE_TICKS = 3
-
-
-def lock_path(broker: Broker) -> Path:
-    """The lock of this store's reconciler. One per store URL and user; several stores may share a home."""
-    store = hashlib.sha256(broker.settings.store_url.encode()).hexdigest()[:12]
-    return broker.settings.home / f"reconciler-{store}.lock"
+_SLOWEST_LOOK = 60.0  # seconds of the wall clock, while the store does not answer
 
 
 def running(broker: Broker) -> bool:
-    """Whether a reconciler for this store holds the lock now."""
-    if not lock_path(broker).exists():
-        return False
-    lock = FileLock(lock_path(broker))
-    try:
-        with lock.acquire(blocking=False):
-            return False
-    except Timeout:
-        return True
+    """Whether a process looks after this store's jobs now."""
+    return broker.store.is_led()
 
 
 def ensure(broker: Broker) -> bool:
     """Start the background reconciler unless one runs already; whether one was started.
 
-    Harmless to call at any time: a second process finds the lock taken and goes away.
+    Harmless to call at any time: a second process finds the lead taken and goes away.
     """
     if running(broker):
         return False
     home = broker.settings.home
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    environment = dict(os.environ)
-    environment["GPUBROKER_HOME"] = str(home.absolute())
-    environment["GPUBROKER_STORE"] = broker.settings.store_url
-    environment["GPUBROKER_RUNS"] = broker.settings.runs_url
+    environment = {**os.environ, **as_environment(broker.settings)}
     with (home / "reconciler.out").open("ab") as out:
         subprocess.Popen(  # noqa: S603  # our own program by its full path; no shell, no foreign input
             [*broker.registries.command, "reconcile"],
@@ -90,33 +75,31 @@ def revive(broker: Broker) -> None:
 
 def run(broker: Broker, *, forever: bool = False) -> bool:
     """Reconcile until nothing is left to do (or ``forever``). False when another process does it already."""
-    broker.settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    lock = FileLock(lock_path(broker), mode=0o600)
     while True:
-        try:
-            lock.acquire(blocking=False)
-        except Timeout:
-            return False
-        try:
-            _until_idle(broker, forever=forever)
-        finally:
-            lock.release()
-        # Somebody may have submitted after the last look and seen the lock still taken: look once more without it.
+        with broker.store.lead() as still_leading:
+            if still_leading is None:
+                return False
+            _until_idle(broker, still_leading, forever=forever)
+        # Somebody may have submitted after the last look and seen the lead still taken: look once more without it.
         if not work_left(broker):
             return True
 
 
-def _until_idle(broker: Broker, *, forever: bool) -> None:
+def _until_idle(broker: Broker, still_leading: Callable[[], bool], *, forever: bool) -> None:
     from broker.app.launching import reconciler  # every command looks whether one runs; one process runs it
 
     worker = reconciler(broker)
-    idle = 0
-    while forever or idle < _IDLE_TICKS:
-        if _sandbox_runs(broker):
-            freshen(broker, sandbox=True)  # its spot prices are settled as they are observed
-        tick = worker.tick()
-        idle = idle + 1 if tick.idle else 0
-        broker.clock.sleep(broker.settings.reconcile_every)
+    idle = failed = 0
+    while (forever or idle < _IDLE_TICKS) and still_leading():
+        try:
+            if _sandbox_runs(broker):
+                freshen(broker, sandbox=True)  # its spot prices are settled as they are observed
+            idle = idle + 1 if worker.tick().idle else 0
+            failed = 0
+        except BrokerError as error:  # a store that is locked, full or away: jobs go on, and so does looking after them
+            failed += 1
+            log.warning("%s (%s)", error, error.hint)
+        broker.clock.sleep(min(broker.settings.reconcile_every * 2**failed, _SLOWEST_LOOK))
 
 
 def _sandbox_runs(broker: Broker) -> bool:

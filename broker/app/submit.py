@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryFile
+from urllib.parse import unquote, urlsplit
 
 from broker.app.market import market_for
 from broker.app.wiring import Broker
@@ -19,12 +22,12 @@ from broker.core.jobfile import parse_job
 from broker.core.jobs import Job
 from broker.core.lifecycle import JobView
 from broker.core.offers import CapacityType
-from broker.core.placements import Plan
+from broker.core.placements import Placement, Plan
 from broker.core.policy import Action, ActionKind, Answer, Facts
 from broker.core.ports import PolicySet
 from broker.core.reasons import Origin, Reason
 from broker.launch.admission import Admission, admit, denials, with_occupancy
-from broker.launch.journal import Reading
+from broker.launch.journal import Reading, Writing
 from broker.launch.placing import Market, decision_of, facts_from, hold_entries, launch_request
 from broker.ledger.entries import Movement, Tags
 from broker.placement.planner import make_plan
@@ -77,9 +80,12 @@ def read_job(path: Path, now: datetime) -> Job:
     except OSError as error:
         raise InvalidInput(f"cannot be read: {error.strerror}", where=str(path)) from error
     job = parse_job(text, file=str(path), now=now)
-    if job.workdir is None or Path(job.workdir).is_absolute():
+    if job.workdir is None:
         return job
-    return job.model_copy(update={"workdir": str((path.parent / Path(job.workdir).expanduser()).resolve())})
+    folder = (path.parent / Path(job.workdir).expanduser()).resolve()
+    if not folder.is_dir():
+        raise InvalidInput(f"the workdir {job.workdir} is not a folder: {folder}", where=str(path))
+    return job.model_copy(update={"workdir": str(folder)})
 
 
 def preview(broker: Broker, job: Job, policy: PolicySet | None = None) -> Preview:
@@ -116,44 +122,87 @@ def _judge(broker: Broker, job: Job, market: Market, policy: PolicySet, look: Re
 def submit(broker: Broker, job: Job) -> JobView:
     """Admit the job and return it, its money held and its first launch requested (or queued, or awaiting approval).
 
-    Raises `NoFeasibleCapacity` (exit 4) or `NotAllowed` (exit 3, the decision is recorded); then no job exists.
-    The job runs once a reconciler sees it: `broker.app.background.ensure`.
+    Raises `NoFeasibleCapacity` (exit 4), `NotAllowed` (exit 3, the decision is recorded) or `InvalidInput` (a secret
+    that is not in the environment, a run folder that cannot be written to); then no job exists. The job runs once a
+    reconciler sees it: `broker.app.background.ensure`.
     """
-    market, policy = market_for(broker, job), broker.policy()
-    with broker.store.writing() as tx:
-        now = broker.clock.now()
-        seen = _judge(broker, job, market, policy, tx, now)
+    _can_be_run_from_here(broker, job)
+    while True:
+        seen, policy = preview(broker, job), broker.policy()
         if seen.admission is None:
             raise NoFeasibleCapacity(seen) if seen.exit_code == 4 else denied_everywhere(seen)
-        admission = seen.admission
-        job_id = new_job_id(job.name)
-        action = Action(
-            ActionKind.LAUNCH,
-            job,
-            broker.user,
-            placement=admission.placement,
-            hold=admission.money,
-            window=admission.window,
-        )
-        facts = facts_from(tx, policy, action, now)
-        record = decision_of(ActionKind.LAUNCH, job, broker.user, admission, seen.plan, policy, facts)
-        if admission.answer is Answer.DENY:
-            tx.record(record)
-        else:
-            tags = Tags(
-                job_id=job_id,
-                user=broker.user,
-                team=job.team,
-                project=job.project,
-                workload=job.workload.value,
-                environment=job.environment,
-            )
-            tx.record(replace(record, job_id=job_id, attempt=1))
-            tx.post(hold_entries(tags, admission.money, Movement.HOLD, 1, admission.window))
-            view = tx.append(job_id, _first_events(broker, seen, admission, job_id, now), now)
+        # The plan was made outside, so that others are not kept waiting; what can have changed since is looked at anew.
+        with broker.store.writing() as tx:
+            if not seen.waits and not _still_free(seen.admission.placement, tx):
+                continue
+            admission, view = _admit(broker, seen, policy, tx)
+        if view is None:
+            raise denied(admission)
+        return view
+
+
+def _admit(broker: Broker, seen: Preview, policy: PolicySet, tx: Writing) -> tuple[Admission, JobView | None]:
+    """Judge with the money as it is in this transaction; hold it and write the intent, or record the refusal."""
+    now, job = broker.clock.now(), seen.job
+
+    def facts_for(judged: Action) -> Facts:
+        return facts_from(tx, policy, judged, now)
+
+    admission = admit(job, broker.user, seen.plan, policy, facts_for, max_duration=seen.max_duration, now=now)
+    action = Action(
+        ActionKind.LAUNCH,
+        job,
+        broker.user,
+        placement=admission.placement,
+        hold=admission.money,
+        window=admission.window,
+    )
+    record = decision_of(action.kind, job, broker.user, admission, seen.plan, policy, facts_for(action))
     if admission.answer is Answer.DENY:
-        raise denied(admission)
-    return view
+        tx.record(record)
+        return admission, None
+    job_id = new_job_id(job.name)
+    tags = Tags(
+        job_id=job_id,
+        user=broker.user,
+        team=job.team,
+        project=job.project,
+        workload=job.workload.value,
+        environment=job.environment,
+    )
+    tx.record(replace(record, job_id=job_id, attempt=1))
+    tx.post(hold_entries(tags, admission.money, Movement.HOLD, 1, admission.window))
+    return admission, tx.append(job_id, _first_events(broker, seen, admission, job_id, now), now)
+
+
+def _still_free(placement: Placement, look: Reading) -> bool:
+    """Whether nobody took the machines of a limited pool since the plan was made."""
+    if placement.offer.slots is None:
+        return True
+    (offer,) = with_occupancy([placement.offer], look.unclosed())
+    return offer.slots is None or offer.slots >= placement.nodes
+
+
+def _can_be_run_from_here(broker: Broker, job: Job) -> None:
+    """What would only fail at the launch otherwise. Raises `InvalidInput`."""
+    if missing := [name for name in job.secrets if name not in os.environ]:
+        raise InvalidInput(
+            f"secrets not in the environment: {', '.join(missing)}", hint="export them, then submit again"
+        )
+    url = urlsplit(broker.settings.runs_url)
+    if url.scheme != "file":
+        return
+    folder = Path(unquote(url.path))
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InvalidInput(
+            f"run folders and checkpoints cannot be written there: {error.strerror or error}",
+            where=str(folder),
+            hint="change its owner or mode, or set GPUBROKER_RUNS to another place",
+        ) from error
 
 
 def _first_events(

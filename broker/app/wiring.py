@@ -91,7 +91,7 @@ class Broker:
 
     def set_clock(self, scale: float, starts_at: datetime) -> None:
         """Make this (new, sandbox-only) store's time start at ``starts_at`` and run ``scale`` times as fast."""
-        self.store.set_setting("clock", f"{datetime.now(UTC).isoformat()} {starts_at.isoformat()} {scale}")
+        self.store.keep_setting("clock", f"{datetime.now(UTC).isoformat()} {starts_at.isoformat()} {scale}")
         self.__dict__.pop("clock", None)
 
     def _settings_of(self, name: str) -> dict[str, Any]:
@@ -101,16 +101,14 @@ class Broker:
         """Scenario, seed and anchor of the store's sandbox market, fixed at first use so that every process of it
         sees the same world."""
         kept = self.store.setting("sandbox")
-        if not kept:
+        if kept is None:
             asked = self._settings_of(SANDBOX)
-            kept = json.dumps(
-                {
-                    "scenario": asked.get("scenario", "default"),
-                    "seed": int(asked.get("seed", DEFAULT_SEED)),
-                    "starts_at": self.clock.now().isoformat(),
-                }
-            )
-            self.store.set_setting("sandbox", kept)
+            fresh = {
+                "scenario": asked.get("scenario", "default"),
+                "seed": int(asked.get("seed", DEFAULT_SEED)),
+                "starts_at": self.clock.now().isoformat(),
+            }
+            kept = self.store.keep_setting("sandbox", json.dumps(fresh))
         world = json.loads(kept)
         return {**world, "starts_at": datetime.fromisoformat(world["starts_at"])}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -12,9 +12,10 @@ from sqlalchemy import select
 from broker.core.clock import Clock
 from broker.core.offers import Offer, OfferQuery
 from broker.core.reasons import Reason
-from broker.store import policies, polls
+from broker.store import leader, policies, polls
 from broker.store.database import Database
 from broker.store.journal import StoreReading, StoreWriting
+from broker.store.leader import StillLeading
 from broker.store.records import PolicyVersion, PollRun
 from broker.store.schema import ensure_current
 from broker.store.tables import SETTING
@@ -60,6 +61,14 @@ class Store:
         """A serialised transaction: committed on leaving, rolled back on any exception. Does not nest."""
         with self._database.writing() as connection:
             yield StoreWriting(connection)
+
+    def lead(self) -> AbstractContextManager[StillLeading | None]:
+        """The lead over this store's jobs for the time of the block; None when another process has it."""
+        return leader.lead(self._database)
+
+    def is_led(self) -> bool:
+        """Whether a process has the lead now."""
+        return leader.is_led(self._database)
 
     def rebuild(self) -> int:
         """Make every projection anew from events and entries; returns the number of jobs."""

@@ -1,0 +1,83 @@
+"""One leader per store: whoever holds its lock looks after the jobs. The lock goes with the process, however it dies.
+
+SQLite: a lock file beside the database. PostgreSQL: a session's advisory lock, so leaders on other machines count, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+
+from broker.core.errors import StoreProblem
+from broker.store.database import Database, explained
+
+# Any constant will do, other than the write lock's; advisory locks are per database.
+_LEADER = 0x67706C64
+
+StillLeading = Callable[[], bool]
+"""Whether the lead still holds: a database that was restarted has forgotten it."""
+
+
+@contextmanager
+def lead(database: Database) -> Iterator[StillLeading | None]:
+    """The lead for the time of the block, or None when somebody else has it. Raises `StoreProblem`."""
+    if database.path is not None:
+        # `is_led` takes the lock for a moment to find out; half a second outlasts any number of such looks.
+        with _file_lead(database.path, wait=0.5) as still:
+            yield still
+        return
+    with explained(database.where), database.engine.connect() as connection:
+        connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+        if not connection.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": _LEADER}):
+            yield None
+            return
+
+        def still() -> bool:
+            try:
+                return bool(connection.scalar(text("SELECT 1")) == 1)
+            except DBAPIError:
+                return False
+
+        try:
+            yield still
+        finally:
+            if still():
+                connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": _LEADER})
+
+
+def is_led(database: Database) -> bool:
+    """Whether somebody has the lead now. Raises `StoreProblem`."""
+    if database.path is not None:
+        with _file_lead(database.path, wait=0) as still:
+            return still is None
+    with database.reading() as connection:
+        query = text(
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = :key"
+            " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+        )
+        return bool(connection.scalar(query, {"key": _LEADER}))
+
+
+@contextmanager
+def _file_lead(path: Path, wait: float) -> Iterator[StillLeading | None]:
+    lock = FileLock(f"{path.absolute()}.leader", mode=0o600)
+    try:
+        lock.acquire(timeout=wait)
+    except Timeout:
+        yield None
+        return
+    except OSError as error:
+        raise StoreProblem(
+            f"the lock beside the store cannot be taken: {error.strerror or error}",
+            where=str(path),
+            hint="the folder of the store must be writable",
+        ) from error
+    try:
+        yield lambda: True
+    finally:
+        lock.release()
