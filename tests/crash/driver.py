@@ -1,59 +1,91 @@
-"""A broker that kills itself with SIGKILL at the n-th point at which it touches the world. Run as a program:
+"""A broker that kills itself with SIGKILL at a chosen point at which it touches the world. Run as a program:
 
-    python -m tests.crash.driver HOME JOB.yaml POINT TRACE
+    python -m tests.crash.driver
 
-Submits the job (unless the store has one), reconciles until nothing is left to do, and dies at point number POINT
-(0: never). Points stand before and after every call of the store, of an engine and of a run folder, and around every
-write and commit inside a transaction. They are found by wrapping the objects, not by listing their methods, so a call
-that is added later has its points, too. Each point is written to TRACE first.
+reads one `Life` a line from its input, forks a process that lives it, and answers with that process's exit status.
+(Forked, because importing everything anew would be most of the work of some hundreds of lives. The parent has no
+threads, no store and no connections to pass on.)
+
+A life submits the job (unless the store has one) and reconciles until nothing is left to do. Points stand before and
+after every write and commit of any database, and every call of an engine or of a run folder. They are found by
+listening to the database and wrapping the objects, not by listing methods, so a call that is added later has its
+points, too. A point's name says what is written and how often that was done before: ``before commit of hold, submitted
+#1``. Each is written to the life's trace first.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import Engine, event
+from sqlalchemy.engine.default import DefaultDialect
+
 from broker.app import background, launching
 from broker.app.submit import read_job, submit
 from broker.app.wiring import Broker
+from broker.launch.agent.formats import Intervals
+from broker.launch.runfolder import RunFolders
 from broker.settings import Settings
+from cli import registries
+
+# Agents look often, so that a life takes seconds.
+BRISK = Intervals(scan=0.05, mail=0.1, log=1.0, metrics=60.0, notice=1.0, patience=30.0)
+# An hour of the sandbox in six seconds.
+SPEED = 600.0
+
+
+@dataclass(frozen=True)
+class Life:
+    """One life of a broker: where, what it submits, and the point at which it dies ("": none). ``pace``: 1.0, or that
+    of a sandbox that runs faster."""
+
+    home: str
+    job: str
+    dies_at: str
+    trace: str
+    pace: float = 1.0
+
+    @property
+    def log(self) -> Path:
+        return Path(self.trace).with_suffix(".log")
 
 
 class Fuse:
-    """Counts points, and burns through at one of them."""
+    """Names points, and burns through at one of them."""
 
-    def __init__(self, point: int, trace: Path) -> None:
-        self._left, self._trace = point, trace.open("a", buffering=1)
+    def __init__(self, dies_at: str, trace: Path) -> None:
+        self._dies_at, self._trace, self._seen = dies_at, trace.open("a", buffering=1), Counter[str]()
 
     def point(self, label: str) -> None:
-        self._trace.write(label + "\n")
-        self._left -= 1
-        if self._left == 0:
+        self._seen[label] += 1
+        name = f"{label} #{self._seen[label]}"
+        self._trace.write(name + "\n")
+        if name == self._dies_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Fused:
-    """An object whose every public call has a point before and after it; transactions have more inside."""
+    """An object whose every public call has a point before and after it."""
 
     def __init__(self, real: Any, name: str, fuse: Fuse) -> None:
         self._real, self._name, self._fuse = real, name, fuse
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._real, name)
-        if not callable(value):
+        if not callable(value) or inspect.isgeneratorfunction(value):
             return value
         label = f"{self._name}.{name}"
-        if name == "writing":
-            return self._writing
-        if name == "reading" or inspect.isgeneratorfunction(value):
-            return value
 
         def called(*args: Any, **kwargs: Any) -> Any:
             self._fuse.point(f"before {label}")
@@ -63,51 +95,116 @@ class Fused:
 
         return called
 
-    @contextmanager
-    def _writing(self) -> Iterator[Any]:
-        self._fuse.point("before transaction")
-        with self._real.writing() as tx:
-            yield Fused(tx, "tx", self._fuse)
-            self._fuse.point("before commit")
-        self._fuse.point("after commit")
+
+def fuse_databases(fuse: Fuse) -> None:
+    """Points around every statement that changes something and every commit of one, whichever database it is."""
+    written: list[str] = []
+
+    def label_of(statement: str, context: Any) -> str | None:
+        words = statement.split()
+        if words[0].upper() not in ("INSERT", "UPDATE", "DELETE", "REPLACE"):
+            return None
+        table = next(word for word in words[1:] if word.upper() not in ("INTO", "FROM", "OR", "IGNORE", "REPLACE"))
+        rows = context.compiled_parameters if context is not None and context.compiled else []
+        kinds = dict.fromkeys(row[key] for row in rows for key in ("movement", "kind") if row.get(key))
+        return " ".join([words[0].lower(), table, *map(str, kinds)])
+
+    @event.listens_for(Engine, "before_cursor_execute")
+    def before(_c: Any, _cursor: Any, statement: str, _parameters: Any, context: Any, _many: bool) -> None:
+        if (label := label_of(statement, context)) is not None:
+            fuse.point(f"before {label}")
+
+    @event.listens_for(Engine, "after_cursor_execute")
+    def after(_c: Any, _cursor: Any, statement: str, _parameters: Any, context: Any, _many: bool) -> None:
+        if (label := label_of(statement, context)) is not None:
+            written.append(label)
+            fuse.point(f"after {label}")
+
+    @event.listens_for(Engine, "rollback")
+    def rolled_back(_c: Any) -> None:
+        written.clear()
+
+    real = DefaultDialect.do_commit
+
+    def commit(dialect: Any, connection: Any) -> None:
+        what = ", ".join(dict.fromkeys(written))
+        written.clear()
+        if what:
+            fuse.point(f"before commit of {what}")
+        real(dialect, connection)
+        if what:
+            fuse.point(f"after commit of {what}")
+
+    DefaultDialect.do_commit = commit  # type: ignore[method-assign]
 
 
 class FusedBroker(Broker):
-    """A broker all of whose parts that touch the world are fused."""
+    """A broker whose engines are fused."""
 
     def __init__(self, settings: Settings, fuse: Fuse) -> None:
-        from cli import registries
-
         super().__init__(settings, registries())
         self._fuse = fuse
-        self.__dict__["store"] = Fused(Broker.store.func(self), "store", fuse)  # type: ignore[attr-defined]
 
     def engine(self, name: str) -> Any:
         return Fused(super().engine(name), name, self._fuse)
 
 
-def main(home: Path, job_file: Path, point: int, trace: Path) -> None:
-    fuse = Fuse(point, trace)
-    settings = Settings(
+def settings_in(home: Path) -> Settings:
+    """The settings of every broker over the store in ``home``."""
+    return Settings(
         home=home,
         store=f"sqlite:///{home / 'store.db'}",
         runs=(home / "runs").as_uri(),
         policy="",
         providers={"sandbox": {"scenario": "demo", "seed": 7}},
-        reconcile_every=0.05,
+        reconcile_every=0.02,
         settle_every=60,
     )
-    broker = FusedBroker(settings, fuse)
-    real_folders: Callable[[Broker], Any] = launching.run_folders
-    launching.run_folders = lambda made_for: Fused(real_folders(made_for), "folders", fuse)  # type: ignore[assignment]
-    if broker.store.setting("clock") is None and "sandbox" in job_file.name:
-        broker.set_clock(3600.0, datetime.now(UTC))
+
+
+def live(life: Life) -> None:
+    """In this process, which may die of it."""
+    fuse = Fuse(life.dies_at, Path(life.trace))
+    broker = FusedBroker(settings_in(Path(life.home)), fuse)
+    folders: Callable[[Broker], Any] = lambda made_for: Fused(  # noqa: E731  # one expression, used once
+        RunFolders(made_for.settings.runs_url, made_for.clock, BRISK), "folders", fuse
+    )
+    launching.run_folders = folders
+    assert broker.store is not None  # opened and up to date: only what the job causes is to be hit
+    fuse_databases(fuse)
+    if life.pace != 1.0 and broker.store.setting("clock") is None:
+        broker.set_clock(life.pace, datetime.now(UTC))
     with broker.store.reading() as look:
         known = look.jobs(limit=1)
     if not known:
-        submit(broker, read_job(job_file, broker.clock.now()))
+        submit(broker, read_job(Path(life.job), broker.clock.now()))
     background.run(broker)
 
 
+def _forked(life: Life) -> int:
+    """Live it in a child; the child's exit status."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    status = 1
+    try:
+        log = os.open(life.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        live(life)
+        status = 0
+    except BaseException:  # noqa: BLE001  # told to whoever asked for this life, through its log
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def ask(life: Life) -> str:
+    """The line that asks for a life."""
+    return json.dumps(asdict(life)) + "\n"
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
+    for line in sys.stdin:
+        print(_forked(Life(**json.loads(line))), flush=True)

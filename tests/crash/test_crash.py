@@ -1,152 +1,177 @@
 """The broker is killed with SIGKILL before and after everything it does; started again, everything is right.
 
-Right means: one gang ran per attempt, the job succeeded, nothing is held, the ledger balances, what people see equals
-what the events say, and no machine is left.
+Right means: the job succeeded, one gang ran per attempt and no attempt more than there had to be, each is billed for
+its machine's time and no more, nothing is held, the ledger balances, what people see equals what the events say, and
+no machine and no process is left.
 """
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 
+import psutil
 import pytest
+from filelock import FileLock
 
-from broker.core.clock import SystemClock
-from broker.core.events import JobState
+from broker.app.wiring import Broker
+from broker.core.events import Cause, JobState
 from broker.core.money import Money
 from broker.core.ports import EngineState
-from broker.ledger.entries import faults
-from broker.settings import Settings
-from broker.store import open_store
+from broker.launch.settlement import metered
+from broker.ledger.entries import Account, faults
+from cli import registries
+from tests.crash.conftest import Drive
+from tests.crash.driver import Fused, settings_in
 
-# Counts to three, one file a number; goes on from what it finds. Each start leaves a line with its attempt.
-COUNT = """
-echo "$GPUBROKER_ATTEMPT" >> "$MARKS"
-last=$(ls "$GPUBROKER_CHECKPOINT_DIR" | tail -n 1); last=${last#step-}
-for n in 1 2 3; do
-  if [ "$n" -gt "${last:-0}" ]; then
-    sleep PAUSE
-    echo "$n" > "$GPUBROKER_CHECKPOINT_DIR/.new" && mv "$GPUBROKER_CHECKPOINT_DIR/.new" "$GPUBROKER_CHECKPOINT_DIR/step-$n"
-  fi
-done
-"""
-POLICY = """
-version: 1
-policy: crash
-budgets: [{name: pretend, amount: $1000, period: month, counts: [sandbox]}]
-"""
-HEADS = {
-    "local": "resources: {cpus: 1}\n",
-    "sandbox": "resources: {cpus: 1}\nwork: 2h\nmax_duration: 24h\nconstraints: {providers: [sandbox]}\n",
-}
+ENGINES = ("local", "sandbox")
+# How many points of each engine's life are tried in the full run. Every kind of point comes before any is repeated.
+POINTS = 130
+# How often what is done again at every look is worth being hit.
+REPEATS = 3
 
 
-def write_job(folder: Path, engine: str) -> Path:
-    body = COUNT.replace("PAUSE", {"local": "0.1", "sandbox": "0.6"}[engine])
-    job = folder / f"{engine}.yaml"
-    lines = "".join(f"  {line}\n" for line in body.strip().splitlines())
-    job.write_text(
-        f"name: count\n{HEADS[engine]}envs: {{MARKS: {folder / 'marks'}}}\nrun: |\n{lines}", encoding="utf-8"
-    )
-    return job
-
-
-def drive(folder: Path, job: Path, point: int) -> tuple[int, list[str]]:
-    """One life of the broker: its exit status, and the points it passed."""
-    trace = folder / "trace"
-    trace.unlink(missing_ok=True)
-    home = folder / "home"
-    home.mkdir(exist_ok=True)
-    if not (home / "store.db").exists():
-        store = open_store(f"sqlite:///{home / 'store.db'}", clock=SystemClock())
-        store.activate_policy({"crash.yaml": POLICY}, by="test")
-        store.close()
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.crash.driver", home, job, str(point), trace],
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    if done.returncode not in (0, -9):
-        raise AssertionError(done.stderr)
-    return done.returncode, trace.read_text().splitlines()
-
-
-def check(folder: Path) -> None:
-    from cli import registries
-    from tests.crash.driver import Broker
-
-    home = folder / "home"
-    settings = Settings(home=home, store=f"sqlite:///{home / 'store.db'}", runs=(home / "runs").as_uri())
-    broker = Broker(settings, registries())
+def check(folder: Path, engine: str) -> None:
+    broker = Broker(settings_in(folder / "home"), registries())
     with broker.store.reading() as look:
         (view,) = look.jobs()
         entries = look.entries()
         balances = look.balance(view.id).values()
-    assert view.state is JobState.SUCCEEDED, view.because
-    assert view.closed
-    assert faults(entries) == []
-    assert all(balance.held == Money.ZERO for balance in balances)
-    marks = (folder / "marks").read_text().split()
-    twice = [number for number, times in Counter(marks).items() if times > 1]
-    assert twice == [], f"attempts that ran twice: {twice}"
-    assert set(marks) <= {str(a.number) for a in view.attempts}
+        assert view.state is JobState.SUCCEEDED, view.because
+        assert view.closed
+        assert faults(entries) == []
+        assert all(balance.held == Money.ZERO and balance.balanced for balance in balances)
+        for attempt in view.attempts:
+            own = [e.amount for e in entries if e.account is Account.SPENT and e.tags.attempt == attempt.number]
+            assert sum(own, Money.ZERO) == metered(attempt, datetime.now(UTC), look.price_series), attempt
+
+    causes = [attempt.cause for attempt in view.attempts if attempt.cause is not Cause.PREEMPTED]
+    assert causes in ([Cause.EXIT_STATUS, Cause.COMPLETED], [Cause.COMPLETED]), causes
+    if engine == "local":  # where nobody takes machines back
+        assert len(view.attempts) == 2
+        assert view.attempts[1].resumed_from == view.attempts[0].checkpoints[-1].id
+
+    ran = Counter((folder / "marks").read_text().split())
+    assert {number: times for number, times in ran.items() if times > 1} == {}, "attempts that ran more than once"
+    assert set(ran) <= {str(attempt.number) for attempt in view.attempts}
     for attempt in view.attempts:
         if attempt.handle is not None:
             seen = broker.engine(attempt.engine).observe([attempt.handle])[attempt.handle]
             assert seen.state in (EngineState.GONE, EngineState.LOST), seen
+    assert left_running(folder) == []
+
     with broker.store.reading() as look:
-        before = look.jobs()
+        before = look.jobs(), look.balance(view.id)
     broker.store.rebuild()
     with broker.store.reading() as look:
-        assert look.jobs() == before
+        assert (look.jobs(), look.balance(view.id)) == before
     broker.store.close()
 
 
-def survive(folder: Path, engine: str, point: int) -> str:
-    """Die at ``point``, live again, and be right. The point's label."""
-    job = write_job(folder, engine)
-    status, trace = drive(folder, job, point)
-    if status == -9:
-        again, _ = drive(folder, job, 0)
+def left_running(folder: Path) -> list[str]:
+    """Processes that have to do with the folder."""
+    found = []
+    for process in psutil.process_iter(["pid", "cmdline"]):
+        try:
+            about = [*(process.info["cmdline"] or []), *process.environ().values()]
+        except psutil.Error:
+            continue
+        if any(str(folder) in text for text in about) and process.status() != psutil.STATUS_ZOMBIE:
+            found.append(" ".join(process.info["cmdline"] or []))
+    return found
+
+
+def points_of(drive: Drive, engine: str, shared: Path) -> list[str]:
+    """The points of a life without a crash, first those that were passed first, then those passed a second time, and
+    so on. Lived once for all who ask."""
+    kept = shared / f"points-{engine}"
+    with FileLock(f"{kept}.lock"):
+        if not kept.exists():
+            folder = shared / f"life-{engine}"
+            folder.mkdir(exist_ok=True)
+            status, trace = drive(folder, engine, "")
+            assert status == 0
+            check(folder, engine)
+            often = [(int(name.rpartition("#")[2]), name) for name in trace]
+            ordered = sorted((place for place in often if place[0] <= REPEATS), key=lambda place: place[0])
+            kept.write_text("\n".join(name for _, name in ordered))
+    return kept.read_text().splitlines()
+
+
+@pytest.fixture
+def shared(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """One folder for all the processes of a run."""
+    base = tmp_path_factory.getbasetemp()
+    return base if worker_id == "master" else base.parent
+
+
+@pytest.fixture(scope="session")
+def worker_id(request: pytest.FixtureRequest) -> str:
+    """Also known where tests are not run in parallel."""
+    return str(getattr(request.config, "workerinput", {}).get("workerid", "master"))
+
+
+def survive(drive: Drive, folder: Path, engine: str, point: str) -> bool:
+    """Die at ``point``, live again, and be right. False when that life never came to the point, and was right.
+
+    What always happens always has its points; but which of the agent's news arrive together, and with them what a
+    commit is called, is different in each life.
+    """
+    folder.mkdir(exist_ok=True)
+    status, trace = drive(folder, engine, point)
+    if status:
+        assert trace[-1] == point
+        again, _ = drive(folder, engine, "")
         assert again == 0
-    check(folder)
-    return trace[-1] if status == -9 else "survived"
+    check(folder, engine)
+    return status != 0
 
 
-@pytest.mark.parametrize("engine", ["local", "sandbox"])
-def test_a_life_without_a_crash_is_right(tmp_path: Path, engine: str) -> None:
-    assert survive(tmp_path, engine, 0) == "survived"
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_kind_of_point_is_tried(drive: Drive, shared: Path, engine: str) -> None:
+    """A life without a crash is right, and whatever it does is done for the first time within the points tried."""
+    points = points_of(drive, engine, shared)
+    kinds = [name for name in points if name.endswith("#1")]
+    assert len(kinds) <= POINTS <= len(points), "POINTS must cover all kinds, and there must be as many"
+    for expected in (f"{engine}.submit #1", "folders.prepare #1", "insert attempt_event job_closed #1"):
+        assert {f"before {expected}", f"after {expected}"} <= set(kinds)
+    if engine == "sandbox":  # this machine costs nothing
+        assert "after insert ledger_entry settle #1" in kinds
 
 
-@pytest.mark.parametrize("draw", range(6))
-def test_a_sample_of_crashes(tmp_path: Path, draw: int) -> None:
-    """A different sample for every draw, the same for every run."""
+def test_a_new_call_has_its_points_without_being_listed() -> None:
+    class Grown:
+        name = "grown"
+
+        def call_of_tomorrow(self, what: str) -> str:
+            passed.append("called")
+            return what
+
+    class Recorder:
+        def point(self, label: str) -> None:
+            passed.append(label)
+
+    passed: list[str] = []
+    fused = Fused(Grown(), "engine", Recorder())  # type: ignore[arg-type]
+    assert (fused.call_of_tomorrow("x"), fused.name) == ("x", "grown")
+    assert passed == ["before engine.call_of_tomorrow", "called", "after engine.call_of_tomorrow"]
+
+
+@pytest.mark.parametrize("draw", range(7))
+def test_a_sample_of_crashes(drive: Drive, tmp_path: Path, shared: Path, draw: int) -> None:
+    """Another point with every draw, the same ones in every run."""
     chance = random.Random(f"crash {draw}")
-    survive(tmp_path, chance.choice(["local", "sandbox"]), chance.randint(1, 150))
-
-
-# The quick job takes this many points at the least; later ones repeat what is repeated every tick.
-POINTS = 110
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("point", range(1, POINTS + 1))
-@pytest.mark.parametrize("engine", ["local", "sandbox"])
-def test_every_crash_point(tmp_path: Path, engine: str, point: int) -> None:
-    survive(tmp_path, engine, point)
+    engine = ENGINES[draw % 2]
+    kinds = [name for name in points_of(drive, engine, shared) if name.endswith("#1")]
+    assert survive(drive, tmp_path, engine, chance.choice([name for name in kinds if "commit" not in name]))
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("engine", ["local", "sandbox"])
-def test_every_kind_of_point_is_among_those_that_are_tried(tmp_path: Path, engine: str) -> None:
-    """Every call the broker makes in a life of the job first happens within the points that are tried above."""
-    _, trace = drive(tmp_path, write_job(tmp_path, engine), 0)
-    late = {label for label in trace if label not in trace[:POINTS]}
-    assert late == set(), f"raise POINTS: first reached later: {sorted(late)}"
+@pytest.mark.parametrize("place", range(POINTS))
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_crash_point(drive: Drive, tmp_path: Path, shared: Path, engine: str, place: int) -> None:
+    point = points_of(drive, engine, shared)[place]
+    if not survive(drive, tmp_path / "first", engine, point):
+        survive(drive, tmp_path / "second", engine, point)

@@ -1,0 +1,87 @@
+"""What the crash tests share: a process that lives brokers' lives on request, and how to ask it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.core.clock import SystemClock
+from broker.store import open_store
+from tests.crash.driver import SPEED, Life, ask
+
+ROOT = Path(__file__).parents[2]
+
+# Counts to three, one checkpoint a number; goes on from what it finds. Its first attempt fails on the way. Each start
+# leaves a line with its attempt.
+COUNT = """
+echo "$GPUBROKER_ATTEMPT" >> "$MARKS"
+cd "$GPUBROKER_CHECKPOINT_DIR"
+last=$(ls | tail -n 1); last=${last#step-}
+for n in 1 2 3; do
+  if [ "$n" -gt "${last:-0}" ]; then
+    sleep 0.1
+    echo "$n" > .new && mv .new "step-$n"
+    if [ "$n" = 2 ] && [ "$GPUBROKER_ATTEMPT" = 1 ]; then exit 3; fi
+  fi
+done
+"""
+HEADS = {
+    "local": "",
+    "sandbox": "work: 2h\nmax_duration: 24h\nconstraints: {providers: [sandbox]}\n",
+}
+POLICY = """
+version: 1
+policy: crash
+budgets: [{name: pretend, amount: $1000, period: month, counts: [sandbox]}]
+"""
+
+Drive = Callable[[Path, str, str], tuple[int, list[str]]]
+
+
+@pytest.fixture(scope="session")
+def drive() -> Iterator[Drive]:
+    """One life of a broker: a folder, an engine and the point to die at; its exit status, and the points it passed."""
+    server = subprocess.Popen(
+        [sys.executable, "-m", "tests.crash.driver"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+        start_new_session=True,
+    )
+
+    def one(folder: Path, engine: str, dies_at: str) -> tuple[int, list[str]]:
+        job, home, trace = folder / "job.yaml", folder / "home", folder / "trace"
+        if not home.exists():
+            home.mkdir(mode=0o700)
+            store = open_store(f"sqlite:///{home / 'store.db'}", clock=SystemClock())
+            store.activate_policy({"crash.yaml": POLICY}, by="test")
+            store.close()
+            script = "".join(f"  {line}\n" for line in COUNT.strip().splitlines())
+            job.write_text(
+                f"name: count\nresources: {{cpus: 1}}\nretry: {{failures: 1}}\n{HEADS[engine]}"
+                f"envs: {{MARKS: {folder / 'marks'}}}\nrun: |\n{script}",
+                encoding="utf-8",
+            )
+        trace.unlink(missing_ok=True)
+        life = Life(str(home), str(job), dies_at, str(trace), SPEED if engine == "sandbox" else 1.0)
+        assert server.stdin is not None
+        assert server.stdout is not None
+        server.stdin.write(ask(life))
+        answer = server.stdout.readline()
+        assert answer, "the process that lives the lives has died itself"
+        status = int(answer)
+        assert status in (0, -signal.SIGKILL), life.log.read_text()
+        return status, trace.read_text().splitlines()
+
+    yield one
+    os.killpg(server.pid, signal.SIGKILL)
+    server.wait()

@@ -1,0 +1,150 @@
+"""`gpubroker demo`, the real thing: its figures, its story, and what happens to it when its processes are killed."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.demo.recount import Recount
+from tests.program import counted, eventually, kill, processes, run, start
+
+# On its own it takes half a minute; other tests may want the same processors.
+PATIENCE = 240.0
+pytestmark = pytest.mark.timeout(2 * PATIENCE)
+
+
+def store_of(home: Path) -> Path:
+    """The store of the one demo below ``home``."""
+    (found,) = home.glob("demo/*/gpubroker.db")
+    return found
+
+
+def check(home: Path, document: dict[str, Any] | None = None) -> Recount:
+    """It ended right, and every figure it gives follows from its events and entries."""
+    recount = Recount(store_of(home))
+    figures = recount.figures()
+    if document is not None:
+        assert {name: document[name] for name in figures} == figures
+    assert figures["job_state"] == "succeeded"
+    assert figures["ledger_balanced"]
+    assert figures["held"] == "0.00"
+    assert figures["attempts"] == figures["interruptions"] + figures["failures"] + 1
+    assert figures["steps"] == 1000
+    assert sum(recount.machine_cost(one) for one in recount.tries) == recount.account("spent")
+    eventually(lambda: not processes(home), "every process of the demo is gone", 20)
+    return recount
+
+
+def test_the_figures_follow_from_ledger_and_events(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    done = run("demo", "--json", home=home, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)  # one document, and nothing beside it
+    assert document["simulated"] is True
+    assert document["job_state"] == "succeeded"
+    assert document["attempts"] >= 2
+    assert document["interruptions"] >= 1
+    assert document["resumed_from_step"] > 0
+    assert float(document["savings"]) > 0
+    assert Path(document["home"]) == store_of(home).parent
+    check(home, document)
+    for told in ("market", "plan", "Allowed by the active policy", "launch on", "takes the machine back", "resumed"):
+        assert told in done.stderr
+
+
+def test_killing_the_training_and_the_reconciler_changes_the_story_and_it_ends_right(tmp_path: Path) -> None:
+    """Another seed, told in words: a person's view of it."""
+    home = tmp_path / "home"
+    demo = start("demo", "--seed", "3", home=home)
+    eventually(counted(home, "checkpoint_saved", 2), "a checkpoint is saved", PATIENCE)
+    assert kill(processes(home, "command"))
+    assert kill(processes(home, "reconciler"))
+    out, err = demo.communicate(timeout=PATIENCE)
+    assert demo.returncode == 0, err
+    recount = check(home)
+    figures = recount.figures()
+    assert figures["failures"] == 1
+    assert "was killed by a signal with exit status 137" in out or "exit status 137" in out
+    assert figures["resumed_from_step"] > 0
+    assert shown(out) == {
+        "cost": rounded(figures["cost"]),
+        "on-demand": rounded(figures["on_demand_cost"]),
+        "saved": rounded(figures["savings"].lstrip("-")),
+        "percent": f"{abs(figures['savings_percent']):.1f}",
+        "steps redone": str(figures["steps_redone"]),
+        "attempts": str(figures["attempts"]),
+    }
+
+
+def rounded(dollars: str) -> str:
+    return f"{float(dollars):.4f}"
+
+
+def shown(text: str) -> dict[str, str]:
+    """The figures of the bill on the screen."""
+
+    def one(pattern: str) -> str:
+        found = re.search(pattern, text, re.MULTILINE)
+        assert found is not None, f"no {pattern} in:\n{text}"
+        return found[1].replace(",", "")
+
+    return {
+        "cost": one(r"^cost +\$([\d.]+)"),
+        "on-demand": one(r"^on-demand +\$([\d.]+) for the same work"),
+        "saved": one(r"^(?:saved|lost) +\$([\d.]+)"),
+        "percent": one(r"^(?:saved|lost) .* ([\d.]+) %"),
+        "steps redone": one(r"([\d,]+) steps? of [\d,]+ done twice"),
+        "attempts": one(r"after (\d+) attempts?"),
+    }
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("victim", ["command", "agent", "machine", "reconciler"])
+@pytest.mark.parametrize("saved", [1, 12])
+def test_killing_any_process_of_a_demo(tmp_path: Path, victim: str, saved: int) -> None:
+    home = tmp_path / "home"
+    demo = start("demo", "--json", home=home)
+    eventually(counted(home, "checkpoint_saved", saved), "so many checkpoints are saved", PATIENCE)
+    assert eventually(lambda: kill(processes(home, victim)), f"there is a {victim} to kill")
+    out, err = demo.communicate(timeout=PATIENCE)
+    assert demo.returncode == 0, err
+    recount = check(home, json.loads(out))
+    causes = [one.cause for one in recount.tries]
+    expected = {"command": "killed_by_signal", "agent": "agent_died", "machine": "agent_died"}
+    if victim in expected:
+        assert expected[victim] in causes
+        assert len(causes) >= 3  # the story is another one
+    else:
+        assert set(causes) == {"preempted", "completed"}  # nobody noticed
+
+
+@pytest.mark.system
+def test_the_person_goes_away_with_the_screen(tmp_path: Path) -> None:
+    """The command line killed at its most careless: the job goes on to its end."""
+    home = tmp_path / "home"
+    demo = start("demo", home=home)
+    eventually(counted(home, "checkpoint_saved", 1), "a checkpoint is saved", PATIENCE)
+    demo.kill()
+    demo.communicate()
+    eventually(counted(home, "job_closed"), "the job is closed", PATIENCE)
+    check(home)
+
+
+@pytest.mark.system
+def test_the_seed_decides_when_and_where_capacity_is_taken_away(tmp_path: Path) -> None:
+    stories: list[Recount] = []
+    for seed in ("1", "2"):
+        home = tmp_path / seed
+        done = run("demo", "--json", "--seed", seed, home=home, timeout=PATIENCE)
+        assert done.returncode == 0, done.stderr
+        document = json.loads(done.stdout)
+        assert document["seed"] == int(seed)
+        assert document["interruptions"] >= 1
+        stories.append(check(home, document))
+    minute = 60_000_000
+    (zone, at), (other_zone, other_at) = (story.interruptions()[0] for story in stories)
+    assert zone != other_zone or abs(at - other_at) > minute

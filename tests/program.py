@@ -1,0 +1,113 @@
+"""The real program in processes of its own, and the processes that belong to it: for tests from the outside."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+
+ROOT = Path(__file__).parents[1]
+# As its users start it, but for the script, which is tried with the wheel.
+GPUBROKER = (sys.executable, "-P", "-m", "cli")
+T = TypeVar("T")
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    """A clean environment: this one without settings of whoever runs the tests."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("GPUBROKER_")}
+    return {**inherited, "GPUBROKER_HOME": str(home), "NO_COLOR": "1", "COLUMNS": "160", **more}
+
+
+def start(*arguments: str, home: Path, cwd: Path | None = None, **more: str) -> subprocess.Popen[str]:
+    """The program, under way, in a session of its own."""
+    return subprocess.Popen(
+        [*GPUBROKER, *arguments],
+        env=environment(home, **more),
+        cwd=cwd or home.parent,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def run(
+    *arguments: str, home: Path, cwd: Path | None = None, timeout: float = 60.0, **more: str
+) -> subprocess.CompletedProcess[str]:
+    """The program, to its end."""
+    with start(*arguments, home=home, cwd=cwd, **more) as process:
+        out, err = process.communicate(timeout=timeout)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+# What each process of the program is known by in its command line.
+MARKS: Mapping[str, tuple[str, ...]] = {
+    "reconciler": ("cli", "reconcile"),
+    "agent": ("broker.launch.agent",),
+    "machine": ("broker.engines.sandbox_machine",),
+}
+
+
+def processes(home: Path, what: str = "") -> list[psutil.Process]:
+    """The living processes that belong to a home: all, or only the ``reconciler``, the ``agent``, the (sandbox)
+    ``machine``, or the ``command`` of a job itself, children included."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            variables, words = process.environ(), process.cmdline()
+            checkpoints = variables.get("GPUBROKER_CHECKPOINT_DIR", "")
+            is_command = checkpoints.startswith(f"{home}/")
+            if not (is_command or variables.get("GPUBROKER_HOME", "").startswith(str(home)) or str(home) in words):
+                continue
+            if not what or (is_command if what == "command" else all(mark in words for mark in MARKS[what])):
+                found.append(process)
+    return found
+
+
+def kill(victims: list[psutil.Process]) -> int:
+    """SIGKILL to all of them; how many there were."""
+    for victim in victims:
+        with suppress(psutil.NoSuchProcess):
+            victim.send_signal(signal.SIGKILL)
+    return len(victims)
+
+
+def eventually(look: Callable[[], T | None], what: str, seconds: float = 60.0) -> T:
+    """What ``look`` finds, once it finds something."""
+    deadline = time.monotonic() + seconds
+    while True:
+        if found := look():
+            return found
+        assert time.monotonic() < deadline, f"waited {seconds:.0f} s in vain until {what}"
+        time.sleep(0.02)
+
+
+def counted(home: Path, kind: str, at_least: int = 1) -> Callable[[], bool]:
+    """Whether the first store below ``home`` has so many events of that kind."""
+
+    def look() -> bool:
+        for store in home.rglob("gpubroker.db"):
+            with suppress(sqlite3.Error), closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as connection:
+                query = "SELECT count(*) FROM attempt_event WHERE kind = ?"
+                return bool(connection.execute(query, (kind,)).fetchone()[0] >= at_least)
+        return False
+
+    return look
+
+
+def rows(store: Path, query: str, *values: Any) -> list[tuple[Any, ...]]:
+    """What a query finds in a store's file."""
+    with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as connection:
+        return connection.execute(query, values).fetchall()
