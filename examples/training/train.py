@@ -125,13 +125,14 @@ def train(arguments):
     while done < arguments.steps and not told:
         dice = random.Random(f"{arguments.seed}/{done}")  # so that a resumed run draws what the first would have
         rate = arguments.rate * (1 - 0.9 * done / arguments.steps)
-        losses = []
+        losses, started = [], time.monotonic()
         for _ in range(arguments.batch):
             i = dice.randrange(CONTEXT, len(learned_from))
             losses.append(model.learn(learned_from[i - CONTEXT : i], learned_from[i], rate))
         running = sum(losses) / len(losses) if running is None else 0.95 * running + 0.05 * sum(losses) / len(losses)
         done += 1
         tell(done, arguments.steps)
+        time.sleep(max(0.0, arguments.pace - (time.monotonic() - started)))
         if done % arguments.checkpoint_every == 0 or done == arguments.steps:
             save()
             speed = (done - since) / max(time.monotonic() - began, 1e-9)
@@ -159,5 +160,6 @@ if __name__ == "__main__":
     parser.add_argument("--batch", type=int, default=32, help="examples in a minibatch (default %(default)s)")
     parser.add_argument("--checkpoint-every", type=int, default=100, help="steps (default %(default)s)")
     parser.add_argument("--rate", type=float, default=0.05, help="learning rate at the start (default %(default)s)")
+    parser.add_argument("--pace", type=float, default=0, help="seconds that a step takes at least, for demonstrations")
     parser.add_argument("--seed", type=int, default=1)
     sys.exit(train(parser.parse_args()))
