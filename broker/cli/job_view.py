@@ -58,8 +58,16 @@ def step_words(view: JobView, progress: Progress | None) -> str:
     if progress is not None and progress.step is not None:
         total = f" of {progress.total:,}" if progress.total else ""
         return f"step {progress.step:,}{total}"
-    checkpoint = view.checkpoint
-    return f"step {checkpoint.step:,}" if checkpoint and checkpoint.step is not None else ""
+    step = last_step(view)
+    return "" if step is None else f"step {step:,}"
+
+
+def last_step(view: JobView) -> int | None:
+    """The step the last attempt ended at, or the one of the last checkpoint."""
+    latest, checkpoint = view.latest, view.checkpoint
+    if latest is not None and latest.last_step is not None:
+        return latest.last_step
+    return checkpoint.step if checkpoint else None
 
 
 # --- list -----------------------------------------------------------------------------------------------------------
@@ -263,7 +271,7 @@ def document(view: JobView, bill: Bill, progress: Progress | None, now: datetime
         "max_cost": view.max_cost,
         "max_duration": view.max_duration,
         "billed_time": billed_time(view, now),
-        "step": progress.step if progress else checkpoint.step if checkpoint else None,
+        "step": progress.step if progress and progress.step is not None else last_step(view),
         "total_steps": progress.total if progress else None,
         "phase": progress.phase if progress else None,
         "expected_finish": progress.finish if progress else None,

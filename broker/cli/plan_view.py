@@ -12,8 +12,7 @@ from broker.cli import words
 from broker.cli.offer_view import as_json as offer_json
 from broker.cli.offer_view import rows as offer_rows
 from broker.cli.remedies import REMEDIES
-from broker.cli.tables import Column, fitting, left_out
-from broker.core.money import Money
+from broker.cli.tables import Column, fitting, hanging, left_out
 from broker.core.placements import Placement
 from broker.core.policy import Answer, Verdict
 from broker.placement.planner import explain
@@ -29,14 +28,15 @@ _COLUMNS = (
     Column("#", align="right"),
     Column("where"),
     Column("machine"),
+    Column("type", 4),
     Column("had as"),
-    Column("expected cost", align="right"),
+    Column("cost", align="right"),
     Column("$/h", 2, align="right"),
     Column("time", 3, align="right"),
     Column("finish", 1),
-    Column("lost per h", 4, align="right"),
-    Column("useful", 5, align="right"),
-    Column("price", 6),
+    Column("lost per h", 5, align="right"),
+    Column("useful", 6, align="right"),
+    Column("price", 7),
 )
 
 
@@ -82,7 +82,7 @@ def _placements(console: Console, seen: Preview, limit: int) -> list[RenderableT
     cells = [_cells(number, placement, seen.plan.made_at) for number, placement in enumerate(shown, 1)]
     built, hidden = fitting(console, _COLUMNS, cells)
     count = len(seen.plan.placements)
-    more = f"{count:,} of {words.plural(seen.plan.offers_seen, 'offer')} would do"
+    more = f"{count:,} of {words.plural(seen.plan.offers_seen, 'offer')} would do; costs are what is expected"
     if count > len(shown):
         more += f"; the best {len(shown)} are shown"
     return [built, Text("; ".join(filter(None, [more, left_out(hidden)])), style="dim")]
@@ -98,7 +98,8 @@ def _cells(number: int, placement: Placement, now: datetime) -> list[str | Text]
     return [
         str(number),
         f"{offer.provider}/{offer.zone or offer.region}",
-        f"{nodes}{offer.machine} {offer.instance_type}",
+        f"{nodes}{offer.machine}",
+        offer.instance_type,
         offer.capacity_type.value.replace("_", "-"),
         Text(words.money(placement.expected_cost) + unit, style="bold"),
         words.rate(placement.rate),
@@ -145,11 +146,13 @@ def _rejections(seen: Preview, examples: int) -> Iterator[RenderableType]:
     yield Text(f"\nTurned down: {total:,} of {words.plural(seen.plan.offers_seen, 'offer')}", style="bold")
     shown = {counted.reason: counted.examples for counted in explain(seen.plan, examples)}
     for reason, count in seen.counts.items():
-        yield Text.assemble((f"{count:>8,} × ", "bold"), reason.text, (f"  [{reason.value}]", "dim"))
+        number = f"{count:>8,} × "
+        counted = Text.assemble((f"{number.strip()} ", "bold"), reason.text, (f"  [{reason.value}]", "dim"))
+        yield hanging(counted, len(number) - len(number.strip()) - 1)
         for rejection in shown.get(reason, ()):
             detail = f": {rejection.detail}" if rejection.detail else ""
-            yield Text(f"{'':11}e.g. {rejection.offer_id}{detail}", style="dim")
-        yield Text.assemble(f"{'':11}", ("to change it: ", "cyan"), REMEDIES[reason])
+            yield hanging(Text(f"e.g. {rejection.offer_id}{detail}", style="dim"), len(number))
+        yield hanging(Text.assemble(("to change it: ", "cyan"), REMEDIES[reason]), len(number))
 
 
 def _verdict(seen: Preview, what_if: bool) -> list[RenderableType]:
@@ -171,10 +174,6 @@ def _verdict(seen: Preview, what_if: bool) -> list[RenderableType]:
 
 def _objection(verdict: Verdict) -> Text:
     text = Text(f"  {verdict.message} ({verdict.source})")
-    if {"asked", "left"} <= set(verdict.figures):
-        budget = verdict.figures.get("budget", verdict.name)
-        asked, left = verdict.figures["asked"], verdict.figures["left"]
-        text.append(f"\n  budget {budget}: asked {asked}, left {left}", style="bold")
     if verdict.approvers:
         text.append(f"\n  who may approve: {', '.join(verdict.approvers)}")
     return text
@@ -258,7 +257,7 @@ def reasons_json(seen: Preview) -> list[dict[str, Any]]:
 
 
 def verdict_json(verdict: Verdict) -> dict[str, Any]:
-    """One rule's answer; amounts among the figures as decimal strings."""
+    """One rule's answer, with its figures."""
     return {
         "answer": verdict.answer,
         "rule": verdict.rule,
@@ -266,15 +265,6 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
         "code": verdict.code,
         "message": verdict.message,
         "source": str(verdict.source),
-        "figures": {name: _figure(figure) for name, figure in verdict.figures.items()},
+        "figures": dict(verdict.figures),
         "approvers": list(verdict.approvers),
     }
-
-
-def _figure(text: str) -> str:
-    """``$1,200.50`` as ``1200.50``; anything else as it is."""
-    amount = text.replace("$", "").replace(",", "")
-    try:
-        return Money.usd(amount).as_json() if "$" in text else text
-    except ValueError:
-        return text

@@ -54,7 +54,8 @@ def apply(
     elif not changed:
         terminal.show(f"Nothing changed: this is version {version.number}, in force already.")
     else:
-        terminal.show(*view.difference(difference), f"Version {version.number} is in force.")
+        told = view.difference(difference) if before else view.rule_table(terminal.out, broker.policy())
+        terminal.show(*told, f"Version {version.number} is in force.")
 
 
 @app.command(

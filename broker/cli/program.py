@@ -32,9 +32,13 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        from importlib.metadata import PackageNotFoundError, version
 
-        print(f"gpubroker {version('gpubroker')}")  # noqa: T201  # the answer that was asked for
+        try:
+            number = version("gpubroker")
+        except PackageNotFoundError:  # run from a checkout
+            number = "(not installed as a package)"
+        print(f"gpubroker {number}")  # noqa: T201  # the answer that was asked for
         raise typer.Exit
 
 

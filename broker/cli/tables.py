@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
+
+
+_GAP = 2  # between columns
+_FOLDED = 24  # the least width of a column that folds
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,20 +33,24 @@ def fitting(
 ) -> tuple[Table, list[str]]:
     """The table with as many columns as fit, and the titles of those left out. Columns that are empty in every row are
     left out without a word."""
-    from rich.measure import Measurement
+    cells = [list(row) for row in rows]
+    widths = [_width(column, [row[i] for row in cells]) for i, column in enumerate(columns)]
+    used = [i for i, column in enumerate(columns) if not column.rank or any(str(row[i]) for row in cells)]
+    shown = [i for i in used if not columns[i].rank]
+    for i in sorted(used, key=lambda i: (columns[i].rank, i)):
+        tried = shown if i in shown else sorted([*shown, i])
+        if sum(widths[j] for j in tried) + _GAP * (len(tried) - 1) <= console.width:
+            shown = tried
+    table = _table([columns[i] for i in shown], [[row[i] for i in shown] for row in cells])
+    return table, [columns[i].title for i in used if i not in shown]
 
-    kept = [list(row) for row in rows]
-    full = [i for i, column in enumerate(columns) if not column.rank or any(str(row[i]) for row in kept)]
-    hidden: list[str] = []
-    while True:
-        table = _table([columns[i] for i in full], [[row[i] for i in full] for row in kept])
-        droppable = [i for i in full if columns[i].rank]
-        needed = Measurement.get(console, console.options, table).minimum
-        if not droppable or needed <= console.width:
-            return table, hidden
-        least = max(droppable, key=lambda i: (columns[i].rank, i))
-        full.remove(least)
-        hidden.append(columns[least].title)
+
+def _width(column: Column, cells: Sequence[str | Text]) -> int:
+    """What the column needs: all of every cell, or where it may fold, room for a few words."""
+    from rich.cells import cell_len
+
+    widest = max((cell_len(str(cell)) for cell in (column.title, *cells)), default=0)
+    return min(widest, _FOLDED) if column.folds else widest
 
 
 def _table(columns: Sequence[Column], rows: Sequence[Sequence[str | Text]]) -> Table:
@@ -55,11 +64,17 @@ def _table(columns: Sequence[Column], rows: Sequence[Sequence[str | Text]]) -> T
             justify=column.align,
             no_wrap=not column.folds,
             overflow="fold",
-            min_width=20 if column.folds else None,
         )
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def hanging(text: Text, indent: int) -> Padding:
+    """A paragraph that stands ``indent`` columns to the right, all lines of it."""
+    from rich.padding import Padding
+
+    return Padding(text, (0, 0, 0, indent), expand=False)
 
 
 def left_out(hidden: Sequence[str]) -> str:

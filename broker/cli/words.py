@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
-from broker.core.money import Money
+if TYPE_CHECKING:
+    from broker.core.money import Money
 
 NOTHING = "–"
 
@@ -22,7 +24,7 @@ def rate(amount: Money | None) -> str:
     """An hourly price; small ones with three decimals."""
     if amount is None:
         return NOTHING
-    return amount.rounded(3 if abs(amount.micros) < 1_000_000 else 2)
+    return amount.rounded(3 if 0 < abs(amount.micros) < 1_000_000 else 2)
 
 
 def length(time: timedelta | None) -> str:

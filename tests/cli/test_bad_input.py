@@ -1,0 +1,148 @@
+"""Every kind of bad input: a clear error with its place, exit 2, and nothing stored."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{b}: &{b} [{','.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+BAD: dict[str, tuple[str, str]] = {
+    "unknown key": ("name: x\nrun: echo\nmax_csot: $5\n", "did you mean 'max_cost'"),
+    "wrong unit": ("run: echo\ndeadline: 60 apples\n", "expected a duration"),
+    "no unit": ("run: echo\nmax_duration: 60\n", "with its unit"),
+    "negative number": ("run: echo\nmax_cost: -$5\n", "negative"),
+    "negative count": ("run: echo\nnum_nodes: -1\n", "at least 1"),
+    "empty": ("", "empty"),
+    "not YAML": ("run: [echo\n", "not closed"),
+    "a list": ("- run\n- echo\n", "key: value"),
+    "YAML bomb": (BOMB, ""),
+    "custom tag": ("run: !!python/object/apply:os.system [id]\n", "tag"),
+    "too large": ("run: echo\n# " + "x" * 10_000_000, "larger"),
+    "unknown accelerator": ("run: echo\nresources: {accelerators: H10}\n", "did you mean"),
+    "deadline in the past": ("run: echo\ndeadline: 2020-01-01T00:00:00Z\n", "past"),
+    "missing run": ("name: x\n", "run"),
+    "name that is not plain": ("name: '../../etc/passwd'\nrun: echo\n", "letters"),
+    "workdir that is not there": ("run: echo\nworkdir: nowhere\n", "not a folder"),
+}
+
+
+def jobs_of(gpubroker: Any) -> list[Any]:
+    found: list[Any] = gpubroker("jobs", "list", "--json").json["jobs"]
+    return found
+
+
+@pytest.mark.parametrize("command", [("plan",), ("submit", "--yes", "--detach")], ids=["plan", "submit"])
+@pytest.mark.parametrize("what", BAD)
+def test_a_bad_job_file(gpubroker: Any, write: Any, command: tuple[str, ...], what: str) -> None:
+    text, says = BAD[what]
+    file = write("bad.yaml", text)
+    done = gpubroker(command[0], file, *command[1:])
+    assert done.code == 2
+    assert says in done.err
+    assert "bad.yaml" in done.err
+    assert "Traceback" not in done.err
+    assert not done.out
+    assert jobs_of(gpubroker) == []
+
+
+def test_every_problem_is_shown_with_its_line_and_a_caret(gpubroker: Any, write: Any) -> None:
+    file = write("bad.yaml", "name: x\nrun: echo\nmax_csot: $5\nretry:\n  failures: -2\n")
+    done = gpubroker("plan", file)
+    assert f"{file}:3: max_csot" in done.err
+    assert f"{file}:5: retry.failures" in done.err
+    assert "3 | max_csot: $5\n         | ^" in done.err
+    document = gpubroker("plan", file, "--json")
+    assert document.code == 2
+    error = document.json["error"]
+    assert error["kind"] == "invalid_input"
+    assert error["where"] == str(file)
+    assert [(p["line"], p["key"]) for p in error["problems"]] == [(3, "max_csot"), (5, "retry.failures")]
+
+
+def test_what_a_file_says_does_not_steer_the_terminal(gpubroker: Any, tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_bytes(b'run: echo\n"max_\\e[31mcsot": $5\n')
+    done = gpubroker("plan", file)
+    assert done.code == 2
+    assert "\x1b" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("path", "says"), [("nowhere.yaml", "No such file"), (".", "directory")], ids=["missing", "a folder"]
+)
+def test_a_file_that_cannot_be_read(gpubroker: Any, path: str, says: str) -> None:
+    done = gpubroker("submit", path, "--yes")
+    assert done.code == 2
+    assert says in done.err
+
+
+def test_a_run_folder_that_cannot_be_used(
+    gpubroker: Any, job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a-file").write_text("not a folder")
+    monkeypatch.setenv("GPUBROKER_RUNS", (tmp_path / "a-file" / "runs").as_uri())
+    done = gpubroker("submit", job, "--yes", "--detach")
+    assert done.code == 2
+    assert "GPUBROKER_RUNS" in done.err
+    assert jobs_of(gpubroker) == []
+
+
+def test_a_secret_that_is_not_there(gpubroker: Any, write: Callable[[str, str], Path]) -> None:
+    file = write("job.yaml", "run: echo\nmax_duration: 1m\nsecrets: [NO_SUCH_TOKEN]\n")
+    done = gpubroker("submit", file, "--yes", "--detach")
+    assert done.code == 2
+    assert "NO_SUCH_TOKEN" in done.err
+    assert jobs_of(gpubroker) == []
+
+
+def test_a_store_from_a_newer_version(gpubroker: Any, home: Path) -> None:
+    with sqlite3.connect(home / "gpubroker.db") as store:
+        store.execute("UPDATE alembic_version SET version_num = '9999'")
+    before = (home / "gpubroker.db").read_bytes()
+    done = gpubroker("jobs", "list")
+    assert done.code == 2
+    assert "newer" in done.err
+    assert "GPUBROKER_STORE" in done.err
+    assert (home / "gpubroker.db").read_bytes() == before
+
+
+def test_a_file_that_is_no_store(gpubroker: Any, home: Path) -> None:
+    (home / "gpubroker.db").write_text("a shopping list\n" * 100)
+    done = gpubroker("offers")
+    assert done.code == 2
+    assert "not a gpubroker store" in done.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("offers", "--gpu", "H100:x"),
+        ("offers", "--max-price", "cheap"),
+        ("offers", "--group-by", "colour"),
+        ("offers", "--limit", "0"),
+        ("offers", "--provider", "awz"),
+        ("report", "spend", "--since", "yesterday-ish"),
+        ("report", "spend", "--by", "colour"),
+        ("jobs", "list", "--state", "runing"),
+        ("jobs", "show", "nobody"),
+        ("budget", "show", "nothing"),
+        ("prices", "poll", "--provider", "awz"),
+        ("policy", "check", "nowhere.yaml"),
+    ],
+    ids=" ".join,
+)
+def test_options_that_make_no_sense(gpubroker: Any, arguments: tuple[str, ...]) -> None:
+    done = gpubroker(*arguments)
+    assert done.code == 2
+    assert "error: " in done.err
+    assert "Traceback" not in done.err
+    as_json = gpubroker(*arguments, "--json")
+    assert as_json.code == 2
+    assert as_json.json["error"]["message"]

@@ -1,0 +1,162 @@
+"""The program as a whole: start-up, help, examples, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+import cli
+from broker.app import market
+from broker.cli import program
+from broker.cli.program import app, run
+
+# Typer itself brings pydantic for a command that has options.
+HEAVY = ("sqlalchemy", "sqlmodel", "alembic", "boto3", "httpx", "obstore", "broker.store", "broker.app")
+
+
+def commands(group: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command that does something, with its words."""
+    group = group or typer.main.get_command(app)
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+ALL = list(commands())
+IDS = [" ".join(words) for words, _ in ALL]
+
+
+def python(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=env, check=False)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["submit", "--help"], ["jobs", "--help"]])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    script = (
+        f"import sys, cli; sys.argv[1:] = {arguments!r}\ntry: cli.main()\nfinally: print(*sys.modules, file=sys.stderr)"
+    )
+    done = python("-c", script)
+    assert done.returncode == 0
+    imported = set(done.stderr.split())
+    assert "broker.cli.program" in imported
+    assert not [name for name in HEAVY if name in imported]
+
+
+@pytest.mark.parametrize(("words", "command"), ALL, ids=IDS)
+def test_every_command_is_documented_with_examples_that_parse(words: tuple[str, ...], command: Any) -> None:
+    assert command.help
+    for parameter in command.params:
+        assert parameter.help, f"{' '.join(words)}: {parameter.name} has no help"
+    examples = [
+        line for line in (command.epilog or "").replace(r"\[", "[").splitlines() if line.startswith("gpubroker")
+    ]
+    assert examples
+    by_words = dict(ALL)
+    for example in examples:
+        tokens = shlex.split(example)[1:]
+        depth = next(n for n in (2, 1) if tuple(tokens[:n]) in by_words)
+        found = tuple(tokens[:depth])
+        assert found == words, f"an example of {' '.join(found)} under {' '.join(words)}"
+        command.make_context(" ".join(words), tokens[depth:])
+
+
+def test_every_command_speaks_json() -> None:
+    without = [words for words, command in ALL if not any("--json" in p.opts for p in command.params)]
+    assert not without
+
+
+@pytest.mark.parametrize("words", [words for words, _ in ALL], ids=IDS)
+def test_help_of_every_command_shows(gpubroker: Any, words: tuple[str, ...]) -> None:
+    done = gpubroker(*words, "--help")
+    assert done.code == 0
+    assert "Examples" in done.out
+
+
+def test_no_arguments_show_the_help(gpubroker: Any) -> None:
+    done = gpubroker()
+    assert done.code == 2
+    assert "Commands" in done.out + done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [(["ofers"], "offers"), (["jobs", "lst"], "list"), (["offers", "--jsn"], "--json"), (["plan"], "JOB.yaml")],
+)
+def test_a_wrong_command_line_says_what_was_meant(gpubroker: Any, arguments: list[str], meant: str) -> None:
+    done = gpubroker(*arguments)
+    assert done.code == 2
+    assert meant in done.err
+    assert not done.out
+
+
+def test_a_wrong_command_line_is_a_document_with_json(gpubroker: Any) -> None:
+    done = gpubroker("offers", "--sort", "colour", "--json")
+    assert done.code == 2
+    assert done.json["error"]["kind"] == "invalid_input"
+
+
+def test_something_unexpected_is_a_sentence_and_a_traceback_in_the_log(
+    gpubroker: Any, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def burst(*_: object) -> None:
+        raise RuntimeError("the roof is on fire")
+
+    monkeypatch.setattr(market, "listing", burst)
+    done = gpubroker("offers")
+    log = home / "errors.log"
+    assert done.code == 1
+    assert "the roof is on fire" in done.err
+    assert str(log) in done.err
+    assert "Traceback" not in done.err
+    assert "in burst" in log.read_text()
+    assert log.stat().st_mode & 0o077 == 0
+    as_json = gpubroker("offers", "--json")
+    assert as_json.code == 1
+    assert "the roof is on fire" in as_json.json["error"]["message"]
+
+
+def test_output_that_is_not_looked_at_is_plain_and_full_width(gpubroker: Any) -> None:
+    done = gpubroker("offers", "--all")
+    assert "\x1b" not in done.out
+    assert "pricebook" in done.out  # the column that is left out first on a narrow terminal
+    assert "left out" not in done.out
+
+
+def test_the_program_starts_as_a_process(home: Path) -> None:
+    """The real entry point: one document on standard output, the exit code, nothing else."""
+    done = python("-P", "-m", "cli", "jobs", "show", "nobody", "--json")
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["error"]["kind"] == "unknown_name"
+    assert not done.stderr
+
+
+def test_settings_that_are_wrong_are_named(gpubroker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUBROKER_RECONCILE_EVERY", "soon")
+    done = gpubroker("offers")
+    assert done.code == 2
+    assert "reconcile_every" in done.err
+
+
+def test_ctrl_c_ends_with_130(gpubroker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(market, "listing", interrupted)
+    assert gpubroker("offers").code == 130
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.app is app
+    code = run(["--version"], cli.registries)
+    assert code == 0
+    assert capsys.readouterr().out.startswith("gpubroker ")

@@ -1,0 +1,147 @@
+"""The small things everything is rendered with: documents, words, tables, events in sentences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
+from enum import StrEnum
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from rich.console import Console
+from rich.text import Text
+
+from broker.cli import story, words
+from broker.cli.document import plain, to_json
+from broker.cli.tables import Column, fitting
+from broker.core import events as ev
+from broker.core.events import Cause, Event, JobState
+from broker.core.money import Money
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+@dataclass
+class Thing:
+    price: Money
+    at: datetime
+
+
+def test_documents_write_values_one_way() -> None:
+    berlin = timezone(timedelta(hours=1))
+    document = {
+        "thing": Thing(Money.usd("1234.5"), datetime(2026, 1, 2, 3, 4, tzinfo=berlin)),
+        "kind": Colour.RED,
+        "for": timedelta(minutes=2),
+        "exactly": timedelta(milliseconds=1500),
+        "path": Path("a/b"),
+        Colour.RED: (1, None, True),
+        "nan": float("nan"),
+    }
+    assert plain(document) == {
+        "thing": {"price": "1234.50", "at": "2026-01-02T02:04:00Z"},
+        "kind": "red",
+        "for": 120,
+        "exactly": 1.5,
+        "path": "a/b",
+        "red": [1, None, True],
+        "nan": None,
+    }
+    assert to_json({"ü": 1}) == '{\n  "ü": 1\n}'
+    with pytest.raises(TypeError):
+        plain(object())
+
+
+@pytest.mark.parametrize(
+    ("time", "said"),
+    [
+        (timedelta(seconds=8), "8s"),
+        (timedelta(minutes=3, seconds=12), "3m 12s"),
+        (timedelta(hours=1, minutes=5), "1h 05m"),
+        (timedelta(days=2, hours=3), "2d 3h"),
+        (timedelta(seconds=-90), "-1m 30s"),
+        (None, "–"),
+    ],
+)
+def test_lengths(time: timedelta | None, said: str) -> None:
+    assert words.length(time) == said
+
+
+def test_amounts_never_round_to_nothing() -> None:
+    assert words.money(Money.usd("1234.567")) == "$1,234.57"
+    assert words.money(Money.usd("0.0001")) == "$0.0001"
+    assert words.money(Money(3)) == "$0.000003"
+    assert words.money(Money.ZERO) == "$0.00"
+    assert words.money(None) == "–"
+    assert words.rate(Money.usd("0.3456")) == "$0.346"
+    assert words.rate(Money.usd("12.3456")) == "$12.35"
+
+
+def test_points_in_time() -> None:
+    assert words.parse_moment("7d", NOW) == NOW - timedelta(days=7)
+    assert words.parse_moment("2026-11-01T12:00Z", NOW) == datetime(2026, 11, 1, 12, tzinfo=UTC)
+    assert words.parse_moment("2026-11-01", NOW).tzinfo is UTC
+    with pytest.raises(ValueError, match="expected a date"):
+        words.parse_moment("soon", NOW)
+
+
+def columns_at(width: int, *columns: Column) -> tuple[list[str], list[str]]:
+    console = Console(width=width)
+    table, hidden = fitting(console, columns, [["x" * 10] * len(columns)])
+    return [str(column.header) for column in table.columns], hidden
+
+
+def test_the_least_important_columns_go_first() -> None:
+    columns = (Column("must"), Column("nice", 2), Column("good", 1), Column("extra", 3))
+    assert columns_at(50, *columns) == (["must", "nice", "good", "extra"], [])
+    assert columns_at(35, *columns) == (["must", "nice", "good"], ["extra"])
+    assert columns_at(25, *columns) == (["must", "good"], ["nice", "extra"])
+    assert columns_at(5, *columns) == (["must"], ["nice", "good", "extra"])
+
+
+def test_columns_that_are_empty_are_left_out_without_a_word() -> None:
+    table, hidden = fitting(Console(width=80), (Column("a"), Column("b", 1)), [["x", ""], ["y", Text("")]])
+    assert [column.header for column in table.columns] == ["a"]
+    assert hidden == []
+
+
+def test_every_kind_of_event_is_told_or_kept_quiet_on_purpose() -> None:
+    """A new event must be put into words, not shown by its code's name."""
+    quiet = {ev.Launched, ev.Claimed}
+    for body in get_args(get_args(ev.EventBody)[0]):
+        told = story.sentence(Event("j", 1, NOW, 1 if body in ABOUT_ATTEMPTS else None, sample(body)))
+        if body in quiet:
+            assert told is None
+        else:
+            assert told is not None, body
+            assert told[0].removeprefix("attempt 1: ") != body.model_fields["kind"].default.replace("_", " ")
+
+
+ABOUT_ATTEMPTS = (
+    ev.LaunchRequested, ev.Launched, ev.MachineUp, ev.Claimed, ev.Restored, ev.CommandStarted, ev.CheckpointSaved,
+    ev.CheckpointTrouble, ev.NoticeReceived, ev.StopRequested, ev.AttemptEnded, ev.MachineGone,
+)  # fmt: skip
+
+
+def sample(body: type[ev.Body]) -> ev.Body:
+    from broker.core.jobs import Job
+    from broker.core.offers import CapacityType, Offer
+    from broker.core.placements import Placement
+
+    offer = Offer("aws", "us-east-1", None, "p5", "H100", 8, CapacityType.SPOT, Money.usd("9"), NOW, "api")
+    placement = Placement(offer, 1, Money.usd("9"), Money.usd("9"), (), None, None, 1.0, 1.0, 0.1)
+    values = {
+        "job": Job(name="j", run="x"), "user": "ann", "by": "ann", "max_duration_seconds": 60.0, "reasons": {},
+        "because": "so", "state": JobState.FAILED, "key": "k", "engine": "local", "placement": placement,
+        "handle": "h", "since": NOW, "checkpoint": "c-1", "source": "imds", "cause": Cause.PREEMPTED, "gone_at": NOW,
+    }  # fmt: skip
+    return body.model_validate({name: value for name, value in values.items() if name in body.model_fields})
+
+
+def test_every_cause_has_words() -> None:
+    assert all(story.cause_words(cause) for cause in Cause)
