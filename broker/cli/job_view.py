@@ -1,10 +1,10 @@
-"""A job on the screen and as JSON."""
+"""A job on the screen."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
@@ -13,9 +13,7 @@ from broker.cli.story import cause_words, line, where
 from broker.cli.tables import Column, fitting, left_out
 from broker.core.events import AttemptState, Event, JobState
 from broker.core.lifecycle import AttemptView, JobView
-from broker.core.money import Money
-from broker.core.offers import MoneyKind
-from broker.launch.progress import billed_time, machine_time, steps_redone
+from broker.launch.progress import billed_time, machine_time
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -240,101 +238,3 @@ def _attempt_cells(attempt: AttemptView, now: datetime) -> list[str | Text]:
         str(len(attempt.checkpoints)),
         "; ".join(filter(None, [cause_words(attempt.cause), attempt.evidence])),
     ]
-
-
-# --- JSON -----------------------------------------------------------------------------------------------------------
-
-
-def document(view: JobView, bill: Bill, progress: Progress | None, now: datetime) -> dict[str, Any]:
-    """A job as every command tells it. Amounts by kind of money; ``savings`` only once it has ended."""
-    percent = None
-    if bill.savings is not None and bill.on_demand:
-        percent = round(100 * bill.savings.micros / bill.on_demand.micros, 1)
-    checkpoint = view.checkpoint
-    return {
-        "id": view.id,
-        "name": view.job.name,
-        "state": view.state,
-        "user": view.user,
-        "team": view.job.team,
-        "project": view.job.project,
-        "workload": view.job.workload,
-        "submitted_at": view.submitted_at,
-        "ended_at": view.ended_at,
-        "closed": view.closed,
-        "because": view.because,
-        "waiting_because": view.waiting_because,
-        "cancel_requested": view.cancel_requested,
-        "deadline": view.deadline,
-        "deadline_missed": view.deadline_missed,
-        "deadline_at_risk": view.deadline_at_risk,
-        "max_cost": view.max_cost,
-        "max_duration": view.max_duration,
-        "billed_time": billed_time(view, now),
-        "step": progress.step if progress and progress.step is not None else last_step(view),
-        "total_steps": progress.total if progress else None,
-        "phase": progress.phase if progress else None,
-        "expected_finish": progress.finish if progress else None,
-        "checkpoint": _checkpoint(checkpoint) if checkpoint else None,
-        "interruptions": view.interruptions,
-        "failures": view.failures,
-        "steps_redone": steps_redone(view),
-        "attempts": [attempt_json(attempt, now) for attempt in view.attempts],
-        "cost": _by_kind(bill.spent),
-        "held": _by_kind(bill.held),
-        "cost_so_far": bill.so_far,
-        "on_demand_cost": bill.on_demand,
-        "savings": bill.savings,
-        "savings_percent": percent,
-    }
-
-
-def _by_kind(amounts: Mapping[MoneyKind, Money]) -> dict[str, Money]:
-    return {kind.value: amounts.get(kind, Money.ZERO) for kind in MoneyKind}
-
-
-def _checkpoint(saved: Any) -> dict[str, Any]:
-    return {"id": saved.id, "step": saved.step, "size_bytes": saved.size, "at": saved.at}
-
-
-def attempt_json(attempt: AttemptView, now: datetime) -> dict[str, Any]:
-    """One attempt of the document."""
-    offer = attempt.placement.offer
-    return {
-        "number": attempt.number,
-        "key": attempt.key,
-        "state": attempt.state,
-        "cause": attempt.cause,
-        "evidence": attempt.evidence,
-        "exit_status": attempt.exit_status,
-        "engine": attempt.engine,
-        "placement": {
-            "provider": offer.provider,
-            "region": offer.region,
-            "zone": offer.zone,
-            "instance_type": offer.instance_type,
-            "accelerator": offer.accelerator,
-            "count": offer.count,
-            "nodes": attempt.placement.nodes,
-            "capacity_type": offer.capacity_type,
-            "money": offer.money,
-            "rate_per_hour": attempt.placement.rate,
-            "price_as_of": offer.as_of,
-            "source": offer.source,
-            "expected_cost": attempt.placement.expected_cost,
-        },
-        "requested_at": attempt.requested_at,
-        "launched_at": attempt.launched_at,
-        "up_since": attempt.up_since,
-        "running_at": attempt.running_at,
-        "notice_at": attempt.notice_at,
-        "ended_at": attempt.ended_at,
-        "gone_at": attempt.gone_at,
-        "gone": attempt.gone,
-        "machine_time": machine_time(attempt, now),
-        "resumed_from": attempt.resumed_from,
-        "resumed_from_step": attempt.resumed_step,
-        "step": attempt.last_step,
-        "passed_over": [{"checkpoint": p.checkpoint, "because": p.because} for p in attempt.passed_over],
-        "checkpoints": [_checkpoint(saved) for saved in attempt.checkpoints],
-    }

@@ -26,7 +26,7 @@ def list_jobs(
 ) -> None:
     """Jobs, newest first, with their state, where they run and what they cost so far."""
     from broker.app import jobs
-    from broker.cli import job_view
+    from broker.cli import job_document, job_view
     from broker.core.errors import UnknownName
     from broker.core.events import JobState
 
@@ -43,7 +43,7 @@ def list_jobs(
     now = broker.clock.now()
     billed = [(view, jobs.bill(broker, view)) for view in found]
     if as_json:
-        terminal.answer({"jobs": [job_view.document(view, bill, None, now) for view, bill in billed]})
+        terminal.answer({"jobs": [job_document.document(view, bill, None, now) for view, bill in billed]})
     elif billed:
         terminal.show(*job_view.job_table(terminal.out, billed, now))
     else:
@@ -65,7 +65,7 @@ def show(
 ) -> None:
     """One job: where it stands, what it cost, and all that happened, in words."""
     from broker.app import background, jobs
-    from broker.cli import job_view
+    from broker.cli import job_document, job_view
     from broker.cli.follow import exit_code, follow
 
     terminal = Terminal.of(context)
@@ -80,7 +80,7 @@ def show(
     bill, progress, now = jobs.bill(broker, view), jobs.progress(broker, view), broker.clock.now()
     if as_json:
         events = [{"seq": e.seq, "at": e.at, "attempt": e.attempt, **_body(e.body)} for e in jobs.events(broker, view)]
-        terminal.answer(job_view.document(view, bill, progress, now) | {"events": events})
+        terminal.answer(job_document.document(view, bill, progress, now) | {"events": events})
     elif followed:
         terminal.show(*job_view.ending(view, bill))
     else:
@@ -122,13 +122,13 @@ def logs(
 def attempts(context: typer.Context, job: JobReference, as_json: AsJson = False) -> None:
     """Every attempt of a job: where it ran, how long, how far it came and why it ended."""
     from broker.app import jobs
-    from broker.cli import job_view
+    from broker.cli import job_document, job_view
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
     view, now = jobs.find(broker, job), broker.clock.now()
     if as_json:
-        terminal.answer({"id": view.id, "attempts": [job_view.attempt_json(one, now) for one in view.attempts]})
+        terminal.answer({"id": view.id, "attempts": [job_document.attempt_json(one, now) for one in view.attempts]})
     else:
         terminal.show(*job_view.attempt_table(terminal.out, view, now))
 
@@ -137,7 +137,7 @@ def attempts(context: typer.Context, job: JobReference, as_json: AsJson = False)
 def cancel(context: typer.Context, job: JobReference, as_json: AsJson = False) -> None:
     """Stop a job for good, checkpoint first. What is not spent is released."""
     from broker.app import background, jobs
-    from broker.cli import job_view
+    from broker.cli import job_document
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
@@ -146,7 +146,7 @@ def cancel(context: typer.Context, job: JobReference, as_json: AsJson = False) -
     after = jobs.cancel(broker, view)
     background.revive(broker)
     if as_json:
-        terminal.answer(job_view.document(after, jobs.bill(broker, after), None, broker.clock.now()))
+        terminal.answer(job_document.document(after, jobs.bill(broker, after), None, broker.clock.now()))
     elif over:
         terminal.show(f"{after.id} has {after.state.value} already; nothing to cancel")
     else:
@@ -170,7 +170,7 @@ def extend(
     """Give a job more money or more time; a paused one goes on. The policies judge it."""
     from broker.app import background, jobs
     from broker.app.jobs import More
-    from broker.cli import job_view
+    from broker.cli import job_document
     from broker.core.units import parse_duration, parse_money
 
     terminal = Terminal.of(context)
@@ -185,7 +185,7 @@ def extend(
     after = jobs.extend(broker, jobs.find(broker, job), More(cost, duration))
     background.revive(broker)
     if as_json:
-        terminal.answer(job_view.document(after, jobs.bill(broker, after), None, broker.clock.now()))
+        terminal.answer(job_document.document(after, jobs.bill(broker, after), None, broker.clock.now()))
     else:
         terminal.show(f"{after.id} extended; it is {after.state.value.replace('_', ' ')}")
 

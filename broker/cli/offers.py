@@ -81,6 +81,7 @@ def offers(
     see `gpubroker doctor`.
     """
     from broker.app.market import listing
+    from broker.cli import offer_groups
     from broker.cli import offer_view as view
     from broker.core.offers import CapacityType
 
@@ -94,7 +95,7 @@ def offers(
     wanted = frozenset(kind for kind, on in switches.items() if on)
     machines = _machines(gpu or [])
     ceiling = _ceiling(max_price)
-    dimensions = view.dimensions(group_by) if group_by else ()
+    dimensions = offer_groups.dimensions(group_by) if group_by else ()
     found = listing(terminal.broker(), _query(machines, provider or [], region or []))
     rows = [
         row
@@ -103,12 +104,16 @@ def offers(
         and (ceiling is None or (row.per_gpu is not None and row.per_gpu <= ceiling))
     ]
     rows.sort(key=view.sort_key(sort.value))
-    groups = view.groups(rows, dimensions) if dimensions else []
     shown = None if every else limit if as_json else limit or _ROWS
-    if as_json:
-        terminal.answer(view.document(rows, groups, dimensions, found, shown))
-    elif dimensions:
-        terminal.show(*view.group_table(terminal.out, groups[:shown], dimensions, len(groups), len(rows), found))
+    if dimensions:
+        groups = offer_groups.groups(rows, dimensions)
+        if as_json:
+            terminal.answer(offer_groups.document(rows, groups[:shown], dimensions, found))
+        else:
+            table = offer_groups.table(terminal.out, groups[:shown], dimensions, len(groups), len(rows), found)
+            terminal.show(*table)
+    elif as_json:
+        terminal.answer(view.document(rows, found, shown))
     else:
         terminal.show(*view.table(terminal.out, rows[:shown], len(rows), found))
 

@@ -62,7 +62,7 @@ def submit(
 
 def _afterwards(terminal: Terminal, broker: Broker, view: JobView, *, detach: bool) -> None:
     from broker.app import jobs
-    from broker.cli import job_view
+    from broker.cli import job_document, job_view
     from broker.cli.follow import exit_code, follow
 
     waits = jobs.waiting_for_people(view)
@@ -70,7 +70,7 @@ def _afterwards(terminal: Terminal, broker: Broker, view: JobView, *, detach: bo
     last = followed or jobs.find(broker, view.id)
     bill = jobs.bill(broker, last)
     if terminal.as_json:
-        terminal.answer(job_view.document(last, bill, jobs.progress(broker, last), broker.clock.now()))
+        terminal.answer(job_document.document(last, bill, jobs.progress(broker, last), broker.clock.now()))
     elif waits:
         error = ApprovalNeeded(f"{last.id} waits for approval: {last.waiting_because}")
         raise typer.Exit(terminal.refuse(error))

@@ -15,6 +15,9 @@ import pytest
 import cli
 from broker.app import background
 from broker.cli.program import run
+from providers import registry
+
+OFFLINE = ("owned", "pricebook", "sandbox")  # no test here may reach a network
 
 JOB = """\
 name: tiny
@@ -79,6 +82,7 @@ def home(ready_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     monkeypatch.setenv("GPUBROKER_HOME", str(home))
     monkeypatch.setenv("GPUBROKER_RECONCILE_EVERY", "0.05")
     monkeypatch.setenv("COLUMNS", "500")  # a terminal this wide folds nothing
+    monkeypatch.setattr(registry, "PROVIDERS", {name: registry.PROVIDERS[name] for name in OFFLINE})
     monkeypatch.chdir(tmp_path)
     return home
 

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from broker.app.market import Listing
+from broker.cli import offer_groups
 from broker.cli import offer_view as view
 from broker.core.money import Money
 from broker.core.offers import Availability, CapacityType, Offer
@@ -130,11 +131,11 @@ def test_offers_without_a_price_come_last_and_have_none_in_json() -> None:
 
 def test_what_is_sold_out_is_never_the_cheapest_of_a_group() -> None:
     out = offer("1", availability=Availability.UNAVAILABLE, zone="a")
-    (group,) = view.groups(view.rows([out, offer("8", zone="b")], NOW), ["gpu"])
+    (group,) = offer_groups.groups(view.rows([out, offer("8", zone="b")], NOW), ["gpu"])
     assert group.count == 2
     assert group.cheapest is not None
     assert group.cheapest.offer.price == Money.usd("8")
-    (nothing,) = view.groups(view.rows([out], NOW), ["gpu"])
+    (nothing,) = offer_groups.groups(view.rows([out], NOW), ["gpu"])
     assert nothing.cheapest is None
 
 
