@@ -1,0 +1,107 @@
+"""`gpubroker submit examples/training/training.yaml --yes` on this machine, and SIGKILL for everything in it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.program import counted, eventually, kill, processes, start
+from tests.system.conftest import STEPS, WEAR, finished, saved, show
+
+pytestmark = pytest.mark.timeout(300)
+MOMENTS = ("submitted", "launched", "claimed", "command_started", "checkpoint", "attempt_ended")
+
+
+def test_a_killed_training_program_is_a_failure_that_goes_on_from_its_checkpoint(
+    tmp_path: Path, job_file: Path
+) -> None:
+    home = tmp_path / "home"
+    cli = start("submit", str(job_file), "--yes", "--json", home=home, **WEAR)
+    eventually(lambda: saved(home), "a checkpoint is saved")
+    assert kill(processes(home, "command"))
+    out, err = cli.communicate(timeout=100)
+    assert cli.returncode == 0, err
+    assert json.loads(out)["state"] == "succeeded"
+    ended = finished(home, counted(home, "job_closed"))
+    first, second = ended.of("attempt_ended")
+    assert (first["cause"], first["exit_status"]) == ("killed_by_signal", 137)
+    assert (second["cause"], second["exit_status"], second["step"]) == ("completed", 0, STEPS)
+    nothing, restored = ended.of("restored")
+    assert nothing["checkpoint"] is None
+    of_first = [body for kind, attempt, body in ended.events if kind == "checkpoint_saved" and attempt == 1]
+    assert restored["checkpoint"] == of_first[-1]["checkpoint"]
+    assert restored["step"] > 0
+
+
+def test_killing_the_command_line_and_the_reconciler_loses_nothing(tmp_path: Path, job_file: Path) -> None:
+    undisturbed(tmp_path, job_file, "checkpoint", ("cli", "reconciler"))
+
+
+def undisturbed(tmp_path: Path, job_file: Path, moment: str, victims: tuple[str, ...]) -> None:
+    """Kill these when the first such event (or ``checkpoint``) is there: the job does not even notice."""
+    home = tmp_path / "home"
+    cli = start("submit", str(job_file), "--yes", home=home, **WEAR)
+    reached = (lambda: saved(home)) if moment == "checkpoint" else counted(home, moment)
+    eventually(reached, f"it comes to {moment}")
+    if "cli" in victims:
+        cli.kill()
+    if "reconciler" in victims:
+        kill(processes(home, "reconciler"))
+    cli.communicate(timeout=100) if "cli" not in victims else cli.wait()
+    if victims == ("cli", "reconciler"):
+        show(home)  # the person comes back
+    ended = finished(home, counted(home, "job_closed"))
+    (end,) = ended.of("attempt_ended")
+    assert (end["cause"], end["exit_status"], end["step"]) == ("completed", 0, STEPS)
+    assert len(ended.of("launch_requested")) == 1
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("victims", [("cli",), ("reconciler",), ("cli", "reconciler")], ids="+".join)
+@pytest.mark.parametrize(
+    "moment", ["submitted", "launched", "claimed", "command_started", "checkpoint", "attempt_ended"]
+)
+def test_the_broker_killed_at_any_moment(tmp_path: Path, job_file: Path, moment: str, victims: tuple[str, ...]) -> None:
+    undisturbed(tmp_path, job_file, moment, victims)
+
+
+@pytest.mark.system
+def test_the_broker_killed_again_and_again(tmp_path: Path, job_file: Path) -> None:
+    """A reconciler that lives for a moment at a time still brings the job to its end."""
+    home = tmp_path / "home"
+    start("submit", str(job_file), "--yes", "--detach", home=home, **WEAR).communicate(timeout=60)
+    for _ in range(12):
+        show(home)
+        kill(processes(home, "reconciler"))
+    show(home)
+    ended = finished(home, counted(home, "job_closed"))
+    assert len(ended.of("launch_requested")) == 1
+
+
+@pytest.mark.system
+def test_a_killed_agent_is_a_lost_machine_that_is_resumed(tmp_path: Path, job_file: Path) -> None:
+    home = tmp_path / "home"
+    cli = start("submit", str(job_file), "--yes", home=home, **WEAR)
+    eventually(lambda: saved(home), "a checkpoint is saved")
+    assert kill(processes(home, "agent"))
+    cli.communicate(timeout=200)
+    assert cli.returncode == 0
+    ended = finished(home, counted(home, "job_closed"))
+    first, second = ended.of("attempt_ended")
+    assert (first["cause"], second["cause"]) == ("agent_died", "completed")
+    assert ended.of("restored")[1]["step"] > 0
+
+
+@pytest.mark.system
+def test_killed_more_often_than_it_may_be_retried(tmp_path: Path, job_file: Path) -> None:
+    home = tmp_path / "home"
+    job_file.write_text(job_file.read_text().replace("failures: 2", "failures: 1"))
+    cli = start("submit", str(job_file), "--yes", "--json", home=home, **WEAR)
+    for number in (1, 2):
+        eventually(counted(home, "command_started", number), "it runs")
+        assert eventually(lambda: kill(processes(home, "command")), "the program is there")
+    out, _ = cli.communicate(timeout=100)
+    assert cli.returncode == 7
+    assert json.loads(out)["state"] == "failed"
