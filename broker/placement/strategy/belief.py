@@ -13,6 +13,9 @@ from broker.placement.strategy.regimes import HOUR, UP, Floats, Regimes, ages
 CALIBRATION = 24.0
 """Hours over which realised spell ends are held against expected ones."""
 
+FLOOR = 0.5
+"""Events squared: one spell end that was not expected is no surprise yet, two are."""
+
 Bits = NDArray[np.int64]
 
 
@@ -31,7 +34,7 @@ class Belief:
     @property
     def surprise(self) -> float:
         """The largest departure from the model, in standard deviations, over pools and states."""
-        return float(np.max(np.abs(self.excess) / np.sqrt(self.variance + 1.0)))
+        return float(np.max(np.abs(self.excess) / np.sqrt(self.variance + FLOOR)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class Outlook:
     weights: Floats
     tick: float
     hazard: Floats
-    redraw: float
+    redraw: Floats
     lives: Floats
     """``lives[z, band, k]``: expected seconds of capacity left in a spell of that age."""
 
@@ -53,7 +56,7 @@ class Outlook:
         expected = (belief.regimes * hazard).sum(1)
         regimes = belief.regimes * np.where(left[:, None], hazard, 1 - hazard)
         regimes /= regimes.sum(1, keepdims=True)
-        regimes = (1 - self.redraw) * regimes + self.redraw * self.weights
+        regimes = (1 - self.redraw) * regimes + (regimes @ self.redraw)[:, None] * self.weights
         fade = float(np.exp(-self.tick / (CALIBRATION * HOUR)))
         excess, variance = belief.excess * fade, belief.variance * fade**2
         rows = np.arange(len(up))
@@ -90,7 +93,7 @@ def _lives(model: Regimes, weights: Floats, tick: float) -> Floats:
     hazard = model.hazard_for(tick)[:, UP].T
     bands, regimes = hazard.shape
     redraw = model.redraw_for(tick)
-    redrawn = (1 - redraw) * np.eye(regimes) + redraw * weights[None, :]
+    redrawn = np.diag(1 - redraw) + redraw[:, None] * weights[None, :]
     ageing = model.ageing(tick)
     stay = np.zeros((bands, regimes, bands, regimes))
     for band in range(bands):

@@ -77,7 +77,7 @@ def transitions(model: Regimes, weights: Floats, step: float) -> Floats:
     hazard = model.hazard_for(step)
     regimes, _, bands = hazard.shape
     redraw = model.redraw_for(step)
-    redrawn = (1 - redraw) * np.eye(regimes) + redraw * weights[None, :]
+    redrawn = np.diag(1 - redraw) + redraw[:, None] * weights[None, :]
     ageing = model.ageing(step)
     matrix = np.zeros((2, bands, regimes, 2, bands, regimes))
     for state in (DOWN, UP):

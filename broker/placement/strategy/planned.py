@@ -16,8 +16,9 @@ from broker.placement.strategy.regimes import HOUR
 from broker.placement.strategy.safety import keep_deadline, may_start_spot, may_wait
 from broker.placement.strategy.situation import Decision, Mode, Situation, Task
 
-UNBELIEVABLE = 3.5
-"""Standard deviations between the model and what happened, from which on Uniform Progress decides instead."""
+UNBELIEVABLE = 2.5
+"""Standard deviations between the model and what happened, from which on Uniform Progress decides instead. Chosen so
+that histories from other worlds cost little; surprises fade within a day."""
 WORTH_MOVING = 1.25
 """A voluntary move must save this many times what it costs; the saving is expected, the cost is certain."""
 
@@ -106,8 +107,8 @@ class _Ahead:
         leave = belief.regimes[0] * market.hazard[:, state, band]
         stay = belief.regimes[0] - leave
         mix = np.zeros((states, bands, len(leave)))
-        mix[1 - state, 0] = leave + market.redraw * (leave.sum() * market.weights[0] - leave)
-        mix[state, later] += stay + market.redraw * (stay.sum() * market.weights[0] - stay)
+        mix[1 - state, 0] = leave * (1 - market.redraw) + (leave @ market.redraw) * market.weights[0]
+        mix[state, later] += stay * (1 - market.redraw) + (stay @ market.redraw) * market.weights[0]
         return mix.ravel().astype(np.float32)
 
     def wait(self) -> float:

@@ -9,23 +9,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broker.placement.strategy.belief import believe, outlook
+from broker.placement.strategy.pacing import UniformProgress
 from broker.placement.strategy.plan import Plan, Terms, solve, step_for, transitions
 from broker.placement.strategy.planned import PlannedCourse
 from broker.placement.strategy.regimes import HOUR, Regimes, fit
-from broker.placement.strategy.situation import Task
+from broker.placement.strategy.situation import Course, Task
 
 DAY = 24 * HOUR
+ENOUGH_SPELLS = 8
+"""Spells of each kind that must have ended in a family's history before a plan is made from it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """A family's history up to now, and what was learned from it. ``together``: its pools as one market."""
+    """A family's history up to now, and what was learned from it. ``together``: the model's
+    last row is all of its pools taken as one market."""
 
     gap: float
     history: Mapping[str, NDArray[np.bool_]]
     price: Mapping[str, NDArray[np.float64]]
     model: Regimes
-    together: Regimes | None
+    together: bool
+
+    @property
+    def enough(self) -> bool:
+        """Whether there is enough history to plan on. Without, Uniform Progress is the better guess."""
+        began = sum(int((bits[1:] & ~bits[:-1]).sum()) for bits in self.history.values())
+        ended = sum(int((bits[:-1] & ~bits[1:]).sum()) for bits in self.history.values())
+        return min(began, ended) >= ENOUGH_SPELLS
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +51,14 @@ class Prepared:
 def learn(
     history: Mapping[str, Sequence[bool]], price: Mapping[str, Sequence[float]], gap: float, *, together: bool
 ) -> Learned:
-    """Fit a family: availability and spot price (USD per hour) per pool, ``gap`` seconds a tick, up to now."""
+    """Fit a family: availability and spot price (USD per hour) per pool, ``gap`` seconds a tick, up to now.
+
+    Histories may differ in length, or be empty; they end together, at the tick before the job's first decision.
+    """
     bits = {pool: np.asarray(ticks, dtype=bool) for pool, ticks in history.items()}
     prices = {pool: np.asarray(ticks, dtype=float) for pool, ticks in price.items()}
-    union = fit([np.any(list(bits.values()), axis=0)], gap) if together else None
-    return Learned(gap, bits, prices, fit(list(bits.values()), gap), union)
+    union = [_union(list(bits.values()))] if together else []
+    return Learned(gap, bits, prices, fit([*bits.values(), *union], gap), together)
 
 
 def prepare(learned: Learned, pools: Sequence[str], task: Task, on_demand_price: float) -> Prepared:
@@ -52,39 +66,59 @@ def prepare(learned: Learned, pools: Sequence[str], task: Task, on_demand_price:
     slack."""
     step = step_for(task.tick, task.deadline, task.changeover)
     names = list(learned.history)
-    ticks = max(round(DAY / learned.gap), 1)
-    if learned.together is None:
-        model, row, loss = learned.model, names.index(pools[0]), 0.0
-        recent = learned.price[pools[0]][-ticks:]
-        spot = float(recent.mean())
+    model = learned.model
+    if not learned.together:
+        row, loss = names.index(pools[0]), 0.0
+        spot = _recent_price(learned, pools[0], on_demand_price)
     else:
-        model, row = learned.together, 0
-        spot, rate = _selector(learned, pools, task.changeover)
+        row = len(names)
+        spot, rate = _selector(learned, pools, task.changeover, on_demand_price)
         loss = 1 - (1 - rate) ** (step / learned.gap)
     terms = Terms(task.deadline, task.deadline - task.work, task.changeover, step, spot, on_demand_price, loss)
     return Prepared(learned, tuple(pools), solve(transitions(model, model.weights[row], step), terms))
 
 
-def start(prepared: Prepared, task: Task) -> PlannedCourse:
+def start(prepared: Prepared, task: Task) -> Course:
     """A course for one job from now on."""
     learned, pools = prepared.learned, prepared.pools
+    if not learned.enough:
+        return UniformProgress(task)
     names = list(learned.history)
     rows = [names.index(pool) for pool in pools]
     belief = believe(learned.model, rows, [learned.history[pool] for pool in pools])
     view = outlook(learned.model, rows, task.tick)
-    if learned.together is None:
+    if not learned.together:
         return PlannedCourse(task, pools, prepared.plan, view, belief)
-    union = np.any([learned.history[pool] for pool in pools], axis=0)
-    market = outlook(learned.together, [0], task.tick)
-    return PlannedCourse(task, pools, prepared.plan, view, belief, market, believe(learned.together, [0], [union]))
+    union = _union([learned.history[pool] for pool in pools])
+    row = [len(names)]
+    market = outlook(learned.model, row, task.tick)
+    return PlannedCourse(task, pools, prepared.plan, view, belief, market, believe(learned.model, row, [union]))
 
 
-def _selector(learned: Learned, pools: Sequence[str], changeover: float) -> tuple[float, float]:
+def _union(histories: Sequence[NDArray[np.bool_]]) -> NDArray[np.bool_]:
+    """Whether any pool has capacity, over the ticks that all pools with a history share."""
+    known = [history for history in histories if len(history)]
+    ticks = min((len(history) for history in known), default=0)
+    return np.asarray(np.any([history[-ticks:] for history in known], axis=0) if ticks else np.zeros(0), dtype=bool)
+
+
+def _recent_price(learned: Learned, pool: str, otherwise: float) -> float:
+    """Mean of the pool's last day; without any price of its own, of its family's."""
+    ticks = max(round(DAY / learned.gap), 1)
+    recent = [learned.price[pool][-ticks:], *(prices[-ticks:] for prices in learned.price.values())]
+    return next((float(prices.mean()) for prices in recent if len(prices)), otherwise)
+
+
+def _selector(learned: Learned, pools: Sequence[str], changeover: float, otherwise: float) -> tuple[float, float]:
     """What following the market by a simple rule cost over the history: mean price per hour, and the probability per
     tick of losing the machine while another pool has capacity. The rule: keep the machine; else take the pool with
     the least price per useful hour, by its mean spell."""
-    up = np.stack([learned.history[pool] for pool in pools])
-    price = np.stack([learned.price[pool] for pool in pools])
+    known = [pool for pool in pools if len(learned.history[pool])]
+    ticks = min((len(learned.history[pool]) for pool in known), default=0)
+    if not ticks:
+        return _recent_price(learned, pools[0], otherwise), 0.0
+    up = np.stack([learned.history[pool][-ticks:] for pool in known])
+    price = np.stack([learned.price[pool][-ticks:] for pool in known])
     ended = (up[:, :-1] & ~up[:, 1:]).sum(1)
     life = (up.sum(1) + 1) / (ended + 0.5) * learned.gap
     per_useful = price * (1 + changeover / life)[:, None]

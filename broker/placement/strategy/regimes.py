@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 HOUR = 3600.0
 Floats = NDArray[np.float64]
 DOWN, UP = 0, 1
+LASTING = 0.7
+"""Hazard of an age band relative to the one before, where no data says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class Shape:
     block: float = 1.0
     pseudo: float = 2.0
     pool_pseudo: float = 3.0
+    redraw_pseudo: float = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,7 @@ class Regimes:
     shape: Shape
     gap: float
     hazard: Floats
+    persistence: Floats
     weights: Floats
     belief: Floats
     family_weights: Floats
@@ -52,9 +56,9 @@ class Regimes:
         """The same hazard for a step of another length."""
         return np.asarray(-np.expm1(np.log1p(-self.hazard) * (seconds / self.gap)))
 
-    def redraw_for(self, seconds: float) -> float:
-        """Probability that the regime is drawn anew within a step."""
-        return min(seconds / (self.shape.persistence * HOUR), 1.0)
+    def redraw_for(self, seconds: float) -> Floats:
+        """Probability by regime that it is drawn anew within a step."""
+        return np.asarray(-np.expm1(-seconds / self.persistence))
 
     def ageing(self, seconds: float) -> Floats:
         """Probability that a surviving spell enters the next age band within a step, by band; 0 for the last."""
@@ -92,34 +96,42 @@ def fit(histories: Sequence[Any], gap: float, shape: Shape | None = None) -> Reg
         if len(array) > 1:
             _count(array, gap, shape, per_block, exposed[p], left[p])
 
-    overall = _by_state(left, bands) + 1.0
-    overall /= _by_state(exposed, bands) + 3 * HOUR / gap
-    prior = np.repeat(overall, bands)
-    pooled = (left.sum((0, 1)) + 2 * prior) / (exposed.sum((0, 1)) + 2)
-    pooled = np.clip(pooled, 1e-6, 0.95)
+    pooled = _pooled(exposed.sum((0, 1)).reshape(2, bands), left.sum((0, 1)).reshape(2, bands), gap).ravel()
 
     x = np.linspace(-1, 1, shape.regimes) if shape.regimes > 1 else np.zeros(1)
     scale = np.stack([np.exp(shape.spread * x), np.exp(-shape.spread * x)], axis=1)  # [k, down/up]
     hazard = np.clip(np.repeat(scale, bands, axis=1) * pooled, 1e-6, 0.95)
     weights = np.full((len(arrays), shape.regimes), 1 / shape.regimes)
     family = np.full(shape.regimes, 1 / shape.regimes)
-    redraw = min(per_block * gap / (shape.persistence * HOUR), 1.0)
+    usual = min(per_block * gap / (shape.persistence * HOUR), 0.5)
+    redraw = np.full(shape.regimes, usual)
     belief = weights.copy()
     for _ in range(shape.iterations if blocks else 0):
-        posterior, draws, belief = _smooth(exposed, left, hazard, weights, redraw)
+        posterior, draws, ends, belief = _smooth(exposed, left, hazard, weights, redraw)
         seen = np.einsum("pbk,pbc->kc", posterior, exposed)
         gone = np.einsum("pbk,pbc->kc", posterior, left)
         expected = (seen * pooled).reshape(-1, 2, bands).sum(2)
         multiplier = (gone.reshape(-1, 2, bands).sum(2) + 1) / (expected + 1)
         centre = np.repeat(multiplier, bands, axis=1) * pooled
         hazard = np.clip((gone + shape.pseudo) / (seen + shape.pseudo / centre), 1e-6, 0.95)
+        stays = posterior.sum((0, 1))
+        redraw = np.clip((ends + shape.redraw_pseudo) / (stays + shape.redraw_pseudo / usual), 1e-4, 0.5)
         family = (draws.sum(0) + 1 / shape.regimes) / (draws.sum() + 1)
         weights = (draws + shape.pool_pseudo * family) / (draws.sum(1, keepdims=True) + shape.pool_pseudo)
-    return Regimes(shape, gap, hazard.reshape(-1, 2, bands), weights, belief, family)
+    persistence = -per_block * gap / np.log1p(-redraw)
+    return Regimes(shape, gap, hazard.reshape(-1, 2, bands), persistence, weights, belief, family)
 
 
-def _by_state(counts: Floats, bands: int) -> Floats:
-    return np.asarray(counts.sum((0, 1)).reshape(2, bands).sum(1))
+def _pooled(exposed: Floats, left: Floats, gap: float) -> Floats:
+    """Hazard by state and age band over the whole family. A band with few spells leans on the one before it and is
+    taken for longer-lived than that: spells that have lasted tend to last."""
+    guess = (left.sum(1) + 1) / (exposed.sum(1) + 3 * HOUR / gap)
+    pooled = np.empty_like(exposed)
+    for band in range(exposed.shape[1]):
+        guess = (left[:, band] + 1) / (exposed[:, band] + 1 / guess)
+        pooled[:, band] = guess
+        guess = guess * LASTING
+    return np.asarray(np.clip(pooled, 1e-6, 0.95))
 
 
 def _count(array: NDArray[np.bool_], gap: float, shape: Shape, per_block: int, exposed: Floats, left: Floats) -> None:
@@ -134,28 +146,36 @@ def _count(array: NDArray[np.bool_], gap: float, shape: Shape, per_block: int, e
     np.add.at(left, (block[ended], cell[ended]), 1.0)
 
 
-def _smooth(exposed: Floats, left: Floats, hazard: Floats, weights: Floats, redraw: float) -> tuple[Floats, ...]:
-    """Forward and backward over blocks: the regimes' posterior, expected draws per pool, and the last filter state."""
+def _smooth(exposed: Floats, left: Floats, hazard: Floats, weights: Floats, redraw: Floats) -> tuple[Floats, ...]:
+    """Forward and backward over blocks: the regimes' posterior, expected draws of each regime per pool, expected ends
+    of each regime by a new draw, and the last filter state."""
     likelihood = left @ np.log(hazard).T + (exposed - left) @ np.log1p(-hazard).T
-    likelihood = np.exp(likelihood - likelihood.max(2, keepdims=True))
-    pools, blocks, regimes = likelihood.shape
+    likelihood = np.exp(likelihood - likelihood.max(2, keepdims=True)).transpose(1, 0, 2).copy()
+    blocks, pools, regimes = likelihood.shape
     predicted = np.empty((blocks, pools, regimes))
     filtered = np.empty_like(predicted)
     state = weights
-    fresh = redraw * weights
     for t in range(blocks):
-        predicted[t] = state if t == 0 else (1 - redraw) * state + fresh
-        state = predicted[t] * likelihood[:, t]
+        predicted[t] = state if t == 0 else (1 - redraw) * state + (state @ redraw)[:, None] * weights
+        state = predicted[t] * likelihood[t]
         state /= state.sum(1, keepdims=True)
         filtered[t] = state
     posterior = np.empty_like(predicted)
     later = np.ones((pools, regimes))
+    draws = np.zeros((pools, regimes))
+    ends = np.zeros(regimes)
     for t in range(blocks - 1, -1, -1):
         both = filtered[t] * later
         posterior[t] = both / both.sum(1, keepdims=True)
-        message = likelihood[:, t] * later
-        later = (1 - redraw) * message + (fresh * message).sum(1, keepdims=True)
+        if t == 0:
+            break
+        message = likelihood[t] * later
+        anew = weights * message
+        chance = (predicted[t] * message).sum(1, keepdims=True)
+        draws += (filtered[t - 1] @ redraw)[:, None] * anew / chance
+        fresh = anew.sum(1, keepdims=True)
+        ends += (filtered[t - 1] * redraw * fresh / chance).sum(0)
+        later = (1 - redraw) * message + redraw * fresh
         later /= later.max(1, keepdims=True)
-    drawn = posterior * (fresh / predicted)
-    drawn[0] = posterior[0]
-    return posterior.transpose(1, 0, 2), drawn.sum(0), filtered[-1]
+    draws += posterior[0]
+    return posterior.transpose(1, 0, 2), draws, ends, filtered[-1]

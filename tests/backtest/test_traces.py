@@ -1,0 +1,166 @@
+"""Readers: what they read, and where they say a file is wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.backtest.traces import Prices, read_markets
+from broker.core.errors import InvalidInput, UnknownName
+
+HEADER = "scheduled_at_local,zone-a,zone-b"
+ROWS = ["2025-10-03T17:10,16,0", "2025-10-03T17:20,3,1", "2025-10-03T17:30,0,16", "2025-10-03T17:40,4,4"]
+
+
+def write(path: Path, document: Any) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(document if isinstance(document, str) else json.dumps(document))
+    return path
+
+
+def trace(**changes: Any) -> dict[str, Any]:
+    document = {"metadata": {"gap_seconds": 600}, "data": [1, 0, 1]} | changes
+    return {key: value for key, value in document.items() if value is not None}
+
+
+def csv(path: Path, *rows: str, header: str = HEADER) -> Path:
+    return write(path, "\n".join([header, *rows]) + "\n")
+
+
+def test_json_without_prices_takes_the_defaults_and_says_so(tmp_path: Path) -> None:
+    (market,) = read_markets([write(tmp_path / "fam" / "pool.json", trace())], Prices(3.06, 0.9731))
+    (pool,) = market.pools
+    assert (market.family, market.name, market.gap_seconds) == ("fam", "pool", 600)
+    assert pool.available == (True, False, True)
+    assert pool.price == (0.9731,) * 3
+    assert pool.on_demand_price == 3.06
+    assert "no prices" in market.notes[0]
+
+
+@pytest.mark.parametrize("key", ["spot_price", "prices"])
+def test_json_with_prices(tmp_path: Path, key: str) -> None:
+    document = trace(metadata={"gap_seconds": 195, "on_demand_price": 4}, **{key: [1, 1.5, 2]})
+    (market,) = read_markets([write(tmp_path / "p.json", document)], Prices())
+    assert market.pools[0].price == (1.0, 1.5, 2.0)
+    assert market.pools[0].on_demand_price == 4
+    assert market.notes == ()
+
+
+def test_a_gang_needs_that_many_machines(tmp_path: Path) -> None:
+    path = write(tmp_path / "p.json", trace(data=[16, 4, 0]))
+    assert read_markets([path], Prices(gang=4))[0].pools[0].available == (True, True, False)
+    assert read_markets([path], Prices(gang=16))[0].pools[0].available == (True, False, False)
+
+
+def test_csv_with_prices_beside_it(tmp_path: Path) -> None:
+    path = csv(tmp_path / "counts.csv", *ROWS)
+    write(tmp_path / "prices.json", {z: {"spot": 2, "on_demand": 9} for z in ("zone-a", "zone-b")})
+    first, second = read_markets([path], Prices())
+    assert [first.name, second.name] == ["zone-a", "zone-b"]
+    assert first.gap_seconds == 600
+    assert first.pools[0].available == (True, True, False, True)
+    assert (second.pools[0].price[0], second.on_demand_price) == (2.0, 9.0)
+    assert read_markets([path], Prices(), zones=["zone-b"])[0].name == "zone-b"
+
+
+def test_holes_are_noted_and_do_not_stretch_the_ticks(tmp_path: Path) -> None:
+    rows = [*ROWS, "2025-10-03T19:40,1,1"]
+    market = read_markets([csv(tmp_path / "c.csv", *rows)], Prices())[0]
+    assert market.ticks == 5
+    assert any("hole of 120 min" in note and "row 6" in note for note in market.notes)
+
+
+def test_together_joins_a_family_and_cuts_to_the_shortest(tmp_path: Path) -> None:
+    write(tmp_path / "fam" / "a.json", trace(data=[1, 1, 1, 1]))
+    write(tmp_path / "fam" / "b.json", trace(data=[0, 1, 1]))
+    write(tmp_path / "other.json", trace())
+    joined = {m.family: m for m in read_markets([tmp_path], Prices(), together=True)}
+    assert [pool.name for pool in joined["fam"].pools] == ["a", "b"]
+    assert joined["fam"].ticks == 3
+    assert "cut to the shortest" in joined["fam"].notes[-1]
+    assert joined["fam"].spot[0] == {"a": 0.9731}
+
+
+def test_pools_of_different_ticks_cannot_be_used_together(tmp_path: Path) -> None:
+    write(tmp_path / "fam" / "a.json", trace())
+    write(tmp_path / "fam" / "b.json", trace(metadata={"gap_seconds": 300}))
+    with pytest.raises(InvalidInput, match=r"ticks of 300 s, 600 s"):
+        read_markets([tmp_path / "fam"], Prices(), together=True)
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        ('{"metadata": {"gap_seconds": 600},\n "data": [1, 0', r"p\.json:2: not JSON"),
+        ("[" * 100_000, "nested too deeply|not JSON"),
+        ([1, 2], "expected an object"),
+        (trace(metadata=None), "metadata.gap_seconds"),
+        (trace(metadata={"gap_seconds": 0}), "gap_seconds: expected a positive number, found 0"),
+        (trace(metadata={"gap_seconds": 0.5}), "whole seconds"),
+        (trace(metadata={"gap_seconds": "600"}), "found '600'"),
+        (trace(metadata={"gap_seconds": True}), "found True"),
+        (trace(data=None), "expected data"),
+        (trace(data=[]), "expected data"),
+        (trace(data=[1, -1]), r"data\[1\]: expected a whole number ≥ 0, found -1"),
+        (trace(data=[1, 0, None]), r"data\[2\]"),
+        (trace(data=[0.5]), r"data\[0\]"),
+        ('{"metadata": {"gap_seconds": 600}, "data": [NaN]}', r"data\[0\]"),
+        (trace(prices=[1, 2]), r"one price per tick \(3\), found 2 entries"),
+        (trace(prices=7), "found 7"),
+        (trace(prices=[1, None, 2]), r"prices\[1\]: expected a positive number, found None"),
+        (trace(prices=[1, 0, 2]), r"prices\[1\]"),
+        (trace(metadata={"gap_seconds": 600, "on_demand_price": -3}), "on_demand_price"),
+    ],
+)
+def test_bad_json_is_located(tmp_path: Path, document: Any, says: str) -> None:
+    path = write(tmp_path / "p.json", document)
+    with pytest.raises(InvalidInput, match=says) as caught:
+        read_markets([path], Prices())
+    assert caught.value.where.startswith(str(path))
+
+
+@pytest.mark.parametrize(
+    ("rows", "header", "says"),
+    [
+        (ROWS[:1], HEADER, "at least two rows"),
+        (ROWS, "time,a,a", ":1: .*distinct zone names"),
+        ([ROWS[0], "2025-10-03T17:20,3"], HEADER, ":3: expected 3 fields, found 2"),
+        ([ROWS[0], "yesterday,3,4"], HEADER, ":3: expected an ISO 8601 time, found 'yesterday'"),
+        ([ROWS[0], "2025-10-03T17:20,3,-4"], HEADER, ":3: expected whole numbers"),
+        ([ROWS[1], ROWS[0]], HEADER, ":3: times must rise"),
+        ([ROWS[0], "2025-10-03T17:20+00:00,1,1"], HEADER, "time zone"),
+    ],
+)
+def test_bad_csv_is_located(tmp_path: Path, rows: list[str], header: str, says: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        read_markets([csv(tmp_path / "c.csv", *rows, header=header)], Prices())
+
+    assert re.search(says, str(caught.value))
+
+
+def test_a_zone_without_price_is_named(tmp_path: Path) -> None:
+    path = csv(tmp_path / "c.csv", *ROWS)
+    write(tmp_path / "prices.json", {"zone-a": {"spot": 2, "on_demand": 9}})
+    with pytest.raises(InvalidInput, match="no prices for zone 'zone-b'"):
+        read_markets([path], Prices())
+    write(tmp_path / "prices.json", {z: {"spot": 2} for z in ("zone-a", "zone-b")})
+    with pytest.raises(InvalidInput, match=r"zone-a\.on_demand: expected a positive number, found None"):
+        read_markets([path], Prices())
+
+
+def test_paths_that_are_not_traces(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="no such file"):
+        read_markets([tmp_path / "absent"], Prices())
+    with pytest.raises(InvalidInput, match="no traces found"):
+        read_markets([tmp_path], Prices())
+    with pytest.raises(InvalidInput, match=r"expected \.json or \.csv"):
+        read_markets([write(tmp_path / "x.txt", "")], Prices())
+    (tmp_path / "latin.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        read_markets([tmp_path / "latin.json"], Prices())
+    with pytest.raises(UnknownName, match="did you mean 'pool'"):
+        read_markets([write(tmp_path / "pool.json", trace())], Prices(), zones=["pol"])

@@ -1,0 +1,129 @@
+"""The planned strategy: it never misses, uses what it knows, and steps aside when what it knows is not so."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.backtest.market import Market, Pool
+from broker.backtest.replay import Step, replay
+from broker.placement.strategy.pacing import UniformProgress
+from broker.placement.strategy.situation import Course, Task
+
+np = pytest.importorskip("numpy", reason="planning needs the extra 'backtest'")
+
+from broker.placement.strategy.prepare import learn, prepare, start  # noqa: E402 - after the check for NumPy
+
+HOUR = 3600.0
+TICK = 600.0
+
+
+def spells(*hours: float) -> list[bool]:
+    """Up for so many hours, then down for so many, and so on."""
+    return [i % 2 == 0 for i, length in enumerate(hours) for _ in range(round(length * HOUR / TICK))]
+
+
+def market(*pools: list[bool], prices: tuple[float, ...] = (1.0, 1.0)) -> Market:
+    named = zip("ab", pools, prices, strict=False)
+    return Market("f", "m", TICK, tuple(Pool(n, tuple(bits), (p,) * len(bits), 3.0) for n, bits, p in named))
+
+
+def course(history: dict[str, list[bool]], pools: list[str], task: Task, price: float = 1.0) -> Course:
+    prices = {pool: [price] * len(bits) for pool, bits in history.items()}
+    learned = learn(history, prices, TICK, together=len(pools) > 1)
+    return start(prepare(learned, pools, task, 3.0), task)
+
+
+def task(work: float = 8, deadline: float = 12, changeover: float = 0.2) -> Task:
+    return Task(work * HOUR, deadline * HOUR, changeover * HOUR, TICK)
+
+
+bits = st.lists(st.tuples(st.booleans(), st.integers(1, 30)), min_size=1, max_size=30).map(
+    lambda runs: [up for up, length in runs for _ in range(length)]
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(bits, bits, bits, st.booleans(), st.floats(8.05, 16), st.sampled_from([0.0, 0.02, 0.05, 0.2, 1.7]))
+def test_never_misses_whatever_the_history_and_the_market(
+    past: list[bool], one: list[bool], two: list[bool], both: bool, deadline: float, changeover: float
+) -> None:
+    job = task(8, max(deadline, 8 + changeover), changeover)
+    now = market(*[(pool * 100)[:100] for pool in ((one, two) if both else (one,))])
+    history = {"a": past, "b": past[::-1]}
+    outcome = replay(now, 0, job, course(history, ["a", "b"] if both else ["a"], job))
+    assert not outcome.missed
+
+
+def test_waits_out_a_gap_when_gaps_are_short() -> None:
+    job = task(8, 12)
+    log: list[Step] = []
+    now = market([False] * 6 + [True] * 100)
+    outcome = replay(now, 0, job, course({"a": spells(*([2, 0.5] * 40))}, ["a"], job), log)
+    assert [step.decision.mode.value for step in log[:7]] == ["idle"] * 6 + ["spot"]
+    assert outcome.cost == pytest.approx(8.2)
+
+
+def test_with_plenty_of_slack_and_good_history_it_costs_less_than_uniform_progress() -> None:
+    history = spells(*([3, 1] * 40))
+    job = task(8, 14)
+    now = market(spells(*([0.5, 1, 3, 1, 3, 1, 3, 1, 3])))
+    planned = replay(now, 0, job, course({"a": history}, ["a"], job)).cost
+    assert planned < replay(now, 0, job, UniformProgress(job)).cost
+
+
+@pytest.mark.parametrize("history", [[], [True], [True] * 500, [False] * 500])
+def test_without_enough_history_it_is_uniform_progress(history: list[bool]) -> None:
+    job = task()
+    assert isinstance(course({"a": history}, ["a"], job), UniformProgress)
+
+
+def test_a_pool_without_history_takes_its_family_s() -> None:
+    job = task()
+    planned = course({"a": [], "b": spells(*([2, 0.5] * 40))}, ["a"], job)
+    assert not isinstance(planned, UniformProgress)
+    assert not replay(market([True] * 100), 0, job, planned).missed
+
+
+def test_a_market_unlike_its_history_is_met_with_uniform_progress() -> None:
+    # The history says that gaps last ten minutes every two hours; now capacity flickers and is mostly gone.
+    job = task(24, 36)
+    history = spells(*([2, 1 / 6] * 60))
+    now = market((spells(1 / 6, 2) * 40)[: 36 * 6])
+    log: list[Step] = []
+    cost = replay(now, 0, job, course({"a": history}, ["a"], job), log).cost
+    assert any(step.decision.why in ("behind the line", "catch up") for step in log)
+    assert cost <= 1.15 * replay(now, 0, job, UniformProgress(job)).cost
+
+
+def test_of_two_pools_the_lasting_one_is_worth_a_little_more() -> None:
+    job = task(8, 12)
+    history = {"a": spells(*([0.5, 0.5] * 80)), "b": spells(*([16, 4] * 4))}
+    log: list[Step] = []
+    now = market([True] * 100, [True] * 100, prices=(1.0, 1.01))
+    replay(now, 0, job, course(history, ["a", "b"], job), log)
+    assert log[0].decision.pool == "b"
+
+
+def test_it_moves_to_a_much_cheaper_pool_and_not_for_a_cent() -> None:
+    job = task(8, 12)
+    history = {"a": spells(*([6, 1] * 12)), "b": spells(*([6, 1] * 12))}
+
+    def moves(price: float) -> int:
+        late = market([True] * 100, [False] * 6 + [True] * 94, prices=(1.0, price))
+        return replay(late, 0, job, course(history, ["a", "b"], job)).moves
+
+    assert moves(0.5) == 1
+    assert moves(0.99) == 0
+
+
+def test_plan_values_fall_with_slack_and_rise_with_work() -> None:
+    job = task(8, 14)
+    history = spells(*([3, 1] * 40))
+    learned = learn({"a": history}, {"a": [1.0] * len(history)}, TICK, together=False)
+    plan = prepare(learned, ["a"], job, 3.0).plan
+    assert np.isfinite(plan.value).all()
+    enough = plan.slacks >= job.changeover
+    assert (np.diff(plan.value[60][enough][:, 0], axis=0) <= 1e-3).all()
+    assert plan.value.nbytes < 100e6
