@@ -42,11 +42,13 @@ class OutputUploader:
 
 
 def last_lines(file: Path, count: int = 1) -> list[str]:
-    """The last lines that are not empty, each at most 300 characters; for evidence."""
+    """The last lines that are not empty, each at most 300 characters; for evidence. What terminals would obey rather
+    than print (colours, titles, cursor movements) is left out."""
     try:
         with file.open("rb") as source:
             source.seek(max(0, source.seek(0, 2) - 8192))
             lines = source.read().decode(errors="replace").splitlines()
     except OSError:
         return []
-    return [line.strip()[:300] for line in lines if line.strip()][-count:]
+    words = (" ".join("".join(c if c.isprintable() else " " for c in line).split()) for line in lines)
+    return [line[:300] for line in words if line][-count:]
