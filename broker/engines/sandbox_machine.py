@@ -86,6 +86,7 @@ class Provider:
         self._nodes: list[Command] = []
         self._cancelled_at: float | None = None
         self._noticed = False
+        self._killed = 0
 
     def run(self) -> None:
         """Until the machine is gone."""
@@ -119,6 +120,8 @@ class Provider:
                     return self._take_away("cancelled")
                 if self._noticed:
                     return self._take_away("the simulated market wanted it back", interrupted=True)
+                if self._killed:
+                    return self._take_away(f"its agent was killed by signal {self._killed}")
                 return self._take_away("switched off after the job")
             ended += self._wait(fate, None if self._nodes else booted_at, world.scenario.notice)
 
@@ -139,6 +142,8 @@ class Provider:
             message = self._inbox.get(timeout=max(0.0, min([_TICK, *waits])))
         except queue.Empty:
             return 0
+        if isinstance(message, Exited) and message.status < 0:
+            self._killed = -message.status
         return int(isinstance(message, Exited | CannotStart))
 
     def _boot(self) -> None:

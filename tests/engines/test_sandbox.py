@@ -177,6 +177,15 @@ def test_the_machine_killed_takes_all_of_it_along(bench: Bench) -> None:
     assert gone.gone_at is not None
 
 
+def test_the_agent_killed_is_no_interruption(bench: Bench) -> None:
+    handle = bench.engine.submit(bench.launch("exec sleep 300"))
+    record = bench.folder / "home" / handle / "node-0" / "agent.json"
+    eventually(record.exists, "the agent has claimed")
+    os.kill(json.loads(record.read_text())["pid"], signal.SIGKILL)
+    gone = bench.until(handle, EngineState.GONE)
+    assert (gone.interrupted, gone.evidence) == (False, "its agent was killed by signal 9")
+
+
 def test_a_gang_is_one_machine(bench: Bench) -> None:
     """Two nodes: each its rank, each the addresses of all; the attempt ends when both have."""
     launch = bench.launch("echo $SKYPILOT_NODE_RANK of $SKYPILOT_NUM_NODES; echo $SKYPILOT_NODE_IPS | wc -w")

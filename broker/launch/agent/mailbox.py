@@ -87,24 +87,29 @@ class Mailbox:
 
     def close(self, ending: Exit, deadline: float) -> bool:
         """Send everything that is left, ``exit.json`` last, retrying until ``deadline`` (monotonic). False when the
-        run folder did not take it."""
+        run folder did not take it. A request that hangs is not waited for any longer than that."""
         self.stop()
-        self._thread.join(max(0.0, min(deadline - time.monotonic(), 90.0)))
+        done = threading.Event()
+        threading.Thread(target=self._close, args=(ending, deadline, done), name="last-mail", daemon=True).start()
+        return done.wait(max(0.0, deadline - time.monotonic()))
+
+    def _close(self, ending: Exit, deadline: float, done: threading.Event) -> None:
+        self._thread.join()
         self._journal.close()
         pause = min(self._spec.intervals.mail, 1.0)
-        while True:
+        while time.monotonic() < deadline:
             try:
                 self._output.upload()
                 self._journal.flush()
                 self._heartbeat()
                 self._store.write_json(self._path("exit.json"), ending.to_json())
-                return True
             except StoreTrouble as error:
                 log.warning("%s; trying again", error)
-                if time.monotonic() + pause >= deadline:
-                    return False
                 time.sleep(pause)
                 pause = min(pause * 2, 30.0)
+            else:
+                done.set()
+                return
 
     def step(self) -> tuple[int | None, int | None]:
         """How far the program is, and of how much: from its progress file, else from the names of checkpoints."""

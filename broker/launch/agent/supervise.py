@@ -351,7 +351,7 @@ class Attempt:
         """Save what is finished, tell how it ended."""
         spec = self._spec
         self._mailbox.phase = "saving"
-        wait = spec.grace if ended.stop else spec.intervals.patience
+        wait = max(spec.grace, 1.0) if ended.stop else spec.intervals.patience
         if ended.stop and ended.stop.terminates_at:
             wait = max(0.0, min(wait, self._clock.wall_seconds_until(ended.stop.terminates_at)))
         deadline = time.monotonic() + wait
@@ -361,7 +361,7 @@ class Attempt:
         cause, status, evidence = ended.cause(last_lines(self._scratch.output), self._saver.unsaved)
         last = self._saver.last.id if self._saver.last else None
         ending = Exit(cause, self._clock.now(), status, evidence, self._mailbox.step()[0], last)
-        if not self._mailbox.close(ending, max(deadline, time.monotonic() + min(wait, 5.0))):
+        if not self._mailbox.close(ending, max(deadline, time.monotonic() + 5.0)):
             log.error("the run folder did not take exit.json: %s", ending)
         self._record(cause=ending.cause)
         if not self._saver.unsaved:
