@@ -15,6 +15,7 @@ from broker.core.registry import load
 PROVIDERS: dict[str, str] = {
     "owned": "providers.owned:Owned",
     "pricebook": "providers.pricebook:Pricebook",
+    "runpod": "providers.runpod:Runpod",
     "sandbox": "providers.sandbox:Sandbox",
 }
 

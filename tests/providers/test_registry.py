@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
@@ -19,9 +20,24 @@ CLOCK = ManualClock(NOW)
 
 @pytest.mark.parametrize("name", PROVIDERS)
 def test_every_registered_provider_is_made_without_settings(name: str) -> None:
+    assert build(name, clock=CLOCK).name == name
+
+
+@pytest.mark.parametrize("name", ["owned", "pricebook", "sandbox"])
+def test_what_needs_no_network_offers_something_without_settings(name: str) -> None:
+    assert poll(build(name, clock=CLOCK))
+
+
+@pytest.mark.parametrize("name", sorted({*PROVIDERS} - {"owned", "pricebook", "sandbox"}))
+def test_the_others_say_where_they_ask_and_which_setting_changes_it(name: str) -> None:
     provider = build(name, clock=CLOCK)
-    assert provider.name == name
-    assert poll(provider)
+    setup = getattr(provider, "describe_setup", None) or import_module(type(provider).__module__).describe_setup
+    assert setup()["endpoints"]
+    for place in setup()["endpoints"].values():
+        assert place["url"].startswith("https://")
+        assert place["setting"].startswith(("GPUBROKER_PROVIDERS__", "AWS_ENDPOINT_URL"))
+    for login in setup()["logins"].values():
+        assert {"found", "how"} <= set(login)
 
 
 def test_extras_are_of_registered_providers() -> None:

@@ -1,0 +1,276 @@
+"""JSON over HTTP, as every provider without an SDK needs it: time-outs, retries, rate limits, errors in our words.
+
+Nothing of httpx leaves this file. Numbers arrive as int and Decimal, never as float.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, SecretStr
+
+from broker.core.clock import Clock
+from broker.core.errors import (
+    BrokerError,
+    InvalidInput,
+    LoginMissing,
+    Malformed,
+    Refused,
+    RetryLater,
+    Throttled,
+    Unreachable,
+)
+from providers.registry import ProviderSettings
+
+if TYPE_CHECKING:
+    import ssl
+
+    import httpx
+    import tenacity
+
+_MAX_ANSWER = 64 * 2**20  # bytes; the largest page there is has about 2 MB
+_LONGEST_WAIT = 60.0  # s; whoever asks for more is left alone until the next poll
+_WHOLE_ANSWER = 6  # times the time-out: a server that trickles bytes is a server that hangs
+_SHOWN_OF_A_REFUSAL = 200  # characters
+
+
+def _is_http(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("expected a URL such as https://prices.example.com")
+    return url.rstrip("/")
+
+
+Url = Annotated[str, AfterValidator(_is_http)]
+
+
+class HttpSettings(ProviderSettings):
+    """``ca_bundle``: certificates (PEM) to trust instead of the usual ones, for proxies and private endpoints.
+    ``timeout_seconds``: for connecting, and for each silence of the server. ``attempts``: tries in all per call."""
+
+    ca_bundle: Path | None = None
+    timeout_seconds: float = Field(default=20.0, gt=0, le=600)
+    attempts: int = Field(default=4, ge=1, le=10)
+
+
+def setting(provider: str, key: str) -> str:
+    """The environment variable that sets ``key`` of a provider."""
+    return f"GPUBROKER_PROVIDERS__{provider.upper()}__{key.upper()}"
+
+
+def endpoint(provider: str, key: str, url: str) -> Mapping[str, str]:
+    """How `describe_setup` tells of an endpoint: where it is, without a login in the URL, and what changes it."""
+    return {"url": shown(url), "setting": setting(provider, key), "tls": setting(provider, "ca_bundle")}
+
+
+def shown(url: str) -> str:
+    """The URL without user, password and query."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+
+def usable(secret: SecretStr | str | None) -> str | None:
+    """A key as it can be sent, or None where there is none or where it holds what no key holds (line ends, spaces)."""
+    text = secret.get_secret_value() if isinstance(secret, SecretStr) else secret or ""
+    text = text.strip()
+    return text if text and text.isascii() and text.isprintable() and " " not in text else None
+
+
+class Api:
+    """Calls to one HTTP API for the length of one poll; use it in a ``with`` statement.
+
+    Calls are retried on time-outs, refused connections, 5xx and 429, with exponential back-off and jitter, and after
+    the time that the server asks for; waiting is the ``clock``'s. ``login_hint``: what to do about a missing or expired
+    login; without it a 401 is a refusal like any other. ``url_key``: the setting that holds ``base_url``.
+    ``per_second``: how many calls a second the server allows.
+    """
+
+    def __init__(
+        self,
+        provider: str,
+        base_url: str,
+        settings: HttpSettings,
+        clock: Clock,
+        *,
+        login_hint: str = "",
+        url_key: str = "base_url",
+        per_second: float | None = None,
+    ) -> None:
+        self._provider = provider
+        self._base = base_url
+        self._settings = settings
+        self._clock = clock
+        self._login_hint = login_hint
+        self._url_setting = setting(provider, url_key)
+        self._gap = 1 / per_second if per_second else 0.0
+        self._last: datetime | None = None
+        self._client: httpx.Client | None = None
+
+    def __enter__(self) -> Self:
+        """Raises `InvalidInput` for a CA bundle that cannot be used."""
+        import httpx
+
+        settings = self._settings
+        self._client = httpx.Client(
+            verify=_trust(self._base, settings.ca_bundle, setting(self._provider, "ca_bundle")),
+            timeout=settings.timeout_seconds,
+            headers={"Accept": "application/json", "User-Agent": "gpubroker"},
+        )
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._client is not None:
+            self._client.close()
+
+    def get(self, path: str, *, params: Mapping[str, str] | None = None, token: str | None = None) -> Any:
+        """The JSON that a GET brings. ``token``: sent as a bearer token.
+
+        Raises `Throttled`, `Unreachable`, `LoginMissing`, `Refused`, `Malformed`, or `InvalidInput` for a URL that
+        cannot be asked; read-only, so repeating is safe.
+        """
+        return self._call("GET", path, params=params, headers=_bearer(token))
+
+    def post(self, path: str, body: object, *, token: str | None = None) -> Any:
+        """The JSON that a POST of ``body`` as JSON brings; for reading only. Raises what `get` raises."""
+        return self._call("POST", path, json=body, headers=_bearer(token))
+
+    def _call(self, method: str, path: str, **request: Any) -> Any:
+        from tenacity import Retrying, retry_if_exception_type
+
+        retrying = Retrying(
+            retry=retry_if_exception_type(RetryLater),
+            stop=lambda state: state.attempt_number >= self._settings.attempts or _wish(state) > _LONGEST_WAIT,
+            wait=_pause,
+            sleep=self._clock.sleep,
+            reraise=True,
+        )
+        return retrying(self._once, method, path, request)
+
+    def _once(self, method: str, path: str, request: Mapping[str, Any]) -> Any:
+        import httpx
+
+        assert self._client is not None, "use Api in a with statement"
+        self._keep_distance()
+        url = self._base + path
+        where = f"{self._provider}: {shown(url)}"
+        change = f"is {self._url_setting} right, and the network up?"
+        try:
+            with self._client.stream(method, url, **request) as answer:
+                body = self._read(answer, where)
+                if not answer.is_success:
+                    raise self._refusal(answer, body, where)
+        except httpx.TimeoutException as error:
+            seconds = self._settings.timeout_seconds
+            raise Unreachable(f"no answer within {seconds:g} s", where=where, hint=change) from error
+        except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
+            raise InvalidInput(f"not a URL that can be asked: {error}", where=where, hint=change) from error
+        except httpx.LocalProtocolError:
+            # The message would repeat the header that is wrong, and with it the key: so it is not passed on.
+            raise InvalidInput("the request cannot be written as HTTP", where=where, hint=self._login_hint) from None
+        except httpx.DecodingError as error:
+            raise Malformed(f"the answer cannot be unpacked: {error}", where=where) from error
+        except httpx.HTTPError as error:
+            said = str(error) or type(error).__name__
+            raise Unreachable(f"cannot be reached: {said}", where=where, hint=change) from error
+        return _json(body, where)
+
+    def _keep_distance(self) -> None:
+        now = self._clock.now()
+        if self._gap and self._last is not None:
+            left = self._gap - (now - self._last).total_seconds()
+            if left > 0:
+                self._clock.sleep(left)
+        self._last = self._clock.now()
+
+    def _read(self, answer: httpx.Response, where: str) -> bytes:
+        """The body, but no more than makes sense, and not for ever."""
+        ends = time.monotonic() + _WHOLE_ANSWER * self._settings.timeout_seconds
+        body = bytearray()
+        for piece in answer.iter_bytes():
+            body += piece
+            if len(body) > _MAX_ANSWER:
+                raise Malformed(f"an answer of more than {_MAX_ANSWER >> 20} MiB", where=where)
+            if time.monotonic() > ends:
+                raise Unreachable("the answer comes too slowly to be waited for", where=where)
+        return bytes(body)
+
+    def _refusal(self, answer: httpx.Response, body: bytes, where: str) -> BrokerError:
+        status = answer.status_code
+        said = f"HTTP {status} {answer.reason_phrase}".strip()
+        after = _retry_after(answer.headers.get("Retry-After"), self._clock.now())
+        if status == 429 or (status == 503 and after is not None):
+            return Throttled(f"{said}: asked for fewer requests", after=after, where=where, hint="poll less often")
+        if status >= 500 or status == 408:
+            return Unreachable(said, where=where, hint="the provider has trouble; the next poll asks again")
+        if status in (401, 403) and self._login_hint:
+            return LoginMissing(f"{said}: the login is wrong or has expired", where=where, hint=self._login_hint)
+        text = "".join(char if char.isprintable() else " " for char in body[:2000].decode("utf-8", "replace"))
+        detail = f": {' '.join(text.split())[:_SHOWN_OF_A_REFUSAL]}" if text.strip() else ""
+        hint = f"is {self._url_setting} right? Redirects are not followed" if status < 400 else ""
+        return Refused(said + detail, where=where, hint=hint)
+
+
+def _pause(state: tenacity.RetryCallState) -> float:
+    """Seconds until the next try: exponential with jitter, but not before the server wants it."""
+    from tenacity import wait_exponential, wait_random
+
+    backoff = wait_exponential(multiplier=0.5, max=30) + wait_random(0, 0.5)
+    return max(float(backoff(state)), _wish(state))
+
+
+def _wish(state: tenacity.RetryCallState) -> float:
+    error = state.outcome.exception() if state.outcome else None
+    return float(getattr(error, "after", None) or 0.0)
+
+
+def _retry_after(value: str | None, now: datetime) -> float | None:
+    """Seconds, from a Retry-After header: a number, or an HTTP date."""
+    if value is None:
+        return None
+    if value.strip().isdecimal():
+        return float(value[:9])
+    try:
+        at = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    return max(0.0, ((at if at.tzinfo else at.replace(tzinfo=UTC)) - now).total_seconds())
+
+
+def _bearer(token: str | None) -> Mapping[str, str]:
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def _trust(url: str, bundle: Path | None, variable: str) -> ssl.SSLContext | bool:
+    """What httpx is to trust. Raises `InvalidInput` for a file that holds no certificates."""
+    import ssl
+
+    if bundle is None:
+        # Plain HTTP needs no certificates, and reading them takes longer than asking a server on this machine.
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if url.startswith("http:") else True
+    try:
+        return ssl.create_default_context(cafile=str(bundle))
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidInput(f"no certificates can be read from it: {error}", where=str(bundle), hint=variable) from error
+
+
+def _json(body: bytes, where: str) -> Any:
+    try:
+        return json.loads(body, parse_float=_exact, parse_constant=Decimal)
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
+        what = "nothing" if not body.strip() else f"something else ({error})"
+        raise Malformed(f"expected JSON, got {what}", where=where) from error
+
+
+def _exact(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except InvalidOperation:  # an exponent beyond all bounds
+        return Decimal("NaN")

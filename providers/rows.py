@@ -1,0 +1,156 @@
+"""Reading rows that somebody else wrote: exact prices, sane figures, one name per accelerator, each offer once.
+
+A reader raises `Unfit` for what cannot be used; `each` turns that into a `SkippedRow`, so one odd row harms no other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from decimal import Decimal
+from typing import Any
+
+from broker.core.accelerators import canonical
+from broker.core.errors import UnknownName
+from broker.core.money import Money
+from broker.core.offers import Offer, SkippedRow
+
+Row = Mapping[str, Any]
+Found = Iterator[Offer | SkippedRow]
+
+# What an hour of one machine can cost, USD. A K80 at the bottom of a spot market is above the one, a rack of 72 of the
+# newest cards far below the other; what lies outside is a slip of the provider's and must not be acted on.
+CHEAPEST = Money.usd("0.001")
+DEAREST = Money.usd(10_000)
+HOURS_A_YEAR = 8760
+
+_DECIMAL = re.compile(r"\d{1,12}(?:\.\d{1,18})?", re.ASCII)
+_NO_PART_OF_A_NAME = re.compile(r"[/@\s\x00-\x1f\x7f]+")
+_MAX_NAME = 80
+_MAX_ACCELERATORS = 1024
+
+
+class Unfit(Exception):
+    """A row, or one price of it, that cannot become an offer: a countable reason, and a sample of why."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+    @property
+    def skipped(self) -> SkippedRow:
+        return SkippedRow(self.reason, self.detail)
+
+
+def each(rows: Iterable[object], read: Callable[[Row], Found]) -> Found:
+    """What ``read`` makes of each row. A row that is no JSON object, or that ``read`` calls `Unfit`, is skipped; what
+    it had yielded before stays."""
+    for row in rows:
+        if not isinstance(row, dict):
+            yield SkippedRow("malformed_row", f"not a JSON object: {short(row)}")
+            continue
+        try:
+            yield from read(row)
+        except Unfit as error:
+            yield error.skipped
+
+
+def distinct(found: Found) -> Found:
+    """Each offer once. What says again the same costs nothing; a second, other price of the same thing is skipped."""
+    seen: dict[str, Money | None] = {}
+    for row in found:
+        if isinstance(row, Offer):
+            if row.id in seen:
+                if seen[row.id] != row.price:
+                    yield SkippedRow("conflicting_duplicate", f"{row.id}: {seen[row.id]}, and again {row.price}")
+                continue
+            seen[row.id] = row.price
+        yield row
+
+
+def number(value: object, what: str) -> Decimal:
+    """A finite number of JSON, exact. Raises `Unfit`."""
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+        raise Unfit("malformed_row", f"{what} is not a number: {short(value)}")
+    if isinstance(value, Decimal) and not value.is_finite():
+        raise Unfit("malformed_row", f"{what} is not a finite number")
+    return Decimal(value)
+
+
+def decimal_text(value: object) -> Decimal | None:
+    """A price that its provider writes as text (``"3.95"``), exact; None where there is none. Raises `Unfit`."""
+    if value is None:
+        return None
+    if not isinstance(value, str) or not _DECIMAL.fullmatch(value):
+        raise Unfit("invalid_price", f"not a decimal number as text: {short(value)}")
+    return Decimal(value)
+
+
+def price(value: object, what: str, *, per: int = 1, times: int = 1) -> Money:
+    """USD per hour of one machine, exact to the micro-dollar: ``value × times / per``.
+
+    ``what``: whose price, for the detail. Raises `Unfit`: ``no_price`` for None, ``invalid_price`` for what is no
+    positive number, ``absurd_price`` for what nothing costs.
+    """
+    if value is None:
+        raise Unfit("no_price", f"{what}: no price")
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+        raise Unfit("invalid_price", f"{what}: {short(value)} is not a number")
+    amount = Decimal(value)
+    if not amount.is_finite() or amount <= 0:
+        raise Unfit("invalid_price", f"{what}: a price of {short(value)}")
+    # Compared before it is multiplied: the exponent may be any, and arithmetic on it would not be exact.
+    if not CHEAPEST.dollars * per <= amount * times <= DEAREST.dollars * per:
+        raise Unfit("absurd_price", f"{what}: a price of {short(value)}{f' / {per}' if per > 1 else ''}")
+    return Money.usd(amount * times / per)
+
+
+def whole(value: object, what: str, most: int = _MAX_ACCELERATORS) -> int:
+    """A whole number from 1 to ``most``. Raises `Unfit`."""
+    found = number(value, what)
+    if not 1 <= found <= most or found != found.to_integral_value():
+        raise Unfit("malformed_row", f"{what}: {short(value)} is not a whole number from 1 to {most}")
+    return int(found)
+
+
+def figure(value: object) -> float | None:
+    """CPUs or GiB, or any other figure a row can do without: None where it is missing or makes no sense."""
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+        return None
+    found = Decimal(value)
+    return float(found) if found.is_finite() and Decimal("0.01") <= found <= 10_000_000 else None
+
+
+def name(value: object, what: str) -> str:
+    """A name as part of an offer's id: spaces, ``/`` and ``@`` become ``-``. Raises `Unfit`."""
+    text = _NO_PART_OF_A_NAME.sub("-", value.strip()).strip("-") if isinstance(value, str) else ""
+    if not text or len(text) > _MAX_NAME or not text.isprintable():
+        raise Unfit("malformed_row", f"{what} is not a name: {short(value)}")
+    return text
+
+
+def accelerator(*names: object, memory_gib: float | None = None) -> str:
+    """The canonical name of the first of ``names`` that is known. ``memory_gib``: per card, where the row says it.
+
+    Raises `Unfit` (``unknown_accelerator``) with what the provider calls it.
+    """
+    for candidate in names:
+        if isinstance(candidate, str) and candidate.strip():
+            try:
+                return canonical(candidate, memory_gib)
+            except UnknownName:
+                continue
+    raise Unfit("unknown_accelerator", " or ".join(short(candidate) for candidate in names))
+
+
+def usd(currency: object) -> None:
+    """Raises `Unfit` (``foreign_currency``) for anything but US dollars."""
+    if not isinstance(currency, str) or currency.upper() != "USD":
+        raise Unfit("foreign_currency", f"priced in {short(currency)}, not in USD")
+
+
+def short(value: object) -> str:
+    """For details: what was there, cut when long."""
+    text = repr(value) if not isinstance(value, Decimal) else str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,232 @@
+"""RunPod's prices and stock, from its GraphQL API; no login needed.
+
+One query brings every kind of GPU with its prices per GPU and hour in both clouds: *secure* (data centres) and
+*community* (other people's machines); these are the regions here. A pod has 1, 2, 4 or 8 of them, up to what RunPod
+allows for that kind. Instance types are named as SkyPilot names RunPod's; SkyPilot runs pods in the secure cloud only,
+and a savings plan has to be bought before anything runs on it: such offers name no engine. Disks are billed apart.
+Fields: RunPod's GraphQL schema (GpuType, LowestPrice) as of November 2026.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, ClassVar
+
+from broker.core.clock import Clock
+from broker.core.errors import Malformed
+from broker.core.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
+from providers.http import Api, HttpSettings, Url, endpoint
+from providers.rows import Found, Row, Unfit, accelerator, distinct, each, figure, name, price, short, whole
+
+_QUERY = """
+query GpuTypes {
+  gpuTypes {
+    id displayName memoryInGb
+    maxGpuCount maxGpuCountSecureCloud maxGpuCountCommunityCloud
+    secureCloud communityCloud
+    securePrice communityPrice secureSpotPrice communitySpotPrice
+    oneMonthPrice threeMonthPrice sixMonthPrice
+    secure: lowestPrice(input: {gpuCount: 1, secureCloud: true}) {
+      minimumBidPrice uninterruptablePrice minVcpu minMemory stockStatus availableGpuCounts
+    }
+    community: lowestPrice(input: {gpuCount: 1, secureCloud: false}) {
+      minimumBidPrice uninterruptablePrice minVcpu minMemory stockStatus availableGpuCounts
+    }
+  }
+}
+"""
+_COUNTS = (1, 2, 4, 8)
+_TERMS = {"oneMonthPrice": 1, "threeMonthPrice": 3, "sixMonthPrice": 6}
+_STOCK = {"high": 0.9, "medium": 0.6, "low": 0.3}
+_MAX_AGE = {CapacityType.ON_DEMAND: timedelta(hours=2), CapacityType.SPOT: timedelta(minutes=30)}
+# Names that SkyPilot keeps for compatibility; otherwise it makes them from the display name, as `_type_name` does.
+_SKYPILOT_NAMES = {"A100-PCIe": "A100-80GB", "A100-SXM": "A100-80GB-SXM", "H100-PCIe": "H100"}
+
+
+class RunpodSettings(HttpSettings):
+    """``base_url``: where ``/graphql`` is."""
+
+    base_url: Url = "https://api.runpod.io"
+
+
+@dataclass(frozen=True, slots=True)
+class _Cloud:
+    """One of the two clouds, as one row tells of it. ``lowest``: its LowestPrice; ``most``: GPUs a pod may have."""
+
+    region: str
+    on_demand: object
+    spot: object
+    lowest: Row
+    most: int
+
+
+class Runpod:
+    """Every kind of GPU that RunPod rents, in both its clouds: on demand, spot, and with a savings plan."""
+
+    name = "runpod"
+    Settings: ClassVar = RunpodSettings
+    _source = "runpod-graphql"
+
+    def __init__(self, *, clock: Clock, settings: RunpodSettings | None = None) -> None:
+        self._clock = clock
+        self._settings = settings or RunpodSettings()
+
+    def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
+        """All of them, whatever the query: it is one call. Raises `RetryLater`, `Refused` and `Malformed`."""
+        with Api(self.name, self._settings.base_url, self._settings, self._clock) as api:
+            answer = api.post("/graphql", {"query": _QUERY})
+        yield from distinct(each(_gpu_types(answer), self._read))
+
+    def describe_setup(self) -> Mapping[str, Any]:
+        """See `broker.app.doctor.DescribesSetup`."""
+        return {"endpoints": {"graphql": endpoint(self.name, "base_url", self._settings.base_url)}, "logins": {}}
+
+    def _read(self, row: Row) -> Found:
+        gpu = accelerator(row.get("id"), row.get("displayName"), memory_gib=figure(row.get("memoryInGb")))
+        label = _type_name(row)
+        priced = False
+        for cloud in _clouds(row):
+            for found in self._of_cloud(row, cloud, gpu, label):
+                priced = True
+                yield found
+        if not priced:
+            raise Unfit("no_price", f"{label}: no price in either cloud")
+
+    def _of_cloud(self, row: Row, cloud: _Cloud, gpu: str, label: str) -> Found:
+        prices: list[tuple[CapacityType, int | None, object]] = [
+            (CapacityType.ON_DEMAND, None, cloud.on_demand),
+            (CapacityType.SPOT, None, cloud.spot),
+        ]
+        if cloud.region == "secure":
+            prices += [(CapacityType.RESERVED, months, row.get(key)) for key, months in _TERMS.items()]
+        for capacity_type, months, per_gpu in prices:
+            if per_gpu is None:
+                continue
+            for count in (number for number in _COUNTS if number <= cloud.most):
+                try:
+                    yield self._offer(cloud, gpu, label, count, capacity_type, months, per_gpu)
+                except Unfit as error:
+                    yield error.skipped
+                    break  # the price is the same for every count
+
+    def _offer(
+        self,
+        cloud: _Cloud,
+        gpu: str,
+        label: str,
+        count: int,
+        capacity_type: CapacityType,
+        months: int | None,
+        per_gpu: object,
+    ) -> Offer:
+        what = f"{label} {cloud.region} {capacity_type}{f' {months} months' if months else ''}"
+        availability, why, score = _stock(cloud.lowest, count)
+        return Offer(
+            provider=self.name,
+            region=cloud.region,
+            zone=None,
+            instance_type=f"{count}x_{label}_{cloud.region.upper()}",
+            accelerator=gpu,
+            count=count,
+            capacity_type=capacity_type,
+            price=price(per_gpu, what, times=count),
+            as_of=self._clock.now(),
+            source=self._source,
+            term_months=months,
+            cpus=_times(figure(cloud.lowest.get("minVcpu")), count),
+            memory_gib=_times(figure(cloud.lowest.get("minMemory")), count),
+            interconnect=_link(label, count),
+            availability=availability,
+            unavailable_because=why,
+            score=score,
+            engine=None if months or cloud.region == "community" else "skypilot",
+            max_age=_MAX_AGE.get(capacity_type, timedelta(days=1)),
+        )
+
+
+def _gpu_types(answer: object) -> list[object]:
+    """The rows of a GraphQL answer. With rows there, errors about single fields are no reason to drop them."""
+    data = answer.get("data") if isinstance(answer, dict) else None
+    rows = data.get("gpuTypes") if isinstance(data, dict) else None
+    if isinstance(rows, list):
+        return rows
+    errors = answer.get("errors") if isinstance(answer, dict) else None
+    first = errors[0] if isinstance(errors, list) and errors else None
+    said = first.get("message") if isinstance(first, dict) else None
+    detail = f"the query failed: {short(said)}" if said else "no data.gpuTypes in the answer"
+    raise Malformed(detail, where="runpod", hint="RunPod may have changed its API; is there a newer gpubroker?")
+
+
+def _clouds(row: Row) -> Iterator[_Cloud]:
+    """The clouds in which this GPU is rented, or priced all the same."""
+    bids = _bids(row)
+    for region, max_key in (("secure", "maxGpuCountSecureCloud"), ("community", "maxGpuCountCommunityCloud")):
+        on_demand, spot = row.get(f"{region}Price"), row.get(f"{region}SpotPrice")
+        terms = [row.get(key) for key in _TERMS] if region == "secure" else []
+        priced = any(value is not None for value in (on_demand, spot, bids.get(region), *terms))
+        if row.get(f"{region}Cloud") is False or not priced:
+            continue
+        most = row.get(max_key) if row.get(max_key) is not None else row.get("maxGpuCount")
+        lowest = row.get(region, row.get("lowestPrice"))
+        yield _Cloud(
+            region=region,
+            on_demand=on_demand,
+            spot=bids.get(region, spot),
+            lowest=lowest if isinstance(lowest, dict) else {},
+            most=whole(most, "maxGpuCount") if most not in (None, 0) else 1,
+        )
+
+
+def _bids(row: Row) -> dict[str, object]:
+    """The lowest bid per GPU by cloud. A LowestPrice over both clouds is of the one whose price it repeats."""
+    bids = {
+        region: lowest["minimumBidPrice"]
+        for region in ("secure", "community")
+        if isinstance(lowest := row.get(region), dict) and lowest.get("minimumBidPrice") is not None
+    }
+    overall = row.get("lowestPrice")
+    if not bids and isinstance(overall, dict) and overall.get("minimumBidPrice") is not None:
+        same_as_secure = overall.get("uninterruptablePrice") == row.get("securePrice") is not None
+        in_community = row.get("communityCloud") is not False and row.get("communityPrice") is not None
+        bids["secure" if same_as_secure or not in_community else "community"] = overall["minimumBidPrice"]
+    return bids
+
+
+def _stock(lowest: Row, count: int) -> tuple[Availability, str, float | None]:
+    """Whether ``count`` in one pod can be had, why not, and how likely: RunPod's High, Medium and Low as 0.9, 0.6, 0.3.
+
+    The stock is that of single GPUs; for more, RunPod lists the counts that can be had. Without the list nobody knows.
+    """
+    if "stockStatus" not in lowest:
+        return Availability.UNKNOWN, "", None
+    status = lowest["stockStatus"]
+    score = _STOCK.get(status.lower()) if isinstance(status, str) else None
+    counts = lowest.get("availableGpuCounts")
+    if status is None or (isinstance(status, str) and status.lower() in ("none", "out of stock", "")):
+        return Availability.UNAVAILABLE, "RunPod has none in stock", None
+    if isinstance(counts, list):
+        if count in counts:
+            return Availability.AVAILABLE, "", score
+        return Availability.UNAVAILABLE, f"RunPod has none in stock with {count} GPUs in one pod", None
+    if count > 1 or score is None:
+        return Availability.UNKNOWN, "", None
+    return Availability.AVAILABLE, "", score
+
+
+def _type_name(row: Row) -> str:
+    """``H100-SXM``, ``RTX4090``: the middle of SkyPilot's instance types for RunPod."""
+    label = row.get("displayName") or row.get("id")
+    text = name(label, "displayName").replace("RTX-PRO-", "RTXPRO").replace("RTX-", "RTX")
+    return _SKYPILOT_NAMES.get(text, text)
+
+
+def _link(label: str, count: int) -> Interconnect | None:
+    if count == 1:
+        return None
+    return Interconnect.NVLINK if "SXM" in label or label.startswith(("B200", "B300")) else Interconnect.PCIE
+
+
+def _times(per_gpu: float | None, count: int) -> float | None:
+    return None if per_gpu is None else per_gpu * count

@@ -1,0 +1,163 @@
+"""Damages answers on purpose: seeded, so that what went wrong can be had again."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any
+
+from broker.core.clock import ManualClock
+from broker.core.errors import BrokerError
+from broker.core.money import Money
+from broker.core.offers import Offer, OfferQuery
+from broker.core.ports import Provider
+from tests.contracts.provider_contract import NOW
+from tests.fakes.server import Answer, FakeServer, Market, Request, encode
+
+_ODD: tuple[Any, ...] = (
+    None, True, False, 0, -1, -0.01, 1, 10**15, 10**400, Decimal("1e-30"), Decimal("1e300"), Decimal("0.0000004"), "",
+    "NaN", "free", "12.5", "a/b@c", " ", "x" * 5000, "\u0000", "\u202e", [], {}, [[]], {"a": 1}, [None], float("nan"),
+    float("inf"), float("-inf"),
+)  # fmt: skip
+LOWEST, HIGHEST = Money.usd("0.0001"), Money.usd(100_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A damaged body, and which row of it was damaged: None when it may be any of them."""
+
+    body: bytes
+    row: int | None
+
+
+def mutate(body: Any, rows: Callable[[Any], Any], chance: random.Random) -> Mutant:
+    """Damage to one row in three of four cases, otherwise to the bytes. ``rows``: finds the list (or mapping) of rows
+    in the body."""
+    if chance.random() < 0.25:
+        raw = bytearray(encode(body))
+        for _ in range(chance.randint(1, 4)):
+            match chance.randrange(3):
+                case 0:
+                    del raw[chance.randrange(len(raw)) :]
+                case 1:
+                    raw[chance.randrange(len(raw))] = chance.randrange(256)
+                case _:
+                    raw.insert(chance.randrange(len(raw)), chance.randrange(32, 127))
+            if len(raw) < 2:
+                break
+        return Mutant(bytes(raw), None)
+    damaged = copy.deepcopy(body)
+    found = rows(damaged)
+    keys = list(found) if isinstance(found, dict) else list(range(len(found)))
+    index = chance.randrange(len(keys))
+    found[keys[index]] = _damaged(found[keys[index]], chance)
+    return Mutant(encode(damaged), index)
+
+
+def _damaged(value: Any, chance: random.Random) -> Any:
+    """The value with something odd somewhere in it."""
+    inner = list(value) if isinstance(value, dict) else list(range(len(value))) if isinstance(value, list) else []
+    if not inner or chance.random() < 0.05:
+        return chance.choice(_ODD)
+    key = chance.choice(inner)
+    if chance.random() < 0.15:
+        del value[key]
+    elif isinstance(value[key], dict | list) and value[key] and chance.random() < 0.8:
+        value[key] = _damaged(value[key], chance)
+    else:
+        value[key] = chance.choice(_ODD)
+    return value
+
+
+class Hijacked:
+    """A market whose answer at one path is replaced by the body set last."""
+
+    def __init__(self, market: Market, path: str) -> None:
+        self.market = market
+        self.path = path
+        self.body: bytes | None = None
+
+    def __call__(self, request: Request) -> Answer:
+        if self.body is not None and request.path == self.path:
+            return Answer(200, self.body)
+        return self.market(request)
+
+
+def check_mutants(
+    make: Callable[[str, ManualClock], Provider],
+    market: Market,
+    path: str,
+    body: Any,
+    rows: Callable[[Any], Any],
+    *,
+    mutants: int,
+    seed: int,
+) -> None:
+    """Ask the provider for ``mutants`` damaged answers and check what it makes of each.
+
+    No exception but a `BrokerError`; every price positive and of this world; every offer whole; and where one row is
+    damaged, the offers of the others are there as before. At least half of the mutants must be JSON still.
+    """
+    body = json.loads(encode(body), parse_float=Decimal)  # so that no two rows share a part
+    chance = random.Random(seed)
+    hijacked = Hijacked(market, path)
+    readable = 0
+    with FakeServer(hijacked) as server:
+        clock = ManualClock(NOW)
+        alone = _offers_by_row(make(server.url, clock), hijacked, body, rows)
+        for number in range(mutants):
+            mutant = mutate(body, rows, chance)
+            hijacked.body = mutant.body
+            readable += _is_json(mutant.body)
+            offers: list[Offer] = []
+            try:
+                for found in make(server.url, clock).offers(OfferQuery()):
+                    if isinstance(found, Offer):
+                        offers.append(replace(found, as_of=NOW))
+                    else:
+                        assert found.reason, f"mutant {number} of seed {seed}"
+            except BrokerError:
+                assert mutant.row is None, f"mutant {number} of seed {seed}: one odd row is no reason to give up"
+            for offer in offers:
+                where = f"mutant {number} of seed {seed}: {offer.id}"
+                assert offer.price is not None, where
+                assert LOWEST <= offer.price <= HIGHEST, f"{where}: {offer.price}"
+                assert offer.count >= 0, where
+                assert all(part.strip() for part in (offer.region, offer.instance_type)), where
+            if mutant.row is not None:
+                expected = {offer for index, own in enumerate(alone) if index != mutant.row for offer in own}
+                missing = expected - set(offers)
+                assert not missing, f"mutant {number} of seed {seed} loses {sorted(o.id for o in missing)[:3]}"
+    assert 2 * readable >= mutants, f"only {readable} of {mutants} mutants are JSON"
+
+
+def _offers_by_row(provider: Provider, hijacked: Hijacked, body: Any, rows: Callable[[Any], Any]) -> list[set[Offer]]:
+    """What each row gives on its own."""
+    found = []
+    keys = list(rows(body)) if isinstance(rows(body), dict) else list(range(len(rows(body))))
+    for key in keys:
+        single = copy.deepcopy(body)
+        inside = rows(single)
+        if isinstance(inside, dict):
+            kept = inside[key]
+            inside.clear()
+            inside[key] = kept
+        else:
+            inside[:] = [inside[key]]
+        hijacked.body = encode(single)
+        offers = [row for row in provider.offers(OfferQuery()) if isinstance(row, Offer)]
+        found.append({replace(offer, as_of=NOW) for offer in offers})
+    assert all(found), "every row of the undamaged answer has to be an offer, or its loss is not seen"
+    return found
+
+
+def _is_json(body: bytes) -> bool:
+    try:
+        json.loads(body)
+    except ValueError:
+        return False
+    return True

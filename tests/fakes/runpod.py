@@ -1,0 +1,123 @@
+"""RunPod's GraphQL API: ``gpuTypes`` as the schema has it, answering only what a query asks for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from tests.fakes.server import Answer, Request
+
+_TOKEN = re.compile(r"[{}()\[\]:,$!=]|\.\.\.|\"[^\"]*\"|[\w.]+")
+
+
+class _Schema(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
+
+
+class LowestPrice(_Schema):
+    """The type of that name. Prices are per GPU and hour."""
+
+    minimumBidPrice: Decimal | None = None
+    uninterruptablePrice: Decimal | None = None
+    minVcpu: int | None = None
+    minMemory: int | None = None
+    stockStatus: str | None = None
+    availableGpuCounts: list[int] | None = None
+
+
+class GpuType(_Schema):
+    """The type of that name, as far as it is about prices."""
+
+    id: str
+    displayName: str
+    memoryInGb: int
+    manufacturer: str = "Nvidia"
+    maxGpuCount: int | None = None
+    maxGpuCountSecureCloud: int | None = None
+    maxGpuCountCommunityCloud: int | None = None
+    secureCloud: bool | None = None
+    communityCloud: bool | None = None
+    securePrice: Decimal | None = None
+    communityPrice: Decimal | None = None
+    secureSpotPrice: Decimal | None = None
+    communitySpotPrice: Decimal | None = None
+    oneMonthPrice: Decimal | None = None
+    threeMonthPrice: Decimal | None = None
+    sixMonthPrice: Decimal | None = None
+    # What lowestPrice gives for each cloud.
+    in_secure: LowestPrice | None = None
+    in_community: LowestPrice | None = None
+
+
+class RunpodMarket:
+    """Answers ``POST /graphql``. A field the schema does not have is an error of the whole query, as it is there."""
+
+    def __init__(self, *rows: GpuType) -> None:
+        self.rows = list(rows)
+
+    def __call__(self, request: Request) -> Answer:
+        if (request.method, request.path) != ("POST", "/graphql"):
+            return Answer(404, {"message": "not found"})
+        try:
+            (selected,) = _parse(request.body["query"])
+        except (KeyError, TypeError, ValueError) as error:
+            return Answer(400, {"errors": [{"message": f"Syntax Error: {error}"}]})
+        unknown = [field for _, field, _, _ in selected[3] if field not in {*GpuType.model_fields, "lowestPrice"}]
+        if selected[1] != "gpuTypes" or unknown:
+            return Answer(400, {"errors": [{"message": f'Cannot query field "{unknown}" on type "GpuType".'}]})
+        return Answer(200, {"data": {"gpuTypes": [_select(row, selected[3]) for row in self.rows]}})
+
+
+Selection = tuple[str, str, dict[str, str], list[Any]]
+
+
+def _select(row: GpuType, fields: list[Selection]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for alias, field, arguments, inner in fields:
+        if field == "lowestPrice":
+            lowest = row.in_secure if arguments.get("secureCloud") == "true" else row.in_community
+            found[alias] = {name: getattr(lowest, field, None) for name, field, _, _ in inner}
+        else:
+            found[alias] = getattr(row, field)
+    return found
+
+
+def _parse(query: str) -> list[Selection]:
+    tokens = iter(_TOKEN.findall(query))
+    for token in tokens:
+        if token == "{":
+            return _selection(tokens)
+    raise ValueError("no selection")
+
+
+def _selection(tokens: Iterator[str]) -> list[Selection]:
+    """The fields up to the closing brace: (alias, field, arguments, inner fields)."""
+    found: list[Selection] = []
+    alias = ""
+    for token in tokens:
+        if token == "}":
+            return found
+        if token == ":":
+            alias = found.pop()[0]
+        elif token == "(":
+            found[-1][2].update(_arguments(tokens))
+        elif token == "{":
+            found[-1][3].extend(_selection(tokens))
+        elif token != ",":
+            found.append((alias or token, token, {}, []))
+            alias = ""
+    raise ValueError("a brace is not closed")
+
+
+def _arguments(tokens: Iterator[str]) -> dict[str, str]:
+    words: list[str] = []
+    for token in tokens:
+        if token == ")":
+            pairs = [word for word in words if word not in "{}:,"]
+            return dict(zip(pairs[1::2], pairs[2::2], strict=True))
+        words.append(token)
+    raise ValueError("a parenthesis is not closed")

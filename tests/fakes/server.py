@@ -1,0 +1,197 @@
+"""A real HTTP server on loopback, with a market behind it and faults to order.
+
+It answers over sockets, so that time-outs, refused connections and bodies cut short are real ones. Faults are taken
+one per request, in the order in which they were ordered; then the market answers again.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from decimal import Decimal
+from enum import Enum, auto
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import parse_qsl, urlsplit
+
+
+class Fault(Enum):
+    """What can go wrong with one answer."""
+
+    THROTTLED = auto()  # 429, and 7 s to wait
+    THROTTLED_FOR_LONG = auto()  # 429, and an hour to wait
+    BUSY = auto()  # 503, and 7 s to wait
+    SERVER_ERROR = auto()  # 500
+    HANG = auto()  # no answer until the client gives up
+    TRUNCATED = auto()  # fewer bytes than announced
+    DISCONNECTED = auto()  # the line goes dead before any answer
+    NOT_JSON = auto()  # a maintenance page
+    WRONG_TYPE = auto()  # JSON, but of another shape
+    EMPTY_BODY = auto()
+    EXPIRED_LOGIN = auto()  # 401
+    FORBIDDEN = auto()  # 403
+    REDIRECT = auto()  # to somewhere else
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the client asked. ``body``: its JSON, None without one."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the market says: a status, and JSON or the bytes themselves."""
+
+    status: int
+    body: Any
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def payload(self) -> bytes:
+        return self.body if isinstance(self.body, bytes) else encode(self.body)
+
+
+Market = Callable[[Request], Answer]
+
+
+class Bare(float):
+    """A number that JSON writes as its digits stand."""
+
+    def __init__(self, digits: Decimal) -> None:
+        self.digits = digits
+
+    def __new__(cls, digits: Decimal) -> Bare:
+        return super().__new__(cls, float(digits))
+
+    def __repr__(self) -> str:
+        return str(self.digits)
+
+
+def encode(body: Any) -> bytes:
+    """JSON with every Decimal as the digits it has."""
+    return json.dumps(_bare(body)).encode()
+
+
+def _bare(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return Bare(value)
+    if isinstance(value, dict):
+        return {key: _bare(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_bare(inner) for inner in value]
+    return value
+
+
+class FakeServer:
+    """``with FakeServer(market) as server``: ``server.url`` is where it is; ``server.requests`` what was asked."""
+
+    def __init__(self, market: Market) -> None:
+        self.market = market
+        self.requests: list[Request] = []
+        self._faults: deque[Fault] = deque()
+        self._closing = threading.Event()
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._http.daemon_threads = True
+        self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._http.server_port}"
+
+    def order(self, *faults: Fault) -> None:
+        """These faults, one for each of the next requests."""
+        self._faults.extend(faults)
+
+    def reset(self) -> None:
+        self._faults.clear()
+        self.requests.clear()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closing.set()
+        self._http.shutdown()
+        self._http.server_close()
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        fake = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                fake._serve(self)
+
+            do_POST = do_GET
+
+            def log_message(self, format: str, *args: Any) -> None:
+                """Nothing: tests look at ``requests``."""
+
+        return Handler
+
+    def _serve(self, http: BaseHTTPRequestHandler) -> None:
+        length = int(http.headers.get("Content-Length") or 0)
+        raw = http.rfile.read(length)
+        parts = urlsplit(http.path)
+        request = Request(
+            http.command,
+            parts.path,
+            dict(parse_qsl(parts.query)),
+            {key.lower(): value for key, value in http.headers.items()},
+            json.loads(raw, parse_float=Decimal) if raw else None,
+        )
+        self.requests.append(request)
+        fault = self._faults.popleft() if self._faults else None
+        if fault is Fault.HANG:
+            self._closing.wait(10)
+            http.close_connection = True
+        elif fault is Fault.DISCONNECTED:
+            http.close_connection = True
+            http.connection.close()
+        elif fault is Fault.TRUNCATED:
+            payload = self.market(request).payload()
+            http.close_connection = True
+            _send(http, Answer(200, payload[: len(payload) // 2]), announced=len(payload))
+        else:
+            _send(http, _FAULTY[fault] if fault else self.market(request))
+
+
+_FAULTY = {
+    Fault.THROTTLED: Answer(429, {"error": "slow down"}, {"Retry-After": "7"}),
+    Fault.THROTTLED_FOR_LONG: Answer(429, {"error": "slow down"}, {"Retry-After": "3600"}),
+    Fault.BUSY: Answer(503, b"busy", {"Retry-After": "7"}),
+    Fault.SERVER_ERROR: Answer(500, b"<html>Internal Server Error</html>"),
+    Fault.NOT_JSON: Answer(200, b"<html>Down for maintenance</html>"),
+    Fault.WRONG_TYPE: Answer(200, ["what", "is", "this"]),
+    Fault.EMPTY_BODY: Answer(200, b""),
+    Fault.EXPIRED_LOGIN: Answer(401, {"error": "token expired"}),
+    Fault.FORBIDDEN: Answer(403, {"error": "forbidden"}),
+    Fault.REDIRECT: Answer(302, b"", {"Location": "http://127.0.0.1:9/elsewhere"}),
+}
+
+
+def _send(http: BaseHTTPRequestHandler, answer: Answer, *, announced: int | None = None) -> None:
+    payload = answer.payload()
+    try:
+        http.send_response(answer.status)
+        for key, value in answer.headers.items():
+            http.send_header(key, value)
+        http.send_header("Content-Length", str(len(payload) if announced is None else announced))
+        http.end_headers()
+        http.wfile.write(payload)
+        http.wfile.flush()
+    except OSError:
+        http.close_connection = True  # the client has gone

@@ -1,0 +1,184 @@
+"""JSON over HTTP: what becomes of each fault of a server. The servers are real, waiting is the clock's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from decimal import Decimal
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr, ValidationError
+
+from broker.core.clock import ManualClock
+from broker.core.errors import BrokerError, InvalidInput, LoginMissing, Malformed, Refused, Throttled, Unreachable
+from providers.http import Api, HttpSettings, shown, usable
+from providers.runpod import RunpodSettings
+from tests.contracts.provider_contract import NOW
+from tests.fakes.server import Answer, FakeServer, Fault, Request
+
+
+def market(request: Request) -> Answer:
+    return Answer(200, b'{"price": 0.1234567, "count": 3, "path": "%s"}' % request.path.encode())
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    with FakeServer(market) as running:
+        yield running
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(NOW)
+
+
+def ask(url: str, clock: ManualClock, *, attempts: int = 3, timeout: float = 5, **more: Any) -> Any:
+    settings = HttpSettings(attempts=attempts, timeout_seconds=timeout)
+    with Api("acme", url, settings, clock, **more) as api:
+        return api.get("/prices", token="s3cret")
+
+
+def test_numbers_arrive_as_they_stand(server: FakeServer, clock: ManualClock) -> None:
+    assert ask(server.url, clock) == {"price": Decimal("0.1234567"), "count": 3, "path": "/prices"}
+    assert server.requests[0].headers["authorization"] == "Bearer s3cret"
+
+
+@pytest.mark.parametrize("fault", [Fault.SERVER_ERROR, Fault.TRUNCATED, Fault.DISCONNECTED, Fault.THROTTLED])
+def test_what_may_pass_is_tried_again(server: FakeServer, clock: ManualClock, fault: Fault) -> None:
+    server.order(fault, fault)
+    assert ask(server.url, clock)["count"] == 3
+    assert len(server.requests) == 3
+    assert len(clock.slept) == 2
+
+
+def test_a_server_that_hangs_is_given_up_after_the_time_out_and_asked_again(
+    server: FakeServer, clock: ManualClock
+) -> None:
+    server.order(Fault.HANG)
+    assert ask(server.url, clock, timeout=0.2)["count"] == 3
+    server.order(Fault.HANG)
+    with pytest.raises(Unreachable, match=r"no answer within 0\.2 s"):
+        ask(server.url, clock, timeout=0.2, attempts=1)
+
+
+def test_back_off_grows(server: FakeServer, clock: ManualClock) -> None:
+    server.order(*[Fault.SERVER_ERROR] * 6)
+    with pytest.raises(Unreachable, match="HTTP 500"):
+        ask(server.url, clock, attempts=6)
+    assert len(clock.slept) == 5
+    assert all(later > earlier for earlier, later in zip(clock.slept, clock.slept[1:], strict=False))
+    assert sum(clock.slept) < 60
+
+
+@pytest.mark.parametrize("fault", [Fault.THROTTLED, Fault.BUSY])
+def test_retry_after_is_respected(server: FakeServer, clock: ManualClock, fault: Fault) -> None:
+    server.order(fault)
+    ask(server.url, clock)
+    assert clock.slept == [7.0]
+
+
+def test_retry_after_may_be_a_date(clock: ManualClock) -> None:
+    later = format_datetime(NOW.replace(minute=0, second=12), usegmt=True)
+    answers = iter([Answer(429, b"", {"Retry-After": later}), Answer(429, b"", {"Retry-After": "soon"})])
+    with FakeServer(lambda request: next(answers, market(request))) as server:
+        ask(server.url, clock)
+    assert clock.slept[0] == 12.0
+    assert clock.slept[1] < 5
+
+
+def test_who_asks_for_an_hour_is_left_alone_until_the_next_poll(server: FakeServer, clock: ManualClock) -> None:
+    server.order(Fault.THROTTLED_FOR_LONG)
+    with pytest.raises(Throttled) as caught:
+        ask(server.url, clock)
+    assert caught.value.after == 3600
+    assert clock.slept == []
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        (Fault.NOT_JSON, Malformed),
+        (Fault.EMPTY_BODY, Malformed),
+        (Fault.EXPIRED_LOGIN, LoginMissing),
+        (Fault.FORBIDDEN, LoginMissing),
+        (Fault.REDIRECT, Refused),
+    ],
+)
+def test_what_will_not_pass_is_not_tried_again(
+    server: FakeServer, clock: ManualClock, fault: Fault, error: type[BrokerError]
+) -> None:
+    server.order(fault)
+    with pytest.raises(error) as caught:
+        ask(server.url, clock, login_hint="set ACME_KEY")
+    assert len(server.requests) == 1
+    assert caught.value.where.startswith("acme: http://127.0.0.1")
+    assert "s3cret" not in f"{caught.value!r} {caught.value} {caught.value.hint}"
+    if error is LoginMissing:
+        assert caught.value.hint == "set ACME_KEY"
+
+
+def test_nobody_there_is_unreachable_and_says_which_setting_to_look_at(clock: ManualClock) -> None:
+    with pytest.raises(Unreachable) as caught:
+        ask("http://127.0.0.1:9", clock)
+    assert "GPUBROKER_PROVIDERS__ACME__BASE_URL" in caught.value.hint
+
+
+def test_a_refusal_says_in_one_line_what_the_server_said(clock: ManualClock) -> None:
+    said = b"no such\nthing \x1b[31m" + b"x" * 5000
+    with FakeServer(lambda _: Answer(404, said)) as server, pytest.raises(Refused) as caught:
+        ask(server.url, clock)
+    assert "no such thing" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "\x1b" not in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    "body", [b"[" * 100_000, b"1" * 10_000, b'{"a": 1e99999999999999999999}', b"\xff\xfe{", b"NaN"]
+)
+def test_no_body_is_too_odd(clock: ManualClock, body: bytes) -> None:
+    with FakeServer(lambda _: Answer(200, body)) as server, suppress(Malformed):
+        ask(server.url, clock)
+
+
+def test_an_answer_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch, clock: ManualClock) -> None:
+    monkeypatch.setattr("providers.http._MAX_ANSWER", 100)
+    with FakeServer(lambda _: Answer(200, b" " * 200)) as server, pytest.raises(Malformed, match="MiB"):
+        ask(server.url, clock)
+
+
+def test_calls_keep_their_distance(server: FakeServer, clock: ManualClock) -> None:
+    with Api("acme", server.url, HttpSettings(), clock, per_second=1) as api:
+        for _ in range(3):
+            api.get("/prices")
+    assert clock.slept == [1.0, 1.0]
+
+
+def test_a_ca_bundle_that_is_none_is_an_input_error(tmp_path: Path, clock: ManualClock) -> None:
+    file = tmp_path / "ca.pem"
+    file.write_text("not a certificate")
+    with (
+        pytest.raises(InvalidInput, match=r"ca\.pem"),
+        Api("acme", "https://x.example", HttpSettings(ca_bundle=file), clock),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "prices.example.com", "https://", ""])
+def test_a_base_url_is_a_url(url: str) -> None:
+    with pytest.raises(ValidationError, match="expected a URL"):
+        RunpodSettings(base_url=url)
+
+
+def test_logins_in_urls_are_not_shown() -> None:
+    assert shown("https://me:pw@proxy.example:8443/a?key=1#x") == "https://proxy.example:8443/a"
+
+
+@pytest.mark.parametrize("key", ["", "  ", "a b", "a\nb", "schlüssel", None])
+def test_what_cannot_be_a_key_is_none(key: str | None) -> None:
+    assert usable(key) is None
+    assert usable(SecretStr("k-1\n")) == "k-1"

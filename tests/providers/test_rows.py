@@ -1,0 +1,122 @@
+"""Reading rows that somebody else wrote."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.core.money import Money
+from providers import rows
+from providers.rows import CHEAPEST, DEAREST, Unfit, accelerator, decimal_text, figure, name, price, usd, whole
+from providers.runpod import Runpod
+from tests.fakes.mutate import check_mutants
+from tests.providers.test_runpod import H100, RTX4090, RunpodMarket, answer_of, runpod
+
+
+@given(st.decimals("0.001", "10000", places=6))
+def test_a_price_is_exact_to_the_micro_dollar(amount: Decimal) -> None:
+    assert price(amount, "x").dollars == amount
+
+
+@given(st.integers(1, 10**12), st.sampled_from([8760, 26280]))
+def test_a_share_of_a_total_is_rounded_once(micros: int, hours: int) -> None:
+    total = Decimal(micros) / 1_000_000
+    if CHEAPEST.dollars * hours <= total <= DEAREST.dollars * hours:
+        assert abs(price(total, "x", per=hours).dollars - total / hours) <= Decimal("0.0000005")
+    else:
+        with pytest.raises(Unfit, match="absurd_price"):
+            price(total, "x", per=hours)
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (None, "no_price"),
+        (0, "invalid_price"),
+        (-1, "invalid_price"),
+        (Decimal("NaN"), "invalid_price"),
+        (Decimal("Infinity"), "invalid_price"),
+        (True, "invalid_price"),
+        ("3.5", "invalid_price"),
+        ([], "invalid_price"),
+        (Decimal("1e-30"), "absurd_price"),
+        (Decimal("1e999999"), "absurd_price"),
+        (10**500, "absurd_price"),
+    ],
+)
+def test_what_is_no_price_is_no_price(value: Any, reason: str) -> None:
+    with pytest.raises(Unfit) as caught:
+        price(value, "x")
+    assert caught.value.reason == reason
+    assert caught.value.detail
+
+
+def test_text_is_a_price_only_where_the_provider_writes_text() -> None:
+    assert decimal_text("3.95") == Decimal("3.95")
+    assert decimal_text(None) is None
+    for odd in ("1e5", "NaN", "٣", "-1", " 1", "1_0", 3, Decimal(1)):
+        with pytest.raises(Unfit):
+            decimal_text(odd)
+
+
+def test_names_fit_into_ids() -> None:
+    assert name(" Guangxi,  CN/a@b ", "region") == "Guangxi,-CN-a-b"
+    for odd in ("", " ", "///", None, 3, "x" * 200, "a\u202eb"):
+        with pytest.raises(Unfit):
+            name(odd, "region")
+
+
+def test_figures_are_optional_and_whole_numbers_are_not() -> None:
+    assert figure(Decimal("1.5")) == 1.5
+    assert [figure(odd) for odd in (None, True, "3", -1, Decimal("NaN"), Decimal("1e300"))] == [None] * 6
+    assert whole(8, "GPUs") == whole(Decimal("8.0"), "GPUs") == 8
+    for odd in (0, Decimal("1.5"), 2000, True, None, Decimal("1e999999")):
+        with pytest.raises(Unfit):
+            whole(odd, "GPUs")
+
+
+def test_the_first_known_name_counts() -> None:
+    assert accelerator(None, "Voodoo2", "H100 SXM") == "H100"
+    with pytest.raises(Unfit, match="Voodoo2"):
+        accelerator("Voodoo2")
+
+
+def test_only_dollars() -> None:
+    usd("usd")
+    for odd in ("EUR", None, 3):
+        with pytest.raises(Unfit, match="USD"):
+            usd(odd)
+
+
+def _planted(value: Any, what: str, *, per: int = 1, times: int = 1) -> Money:
+    return Money.usd(Decimal(str(value if isinstance(value, int | Decimal) else 1)) * times / per)
+
+
+def _all_or_nothing(found: Any, read: Any) -> Any:
+    for row in found:
+        yield from read(row)
+
+
+@pytest.mark.parametrize(
+    ("where", "what"),
+    [("providers.runpod.price", _planted), ("providers.runpod.each", _all_or_nothing)],
+    ids=["believes every price", "one odd row ends it all"],
+)
+def test_the_fuzz_catches_planted_bugs(monkeypatch: pytest.MonkeyPatch, where: str, what: Any) -> None:
+    monkeypatch.setattr(where, what)
+    assert Runpod.name == "runpod"
+    assert rows.price is not _planted
+    with pytest.raises(Exception):  # noqa: B017, PT011  # whichever way the bug shows
+        check_mutants(
+            runpod,
+            RunpodMarket(),
+            "/graphql",
+            answer_of(H100, RTX4090),
+            lambda body: body["data"]["gpuTypes"],
+            mutants=60,
+            seed=1,
+        )

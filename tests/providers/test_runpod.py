@@ -1,0 +1,225 @@
+"""RunPod's prices and stock."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from broker.core.clock import ManualClock
+from broker.core.errors import Malformed, Refused
+from broker.core.money import Money
+from broker.core.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
+from providers.runpod import Runpod, RunpodSettings
+from tests.contracts.provider_contract import NOW, ProviderContract
+from tests.fakes.mutate import check_mutants
+from tests.fakes.runpod import GpuType, LowestPrice, RunpodMarket
+from tests.fakes.server import Answer, FakeServer, Fault
+
+H100 = GpuType(
+    id="NVIDIA H100 80GB HBM3",
+    displayName="H100 SXM",
+    memoryInGb=80,
+    maxGpuCount=8,
+    maxGpuCountSecureCloud=8,
+    maxGpuCountCommunityCloud=2,
+    secureCloud=True,
+    communityCloud=True,
+    securePrice=Decimal("2.99"),
+    communityPrice=Decimal("2.69"),
+    secureSpotPrice=Decimal("1.75"),
+    oneMonthPrice=Decimal("2.54"),
+    threeMonthPrice=Decimal("2.45"),
+    sixMonthPrice=Decimal("2.327891"),
+    in_secure=LowestPrice(
+        minimumBidPrice=Decimal("1.5"),
+        uninterruptablePrice=Decimal("2.99"),
+        minVcpu=20,
+        minMemory=125,
+        stockStatus="High",
+        availableGpuCounts=[1, 2, 4],
+    ),
+    in_community=LowestPrice(minimumBidPrice=Decimal("1.25"), uninterruptablePrice=Decimal("2.69"), stockStatus=None),
+)
+RTX4090 = GpuType(
+    id="NVIDIA GeForce RTX 4090",
+    displayName="RTX 4090",
+    memoryInGb=24,
+    maxGpuCount=1,
+    secureCloud=False,
+    communityCloud=True,
+    communityPrice=Decimal("0.34"),
+    in_community=LowestPrice(
+        minimumBidPrice=Decimal("0.2"), uninterruptablePrice=Decimal("0.34"), stockStatus="Low", availableGpuCounts=[1]
+    ),
+)
+UNKNOWN = GpuType(id="unknown", displayName="unknown", memoryInGb=0, securePrice=Decimal(1), secureCloud=True)
+UNPRICED = GpuType(id="NVIDIA RTX A5000", displayName="RTX A5000", memoryInGb=24, secureCloud=True, maxGpuCount=8)
+
+
+def runpod(url: str, clock: ManualClock) -> Runpod:
+    return Runpod(clock=clock, settings=RunpodSettings(base_url=url))
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    with FakeServer(RunpodMarket(H100, RTX4090, UNKNOWN, UNPRICED)) as running:
+        yield running
+
+
+class TestRunpodIsAProvider(ProviderContract):
+    plugin = "runpod"
+
+    @pytest.fixture
+    def provider(self, clock: ManualClock, server: FakeServer) -> Runpod:
+        return runpod(server.url, clock)
+
+
+def rows(server: FakeServer) -> list[Offer | SkippedRow]:
+    return list(runpod(server.url, ManualClock(NOW)).offers(OfferQuery()))
+
+
+def offers(server: FakeServer) -> dict[tuple[str, str, str, int | None], Offer]:
+    found = [row for row in rows(server) if isinstance(row, Offer)]
+    return {(o.region, o.instance_type, o.capacity_type.value, o.term_months): o for o in found}
+
+
+def told(*gpu_types: dict[str, Any]) -> list[Offer | SkippedRow]:
+    """What an answer of these rows becomes, whatever was asked."""
+    with FakeServer(lambda _: Answer(200, {"data": {"gpuTypes": list(gpu_types)}})) as server:
+        return rows(server)
+
+
+def test_prices_are_exact_and_per_machine(server: FakeServer) -> None:
+    found = offers(server)
+    assert found["secure", "1x_H100-SXM_SECURE", "on_demand", None].price == Money.usd("2.99")
+    assert found["secure", "8x_H100-SXM_SECURE", "on_demand", None].price == Money.usd("23.92")
+    assert found["secure", "8x_H100-SXM_SECURE", "reserved", 6].price == Money.usd("18.623128")
+    assert found["community", "1x_RTX4090_COMMUNITY", "on_demand", None].price == Money.usd("0.34")
+
+
+def test_spot_is_the_lowest_bid_of_its_own_cloud(server: FakeServer) -> None:
+    found = offers(server)
+    assert found["secure", "2x_H100-SXM_SECURE", "spot", None].price == Money.usd("3")
+    assert found["community", "2x_H100-SXM_COMMUNITY", "spot", None].price == Money.usd("2.5")
+
+
+def test_savings_plans_are_commitments_that_nothing_runs_on_yet(server: FakeServer) -> None:
+    terms = [o for o in offers(server).values() if o.capacity_type is CapacityType.RESERVED]
+    assert {o.term_months for o in terms} == {1, 3, 6}
+    assert {o.region for o in terms} == {"secure"}
+    assert {o.engine for o in terms} == {None}
+
+
+def test_skypilot_runs_the_secure_cloud_only(server: FakeServer) -> None:
+    running = {o.region for o in offers(server).values() if o.engine}
+    assert running == {"secure"}
+
+
+def test_no_more_gpus_than_a_pod_may_have(server: FakeServer) -> None:
+    counts = {(o.region, o.accelerator): 0 for o in offers(server).values()}
+    for offer in offers(server).values():
+        counts[offer.region, offer.accelerator] = max(counts[offer.region, offer.accelerator], offer.count)
+    assert counts == {("secure", "H100"): 8, ("community", "H100"): 2, ("community", "RTX4090"): 1}
+
+
+def test_stock_decides_what_is_available(server: FakeServer) -> None:
+    found = offers(server)
+    one, eight = (found["secure", f"{n}x_H100-SXM_SECURE", "on_demand", None] for n in (1, 8))
+    assert (one.availability, one.score) == (Availability.AVAILABLE, 0.9)
+    assert eight.availability is Availability.UNAVAILABLE
+    assert "8 GPUs" in eight.unavailable_because
+    gone = found["community", "1x_H100-SXM_COMMUNITY", "on_demand", None]
+    assert gone.availability is Availability.UNAVAILABLE
+    assert (one.cpus, one.memory_gib, eight.interconnect) == (20, 125, Interconnect.NVLINK)
+
+
+def test_what_cannot_be_an_offer_is_counted(server: FakeServer) -> None:
+    skipped = Counter(row.reason for row in rows(server) if isinstance(row, SkippedRow))
+    assert skipped == {"unknown_accelerator": 1, "no_price": 1}
+
+
+def test_one_price_that_makes_no_sense_leaves_the_others() -> None:
+    found = told(
+        {
+            "id": "NVIDIA L4", "displayName": "L4", "memoryInGb": 24, "maxGpuCount": 8, "secureCloud": True,
+            "securePrice": 0, "communityPrice": Decimal("0.3"), "communityCloud": True, "oneMonthPrice": -1,
+            "secureSpotPrice": Decimal("1e9"), "communitySpotPrice": True,
+        }
+    )  # fmt: skip
+    assert {row.price_per_gpu for row in found if isinstance(row, Offer)} == {Money.usd("0.3")}
+    skipped = Counter(row.reason for row in found if isinstance(row, SkippedRow))
+    assert skipped == {"invalid_price": 3, "absurd_price": 1}
+
+
+def test_one_lowest_price_over_both_clouds_belongs_to_the_cloud_whose_price_it_repeats() -> None:
+    """As older queries ask: lowestPrice without an alias."""
+    row = {
+        "id": "NVIDIA L4", "displayName": "L4", "memoryInGb": 24, "maxGpuCount": 1, "secureCloud": True,
+        "communityCloud": True, "securePrice": Decimal("0.43"), "communityPrice": Decimal("0.39"),
+        "lowestPrice": {
+            "minimumBidPrice": Decimal("0.21"), "uninterruptablePrice": Decimal("0.39"), "stockStatus": "Medium",
+        },
+    }  # fmt: skip
+    spot = [o for o in told(row) if isinstance(o, Offer) and o.capacity_type is CapacityType.SPOT]
+    assert [(o.region, o.price, o.score) for o in spot] == [("community", Money.usd("0.21"), 0.6)]
+    row["lowestPrice"] = {"minimumBidPrice": Decimal("0.22"), "uninterruptablePrice": Decimal("0.43")}
+    spot = [o for o in told(row) if isinstance(o, Offer) and o.capacity_type is CapacityType.SPOT]
+    assert [(o.region, o.price) for o in spot] == [("secure", Money.usd("0.22"))]
+
+
+def test_a_row_twice_is_one_offer_and_another_price_for_it_is_counted() -> None:
+    row = {"id": "NVIDIA L4", "displayName": "L4", "memoryInGb": 24, "maxGpuCount": 1, "securePrice": Decimal("0.43")}
+    found = told(row, row, {**row, "securePrice": Decimal("0.5")})
+    assert [o.price for o in found if isinstance(o, Offer)] == [Money.usd("0.43")]
+    assert [s.reason for s in found if isinstance(s, SkippedRow)] == ["conflicting_duplicate"]
+
+
+def test_a_query_that_fails_says_what_runpod_said() -> None:
+    answer = Answer(200, {"errors": [{"message": "Cannot query field 'x'"}], "data": None})
+    with FakeServer(lambda _: answer) as server, pytest.raises(Malformed, match="Cannot query field"):
+        rows(server)
+
+
+@pytest.mark.parametrize("fault", [Fault.WRONG_TYPE, Fault.NOT_JSON, Fault.EMPTY_BODY])
+def test_an_answer_of_another_shape_is_malformed(server: FakeServer, fault: Fault) -> None:
+    server.order(fault)
+    with pytest.raises(Malformed):
+        rows(server)
+
+
+def test_no_login_is_asked_for_so_a_401_is_a_refusal(server: FakeServer) -> None:
+    server.order(Fault.EXPIRED_LOGIN)
+    with pytest.raises(Refused, match="401"):
+        rows(server)
+
+
+def test_it_tells_where_it_asks() -> None:
+    setup = Runpod(clock=ManualClock(NOW)).describe_setup()
+    assert setup["endpoints"]["graphql"]["url"] == "https://api.runpod.io"
+    assert setup["endpoints"]["graphql"]["setting"] == "GPUBROKER_PROVIDERS__RUNPOD__BASE_URL"
+    assert setup["logins"] == {}
+
+
+def answer_of(*gpu_types: GpuType) -> Any:
+    with FakeServer(RunpodMarket(*gpu_types)) as server:
+        rows(server)
+        return RunpodMarket(*gpu_types)(server.requests[0]).body
+
+
+@pytest.mark.parametrize("mutants", [60, pytest.param(2000, marks=pytest.mark.system)])
+def test_damaged_answers_harm_nothing_but_the_damaged_row(mutants: int) -> None:
+    gpus = {"L40S": "NVIDIA L40S", "A100 PCIe": "NVIDIA A100 80GB PCIe", "B200": "NVIDIA B200"}
+    more = [H100.model_copy(update={"id": full, "displayName": shown}) for shown, full in gpus.items()]
+    check_mutants(
+        runpod,
+        RunpodMarket(),
+        "/graphql",
+        answer_of(H100, RTX4090, *more),
+        lambda body: body["data"]["gpuTypes"],
+        mutants=mutants,
+        seed=20261121,
+    )
