@@ -48,10 +48,6 @@ log = logging.getLogger("gpubroker-agent")
 # What the agent itself ends with, where that is not the command's status.
 INTERRUPTED, CLAIM_LOST, FENCED, FOLDER_OUT_OF_REACH = 143, 79, 80, 75
 
-# A shell that is told to stop waits for the program it runs, which may be saving, and then ends, too. On the same line
-# as the job's first, so that line numbers in messages are the job's own.
-_TRAP = "trap 'exit 143' TERM; "
-
 
 @dataclass(frozen=True)
 class _Fenced:
@@ -256,7 +252,7 @@ class Attempt:
         self._commands += 1
         number = self._commands
         command = Command(
-            ["bash", "-c", _TRAP + script],
+            ["bash", "-c", script],
             environment=environment,
             folder=folder,
             output=self._scratch.output,
@@ -288,6 +284,7 @@ class Attempt:
                 if stop is None:
                     return Ended(status, clean=status == 0)
             elif isinstance(message, Empty) and stop is not None:
+                # A shell dies at once when told to stop; the program it ran may have been saving until now.
                 return Ended(status, stop, clean=status == 0)
             elif isinstance(message, GuardGone):
                 return Ended(status if status is not None else -signal.SIGKILL, stop)
