@@ -91,7 +91,6 @@ class Slot:
                         cwd="/",
                         pass_fds=(descriptor,),
                         start_new_session=True,
-                        umask=0o077,
                     )
                 self.write("started.json", {"pid": process.pid, "wall": datetime.now(UTC).isoformat()})
         except OSError as error:

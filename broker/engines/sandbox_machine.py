@@ -87,6 +87,7 @@ class Provider:
         self._cancelled_at: float | None = None
         self._noticed = False
         self._killed = 0
+        self._umask = os.umask(0o077)  # what the machine keeps is private; the job gets its own back
 
     def run(self) -> None:
         """Until the machine is gone."""
@@ -161,7 +162,7 @@ class Provider:
                     folder=Path("/"),
                     output=folder / f"agent-{rank}.log",
                     scratch=scratch,
-                    umask=0o077,
+                    umask=self._umask,
                     witness=None,
                     tell=self._inbox.put,
                     keep_open=[self._lock],

@@ -14,6 +14,7 @@ Every check takes the bench alone, so that `test_engine_contract_bites.py` can t
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -137,7 +138,7 @@ class EngineContract:
 
     def test_a_job_runs_to_its_end(self, bench: Bench) -> None:
         before = bench.clock.now()
-        launch = bench.launch("echo one; echo two >&2; echo three")
+        launch = bench.launch("echo one; echo two >&2; umask")
         assert bench.engine.find(launch.key) is None, "found before it was submitted"
         handle = bench.engine.submit(launch)
         assert bench.engine.find(launch.key) == handle
@@ -150,7 +151,9 @@ class EngineContract:
         assert not gone.interrupted, "ended by itself, called an interruption"
         assert gone.evidence, "gone without a word"
         assert bench.ending(launch).cause is Cause.COMPLETED
-        assert list(bench.engine.logs(handle)) == ["one", "two", "three"]
+        own = os.umask(0o022)
+        os.umask(own)
+        assert list(bench.engine.logs(handle)) == ["one", "two", f"{own:04o}"]
         assert bench.engine.find(launch.key) == handle, "forgot what it ran"
         assert bench.look(handle).gone_at == gone.gone_at, "the end of the bill moves"
 
