@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -11,10 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from broker.core.clock import ManualClock
     from broker.store import Store
+
+# How many examples a property is tried with where its test does not say itself. Time is no criterion: machines differ.
+settings.register_profile("quick", deadline=None, max_examples=40)
+settings.register_profile("full", deadline=None, max_examples=300)
+settings.load_profile("full" if os.environ.get("GPUBROKER_TEST_FULL") else "quick")
 
 
 @pytest.fixture
