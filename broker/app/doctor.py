@@ -285,7 +285,12 @@ def _providers(broker: Broker) -> Iterator[Finding]:
                 "provider", Health.PROBLEM, f"{name}: failed {ago}: {last.error}", "gpubroker prices poll", facts
             )
         else:
-            yield Finding("provider", Health.OK, f"{name}: {last.seen:,} offers {ago}", facts=facts)
+            yield Finding(
+                "provider",
+                Health.OK,
+                f"{name}: {last.seen:,} {'offer' if last.seen == 1 else 'offers'}, asked {ago}",
+                facts=facts,
+            )
 
 
 def _setup(provider: object) -> Mapping[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -21,7 +21,7 @@ from broker.core.events import EventBody
 from broker.core.jobfile import parse_job
 from broker.core.jobs import Job
 from broker.core.lifecycle import JobView
-from broker.core.offers import CapacityType
+from broker.core.offers import CapacityType, Offer
 from broker.core.placements import Placement, Plan
 from broker.core.policy import Action, ActionKind, Answer, Facts
 from broker.core.ports import PolicySet
@@ -45,8 +45,8 @@ class NoFeasibleCapacity(BrokerError):
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A plan and what the policies say to it. ``admission`` is None when nothing is left to judge. ``waits_for``: the
-    job fits capacity that our own jobs occupy, so it would be queued."""
+    """A plan and what the policies say to it. ``admission`` is None when nothing is left to judge. ``waits``: the job
+    fits capacity that our own jobs occupy, so it would be queued. ``offers``: the ones the plan was made from."""
 
     job: Job
     plan: Plan
@@ -54,6 +54,7 @@ class Preview:
     admission: Admission | None
     max_duration: timedelta
     waits: bool = False
+    offers: Sequence[Offer] = ()
 
     @property
     def counts(self) -> dict[Reason, int]:
@@ -90,7 +91,7 @@ def read_job(path: Path, now: datetime) -> Job:
 
 def preview(broker: Broker, job: Job, policy: PolicySet | None = None) -> Preview:
     """What would happen if the job were submitted now; nothing is held. ``policy`` is for what-if questions only."""
-    market, chosen = market_for(broker, job, policy), policy or broker.policy()
+    market, chosen = market_for(broker, job), policy or broker.policy()
     with broker.store.reading() as look:
         return _judge(broker, job, market, chosen, look, broker.clock.now())
 
@@ -116,7 +117,7 @@ def _judge(broker: Broker, job: Job, market: Market, policy: PolicySet, look: Re
             return facts_from(look, policy, judged, now)
 
         admission = admit(job, broker.user, found, policy, facts_for, max_duration=max_duration, now=now)
-    return Preview(job, found, market.left_out, admission, max_duration, waits)
+    return Preview(job, found, market.left_out, admission, max_duration, waits, market.offers)
 
 
 def submit(broker: Broker, job: Job) -> JobView:
@@ -133,7 +134,7 @@ def submit(broker: Broker, job: Job) -> JobView:
             raise NoFeasibleCapacity(seen) if seen.exit_code == 4 else denied_everywhere(seen)
         # The plan was made outside, so that others are not kept waiting; what can have changed since is looked at anew.
         with broker.store.writing() as tx:
-            if not seen.waits and not _still_free(seen.admission.placement, tx):
+            if not seen.waits and not _still_free(seen, seen.admission.placement, tx):
                 continue
             admission, view = _admit(broker, seen, policy, tx)
         if view is None:
@@ -175,12 +176,12 @@ def _admit(broker: Broker, seen: Preview, policy: PolicySet, tx: Writing) -> tup
     return admission, tx.append(job_id, _first_events(broker, seen, admission, job_id, now), now)
 
 
-def _still_free(placement: Placement, look: Reading) -> bool:
+def _still_free(seen: Preview, placement: Placement, look: Reading) -> bool:
     """Whether nobody took the machines of a limited pool since the plan was made."""
     if placement.offer.slots is None:
         return True
-    (offer,) = with_occupancy([placement.offer], look.unclosed())
-    return offer.slots is None or offer.slots >= placement.nodes
+    as_offered = [offer for offer in seen.offers if offer.id == placement.offer.id]
+    return all((offer.slots or 0) >= placement.nodes for offer in with_occupancy(as_offered, look.unclosed()))
 
 
 def _can_be_run_from_here(broker: Broker, job: Job) -> None:
@@ -238,7 +239,10 @@ def denied(admission: Admission) -> NotAllowed | ApprovalNeeded:
     """The refusal as an error that says which rule, with its figures and its place."""
     lines = [f"{verdict.message} ({verdict.source})" for verdict in admission.objections]
     kind = NotAllowed if admission.answer is Answer.DENY else ApprovalNeeded
-    return kind("; ".join(lines))
+    hint = ""
+    if any(v.rule == "budget" for v in admission.objections):
+        hint = "a lower max_cost or max_duration asks for less; a budget owner can change the rest"
+    return kind("; ".join(lines), hint=hint)
 
 
 def denied_everywhere(seen: Preview) -> NotAllowed:

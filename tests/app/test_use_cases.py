@@ -1,0 +1,251 @@
+"""The use cases on a real store, without running anything: admission, queueing, extension, reports, background."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from broker.app import background, jobs, policies
+from broker.app.report import ledger_faults, spend
+from broker.app.submit import NoFeasibleCapacity, new_job_id, preview, read_job, submit
+from broker.app.wiring import Broker
+from broker.core import events as ev
+from broker.core.errors import InvalidInput, NotAllowed, UnknownName
+from broker.core.events import Cause, JobState
+from broker.core.jobfile import parse_job
+from broker.core.jobs import Job
+from broker.core.money import Money
+from broker.core.offers import MoneyKind
+from broker.settings import as_environment
+
+SANDBOX = "constraints: {providers: [sandbox]}\n"
+POLICY = "version: 1\npolicy: test\nbudgets: [{name: pretend, amount: AMOUNT, period: month, counts: [sandbox]}]\n"
+
+
+def job(broker: Broker, extra: str = "", name: str = "count") -> Job:
+    text = f"name: {name}\nrun: 'true'\nresources: {{cpus: 1}}\nmax_duration: 10h\n{extra}"
+    return parse_job(text, file="job.yaml", now=broker.clock.now())
+
+
+def grant(broker: Broker, amount: str = "$100") -> None:
+    broker.store.activate_policy({"test.yaml": POLICY.replace("AMOUNT", amount)}, by="test")
+
+
+def held(broker: Broker, job_id: str) -> Money:
+    with broker.store.reading() as look:
+        balance = look.balance(job_id).get(MoneyKind.SANDBOX)
+    return balance.held if balance else Money.ZERO
+
+
+def end(broker: Broker, job_id: str, cause: Cause) -> None:
+    with broker.store.writing() as tx:
+        tx.append(job_id, [(1, ev.AttemptEnded(cause=cause))], broker.clock.now())
+
+
+def test_owned_capacity_works_without_any_policy_and_holds_nothing(broker: Broker) -> None:
+    view = submit(broker, job(broker))
+    assert view.state is JobState.LAUNCHING
+    assert view.attempts[0].placement.offer.provider == "owned"
+    with broker.store.reading() as look:
+        assert look.entries() == []
+        assert [d.job_id for d in look.decisions()] == [view.id]
+
+
+def test_money_and_intent_are_written_together(broker: Broker) -> None:
+    grant(broker)
+    view = submit(broker, job(broker, SANDBOX))
+    assert held(broker, view.id) > Money.ZERO
+    assert view.attempts[0].key == f"{view.id}-1"
+    assert ledger_faults(broker) == []
+
+
+def test_a_denied_job_does_not_exist_but_the_decision_is_kept(broker: Broker) -> None:
+    grant(broker, "$0.01")
+    with pytest.raises(NotAllowed, match=r"budget pretend of \$0\.01 .* asked; \$0\.01 is left"):
+        submit(broker, job(broker, SANDBOX))
+    with broker.store.reading() as look:
+        assert look.jobs() == []
+        assert look.entries() == []
+        assert [d.answer.value for d in look.decisions()] == ["deny"]
+
+
+def test_what_nothing_can_serve_is_the_markets_fault_and_what_policy_forbids_the_policys(broker: Broker) -> None:
+    with pytest.raises(NoFeasibleCapacity) as found:
+        submit(broker, job(broker, "deadline: 1h\nwork: 9h\n"))
+    assert "misses_deadline" in {str(reason) for reason in found.value.preview.counts}
+    cash = "constraints: {providers: [aws]}\n"
+    assert preview(broker, job(broker, cash)).exit_code in (3, 4)
+
+
+def test_max_cost_means_everything(broker: Broker) -> None:
+    grant(broker)
+    view = submit(broker, job(broker, SANDBOX + "max_cost: $0.50\n"))
+    assert held(broker, view.id) == Money.usd("0.50")
+
+
+def test_a_second_job_waits_for_our_own_machine_instead_of_being_refused(broker: Broker) -> None:
+    first, second = submit(broker, job(broker)), submit(broker, job(broker))
+    assert first.attempts
+    assert not second.attempts
+    assert second.state is JobState.QUEUED
+    assert "our own machines" in second.waiting_because
+
+
+def test_two_who_submit_at_once_do_not_get_the_same_machine(new_broker: Callable[[], Broker]) -> None:
+    views: list[int] = []
+    ready = threading.Barrier(4)
+
+    def one() -> None:
+        mine = new_broker()
+        _ = mine.store
+        ready.wait()
+        views.append(len(submit(mine, job(mine)).attempts))
+
+    new_broker().store.close()
+    threads = [threading.Thread(target=one) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(views) == [0, 0, 0, 1]
+
+
+def test_a_budget_is_never_overdrawn_by_submissions_at_once(new_broker: Callable[[], Broker]) -> None:
+    grant(new_broker(), "$3.20")
+    admitted: list[str] = []
+    ready = threading.Barrier(6)
+
+    def one() -> None:
+        mine = new_broker()
+        _ = mine.store
+        ready.wait()
+        with suppress(NotAllowed):
+            admitted.append(submit(mine, job(mine, SANDBOX + "max_cost: $1\n")).id)
+
+    threads = [threading.Thread(target=one) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    looker = new_broker()
+    assert len(admitted) == 3
+    assert sum((held(looker, job_id) for job_id in admitted), Money.ZERO) == Money.usd("3")
+
+
+def test_extending_a_running_job_takes_the_money_at_once_or_not_at_all(broker: Broker) -> None:
+    grant(broker, "$1.50")
+    view = submit(broker, job(broker, SANDBOX + "max_cost: $1\n"))
+    with pytest.raises(InvalidInput, match="more than that"):
+        jobs.extend(broker, view, jobs.More(max_cost=Money.usd("0.5")))
+    with pytest.raises(NotAllowed, match="budget pretend"):
+        jobs.extend(broker, view, jobs.More(max_cost=Money.usd("2"), max_duration=timedelta(hours=30)))
+    assert held(broker, view.id) == Money.usd("1")
+    after = jobs.extend(broker, view, jobs.More(max_cost=Money.usd("1.25"), max_duration=timedelta(hours=30)))
+    assert after.max_cost == Money.usd("1.25")
+    assert held(broker, view.id) == Money.usd("1.25")
+    assert ledger_faults(broker) == []
+
+
+def test_an_ended_job_is_not_extended_and_cancelling_twice_is_once(broker: Broker) -> None:
+    view = submit(broker, job(broker))
+    jobs.cancel(broker, view)
+    assert jobs.cancel(broker, view).seq == 3
+    with pytest.raises(NotAllowed):
+        jobs.extend(broker, view, jobs.More(max_duration=timedelta(hours=99)))
+
+
+def test_jobs_are_found_by_id_by_a_beginning_and_by_name(broker: Broker) -> None:
+    view = submit(broker, job(broker, name="llama"))
+    for reference in (view.id, view.id[:-2], "llama"):
+        assert jobs.find(broker, reference).id == view.id
+    with pytest.raises(UnknownName, match="did you mean"):
+        jobs.find(broker, view.id.replace("llama", "lama"))
+
+
+def test_an_empty_store_adopts_policies_once_and_never_again(broker: Broker, tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(POLICY.replace("AMOUNT", "$5"))
+    broker.settings.policy = str(file)
+    adopted = policies.adopt(broker)
+    assert adopted is not None
+    assert adopted.number == 1
+    file.write_text(POLICY.replace("AMOUNT", "$500"))
+    assert policies.adopt(broker) is None
+
+
+def test_a_policy_that_does_not_load_changes_nothing(broker: Broker, tmp_path: Path) -> None:
+    grant(broker)
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("version: 1\npolicy: x\nbugdets: []\n")
+    with pytest.raises(InvalidInput) as found:
+        policies.apply(broker, [bad])
+    assert ["did you mean 'budgets'" in str(problem) for problem in found.value.problems] == [True]
+    active = broker.store.active_policy()
+    assert active is not None
+    assert active.number == 1
+
+
+def test_reports_add_up_to_the_ledger(broker: Broker) -> None:
+    grant(broker)
+    view = submit(broker, job(broker, SANDBOX))
+    (row,) = spend(broker, "job", sandbox=True)
+    assert (row.group, row.held) == (view.id, held(broker, view.id))
+    assert spend(broker, "job") == [], "sandbox money stays out of real reports"
+    with pytest.raises(UnknownName, match="did you mean 'team'"):
+        spend(broker, "taem")
+
+
+def test_a_background_process_gets_the_same_settings(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    from broker.settings import read_settings
+
+    broker.settings.providers = {"sandbox": {"seed": 3}}
+    for name, value in as_environment(broker.settings).items():
+        monkeypatch.setenv(name, value)
+    again = read_settings()
+    assert as_environment(again) == as_environment(broker.settings)
+    assert again.providers == {"sandbox": {"seed": 3}}
+
+
+def test_work_is_left_while_time_alone_could_move_a_job(broker: Broker) -> None:
+    assert not background.work_left(broker)
+    view = submit(broker, job(broker))
+    assert background.work_left(broker)
+    end(broker, view.id, Cause.PAID_UNTIL)
+    with broker.store.writing() as tx:
+        tx.append(view.id, [(None, ev.Paused(because="money"))], broker.clock.now())
+    assert not background.work_left(broker), "it waits for a person"
+    jobs.cancel(broker, view)
+    assert background.work_left(broker)
+
+
+def test_job_ids_are_names_every_engine_accepts() -> None:
+    for name in ("Llama 7B (QLoRA)!", "7b", "---", "x" * 200, "ümläut"):
+        made = new_job_id(name)
+        assert len(made) <= 34
+        assert made[0].isalpha()
+        assert all(c in "abcdefghijklmnopqrstuvwxyz0123456789-" for c in made)
+        assert new_job_id(name) != made
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"", b"x" * 10_000_000, b"a: !!python/object:os.system {}"])
+def test_files_that_are_no_job_files(tmp_path: Path, broker: Broker, content: bytes) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_bytes(content)
+    with pytest.raises(InvalidInput):
+        read_job(path, broker.clock.now())
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        read_job(tmp_path, broker.clock.now())
+
+
+def test_the_user_is_the_process_not_a_variable(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = broker.user
+    monkeypatch.setenv("LOGNAME", "boss")
+    monkeypatch.setenv("USER", "boss")
+    assert broker.user == before
+    assert os.environ["USER"] == "boss"
