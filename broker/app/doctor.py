@@ -280,6 +280,7 @@ def _providers(broker: Broker) -> Iterator[Finding]:
             continue
         facts |= {"last_poll": last.finished, "offers": last.seen, "last_error": last.error}
         ago = _ago(now - last.finished)
+        offers = "1 offer" if last.seen == 1 else f"{last.seen:,} offers"
         if last.error:
             yield Finding(
                 "provider", Health.PROBLEM, f"{name}: failed {ago}: {last.error}", "gpubroker prices poll", facts
@@ -288,7 +289,7 @@ def _providers(broker: Broker) -> Iterator[Finding]:
             yield Finding(
                 "provider",
                 Health.OK,
-                f"{name}: {last.seen:,} {'offer' if last.seen == 1 else 'offers'}, asked {ago}",
+                f"{name}: {offers}, asked {ago}",
                 facts=facts,
             )
 

@@ -10,7 +10,9 @@ from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from rich.text import Text
+    from collections.abc import Sequence
+
+    from rich.table import Table
 
     from broker.app.doctor import Finding
     from broker.app.wiring import Broker
@@ -43,19 +45,22 @@ def doctor(
     if as_json:
         terminal.answer({"healthy": healthy, "findings": found})
     else:
-        terminal.show(*(_line(one) for one in found))
+        terminal.show(_table(found))
         terminal.show("" if healthy else "Something is broken: see what is marked ✗ above.")
     if not healthy:
         raise typer.Exit(2)
 
 
-def _line(finding: Finding) -> Text:
+def _table(findings: Sequence[Finding]) -> Table:
+    from rich.table import Table
     from rich.text import Text
 
     marks = {"ok": ("✓", "green"), "note": ("–", "yellow"), "problem": ("✗", "bold red")}
-    mark, style = marks[finding.health]
-    text = Text.assemble((f"{mark} ", style), (f"{finding.area:<11}", "bold"), finding.message)
-    if finding.fix and finding.health != "ok":
-        text.append(f"\n{'':13}mend it: ", style="cyan")
-        text.append(finding.fix)
-    return text
+    table = Table.grid(padding=(0, 1))
+    for finding in findings:
+        message = Text(finding.message)
+        if finding.fix and finding.health != "ok":
+            message.append("\nmend it: ", style="cyan")
+            message.append(finding.fix)
+        table.add_row(Text(*marks[finding.health]), Text(finding.area, style="bold"), message)
+    return table

@@ -196,6 +196,7 @@ def test_the_real_thing_in_processes_of_its_own(home: Path, write: Any) -> None:
     os.close(keyboard)
     assert "owned/local" in seen
     assert "Detached" in seen
+    assert "\x1b[3" in seen  # in colour
     waited = subprocess.run(
         [*arguments[:4], "jobs", "show", "real", "--wait", "--json"], capture_output=True, text=True, check=False
     )
