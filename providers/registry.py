@@ -13,6 +13,7 @@ from broker.core.ports import Provider
 from broker.core.registry import load
 
 PROVIDERS: dict[str, str] = {
+    "aws": "providers.aws.provider:Aws",
     "owned": "providers.owned:Owned",
     "pricebook": "providers.pricebook:Pricebook",
     "runpod": "providers.runpod:Runpod",

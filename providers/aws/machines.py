@@ -1,0 +1,82 @@
+"""Which accelerators an AWS instance type has: ``machines.toml``, read once on first use.
+
+AWS's prices do not say it: the price list counts GPUs without naming them.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from broker.core.accelerators import canonical
+from broker.core.errors import UnknownName
+from broker.core.offers import Interconnect
+from providers.rows import Unfit
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One instance type: ``count`` accelerators (canonical name), vCPUs, GiB of memory, and what joins the cards."""
+
+    instance_type: str
+    accelerator: str
+    count: int
+    cpus: float
+    memory_gib: float
+    interconnect: Interconnect | None
+
+
+def accelerated_types() -> tuple[str, ...]:
+    """The instance types that become offers, in the table's order: a whole accelerator of a known kind."""
+    return tuple(name for name, row in _machines().items() if isinstance(row, Machine))
+
+
+def is_listed(instance_type: str) -> bool:
+    """Whether the table says anything about it: it is no CPU machine."""
+    return instance_type in _machines()
+
+
+def machine(instance_type: str) -> Machine:
+    """What the table says.
+
+    Raises `Unfit`: ``unknown_machine`` for a type that is not in the table, ``unknown_accelerator`` for one whose
+    accelerator is not known here, ``fraction_of_an_accelerator`` for a slice of a card.
+    """
+    row = _machines().get(instance_type)
+    if row is None:
+        raise Unfit("unknown_machine", f"{instance_type}: not in the table of AWS machines")
+    if isinstance(row, Unfit):
+        raise Unfit(row.reason, row.detail)
+    return row
+
+
+@cache
+def _machines() -> dict[str, Machine | Unfit]:
+    table = tomllib.loads(files("providers.aws").joinpath("machines.toml").read_text("utf-8"))
+    return {
+        f"{family}.{size}": _row(f"{family}.{size}", row, *shape)
+        for family, row in table.items()
+        for size, shape in row["sizes"].items()
+    }
+
+
+def _row(instance_type: str, family: dict[str, str], count: float, cpus: float, memory_gib: float) -> Machine | Unfit:
+    called = family["accelerator"]
+    try:
+        accelerator = canonical(called, float(family["gib"]) if "gib" in family else None)
+    except UnknownName:
+        return Unfit("unknown_accelerator", f"{instance_type}: {called}")
+    if count < 1:
+        return Unfit("fraction_of_an_accelerator", f"{instance_type}: {count:g} of one {accelerator}")
+    link = _link(family.get("link"), accelerator, count)
+    return Machine(instance_type, accelerator, int(count), float(cpus), float(memory_gib), link)
+
+
+def _link(link: str | None, accelerator: str, count: float) -> Interconnect | None:
+    if count == 1:
+        return Interconnect.NONE
+    if link is None and accelerator.startswith(("Trainium", "Inferentia")):
+        return None  # NeuronLink, which is neither
+    return Interconnect(link) if link else Interconnect.PCIE

@@ -1,0 +1,256 @@
+"""AWS's bulk price list: on-demand prices and reserved terms of one region, without a login.
+
+A CSV file of several hundred megabytes a region, read as it arrives: a few hundred kilobytes are in memory at a time.
+``as_of`` is when it was fetched, not when it was published: the file at ``current`` is the one in force. A server that
+answers "not modified" to its own ETag costs nothing but the question.
+Layout: AWS Price List user guide, "Reading the service price list files".
+"""
+
+from __future__ import annotations
+
+import csv
+import ssl
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import cached_property
+
+from broker.core.clock import Clock
+from broker.core.errors import BrokerError, InvalidInput, Malformed, Refused, RetryLater, Throttled, Unreachable
+from broker.core.offers import Offer, SkippedRow
+from providers.aws.products import Dimension, Term, is_plain, key, read_product
+from providers.aws.settings import NAME, AwsSettings
+from providers.http import setting, shown
+from providers.rows import Found
+
+SOURCE = "aws-price-list"
+
+_SLOWEST = 100  # times the time-out: a list that takes longer does not come
+_LONGEST_LINE = 1 << 20  # bytes; the longest there is has about 3 kB
+_NEEDED = ("sku", "offertermcode", "termtype", "unit", "priceperunit", "currency", "instancetype", "operatingsystem",
+           "tenancy", "capacitystatus", "preinstalledsw")  # fmt: skip
+_ABOUT = ("instancetype", "regioncode", "marketoption")
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A region's list as it was last read, and the server's name for that version of it."""
+
+    etag: str
+    rows: list[Offer | SkippedRow]
+
+
+@dataclass(slots=True)
+class _Product:
+    attributes: Mapping[str, str]
+    terms: dict[str, Term] = field(default_factory=dict)
+
+
+class PriceList:
+    """The lists of all regions; one object may be asked many times and remembers what has not changed."""
+
+    def __init__(self, settings: AwsSettings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._kept: dict[str, _Kept] = {}
+
+    def offers(self, region: str) -> Found:
+        """What the region's list says. Raises `RetryLater`, `Refused` (403: no such region, or no list of it) and
+        `Malformed`; what had arrived before a connection broke is yielded first."""
+        from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential_jitter
+
+        found: list[Offer | SkippedRow] = []
+        retrying = Retrying(
+            retry=retry_if_exception_type(RetryLater),
+            stop=stop_after_attempt(self._settings.attempts),
+            wait=wait_exponential_jitter(initial=1, max=30),
+            sleep=self._clock.sleep,
+            reraise=True,
+        )
+        failure: BrokerError | None = None
+        try:
+            retrying(self._read, region, found)
+        except BrokerError as error:
+            failure = error
+        yield from found  # also what arrived before it broke off
+        if failure is not None:
+            raise failure
+
+    @cached_property
+    def _trust(self) -> ssl.SSLContext:
+        """Made once: reading the certificates takes longer than a question to the server."""
+        import httpx
+
+        bundle = self._settings.ca_bundle
+        if bundle is None:
+            return httpx.create_ssl_context()
+        try:
+            return ssl.create_default_context(cafile=str(bundle))
+        except (OSError, ssl.SSLError) as error:
+            raise InvalidInput(
+                f"no certificates can be read from it: {error}", where=str(bundle), hint=setting(NAME, "ca_bundle")
+            ) from error
+
+    def _read(self, region: str, found: list[Offer | SkippedRow]) -> None:
+        found.clear()
+        kept = self._kept.get(region)
+        now = self._clock.now()
+        download = _Download(self._settings, region, self._trust, kept.etag if kept else "")
+        reader = _Reader(region)
+        try:
+            for line in download.lines():
+                reader.line(line)
+            if download.unchanged and kept is not None:
+                found.extend(replace(row, as_of=now) if isinstance(row, Offer) else row for row in kept.rows)
+                return
+            reader.check(download.where)
+        finally:
+            found.extend(reader.rows(now))
+        if download.etag:
+            self._kept[region] = _Kept(download.etag, list(found))
+
+
+class _Reader:
+    """Takes the lines of one list and keeps what matters of them."""
+
+    def __init__(self, region: str) -> None:
+        self._region = region
+        self._columns: dict[str, int] = {}
+        self._width = 0
+        self._products: dict[str, _Product] = {}
+        self._skipped: list[SkippedRow] = []
+
+    def line(self, raw: bytes) -> None:
+        # Most lines are about something else; to see that takes a tenth of the time that splitting them takes.
+        if self._columns and not (b"Linux" in raw and b"Shared" in raw):
+            return
+        try:
+            row = next(csv.reader((raw.decode("utf-8", "replace").replace("\0", ""),)), [])
+        except csv.Error as error:
+            self._skip(f"not CSV: {error}")
+            return
+        if not self._columns:
+            names = [key(name) for name in row]
+            if "sku" in names:
+                self._columns = {name: index for index, name in reversed(list(enumerate(names)))}
+                self._width = len(row)
+        elif len(row) != self._width:
+            self._skip(f"{len(row)} columns, not {self._width}: {','.join(row[:3])}")
+        else:
+            self._row(row)
+
+    def _row(self, row: list[str]) -> None:
+        attributes = _Row(row, self._columns, self._region)
+        if not is_plain(attributes):
+            return
+        product = self._products.get(row[self._columns["sku"]])
+        if product is None:
+            kept = {name: attributes.get(name, "") for name in _ABOUT}
+            product = self._products[row[self._columns["sku"]]] = _Product(kept)
+        term = product.terms.setdefault(
+            attributes.get("offertermcode", ""),
+            Term(
+                kind=attributes.get("termtype", ""),
+                effective=attributes.get("effectivedate", ""),
+                length=attributes.get("leasecontractlength", ""),
+                option=attributes.get("purchaseoption", ""),
+                offering_class=attributes.get("offeringclass", ""),
+            ),
+        )
+        term.dimensions.append(
+            Dimension(attributes.get("unit", ""), attributes.get("priceperunit", ""), attributes.get("currency", ""))
+        )
+
+    def check(self, where: str) -> None:
+        """Raises `Malformed` for something that was no price list."""
+        missing = [name for name in _NEEDED if name not in self._columns]
+        if missing:
+            what = f"without the column {missing[0]!r}" if self._columns else "that starts with no header line"
+            raise Malformed(f"expected AWS's price list as CSV, got something {what}", where=where)
+
+    def rows(self, now: datetime) -> Iterator[Offer | SkippedRow]:
+        if all(name in self._columns for name in _NEEDED):
+            for product in self._products.values():
+                yield from read_product(product.attributes, product.terms.values(), now, SOURCE)
+        yield from self._skipped
+
+    def _skip(self, detail: str) -> None:
+        self._skipped.append(SkippedRow("malformed_row", f"{self._region}: {detail}"))
+
+
+class _Row:
+    """One line by column name, without making a dictionary of its ninety columns. A list without region codes is about
+    the region it was asked for."""
+
+    def __init__(self, values: list[str], columns: Mapping[str, int], region: str) -> None:
+        self._values, self._columns, self._region = values, columns, region
+
+    def get(self, name: str, default: str, /) -> str:
+        index = self._columns.get(name)
+        value = "" if index is None else self._values[index]
+        return value or (self._region if name == "regioncode" else default)
+
+
+class _Download:
+    """One list over HTTP, line by line."""
+
+    def __init__(self, settings: AwsSettings, region: str, trust: ssl.SSLContext, etag: str) -> None:
+        self._settings = settings
+        self._trust = trust
+        self._url = settings.price_list(region)
+        self._known = etag
+        self.where = f"{NAME}: {shown(self._url)}"
+        self.etag = ""
+        self.unchanged = False
+
+    def lines(self) -> Iterator[bytes]:
+        import httpx
+
+        change = f"is {setting(NAME, 'price_list_url')} right, and the network up?"
+        headers = {"User-Agent": "gpubroker", "Accept-Encoding": "gzip"}
+        if self._known:
+            headers["If-None-Match"] = self._known
+        try:
+            with (
+                httpx.Client(verify=self._trust, timeout=self._settings.timeout_seconds, headers=headers) as client,
+                client.stream("GET", self._url) as answer,
+            ):
+                if answer.status_code == 304:
+                    self.unchanged = True
+                    return
+                if answer.status_code != 200:
+                    raise self._refusal(answer.status_code, change)
+                self.etag = answer.headers.get("ETag", "")
+                yield from self._split(answer.iter_bytes())
+        except httpx.TimeoutException as error:
+            seconds = self._settings.timeout_seconds
+            raise Unreachable(f"silent for {seconds:g} s", where=self.where, hint=change) from error
+        except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
+            raise InvalidInput(f"not a URL that can be asked: {error}", where=self.where, hint=change) from error
+        except httpx.DecodingError as error:
+            raise Malformed(f"the answer cannot be unpacked: {error}", where=self.where) from error
+        except httpx.HTTPError as error:
+            said = str(error) or type(error).__name__
+            raise Unreachable(f"broken off or not reached: {said}", where=self.where, hint=change) from error
+
+    def _split(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        ends = time.monotonic() + _SLOWEST * self._settings.timeout_seconds
+        rest = b""
+        for piece in pieces:
+            *lines, rest = (rest + piece).split(b"\n")
+            yield from lines
+            if len(rest) > _LONGEST_LINE:
+                raise Malformed(f"a line of more than {_LONGEST_LINE >> 20} MiB", where=self.where)
+            if time.monotonic() > ends:
+                raise Unreachable("the list comes too slowly to be waited for", where=self.where)
+        if rest:
+            yield rest
+
+    def _refusal(self, status: int, change: str) -> BrokerError:
+        said = f"HTTP {status}"
+        if status == 429:
+            return Throttled(f"{said}: asked for fewer requests", where=self.where, hint="poll less often")
+        if status >= 500 or status == 408:
+            return Unreachable(said, where=self.where, hint="AWS has trouble; the next poll asks again")
+        return Refused(said, where=self.where, hint=f"is there such a region? {change}")

@@ -1,0 +1,182 @@
+"""EC2 products and their terms, as both the bulk price list and GetProducts tell them, made into offers.
+
+For one instance type there are dozens of products. Only the plain machine counts: Linux, shared tenancy, capacity in
+use, nothing pre-installed, no licence, bought on demand or reserved, in a region proper (no local or wavelength
+zone). What a row is, is read from its own attributes, never from what was asked for. Attribute names are compared
+without spaces, punctuation and case, so that ``Pre Installed S/W`` of the list is ``preInstalledSw`` of the API.
+
+A reserved term's price per hour is its total over years × 8,760 hours: hourly price × hours + upfront fee, exact to
+the micro-dollar. A term whose upfront fee is missing is refused, because it would look cheap.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import Protocol
+
+from broker.core.money import Money
+from broker.core.offers import CapacityType, Offer, SkippedRow
+from providers.aws.machines import Machine, is_listed, machine
+from providers.aws.settings import BILLING, ENGINE, LIST_MAX_AGE, NAME
+from providers.rows import HOURS_A_YEAR, Found, Unfit, decimal_text, name, price, short, usd
+
+_NOT_A_LETTER = re.compile(r"[^a-z]+")
+_LENGTH = re.compile(r"([13])\s*yr", re.IGNORECASE)
+_UPFRONT = {"no upfront": "no-upfront", "partial upfront": "partial-upfront", "all upfront": "all-upfront"}
+_CLASSES = ("standard", "convertible")
+_PLAIN = {"operatingsystem": "linux", "tenancy": "shared", "capacitystatus": "used", "preinstalledsw": "na"}
+_NO_LICENCE = {"", "na", "none", "no license required"}
+_ACCELERATED = ("gpu", "machine learning", "fpga", "media accelerator")
+
+
+class Attributes(Protocol):
+    """What is said of a product, by attribute name in the form of `key`."""
+
+    def get(self, name: str, default: str, /) -> str: ...
+
+
+@dataclass(slots=True)
+class Dimension:
+    """One price of a term: so much per hour (``Hrs``) or once (``Quantity``), as text in some currency."""
+
+    unit: str
+    amount: str | None
+    currency: str
+
+
+@dataclass(slots=True)
+class Term:
+    """One way of paying for a product. ``kind``: ``OnDemand`` or ``Reserved``; the rest is empty for the first.
+    ``effective``: from when on, as AWS writes it (a date, or a time in UTC)."""
+
+    kind: str
+    effective: str = ""
+    length: str = ""
+    option: str = ""
+    offering_class: str = ""
+    dimensions: list[Dimension] = field(default_factory=list)
+
+
+def key(attribute: str) -> str:
+    """The attribute's name as it is compared."""
+    return _NOT_A_LETTER.sub("", attribute.lower())
+
+
+def is_plain(attributes: Attributes) -> bool:
+    """Whether this is the plain machine, or a capacity block's twin of it, and one with accelerators."""
+    return (
+        all(attributes.get(what, "").lower() == value for what, value in _PLAIN.items())
+        and attributes.get("licensemodel", "").lower() in _NO_LICENCE
+        and attributes.get("locationtype", "AWS Region") == "AWS Region"
+        and _is_accelerated(attributes)
+    )
+
+
+def _is_accelerated(attributes: Attributes) -> bool:
+    if is_listed(attributes.get("instancetype", "")):
+        return True
+    family = attributes.get("instancefamily", "").lower()
+    return attributes.get("gpu", "") not in ("", "0", "NA") or any(word in family for word in _ACCELERATED)
+
+
+def read_product(attributes: Attributes, terms: Iterable[Term], now: datetime, source: str) -> Found:
+    """The offers of a product that `is_plain`, one for each of its terms; what cannot be one is skipped. ``now``:
+    when the list was fetched and, being the current one, known to hold."""
+    try:
+        shape = machine(attributes.get("instancetype", ""))
+        region = name(attributes.get("regioncode", ""), "the region code")
+        market = attributes.get("marketoption", "") or "OnDemand"
+        if market == "CapacityBlock":
+            # Priced by DescribeCapacityBlockOfferings; here it says 0.
+            raise Unfit("capacity_block_without_price", f"{region}: {shape.instance_type}")
+        if market != "OnDemand":
+            raise Unfit("unknown_market_option", f"{region}: {shape.instance_type}: {short(market)}")
+    except Unfit as error:
+        yield error.skipped
+        return
+    for term in terms:
+        yield _offer(shape, region, term, now, source)
+
+
+def _offer(shape: Machine, region: str, term: Term, now: datetime, source: str) -> Offer | SkippedRow:
+    what = f"{region}: {shape.instance_type}"
+    try:
+        if term.effective[:10] > now.date().isoformat():
+            raise Unfit("not_yet_in_force", f"{what}: from {short(term.effective)}")
+        if term.kind == "OnDemand":
+            hourly = price(_sum(term, "hrs", what), what)
+            return _priced(shape, region, CapacityType.ON_DEMAND, hourly, now, source)
+        if term.kind != "Reserved":
+            raise Unfit("unknown_term", f"{what}: {short(term.kind)}")
+        return _reserved(shape, region, term, now, source)
+    except Unfit as error:
+        return error.skipped
+
+
+def _reserved(shape: Machine, region: str, term: Term, now: datetime, source: str) -> Offer:
+    what = f"{region}: {shape.instance_type}, {term.length}, {term.option}"
+    length = _LENGTH.fullmatch(term.length.strip())
+    option, offering_class = _UPFRONT.get(term.option.lower()), term.offering_class.lower()
+    if length is None or option is None or offering_class not in _CLASSES:
+        raise Unfit("unknown_term", f"{what}, {short(term.offering_class)}")
+    years = int(length[1])
+    hours = years * HOURS_A_YEAR
+    hourly, upfront = _sum(term, "hrs", what), _sum(term, "quantity", what)
+    pays_upfront, pays_hourly = option != "no-upfront", option != "all-upfront"
+    if (pays_upfront and not upfront) or (pays_hourly and not hourly):
+        raise Unfit("incomplete_term", f"{what}: {'upfront fee' if pays_upfront and not upfront else 'rate'} missing")
+    rate = price((hourly or Decimal(0)) * hours + (upfront or Decimal(0)), what, per=hours)
+    return _priced(
+        shape, region, CapacityType.RESERVED, rate, now, f"{source}:{offering_class}-{option}", months=12 * years
+    )
+
+
+def _sum(term: Term, unit: str, what: str) -> Decimal | None:
+    """What the term says per hour, or once; None where it says nothing. Raises `Unfit` where it says two things."""
+    found: set[Decimal] = set()
+    for dimension in term.dimensions:
+        if dimension.unit.lower() not in ("hrs", "quantity"):
+            raise Unfit("unknown_unit", f"{what}: per {short(dimension.unit)}")
+        if dimension.unit.lower() == unit:
+            usd(dimension.currency)
+            amount = decimal_text(dimension.amount)
+            if amount is not None:
+                found.add(amount)
+    if len(found) > 1:
+        raise Unfit("conflicting_prices", f"{what}: {', '.join(map(str, sorted(found)))} per {unit}")
+    return found.pop() if found else None
+
+
+def _priced(
+    shape: Machine,
+    region: str,
+    kind: CapacityType,
+    hourly: Money,
+    now: datetime,
+    source: str,
+    *,
+    months: int | None = None,
+) -> Offer:
+    return Offer(
+        provider=NAME,
+        region=region,
+        zone=None,
+        instance_type=shape.instance_type,
+        accelerator=shape.accelerator,
+        count=shape.count,
+        capacity_type=kind,
+        price=hourly,
+        as_of=now,
+        source=source,
+        term_months=months,
+        cpus=shape.cpus,
+        memory_gib=shape.memory_gib,
+        interconnect=shape.interconnect,
+        engine=None if months else ENGINE,  # a term has to be bought before anything runs on it
+        billing=BILLING,
+        max_age=LIST_MAX_AGE,
+    )

@@ -1,0 +1,77 @@
+"""What the AWS provider can be told in ``[providers.aws]``, and what is the same for all its offers."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BeforeValidator, Field
+
+from broker.core.offers import Billing
+from providers.http import HttpSettings, Url
+
+NAME = "aws"
+ENGINE = "skypilot"
+
+# Where AWS has most of its GPUs. A price list is a few hundred megabytes a region, so without a login these are all.
+KEYLESS_REGIONS = ("us-east-1", "us-east-2", "us-west-2")
+# The regions that every account has without opting in (docs: "AWS Regions", account settings). With a login, all these.
+REGIONS = (
+    *KEYLESS_REGIONS, "us-west-1", "ca-central-1", "sa-east-1", "eu-central-1", "eu-north-1", "eu-west-1", "eu-west-2",
+    "eu-west-3", "ap-northeast-1", "ap-northeast-2", "ap-northeast-3", "ap-south-1", "ap-southeast-1",
+    "ap-southeast-2",
+)  # fmt: skip
+
+LIST_PATH = "/offers/v1.0/aws/AmazonEC2/current"
+ADVISOR_PATH = "/spot-advisor-data.json"
+
+# By the second, 60 at least; a spot machine that EC2 takes back in its first hour costs nothing. EC2 user guide:
+# "Billing and purchasing options", "Billing for interrupted Spot Instances" (Linux but for RHEL and SUSE).
+BILLING = Billing(minimum=timedelta(seconds=60), granularity=timedelta(seconds=1))
+SPOT_BILLING = Billing(BILLING.minimum, BILLING.granularity, free_if_interrupted_within=timedelta(hours=1))
+
+LIST_MAX_AGE = timedelta(days=7)  # list prices hold for weeks
+SPOT_MAX_AGE = timedelta(hours=1)  # spot prices move a few times a day
+
+
+def _listed(value: object) -> object:
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+Names = Annotated[tuple[Annotated[str, Field(pattern=r"^[a-z0-9-]{3,40}$")], ...], BeforeValidator(_listed)]
+
+
+class AwsSettings(HttpSettings):
+    """``regions``: where to look, as a list or with commas; unless set, three without a login and every region that
+    accounts have from the start with one. ``prices``: where list prices come from: ``list`` (the keyless bulk list),
+    ``api`` (GetProducts, needs a login), or ``auto``: the API with a login, unless ``price_list_url`` is set.
+    ``price_list_url``: a host, the folder above ``REGION/index.csv``, or a URL with ``{region}`` in it.
+    ``spot_advisor_url``: a host or a file. ``pricing_region``: where GetProducts is asked (it is in few regions).
+    ``profile``: of ``~/.aws``, before AWS_PROFILE. ``instance_role``: log in by the role of the EC2 machine this is.
+    ``placement_scores``: ask for spot placement scores. ``capacity_blocks``: hours of a capacity block to ask the
+    price of; 0 asks for none. ``spot_exposure_hours``: see `providers.aws.spot_advisor`."""
+
+    regions: Names = ()
+    prices: Literal["auto", "list", "api"] = "auto"
+    price_list_url: Url = f"https://pricing.us-east-1.amazonaws.com{LIST_PATH}"
+    spot_advisor_url: Url = f"https://spot-bid-advisor.s3.amazonaws.com{ADVISOR_PATH}"
+    pricing_region: str = Field(default="us-east-1", pattern=r"^[a-z0-9-]{3,40}$")
+    profile: str | None = None
+    instance_role: bool = False
+    placement_scores: bool = True
+    capacity_blocks: int = Field(default=24, ge=0, le=4368)
+    spot_exposure_hours: float = Field(default=24.0, gt=0, le=8760)
+
+    def price_list(self, region: str) -> str:
+        """Where the region's bulk price list is."""
+        url = self.price_list_url
+        if "{region}" in url:
+            return url.replace("{region}", region)
+        return f"{url if urlsplit(url).path else url + LIST_PATH}/{region}/index.csv"
+
+    @property
+    def spot_advisor(self) -> str:
+        """Where the spot advisor's data are."""
+        url = self.spot_advisor_url
+        return url if urlsplit(url).path else url + ADVISOR_PATH

@@ -1,0 +1,68 @@
+"""The AWS provider as a whole: the contract, its settings, and what it does not import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker.core.clock import ManualClock
+from broker.core.errors import BrokerError, InvalidInput
+from broker.core.offers import OfferQuery
+from providers.aws.provider import Aws
+from providers.registry import build
+from tests.contracts.provider_contract import ProviderContract
+from tests.fakes.aws_files import Files
+
+
+class TestAwsWithoutALogin(ProviderContract):
+    plugin = "aws"
+
+    @pytest.fixture
+    def provider(self, make: Callable[..., Aws], published: Files) -> Aws:
+        return make()
+
+
+def test_the_addresses_are_settings(published: Files, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    from broker.settings import read_settings
+
+    monkeypatch.setenv("GPUBROKER_PROVIDERS__AWS__PRICE_LIST_URL", published.url)
+    monkeypatch.setenv("GPUBROKER_PROVIDERS__AWS__SPOT_ADVISOR_URL", published.url)
+    monkeypatch.setenv("GPUBROKER_PROVIDERS__AWS__REGIONS", "us-east-1")
+    provider = build("aws", clock=clock, settings=read_settings().providers["aws"])
+    assert list(provider.offers(OfferQuery()))
+    assert all(path.startswith(("/offers", "/spot")) for path in published.asked)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"price_list_url": "ftp://x"}, {"regions": "us east"}, {"prices": "guess"}, {"colour": "red"}, {"attempts": 0}],
+)
+def test_settings_that_make_no_sense_are_named(clock: ManualClock, settings: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match=next(iter(settings))):
+        build("aws", clock=clock, settings=settings)
+
+
+def test_several_failures_are_told_as_one(make: Callable[..., Aws], files: Files) -> None:
+    with pytest.raises(BrokerError) as caught:
+        list(make(regions=("us-east-1", "us-west-2")).offers(OfferQuery()))
+    for part in ("us-east-1/index.csv", "us-west-2/index.csv", "spot-advisor"):
+        assert part in str(caught.value)
+
+
+def test_another_providers_offers_are_no_reason_to_ask(make: Callable[..., Aws], files: Files) -> None:
+    assert list(make().offers(OfferQuery(providers=("gcp",)))) == []
+    assert files.asked == []
+
+
+def test_making_one_imports_no_sdk_and_no_http() -> None:
+    code = (
+        "import sys; from broker.core.clock import SystemClock; from providers.registry import build; "
+        "build('aws', clock=SystemClock()); "
+        "print([name for name in ('boto3', 'botocore', 'httpx', 'moto') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,166 @@
+"""Damaged price lists and advice: no crash, no price out of this world, and no harm to other rows. Seeded."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import io
+import json
+import random
+from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import pytest
+
+from broker.core.errors import BrokerError
+from broker.core.money import Money
+from broker.core.offers import CapacityType, Offer, OfferQuery
+from providers.aws import price_list as reader
+from providers.aws import products
+from providers.aws.provider import Aws
+from tests.fakes.aws_files import COLUMNS, Answer, Files, advisor, price_list
+from tests.providers.aws.conftest import market
+
+Make = Callable[..., Aws]
+SEED = 20261121
+FEW, MANY = 60, 2000
+_PATH = "/offers/v1.0/aws/AmazonEC2/current/us-east-1/index.csv"
+_ODD = ("", "NaN", "-1", "0", "1e9", "0.0000000001", "99999999999999", "Linux", "Shared", "x" * 5000, "\0", '"', "\n",
+        ",", "Infinity", "٣", "1,5", "\u202e", "All Upfront", "Hrs", "Quantity", "5yr", "USD", "CNY")  # fmt: skip
+LISTED = OfferQuery(capacity_types=(CapacityType.ON_DEMAND, CapacityType.RESERVED))
+
+
+def damaged(lines: list[list[str]], chance: random.Random) -> tuple[bytes, str | None]:
+    """The list with one cell, one line or a few bytes changed; and the SKU that was hit, or None for any."""
+    rows = copy.deepcopy(lines)
+    if chance.random() < 0.25:
+        raw = bytearray(written(rows))
+        for _ in range(chance.randint(1, 3)):
+            match chance.randrange(3):
+                case 0:
+                    del raw[chance.randrange(len(raw) // 2, len(raw)) :]
+                case 1:
+                    raw[chance.randrange(len(raw))] = chance.randrange(256)
+                case _:
+                    raw.insert(chance.randrange(len(raw)), chance.randrange(32, 127))
+        return bytes(raw), None
+    row = chance.choice(rows[6:])
+    sku = row[0]
+    match chance.randrange(6):
+        case 0:
+            rows.remove(row)
+        case 1:
+            del row[chance.randrange(len(row)) :]
+        case _:
+            row[chance.randrange(1, len(row))] = chance.choice(_ODD)
+    return written(rows), sku
+
+
+def written(rows: list[list[str]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode()
+
+
+def parses(raw: bytes) -> bool:
+    """Whether it is still a table as wide as its header."""
+    rows = list(csv.reader(io.StringIO(raw.decode("utf-8", "replace").replace("\0", ""))))
+    return bool(rows) and all(len(row) == len(COLUMNS) for row in rows[6:])
+
+
+def check_lists(make: Make, files: Files, number: int) -> None:
+    chance = random.Random(SEED)
+    lines = list(csv.reader(io.StringIO(price_list(market("us-east-1")))))
+    provider = make()
+    files.put_list("us-east-1", market("us-east-1"))
+    whole = {row.id: row.price for row in provider.offers(LISTED) if isinstance(row, Offer)}
+    skus = {"p5.48xlarge": "P548XLARGEUSEAST1", "g5.xlarge": "G5XLARGEUSEAST1"}
+    readable = 0
+    for mutant in range(number):
+        raw, sku = damaged(lines, chance)
+        readable += parses(raw)
+        files.answers[_PATH] = Answer(raw)
+        offers = ask(provider, LISTED, fatal=sku is not None, where=f"mutant {mutant}")
+        for offer in offers.values():
+            assert offer.price is not None
+            assert Money.usd("0.001") <= offer.price <= Money.usd(10_000), f"mutant {mutant}: {offer.id} {offer.price}"
+        if sku is not None:
+            for name, price in whole.items():
+                if skus[name.split("/")[2]] != sku:
+                    assert name in offers, f"mutant {mutant} of {sku} loses {name}"
+                    assert offers[name].price == price, f"mutant {mutant} of {sku} changes {name}"
+    assert 2 * readable >= number
+
+
+def ask(provider: Aws, query: OfferQuery, *, fatal: bool, where: str) -> dict[str, Offer]:
+    """The offers that arrive. Where one row is damaged (``fatal``), an error of the whole is a fault."""
+    offers: dict[str, Offer] = {}
+    try:
+        for row in provider.offers(query):
+            if isinstance(row, Offer):
+                assert row.id not in offers, where
+                offers[row.id] = row
+            else:
+                assert row.reason, where
+    except BrokerError:
+        assert not fatal, f"{where}: one odd row is no reason to give up"
+    return offers
+
+
+def check_advice(make: Make, files: Files, number: int) -> None:
+    chance = random.Random(SEED)
+    types = ("p5.48xlarge", "g5.xlarge", "g6.xlarge")
+    data = advisor({"us-east-1": {name: (50, band) for band, name in enumerate(types)}})
+    odd: tuple[Any, ...] = (None, True, -1, 99, 1e400, "2", "", [], {}, [1], 10**30, float("nan"), 0.5)
+    provider = make()
+    for mutant in range(number):
+        changed = copy.deepcopy(data)
+        hit = chance.choice(types)
+        linux = changed["spot_advisor"]["us-east-1"]["Linux"]
+        if chance.random() < 0.3:
+            linux[hit] = chance.choice(odd)
+        else:
+            linux[hit][chance.choice("sr")] = chance.choice(odd)
+        files.put_advisor(json.loads(json.dumps(changed)))
+        offers = ask(provider, OfferQuery(capacity_types=(CapacityType.SPOT,)), fatal=True, where=f"mutant {mutant}")
+        assert len(offers) >= 2
+        for offer in offers.values():
+            assert offer.interruption_rate is not None
+            assert 0 < offer.interruption_rate < 1
+
+
+def test_damaged_lists(make: Make, files: Files) -> None:
+    check_lists(make, files, FEW)
+
+
+def test_damaged_advice(make: Make, files: Files) -> None:
+    check_advice(make, files, FEW)
+
+
+@pytest.mark.system
+def test_thousands_of_damaged_lists(make: Make, files: Files) -> None:
+    check_lists(make, files, MANY)
+
+
+@pytest.mark.system
+def test_thousands_of_damaged_pieces_of_advice(make: Make, files: Files) -> None:
+    check_advice(make, files, MANY)
+
+
+def test_planted_bugs_are_caught(make: Make, files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three slips that a parser could have; the fuzz has to see each."""
+    good = products.decimal_text
+    with monkeypatch.context() as patch:
+        patch.setattr(products, "decimal_text", lambda value: good(value or "0.00001"))
+        patch.setattr(products, "price", lambda value, *_, **__: Money.usd(value or 0))
+        with pytest.raises(AssertionError):
+            check_lists(make, files, 400)
+    with monkeypatch.context() as patch:
+        patch.setattr(products, "decimal_text", lambda value: Decimal(value))
+        with pytest.raises(InvalidOperation):
+            check_lists(make, files, 400)
+    with monkeypatch.context() as patch:
+        patch.setattr(reader._Reader, "_skip", lambda self, detail: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            check_lists(make, files, 400)

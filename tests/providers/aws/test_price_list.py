@@ -1,0 +1,298 @@
+"""The bulk price list: the traps that cost money, exactness, and what goes wrong on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import tracemalloc
+from collections.abc import Callable
+from datetime import timedelta
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from broker.core.clock import ManualClock
+from broker.core.errors import BrokerError, Malformed, Refused, Throttled, Unreachable
+from broker.core.money import Money
+from broker.core.offers import CapacityType, Interconnect, Offer, OfferQuery
+from providers.aws.provider import Aws
+from tests.contracts.provider_contract import NOW
+from tests.fakes.aws_files import Answer, Files, Row, on_demand, price_list, product, reserved
+from tests.providers.aws.conftest import market, offers_in, rows_of, skipped_in
+
+Make = Callable[..., Aws]
+LIST = "/offers/v1.0/aws/AmazonEC2/current/us-east-1/index.csv"
+LISTED = OfferQuery(capacity_types=(CapacityType.ON_DEMAND, CapacityType.RESERVED))
+P5 = product("p5.48xlarge", "us-east-1")
+
+
+def read(make: Make, files: Files, rows: list[Row] | str) -> tuple[list[Offer], list[str]]:
+    files.put_list("us-east-1", rows)
+    found = rows_of(make(), LISTED)
+    return offers_in(found), skipped_in(found)
+
+
+def failing(make: Make, query: OfferQuery = LISTED) -> tuple[list[Offer], BrokerError]:
+    found: list[Offer] = []
+    try:
+        for row in make().offers(query):
+            if isinstance(row, Offer):
+                found.append(row)
+    except BrokerError as error:
+        return found, error
+    pytest.fail("nothing failed")
+
+
+# The traps.
+
+
+def test_a_capacity_block_row_of_zero_is_never_an_offer(make: Make, files: Files) -> None:
+    block = on_demand(
+        product("p5.48xlarge", "us-east-1", sku="BLOCK", MarketOption="CapacityBlock", operation="RunInstances:CB"),
+        "0.0000000000",
+    )
+    offers, skipped = read(make, files, [block, on_demand(P5, "55.0400000000")])
+    assert [offer.price for offer in offers] == [Money.usd("55.04")]
+    assert skipped == ["capacity_block_without_price"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"Operating_System": "Windows"},
+        {"Operating_System": "RHEL"},
+        {"Operating_System": ""},
+        {"Tenancy": "Dedicated"},
+        {"Tenancy": "Host"},
+        {"Pre Installed S/W": "SQL Web"},
+        {"License_Model": "Bring your own license"},
+        {"CapacityStatus": "UnusedCapacityReservation"},
+        {"CapacityStatus": "AllocatedCapacityReservation"},
+        {"Location_Type": "AWS Local Zone"},
+        {"Location_Type": "AWS Wavelength Zone"},
+    ],
+)
+def test_only_linux_shared_used_and_nothing_preinstalled(make: Make, files: Files, other: dict[str, str]) -> None:
+    twin = on_demand(product("p5.48xlarge", "us-east-1", sku="TWIN", **other), "0.0100000000")
+    offers, skipped = read(make, files, [twin, on_demand(P5, "55.0400000000"), twin])
+    assert [offer.price for offer in offers] == [Money.usd("55.04")]
+    assert skipped == []
+
+
+def test_an_upfront_fee_is_spread_over_the_term(make: Make, files: Files) -> None:
+    rows = [
+        *reserved(P5, 1, "All Upfront", "0.0000000000", "241000"),
+        *reserved(P5, 3, "Partial Upfront", "10.0000000000", "262800"),
+        *reserved(P5, 3, "No Upfront", "25.5000000000", None),
+    ]
+    offers, skipped = read(make, files, rows)
+    prices = {(offer.term_months, offer.source): offer.price for offer in offers}
+    assert prices == {
+        (12, "aws-price-list:standard-all-upfront"): Money.usd(Decimal(241_000) / 8760),
+        (36, "aws-price-list:standard-partial-upfront"): Money.usd("20"),
+        (36, "aws-price-list:standard-no-upfront"): Money.usd("25.5"),
+    }
+    assert skipped == []
+    assert {offer.engine for offer in offers} == {None}
+
+
+def test_an_upfront_fee_row_is_never_taken_for_an_hourly_price(make: Make, files: Files) -> None:
+    """In either order of the two rows."""
+    rows = reserved(P5, 1, "Partial Upfront", "10.0000000000", "87600")
+    for order in (rows, rows[::-1]):
+        offers, _ = read(make, files, order)
+        assert [offer.price for offer in offers] == [Money.usd("20")]
+
+
+@pytest.mark.parametrize("option", ["All Upfront", "Partial Upfront"])
+def test_a_term_without_its_upfront_fee_is_refused(make: Make, files: Files, option: str) -> None:
+    offers, skipped = read(make, files, reserved(P5, 1, option, "1.0000000000", None))
+    assert (offers, skipped) == ([], ["incomplete_term"])
+
+
+@pytest.mark.parametrize("option", ["No Upfront", "Partial Upfront"])
+def test_a_term_without_its_hourly_price_is_refused(make: Make, files: Files, option: str) -> None:
+    offers, skipped = read(make, files, reserved(P5, 1, option, None, "10"))
+    assert (offers, skipped) == ([], ["incomplete_term"])
+
+
+def test_an_all_upfront_term_of_zero_is_refused(make: Make, files: Files) -> None:
+    offers, skipped = read(make, files, reserved(P5, 1, "All Upfront", "0.0000000000", "0"))
+    assert (offers, skipped) == ([], ["incomplete_term"])
+
+
+@pytest.mark.parametrize("price", ["0.0000000000", "-1.0", "NaN", "", "1e2", "99999999"])
+def test_a_price_that_makes_no_sense_is_skipped_and_the_rest_arrives(make: Make, files: Files, price: str) -> None:
+    g5 = product("g5.xlarge", "us-east-1")
+    offers, skipped = read(make, files, [on_demand(P5, price), on_demand(g5, "1.0060000000")])
+    assert [offer.instance_type for offer in offers] == ["g5.xlarge"]
+    assert len(skipped) == 1
+
+
+def test_a_foreign_currency_is_refused(make: Make, files: Files) -> None:
+    offers, skipped = read(make, files, [on_demand(P5, "350.0000000000", Currency="CNY")])
+    assert (offers, skipped) == ([], ["foreign_currency"])
+
+
+def test_a_price_of_next_month_is_not_in_force(make: Make, files: Files) -> None:
+    offers, skipped = read(make, files, [on_demand(P5, "1.0", EffectiveDate="2026-12-01")])
+    assert (offers, skipped) == ([], ["not_yet_in_force"])
+
+
+def test_a_new_gpu_machine_is_counted_and_a_cpu_machine_is_not(make: Make, files: Files) -> None:
+    rows = [
+        on_demand(product("p9.96xlarge", "us-east-1"), "99.0"),
+        on_demand(product("g6f.large", "us-east-1"), "0.2020000000"),
+        on_demand(product("g4ad.xlarge", "us-east-1"), "0.3785300000"),
+        on_demand(product("m7i.large", "us-east-1", Instance_Family="General purpose", GPU="NA"), "0.1"),
+    ]
+    offers, skipped = read(make, files, rows)
+    assert offers == []
+    assert sorted(skipped) == ["fraction_of_an_accelerator", "unknown_accelerator", "unknown_machine"]
+
+
+def test_a_second_product_at_another_price_is_not_believed(make: Make, files: Files) -> None:
+    twin = product("p5.48xlarge", "us-east-1", sku="TWIN")
+    offers, skipped = read(make, files, [on_demand(P5, "55.04"), on_demand(twin, "5.5")])
+    assert [offer.price for offer in offers] == [Money.usd("55.04")]
+    assert skipped == ["conflicting_duplicate"]
+
+
+# What an offer says.
+
+
+def test_an_offer_of_the_list(make: Make, published: Files) -> None:
+    found = offers_in(rows_of(make(), LISTED))
+    offer = next(one for one in found if one.accelerator == "H100" and one.term_months is None)
+    assert (offer.id, offer.price) == (
+        "aws/us-east-1/p5.48xlarge/H100:8/on_demand@aws-price-list",
+        Money.usd("55.04"),
+    )
+    assert (offer.cpus, offer.memory_gib, offer.interconnect) == (192, 2048, Interconnect.NVLINK)
+    assert (offer.engine, offer.as_of, offer.max_age) == ("skypilot", NOW, timedelta(days=7))
+    assert offer.billing.minimum == timedelta(seconds=60)
+    assert offer.billing.granularity == timedelta(seconds=1)
+
+
+def test_the_karpenter_sample_is_exact_to_the_micro_dollar(make: Make, files: Files) -> None:
+    """Every on-demand price that karpenter generated from the price list of us-east-1, written as the list has it."""
+    folder = os.environ.get("GPUBROKER_TEST_DATA")
+    sample = Path(folder or "-") / "payloads" / "aws_ondemand_gpu_prices_karpenter_2026-07-20.json"
+    if not sample.exists():
+        pytest.skip("GPUBROKER_TEST_DATA does not name a folder with payloads")
+    known = json.loads(sample.read_text())["us-east-1"]
+    rows = [on_demand(product(name, "us-east-1"), usd + "0000") for name, usd in known.items()]
+    offers, skipped = read(make, files, rows)
+    assert {offer.instance_type: offer.price for offer in offers} == {
+        name: Money(int(Fraction(known[name]) * 1_000_000)) for name in {offer.instance_type for offer in offers}
+    }
+    assert len(offers) + len(skipped) == len(known)
+    assert len(offers) >= 60
+    assert set(skipped) == {"unknown_accelerator", "fraction_of_an_accelerator"}
+
+
+# On the way.
+
+
+def test_a_region_that_is_down_does_not_hold_back_the_others(make: Make, published: Files) -> None:
+    published.answers[LIST.replace("us-east-1", "us-west-2")] = Answer(b"", 503)
+    found, error = failing(lambda: make(regions=("us-west-2", "us-east-1")))
+    assert len(found) == 10
+    assert isinstance(error, Unreachable)
+    assert "us-west-2" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "says"),
+    [
+        (Answer(b"", 429), Throttled, "429"),
+        (Answer(b"", 500), Unreachable, "500"),
+        (Answer(b"", 403), Refused, "403"),
+        (Answer(b"<html>Sign in</html>"), Malformed, "no header line"),
+        (Answer(b""), Malformed, "no header line"),
+        (Answer(b'"SKU","TermType"\n"A","OnDemand"\n'), Malformed, "without the column"),
+        (Answer(b"x" * (2 << 20)), Malformed, "line of more than"),
+    ],
+)
+def test_what_the_server_can_do_wrong(make: Make, files: Files, answer: Answer, kind: type, says: str) -> None:
+    files.answers[LIST] = answer
+    found, error = failing(make)
+    assert found == []
+    assert isinstance(error, kind)
+    assert says in str(error)
+
+
+def test_nobody_is_there(make: Make, files: Files) -> None:
+    _, error = failing(lambda: make(price_list_url="http://127.0.0.1:9"))
+    assert isinstance(error, Unreachable)
+    assert "GPUBROKER_PROVIDERS__AWS__PRICE_LIST_URL" in error.hint
+
+
+def test_what_arrived_before_the_connection_broke_is_kept(make: Make, files: Files) -> None:
+    whole = price_list([on_demand(P5, "55.0400000000"), *market("us-east-1")]).encode()
+    files.answers[LIST] = Answer(whole, cut=len(whole) - 500)
+    found, error = failing(make)
+    assert isinstance(error, Unreachable)
+    assert found
+
+
+def test_it_is_tried_again_with_the_clock_given(make: Make, files: Files, clock: ManualClock) -> None:
+    good = Answer(price_list(market("us-east-1")).encode())
+    files.answers[LIST] = lambda before: good if before == 2 else Answer(b"", 503)
+    assert len(offers_in(rows_of(make(attempts=3), LISTED))) == 10
+    assert len(clock.slept) == 2
+
+
+def test_a_line_that_is_broken_is_skipped_and_the_rest_arrives(make: Make, files: Files) -> None:
+    *before, last, end = price_list(market("us-east-1")).split("\n")
+    broken = ['"Linux","Shared', "Linux,Shared," * 3, '"' + "Linux Shared" * 20_000]
+    offers, skipped = read(make, files, "\n".join([*before, *broken, last, end]))
+    assert len(offers) == 10
+    assert skipped == ["malformed_row"] * 3
+
+
+def test_a_list_that_has_not_changed_is_not_fetched_again(make: Make, files: Files, clock: ManualClock) -> None:
+    files.put_list("us-east-1", market("us-east-1"), etag='"v1"')
+    provider = make()
+    first = offers_in(rows_of(provider, LISTED))
+    clock.advance(timedelta(hours=1))
+    again = offers_in(rows_of(provider, LISTED))
+    assert [(offer.id, offer.price) for offer in again] == [(offer.id, offer.price) for offer in first]
+    assert {offer.as_of for offer in again} == {clock.now()}
+    files.put_list("us-east-1", [on_demand(P5, "50.0")], etag='"v2"')
+    assert [offer.price for offer in offers_in(rows_of(provider, LISTED))] == [Money.usd("50")]
+
+
+FOLDER = "/offers/v1.0/aws/AmazonEC2/current"
+
+
+@pytest.mark.parametrize("suffix", ["", FOLDER, f"{FOLDER}/{{region}}/index.csv"])
+def test_the_address_may_be_a_host_a_folder_or_a_pattern(make: Make, published: Files, suffix: str) -> None:
+    assert len(offers_in(rows_of(make(price_list_url=published.url + suffix), LISTED))) == 10
+
+
+def test_only_the_regions_asked_for_are_fetched(make: Make, published: Files) -> None:
+    provider = make(regions="us-east-1, eu-west-1")
+    assert rows_of(provider, OfferQuery(regions=("us-*",), capacity_types=(CapacityType.ON_DEMAND,)))
+    assert published.asked == [LIST]
+
+
+def test_memory_stays_flat_however_long_the_list_is(make: Make, files: Files) -> None:
+    noise = on_demand(product("p5.48xlarge", "us-east-1", sku="W", Operating_System="Windows"), "1.0")
+    whole = price_list([*market("us-east-1"), *[noise] * 8_000])
+    files.put_list("us-east-1", whole)
+    provider = make()
+    tracemalloc.start()
+    try:
+        assert len(offers_in(rows_of(provider, LISTED))) == 10
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2_000_000 < len(whole)
+
+
+def test_the_advisor_is_not_asked_for_list_prices(make: Make, published: Files) -> None:
+    rows_of(make(), LISTED)
+    assert published.asked == [LIST]
