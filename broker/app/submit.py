@@ -91,7 +91,7 @@ def read_job(path: Path, now: datetime) -> Job:
 
 def preview(broker: Broker, job: Job, policy: PolicySet | None = None) -> Preview:
     """What would happen if the job were submitted now; nothing is held. ``policy`` is for what-if questions only."""
-    market, chosen = market_for(broker, job), policy or broker.policy()
+    market, chosen = market_for(broker, job, policy), policy or broker.policy()
     with broker.store.reading() as look:
         return _judge(broker, job, market, chosen, look, broker.clock.now())
 
