@@ -18,6 +18,7 @@ PROVIDERS: dict[str, str] = {
     "pricebook": "providers.pricebook:Pricebook",
     "runpod": "providers.runpod:Runpod",
     "sandbox": "providers.sandbox:Sandbox",
+    "vast": "providers.vast:Vast",
 }
 
 # The optional install a provider needs, where it needs one.

@@ -131,6 +131,7 @@ class FakeServer:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            wbufsize = 2**16  # head and body in one piece: two would wait 40 ms for each other (Nagle)
 
             def do_GET(self) -> None:
                 fake._serve(self)

@@ -1,0 +1,221 @@
+"""Vast.ai's marketplace: what hosts ask for their machines, the lowest bids for them, and prepaid discounts.
+
+No login is needed; with an API key the pages are larger. One offer here is one listing of a host; ``zone`` names it,
+``region`` is the country. Instance types are named as SkyPilot names Vast.ai's. A row says of itself what it is:
+``is_bid`` makes it spot at ``min_bid``, otherwise ``dph_total`` is its on-demand price, which includes a disk of
+``storage_gb``; more disk, and traffic, are billed apart, and so is the disk of a spot machine. Where
+``discounted_dph_total`` is lower, that is what prepaying makes of it.
+Fields: Vast.ai's API reference (search offers) as of November 2026.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from decimal import Decimal
+from os import environ
+from typing import Any, ClassVar
+
+from pydantic import Field, SecretStr
+
+from broker.core.clock import Clock
+from broker.core.errors import Malformed
+from broker.core.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
+from providers.http import Api, HttpSettings, Url, endpoint, setting, usable
+from providers.rows import Found, Row, Unfit, accelerator, distinct, each, figure, name, price, short, whole
+
+_KINDS = ("on-demand", "bid", "reserved")
+_PAGE = 1000  # rows asked for; without a login the service sends fewer
+_SMALLEST_PAGE = 64  # rows; a shorter answer is the last one
+_MOST_PAGES = 500
+_SHORTEST_TERM = 1  # month; a row does not say for which term its discount is, and this is the shortest that is sold
+_MAX_AGE = {
+    CapacityType.ON_DEMAND: timedelta(hours=1),
+    CapacityType.SPOT: timedelta(minutes=30),
+    CapacityType.RESERVED: timedelta(days=1),
+}
+_MIB_PER_GIB = 1024
+_VARIABLE = "VAST_API_KEY"
+
+
+class VastSettings(HttpSettings):
+    """``base_url``: where ``/api/v0/bundles/`` is. ``api_key``: optional; VAST_API_KEY otherwise. ``storage_gb``: the
+    disk that on-demand prices include, in GB. ``verified_only``: offers of hosts that Vast.ai has not verified are
+    shown but cannot be had."""
+
+    base_url: Url = "https://console.vast.ai"
+    api_key: SecretStr | None = None
+    storage_gb: float = Field(default=8, ge=1, le=100_000)
+    verified_only: bool = True
+
+
+class Vast:
+    """Every listing that can be rented now, on demand, by bid, and prepaid."""
+
+    name = "vast"
+    Settings: ClassVar = VastSettings
+    _source = "vast-bundles"
+
+    def __init__(
+        self, *, clock: Clock, settings: VastSettings | None = None, environment: Mapping[str, str] = environ
+    ) -> None:
+        self._clock = clock
+        self._settings = settings or VastSettings()
+        self._key = usable(self._settings.api_key) or usable(environment.get(_VARIABLE))
+
+    def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
+        """All of them, whatever the query. Raises `RetryLater`, `LoginMissing`, `Refused`, and `Malformed` also where
+        the service repeats a page; what came before stays valid."""
+        yield from distinct(each(self._rows(), self._read))
+
+    def describe_setup(self) -> Mapping[str, Any]:
+        """See `broker.app.doctor.DescribesSetup`."""
+        how = f"optional, for larger pages: {setting(self.name, 'api_key')} or {_VARIABLE}"
+        return {
+            "endpoints": {"bundles": endpoint(self.name, "base_url", self._settings.base_url)},
+            "logins": {"api_key": {"found": self._key is not None, "how": how}},
+        }
+
+    def _rows(self) -> Iterator[object]:
+        hint = f"check {setting(self.name, 'api_key')} or {_VARIABLE}; without either, prices can be asked for, too"
+        with Api(
+            self.name,
+            self._settings.base_url,
+            self._settings,
+            self._clock,
+            login_hint=hint if self._key else "",
+            per_second=2,
+        ) as api:
+            for kind in _KINDS:
+                for row in self._pages(api, kind):
+                    if kind == "bid" and isinstance(row, dict) and "is_bid" not in row:
+                        row = {**row, "is_bid": None}  # a price that may be a bid is not taken for on-demand
+                    yield row
+
+    def _pages(self, api: Api, kind: str) -> Iterator[object]:
+        """The rows of one kind to the end, page after page by rising id."""
+        last = 0
+        for _ in range(_MOST_PAGES):
+            rows = _offers_in(api.post("/api/v0/bundles/", self._search(kind, last), token=self._key))
+            yield from rows
+            if len(rows) < _SMALLEST_PAGE:
+                return
+            ids = [row["id"] for row in rows if isinstance(row, dict) and type(row.get("id")) is int]
+            if not ids or max(ids) <= last:
+                raise Malformed(f"the page of {kind} offers after id {last} came again", where=self.name, hint=_PARTIAL)
+            last = max(ids)
+        raise Malformed(f"more than {_MOST_PAGES} pages of {kind} offers", where=self.name, hint=_PARTIAL)
+
+    def _search(self, kind: str, after: int) -> dict[str, Any]:
+        wanted: dict[str, Any] = {
+            "type": kind,
+            "rentable": {"eq": True},
+            "id": {"gt": after},
+            "order": [["id", "asc"]],
+            "limit": _PAGE,
+            "allocated_storage": self._settings.storage_gb,
+        }
+        return wanted | ({"verified": {"eq": True}} if self._settings.verified_only else {})
+
+    def _read(self, row: Row) -> Found:
+        listing = whole(row.get("id"), "id", most=10**12)
+        count = whole(row.get("num_gpus"), "num_gpus")
+        memory_mib = figure(row.get("gpu_ram"))
+        gpu = accelerator(row.get("gpu_name"), memory_gib=memory_mib / _MIB_PER_GIB if memory_mib else None)
+        if row.get("is_bid", False) is True:
+            yield self._offer(row, listing, gpu, count, CapacityType.SPOT, row.get("min_bid"))
+            return
+        if row.get("is_bid", False) is not False:
+            raise Unfit("malformed_row", f"offer {listing}: is_bid is {short(row['is_bid'])}")
+        yield self._offer(row, listing, gpu, count, CapacityType.ON_DEMAND, row.get("dph_total"))
+        if _is_less(row.get("discounted_dph_total"), row.get("dph_total")):
+            yield self._offer(row, listing, gpu, count, CapacityType.RESERVED, row["discounted_dph_total"])
+
+    def _offer(
+        self, row: Row, listing: int, gpu: str, count: int, capacity_type: CapacityType, per_hour: object
+    ) -> Offer:
+        why = self._unavailable(row)
+        reserved = capacity_type is CapacityType.RESERVED
+        return Offer(
+            provider=self.name,
+            region=_country(row.get("geolocation")),
+            zone=f"offer-{listing}",
+            instance_type=_type_name(row, count),
+            accelerator=gpu,
+            count=count,
+            capacity_type=capacity_type,
+            price=price(per_hour, f"offer {listing} {capacity_type}"),
+            as_of=self._clock.now(),
+            source=self._source,
+            term_months=_SHORTEST_TERM if reserved else None,
+            cpus=figure(row.get("cpu_cores_effective")),
+            memory_gib=_memory_gib(row),
+            interconnect=None if count == 1 else _link(row),
+            availability=Availability.UNAVAILABLE if why else Availability.AVAILABLE,
+            unavailable_because=why,
+            score=_reliability(row),
+            slots=None if why else 1,
+            engine=None if reserved else "skypilot",
+            max_age=_MAX_AGE[capacity_type],
+        )
+
+    def _unavailable(self, row: Row) -> str:
+        if row.get("rentable") is False or row.get("rented") is True:
+            return "rented by somebody"
+        if self._settings.verified_only and row.get("verification") in ("unverified", "deverified"):
+            return f"Vast.ai has not verified the host; {setting(self.name, 'verified_only')}=false allows such"
+        return ""
+
+
+_PARTIAL = "only a part of the market was read; the offers before it are kept"
+
+
+def _offers_in(answer: object) -> list[object]:
+    found = answer.get("offers") if isinstance(answer, dict) else None
+    if isinstance(found, list):
+        return found
+    if isinstance(found, dict):  # a single offer, as the reference's example has it
+        return [found]
+    said = (answer.get("msg") or answer.get("error")) if isinstance(answer, dict) else None
+    raise Malformed(f"no offers in the answer{f': {short(said)}' if said else ''}", where="vast")
+
+
+def _is_less(price: object, than: object) -> bool:
+    both = (price, than)
+    return all(isinstance(x, int | Decimal) and not isinstance(x, bool) and Decimal(x).is_finite() for x in both) and (
+        price < than  # type: ignore[operator]  # both are numbers: the line above
+    )
+
+
+def _country(geolocation: object) -> str:
+    """``NO`` of ``Oslo, NO``; whole names where there is no comma, ``unknown`` where there is nothing."""
+    if geolocation is None:
+        return "unknown"
+    return name(geolocation.rpartition(",")[2] if isinstance(geolocation, str) else geolocation, "geolocation")
+
+
+def _type_name(row: Row, count: int) -> str:
+    """As SkyPilot names it: ``1x-RTX_4090-24-64393``, with the host's CPU cores and its memory in MB."""
+    card = str(row["gpu_name"]).strip().replace(" ", "_")
+    parts = [part for part in (figure(row.get("cpu_cores")), figure(row.get("cpu_ram"))) if part is not None]
+    return name(
+        "-".join([f"{count}x", card, *(f"{part:g}" if part < 1e6 else str(int(part)) for part in parts)]), "type"
+    )
+
+
+def _memory_gib(row: Row) -> float | None:
+    """The share of the host's memory that goes with its share of the cores: no more can be relied on."""
+    whole_mib, cores, own = (figure(row.get(key)) for key in ("cpu_ram", "cpu_cores", "cpu_cores_effective"))
+    if whole_mib is None:
+        return None
+    share = min(1.0, own / cores) if own and cores else 1.0
+    return round(whole_mib / _MIB_PER_GIB * share, 1) or None
+
+
+def _link(row: Row) -> Interconnect:
+    return Interconnect.NVLINK if figure(row.get("bw_nvlink")) else Interconnect.PCIE
+
+
+def _reliability(row: Row) -> float | None:
+    found = figure(row.get("reliability2", row.get("reliability")))
+    return found if found is not None and found <= 1 else None
