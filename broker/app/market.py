@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, MissingExtra, UnknownName
@@ -14,9 +15,11 @@ from broker.core.offers import Offer, OfferQuery
 from broker.core.ports import PolicySet
 from broker.core.reasons import Reason
 from broker.core.sandbox_scenario import PROVIDER as SANDBOX
-from broker.launch.placing import Market
 from broker.market.poller import PollResult, poll
 from broker.placement.conditions import Conditions
+
+if TYPE_CHECKING:
+    from broker.launch.placing import Market
 
 # Local sources cost little to ask; within this time (by the wall) they are not asked again.
 _LOCAL_AGE = timedelta(seconds=0.25)
@@ -57,6 +60,8 @@ def market_for(broker: Broker, job: Job, policy: PolicySet | None = None) -> Mar
 
     ``policy``: for what-if questions; the active set otherwise.
     """
+    from broker.launch.placing import Market  # plans need it, listings do not, and it brings a lot along
+
     freshen(broker, sandbox=wants_sandbox(job))
     query = query_for(job)
     return Market(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from functools import cache
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -136,7 +137,8 @@ class JobState(StrEnum):
 class Body(BaseModel):
     """Base of what an event says."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_timedelta="float")
+    # Built when first used: most commands read no events, and building all of them takes a while.
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_timedelta="float", defer_build=True)
 
 
 # --- about the job itself -------------------------------------------------------------------------------------------
@@ -146,7 +148,7 @@ class Baseline(BaseModel):
     """The cheapest on-demand placement that could have done the same work at that moment: what savings are measured
     against. ``rate``: USD per hour, all nodes; ``throughput``: relative to the job's reference."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
     pool: str
     rate: Money
     throughput: float
@@ -286,7 +288,7 @@ class Claimed(Body):
 class PassedOver(BaseModel):
     """A checkpoint that was not restored, and why."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
     checkpoint: str
     because: str
 
@@ -389,7 +391,10 @@ EventBody = Annotated[
 # What the agent on the node writes into its journal, entry for entry; all else is observed or decided by the broker.
 FROM_AGENT = (Claimed, Restored, CommandStarted, CheckpointSaved, CheckpointTrouble, NoticeReceived)
 
-_BODIES: TypeAdapter[EventBody] = TypeAdapter(EventBody)
+
+@cache
+def _bodies() -> TypeAdapter[EventBody]:
+    return TypeAdapter(EventBody)
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,9 +410,9 @@ class Event:
 
 def body_to_json(body: EventBody) -> str:
     """The body as the JSON text that the store keeps."""
-    return _BODIES.dump_json(body).decode()
+    return _bodies().dump_json(body).decode()
 
 
 def body_from_json(text: str) -> EventBody:
     """The inverse of `body_to_json`. Raises pydantic's ValidationError on text that no version of us wrote."""
-    return _BODIES.validate_json(text)
+    return _bodies().validate_json(text)

@@ -19,7 +19,7 @@ from broker.core.offers import CapacityType, Interconnect
 class Part(BaseModel):
     """Base of the parts of a job: immutable, nothing unknown let through, durations as seconds in JSON."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_timedelta="float", val_json_bytes="utf8")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_timedelta="float", defer_build=True)
 
 
 class Workload(StrEnum):

@@ -115,10 +115,11 @@ class JobView:
 
     @property
     def checkpoint(self) -> SavedCheckpoint | None:
-        """The newest checkpoint that is known to be durable."""
+        """The newest checkpoint that is known to be durable: the one that would be restored. Ids sort by age; news of
+        them may come in another order."""
         for attempt in reversed(self.attempts):
             if attempt.checkpoints:
-                return attempt.checkpoints[-1]
+                return max(attempt.checkpoints, key=lambda saved: saved.id)
         return None
 
     @property

@@ -129,11 +129,10 @@ def _ended(
 
 
 def must_be_removed(attempt: AttemptView, now: datetime, grace: timedelta) -> bool:
-    """Whether the machine should be ended by force: the attempt is over, or was told to stop a grace period ago."""
+    """Whether the machine should be ended by force: the attempt is over, or was told to stop a grace period ago, or
+    was told to before anything ran on it that could be checkpointed."""
     if attempt.state.final:
         return True
-    return (
-        attempt.state is AttemptState.STOPPING
-        and attempt.stop_requested_at is not None
-        and now - attempt.stop_requested_at > grace
-    )
+    if attempt.stop_requested_at is None:
+        return False
+    return attempt.claimed_at is None or now - attempt.stop_requested_at > grace

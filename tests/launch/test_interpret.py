@@ -123,3 +123,5 @@ def test_machines_are_removed_after_the_end_and_after_the_grace_of_a_stop() -> N
     assert must_be_removed(told, NOW, MINUTE)
     assert not must_be_removed(told, NOW, 3 * MINUTE)
     assert not must_be_removed(attempt(), NOW, MINUTE)
+    booting = attempt(AttemptState.STOPPING, stop_requested=Cause.MOVED, stop_requested_at=NOW, claimed_at=None)
+    assert must_be_removed(booting, NOW, MINUTE), "nothing runs there yet that could be saved"
