@@ -14,6 +14,7 @@ from broker.core.registry import load
 
 PROVIDERS: dict[str, str] = {
     "aws": "providers.aws.provider:Aws",
+    "azure": "providers.azure_retail:Azure",
     "owned": "providers.owned:Owned",
     "pricebook": "providers.pricebook:Pricebook",
     "runpod": "providers.runpod:Runpod",

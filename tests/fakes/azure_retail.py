@@ -1,0 +1,94 @@
+"""Azure's retail price list: meters as Microsoft documents them, filtered as asked, page after page."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from urllib.parse import urlencode
+
+from pydantic import BaseModel, ConfigDict
+
+from tests.fakes.server import Answer, Request
+
+_CONTAINS = re.compile(r"contains\((\w+), '([^']*)'\)")
+_EQUALS = re.compile(r"(\w+) eq '([^']*)'")
+
+
+class _Schema(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
+
+
+class SavingsPlan(_Schema):
+    unitPrice: Decimal
+    retailPrice: Decimal
+    term: str
+
+
+class Meter(_Schema):
+    """One item. Reservations have ``reservationTerm``, the others do not have the key."""
+
+    armSkuName: str
+    retailPrice: Decimal
+    productName: str
+    meterName: str
+    skuName: str
+    armRegionName: str = "eastus"
+    type: str = "Consumption"
+    reservationTerm: str | None = None
+    savingsPlan: list[SavingsPlan] | None = None
+    currencyCode: str = "USD"
+    tierMinimumUnits: Decimal = Decimal("0.0")
+    location: str = "US East"
+    effectiveStartDate: str = "2024-01-01T00:00:00Z"
+    effectiveEndDate: str | None = None
+    meterId: str = "4e763e64-5ae4-5ed3-8892-902bb82ca7d3"
+    serviceName: str = "Virtual Machines"
+    serviceFamily: str = "Compute"
+    unitOfMeasure: str = "1 Hour"
+    isPrimaryMeterRegion: bool = True
+
+    def item(self) -> dict[str, object]:
+        return self.model_dump(exclude_none=True) | {"unitPrice": self.retailPrice}
+
+
+class RetailPrices:
+    """Answers ``GET /api/retail/prices``. Links to the next page name Azure's own host, as they do there. ``page``: how
+    many rows a page has. ``stuck``: every page links to the second one. ``gap``: the second page is empty."""
+
+    def __init__(self, *meters: Meter, page: int = 100, stuck: bool = False, gap: bool = False) -> None:
+        self.meters = list(meters)
+        self.page = page
+        self.stuck = stuck
+        self.gap = gap
+
+    def __call__(self, request: Request) -> Answer:
+        if (request.method, request.path) != ("GET", "/api/retail/prices"):
+            return Answer(404, {"Message": "not found"})
+        wanted = request.query.get("$filter", "")
+        if "armSkuName" in wanted and not _CONTAINS.search(wanted):
+            return Answer(400, {"Error": {"Message": "Invalid OData parameters supplied"}})
+        found = [meter for meter in self.meters if _matches(meter, wanted)]
+        at = int(request.query.get("$skip", 0))
+        gap = self.gap and at == self.page  # one row further on, the page is there
+        rows = [] if gap else found[at - at % self.page : at - at % self.page + self.page]
+        following = self.page if self.stuck else at + 1 if gap else at - at % self.page + self.page
+        more = self.stuck or following < len(found)
+        query = urlencode({**request.query, "$skip": str(following)})
+        return Answer(
+            200,
+            {
+                "BillingCurrency": "USD",
+                "CustomerEntityId": "Default",
+                "CustomerEntityType": "Retail",
+                "Items": [row.item() for row in rows],
+                "NextPageLink": f"https://prices.azure.com:443/api/retail/prices?{query}" if more else None,
+                "Count": len(rows),
+            },
+        )
+
+
+def _matches(meter: Meter, wanted: str) -> bool:
+    """``eq`` terms hold all, ``contains`` terms at least one; case counts, as it does there."""
+    equal = all(getattr(meter, field) == value for field, value in _EQUALS.findall(wanted))
+    terms = _CONTAINS.findall(wanted)
+    return equal and (not terms or any(value in getattr(meter, field) for field, value in terms))
