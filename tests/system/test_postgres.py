@@ -32,7 +32,7 @@ def test_the_local_job_on_postgresql(tmp_path: Path, job_file: Path, new_postgre
     events, balance = in_database(url)
     assert events > 10
     assert balance == (0, 0), "nothing held, and everything sums to nothing"
-    assert max(attempt["last_step"] or 0 for attempt in document["attempts"]) == STEPS
+    assert max(attempt["step"] or 0 for attempt in document["attempts"]) == STEPS
 
 
 def in_database(url: str) -> tuple[int, tuple[int, int]]:

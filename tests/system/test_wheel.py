@@ -76,7 +76,7 @@ def test_the_base_install_is_light(installed: Installed) -> None:
     assert installed("python", "-P", "-c", probe).stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("offers",), ("doctor",)])
+@pytest.mark.parametrize("arguments", [("--help",), ("offers",), ("plan", "--help")])
 def test_no_command_imports_what_is_heavy(installed: Installed, arguments: tuple[str, ...]) -> None:
     answer = installed("python", "-P", "-X", "importtime", "-m", "cli", *arguments)
     assert answer.returncode == 0, answer.stderr[-2000:]

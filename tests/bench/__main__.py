@@ -1,0 +1,25 @@
+"""Every figure at once: `make bench`, or python -m tests.bench."""
+
+from __future__ import annotations
+
+import os
+import platform
+from datetime import UTC, datetime
+
+from tests.bench import bench_checkpoints, bench_commands, bench_plan, bench_policies, bench_store
+
+PARTS = {
+    "commands, as processes of their own": bench_commands.main,
+    "planning": bench_plan.main,
+    "policies": bench_policies.main,
+    "store": bench_store.main,
+    "checkpoints": bench_checkpoints.main,
+}
+
+if __name__ == "__main__":
+    print(
+        f"{datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, {os.cpu_count()} CPUs, {platform.machine()}"
+    )
+    for title, part in PARTS.items():
+        print(f"\n== {title}", flush=True)
+        part()
