@@ -30,11 +30,13 @@ OFFERS = 50_000
 def cpu_seconds(*arguments: str, home: Path, times: int = 3) -> float:
     """User plus system seconds of one run of the program and all it started, the best of ``times``."""
     best = float("inf")
+    variables = environment(home)
+    variables.pop("PYTHONDONTWRITEBYTECODE", None)  # nobody compiles the whole program anew for each command
     for _ in range(times):
         with subprocess.Popen(
             [*GPUBROKER, *arguments],
             cwd=home.parent,
-            env=environment(home),
+            env=variables,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         ) as process:
