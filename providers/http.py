@@ -112,6 +112,7 @@ class Api:
         self._url_setting = setting(provider, url_key)
         self._gap = 1 / per_second if per_second else 0.0
         self._last: datetime | None = None
+        self._secrets: set[str] = set()
         self._client: httpx.Client | None = None
 
     def __enter__(self) -> Self:
@@ -136,11 +137,19 @@ class Api:
         Raises `Throttled`, `Unreachable`, `LoginMissing`, `Refused`, `Malformed`, or `InvalidInput` for a URL that
         cannot be asked; read-only, so repeating is safe.
         """
-        return self._call("GET", path, params=params, headers=_bearer(token))
+        return self._call("GET", path, params=params, headers=self._bearer(token))
 
-    def post(self, path: str, body: object, *, token: str | None = None) -> Any:
-        """The JSON that a POST of ``body`` as JSON brings; for reading only. Raises what `get` raises."""
-        return self._call("POST", path, json=body, headers=_bearer(token))
+    def post(self, path: str, body: object, *, token: str | None = None, secret: str | None = None) -> Any:
+        """The JSON that a POST of ``body`` as JSON brings; for reading only. ``secret``: the part of the body that must
+        not be shown. Raises what `get` raises."""
+        self._secrets |= {secret} if secret else set()
+        return self._call("POST", path, json=body, headers=self._bearer(token))
+
+    def _bearer(self, token: str | None) -> Mapping[str, str]:
+        if token is None:
+            return {}
+        self._secrets.add(token)
+        return {"Authorization": f"Bearer {token}"}
 
     def _call(self, method: str, path: str, **request: Any) -> Any:
         from tenacity import Retrying, retry_if_exception_type
@@ -159,7 +168,7 @@ class Api:
 
         assert self._client is not None, "use Api in a with statement"
         self._keep_distance()
-        url = self._base + path
+        url = _join(self._base, path)
         where = f"{self._provider}: {shown(url)}"
         change = f"is {self._url_setting} right, and the network up?"
         try:
@@ -212,10 +221,22 @@ class Api:
             return Unreachable(said, where=where, hint="the provider has trouble; the next poll asks again")
         if status in (401, 403) and self._login_hint:
             return LoginMissing(f"{said}: the login is wrong or has expired", where=where, hint=self._login_hint)
-        text = "".join(char if char.isprintable() else " " for char in body[:2000].decode("utf-8", "replace"))
+        text = body[:2000].decode("utf-8", "replace")
+        for secret in self._secrets:  # some services repeat in the refusal what was refused
+            text = text.replace(secret, "***")
+        text = "".join(char if char.isprintable() else " " for char in text)
         detail = f": {' '.join(text.split())[:_SHOWN_OF_A_REFUSAL]}" if text.strip() else ""
         hint = f"is {self._url_setting} right? Redirects are not followed" if status < 400 else ""
         return Refused(said + detail, where=where, hint=hint)
+
+
+def _join(base: str, path: str) -> str:
+    """``path`` under ``base``, where the base may have the start of it already (``…/v1`` and ``/v1/prices``)."""
+    parts, there = path.split("/")[1:], urlsplit(base).path
+    for number in range(len(parts), 0, -1):
+        if there.endswith("/" + "/".join(parts[:number])):
+            return "/".join([base, *parts[number:]])
+    return base + path
 
 
 def _pause(state: tenacity.RetryCallState) -> float:
@@ -242,10 +263,6 @@ def _retry_after(value: str | None, now: datetime) -> float | None:
     except ValueError:
         return None
     return max(0.0, ((at if at.tzinfo else at.replace(tzinfo=UTC)) - now).total_seconds())
-
-
-def _bearer(token: str | None) -> Mapping[str, str]:
-    return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 def _trust(url: str, bundle: Path | None, variable: str) -> ssl.SSLContext | bool:

@@ -15,6 +15,7 @@ from broker.core.registry import load
 PROVIDERS: dict[str, str] = {
     "aws": "providers.aws.provider:Aws",
     "azure": "providers.azure_retail:Azure",
+    "lambda_cloud": "providers.lambda_cloud:LambdaCloud",
     "owned": "providers.owned:Owned",
     "pricebook": "providers.pricebook:Pricebook",
     "runpod": "providers.runpod:Runpod",

@@ -127,6 +127,21 @@ def test_nobody_there_is_unreachable_and_says_which_setting_to_look_at(clock: Ma
     assert "GPUBROKER_PROVIDERS__ACME__BASE_URL" in caught.value.hint
 
 
+@pytest.mark.parametrize("base", ["", "/v1", "/proxy", "/proxy/v1", "/v1/prices"])
+def test_a_base_url_may_have_the_start_of_the_path_already(server: FakeServer, clock: ManualClock, base: str) -> None:
+    with Api("acme", server.url + base, HttpSettings(), clock) as api:
+        assert api.get("/v1/prices")["path"] == f"{'/proxy' if 'proxy' in base else ''}/v1/prices"
+
+
+def test_a_service_that_repeats_the_key_in_its_refusal_gives_nothing_away(clock: ManualClock) -> None:
+    with (
+        FakeServer(lambda _: Answer(400, b'{"error": "bad token s3cret"}')) as server,
+        pytest.raises(Refused) as caught,
+    ):
+        ask(server.url, clock)
+    assert "bad token ***" in str(caught.value)
+
+
 def test_a_refusal_says_in_one_line_what_the_server_said(clock: ManualClock) -> None:
     said = b"no such\nthing \x1b[31m" + b"x" * 5000
     with FakeServer(lambda _: Answer(404, said)) as server, pytest.raises(Refused) as caught:

@@ -1,0 +1,137 @@
+"""Lambda's instances on demand: prices, and the regions that have capacity now. Needs an API key.
+
+One row is one instance type with its price in whole US cents per hour and the regions where it can be had; there is
+one offer for each of them. A type that can be had nowhere is one offer in the region ``global``, sold out.
+Fields: Lambda's Cloud API, version 1.10 (``GET /api/v1/instance-types``), which allows one request a second.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from os import environ
+from typing import Any, ClassVar
+
+from pydantic import SecretStr
+
+from broker.core.clock import Clock
+from broker.core.errors import LoginMissing, Malformed
+from broker.core.offers import Availability, Billing, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
+from providers.http import Api, HttpSettings, Url, endpoint, setting, usable
+from providers.rows import Found, Row, Unfit, accelerator, distinct, each, figure, name, number, price, short, whole
+
+_VARIABLE = "LAMBDA_API_KEY"
+_CENTS = 100
+_MEMORY = re.compile(r"\s*\((\d{1,4}) GB\s*([^)]*)\)")
+_IN_NAME = re.compile(r"gpu_\d+x_(.+)")
+_NOWHERE = "global"
+
+
+class LambdaCloudSettings(HttpSettings):
+    """``base_url``: where ``/api/v1/instance-types`` is. ``api_key``: LAMBDA_API_KEY where it is not set."""
+
+    base_url: Url = "https://cloud.lambda.ai"
+    api_key: SecretStr | None = None
+
+
+class LambdaCloud:
+    """Every instance type of Lambda, in every region that has some."""
+
+    name = "lambda_cloud"
+    Settings: ClassVar = LambdaCloudSettings
+    _source = "lambda-api"
+
+    def __init__(
+        self, *, clock: Clock, settings: LambdaCloudSettings | None = None, environment: Mapping[str, str] = environ
+    ) -> None:
+        self._clock = clock
+        self._settings = settings or LambdaCloudSettings()
+        self._key = usable(self._settings.api_key) or usable(environment.get(_VARIABLE))
+        self._how = f"set {_VARIABLE} or {setting(self.name, 'api_key')} to an API key of Lambda's"
+
+    def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
+        """All of them, whatever the query: it is one call. Raises `LoginMissing`, `RetryLater`, `Refused` and
+        `Malformed`."""
+        if self._key is None:
+            raise LoginMissing("Lambda's prices need an API key, and none is set", where=self.name, hint=self._how)
+        url = self._settings.base_url
+        with Api(self.name, url, self._settings, self._clock, login_hint=self._how, per_second=1) as api:
+            answer = api.get("/api/v1/instance-types", token=self._key)
+        rows = answer.get("data") if isinstance(answer, dict) else None
+        if not isinstance(rows, dict):
+            raise Malformed("no data in the answer", where=self.name)
+        yield from distinct(each(rows.values(), self._read))
+
+    def describe_setup(self) -> Mapping[str, Any]:
+        """See `broker.app.doctor.DescribesSetup`."""
+        return {
+            "endpoints": {"instance types": endpoint(self.name, "base_url", self._settings.base_url)},
+            "logins": {"api_key": {"found": self._key is not None, "how": self._how}},
+        }
+
+    def _read(self, row: Row) -> Found:
+        kind = row.get("instance_type")
+        if not isinstance(kind, dict):
+            raise Unfit("malformed_row", f"no instance_type: {short(kind)}")
+        regions = row.get("regions_with_capacity_available")
+        if not isinstance(regions, list):
+            raise Unfit("malformed_row", f"{short(kind.get('name'))}: regions are {short(regions)}")
+        if not regions:
+            yield self._offer(kind, _NOWHERE, "no region has any")
+        for region in regions:
+            try:
+                if not isinstance(region, dict):
+                    raise Unfit("malformed_row", f"{short(kind.get('name'))}: a region that is {short(region)}")
+                yield self._offer(kind, name(region.get("name"), "region"))
+            except Unfit as error:
+                yield error.skipped
+
+    def _offer(self, kind: Row, region: str, why_not: str = "") -> Offer:
+        instance_type = name(kind.get("name"), "name")
+        raw = kind.get("specs")
+        specs = raw if isinstance(raw, dict) else {}
+        gpus = number(specs.get("gpus"), f"{instance_type}: gpus")
+        count = whole(specs.get("gpus"), "gpus") if gpus else 0
+        described = kind.get("gpu_description")
+        return Offer(
+            provider="lambda",
+            region=region,
+            zone=None,
+            instance_type=instance_type,
+            accelerator=_card(described, instance_type) if count else None,
+            count=count,
+            capacity_type=CapacityType.ON_DEMAND,
+            price=price(kind.get("price_cents_per_hour"), instance_type, per=_CENTS),
+            as_of=self._clock.now(),
+            source=self._source,
+            cpus=figure(specs.get("vcpus")),
+            memory_gib=figure(specs.get("memory_gib")),
+            interconnect=_link(f"{described} {instance_type}".lower()) if count > 1 else None,
+            availability=Availability.UNAVAILABLE if why_not else Availability.AVAILABLE,
+            unavailable_because=why_not,
+            engine="skypilot",
+            billing=Billing(minimum=timedelta(minutes=1), granularity=timedelta(minutes=1)),
+            max_age=timedelta(hours=2),
+        )
+
+
+def _card(described: object, instance_type: str) -> str:
+    """From ``H100 (80 GB SXM5)``, and where that says nothing, from ``gpu_8x_h100_sxm5``."""
+    text = described if isinstance(described, str) else ""
+    memory = _MEMORY.search(text)
+    bare = f"{text[: memory.start()]} {memory[2]}".strip() if memory else text
+    named = _IN_NAME.fullmatch(instance_type)
+    return accelerator(
+        text,
+        bare,
+        text[: memory.start()] if memory else "",
+        named[1] if named else "",
+        memory_gib=float(memory[1]) if memory else None,
+    )
+
+
+def _link(text: str) -> Interconnect | None:
+    if "sxm" in text:
+        return Interconnect.NVLINK
+    return Interconnect.PCIE if "pcie" in text else None
