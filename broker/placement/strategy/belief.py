@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 
 from broker.placement.strategy.regimes import HOUR, UP, Floats, Regimes, ages
 
-CALIBRATION = 24.0
-"""Hours over which realised spell ends are held against expected ones."""
-
-FLOOR = 0.5
-"""Events squared: one spell end that was not expected is no surprise yet, two are."""
+MEMORY = 24.0
+"""Hours after which what the job has seen itself weighs a third."""
+USUAL_SPELL = 3.0
+"""Hours that a spell is taken to last by the rival of the model, which knows nothing but what the job has seen."""
 
 Bits = NDArray[np.int64]
 
@@ -22,19 +21,16 @@ Bits = NDArray[np.int64]
 @dataclass(frozen=True, slots=True)
 class Belief:
     """One entry per pool. ``up``: whether it has capacity; ``age``: seconds since the spell's first tick;
-    ``regimes[z, k]``: odds. ``excess`` and ``variance``, per pool and state, decay: spell ends beyond those that were
-    expected since the job started, and the variance of that."""
+    ``regimes[z, k]``: odds. ``ended`` and ``seen``, per pool and state: spells ended and ticks seen since the job
+    started, fading. ``doubt``: by how many nats a rival that knows only these has lately predicted better than the
+    model; it starts at 0 and never falls below."""
 
     up: Bits
     age: Floats
     regimes: Floats
-    excess: Floats
-    variance: Floats
-
-    @property
-    def surprise(self) -> float:
-        """The largest departure from the model, in standard deviations, over pools and states."""
-        return float(np.max(np.abs(self.excess) / np.sqrt(self.variance + FLOOR)))
+    ended: Floats
+    seen: Floats
+    doubt: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +53,16 @@ class Outlook:
         regimes = belief.regimes * np.where(left[:, None], hazard, 1 - hazard)
         regimes /= regimes.sum(1, keepdims=True)
         regimes = (1 - self.redraw) * regimes + (regimes @ self.redraw)[:, None] * self.weights
-        fade = float(np.exp(-self.tick / (CALIBRATION * HOUR)))
-        excess, variance = belief.excess * fade, belief.variance * fade**2
-        rows = np.arange(len(up))
-        excess[rows, belief.up] += left - expected
-        variance[rows, belief.up] += expected * (1 - expected)
-        return Belief(up, np.where(left, 0.0, belief.age + self.tick), regimes, excess, variance)
+
+        at = np.arange(len(up)), belief.up
+        rival = (belief.ended[at] + 1) / (belief.seen[at] + max(USUAL_SPELL * HOUR / self.tick, 1.1))
+        gain = np.where(left, np.log(rival / expected), np.log((1 - rival) / (1 - expected)))
+        fade = float(np.exp(-self.tick / (MEMORY * HOUR)))
+        ended, seen = belief.ended * fade, belief.seen * fade
+        ended[at] += left
+        seen[at] += 1
+        doubt = np.maximum(belief.doubt * fade + gain, 0.0)
+        return Belief(up, np.where(left, 0.0, belief.age + self.tick), regimes, ended, seen, doubt)
 
     def bands(self, age: Floats) -> Bits:
         """Age band of each spell."""
@@ -85,7 +85,7 @@ def believe(model: Regimes, rows: Sequence[int], histories: Sequence[NDArray[np.
     up = np.array([int(history[-1]) if len(history) else 0 for history in histories], dtype=np.int64)
     age = np.array([ages(history, model.gap)[-1] if len(history) else 0.0 for history in histories])
     zeros = np.zeros((len(up), 2))
-    return Belief(up, age, model.belief[list(rows)], zeros, zeros)
+    return Belief(up, age, model.belief[list(rows)], zeros, zeros, np.zeros(len(up)))
 
 
 def _lives(model: Regimes, weights: Floats, tick: float) -> Floats:

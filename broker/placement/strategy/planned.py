@@ -16,10 +16,10 @@ from broker.placement.strategy.regimes import HOUR
 from broker.placement.strategy.safety import keep_deadline, may_start_spot, may_wait
 from broker.placement.strategy.situation import Decision, Mode, Situation, Task
 
-UNBELIEVABLE = 2.5
-"""Standard deviations between the model and what happened, from which on Uniform Progress decides instead. Chosen so
-that histories from other worlds cost little; surprises fade within a day."""
-WORTH_MOVING = 1.25
+UNBELIEVABLE = 6.0
+"""Nats of doubt from which on Uniform Progress decides instead of the plan. Chosen so that histories from other worlds
+cost little and true ones are hardly ever doubted."""
+WORTH_MOVING = 2.5
 """A voluntary move must save this many times what it costs; the saving is expected, the cost is certain."""
 
 
@@ -49,7 +49,7 @@ class PlannedCourse:
         if self.market is not None and self.market_belief is not None:
             self.market_belief = self.market.follow(self.market_belief, up.max(keepdims=True))
             market, belief = self.market, self.market_belief
-        if belief.surprise > UNBELIEVABLE:
+        if belief.doubt.max() > UNBELIEVABLE:
             return self.unplanned.decide(now)
         return keep_deadline(self.task, now, self._wish(now, _Ahead(self.task, self.plan, market, belief, now)))
 

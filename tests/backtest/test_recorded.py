@@ -1,0 +1,53 @@
+"""On recorded traces, where there are any: GPUBROKER_TEST_DATA names a folder with ``spot/<family>/…``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from broker.backtest.run import Request, run_backtest
+
+pytest.importorskip("numpy", reason="a backtest needs the extra 'backtest'")
+
+DATA = Path(os.environ.get("GPUBROKER_TEST_DATA", "")) / "spot"
+HOUR = 3600.0
+
+pytestmark = pytest.mark.skipif(
+    "GPUBROKER_TEST_DATA" not in os.environ or not DATA.is_dir(),
+    reason="recorded traces are not part of the project; set GPUBROKER_TEST_DATA to a folder that has them",
+)
+
+
+@pytest.mark.parametrize("family", ["aws-2022-10-26", "gcp-h100-2025-10"])
+def test_beats_uniform_progress_on_every_deadline_and_never_misses(family: str) -> None:
+    request = Request(
+        [DATA / family],
+        deadlines=[52 * HOUR, 60 * HOUR, 70 * HOUR],
+        policies=("gpubroker", "uniform-progress"),
+        starts=2,
+    )
+    cells = run_backtest(request).families()
+    assert all(cell.missed == 0 for cell in cells)
+    ratio = {(cell.deadline_s, cell.policy): cell.ratio_mean for cell in cells}
+    for deadline in request.deadlines:
+        assert 1 <= ratio[deadline, "gpubroker"] < ratio[deadline, "uniform-progress"]
+
+
+def test_several_zones_are_no_dearer_than_going_round_them() -> None:
+    request = Request(
+        [DATA / "gcp-h100-2025-10"],
+        deadlines=[52 * HOUR],
+        policies=("gpubroker", "eager-next-region"),
+        starts=2,
+        together=True,
+    )
+    planned, eager = run_backtest(request).families()
+    assert planned.missed == 0
+    assert planned.ratio_mean <= min(eager.ratio_mean, 1.05)
+
+
+def test_the_hole_in_the_recorded_times_is_reported() -> None:
+    request = Request([DATA / "gcp-h100-2025-10"], policies=("on-demand",), starts=1)
+    assert any("hole of 110 min" in note for note in run_backtest(request).notes)
