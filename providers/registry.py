@@ -21,6 +21,7 @@ PROVIDERS: dict[str, str] = {
     "runpod": "providers.runpod:Runpod",
     "sandbox": "providers.sandbox:Sandbox",
     "vast": "providers.vast:Vast",
+    "verda": "providers.verda:Verda",
 }
 
 # The optional install a provider needs, where it needs one.

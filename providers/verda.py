@@ -1,0 +1,280 @@
+"""Verda's (formerly DataCrunch's) instances: on demand, spot, and long-term periods. Needs a client id and secret.
+
+Prices are text (``"3.95"``), per hour of the whole instance, and the same in every location; which location has what
+is asked apart, for on-demand and for spot. There is one offer for each location that has the type, and one in the
+region ``global``, sold out, for a type that no location has. A long-term period takes a percentage off the on-demand
+price. Volumes are billed apart.
+Fields: Verda's API, version 1 (OpenAPI document and official SDKs, November 2026).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+from os import environ
+from typing import Any, ClassVar
+
+from pydantic import SecretStr
+
+from broker.core.clock import Clock
+from broker.core.errors import GiveUp, LoginMissing, Malformed, Refused
+from broker.core.offers import Availability, Billing, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
+from providers.http import Api, HttpSettings, Url, endpoint, setting, usable
+from providers.rows import (
+    Found,
+    Row,
+    Unfit,
+    accelerator,
+    decimal_text,
+    distinct,
+    each,
+    figure,
+    name,
+    number,
+    price,
+    short,
+    usd,
+    whole,
+)
+
+_ID, _SECRET = "VERDA_CLIENT_ID", "VERDA_CLIENT_SECRET"
+_NOWHERE = "global"
+_MONTHS = {"month": 1, "months": 1, "year": 12, "years": 12}
+_MAX_AGE = {CapacityType.ON_DEMAND: timedelta(hours=2), CapacityType.SPOT: timedelta(minutes=30)}
+# Ten minutes are paid in advance, over and over (docs.verda.com, pricing and billing).
+_BILLING = Billing(minimum=timedelta(minutes=10), granularity=timedelta(minutes=10))
+
+
+class VerdaSettings(HttpSettings):
+    """``base_url``: where ``/v1/instance-types`` is. ``client_id``, ``client_secret``: VERDA_CLIENT_ID and
+    VERDA_CLIENT_SECRET where they are not set."""
+
+    base_url: Url = "https://api.verda.com"
+    client_id: str | None = None
+    client_secret: SecretStr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """A long-term period that is on sale: its months, and the percentage it takes off."""
+
+    months: int
+    discount: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class _Stock:
+    """Which locations have which types; None where Verda did not say."""
+
+    on_demand: Mapping[str, Sequence[str]] | None
+    spot: Mapping[str, Sequence[str]] | None
+
+
+class Verda:
+    """Every instance type of Verda, in every location that has some."""
+
+    name = "verda"
+    Settings: ClassVar = VerdaSettings
+    _source = "verda-api"
+
+    def __init__(
+        self, *, clock: Clock, settings: VerdaSettings | None = None, environment: Mapping[str, str] = environ
+    ) -> None:
+        self._clock = clock
+        self._settings = settings or VerdaSettings()
+        self._id = usable(self._settings.client_id) or usable(environment.get(_ID))
+        self._secret = usable(self._settings.client_secret) or usable(environment.get(_SECRET))
+        ours = " and ".join(setting(self.name, key) for key in ("client_id", "client_secret"))
+        self._how = f"set {_ID} and {_SECRET} (or {ours}) to credentials of Verda's API"
+
+    def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
+        """All of them, whatever the query. What Verda does not say about stock or long-term periods is counted, and the
+        prices come all the same. Raises `LoginMissing`, `RetryLater`, `Refused` and `Malformed`."""
+        if self._id is None or self._secret is None:
+            missing = " and ".join(key for key, value in ((_ID, self._id), (_SECRET, self._secret)) if not value)
+            raise LoginMissing(f"Verda's prices need a login: {missing} not set", where=self.name, hint=self._how)
+        with Api(self.name, self._settings.base_url, self._settings, self._clock, login_hint=self._how) as api:
+            token = self._token(api)
+            rows = api.get("/v1/instance-types", params={"currency": "usd"}, token=token)
+            if not isinstance(rows, list):
+                raise Malformed("a list of instance types was expected", where=self.name)
+            stock, terms, unsaid = self._around(api, token)
+        yield from unsaid
+        yield from distinct(each(rows, lambda row: self._read(row, stock, terms)))
+
+    def describe_setup(self) -> Mapping[str, Any]:
+        """See `broker.app.doctor.DescribesSetup`."""
+        found = {"client_id": self._id is not None, "client_secret": self._secret is not None}
+        return {
+            "endpoints": {"instance types": endpoint(self.name, "base_url", self._settings.base_url)},
+            "logins": {key: {"found": there, "how": self._how} for key, there in found.items()},
+        }
+
+    def _token(self, api: Api) -> str:
+        body = {"grant_type": "client_credentials", "client_id": self._id, "client_secret": self._secret}
+        try:
+            answer = api.post("/v1/oauth2/token", body, secret=self._secret)
+        except Refused as error:  # 400 for a client that does not exist
+            raise LoginMissing(error.message, where=error.where, hint=self._how) from error
+        token = answer.get("access_token") if isinstance(answer, dict) else None
+        if not isinstance(token, str) or usable(token) is None:
+            raise Malformed("no access_token in the answer", where=self.name)
+        return token.strip()
+
+    def _around(self, api: Api, token: str) -> tuple[_Stock, list[_Terms], list[SkippedRow]]:
+        """Stock and long-term periods, and what could not be had of them."""
+        unsaid: list[SkippedRow] = []
+
+        def ask(path: str, **params: str) -> list[Any] | None:
+            try:
+                answer = api.get(path, params=params, token=token)
+                if not isinstance(answer, list):
+                    raise Malformed(f"a list was expected, got {short(answer)}")
+            except GiveUp as error:
+                unsaid.append(SkippedRow("not_told", f"{path}: {error.message}"))
+                return None
+            return answer
+
+        stock = _Stock(
+            _by_type(ask("/v1/instance-availability", is_spot="false")),
+            _by_type(ask("/v1/instance-availability", is_spot="true")),
+        )
+        terms = []
+        for row in ask("/v1/long-term/periods/instances") or []:
+            try:
+                terms += _terms(row)
+            except Unfit as error:
+                unsaid.append(error.skipped)
+        return stock, terms, unsaid
+
+    def _read(self, row: Row, stock: _Stock, terms: Sequence[_Terms]) -> Found:
+        instance_type = name(row.get("instance_type"), "instance_type")
+        usd(row.get("currency", "usd"))
+        per_hour, spot = row.get("price_per_hour"), row.get("spot_price")
+        yield from self._everywhere(row, instance_type, stock.on_demand, CapacityType.ON_DEMAND, per_hour)
+        if spot is not None:
+            yield from self._everywhere(row, instance_type, stock.spot, CapacityType.SPOT, spot)
+        for period in terms:
+            yield from self._everywhere(
+                row, instance_type, stock.on_demand, CapacityType.RESERVED, per_hour, terms=period
+            )
+
+    def _everywhere(
+        self,
+        row: Row,
+        instance_type: str,
+        stock: Mapping[str, Sequence[str]] | None,
+        capacity_type: CapacityType,
+        amount: object,
+        *,
+        terms: _Terms | None = None,
+    ) -> Found:
+        """The offer in each location that has the type; a price that makes no sense is skipped once."""
+        regions = [] if stock is None else stock.get(instance_type, [])
+        try:
+            for region in regions or [_NOWHERE]:
+                why_not = "" if regions or stock is None else "no location has any"
+                said = Availability.UNAVAILABLE if why_not else Availability.AVAILABLE
+                yield self._offer(
+                    row,
+                    instance_type,
+                    region,
+                    capacity_type,
+                    amount,
+                    Availability.UNKNOWN if stock is None else said,
+                    why_not,
+                    terms,
+                )
+        except Unfit as error:
+            yield error.skipped
+
+    def _offer(
+        self,
+        row: Row,
+        instance_type: str,
+        region: str,
+        capacity_type: CapacityType,
+        amount: object,
+        availability: Availability,
+        why_not: str,
+        terms: _Terms | None,
+    ) -> Offer:
+        card, count = _cards(row, instance_type)
+        exact = decimal_text(amount) if isinstance(amount, str) else amount
+        what = f"{instance_type} {capacity_type}"
+        full = price(exact, what)
+        if terms is not None and isinstance(exact, int | Decimal):
+            full = price(exact * (100 - terms.discount), f"{what} {terms.months} months", per=100)
+        return Offer(
+            provider=self.name,
+            region=region,
+            zone=None,
+            instance_type=instance_type,
+            accelerator=card,
+            count=count,
+            capacity_type=capacity_type,
+            price=full,
+            as_of=self._clock.now(),
+            source=self._source,
+            term_months=terms.months if terms else None,
+            cpus=_inner(row, "cpu", "number_of_cores"),
+            memory_gib=_inner(row, "memory", "size_in_gigabytes"),
+            interconnect=_link(row) if count > 1 else None,
+            availability=availability,
+            unavailable_because=why_not,
+            billing=_BILLING,
+            max_age=_MAX_AGE.get(capacity_type, timedelta(days=3)),
+        )
+
+
+def _by_type(rows: list[Any] | None) -> dict[str, list[str]] | None:
+    """Instance type → locations; what cannot be read counts as not there."""
+    if rows is None:
+        return None
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        types = row.get("availabilities") if isinstance(row, dict) else None
+        if isinstance(types, list):
+            try:
+                region = name(row.get("location_code"), "location_code")
+            except Unfit:
+                continue
+            for instance_type in dict.fromkeys(kind for kind in types if isinstance(kind, str)):
+                if region not in found.setdefault(instance_type, []):
+                    found[instance_type].append(region)
+    return found
+
+
+def _terms(row: object) -> list[_Terms]:
+    """The period, or none where it is not on sale or not counted in months. Raises `Unfit`."""
+    if not isinstance(row, dict):
+        raise Unfit("malformed_row", f"a long-term period that is {short(row)}")
+    unit = row.get("unit_name")
+    if row.get("is_enabled") is not True or not isinstance(unit, str) or unit not in _MONTHS:
+        return []
+    discount = number(row.get("discount_percentage"), "discount_percentage")
+    if not 0 <= discount < 100:
+        raise Unfit("malformed_row", f"a discount of {short(discount)} %")
+    return [_Terms(whole(row.get("unit_value"), "unit_value", most=120) * _MONTHS[unit], discount)]
+
+
+def _cards(row: Row, instance_type: str) -> tuple[str | None, int]:
+    """The accelerator and how many; the row gives the memory of all cards together. Raises `Unfit`."""
+    gpu = row.get("gpu")
+    gpus = gpu.get("number_of_gpus") if isinstance(gpu, dict) else None
+    if number(gpus, f"{instance_type}: number_of_gpus") == 0:
+        return None, 0
+    count = whole(gpus, "number_of_gpus")
+    memory = _inner(row, "gpu_memory", "size_in_gigabytes")
+    return accelerator(row.get("name"), row.get("model"), memory_gib=memory / count if memory else None), count
+
+
+def _inner(row: Row, key: str, part: str) -> float | None:
+    inner = row.get(key)
+    return figure(inner.get(part)) if isinstance(inner, dict) else None
+
+
+def _link(row: Row) -> Interconnect:
+    return Interconnect.NVLINK if "SXM" in str(row.get("name")) else Interconnect.PCIE
