@@ -23,6 +23,8 @@ MOST_STEPS = 700
 MOST_BOOT_STEPS = 4
 FINEST = 5
 COARSENING = 1.06
+MOST_BYTES = 100_000_000
+"""Long jobs get a coarser grid rather than a larger table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +95,13 @@ def transitions(model: Regimes, weights: Floats, step: float) -> Floats:
 
 def solve(chain: Floats, terms: Terms) -> Plan:
     """Backward induction over time left, from 0 to the horizon. About a quarter of a millisecond a step."""
-    slacks = _slack_grid(terms.most_slack, terms.changeover, terms.step)
     boot_steps = max(math.ceil(terms.changeover / terms.step), 1)
     boots = tuple(max(terms.changeover - terms.step * i, 0.0) for i in range(boot_steps + 1))
-    used = (terms.step, *(min(boot, terms.step) for boot in boots))
-    plan_ahead = _PlanAhead(terms, slacks, boots, {amount: _spend(slacks, amount) for amount in used})
     steps = math.ceil(terms.horizon / terms.step - 1e-9)
     machines = 1 + 2 * boot_steps
+    slacks = _slack_grid(terms, MOST_BYTES // ((steps + 1) * machines * len(chain) * 4))
+    used = (terms.step, *(min(boot, terms.step) for boot in boots))
+    plan_ahead = _PlanAhead(terms, slacks, boots, {amount: _spend(slacks, amount) for amount in used})
     value = np.zeros((steps + 1, len(slacks), machines, len(chain)), dtype=np.float32)
     chain_t = np.ascontiguousarray(chain.T, dtype=np.float32)
     for t in range(1, steps + 1):
@@ -155,14 +157,19 @@ class _PlanAhead:
         return here
 
 
-def _slack_grid(most: float, changeover: float, step: float) -> Floats:
-    """Seconds from 0 to ``most``: even and fine at first, then growing, with the rules' edges among them."""
+def _slack_grid(terms: Terms, most_points: int) -> Floats:
+    """Seconds from 0 to the most slack: even and fine at first, then growing, with the rules' edges among them. Of two
+    steps at most between points if that many points are allowed, else of as many as it takes."""
+    changeover, step, most = terms.changeover, terms.step, terms.most_slack
     unit = min(step, max(changeover, step / 4)) / FINEST
-    points = list(np.arange(0.0, min(2 * changeover + 2 * step, most) + 2 * unit, unit))
-    width = unit
-    while points[-1] < most:
-        width = min(width * COARSENING, 2 * step)
-        points.append(points[-1] + width)
+    fine = list(np.arange(0.0, min(2 * changeover + 2 * step, most) + 2 * unit, unit))
+    for widest in (2.0, 4.0, 8.0, math.inf):
+        points, width = list(fine), unit
+        while points[-1] < most:
+            width = min(width * COARSENING, widest * step)
+            points.append(points[-1] + width)
+        if len(points) <= most_points:
+            break
     edges = [changeover, 2 * changeover, changeover + step]
     return np.unique(np.round([*points, *(edge for edge in edges if edge <= points[-1])], 3))
 

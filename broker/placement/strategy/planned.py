@@ -7,6 +7,8 @@ decided by price, expected life and what a changeover costs in money and in slac
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from broker.placement.strategy.belief import Belief, Outlook
@@ -42,13 +44,18 @@ class PlannedCourse:
         self.market, self.market_belief = market, market_belief
         self.unplanned = UniformProgress(task)
 
-    def decide(self, now: Situation) -> Decision:
-        up = np.array([pool in now.spot for pool in self.pools], dtype=np.int64)
+    def see(self, spot: Mapping[str, float]) -> None:
+        """Take note of a tick: which pools have capacity. Once per tick, in order; `decide` does it itself. A broker
+        that starts again sees the ticks it has on record and then decides as it would have."""
+        up = np.array([pool in spot for pool in self.pools], dtype=np.int64)
         self.belief = self.outlook.follow(self.belief, up)
-        market, belief = self.outlook, self.belief
         if self.market is not None and self.market_belief is not None:
             self.market_belief = self.market.follow(self.market_belief, up.max(keepdims=True))
-            market, belief = self.market, self.market_belief
+
+    def decide(self, now: Situation) -> Decision:
+        """The decision for this tick, having seen it. Not to be called twice for one tick."""
+        self.see(now.spot)
+        market, belief = self.market or self.outlook, self.market_belief or self.belief
         if belief.doubt.max() > UNBELIEVABLE:
             return self.unplanned.decide(now)
         return keep_deadline(self.task, now, self._wish(now, _Ahead(self.task, self.plan, market, belief, now)))

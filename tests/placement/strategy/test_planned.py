@@ -127,3 +127,15 @@ def test_plan_values_fall_with_slack_and_rise_with_work() -> None:
     enough = plan.slacks >= job.changeover
     assert (np.diff(plan.value[60][enough][:, 0], axis=0) <= 1e-3).all()
     assert plan.value.nbytes < 100e6
+
+
+def test_a_broker_that_starts_again_decides_as_it_would_have() -> None:
+    job = task(8, 12)
+    history = {"a": spells(*([2, 1] * 40))}
+    now = market((spells(*([1, 0.5, 0.5, 2, 4, 1])) * 3)[:72])
+    log: list[Step] = []
+    replay(now, 0, job, course(history, ["a"], job), log)
+    again = course(history, ["a"], job)
+    for step in log[:20]:
+        again.see(step.situation.spot)  # type: ignore[attr-defined]  # planned courses can
+    assert [again.decide(step.situation) for step in log[20:]] == [step.decision for step in log[20:]]

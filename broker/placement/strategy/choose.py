@@ -1,0 +1,48 @@
+"""The way in: a course for a job, planned where that is possible, Uniform Progress where it is not.
+
+This module imports on the base install. Planning needs NumPy, which comes with the extra ``backtest``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+
+from broker.placement.strategy.pacing import UniformProgress
+from broker.placement.strategy.situation import Course, Task
+
+STALE = 6.0
+"""Hours without a record, after which history says too little about now to plan on."""
+HOUR = 3600.0
+
+
+def course_for(
+    task: Task,
+    pools: Sequence[str],
+    history: Mapping[str, Sequence[bool]],
+    price: Mapping[str, Sequence[float]],
+    *,
+    gap: float,
+    on_demand_price: float,
+    age: float = 0.0,
+) -> tuple[Course, str]:
+    """A course for ``task``, which may use spot capacity of ``pools``, and why it is the one it is.
+
+    ``history`` and ``price`` (USD per hour), per pool, one entry every ``gap`` seconds, oldest first and all ending
+    together, ``age`` seconds before the job starts; they may hold more pools of the same family to learn from, and
+    must hold ``pools``. Takes a fraction of a second and up to 300 MB, mostly the plan, which the course keeps.
+    """
+    if age > STALE * HOUR:
+        return UniformProgress(task), f"no plan: the history ends {age / HOUR:.1f} h before the job"
+    if any(pool not in history for pool in pools) or not pools:
+        return UniformProgress(task), "no plan: pools without a history"
+    if find_spec("numpy") is None:
+        return UniformProgress(task), "no plan: it needs the extra 'backtest'"
+    from broker.placement.strategy.prepare import learn, prepare, start  # NumPy comes with it
+
+    several = len(pools) > 1
+    used = {pool: history[pool] for pool in pools} if several else history
+    learned = learn(used, {pool: price[pool] for pool in used}, gap, together=several)
+    if not learned.enough:
+        return UniformProgress(task), "no plan: too few spells of capacity on record"
+    return start(prepare(learned, pools, task, on_demand_price), task), "planned"
