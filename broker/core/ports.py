@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
+from broker.core.capacity import Charge, Instance, Quota, Reservation, ReservationOffer
 from broker.core.jobs import Job
 from broker.core.offers import Offer, OfferQuery, SkippedRow
 from broker.core.placements import Placement
@@ -38,6 +39,56 @@ class LivesWithBroker(Protocol):
     """A provider whose offers cost nothing to ask for and are asked anew before each decision (owned, sandbox)."""
 
     refresh_before_deciding: bool
+
+
+@runtime_checkable
+class HasQuotas(Protocol):
+    """A provider that knows what the account may run."""
+
+    def quotas(self) -> Iterator[Quota]:
+        """Every quota on machines, all regions. Read-only. Raises `RetryLater`, `LoginMissing`, `MissingExtra` or
+        `GiveUp`, possibly after some were yielded; so do all the protocols below."""
+        ...
+
+
+@runtime_checkable
+class HasReservations(Protocol):
+    """A provider that knows what capacity and discounts the account holds."""
+
+    def reservations(self) -> Iterator[Reservation]:
+        """What is held now or will be, all regions. Read-only."""
+        ...
+
+
+@runtime_checkable
+class SellsReservations(Protocol):
+    """A provider that sells capacity for a stretch of time ahead."""
+
+    def reservation_offers(self, query: OfferQuery) -> Iterator[ReservationOffer | SkippedRow]:
+        """What can be bought now; buys nothing. The query is a hint, as in `Provider.offers`."""
+        ...
+
+
+@runtime_checkable
+class RunsInstances(Protocol):
+    """A provider whose machines can be found and ended beside the engine that started them."""
+
+    def instances(self) -> Iterator[Instance]:
+        """Every machine of the account that carries gpubroker's tag and is not gone for good. Read-only."""
+        ...
+
+    def terminate(self, id: str) -> None:
+        """End the machine for good. Idempotent: what is gone or never was is fine. Raises what the others raise."""
+        ...
+
+
+@runtime_checkable
+class HasCharges(Protocol):
+    """A provider that tells what it charged."""
+
+    def charges(self, since: datetime) -> Iterator[Charge]:
+        """What was charged from that time (UTC) on, in the finest steps there are; estimates are marked. Read-only."""
+        ...
 
 
 class EngineState(StrEnum):

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from broker.core.errors import AskAPerson, BrokerError, GiveUp, LoginMissing, RetryLater
+from broker.core.errors import (
+    AskAPerson,
+    BrokerError,
+    GiveUp,
+    InvalidInput,
+    LoginMissing,
+    Malformed,
+    Refused,
+    RetryLater,
+    Throttled,
+    Unreachable,
+)
 
 T = TypeVar("T")
 
+# Of several failures, the class that says what to do next: first what a person has to do.
+_MOST_NEEDED = (LoginMissing, AskAPerson, RetryLater, GiveUp, BrokerError)
+# Classes that can speak for several failures of their own kind.
+_PLAIN = (Throttled, Unreachable, Refused, Malformed, InvalidInput)
+
 
 class Failures:
-    """Collects what went wrong, to be raised as one error when everything has been asked."""
+    """Collects what went wrong, to be raised as one error when everything has been asked. Threads may share one."""
 
     def __init__(self) -> None:
         self._errors: list[BrokerError] = []
@@ -23,13 +39,40 @@ class Failures:
         except BrokerError as error:
             self._errors.append(error)
 
+    def result(self, ask: Callable[[], T], otherwise: T) -> T:
+        """What ``ask`` gives, or ``otherwise`` when it fails; the failure is remembered."""
+        try:
+            return ask()
+        except BrokerError as error:
+            self._errors.append(error)
+            return otherwise
+
+    def kept_or_none(self, ask: Callable[[], T]) -> T | None:
+        """What ``ask`` gives, or None when it fails; the failure is remembered."""
+        try:
+            return ask()
+        except BrokerError as error:
+            self._errors.append(error)
+            return None
+
+    def add(self, error: BrokerError) -> None:
+        """Remember a failure."""
+        self._errors.append(error)
+
+    @property
+    def about_login(self) -> bool:
+        """Whether one of them is about the login."""
+        return any(isinstance(error, LoginMissing) for error in self._errors)
+
     def raise_any(self) -> None:
         """Raise the only error as it is; of several, one that says all, of the class in which a person is most
         needed."""
         distinct = list({str(error): error for error in self._errors}.values())
+        if not distinct:
+            return
         if len(distinct) == 1:
             raise distinct[0]
-        for kind in (LoginMissing, AskAPerson, RetryLater, GiveUp, BrokerError):
-            for error in distinct:
-                if isinstance(error, kind):
-                    raise kind("; ".join(map(str, distinct)), hint=error.hint) from error
+        chosen = next(error for kind in _MOST_NEEDED for error in distinct if isinstance(error, kind))
+        alike = all(type(error) is type(chosen) for error in distinct)
+        kind = next(kind for kind in (*(_PLAIN if alike else ()), *_MOST_NEEDED) if isinstance(chosen, kind))
+        raise kind("; ".join(map(str, distinct)), hint=chosen.hint) from chosen

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar
 
+from broker.core.capacity import Quota
 from broker.core.clock import Clock
+from broker.core.errors import LoginMissing, MissingExtra
 from broker.core.offers import CapacityType, OfferQuery, SkippedRow
 from providers.aws import spot_advisor
+from providers.aws.account import Account
 from providers.aws.failures import Failures
+from providers.aws.login import EXTRA, HOW, Login, has_sdk, sign_of_login
+from providers.aws.machines import accelerated_types, machine
 from providers.aws.price_list import PriceList
-from providers.aws.settings import KEYLESS_REGIONS, NAME, AwsSettings
+from providers.aws.quotas import read_quotas
+from providers.aws.settings import KEYLESS_REGIONS, NAME, REGIONS, AwsSettings
 from providers.http import endpoint
 from providers.rows import Found, distinct
 
@@ -21,41 +27,53 @@ _LISTED = (CapacityType.ON_DEMAND, CapacityType.RESERVED)
 class Aws:
     """EC2 machines with accelerators.
 
-    Without a login: list prices on demand and of reserved terms, and spot pools without a price.
+    Without a login: list prices on demand and of reserved terms, and spot pools without a price. With one, all
+    regions, spot prices by zone with placement scores, what exists where, and what the account's quotas leave.
     """
 
     name = NAME
     Settings: ClassVar = AwsSettings
 
-    def __init__(self, *, clock: Clock, settings: AwsSettings | None = None) -> None:
+    def __init__(self, *, clock: Clock, settings: AwsSettings | None = None, login: Login | None = None) -> None:
         self._clock = clock
         self._settings = settings or AwsSettings()
         self._list = PriceList(self._settings, clock)
+        self._login = login
 
     def offers(self, query: OfferQuery) -> Found:
-        """One source and region after the other. What fails does not hold back the rest: it is raised at the end, as
-        one error that names each failure."""
+        """What every source and region says. What fails does not hold back the rest: it is raised at the end, as one
+        error that names each failure. A login that cannot be used is such a failure."""
         if query.providers and not any(fnmatchcase(NAME, pattern) for pattern in query.providers):
             return
         failures = Failures()
         yield from distinct(self._offers(query, failures))
+        if failures.about_login:
+            self._login = None
         failures.raise_any()
 
     def _offers(self, query: OfferQuery, failures: Failures) -> Found:
+        login = failures.kept_or_none(self._find_login)
+        if login is not None:
+            yield from self._with_login(login, query, failures)
+            return
         regions = self._regions(query, KEYLESS_REGIONS)
         if _wants(query, *_LISTED):
             for region in regions:
                 yield from failures.kept(self._list.offers(region))
         if _wants(query, CapacityType.SPOT):
-            yield from failures.kept(self._advised(regions))
+            now = self._clock.now()
+            for advice in failures.kept(spot_advisor.read_advice(self._settings, self._clock, regions)):
+                if isinstance(advice, SkippedRow):
+                    yield advice
+                else:
+                    yield from spot_advisor.offers_of(advice, now)
 
-    def _advised(self, regions: tuple[str, ...]) -> Found:
-        now = self._clock.now()
-        for advice in spot_advisor.read_advice(self._settings, self._clock, regions):
-            if isinstance(advice, SkippedRow):
-                yield advice
-            else:
-                yield from spot_advisor.offers_of(advice, now)
+    def _with_login(self, login: Login, query: OfferQuery, failures: Failures) -> Found:
+        regions = self._regions(query, REGIONS)
+        wanted = query.accelerators
+        types = tuple(name for name in accelerated_types() if not wanted or machine(name).accelerator in wanted)
+        account = Account(login, self._settings, self._clock, self._list, failures, regions, types)
+        yield from account.offers(listed=_wants(query, *_LISTED), on_spot=_wants(query, CapacityType.SPOT))
 
     def _regions(self, query: OfferQuery, default: tuple[str, ...]) -> tuple[str, ...]:
         regions = self._settings.regions or default
@@ -63,15 +81,49 @@ class Aws:
             return regions
         return tuple(region for region in regions if any(fnmatchcase(region, pattern) for pattern in query.regions))
 
+    def quotas(self) -> Iterator[Quota]:
+        """See `broker.core.ports.HasQuotas`."""
+        login = self._need_login()
+        failures = Failures()
+        for region in self._settings.regions or REGIONS:
+            yield from failures.kept(read_quotas(login, region))
+        failures.raise_any()
+
+    def _find_login(self) -> Login | None:
+        """The login, kept from poll to poll while it is found where it was: making boto3's clients takes longer than
+        asking them."""
+        sign = sign_of_login(self._settings)
+        if self._login is None or self._login.sign != sign:
+            self._login = Login.find(self._settings)
+        return self._login
+
+    def _need_login(self) -> Login:
+        """Raises `MissingExtra` without boto3, `LoginMissing` without a login or with one that cannot be used."""
+        login = self._find_login()
+        if login is not None:
+            return login
+        if not has_sdk():
+            raise MissingExtra("aws", "a login to AWS")
+        raise LoginMissing("no login to AWS", where=NAME, hint=HOW)
+
     def describe_setup(self) -> Mapping[str, Any]:
         """See `broker.app.doctor.DescribesSetup`."""
         settings = self._settings
+        sign = sign_of_login(settings)
         return {
             "endpoints": {
                 "price_list": endpoint(NAME, "price_list_url", settings.price_list_url),
                 "spot_advisor": endpoint(NAME, "spot_advisor_url", settings.spot_advisor_url),
+                "api": {"url": "as boto3 has it", "setting": "AWS_ENDPOINT_URL or AWS_ENDPOINT_URL_<SERVICE>"},
             },
-            "logins": {},
+            "logins": {
+                "aws": {
+                    "found": bool(sign) and has_sdk(),
+                    "where": sign,
+                    "how": HOW if has_sdk() else f"{EXTRA}, then {HOW}",
+                    "adds": "spot prices by zone, placement scores, quotas, all regions, reservations, charges",
+                }
+            },
         }
 
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from broker.core.clock import ManualClock
 from broker.core.offers import Offer, OfferQuery, SkippedRow
+from providers.aws.login import Login
 from providers.aws.provider import Aws
 from providers.aws.settings import AwsSettings
 from tests.contracts.provider_contract import NOW
 from tests.fakes.aws_files import Files, Row, advisor, on_demand, product, reserved, serve_files
+
+if TYPE_CHECKING:
+    from tests.fakes.aws_cloud import Cloud
 
 
 @pytest.fixture(autouse=True)
@@ -46,9 +51,9 @@ def files(_server: Files) -> Files:
 
 @pytest.fixture
 def make(files: Files, clock: ManualClock) -> Callable[..., Aws]:
-    """An AWS provider that reads the fake's files; settings by keyword."""
+    """An AWS provider that reads the fake's files; settings by keyword. ``login``: one made before."""
 
-    def made(**settings: Any) -> Aws:
+    def made(login: Login | None = None, **settings: Any) -> Aws:
         known = {
             "regions": ("us-east-1",),
             "attempts": 1,
@@ -56,7 +61,7 @@ def make(files: Files, clock: ManualClock) -> Callable[..., Aws]:
             "price_list_url": files.url,
             "spot_advisor_url": files.url,
         }
-        return Aws(clock=clock, settings=AwsSettings(**{**known, **settings}))
+        return Aws(clock=clock, settings=AwsSettings(**{**known, **settings}), login=login)
 
     return made
 
@@ -93,3 +98,73 @@ def offers_in(rows: list[Offer | SkippedRow]) -> list[Offer]:
 
 def skipped_in(rows: list[Offer | SkippedRow]) -> list[str]:
     return [row.reason for row in rows if isinstance(row, SkippedRow)]
+
+
+@pytest.fixture(scope="session")
+def _cloud() -> Iterator[Cloud]:
+    pytest.importorskip("moto", reason="moto is not installed (the extra `dev`)")
+    from tests.fakes.aws_cloud import serve_cloud
+
+    with serve_cloud() as cloud:
+        yield cloud
+
+
+@pytest.fixture
+def cloud(_cloud: Cloud, _nobody_is_logged_in: None, monkeypatch: pytest.MonkeyPatch) -> Cloud:
+    """AWS's services, empty; and a login to them in the environment."""
+    _cloud.clear()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", _cloud.url)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not-a-secret")
+    return _cloud
+
+
+@pytest.fixture
+def populated(cloud: Cloud, published: Files) -> Cloud:
+    """Services and files with one small market in them."""
+    from tests.fakes.aws_cloud import get_products
+
+    for region in ("us-east-1", "eu-west-1"):
+        p5, g5 = product("p5.48xlarge", region), product("g5.xlarge", region, GPU="1")
+        rows = market(region)
+        cloud.products += get_products(
+            (one, [row for row in rows if row["SKU"] == one["SKU"] and row["Operating System"] == "Linux"])
+            for one in (p5, g5)
+        )
+        cloud.scores[region] = 7
+        cloud.quotas[region] = [
+            ("Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances", 640.0),
+            ("Running On-Demand P instances", 384.0),
+            ("Running On-Demand G and VT instances", 64.0),
+            ("All P4, P3 and P2 Spot Instance Requests", 0.0),
+            ("All P5 Spot Instance Requests", 192.0),
+            ("All G and VT Spot Instance Requests", 2.0),
+        ]
+    hour = NOW - timedelta(hours=1)
+    for zone, price in (("a6", "21.123456"), ("b1", "20.5"), ("c2", "22")):
+        cloud.add_spot("us-east-1", zone, "p5.48xlarge", price, hour)
+        cloud.add_spot("us-east-1", zone, "g5.xlarge", "0.4567", hour)
+    cloud.add_spot("eu-west-1", "a1", "p5.48xlarge", "30.000001", hour)
+    return cloud
+
+
+@pytest.fixture(scope="session")
+def _login(_cloud: Cloud) -> Login:
+    """boto3's clients take long to make: once for all tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", _cloud.url)
+        patch.setenv("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "not-a-secret")
+        found = Login.find(AwsSettings(attempts=1, timeout_seconds=20))
+        assert found is not None
+        for region in ("us-east-1", "eu-west-1"):
+            for service in ("ec2", "service-quotas"):
+                found.client(service, region)
+        found.client("pricing", "us-east-1")
+    return found
+
+
+@pytest.fixture
+def login(cloud: Cloud, _login: Login) -> Login:
+    """A login to the fake's services."""
+    return _login

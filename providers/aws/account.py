@@ -1,0 +1,139 @@
+"""The market as an account sees it, with a login: all regions, spot prices by zone, what exists, what quotas leave."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+
+from broker.core.capacity import Quota
+from broker.core.clock import Clock
+from broker.core.errors import BrokerError, Refused
+from broker.core.offers import Availability, CapacityType, Offer, SkippedRow
+from providers.aws import price_api, spot, spot_advisor
+from providers.aws.failures import Failures
+from providers.aws.login import Login
+from providers.aws.price_list import PriceList
+from providers.aws.quotas import judged, read_quotas
+from providers.aws.settings import KEYLESS_REGIONS, AwsSettings
+from providers.rows import Found
+
+_AT_ONCE = 8  # regions or instance types asked about side by side
+
+
+@dataclass(frozen=True, slots=True)
+class _Region:
+    """What a region says; ``offered`` is None where that could not be asked."""
+
+    spot: tuple[Offer | SkippedRow, ...]
+    offered: Mapping[str, frozenset[str]] | None
+    quotas: tuple[Quota, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One look at these instance types in these regions. Failures of a part are collected in ``failures``."""
+
+    login: Login
+    settings: AwsSettings
+    clock: Clock
+    bulk: PriceList
+    failures: Failures
+    regions: tuple[str, ...]
+    types: tuple[str, ...]
+
+    def offers(self, *, listed: bool, on_spot: bool) -> Found:
+        """Spot offers, and on-demand and reserved ones; none where nothing is left to ask about."""
+        if not self.types or not self.regions:
+            return
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="aws") as threads:
+            looks = threads.map(partial(self._region, on_spot=on_spot), self.regions)
+            known = dict(zip(self.regions, looks, strict=True))
+            if on_spot:
+                yield from self._spot(known, threads)
+            if listed:
+                for row in self._listed(threads):
+                    yield _seen(row, known) if isinstance(row, Offer) else row
+
+    def _region(self, region: str, *, on_spot: bool) -> _Region:
+        prices: tuple[Offer | SkippedRow, ...] = ()
+        if on_spot:
+            unknown: Mapping[str, str] = {}
+            zones = self.failures.result(partial(spot.zone_ids, self.login, region), unknown)
+            found = spot.spot_prices(self.login, region, self.types, self.clock.now(), zones)
+            prices = tuple(self.failures.kept(found))
+        offered = self.failures.kept_or_none(partial(spot.offered_types, self.login, region, self.types))
+        quotas = tuple(self.failures.kept(read_quotas(self.login, region))) if self.settings.quotas else ()
+        return _Region(prices, offered, quotas)
+
+    def _spot(self, known: Mapping[str, _Region], threads: ThreadPoolExecutor) -> Found:
+        advice: list[spot_advisor.Advice] = []
+        for told in self.failures.kept(spot_advisor.read_advice(self.settings, self.clock, self.regions)):
+            if isinstance(told, SkippedRow):
+                yield told
+            else:
+                advice.append(told)
+        advised = spot.by_pool(advice)
+        scores = self._scores(threads) if self.settings.placement_scores else {}
+        for region in known.values():
+            for row in spot.annotated(iter(region.spot), advised, scores):
+                yield judged(row, region.quotas) if isinstance(row, Offer) else row
+
+    def _scores(self, threads: ThreadPoolExecutor) -> spot.Scores:
+        none: spot.Scores = {}
+
+        def ask(accelerator: str) -> spot.Scores:
+            asked = partial(spot.placement_scores, self.login, self.regions[0], self.regions, accelerator)
+            return self.failures.result(asked, none)
+
+        return {
+            pool: score
+            for scores in threads.map(ask, spot.accelerators_of(self.types))
+            for pool, score in scores.items()
+        }
+
+    def _listed(self, threads: ThreadPoolExecutor) -> Found:
+        prices = self.settings.prices
+        if prices == "list" or (prices == "auto" and "price_list_url" in self.settings.model_fields_set):
+            yield from self._bulk()
+            return
+        now = self.clock.now()
+        try:
+            first = self._products(self.types[0])
+        except Refused as error:
+            # Prices are public: an account that may not ask the API reads the list.
+            if prices == "auto":
+                yield from self._bulk()
+            else:
+                self.failures.add(error)
+            return
+        except BrokerError as error:  # what holds for one type holds for all
+            self.failures.add(error)
+            return
+        yield from price_api.read_products(first, self.regions, now)
+        nothing: list[object] = []
+        for rows in threads.map(
+            lambda name: self.failures.result(partial(self._products, name), nothing), self.types[1:]
+        ):
+            yield from price_api.read_products(rows, self.regions, now)
+
+    def _products(self, instance_type: str) -> list[object]:
+        return list(price_api.product_rows(self.login, self.settings.pricing_region, instance_type))
+
+    def _bulk(self) -> Found:
+        """The bulk lists: of the regions that the settings name, or else of the few that are read without a login."""
+        for region in self.regions:
+            if self.settings.regions or region in KEYLESS_REGIONS:
+                yield from self.failures.kept(self.bulk.offers(region))
+
+
+def _seen(offer: Offer, known: Mapping[str, _Region]) -> Offer:
+    """A listed offer with what its region says: whether the machine exists there, and what the quotas leave."""
+    region = known.get(offer.region)
+    if region is None or offer.capacity_type is not CapacityType.ON_DEMAND:
+        return offer
+    if region.offered is not None and not region.offered.get(offer.instance_type):
+        because = "not offered in any zone of this region to this account"
+        return replace(offer, availability=Availability.UNAVAILABLE, unavailable_because=because)
+    return judged(offer, region.quotas)

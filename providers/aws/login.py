@@ -1,0 +1,209 @@
+"""A login to AWS, and calls to its APIs with boto3; boto3's exceptions end here.
+
+A login is looked for where boto3 looks (variables, ``~/.aws``, a container's role), without asking the network; the
+role of an EC2 machine counts only where the setting ``instance_role`` says so, because looking for one elsewhere
+takes seconds. Keys are boto3's business: nothing here reads, keeps or prints one. Endpoints follow AWS_ENDPOINT_URL and
+AWS_ENDPOINT_URL_<SERVICE>. Throttled calls are repeated by boto3 (standard mode: back-off with jitter).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from broker.core.errors import (
+    BrokerError,
+    LoginMissing,
+    Malformed,
+    NoCapacity,
+    QuotaExceeded,
+    Refused,
+    Throttled,
+    Unreachable,
+)
+from providers.aws.settings import NAME, AwsSettings
+
+HOW = "run `aws configure` or `aws sso login`, or set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+EXTRA = "pip install 'gpubroker[aws]'"
+
+_MOST_PAGES = 500
+_SIGNS = ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE",
+          "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI")  # fmt: skip
+_FILES = (("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"), ("AWS_CONFIG_FILE", "~/.aws/config"))
+_THROTTLED = {"Throttling", "ThrottlingException", "ThrottledException", "RequestLimitExceeded", "RequestThrottled",
+              "TooManyRequestsException", "LimitExceededException", "MaxConfigLimitExceeded"}  # fmt: skip
+_EXPIRED = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "UnauthorizedSSOTokenError"}
+_CLOCK = {"RequestExpired", "RequestTimeTooSkewed", "RequestInTheFuture"}
+_WRONG = {"AuthFailure", "InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch",
+          "InvalidSignatureException", "MissingAuthenticationToken", "InvalidAccessKeyId", "IncompleteSignature",
+          "OptInRequired"}  # fmt: skip
+_FORBIDDEN = {"UnauthorizedOperation", "AccessDenied", "AccessDeniedException", "AuthorizationError"}
+_SOLD_OUT = {"InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientReservedInstanceCapacity"}
+_QUOTA = {"InstanceLimitExceeded", "VcpuLimitExceeded", "MaxSpotInstanceCountExceeded"}
+
+
+def sign_of_login(settings: AwsSettings, environ: Mapping[str, str] = os.environ) -> str:
+    """Where a login may be found: the name of a variable, a file or a setting; empty where there is none. Contacts
+    nobody and reads no key."""
+    if settings.profile:
+        return "the setting profile"
+    for variable in _SIGNS:
+        if environ.get(variable):
+            return variable
+    for variable, usual in _FILES:
+        if (file := Path(environ.get(variable) or usual).expanduser()).is_file():
+            return str(file)
+    return "the setting instance_role" if settings.instance_role else ""
+
+
+def has_sdk() -> bool:
+    """Whether boto3 is installed."""
+    return find_spec("boto3") is not None
+
+
+class Login:
+    """Clients of one account; safe to share between threads. ``sign``: where the login was found."""
+
+    def __init__(self, session: Any, settings: AwsSettings, sign: str) -> None:
+        self.sign = sign
+        self._session = session
+        self._settings = settings
+        self._clients: dict[tuple[str, str], Any] = {}
+        self._making = threading.Lock()
+
+    @classmethod
+    def find(cls, settings: AwsSettings) -> Login | None:
+        """The login there is, or None: no sign of one, no boto3, or files without keys in them.
+
+        Raises `LoginMissing` for a login that is named but cannot be used (an unknown profile, an expired session).
+        """
+        sign = sign_of_login(settings)
+        if not sign or not has_sdk():
+            return None
+        import boto3  # type: ignore[import-untyped]  # ships no types
+
+        with _translated(f"{NAME}: {sign}"):
+            session = boto3.Session(profile_name=settings.profile)
+            credentials = session.get_credentials()
+            if credentials is None:
+                return None
+            credentials.get_frozen_credentials()
+        return cls(session, settings, sign)
+
+    def client(self, service: str, region: str) -> Any:
+        """boto3's client of a service in a region."""
+        with self._making:  # a boto3 session is not safe to share, its clients are
+            found = self._clients.get((service, region))
+            if found is None:
+                with _translated(f"{NAME}/{region}: {service}"):
+                    found = self._clients[service, region] = self._make(service, region)
+            return found
+
+    def _make(self, service: str, region: str) -> Any:
+        from botocore.config import Config  # type: ignore[import-untyped]  # ships no types
+
+        settings = self._settings
+        return self._session.client(
+            service,
+            region_name=region,
+            verify=str(settings.ca_bundle) if settings.ca_bundle else None,
+            config=Config(
+                connect_timeout=settings.timeout_seconds,
+                read_timeout=settings.timeout_seconds,
+                retries={"mode": "standard", "total_max_attempts": settings.attempts},
+                user_agent_extra="gpubroker",
+            ),
+        )
+
+    def call(self, service: str, region: str, operation: str, **parameters: Any) -> Mapping[str, Any]:
+        """One call, by the name of boto3's method. Raises `Throttled`, `Unreachable`, `LoginMissing`, `Refused`,
+        `Malformed`, `NoCapacity` or `QuotaExceeded`, with service, operation and region in them."""
+        method = getattr(self.client(service, region), operation)
+        with _translated(f"{NAME}/{region}: {service}:{operation}"):
+            answer = method(**parameters)
+            if not isinstance(answer, dict):
+                raise Malformed("an answer that is no structure", where=f"{NAME}/{region}: {service}:{operation}")
+            return answer
+
+    def rows(
+        self, service: str, region: str, operation: str, key: str, *, page_key: str = "NextToken", **parameters: Any
+    ) -> Iterator[Any]:
+        """The elements of the list ``key`` of all pages. Raises what `call` raises, and `Malformed` when a page's
+        token (``page_key``) comes again."""
+        seen: set[str] = set()
+        for _ in range(_MOST_PAGES):
+            answer = self.call(service, region, operation, **parameters)
+            yield from answer.get(key) or ()
+            following = answer.get(page_key)
+            if not following:
+                return
+            if following in seen:
+                break
+            seen.add(following)
+            parameters[page_key] = following
+        raise Malformed("pages without an end: a token came again", where=f"{NAME}/{region}: {service}:{operation}")
+
+
+@contextmanager
+def _translated(where: str) -> Iterator[None]:
+    from botocore import exceptions as said  # type: ignore[import-untyped]  # ships no types
+    from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]  # ships no types
+
+    try:
+        yield
+    except BrokerError:
+        raise
+    except said.ClientError as error:
+        raise _of_service(error, where) from error
+    except (
+        said.NoCredentialsError,
+        said.PartialCredentialsError,
+        said.CredentialRetrievalError,
+        said.ProfileNotFound,
+        said.TokenRetrievalError,
+        said.SSOError,
+        said.NoAuthTokenError,
+        said.ConfigParseError,
+    ) as error:
+        raise LoginMissing(f"the login cannot be used: {error}", where=where, hint=HOW) from error
+    except (said.HTTPClientError, said.ConnectionError) as error:
+        hint = "is the network up, and AWS_ENDPOINT_URL right where it is set?"
+        raise Unreachable(f"cannot be reached: {error}", where=where, hint=hint) from error
+    except (said.InvalidEndpointConfigurationError, said.UnknownServiceError, said.InvalidRegionError) as error:
+        raise Refused(str(error), where=where, hint="see AWS_ENDPOINT_URL and the settings of provider aws") from error
+    except (ResponseParserError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        # botocore's parsers let the errors of int(), of dates and of XML through as they are.
+        raise Malformed(f"the answer cannot be read: {error or type(error).__name__}", where=where) from error
+    except said.BotoCoreError as error:
+        raise Refused(str(error), where=where) from error
+
+
+def _of_service(error: Any, where: str) -> BrokerError:
+    """A service's own refusal, in our words."""
+    told = error.response.get("Error", {})
+    code, message = str(told.get("Code", "")), str(told.get("Message", ""))
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    said = f"{code}: {message}" if message else code
+    if code in _THROTTLED or status == 429:
+        return Throttled(f"asked for fewer requests ({said})", where=where, hint="poll less often")
+    if code in _CLOCK:
+        return LoginMissing(f"{said}: this machine's clock is off", where=where, hint="set the clock (timedatectl)")
+    if code in _EXPIRED:
+        return LoginMissing(f"the login has expired ({said})", where=where, hint=HOW)
+    if code in _WRONG:
+        return LoginMissing(f"the login is not accepted ({said})", where=where, hint=HOW)
+    if code in _FORBIDDEN:
+        action = where.rpartition(" ")[2].replace("_", "")
+        return Refused(f"not permitted ({said})", where=where, hint=f"the login needs the IAM permission for {action}")
+    if code in _SOLD_OUT:
+        return NoCapacity(said, where=where)
+    if code in _QUOTA:
+        return QuotaExceeded(said, where=where, hint="raise it in the Service Quotas console")
+    if status >= 500:
+        return Unreachable(said or f"HTTP {status}", where=where, hint="AWS has trouble; the next poll asks again")
+    return Refused(said, where=where)

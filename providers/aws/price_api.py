@@ -1,0 +1,95 @@
+"""AWS's price API (GetProducts): what the bulk list says, for a few machines in all regions, with a login.
+
+Asked by instance type, it brings a few pages where the lists are gigabytes; the products are the same. It lives in
+few regions (setting ``pricing_region``). ``as_of`` is when it was asked: it answers with the list in force.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from providers.aws.login import Login
+from providers.aws.products import Dimension, Term, is_plain, key, read_product
+from providers.rows import Found, Unfit, short
+
+SOURCE = "aws-price-api"
+
+# Fewer rows to fetch; what a row is, is read from the row itself.
+_FILTERS = {"operatingSystem": "Linux", "tenancy": "Shared", "capacitystatus": "Used", "preInstalledSw": "NA"}
+
+
+def product_rows(login: Login, pricing_region: str, instance_type: str) -> Iterator[object]:
+    """The products of an instance type, as AWS writes them (JSON texts). Raises what `Login.rows` raises."""
+    wanted = {**_FILTERS, "instanceType": instance_type}
+    yield from login.rows(
+        "pricing",
+        pricing_region,
+        "get_products",
+        "PriceList",
+        ServiceCode="AmazonEC2",
+        FormatVersion="aws_v1",
+        Filters=[{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()],
+    )
+
+
+def read_products(rows: Iterable[object], regions: tuple[str, ...], now: datetime) -> Found:
+    """The offers in these regions. A row that is no product is skipped."""
+    for row in rows:
+        try:
+            yield from _product(row, regions, now)
+        except Unfit as error:
+            yield error.skipped
+
+
+def _product(row: object, regions: tuple[str, ...], now: datetime) -> Iterator[Any]:
+    try:
+        found = json.loads(row) if isinstance(row, str) else row
+    except (ValueError, RecursionError) as error:
+        raise Unfit("malformed_row", f"no JSON: {short(row)}") from error
+    product = _mapping(found, "product", found)
+    attributes = {
+        key(name): value for name, value in _mapping(product, "attributes", found).items() if isinstance(value, str)
+    }
+    if attributes.get("regioncode", "") not in regions or not is_plain(attributes):
+        return
+    terms: list[Term] = []
+    for kind, by_code in _mapping(found, "terms", found).items():
+        for term in by_code.values() if isinstance(by_code, dict) else (by_code,):
+            try:
+                terms.append(_term(kind, term, found))
+            except Unfit as error:
+                yield error.skipped
+    yield from read_product(attributes, terms, now, SOURCE)
+
+
+def _term(kind: str, term: object, row: object) -> Term:
+    if not isinstance(term, dict):
+        raise Unfit("malformed_row", f"no term: {short(term)}")
+    about = term.get("termAttributes")
+    about = about if isinstance(about, dict) else {}
+    read = Term(
+        kind=kind,
+        effective=_text(term.get("effectiveDate")),
+        length=_text(about.get("LeaseContractLength")),
+        option=_text(about.get("PurchaseOption")),
+        offering_class=_text(about.get("OfferingClass")),
+    )
+    for dimension in _mapping(term, "priceDimensions", row).values():
+        prices = _mapping(dimension, "pricePerUnit", row)
+        currency = "USD" if "USD" in prices else _text(next(iter(prices), ""))
+        read.dimensions.append(Dimension(_text(dimension.get("unit")), prices.get(currency), currency))
+    return read
+
+
+def _mapping(of: object, name: str, row: object) -> Mapping[str, Any]:
+    found = of.get(name) if isinstance(of, dict) else None
+    if not isinstance(found, dict):
+        raise Unfit("malformed_row", f"without {name!r}: {short(row)}")
+    return found
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,170 @@
+"""Spot prices per zone (DescribeSpotPriceHistory), zone names and IDs, and spot placement scores; with a login.
+
+A zone is known by its ID (``use1-az6``): names such as ``us-east-1a`` mean another place in every account. The history
+is asked from now on, which brings the price in effect for each pool; of several the latest counts. ``as_of`` is when
+that was asked, not when the price last changed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from broker.core.errors import BrokerError
+from broker.core.offers import CapacityType, Offer, SkippedRow
+from providers.aws.login import Login
+from providers.aws.machines import accelerated_types, machine
+from providers.aws.settings import ENGINE, NAME, SPOT_BILLING, SPOT_MAX_AGE
+from providers.aws.spot_advisor import Advice
+from providers.rows import Found, Unfit, decimal_text, name, price
+
+SOURCE = "aws-spot-price-history"
+
+_LINUX = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
+_REGIONS_PER_QUESTION = 10  # as many as GetSpotPlacementScores takes
+_BEST_SCORE = 10
+
+Scores = Mapping[tuple[str, str], float]
+Advised = Mapping[tuple[str, str], Advice]
+
+
+def zone_ids(login: Login, region: str) -> Mapping[str, str]:
+    """This account's zone names to zone IDs, of one region. Raises what `Login.call` raises."""
+    answer = login.call("ec2", region, "describe_availability_zones")
+    zones = answer.get("AvailabilityZones") or ()
+    return {zone["ZoneName"]: zone["ZoneId"] for zone in zones if zone.get("ZoneName") and zone.get("ZoneId")}
+
+
+def spot_prices(
+    login: Login, region: str, types: tuple[str, ...], now: datetime, zones: Mapping[str, str]
+) -> Iterator[Offer | SkippedRow]:
+    """The spot offers of one region, one a zone and instance type; interruptions are not known here. ``zones``: names
+    to IDs, for answers that carry no ID. Raises what `Login.rows` raises, after what had arrived."""
+    latest: dict[tuple[str, str], tuple[datetime, Any]] = {}
+    failure: BrokerError | None = None
+    rows = login.rows(
+        "ec2",
+        region,
+        "describe_spot_price_history",
+        "SpotPriceHistory",
+        InstanceTypes=list(types),
+        ProductDescriptions=list(_LINUX),
+        StartTime=now,
+    )
+    try:
+        for row in rows:
+            if row.get("ProductDescription") not in _LINUX:
+                continue
+            called = row.get("AvailabilityZone", "")
+            zone = row.get("AvailabilityZoneId") or zones.get(called) or called
+            pool, since = (zone, str(row.get("InstanceType"))), _utc(row.get("Timestamp"))
+            if pool not in latest or latest[pool][0] < since:
+                latest[pool] = since, row
+    except BrokerError as error:
+        failure = error
+    for (zone, _), (_, row) in latest.items():
+        yield _offer(region, zone, row, now)
+    if failure is not None:
+        raise failure
+
+
+def _utc(time: object) -> datetime:
+    if not isinstance(time, datetime):
+        return datetime.min.replace(tzinfo=UTC)
+    return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def _offer(region: str, zone: str, row: Mapping[str, Any], now: datetime) -> Offer | SkippedRow:
+    try:
+        shape = machine(str(row.get("InstanceType")))
+        what = f"{zone}: {shape.instance_type}"
+        return Offer(
+            provider=NAME,
+            region=region,
+            zone=name(zone, "the zone"),
+            instance_type=shape.instance_type,
+            accelerator=shape.accelerator,
+            count=shape.count,
+            capacity_type=CapacityType.SPOT,
+            price=price(decimal_text(row.get("SpotPrice")), what),
+            as_of=now,
+            source=SOURCE,
+            cpus=shape.cpus,
+            memory_gib=shape.memory_gib,
+            interconnect=shape.interconnect,
+            engine=ENGINE,
+            billing=SPOT_BILLING,
+            max_age=SPOT_MAX_AGE,
+        )
+    except Unfit as error:
+        return error.skipped
+
+
+def placement_scores(login: Login, asked_in: str, regions: tuple[str, ...], accelerator: str) -> Scores:
+    """How likely one spot machine with that accelerator is to be had: (region, accelerator) → 0.1 to 1.
+
+    AWS scores a set of instance types together, from 1 to 10, and scores fewer than three types low; so all types of
+    the accelerator are asked about at once. By region, because by zone it names only the ten best of the world. Raises
+    what `Login.rows` raises; ``MaxConfigLimitExceeded`` (too many different questions in 24 hours) is `Throttled`.
+    """
+    scores: dict[tuple[str, str], float] = {}
+    types = [name for name in accelerated_types() if machine(name).accelerator == accelerator]
+    for first in range(0, len(regions), _REGIONS_PER_QUESTION):
+        rows = login.rows(
+            "ec2",
+            asked_in,
+            "get_spot_placement_scores",
+            "SpotPlacementScores",
+            InstanceTypes=types,
+            TargetCapacity=1,
+            SingleAvailabilityZone=False,
+            RegionNames=list(regions[first : first + _REGIONS_PER_QUESTION]),
+        )
+        for row in rows:
+            score = row.get("Score")
+            if isinstance(score, int) and 1 <= score <= _BEST_SCORE and row.get("Region") in regions:
+                scores[row["Region"], accelerator] = score / _BEST_SCORE
+    return scores
+
+
+def annotated(offers: Found, advised: Advised, scores: Scores) -> Found:
+    """The spot offers, with what the advisor and the placement scores say of their pools."""
+    for offer in offers:
+        if isinstance(offer, Offer) and offer.capacity_type is CapacityType.SPOT:
+            advice = advised.get((offer.region, offer.instance_type))
+            offer = replace(
+                offer,
+                interruption_rate=advice.rate if advice else offer.interruption_rate,
+                score=scores.get((offer.region, offer.accelerator or ""), offer.score),
+            )
+        yield offer
+
+
+def by_pool(advice: Iterable[Advice]) -> Advised:
+    """Advice by region and instance type."""
+    return {(one.region, one.shape.instance_type): one for one in advice}
+
+
+def accelerators_of(types: Iterable[str]) -> tuple[str, ...]:
+    """The accelerators of these instance types, each once, in their order."""
+    return tuple(dict.fromkeys(machine(name).accelerator for name in types))
+
+
+def offered_types(login: Login, region: str, types: tuple[str, ...]) -> Mapping[str, frozenset[str]]:
+    """Which of the instance types exist in the region, and in which zones (IDs). Raises what `Login.rows` raises."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    rows = login.rows(
+        "ec2",
+        region,
+        "describe_instance_type_offerings",
+        "InstanceTypeOfferings",
+        LocationType="availability-zone-id",
+        Filters=[{"Name": "instance-type", "Values": list(types)}],
+    )
+    for row in rows:
+        if row.get("InstanceType") in types and row.get("Location"):
+            found[row["InstanceType"]].add(row["Location"])
+    return {name: frozenset(zones) for name, zones in found.items()}

@@ -1,0 +1,315 @@
+"""AWS behind its own client: moto, and in front of it a layer for what moto lacks or makes up.
+
+The layer reads requests and writes answers with moto's parsers and serialisers, which follow botocore's models, and
+checks both against the model: an answer with a field that AWS does not have is a fault of the fake. What is not
+answered here goes on to moto: zones, instance type offerings, machines. ``Cloud`` is the world that tests write.
+
+Pinned to one version of moto in constraints.txt: ``moto.core`` is its inside.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from botocore.model import OperationModel, Shape
+from botocore.validate import ParamValidator
+from moto.core.parse import PROTOCOL_PARSERS
+from moto.core.request import Request
+from moto.core.serialize import get_serializer_class
+from moto.core.utils import get_service_model
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+from werkzeug.serving import make_server
+from werkzeug.wrappers import Response
+
+Operation = tuple[str, str]
+_SIGNED_FOR = re.compile(r"Credential=[^/]+/\d+/([^/]+)/([^/]+)/")
+_CALLED = {"servicequotas": "service-quotas"}
+PAGE = 3  # rows a page, so that nothing passes that reads the first page only
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What an operation answers instead. ``body``: the bytes themselves, whatever the code."""
+
+    code: str = "InternalError"
+    status: int = 500
+    message: str = "made to fail"
+    body: bytes | None = None
+
+
+@dataclass
+class Cloud:
+    """The world. ``faults``: operation → faults, one an answer, the last one for ever; ``(operation, region)`` for one
+    region. ``mangle``: changes the body of every answer of an operation."""
+
+    spot: list[dict[str, Any]] = field(default_factory=list)
+    scores: dict[str, int] = field(default_factory=dict)
+    quotas: dict[str, list[tuple[str, float]]] = field(default_factory=dict)
+    products: list[str] = field(default_factory=list)
+    blocks: list[dict[str, Any]] = field(default_factory=list)
+    reservations: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    reserved_instances: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    savings_plans: list[dict[str, Any]] = field(default_factory=list)
+    charges: list[dict[str, Any]] = field(default_factory=list)
+    faults: dict[str | tuple[str, str], list[Fault]] = field(default_factory=dict)
+    mangle: dict[str, Callable[[bytes], bytes]] = field(default_factory=dict)
+    repeat_token: bool = False
+    asked: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
+    url: str = ""
+
+    def clear(self) -> None:
+        """As it was at first, but for the address."""
+        for name, value in vars(Cloud(url=self.url)).items():
+            setattr(self, name, value)
+
+    def add_spot(self, region: str, zone: str, instance_type: str, price: str, at: datetime, **more: Any) -> None:
+        """A price in effect since ``at``. ``zone``: its letter and the number of its ID, as in ``"a6"``."""
+        short = "".join(part[0] if not part.isdigit() else part for part in re.split(r"-", region))
+        row = {
+            "region": region,
+            "AvailabilityZone": region + zone[0],
+            "AvailabilityZoneId": f"{region[:2]}{short[1:]}-az{zone[1:]}",
+            "InstanceType": instance_type,
+            "ProductDescription": "Linux/UNIX",
+            "SpotPrice": price,
+            "Timestamp": at,
+        }
+        self.spot.append({**row, **more})
+
+    def calls(self, operation: str) -> list[tuple[str, dict[str, Any]]]:
+        """Region and parameters of each call of an operation."""
+        return [(region, asked) for name, region, asked in self.asked if name == operation]
+
+    def paged(self, rows: list[Any], asked: dict[str, Any], key: str, token: str = "NextToken") -> dict[str, Any]:
+        start = int(asked.get(token) or 0)
+        answer: dict[str, Any] = {key: rows[start : start + PAGE]}
+        if start + PAGE < len(rows):
+            answer[token] = "0" if self.repeat_token else str(start + PAGE)
+        return answer
+
+    # One method an operation; parameters as the model has them.
+
+    def ec2_DescribeSpotPriceHistory(self, asked: dict[str, Any], region: str) -> dict[str, Any]:
+        wanted = asked.get("InstanceTypes") or []
+        rows = [
+            {name: value for name, value in row.items() if name != "region" and value is not None}
+            for row in self.spot
+            if row["region"] == region and (not wanted or row["InstanceType"] in wanted)
+        ]
+        return self.paged(rows, asked, "SpotPriceHistory")
+
+    def ec2_GetSpotPlacementScores(self, asked: dict[str, Any], region: str) -> dict[str, Any]:
+        assert len(asked["RegionNames"]) <= 10, "at most ten regions a question"
+        rows = [{"Region": name, "Score": self.scores[name]} for name in asked["RegionNames"] if name in self.scores]
+        return self.paged(rows, asked, "SpotPlacementScores")
+
+    def ec2_DescribeCapacityBlockOfferings(self, asked: dict[str, Any], region: str) -> dict[str, Any]:
+        rows = [
+            {name: value for name, value in row.items() if name != "region"}
+            for row in self.blocks
+            if row["region"] == region and row["InstanceType"] == asked.get("InstanceType")
+        ]
+        return self.paged(rows, asked, "CapacityBlockOfferings")
+
+    def ec2_DescribeCapacityReservations(self, asked: dict[str, Any], region: str) -> dict[str, Any]:
+        return self.paged(self.reservations.get(region, []), asked, "CapacityReservations")
+
+    def ec2_DescribeReservedInstances(self, asked: dict[str, Any], region: str) -> dict[str, Any]:
+        return {"ReservedInstances": self.reserved_instances.get(region, [])}
+
+    def pricing_GetProducts(self, asked: dict[str, Any], region: str) -> dict[str, Any]:
+        wanted = {one["Field"]: one["Value"] for one in asked.get("Filters", [])}
+        rows = [row for row in self.products if wanted.get("instanceType", "") in row]
+        return {"FormatVersion": "aws_v1", **self.paged(rows, asked, "PriceList")}
+
+    def servicequotas_ListServiceQuotas(self, asked: dict[str, Any], region: str) -> dict[str, Any]:
+        rows = [
+            {"ServiceCode": "ec2", "QuotaName": name, "Value": value, "Unit": "None"}
+            for name, value in self.quotas.get(region, [])
+        ]
+        return self.paged(rows, asked, "Quotas")
+
+    def savingsplans_DescribeSavingsPlans(self, asked: dict[str, Any], region: str) -> dict[str, Any]:
+        return self.paged(self.savings_plans, asked, "savingsPlans", "nextToken")
+
+    def ce_GetCostAndUsage(self, asked: dict[str, Any], region: str) -> dict[str, Any]:
+        return self.paged(self.charges, asked, "ResultsByTime", "NextPageToken")
+
+
+class Gate:
+    """The WSGI application: the cloud's operations first, then moto."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self._cloud = cloud
+        self._moto = DomainDispatcherApplication(create_backend_app)
+
+    def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        signed = _SIGNED_FOR.search(environ.get("HTTP_AUTHORIZATION", ""))
+        if signed:
+            region, service = signed[1], signed[2]
+            body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            environ["wsgi.input"] = io.BytesIO(body)
+            request = Request({**environ, "wsgi.input": io.BytesIO(body)})
+            operation = _operation(service, request)
+            answer = self._answer(service, operation, region, request)
+            if answer is not None:
+                return answer(environ, start)
+        return self._moto.get_application(environ)(environ, start)
+
+    def _answer(self, service: str, operation: str, region: str, request: Any) -> Response | None:
+        model = get_service_model(_CALLED.get(service, service))
+        protocol = str(model.protocol)
+        for name in ((operation, region), operation):
+            if faults := self._cloud.faults.get(name):
+                return _fault(faults.pop(0) if len(faults) > 1 else faults[0], protocol)
+        handler = getattr(self._cloud, f"{service}_{operation}", None)
+        if handler is None:
+            return None
+        described = model.operation_model(operation)
+        asked = _parsed(request, described, protocol)
+        _check(asked, described.input_shape, f"request of {operation}")
+        self._cloud.asked.append((operation, region, asked))
+        answer = handler(asked, region)
+        _check(answer, described.output_shape, f"answer of {operation}")
+        written = get_serializer_class(model.service_name, protocol)(operation_model=described).serialize(answer)
+        payload = written["body"] if isinstance(written["body"], bytes) else written["body"].encode()
+        mangle = self._cloud.mangle.get(operation)
+        return Response(mangle(payload) if mangle else payload, written["status_code"], written["headers"])
+
+
+def _operation(service: str, request: Any) -> str:
+    if target := request.headers.get("X-Amz-Target"):
+        return str(target).rpartition(".")[2]
+    if action := request.values.get("Action"):
+        return str(action)
+    model = get_service_model(_CALLED.get(service, service))
+    for name in model.operation_names:
+        http = model.operation_model(name).http
+        if http["method"] == request.method and http["requestUri"].partition("?")[0] == request.path:
+            return str(name)
+    return ""
+
+
+def _parsed(request: Any, described: OperationModel, protocol: str) -> dict[str, Any]:
+    return dict(
+        PROTOCOL_PARSERS[protocol](described).parse(
+            {
+                "body": b"" if protocol in ("ec2", "query") else request.get_data(),
+                "headers": request.headers,
+                "method": request.method,
+                "url_params": {},
+                "url_path": request.path,
+                "values": request.values,
+            }
+        )
+    )
+
+
+def _check(value: dict[str, Any], shape: Shape, what: str) -> None:
+    report = ParamValidator().validate(value, shape)
+    assert not report.has_errors(), f"{what}: {report.generate_report()}"
+    _check_names(value, shape, what)
+
+
+def _check_names(value: Any, shape: Any, what: str) -> None:
+    """botocore's validator lets unknown members through."""
+    if shape.type_name == "structure":
+        unknown = set(value) - set(shape.members)
+        assert not unknown, f"{what}: AWS has no {sorted(unknown)}"
+        for name, inner in value.items():
+            _check_names(inner, shape.members[name], f"{what}.{name}")
+    elif shape.type_name == "list":
+        for inner in value:
+            _check_names(inner, shape.member, what)
+
+
+def _fault(fault: Fault, protocol: str) -> Response:
+    if fault.body is not None:
+        return Response(fault.body, fault.status)
+    if protocol == "ec2":
+        error = f"<Error><Code>{fault.code}</Code><Message>{fault.message}</Message></Error>"
+        return Response(f"<Response><Errors>{error}</Errors><RequestID>r</RequestID></Response>", fault.status)
+    return Response(
+        json.dumps({"__type": fault.code, "message": fault.message}),
+        fault.status,
+        {"x-amzn-ErrorType": fault.code, "Content-Type": "application/x-amz-json-1.1"},
+    )
+
+
+@contextmanager
+def serve_cloud() -> Iterator[Cloud]:
+    """The cloud on a port of its own, for as long as the ``with`` lasts."""
+    cloud = Cloud()
+
+    class Quiet(MotoRequestHandler):
+        def log(self, *args: Any) -> None:
+            pass
+
+    server = make_server("127.0.0.1", 0, Gate(cloud), threaded=True, request_handler=Quiet)
+    cloud.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield cloud
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def get_products(products: Iterable[tuple[dict[str, str], list[dict[str, str]]]]) -> list[str]:
+    """Rows of the price list (see `aws_files`) as GetProducts has them: one JSON text a product."""
+    names = {"Instance Type": "instanceType", "Region Code": "regionCode", "Operating System": "operatingSystem",
+             "Tenancy": "tenancy", "CapacityStatus": "capacitystatus", "Pre Installed S/W": "preInstalledSw",
+             "License Model": "licenseModel", "MarketOption": "marketoption", "Instance Family": "instanceFamily",
+             "GPU": "gpu", "Location Type": "locationType", "Memory": "memory", "usageType": "usagetype"}  # fmt: skip
+    written = []
+    for product, rows in products:
+        terms: dict[str, dict[str, Any]] = defaultdict(dict)
+        for number, row in enumerate(rows):
+            code = f"{product['SKU']}.{row['OfferTermCode']}"
+            about = {"LeaseContractLength": "LeaseContractLength", "PurchaseOption": "PurchaseOption",
+                     "OfferingClass": "OfferingClass"}  # fmt: skip
+            term = terms[row["TermType"]].setdefault(
+                code,
+                {
+                    "priceDimensions": {},
+                    "sku": product["SKU"],
+                    "effectiveDate": row["EffectiveDate"] + "T00:00:00Z",
+                    "offerTermCode": row["OfferTermCode"],
+                    "termAttributes": {name: row[column] for name, column in about.items() if column in row},
+                },
+            )
+            term["priceDimensions"][f"{code}.{number}"] = {
+                "unit": row["Unit"],
+                "description": row["PriceDescription"],
+                "appliesTo": [],
+                "rateCode": f"{code}.{number}",
+                "pricePerUnit": {row["Currency"]: row["PricePerUnit"]},
+            }
+        attributes = {names[column]: value for column, value in product.items() if column in names}
+        written.append(
+            json.dumps(
+                {
+                    "product": {
+                        "productFamily": product["Product Family"],
+                        "attributes": {**attributes, "servicecode": "AmazonEC2"},
+                        "sku": product["SKU"],
+                    },
+                    "serviceCode": "AmazonEC2",
+                    "terms": terms,
+                    "version": "20261112225308",
+                    "publicationDate": "2026-11-12T22:53:08Z",
+                }
+            )
+        )
+    return written
