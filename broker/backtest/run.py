@@ -10,7 +10,11 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 
 from broker.backtest.market import Market
@@ -23,6 +27,9 @@ from broker.placement.strategy.situation import Task
 
 OMNISCIENT = "omniscient"
 DEFAULT_POLICIES = ("gpubroker", "uniform-progress", "greedy", "on-demand", OMNISCIENT)
+
+Key = tuple[str, str, float, float, str]
+"""Family, pool, deadline, changeover, policy."""
 
 Progress = Callable[[int, int, str], None]
 """Called with windows done, windows in all, and what is being worked on."""
@@ -49,54 +56,73 @@ class Request:
     prices: Prices = field(default_factory=Prices)
 
 
-def run_backtest(request: Request, progress: Progress | None = None) -> Report:
-    """Replay ``request``. Deterministic for its seed. Raises `InvalidInput` or `UnknownName` for what cannot be
-    replayed, before any work is done, and `MissingExtra` without NumPy."""
+def run_backtest(request: Request, progress: Progress | None = None, *, workers: int = 1) -> Report:
+    """Replay ``request``. Deterministic for its seed, whatever the number of ``workers`` (processes). Raises
+    `InvalidInput` or `UnknownName` for what cannot be replayed, before any work is done, and `MissingExtra` without
+    NumPy."""
     _check(request)
+    if find_spec("numpy") is None:
+        raise MissingExtra("backtest", "a backtest")
     families = _families(request)
-    total = sum(
-        len(starts) * len(markets) * len(request.deadlines) * len(request.changeovers) for markets, starts in families
-    )
-    cells: dict[tuple[str, str, float, float, str], list[Window]] = {}
+    per_start = len(request.deadlines) * len(request.changeovers)
+    total = sum(len(starts) * len(markets) * per_start for markets, starts in families)
+    cells: dict[Key, list[Window]] = {}
     done = 0
     for markets, starts in families:
-        for market, task, window in _windows(request, markets, starts):
-            for policy, result in window.items():
-                key = (market.family, market.name, task.deadline, task.changeover, policy)
-                cells.setdefault(key, []).append(result)
-            done += 1
+        for windows in _replayed(request, markets, starts, workers):
+            for key, window in windows:
+                cells.setdefault(key, []).append(window)
+            done += len(markets) * per_start
             if progress is not None:
-                progress(done, total, f"{market.family}/{market.name}")
+                progress(done, total, markets[0].family)
     notes = dict.fromkeys(f"{m.family}: {note}" for markets, _ in families for m in markets for note in m.notes)
     order = {policy: i for i, policy in enumerate(request.policies)}
-    ordered = sorted(cells, key=lambda key: (*key[:2], *key[2:4], order[key[4]]))
+    ordered = sorted(cells, key=lambda key: (*key[:4], order[key[4]]))
     return Report(request.work, request.seed, tuple(Cell(*key, tuple(cells[key])) for key in ordered), tuple(notes))
 
 
-def _windows(
-    request: Request, markets: Sequence[Market], starts: Sequence[int]
-) -> Iterator[tuple[Market, Task, dict[str, Window]]]:
-    try:
-        from broker.backtest.optimum import optimum  # NumPy comes with it, and the base install has none
-    except ImportError as error:
-        raise MissingExtra("backtest", "a backtest") from error
+def _replayed(
+    request: Request, markets: Sequence[Market], starts: Sequence[int], workers: int
+) -> Iterator[list[tuple[Key, Window]]]:
+    """What `_replay_start` gives for each start, in order."""
+    if workers < 2:
+        yield from (_replay_start(request, markets, start) for start in starts)
+        return
+    # Fresh interpreters: forking a process that may have threads can hang. The markets travel once per worker.
+    with ProcessPoolExecutor(workers, get_context("spawn"), _begin_work, (request, markets)) as pool:
+        yield from pool.map(_work, starts)
+
+
+_work_on: list[tuple[Request, Sequence[Market]]] = []
+
+
+def _begin_work(request: Request, markets: Sequence[Market]) -> None:
+    _work_on[:] = [(request, markets)]
+
+
+def _work(start: int) -> list[tuple[Key, Window]]:
+    return _replay_start(*_work_on[0], start)
+
+
+def _replay_start(request: Request, markets: Sequence[Market], start: int) -> list[tuple[Key, Window]]:
+    """All windows that begin at one tick: they share what can be learned up to then."""
+    from broker.backtest.optimum import optimum  # NumPy comes with it, and the base install has none
+
     longest = max(request.deadlines)
-    for start in starts:
-        preparation = Preparation(markets, start)
-        for market in markets:
-            for changeover in request.changeovers:
-                for deadline in request.deadlines:
-                    task = Task(request.work, deadline, changeover, market.gap_seconds)
-                    best = optimum(market, start, task)
-                    window = {}
-                    for policy in request.policies:
-                        if policy == OMNISCIENT:
-                            window[policy] = Window(start, best, best, None)
-                            continue
-                        course = POLICIES[policy](preparation, market, task, replace(task, deadline=longest))
-                        outcome = replay(market, start, task, course)
-                        window[policy] = Window(start, best, outcome.cost, outcome)
-                    yield market, task, window
+    preparation = Preparation(markets, start)
+    windows: list[tuple[Key, Window]] = []
+    for market, changeover, deadline in product(markets, request.changeovers, request.deadlines):
+        task = Task(request.work, deadline, changeover, market.gap_seconds)
+        best = optimum(market, start, task)
+        for policy in request.policies:
+            key = (market.family, market.name, deadline, changeover, policy)
+            if policy == OMNISCIENT:
+                windows.append((key, Window(start, best, best, None)))
+                continue
+            course = POLICIES[policy](preparation, market, task, replace(task, deadline=longest))
+            outcome = replay(market, start, task, course)
+            windows.append((key, Window(start, best, outcome.cost, outcome)))
+    return windows
 
 
 def _families(request: Request) -> list[tuple[list[Market], list[int]]]:
