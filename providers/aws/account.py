@@ -11,7 +11,7 @@ from broker.core.capacity import Quota
 from broker.core.clock import Clock
 from broker.core.errors import BrokerError, Refused
 from broker.core.offers import Availability, CapacityType, Offer, SkippedRow
-from providers.aws import price_api, spot, spot_advisor
+from providers.aws import holdings, price_api, spot, spot_advisor
 from providers.aws.failures import Failures
 from providers.aws.login import Login
 from providers.aws.price_list import PriceList
@@ -27,6 +27,7 @@ class _Region:
     """What a region says; ``offered`` is None where that could not be asked."""
 
     spot: tuple[Offer | SkippedRow, ...]
+    held: tuple[Offer | SkippedRow, ...]
     offered: Mapping[str, frozenset[str]] | None
     quotas: tuple[Quota, ...]
 
@@ -43,29 +44,36 @@ class Account:
     regions: tuple[str, ...]
     types: tuple[str, ...]
 
-    def offers(self, *, listed: bool, on_spot: bool) -> Found:
-        """Spot offers, and on-demand and reserved ones; none where nothing is left to ask about."""
+    def offers(self, *, listed: bool, reserved: bool, on_spot: bool) -> Found:
+        """Spot offers, capacity that is held, and list prices on demand and of terms; none where nothing is left to
+        ask about."""
         if not self.types or not self.regions:
             return
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="aws") as threads:
-            looks = threads.map(partial(self._region, on_spot=on_spot), self.regions)
+            looks = threads.map(partial(self._region, reserved=reserved, on_spot=on_spot), self.regions)
             known = dict(zip(self.regions, looks, strict=True))
             if on_spot:
                 yield from self._spot(known, threads)
+            for look in known.values():
+                yield from look.held
             if listed:
                 for row in self._listed(threads):
                     yield _seen(row, known) if isinstance(row, Offer) else row
 
-    def _region(self, region: str, *, on_spot: bool) -> _Region:
+    def _region(self, region: str, *, reserved: bool, on_spot: bool) -> _Region:
         prices: tuple[Offer | SkippedRow, ...] = ()
         if on_spot:
             unknown: Mapping[str, str] = {}
             zones = self.failures.result(partial(spot.zone_ids, self.login, region), unknown)
             found = spot.spot_prices(self.login, region, self.types, self.clock.now(), zones)
             prices = tuple(self.failures.kept(found))
+        held: tuple[Offer | SkippedRow, ...] = ()
+        if reserved:
+            told = self.failures.kept(holdings.capacity_reservations(self.login, region))
+            held = tuple(holdings.held_offers(told, self.clock.now()))
         offered = self.failures.kept_or_none(partial(spot.offered_types, self.login, region, self.types))
         quotas = tuple(self.failures.kept(read_quotas(self.login, region))) if self.settings.quotas else ()
-        return _Region(prices, offered, quotas)
+        return _Region(prices, held, offered, quotas)
 
     def _spot(self, known: Mapping[str, _Region], threads: ThreadPoolExecutor) -> Found:
         advice: list[spot_advisor.Advice] = []

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from fnmatch import fnmatchcase
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
-from broker.core.capacity import Quota
+from broker.core.capacity import Charge, Instance, Quota, Reservation, ReservationOffer
 from broker.core.clock import Clock
 from broker.core.errors import LoginMissing, MissingExtra
 from broker.core.offers import CapacityType, OfferQuery, SkippedRow
-from providers.aws import spot_advisor
+from providers.aws import holdings, spot, spot_advisor
 from providers.aws.account import Account
+from providers.aws.capacity_blocks import blocks_for_sale
+from providers.aws.charges import read_charges
 from providers.aws.failures import Failures
+from providers.aws.instances import tagged, terminate
 from providers.aws.login import EXTRA, HOW, Login, has_sdk, sign_of_login
 from providers.aws.machines import accelerated_types, machine
 from providers.aws.price_list import PriceList
@@ -20,6 +24,8 @@ from providers.aws.quotas import read_quotas
 from providers.aws.settings import KEYLESS_REGIONS, NAME, REGIONS, AwsSettings
 from providers.http import endpoint
 from providers.rows import Found, distinct
+
+T = TypeVar("T")
 
 _LISTED = (CapacityType.ON_DEMAND, CapacityType.RESERVED)
 
@@ -70,10 +76,13 @@ class Aws:
 
     def _with_login(self, login: Login, query: OfferQuery, failures: Failures) -> Found:
         regions = self._regions(query, REGIONS)
-        wanted = query.accelerators
-        types = tuple(name for name in accelerated_types() if not wanted or machine(name).accelerator in wanted)
+        types = _types(query)
         account = Account(login, self._settings, self._clock, self._list, failures, regions, types)
-        yield from account.offers(listed=_wants(query, *_LISTED), on_spot=_wants(query, CapacityType.SPOT))
+        yield from account.offers(
+            listed=_wants(query, *_LISTED),
+            reserved=_wants(query, CapacityType.RESERVED),
+            on_spot=_wants(query, CapacityType.SPOT),
+        )
 
     def _regions(self, query: OfferQuery, default: tuple[str, ...]) -> tuple[str, ...]:
         regions = self._settings.regions or default
@@ -81,12 +90,52 @@ class Aws:
             return regions
         return tuple(region for region in regions if any(fnmatchcase(region, pattern) for pattern in query.regions))
 
+    # Abilities beside offers (`broker.core.ports`). All need a login, and go on where one region fails.
+
     def quotas(self) -> Iterator[Quota]:
-        """See `broker.core.ports.HasQuotas`."""
-        login = self._need_login()
-        failures = Failures()
-        for region in self._settings.regions or REGIONS:
-            yield from failures.kept(read_quotas(login, region))
+        """See `HasQuotas`."""
+        yield from self._everywhere(read_quotas)
+
+    def reservations(self) -> Iterator[Reservation]:
+        """See `HasReservations`: capacity reservations and blocks, reserved instances, savings plans."""
+
+        def held(login: Login, region: str) -> Iterator[Reservation]:
+            yield from holdings.capacity_reservations(login, region)
+            yield from holdings.reserved_instances(login, region)
+
+        yield from self._everywhere(held)
+        yield from holdings.savings_plans(self._need_login(), REGIONS[0])
+
+    def reservation_offers(self, query: OfferQuery) -> Iterator[ReservationOffer | SkippedRow]:
+        """See `SellsReservations`: capacity blocks of one machine, for as long as the setting ``capacity_blocks``
+        says."""
+        types, now = _types(query), self._clock.now()
+
+        def blocks(login: Login, region: str) -> Iterator[ReservationOffer | SkippedRow]:
+            zones = spot.zone_ids(login, region)
+            for name in spot.offered_types(login, region, types):
+                yield from blocks_for_sale(login, region, name, self._settings.capacity_blocks, zones, now)
+
+        yield from self._everywhere(blocks, self._regions(query, REGIONS))
+
+    def instances(self) -> Iterator[Instance]:
+        """See `RunsInstances`."""
+        yield from self._everywhere(lambda login, region: tagged(login, region, spot.zone_ids(login, region)))
+
+    def terminate(self, id: str) -> None:
+        """See `RunsInstances`."""
+        terminate(self._need_login(), id)
+
+    def charges(self, since: datetime) -> Iterator[Charge]:
+        """See `HasCharges`: by day and tag. Each call costs the account $0.01 a page."""
+        yield from read_charges(self._need_login(), since, self._clock.now())
+
+    def _everywhere(
+        self, look: Callable[[Login, str], Iterator[T]], regions: tuple[str, ...] | None = None
+    ) -> Iterator[T]:
+        login, failures = self._need_login(), Failures()
+        for region in (self._settings.regions or REGIONS) if regions is None else regions:
+            yield from failures.kept(look(login, region))
         failures.raise_any()
 
     def _find_login(self) -> Login | None:
@@ -129,3 +178,8 @@ class Aws:
 
 def _wants(query: OfferQuery, *kinds: CapacityType) -> bool:
     return not query.capacity_types or any(kind in query.capacity_types for kind in kinds)
+
+
+def _types(query: OfferQuery) -> tuple[str, ...]:
+    wanted = query.accelerators
+    return tuple(name for name in accelerated_types() if not wanted or machine(name).accelerator in wanted)

@@ -1,0 +1,92 @@
+"""Capacity blocks for sale (DescribeCapacityBlockOfferings): machines for some days ahead, paid at once; with a login.
+
+Asked by instance type and region, so only about machines that the region has. How far ahead AWS looks is its own
+affair; it answers with the few blocks that are nearest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from broker.core.capacity import ReservationOffer
+from broker.core.errors import Refused
+from broker.core.money import Money, in_microseconds
+from broker.core.offers import SkippedRow
+from providers.aws.login import Login
+from providers.aws.machines import machine
+from providers.aws.settings import NAME
+from providers.rows import Unfit, decimal_text, name, price, usd, whole
+
+_HOUR = 3_600_000_000  # microseconds
+# How EC2's error codes for that begin.
+_NOT_SOLD = ("Unsupported", "InstanceTypeNotSupported", "InvalidInstanceType")
+
+
+def blocks_for_sale(
+    login: Login, region: str, instance_type: str, hours: int, zones: Mapping[str, str], now: datetime
+) -> Iterator[ReservationOffer | SkippedRow]:
+    """Blocks of one machine for so many hours, in one region. ``zones``: names to IDs. Raises what `Login.rows`
+    raises; that AWS does not sell this machine by the block is no error."""
+    rows = login.rows(
+        "ec2",
+        region,
+        "describe_capacity_block_offerings",
+        "CapacityBlockOfferings",
+        InstanceType=instance_type,
+        InstanceCount=1,
+        CapacityDurationHours=hours,
+    )
+    try:
+        for row in rows:
+            yield _read(row, region, zones, now)
+    except Refused as error:
+        if not error.message.startswith(_NOT_SOLD):
+            raise
+
+
+def _read(
+    row: Mapping[str, Any], region: str, zones: Mapping[str, str], now: datetime
+) -> ReservationOffer | SkippedRow:
+    try:
+        return _offer(row, region, zones, now)
+    except Unfit as error:
+        return error.skipped
+
+
+def _offer(row: Mapping[str, Any], region: str, zones: Mapping[str, str], now: datetime) -> ReservationOffer:
+    shape = machine(str(row.get("InstanceType")))
+    what = f"{region}: block of {shape.instance_type}"
+    usd(row.get("CurrencyCode"))
+    starts, ends = _utc(row.get("StartDate"), what), _utc(row.get("EndDate"), what)
+    machines = whole(row.get("InstanceCount"), what)
+    length = in_microseconds(ends - starts)
+    if ends - starts < timedelta(hours=1):
+        raise Unfit("malformed_row", f"{what}: from {starts} to {ends}")
+    fee = decimal_text(row.get("UpfrontFee"))
+    each = None if fee is None else fee * _HOUR
+    per_machine_hour = price(each, what, per=machines * length)
+    assert fee is not None
+    called = row.get("AvailabilityZone") or ""
+    return ReservationOffer(
+        id=name(row.get("CapacityBlockOfferingId"), what),
+        provider=NAME,
+        region=region,
+        zone=zones.get(called, called) or None,
+        instance_type=shape.instance_type,
+        accelerator=shape.accelerator,
+        count=shape.count,
+        machines=machines,
+        starts=starts,
+        ends=ends,
+        total=Money.usd(fee),
+        per_machine_hour=per_machine_hour,
+        as_of=now,
+    )
+
+
+def _utc(time: object, what: str) -> datetime:
+    if not isinstance(time, datetime):
+        raise Unfit("malformed_row", f"{what}: without dates")
+    return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)

@@ -1,0 +1,169 @@
+"""What the account holds: capacity reservations and blocks, reserved instances, savings plans; with a login.
+
+Capacity that is held becomes `reserved` offers as well: it is paid whether used or not, so an hour of it costs nothing
+more. What it is worth is not said by the API. Reserved instances and savings plans are discounts on what runs anyway;
+how much of them is used up is not known here, so they are told, and make no offers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from broker.core.capacity import Reservation
+from broker.core.money import Money
+from broker.core.offers import Availability, CapacityType, MoneyKind, Offer, SkippedRow
+from providers.aws.login import Login
+from providers.aws.machines import is_listed, machine
+from providers.aws.settings import BILLING, ENGINE, NAME, SPOT_MAX_AGE
+from providers.rows import Found, Unfit, name
+
+SOURCE = "aws-capacity-reservations"
+
+CAPACITY_RESERVATION = "capacity_reservation"
+CAPACITY_BLOCK = "capacity_block"
+RESERVED_INSTANCES = "reserved_instances"
+SAVINGS_PLAN = "savings_plan"
+
+_LINUX = "Linux/UNIX"
+# States in which something is held now or will be; the others are over, refused, or were never paid.
+_HELD = {"active", "scheduled", "pending", "assessing", "delayed"}
+_HELD_PLANS = ["active", "queued"]
+
+
+def capacity_reservations(login: Login, region: str) -> Iterator[Reservation]:
+    """On-demand capacity reservations and capacity blocks for Linux, of one region. Raises what `Login.rows`
+    raises."""
+    for row in login.rows("ec2", region, "describe_capacity_reservations", "CapacityReservations"):
+        instance_type = row.get("InstanceType", "")
+        if row.get("State") not in _HELD or row.get("InstancePlatform") != _LINUX or not is_listed(instance_type):
+            continue
+        yield Reservation(
+            id=row["CapacityReservationId"],
+            provider=NAME,
+            region=region,
+            zone=row.get("AvailabilityZoneId") or row.get("AvailabilityZone"),
+            instance_type=instance_type,
+            machines=row.get("TotalInstanceCount", 0),
+            kind=CAPACITY_BLOCK if row.get("ReservationType") == "capacity-block" else CAPACITY_RESERVATION,
+            starts=_utc(row.get("StartDate")),
+            ends=_utc(row.get("EndDate")),
+            free=row.get("AvailableInstanceCount") if row.get("State") == "active" else 0,
+            open=row.get("InstanceMatchCriteria") == "open" and row.get("Tenancy", "default") == "default",
+        )
+
+
+def reserved_instances(login: Login, region: str) -> Iterator[Reservation]:
+    """Active reserved instances for Linux, of one region; only zonal ones hold capacity. Raises what `Login.call`
+    raises."""
+    answer = login.call("ec2", region, "describe_reserved_instances")
+    for row in answer.get("ReservedInstances") or ():
+        instance_type = row.get("InstanceType", "")
+        linux = str(row.get("ProductDescription", "")).startswith(_LINUX)
+        if row.get("State") != "active" or not linux or not is_listed(instance_type):
+            continue
+        yield Reservation(
+            id=row["ReservedInstancesId"],
+            provider=NAME,
+            region=region,
+            zone=row.get("AvailabilityZoneId") or row.get("AvailabilityZone"),
+            instance_type=instance_type,
+            machines=row.get("InstanceCount", 0),
+            kind=RESERVED_INSTANCES,
+            starts=_utc(row.get("Start")),
+            ends=_utc(row.get("End")),
+            holds_capacity=row.get("Scope") == "Availability Zone",
+        )
+
+
+def savings_plans(login: Login, asked_in: str) -> Iterator[Reservation]:
+    """Savings plans that apply to EC2. ``instance_type`` is the family of an EC2 instance plan (``p5.*``), ``*`` for a
+    compute plan; ``region`` is ``*`` where it applies everywhere. Raises what `Login.rows` raises."""
+    rows = login.rows(
+        "savingsplans",
+        asked_in,
+        "describe_savings_plans",
+        "savingsPlans",
+        page_key="nextToken",
+        states=_HELD_PLANS,
+    )
+    for row in rows:
+        if "EC2" not in (row.get("productTypes") or ()):
+            continue
+        family = row.get("ec2InstanceFamily")
+        yield Reservation(
+            id=row.get("savingsPlanId") or row.get("savingsPlanArn", ""),
+            provider=NAME,
+            region=row.get("region") or "*",
+            zone=None,
+            instance_type=f"{family}.*" if family else "*",
+            machines=0,
+            kind=SAVINGS_PLAN,
+            starts=_utc(row.get("start")),
+            ends=_utc(row.get("end")),
+            holds_capacity=False,
+        )
+
+
+def held_offers(reservations: Iterable[Reservation], now: datetime) -> Found:
+    """Capacity that is held now, as offers: one a zone and instance type, with the machines of all its reservations
+    together. Those that a machine has to name to use are not counted to what an engine can have."""
+    merged: dict[str, Offer] = {}
+    for held in reservations:
+        begun = held.starts is None or held.starts <= now
+        if not held.holds_capacity or not begun or (held.ends is not None and held.ends <= now):
+            continue
+        offer = _offer(held, now)
+        if isinstance(offer, SkippedRow):
+            yield offer
+            continue
+        before = merged.get(offer.id)
+        slots = (offer.slots or 0) + ((before.slots or 0) if before else 0)
+        merged[offer.id] = replace(offer, slots=slots)
+    for offer in merged.values():
+        if offer.slots:
+            yield replace(offer, availability=Availability.AVAILABLE)
+        else:
+            because = "every machine of these reservations is in use"
+            yield replace(offer, availability=Availability.UNAVAILABLE, unavailable_because=because)
+
+
+def _offer(held: Reservation, now: datetime) -> Offer | SkippedRow:
+    try:
+        shape = machine(held.instance_type)
+        return Offer(
+            provider=NAME,
+            region=held.region,
+            zone=name(held.zone, f"{held.id}: the zone"),
+            instance_type=shape.instance_type,
+            accelerator=shape.accelerator,
+            count=shape.count,
+            capacity_type=CapacityType.RESERVED,
+            price=Money.ZERO,
+            as_of=now,
+            source=SOURCE if held.open else f"{SOURCE}:targeted",
+            cpus=shape.cpus,
+            memory_gib=shape.memory_gib,
+            interconnect=shape.interconnect,
+            slots=max(0, held.free or 0),
+            engine=ENGINE if held.open else None,
+            money=MoneyKind.AMORTISED,
+            billing=BILLING,
+            max_age=SPOT_MAX_AGE,
+        )
+    except Unfit as error:
+        return error.skipped
+
+
+def _utc(time: Any) -> datetime | None:
+    """botocore makes dates of timestamps; Savings Plans' are text."""
+    if isinstance(time, str):
+        try:
+            time = datetime.fromisoformat(time)
+        except ValueError:
+            return None
+    if not isinstance(time, datetime):
+        return None
+    return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)

@@ -1,0 +1,77 @@
+"""Machines of the account that carry gpubroker's tag, and ending them; with a login.
+
+The tag is ``gpubroker`` with the attempt's key as its value: whatever starts machines on AWS for gpubroker sets it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from broker.core.capacity import Instance
+from broker.core.errors import Refused
+from broker.core.offers import CapacityType
+from providers.aws.login import Login
+from providers.aws.settings import NAME
+
+TAG = "gpubroker"
+
+# Everything but "terminated". A stopped machine is billed for its disks only.
+_STATES = ("pending", "running", "shutting-down", "stopping", "stopped")
+_BILLED = ("running", "stopping")
+
+
+def tagged(login: Login, region: str, zones: Mapping[str, str]) -> Iterator[Instance]:
+    """The machines of one region that carry the tag and are not gone. ``zones``: names to IDs. Raises what
+    `Login.rows` raises."""
+    rows = login.rows(
+        "ec2",
+        region,
+        "describe_instances",
+        "Reservations",
+        Filters=[
+            {"Name": "tag-key", "Values": [TAG]},
+            {"Name": "instance-state-name", "Values": list(_STATES)},
+        ],
+    )
+    for reservation in rows:
+        for row in reservation.get("Instances") or ():
+            yield from _instance(row, region, zones)
+
+
+def _instance(row: Mapping[str, Any], region: str, zones: Mapping[str, str]) -> Iterator[Instance]:
+    tags = {tag.get("Key"): tag.get("Value", "") for tag in row.get("Tags") or ()}
+    state = (row.get("State") or {}).get("Name", "")
+    if TAG not in tags or state not in _STATES or not row.get("InstanceId"):
+        return
+    called = (row.get("Placement") or {}).get("AvailabilityZone", "")
+    launched = row.get("LaunchTime")
+    kind = {"spot": CapacityType.SPOT, "capacity-block": CapacityType.RESERVED}.get(
+        row.get("InstanceLifecycle", ""), CapacityType.ON_DEMAND
+    )
+    yield Instance(
+        id=f"{region}/{row['InstanceId']}",
+        provider=NAME,
+        region=region,
+        zone=zones.get(called, called) or None,
+        instance_type=row.get("InstanceType", ""),
+        key=tags[TAG],
+        state=state,
+        billed=state in _BILLED,
+        since=launched.astimezone(UTC) if isinstance(launched, datetime) else None,
+        capacity_type=kind,
+    )
+
+
+def terminate(login: Login, id: str) -> None:
+    """End a machine named as `tagged` names it (``region/i-…``), for good. Idempotent: one that AWS no longer knows is
+    fine. Raises what `Login.call` raises, and `Refused` for another kind of name."""
+    region, _, instance = id.partition("/")
+    if not region or not instance.startswith("i-"):
+        raise Refused(f"not the name of a machine: {id!r}", where=NAME, hint="expected region/i-…")
+    try:
+        login.call("ec2", region, "terminate_instances", InstanceIds=[instance])
+    except Refused as error:
+        if "InvalidInstanceID.NotFound" not in str(error):
+            raise
