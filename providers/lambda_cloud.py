@@ -67,7 +67,13 @@ class LambdaCloud:
         """See `broker.app.doctor.DescribesSetup`."""
         return {
             "endpoints": {"instance types": endpoint(self.name, "base_url", self._settings.base_url)},
-            "logins": {"api_key": {"found": self._key is not None, "how": self._how}},
+            "logins": {
+                "api_key": {
+                    "found": self._key is not None,
+                    "how": self._how,
+                    "adds": "Lambda's prices and the regions that have capacity",
+                }
+            },
         }
 
     def _read(self, row: Row) -> Found:

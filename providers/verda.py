@@ -109,7 +109,10 @@ class Verda:
         found = {"client_id": self._id is not None, "client_secret": self._secret is not None}
         return {
             "endpoints": {"instance types": endpoint(self.name, "base_url", self._settings.base_url)},
-            "logins": {key: {"found": there, "how": self._how} for key, there in found.items()},
+            "logins": {
+                key: {"found": there, "how": self._how, "adds": "Verda's prices, stock and long-term periods"}
+                for key, there in found.items()
+            },
         }
 
     def _token(self, api: Api) -> str:

@@ -10,9 +10,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.core.money import Money
+from broker.core.offers import CapacityType, Offer, SkippedRow
 from providers import rows
-from providers.rows import CHEAPEST, DEAREST, Unfit, accelerator, decimal_text, figure, name, price, usd, whole
+from providers.rows import (
+    CHEAPEST,
+    DEAREST,
+    Found,
+    Row,
+    Unfit,
+    accelerator,
+    decimal_text,
+    distinct,
+    each,
+    figure,
+    name,
+    price,
+    usd,
+    whole,
+)
 from providers.runpod import Runpod
+from tests.contracts.provider_contract import NOW
 from tests.fakes.mutate import check_mutants
 from tests.providers.test_runpod import H100, RTX4090, RunpodMarket, answer_of, runpod
 
@@ -83,6 +100,31 @@ def test_the_first_known_name_counts() -> None:
     assert accelerator(None, "Voodoo2", "H100 SXM") == "H100"
     with pytest.raises(Unfit, match="Voodoo2"):
         accelerator("Voodoo2")
+
+
+def _offer(amount: int, region: str = "north") -> Offer:
+    return Offer(
+        provider="acme", region=region, zone=None, instance_type="a", accelerator="L4", count=1,
+        capacity_type=CapacityType.SPOT, price=Money.usd(amount), as_of=NOW, source="acme",
+    )  # fmt: skip
+
+
+def test_one_odd_row_ends_nothing() -> None:
+    def read(row: Row) -> Found:
+        yield _offer(1, row["region"])
+        raise Unfit("odd", "after its first offer")
+
+    found = list(each([{"region": "a"}, None, [], {"region": "b"}], read))
+    assert [row.region for row in found if isinstance(row, Offer)] == ["a", "b"]
+    assert [row.reason for row in found if isinstance(row, SkippedRow)] == [
+        "odd", "malformed_row", "malformed_row", "odd",
+    ]  # fmt: skip
+
+
+def test_an_offer_comes_once_and_a_second_price_for_it_is_counted() -> None:
+    found = list(distinct(iter([_offer(1), _offer(1), _offer(2), _offer(2, "south"), SkippedRow("odd", "x")])))
+    assert [row.price for row in found if isinstance(row, Offer)] == [Money.usd(1), Money.usd(2)]
+    assert [row.reason for row in found if isinstance(row, SkippedRow)] == ["conflicting_duplicate", "odd"]
 
 
 def test_only_dollars() -> None:

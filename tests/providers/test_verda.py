@@ -111,6 +111,13 @@ def test_a_machine_is_what_the_row_says(server: FakeServer) -> None:
     assert (cpu.machine, cpu.price) == ("cpu", Money.usd("0.0279"))
 
 
+@pytest.mark.parametrize(("total", "card"), [(640, "A100-80GB"), (320, "A100")])
+def test_the_memory_of_all_cards_together_tells_which_card_it_is(total: int, card: str) -> None:
+    row = EIGHT.model_copy(update={"model": "A100", "name": "A100 SXM4", "gpu_memory": Size(size_in_gigabytes=total)})
+    with FakeServer(VerdaMarket(row)) as server:
+        assert {offer.machine for offer in offers(server).values()} == {f"{card}:8"}
+
+
 def test_what_cannot_be_an_offer_is_counted(server: FakeServer) -> None:
     skipped = Counter(row.reason for row in rows(server) if isinstance(row, SkippedRow))
     assert skipped == {"unknown_accelerator": 3, "invalid_price": 2, "foreign_currency": 1}
