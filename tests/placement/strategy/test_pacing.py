@@ -47,12 +47,20 @@ def test_uniform_progress_keeps_on_demand_until_it_is_two_changeovers_ahead() ->
     assert outcome.cost == pytest.approx(4.5 * 3)
 
 
+def test_uniform_progress_does_not_leave_on_demand_one_changeover_ahead() -> None:
+    # Pace ½, boot 0.3. At 3: 1.7 done, 1.65 for one changeover, 1.8 for two: stay. At 4: 2.7 done, 2.3 needed: spot.
+    job = task(4, 8, 0.3)
+    outcome, modes = run("00111111", UniformProgress(job), job)
+    assert modes == "ioooss"
+    assert outcome.cost == pytest.approx(3 * 3 + 1.6)
+
+
 def test_uniform_progress_takes_spot_at_once_and_is_idle_after_a_loss_when_ahead() -> None:
     # Spot for two hours (1.75 done), lost while 0.75 ahead of the line: waits one tick, on the line at 3.5 h.
     job = task(4, 8, 0.25)
     outcome, modes = run("11001111", UniformProgress(job), job)
     assert modes == "ssiisss"
-    assert outcome.interruptions == 1
+    assert (outcome.interruptions, outcome.moves) == (1, 0)
     assert outcome.cost == pytest.approx(2 + 2.5)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,6 +54,25 @@ def windows(draw: st.DrawFn) -> tuple[Market, Task]:
     work = draw(st.floats(1, room - changeover - 1))
     deadline = draw(st.one_of(st.just(work + changeover), st.floats(work + changeover, room)))
     return market, Task(work, deadline, changeover, market.gap_seconds)
+
+
+@pytest.mark.parametrize(
+    ("spare", "mode", "wish", "gets"),
+    [
+        (200, Mode.IDLE, Mode.SPOT, Mode.SPOT),  # two changeovers to spare
+        (199, Mode.IDLE, Mode.SPOT, Mode.ON_DEMAND),
+        (199, Mode.ON_DEMAND, Mode.SPOT, Mode.ON_DEMAND),
+        (0, Mode.SPOT, Mode.SPOT, Mode.SPOT),  # what works is kept
+        (400, Mode.IDLE, Mode.IDLE, Mode.IDLE),  # a tick (300) and a changeover
+        (399, Mode.IDLE, Mode.IDLE, Mode.ON_DEMAND),
+        (399, Mode.SPOT, Mode.IDLE, Mode.SPOT),  # better to go on than to stop for on-demand
+        (1000, Mode.IDLE, Mode.ON_DEMAND, Mode.ON_DEMAND),
+    ],
+)
+def test_the_rules_edges(spare: float, mode: Mode, wish: Mode, gets: Mode) -> None:
+    task = Task(work=1000, deadline=1000 + spare, changeover=100, tick=300)
+    now = Situation(0.0, 1000, mode, "a" if mode is Mode.SPOT else None, 0.0, {"a": 1.0}, 3.0)
+    assert keep_deadline(task, now, Decision(wish, "a" if wish is Mode.SPOT else None)).mode is gets
 
 
 @given(windows(), st.integers(0, 10**6))
