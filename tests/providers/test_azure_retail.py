@@ -20,11 +20,12 @@ from broker.core.errors import Malformed, Refused
 from broker.core.money import Money
 from broker.core.offers import CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
 from providers.azure_retail import Azure, AzureSettings
+from tests.contracts.http_faults import HttpFaults
 from tests.contracts.provider_contract import NOW, ProviderContract
 from tests.fakes.asking import until_error
 from tests.fakes.azure_retail import Meter, RetailPrices, SavingsPlan
 from tests.fakes.mutate import check_mutants
-from tests.fakes.server import Answer, FakeServer, Fault
+from tests.fakes.server import Answer, FakeServer, Fault, Market
 
 DATA = os.environ.get("GPUBROKER_TEST_DATA")
 SAMPLE = Path(DATA or ".") / "payloads" / "azure_retail_full_shape_consumption_and_reservation.json"
@@ -56,8 +57,8 @@ T4 = changed(
 )  # fmt: skip
 
 
-def azure(url: str, clock: ManualClock) -> Azure:
-    return Azure(clock=clock, settings=AzureSettings(retail_prices_url=f"{url}/api/retail/prices"))
+def azure(url: str, clock: ManualClock, **settings: Any) -> Azure:
+    return Azure(clock=clock, settings=AzureSettings(retail_prices_url=f"{url}/api/retail/prices", **settings))
 
 
 @pytest.fixture
@@ -72,6 +73,14 @@ class TestAzureIsAProvider(ProviderContract):
     @pytest.fixture
     def provider(self, clock: ManualClock, server: FakeServer) -> Azure:
         return azure(server.url, clock)
+
+
+class TestFaultsOfAzure(HttpFaults):
+    def market(self) -> Market:
+        return RetailPrices(H100, T4, page=1)
+
+    def make(self, url: str, clock: ManualClock, **settings: Any) -> Azure:
+        return azure(url, clock, **settings)
 
 
 def rows(server: FakeServer) -> list[Offer | SkippedRow]:

@@ -13,10 +13,11 @@ from broker.core.errors import LoginMissing, Malformed
 from broker.core.money import Money
 from broker.core.offers import Availability, Interconnect, Offer, OfferQuery, SkippedRow
 from providers.lambda_cloud import LambdaCloud, LambdaCloudSettings
+from tests.contracts.http_faults import HttpFaults
 from tests.contracts.provider_contract import NOW, ProviderContract
 from tests.fakes.lambda_cloud import KEY, InstanceType, Item, LambdaMarket, Region, Specs
 from tests.fakes.mutate import check_mutants
-from tests.fakes.server import Answer, FakeServer, Fault
+from tests.fakes.server import Answer, FakeServer, Fault, Market
 
 
 def item(name: str, described: str, cents: int, gpus: int, *regions: str) -> Item:
@@ -32,8 +33,9 @@ CPU = item("cpu_4x_general", "N/A", 20, 0, "us-east-1")
 ODD = [item("gpu_1x_voodoo2", "Voodoo2 (8 GB)", 5, 1, "us-east-1"), item("gpu_1x_a10", "A10 (24 GB PCIe)", 0, 1, "x")]
 
 
-def lambda_cloud(url: str, clock: ManualClock, key: str = KEY) -> LambdaCloud:
-    return LambdaCloud(clock=clock, settings=LambdaCloudSettings(base_url=url, api_key=key), environment={})
+def lambda_cloud(url: str, clock: ManualClock, key: str = KEY, **settings: Any) -> LambdaCloud:
+    chosen = LambdaCloudSettings(base_url=url, api_key=key, **settings)
+    return LambdaCloud(clock=clock, settings=chosen, environment={})
 
 
 @pytest.fixture
@@ -48,6 +50,16 @@ class TestLambdaCloudIsAProvider(ProviderContract):
     @pytest.fixture
     def provider(self, clock: ManualClock, server: FakeServer) -> LambdaCloud:
         return lambda_cloud(server.url, clock)
+
+
+class TestFaultsOfLambdaCloud(HttpFaults):
+    logs_in = True
+
+    def market(self) -> Market:
+        return LambdaMarket(H100S, GONE)
+
+    def make(self, url: str, clock: ManualClock, **settings: Any) -> LambdaCloud:
+        return lambda_cloud(url, clock, **settings)
 
 
 def rows(server: FakeServer) -> list[Offer | SkippedRow]:

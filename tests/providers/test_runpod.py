@@ -14,10 +14,11 @@ from broker.core.errors import Malformed, Refused
 from broker.core.money import Money
 from broker.core.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
 from providers.runpod import Runpod, RunpodSettings
+from tests.contracts.http_faults import HttpFaults
 from tests.contracts.provider_contract import NOW, ProviderContract
 from tests.fakes.mutate import check_mutants
 from tests.fakes.runpod import GpuType, LowestPrice, RunpodMarket
-from tests.fakes.server import Answer, FakeServer, Fault
+from tests.fakes.server import Answer, FakeServer, Fault, Market
 
 H100 = GpuType(
     id="NVIDIA H100 80GB HBM3",
@@ -60,8 +61,8 @@ UNKNOWN = GpuType(id="unknown", displayName="unknown", memoryInGb=0, securePrice
 UNPRICED = GpuType(id="NVIDIA RTX A5000", displayName="RTX A5000", memoryInGb=24, secureCloud=True, maxGpuCount=8)
 
 
-def runpod(url: str, clock: ManualClock) -> Runpod:
-    return Runpod(clock=clock, settings=RunpodSettings(base_url=url))
+def runpod(url: str, clock: ManualClock, **settings: Any) -> Runpod:
+    return Runpod(clock=clock, settings=RunpodSettings(base_url=url, **settings))
 
 
 @pytest.fixture
@@ -76,6 +77,14 @@ class TestRunpodIsAProvider(ProviderContract):
     @pytest.fixture
     def provider(self, clock: ManualClock, server: FakeServer) -> Runpod:
         return runpod(server.url, clock)
+
+
+class TestFaultsOfRunpod(HttpFaults):
+    def market(self) -> Market:
+        return RunpodMarket(H100, RTX4090)
+
+    def make(self, url: str, clock: ManualClock, **settings: Any) -> Runpod:
+        return runpod(url, clock, **settings)
 
 
 def rows(server: FakeServer) -> list[Offer | SkippedRow]:

@@ -14,10 +14,11 @@ from broker.core.errors import BrokerError, LoginMissing, Malformed, Unreachable
 from broker.core.money import Money
 from broker.core.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
 from providers.vast import Vast, VastSettings
+from tests.contracts.http_faults import HttpFaults
 from tests.contracts.provider_contract import NOW, ProviderContract
 from tests.fakes.asking import until_error
 from tests.fakes.mutate import check_mutants
-from tests.fakes.server import Answer, FakeServer, Fault
+from tests.fakes.server import Answer, FakeServer, Fault, Market
 from tests.fakes.vast import Listing, VastMarket
 
 PLAIN = Listing(id=11684738)
@@ -58,6 +59,14 @@ class TestVastIsAProvider(ProviderContract):
     @pytest.fixture
     def provider(self, clock: ManualClock, server: FakeServer) -> Vast:
         return vast(server.url, clock)
+
+
+class TestFaultsOfVast(HttpFaults):
+    def market(self) -> Market:
+        return VastMarket(PLAIN, H100S)
+
+    def make(self, url: str, clock: ManualClock, **settings: Any) -> Vast:
+        return vast(url, clock, **settings)
 
 
 def rows(server: FakeServer, **settings: Any) -> list[Offer | SkippedRow]:

@@ -17,9 +17,10 @@ from broker.core.errors import BrokerError, LoginMissing, Malformed, Unreachable
 from broker.core.money import Money
 from broker.core.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
 from providers.verda import Verda, VerdaSettings
+from tests.contracts.http_faults import HttpFaults
 from tests.contracts.provider_contract import NOW, ProviderContract
 from tests.fakes.mutate import check_mutants
-from tests.fakes.server import Answer, FakeServer, Fault, Request
+from tests.fakes.server import Answer, FakeServer, Fault, Market, Request
 from tests.fakes.verda import CLIENT_ID, CLIENT_SECRET, Gpu, InstanceType, Period, Size, VerdaMarket
 
 DATA = os.environ.get("GPUBROKER_TEST_DATA")
@@ -54,9 +55,9 @@ PERIODS = (
 STOCK = {"FIN-01": ["1H100.80S.30V", "CPU.4V.16G"], "FIN-02": ["1H100.80S.30V"]}
 
 
-def verda(url: str, clock: ManualClock, secret: str = CLIENT_SECRET) -> Verda:
-    settings = VerdaSettings(base_url=url, client_id=CLIENT_ID, client_secret=secret, attempts=1)
-    return Verda(clock=clock, settings=settings, environment={})
+def verda(url: str, clock: ManualClock, secret: str = CLIENT_SECRET, **settings: Any) -> Verda:
+    chosen = VerdaSettings(base_url=url, client_id=CLIENT_ID, client_secret=secret, **({"attempts": 1} | settings))
+    return Verda(clock=clock, settings=chosen, environment={})
 
 
 @pytest.fixture
@@ -72,6 +73,16 @@ class TestVerdaIsAProvider(ProviderContract):
     @pytest.fixture
     def provider(self, clock: ManualClock, server: FakeServer) -> Verda:
         return verda(server.url, clock)
+
+
+class TestFaultsOfVerda(HttpFaults):
+    logs_in = True
+
+    def market(self) -> Market:
+        return VerdaMarket(ONE, EIGHT, stock=STOCK, spot_stock=STOCK, periods=PERIODS)
+
+    def make(self, url: str, clock: ManualClock, **settings: Any) -> Verda:
+        return verda(url, clock, **settings)
 
 
 def rows(server: FakeServer) -> list[Offer | SkippedRow]:
