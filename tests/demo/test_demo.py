@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from decimal import ROUND_HALF_EVEN, Decimal
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ def shape(line: str) -> str:
 
 
 def rounded(dollars: str) -> str:
-    return f"{float(dollars):.4f}"
+    return str(Decimal(dollars).quantize(Decimal("0.0001"), rounding=ROUND_HALF_EVEN))
 
 
 def shown(text: str) -> dict[str, str]:
