@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from broker.core import events as ev
-from broker.core.events import AttemptState, Cause, EventBody
+from broker.core.events import Cause, EventBody
 from broker.core.lifecycle import AttemptView
 from broker.core.ports import EngineState, Observation
 
