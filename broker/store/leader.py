@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
@@ -65,6 +64,8 @@ def is_led(database: Database) -> bool:
 
 @contextmanager
 def _file_lead(path: Path, wait: float) -> Iterator[StillLeading | None]:
+    from filelock import FileLock, Timeout  # it brings asyncio; most commands never ask who leads
+
     lock = FileLock(f"{path.absolute()}.leader", mode=0o600)
     try:
         lock.acquire(timeout=wait)
