@@ -16,7 +16,8 @@ from providers.aws.failures import Failures
 from providers.aws.login import Login
 from providers.aws.price_list import PriceList
 from providers.aws.quotas import judged, read_quotas
-from providers.aws.settings import KEYLESS_REGIONS, AwsSettings
+from providers.aws.savings_plans import savings_plan_offers
+from providers.aws.settings import KEYLESS_REGIONS, REGIONS, AwsSettings
 from providers.rows import Found
 
 _AT_ONCE = 8  # regions or instance types asked about side by side
@@ -56,6 +57,9 @@ class Account:
                 yield from self._spot(known, threads)
             for look in known.values():
                 yield from look.held
+            if reserved and self.settings.savings_plans:
+                asked = savings_plan_offers(self.login, REGIONS[0], self.regions, self.types, self.clock.now())
+                yield from self.failures.kept(asked)
             if listed:
                 for row in self._listed(threads):
                     yield _seen(row, known) if isinstance(row, Offer) else row

@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -86,9 +87,12 @@ class Login:
         if not sign or not has_sdk():
             return None
         import boto3  # type: ignore[import-untyped]  # ships no types
+        from botocore.session import Session  # type: ignore[import-untyped]  # ships no types
 
         with _translated(f"{NAME}: {sign}"):
-            session = boto3.Session(profile_name=settings.profile)
+            core = Session(profile=settings.profile)
+            core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_time_or_none)
+            session = boto3.Session(botocore_session=core)
             credentials = session.get_credentials()
             if credentials is None:
                 return None
@@ -147,6 +151,17 @@ class Login:
             seen.add(following)
             parameters[page_key] = following
         raise Malformed("pages without an end: a token came again", where=f"{NAME}/{region}: {service}:{operation}")
+
+
+def _time_or_none(value: Any) -> datetime | None:
+    """A time as AWS writes it; None where there is none: one odd time must not cost the other rows of its page."""
+    from botocore.utils import parse_timestamp  # type: ignore[import-untyped]  # ships no types
+
+    try:
+        found: datetime = parse_timestamp(value)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return found
 
 
 @contextmanager

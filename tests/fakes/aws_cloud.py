@@ -59,6 +59,7 @@ class Cloud:
     reservations: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     reserved_instances: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     savings_plans: list[dict[str, Any]] = field(default_factory=list)
+    rates: list[dict[str, Any]] = field(default_factory=list)
     charges: list[dict[str, Any]] = field(default_factory=list)
     faults: dict[str | tuple[str, str], list[Fault]] = field(default_factory=dict)
     mangle: dict[str, Callable[[bytes], bytes]] = field(default_factory=dict)
@@ -140,6 +141,9 @@ class Cloud:
 
     def savingsplans_DescribeSavingsPlans(self, asked: dict[str, Any], region: str) -> dict[str, Any]:
         return self.paged(self.savings_plans, asked, "savingsPlans", "nextToken")
+
+    def savingsplans_DescribeSavingsPlansOfferingRates(self, asked: dict[str, Any], region: str) -> dict[str, Any]:
+        return self.paged(self.rates, asked, "searchResults", "nextToken")
 
     def ce_GetCostAndUsage(self, asked: dict[str, Any], region: str) -> dict[str, Any]:
         return self.paged(self.charges, asked, "ResultsByTime", "NextPageToken")

@@ -160,7 +160,8 @@ def _login(_cloud: Cloud) -> Login:
         for region in ("us-east-1", "eu-west-1"):
             for service in ("ec2", "service-quotas"):
                 found.client(service, region)
-        found.client("pricing", "us-east-1")
+        for service in ("pricing", "savingsplans", "ce"):
+            found.client(service, "us-east-1")
     return found
 
 

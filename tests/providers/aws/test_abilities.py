@@ -187,6 +187,62 @@ def test_a_machine_that_is_not_sold_by_the_block_is_no_error(aws: Aws, cloud: Cl
         list(aws.reservation_offers(H100))
 
 
+def rate(usd: str, **other: Any) -> dict[str, Any]:
+    plan = {"paymentOption": "No Upfront", "planType": "Compute", "durationSeconds": 31_536_000, "currency": "USD"}
+    about = {
+        "region": "us-east-1",
+        "instanceType": "p5.48xlarge",
+        "productDescription": "Linux/UNIX",
+        "tenancy": "shared",
+    }
+    return {
+        "savingsPlanOffering": {**plan, **{key: value for key, value in other.items() if key in plan}},
+        "rate": usd,
+        "unit": other.get("unit", "Hrs"),
+        "productType": "EC2",
+        "serviceCode": "AmazonEC2",
+        "usageType": other.get("usageType", "BoxUsage:p5.48xlarge"),
+        "operation": other.get("operation", "RunInstances"),
+        "properties": [{"name": key, "value": other.get(key, value)} for key, value in about.items()],
+    }
+
+
+def test_a_savings_plans_rate_is_a_commitment_for_sale(aws: Aws, cloud: Cloud) -> None:
+    cloud.rates = [
+        rate("40.123456"),
+        rate("24.5", durationSeconds=94_608_000, paymentOption="All Upfront", planType="EC2Instance"),
+        rate("1", productDescription="Windows"),
+        rate("1", tenancy="dedicated"),
+        rate("1", usageType="UnusedBox:p5.48xlarge"),
+        rate("1", operation="RunInstances:0002"),
+        rate("1", region="ap-south-1"),
+        rate("1", planType="SageMaker"),
+    ]
+    offers = offers_in(rows_of(aws, RESERVED))
+    assert [(one.source, one.term_months, one.price, one.engine) for one in offers] == [
+        ("aws-savings-plans:compute-no-upfront", 12, Money.usd("40.123456"), None),
+        ("aws-savings-plans:ec2-instance-all-upfront", 36, Money.usd("24.5"), None),
+    ]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"unit": "Jobs"},
+        {"currency": "CNY"},
+        {"durationSeconds": 5},
+        {"paymentOption": "Later"},
+        {"usd": "0"},
+        {"usd": "x"},
+    ],
+)
+def test_a_rate_that_makes_no_sense_is_skipped(aws: Aws, cloud: Cloud, odd: dict[str, Any]) -> None:
+    cloud.rates = [rate(**{"usd": "40", **odd}), rate("24.5")]
+    rows = rows_of(aws, RESERVED)
+    assert [one.price for one in offers_in(rows)] == [Money.usd("24.5")]
+    assert len(rows) == 2
+
+
 # Machines.
 
 

@@ -1,0 +1,102 @@
+"""What an hour costs under a savings plan (DescribeSavingsPlansOfferingRates): commitments for sale; with a login.
+
+AWS states one rate per hour for each payment option, with whatever is paid upfront in it already, so nothing is
+amortised here. A compute plan's rate holds in the row's region as anywhere; an EC2 instance plan is for one family in
+one region. No capacity comes with either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from broker.core.offers import CapacityType, Offer
+from providers.aws.login import Login
+from providers.aws.machines import machine
+from providers.aws.settings import BILLING, LIST_MAX_AGE, NAME
+from providers.rows import Found, Unfit, decimal_text, name, price, short, usd
+
+SOURCE = "aws-savings-plans"
+
+_MONTHS = {365 * 86_400: 12, 3 * 365 * 86_400: 36}
+_PLANS = {"Compute": "compute", "EC2Instance": "ec2-instance"}
+_OPTIONS = {"No Upfront": "no-upfront", "Partial Upfront": "partial-upfront", "All Upfront": "all-upfront"}
+_PLAIN = {"productDescription": "Linux/UNIX", "tenancy": "shared"}
+_PER_PAGE = 1000
+
+
+def savings_plan_offers(
+    login: Login, asked_in: str, regions: tuple[str, ...], types: tuple[str, ...], now: datetime
+) -> Found:
+    """The rates of these machines in these regions, all plans, terms and payment options. Raises what `Login.rows`
+    raises."""
+    rows = login.rows(
+        "savingsplans",
+        asked_in,
+        "describe_savings_plans_offering_rates",
+        "searchResults",
+        page_key="nextToken",
+        savingsPlanTypes=list(_PLANS),
+        products=["EC2"],
+        serviceCodes=["AmazonEC2"],
+        maxResults=_PER_PAGE,
+        filters=[
+            {"name": "region", "values": list(regions)},
+            {"name": "instanceType", "values": list(types)},
+            *({"name": field, "values": [value]} for field, value in _PLAIN.items()),
+        ],
+    )
+    for row in rows:
+        try:
+            offer = _offer(row, regions, types, now)
+        except Unfit as error:
+            yield error.skipped
+        else:
+            if offer is not None:
+                yield offer
+
+
+def _offer(row: Mapping[str, Any], regions: tuple[str, ...], types: tuple[str, ...], now: datetime) -> Offer | None:
+    """The row as an offer; None for what is about something else than a plain machine that runs."""
+    about = {one.get("name"): one.get("value") for one in row.get("properties") or ()}
+    plan = row.get("savingsPlanOffering") or {}
+    if (
+        row.get("productType") != "EC2"
+        or row.get("operation", "RunInstances") != "RunInstances"
+        or "BoxUsage" not in str(row.get("usageType"))
+        or any(about.get(field) != value for field, value in _PLAIN.items())
+        or about.get("region") not in regions
+        or about.get("instanceType") not in types
+        or plan.get("planType") not in _PLANS
+    ):
+        return None
+    shape = machine(str(about["instanceType"]))
+    region = name(about["region"], "the region")
+    what = f"{region}: {shape.instance_type}, {plan['planType']}"
+    months, option = _MONTHS.get(plan.get("durationSeconds", 0)), _OPTIONS.get(plan.get("paymentOption", ""))
+    if months is None or option is None:
+        raise Unfit(
+            "unknown_term", f"{what}: {short(plan.get('durationSeconds'))} s, {short(plan.get('paymentOption'))}"
+        )
+    if row.get("unit") != "Hrs":
+        raise Unfit("unknown_unit", f"{what}: per {short(row.get('unit'))}")
+    usd(plan.get("currency"))
+    return Offer(
+        provider=NAME,
+        region=region,
+        zone=None,
+        instance_type=shape.instance_type,
+        accelerator=shape.accelerator,
+        count=shape.count,
+        capacity_type=CapacityType.RESERVED,
+        price=price(decimal_text(row.get("rate")), what),
+        as_of=now,
+        source=f"{SOURCE}:{_PLANS[plan['planType']]}-{option}",
+        term_months=months,
+        cpus=shape.cpus,
+        memory_gib=shape.memory_gib,
+        interconnect=shape.interconnect,
+        billing=BILLING,
+        max_age=LIST_MAX_AGE,
+    )
