@@ -18,7 +18,7 @@ from broker.placement.strategy.regimes import HOUR
 from broker.placement.strategy.safety import keep_deadline, may_start_spot, may_wait
 from broker.placement.strategy.situation import Decision, Mode, Situation, Task
 
-UNBELIEVABLE = 8.0
+UNBELIEVABLE = 7.0
 """Nats of doubt from which on Uniform Progress decides instead of the plan. Chosen so that histories from other worlds
 cost little and true ones are hardly ever doubted."""
 WORTH_MOVING = 2.5
