@@ -9,7 +9,7 @@ from functools import partial
 
 from broker.core.capacity import Quota
 from broker.core.clock import Clock
-from broker.core.errors import BrokerError, Refused
+from broker.core.errors import BrokerError, LoginMissing, Refused
 from broker.core.offers import Availability, CapacityType, Offer, SkippedRow
 from providers.aws import holdings, price_api, spot, spot_advisor
 from providers.aws.failures import Failures
@@ -52,7 +52,7 @@ class Account:
             return
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="aws") as threads:
             looks = threads.map(partial(self._region, reserved=reserved, on_spot=on_spot), self.regions)
-            known = dict(zip(self.regions, looks, strict=True))
+            known = {region: look for region, look in zip(self.regions, looks, strict=True) if look is not None}
             if on_spot:
                 yield from self._spot(known, threads)
             for look in known.values():
@@ -64,11 +64,12 @@ class Account:
                 for row in self._listed(threads):
                     yield _seen(row, known) if isinstance(row, Offer) else row
 
-    def _region(self, region: str, *, reserved: bool, on_spot: bool) -> _Region:
+    def _region(self, region: str, *, reserved: bool, on_spot: bool) -> _Region | None:
+        zones = self.failures.kept_or_none(partial(spot.zone_ids, self.login, region))
+        if zones is None:
+            return None  # what cannot answer this answers nothing, and waiting for each time-out would take minutes
         prices: tuple[Offer | SkippedRow, ...] = ()
         if on_spot:
-            unknown: Mapping[str, str] = {}
-            zones = self.failures.result(partial(spot.zone_ids, self.login, region), unknown)
             found = spot.spot_prices(self.login, region, self.types, self.clock.now(), zones)
             prices = tuple(self.failures.kept(found))
         held: tuple[Offer | SkippedRow, ...] = ()
@@ -87,16 +88,16 @@ class Account:
             else:
                 advice.append(told)
         advised = spot.by_pool(advice)
-        scores = self._scores(threads) if self.settings.placement_scores else {}
+        scores = self._scores(threads, tuple(known)) if self.settings.placement_scores and known else {}
         for region in known.values():
             for row in spot.annotated(iter(region.spot), advised, scores):
                 yield judged(row, region.quotas) if isinstance(row, Offer) else row
 
-    def _scores(self, threads: ThreadPoolExecutor) -> spot.Scores:
+    def _scores(self, threads: ThreadPoolExecutor, regions: tuple[str, ...]) -> spot.Scores:
         none: spot.Scores = {}
 
         def ask(accelerator: str) -> spot.Scores:
-            asked = partial(spot.placement_scores, self.login, self.regions[0], self.regions, accelerator)
+            asked = partial(spot.placement_scores, self.login, regions[0], regions, accelerator)
             return self.failures.result(asked, none)
 
         return {
@@ -113,12 +114,12 @@ class Account:
         now = self.clock.now()
         try:
             first = self._products(self.types[0])
-        except Refused as error:
-            # Prices are public: an account that may not ask the API reads the list.
+        except (Refused, LoginMissing) as error:
+            # Prices are public: who may not ask the API reads the list. A login that does not work is told as well.
+            if prices == "api" or isinstance(error, LoginMissing):
+                self.failures.add(error)
             if prices == "auto":
                 yield from self._bulk()
-            else:
-                self.failures.add(error)
             return
         except BrokerError as error:  # what holds for one type holds for all
             self.failures.add(error)

@@ -22,6 +22,7 @@ T = TypeVar("T")
 
 # Of several failures, the class that says what to do next: first what a person has to do.
 _MOST_NEEDED = (LoginMissing, AskAPerson, RetryLater, GiveUp, BrokerError)
+_TOLD = 5  # beside the chosen one
 # Classes that can speak for several failures of their own kind.
 _PLAIN = (Throttled, Unreachable, Refused, Malformed, InvalidInput)
 
@@ -75,4 +76,6 @@ class Failures:
         chosen = next(error for kind in _MOST_NEEDED for error in distinct if isinstance(error, kind))
         alike = all(type(error) is type(chosen) for error in distinct)
         kind = next(kind for kind in (*(_PLAIN if alike else ()), *_MOST_NEEDED) if isinstance(chosen, kind))
-        raise kind("; ".join(map(str, distinct)), hint=chosen.hint) from chosen
+        others = [str(error) for error in distinct if error is not chosen]
+        more = f"; and {len(others) - _TOLD} more failures" if len(others) > _TOLD else ""
+        raise kind("; ".join([str(chosen), *others[:_TOLD]]) + more, hint=chosen.hint) from chosen

@@ -196,7 +196,32 @@ def test_who_may_not_ask_the_api_reads_the_list(make: Make, populated: Cloud, mo
     assert {offer.source.partition(":")[0] for offer in found} == {"aws-price-list"}
 
 
+def test_with_an_expired_login_the_list_is_read_and_the_login_told(
+    make: Make, populated: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.fakes.aws_cloud import Fault
+
+    for operation in ("GetProducts", "DescribeAvailabilityZones"):
+        populated.faults[operation] = [Fault("ExpiredToken", 400)]
+    provider = make(prices="auto", regions=("us-east-1",))
+    monkeypatch.setattr(type(provider._settings), "model_fields_set", {"regions"}, raising=False)
+    found, error = failing(provider, EVERYTHING)
+    assert {offer.source.partition(":")[0] for offer in found} == {"aws-price-list"}
+    assert isinstance(error, LoginMissing)
+    assert "aws sso login" in error.hint
+
+
 # Failures.
+
+
+def test_a_region_that_answers_nothing_is_asked_one_thing(make: Make, populated: Cloud) -> None:
+    from tests.fakes.aws_cloud import Fault
+
+    populated.faults["DescribeAvailabilityZones", "eu-west-1"] = [Fault("AuthFailure", 401)]
+    found, error = failing(make(), SPOT)
+    assert isinstance(error, LoginMissing)
+    assert {offer.region for offer in found} == {"us-east-1"}
+    assert "eu-west-1" not in {region for _, region, _ in populated.asked}
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,12 @@ def test_several_failures_are_told_as_one(make: Callable[..., Aws], files: Files
         assert part in str(caught.value)
 
 
+def test_of_many_failures_some_are_told_and_the_rest_counted(make: Callable[..., Aws], files: Files) -> None:
+    regions = tuple(f"xx-test-{number}" for number in range(9))
+    with pytest.raises(BrokerError, match="and 4 more failures"):
+        list(make(regions=regions).offers(OfferQuery()))
+
+
 def test_another_providers_offers_are_no_reason_to_ask(make: Callable[..., Aws], files: Files) -> None:
     assert list(make().offers(OfferQuery(providers=("gcp",)))) == []
     assert files.asked == []
