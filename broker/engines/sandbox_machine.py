@@ -28,7 +28,7 @@ from broker.core.clock import ScaledClock
 from broker.core.sandbox import World
 from broker.engines.detached import Slot
 from broker.launch.agent.clock import to_text
-from broker.launch.agent.command import CannotStart, Command, Exited
+from broker.launch.agent.command import CannotStart, Command, Exited, GuardGone
 from broker.launch.agent.notices import FILE_VARIABLE
 
 # How long after a cancellation the agents may take (the wall's time); their own grace is shorter.
@@ -86,6 +86,7 @@ class Provider:
         self._nodes: list[Command] = []
         self._cancelled_at: float | None = None
         self._noticed = False
+        self._ended: set[int] = set()
         self._killed = 0
         self._umask = os.umask(0o077)  # what the machine keeps is private; the job gets its own back
 
@@ -100,7 +101,6 @@ class Provider:
         fate = world.next_interruption(self._machine.pool, self._machine.key, since)
         booted_at = since + world.boot(self._machine.key)
         lost = world.faults.is_lost(self._machine.key)
-        ended = 0
         while True:
             now = self._clock.now()
             if fate is not None and now >= fate:
@@ -116,7 +116,7 @@ class Provider:
                 self._boot()
             if self._nodes and lost:
                 return self._take_away("lost, as the scenario wants it")
-            if self._nodes and ended == len(self._nodes):
+            if self._nodes and len(self._ended) == len(self._nodes):
                 if self._cancelled_at is not None:
                     return self._take_away("cancelled")
                 if self._noticed:
@@ -124,7 +124,7 @@ class Provider:
                 if self._killed:
                     return self._take_away(f"its agent was killed by signal {self._killed}")
                 return self._take_away("switched off after the job")
-            ended += self._wait(fate, None if self._nodes else booted_at, world.scenario.notice)
+            self._wait(fate, None if self._nodes else booted_at, world.scenario.notice)
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
         if self._cancelled_at is None:
@@ -133,8 +133,8 @@ class Provider:
                 node.terminate()
         self._inbox.put(None)
 
-    def _wait(self, fate: datetime | None, booted_at: datetime | None, notice: timedelta) -> int:
-        """Until something may have happened; how many nodes have ended."""
+    def _wait(self, fate: datetime | None, booted_at: datetime | None, notice: timedelta) -> None:
+        """Until something may have happened."""
         (self._slot.folder / "alive").touch()
         now = self._clock.now()
         times = [fate, fate - notice if fate and not self._noticed else None, booted_at]
@@ -142,10 +142,16 @@ class Provider:
         try:
             message = self._inbox.get(timeout=max(0.0, min([_TICK, *waits])))
         except queue.Empty:
-            return 0
-        if isinstance(message, Exited) and message.status < 0:
-            self._killed = -message.status
-        return int(isinstance(message, Exited | CannotStart))
+            return
+        if message is None:  # SIGTERM came
+            return
+        rank, what = message
+        if isinstance(what, Exited) and what.status < 0:
+            self._killed = -what.status
+        elif isinstance(what, GuardGone) and rank not in self._ended:  # killed, and the agent with it
+            self._killed = signal.SIGKILL
+        if isinstance(what, Exited | CannotStart | GuardGone):
+            self._ended.add(rank)
 
     def _boot(self) -> None:
         """Start the agents."""
@@ -164,7 +170,7 @@ class Provider:
                     scratch=scratch,
                     umask=self._umask,
                     witness=None,
-                    tell=self._inbox.put,
+                    tell=lambda what, rank=rank: self._inbox.put((rank, what)),  # type: ignore[misc]  # the default binds it
                     keep_open=[self._lock],
                 )
             )

@@ -146,7 +146,7 @@ def test_killing_any_process_of_a_demo(tmp_path: Path, victim: str, saved: int) 
     expected = {"command": "killed_by_signal", "agent": "agent_died", "machine": "agent_died"}
     if victim in expected:
         assert expected[victim] in causes
-        assert len(causes) >= 3
+        assert len(causes) >= 2
     else:
         assert set(causes) <= {"preempted", "no_capacity", "completed"}  # nobody noticed
 
