@@ -271,6 +271,13 @@ class Launched(Body):
     handle: str
 
 
+class LaunchDelayed(Body):
+    """The launch could not be tried, or not be verified; it is tried again."""
+
+    kind: Literal["launch_delayed"] = "launch_delayed"
+    because: str
+
+
 class MachineUp(Body):
     """The machine exists and is billed from ``since`` on."""
 
@@ -375,6 +382,7 @@ EventBody = Annotated[
     | JobClosed
     | LaunchRequested
     | Launched
+    | LaunchDelayed
     | MachineUp
     | Claimed
     | Restored

@@ -193,7 +193,10 @@ def _job_event(view: JobView, event: Event) -> JobView:
             return replace(view, state=JobState.PLANNED, waiting_because="")
         case ev.ApprovalRefused():
             only(view.state is JobState.AWAITING_APPROVAL, "nothing was asked")
-            return replace(view, state=JobState.PAUSED_BUDGET if view.attempts else JobState.QUEUED)
+            by = f"refused by {body.by}" if body.by else "the request for approval expired"
+            return replace(
+                view, state=JobState.PAUSED_BUDGET, waiting_because=f"{by}: {body.note}" if body.note else by
+            )
         case ev.CancelRequested():
             return replace(view, cancel_requested=True)
         case ev.Extended():
@@ -240,13 +243,18 @@ def _attempt_event(view: JobView, event: Event) -> JobView:
         return _requested(view, event, body)
     if number is None or not 1 <= number <= len(view.attempts):
         raise ImpossibleSequence(event, "no such attempt was requested")
-    after = _advance_attempt(view.attempts[number - 1], event)
+    before = view.attempts[number - 1]
+    after = _advance_attempt(before, event)
     if isinstance(body, ev.FROM_AGENT):
         after = replace(after, agent_events=after.agent_events + 1)
     attempts = (*view.attempts[: number - 1], after, *view.attempts[number:])
     changed = replace(view, attempts=attempts)
-    if number != len(attempts) or view.state.final:
-        return changed  # news of an older attempt, or of the machine of a job that has ended
+    if isinstance(body, ev.LaunchDelayed):
+        return replace(changed, waiting_because=body.because)
+    if isinstance(body, ev.Launched):
+        changed = replace(changed, waiting_because="")
+    if number != len(attempts) or view.state.final or after.state is before.state:
+        return changed  # news of an older attempt, of a job that has ended, or of no consequence for the job
     return replace(changed, state=_job_state(view.state, after))
 
 
@@ -306,11 +314,14 @@ def _advance_attempt(attempt: AttemptView, event: Event) -> AttemptView:
         # Billing may be learned of late, even after the end: money outlives the attempt.
         state = attempt.state if attempt.state.final else _forward(attempt, AttemptState.STARTING)
         return replace(attempt, up_since=body.since, state=state)
-    if isinstance(body, ev.CheckpointSaved) and not attempt.gone:
+    if isinstance(body, ev.CheckpointSaved):
+        # Late ones count, too: a machine that was thought lost may have saved one. Twice is once.
+        if any(known.id == body.checkpoint for known in attempt.checkpoints):
+            return attempt
         saved = SavedCheckpoint(body.checkpoint, body.step, body.size, at)
-        if any(known.id == saved.id for known in attempt.checkpoints):
-            raise ImpossibleSequence(event, f"checkpoint {saved.id} is already known")
         return replace(attempt, checkpoints=(*attempt.checkpoints, saved))
+    if attempt.state.final and isinstance(body, ev.FROM_AGENT):
+        return attempt  # heard of late; it only counts as read
     if attempt.state.final:
         raise ImpossibleSequence(event, f"the attempt already {attempt.state.value}")
     match body:
@@ -324,7 +335,7 @@ def _advance_attempt(attempt: AttemptView, event: Event) -> AttemptView:
             return replace(attempt, resumed_from=body.checkpoint, resumed_step=body.step, passed_over=body.passed_over)
         case ev.CommandStarted():
             return replace(attempt, running_at=at, state=_forward(attempt, AttemptState.RUNNING))
-        case ev.CheckpointTrouble():
+        case ev.CheckpointTrouble() | ev.LaunchDelayed():
             return attempt
         case ev.NoticeReceived():
             return replace(attempt, notice_at=at, state=_forward(attempt, AttemptState.STOPPING))

@@ -57,6 +57,8 @@ class LiveAttempt:
     accelerator: str | None
     provider: str
     money: MoneyKind
+    pool: str = ""
+    nodes: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,6 +98,7 @@ class EngineState(StrEnum):
     UP = "up"
     GONE = "gone"
     LOST = "lost"
+    ELSEWHERE = "elsewhere"
 
 
 @dataclass(frozen=True, slots=True)

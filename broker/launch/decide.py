@@ -85,18 +85,33 @@ class MissDeadline:
     """The deadline is past: say so once, and run on."""
 
 
-Step = MissDeadline | Submit | Abandon | Watch | Stop | Place | Pause | End | Close | Wait
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The job rests until a person acts: give back what it holds."""
 
-# Attempts that die before their command ran are repeated ever more slowly, so a machine that cannot work is not
-# hammered: 2 s, 4 s, … up to 5 minutes.
+
+Step = MissDeadline | Release | Submit | Abandon | Watch | Stop | Place | Pause | End | Close | Wait
+
+# Attempts that come to nothing are repeated ever more slowly, so that a machine that cannot work is not hammered, nor
+# one that the job itself knocks over: 2 s, 4 s, … up to 5 minutes.
 _SLOWEST_RETRY = timedelta(minutes=5)
 
 # How long a lost machine holds its job up while it is being removed.
 _LOST_FOR_GOOD = timedelta(minutes=1)
 
 
-def next_steps(view: JobView, now: datetime, *, billed: timedelta = timedelta(0)) -> list[Step]:
-    """What to do next, in order. ``billed``: machine time used so far over all attempts.
+def next_steps(
+    view: JobView,
+    now: datetime,
+    *,
+    billed: timedelta = timedelta(0),
+    holds: bool = False,
+    paid_until: datetime | None = None,
+) -> list[Step]:
+    """What to do next, in order.
+
+    ``billed``: machine time used so far over all attempts. ``holds``: the job has money set aside. ``paid_until``:
+    when the money for the running attempt ends; its node stops itself then, and is stopped if it does not.
 
     Machines of earlier attempts that are not known to be gone are watched and removed beside the main step. They hold
     the job up, so that it never runs twice; but a machine of which there is no sign may hold it up only for a while:
@@ -107,12 +122,12 @@ def next_steps(view: JobView, now: datetime, *, billed: timedelta = timedelta(0)
     latest = view.latest
     if latest is not None and not latest.state.final:
         left_over = [a for a in view.attempts if not a.over and a is not latest]
-        return [*(Watch(a, remove=True) for a in left_over), _live(view, latest, billed)]
+        return [*(Watch(a, remove=True) for a in left_over), _live(view, latest, now, billed, paid_until)]
     left_over = [a for a in view.attempts if not a.over]
     watches: list[Step] = [Watch(a, remove=True) for a in left_over]
     if any(_holds_up(a, now) for a in left_over):
         return watches
-    return [*watches, _idle(view, now, billed, all_gone=not left_over)]
+    return [*watches, _idle(view, now, billed, holds=holds, all_gone=not left_over)]
 
 
 def _holds_up(attempt: AttemptView, now: datetime) -> bool:
@@ -121,26 +136,28 @@ def _holds_up(attempt: AttemptView, now: datetime) -> bool:
     return now - (attempt.ended_at or now) < _LOST_FOR_GOOD
 
 
-def _idle(view: JobView, now: datetime, billed: timedelta, *, all_gone: bool) -> Step:
+def _idle(view: JobView, now: datetime, billed: timedelta, *, holds: bool, all_gone: bool) -> Step:
     """Nothing runs: what now?"""
     if view.state.final:
         if view.closed or not all_gone:
             return Wait(None, "closed" if view.closed else "a machine is not known to be gone")
         return Close()
+    latest = view.latest
+    if latest is not None and latest.next is Next.SUCCEED:
+        return End(JobState.SUCCEEDED, "completed")
     if view.cancel_requested:
         return End(JobState.CANCELLED, "cancelled")
     if view.state is JobState.AWAITING_APPROVAL:
         return Wait(None, "awaiting approval")
     if view.state is JobState.PAUSED_BUDGET:
-        return Wait(None, view.waiting_because)
-    if view.latest is None:
-        return Place("first attempt")
-    if view.latest.next is not Next.SUCCEED and billed >= view.max_duration:
+        return Release() if holds and all_gone else Wait(None, view.waiting_because)
+    step = Place("first attempt") if latest is None else _after(view, latest, now)
+    if isinstance(step, Place) and billed >= view.max_duration:
         return Pause(f"max_duration of {view.max_duration} is used up")
-    return _after(view, view.latest, now)
+    return step
 
 
-def _live(view: JobView, latest: AttemptView, billed: timedelta) -> Step:
+def _live(view: JobView, latest: AttemptView, now: datetime, billed: timedelta, paid_until: datetime | None) -> Step:
     if latest.state is AttemptState.REQUESTED:
         return Abandon(latest, Cause.CANCELLED_BY_USER) if view.cancel_requested else Submit(latest)
     if latest.stop_requested is None:
@@ -148,6 +165,8 @@ def _live(view: JobView, latest: AttemptView, billed: timedelta) -> Step:
             return Stop(latest, Cause.CANCELLED_BY_USER, "cancelled")
         if billed >= view.max_duration:
             return Stop(latest, Cause.MAX_DURATION, f"max_duration of {view.max_duration} is used up")
+        if paid_until is not None and now >= paid_until:
+            return Stop(latest, Cause.PAID_UNTIL, f"the money held for it ended at {paid_until:%Y-%m-%d %H:%M:%S} UTC")
     return Watch(latest)
 
 
@@ -156,8 +175,6 @@ def _after(view: JobView, latest: AttemptView, now: datetime) -> Step:
     ended_at = latest.ended_at or now
     evidence = f"{latest.cause}: {latest.evidence}" if latest.evidence else str(latest.cause)
     match latest.next:
-        case Next.SUCCEED:
-            return End(JobState.SUCCEEDED, "completed")
         case Next.GIVE_UP:
             return End(JobState.FAILED, evidence)
         case Next.CANCEL:
@@ -179,10 +196,16 @@ def _place_not_before(earliest: datetime, now: datetime, why: str) -> Step:
 
 
 def _patience(view: JobView) -> timedelta:
-    """How long to wait before the next attempt: nothing after an attempt that ran, else doubling."""
+    """How long to wait before the next attempt: nothing after one that got anywhere, else doubling."""
     fruitless = 0
     for attempt in reversed(view.attempts):
-        if attempt.running_at is not None:
+        if not _came_to_nothing(attempt):
             break
         fruitless += 1
-    return min(timedelta(seconds=2**fruitless), _SLOWEST_RETRY) if fruitless else timedelta(0)
+    return min(timedelta(seconds=2 ** min(fruitless, 20)), _SLOWEST_RETRY) if fruitless else timedelta(0)
+
+
+def _came_to_nothing(attempt: AttemptView) -> bool:
+    """It never ran, or died without a provider taking the machine and without having saved anything."""
+    died = attempt.cause in (Cause.AGENT_DIED, Cause.MACHINE_LOST, Cause.FENCED)
+    return attempt.running_at is None or (died and not attempt.checkpoints)

@@ -36,10 +36,15 @@ class ExitRecord:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """What lies in an attempt's run folder: new journal entries, the heartbeat, the exit record."""
+    """What lies in an attempt's run folder: new journal entries, the heartbeat, the exit record.
+
+    ``heartbeat_at`` is the node's word and its clock may be off: only that it changes is taken for a sign of life.
+    ``unreachable``: the object store did not answer, so nothing is known, and nothing follows from silence.
+    """
 
     journal: tuple[Dated, ...] = ()
     heartbeat_at: datetime | None = None
+    unreachable: bool = False
     step: int | None = None
     total: int | None = None
     phase: str = ""
@@ -57,29 +62,63 @@ class Patience:
         return Patience(self.start * factor, self.heartbeat * factor)
 
 
-def news(attempt: AttemptView, node: NodeState, seen: Observation, now: datetime, patience: Patience) -> list[Dated]:
-    """The events that the signals amount to, in order; empty when nothing new happened. ``attempt`` has a handle."""
+class Silence:
+    """How long each attempt has been silent, as this process has seen it: the broker's time between looks, over which
+    the heartbeat did not change.
+
+    A long gap between two looks (a suspended laptop, a stopped process, a clock that was set) counts as a short one:
+    the node may have been suspended, too, or may have spoken in between. A new process begins to count anew.
+    """
+
+    def __init__(self, longest_gap: timedelta) -> None:
+        self._longest_gap = longest_gap
+        self._last: dict[str, tuple[datetime | None, datetime, timedelta]] = {}
+
+    def of(self, key: str, heartbeat_at: datetime | None, now: datetime) -> timedelta:
+        """The silence of that attempt, after one more look at it."""
+        before, looked_at, silent = self._last.get(key, (heartbeat_at, now, timedelta(0)))
+        silent += min(max(now - looked_at, timedelta(0)), self._longest_gap)
+        if heartbeat_at != before:
+            silent = timedelta(0)
+        self._last[key] = (heartbeat_at, now, silent)
+        return silent
+
+    def forget(self, key: str) -> None:
+        """The attempt is over."""
+        self._last.pop(key, None)
+
+
+def news(
+    attempt: AttemptView, node: NodeState, seen: Observation, silent: timedelta, now: datetime, patience: Patience
+) -> list[Dated]:
+    """The events that the signals amount to, in order; empty when nothing new happened. ``attempt`` has a handle.
+
+    All that the agent wrote into its journal becomes events, late or not, so that their number tells how far it was
+    read. Times that a node's clock made up are kept between the request and now. ``silent``: see `Silence`.
+    """
+
+    def sane(at: datetime) -> datetime:
+        return min(max(at, attempt.requested_at), now)
+
     found: list[Dated] = []
     if seen.since is not None and attempt.up_since is None:
-        found.append(Dated(min(seen.since, now), ev.MachineUp(since=seen.since)))
+        since = min(seen.since, now)
+        found.append(Dated(since, ev.MachineUp(since=since)))
+    found += [Dated(sane(entry.at), entry.body) for entry in node.journal]
     final = attempt.state.final
-    # After the end only late checkpoints are still news: a machine that was thought lost may have saved one.
-    found += [entry for entry in node.journal if not final or isinstance(entry.body, ev.CheckpointSaved)]
     if not final:
-        ended = _ended(attempt, node, seen, now, patience, claimed=_claimed(attempt, node))
+        ended = _ended(attempt, node, seen, silent, now, patience)
         if ended is not None:
-            found.append(ended)
+            found.append(Dated(sane(ended.at), ended.body))
             final = True
     if final and not attempt.gone:
         up = attempt.up_since is not None or seen.since is not None
         if seen.state is EngineState.GONE:
-            found.append(
-                Dated(now, ev.MachineGone(gone_at=(seen.gone_at or now) if up else None, evidence=seen.evidence))
-            )
+            gone_at = min(seen.gone_at or now, now)
+            found.append(Dated(now, ev.MachineGone(gone_at=gone_at if up else None, evidence=seen.evidence)))
         elif seen.state is EngineState.LOST:
-            found.append(
-                Dated(now, ev.MachineGone(gone_at=now if up else None, evidence="the engine knows it no more"))
-            )
+            evidence = "the engine knows it no more"
+            found.append(Dated(now, ev.MachineGone(gone_at=now if up else None, evidence=evidence)))
     return found
 
 
@@ -88,24 +127,26 @@ def _claimed(attempt: AttemptView, node: NodeState) -> bool:
 
 
 def _ended(
-    attempt: AttemptView, node: NodeState, seen: Observation, now: datetime, patience: Patience, *, claimed: bool
+    attempt: AttemptView, node: NodeState, seen: Observation, silent: timedelta, now: datetime, patience: Patience
 ) -> Dated | None:
+    """The end of the attempt, if the signals say so."""
+
     def end(cause: Cause, evidence: str, at: datetime = now) -> Dated:
         return Dated(at, ev.AttemptEnded(cause=cause, evidence=evidence, step=node.step))
 
     if node.exit is not None:
-        e = node.exit
-        body = ev.AttemptEnded(
-            cause=e.cause,
-            evidence=e.evidence,
-            exit_status=e.exit_status,
-            step=e.step if e.step is not None else node.step,
-        )
-        return Dated(e.at, body)
-    launched = attempt.launched_at or attempt.requested_at
+        last = node.exit
+        step = last.step if last.step is not None else node.step
+        body = ev.AttemptEnded(cause=last.cause, evidence=last.evidence, exit_status=last.exit_status, step=step)
+        return Dated(last.at, body)
+    if node.unreachable and silent < patience.start:
+        return None  # its last word may lie there
+    claimed, launched = _claimed(attempt, node), attempt.launched_at or attempt.requested_at
     match seen.state:
+        case EngineState.ELSEWHERE:
+            return None
         case EngineState.GONE:
-            at = min(seen.gone_at or now, now)
+            at = seen.gone_at or now
             if attempt.stop_requested is not None:
                 return end(attempt.stop_requested, "the machine was ended before the agent's last word", at)
             if seen.interrupted:
@@ -117,14 +158,15 @@ def _ended(
             if not claimed and now - launched < patience.start:
                 return None  # engines may take a while to list what they started
             return end(attempt.stop_requested or Cause.MACHINE_LOST, "the engine knows it no more")
+        case _ if node.unreachable:
+            return None
+        case _ if claimed and silent > patience.heartbeat:
+            evidence = f"no heartbeat for {silent.total_seconds():.0f} s"
+            return end(attempt.stop_requested or Cause.MACHINE_LOST, evidence)
+        case _ if not claimed and silent > patience.start:
+            evidence = f"no agent after {silent.total_seconds():.0f} s"
+            return end(attempt.stop_requested or Cause.LAUNCH_FAILED, evidence)
         case _:
-            last_sign = node.heartbeat_at or attempt.claimed_at
-            if last_sign is not None and now - last_sign > patience.heartbeat:
-                silence = int((now - last_sign).total_seconds())
-                return end(attempt.stop_requested or Cause.MACHINE_LOST, f"no heartbeat for {silence} s")
-            if last_sign is None and now - launched > patience.start:
-                waited = int((now - launched).total_seconds())
-                return end(attempt.stop_requested or Cause.LAUNCH_FAILED, f"no agent after {waited} s")
             return None
 
 

@@ -18,13 +18,15 @@ from broker.core.clock import Clock
 from broker.core.errors import AskAPerson, BrokerError, GiveUp, RetryLater, TryAnotherOffer
 from broker.core.events import Cause, EventBody
 from broker.core.lifecycle import AttemptView, JobView
+from broker.core.offers import MoneyKind
 from broker.core.ports import Engine, EngineState, Launch, Observation
 from broker.launch import decide
-from broker.launch.interpret import Dated, Patience, must_be_removed, news
+from broker.launch.interpret import Dated, NodeState, Patience, Silence, must_be_removed, news
 from broker.launch.journal import Journal, Writing
 from broker.launch.mailbox import Lease, Mailbox
 from broker.launch.progress import billed_time
 from broker.launch.settlement import lease_of, release, settle
+from broker.ledger.entries import Balance, Entry, balances
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +91,9 @@ class Reconciler:
         self._place = place
         self._timing = timing or Timing()
         self._secrets = secrets
+        self._silence = Silence(self._timing.patience.heartbeat / 4)
         self._leases: dict[str, Lease] = {}
+        self._ledgers: dict[str, tuple[Mapping[MoneyKind, Balance], Sequence[Entry]]] = {}
         self._next_try: dict[str, datetime] = {}
 
     def tick(self) -> Tick:
@@ -105,6 +109,8 @@ class Reconciler:
                 waiting += people
             except BrokerError as error:
                 log.warning("job %s: %s", view.id, error)
+            except Exception:  # a mistake of ours over one job must not leave all others alone
+                log.exception("job %s: left for the next look", view.id)
         return Tick(len(views), waiting, steps)
 
     def _observe(self, views: Sequence[JobView]) -> dict[str, Observation]:
@@ -129,7 +135,14 @@ class Reconciler:
         taken, steps = 0, list[decide.Step]()
         for _ in range(_STEPS_PER_TICK):
             now = self._clock.now()
-            steps = decide.next_steps(view, now, billed=billed_time(view, now))
+            entries = self._entries(view)
+            steps = decide.next_steps(
+                view,
+                now,
+                billed=billed_time(view, now),
+                holds=any(balance.held for balance in balances(entries).values()),
+                paid_until=self._lease(view, view.latest, entries).paid_until if view.latest else None,
+            )
             changed = False
             for step in steps:
                 changed |= self._take(step, view, observations)
@@ -139,6 +152,7 @@ class Reconciler:
             with self._journal.reading() as look:
                 fresh = look.job(view.id)
             if fresh is None or fresh.closed:
+                self._forget(view)
                 return taken, False
             view = fresh
         people = any(isinstance(step, decide.Wait) and step.until is None for step in steps)
@@ -159,7 +173,9 @@ class Reconciler:
             case decide.Place():
                 return self._try_to_place(view)
             case decide.Pause(why):
-                return self._append(view, (None, ev.Paused(because=why)), then=release_all)
+                return self._append(view, (None, ev.Paused(because=why)))
+            case decide.Release():
+                return self._release(view)
             case decide.End(state, why):
                 return self._append(view, (None, ev.JobEnded(state=state, because=why)))
             case decide.Close():
@@ -180,65 +196,95 @@ class Reconciler:
         return False
 
     def _submit(self, view: JobView, attempt: AttemptView) -> bool:
-        now = self._clock.now()
+        """Find the attempt or launch it. Only what the engine itself answers to the launch may end the attempt: before
+        that, nobody knows whether an earlier process has launched it already."""
         try:
             engine = self._engines(attempt.engine)
-            self._mailbox.prepare(view, attempt, self._lease(view, attempt))
             handle = engine.find(attempt.key)
             if handle is None:
-                handle = engine.submit(
-                    Launch(
-                        key=attempt.key,
-                        job=view.job,
-                        placement=attempt.placement,
-                        run_folder=self._mailbox.url(view, attempt),
-                        secrets=self._secrets(view),
-                    )
-                )
-        except TryAnotherOffer as error:
-            return self._launch_failed(view, attempt, Cause.NO_CAPACITY, error)
-        except RetryLater as error:
-            if now - attempt.requested_at > self._timing.patience.start:
-                return self._launch_failed(view, attempt, Cause.LAUNCH_FAILED, error)
-            log.warning("job %s, attempt %s: %s; trying again", view.id, attempt.number, error)
-            return False
-        except (AskAPerson, GiveUp) as error:
-            return self._launch_failed(view, attempt, Cause.LAUNCH_REFUSED, error)
+                self._mailbox.prepare(view, attempt, self._lease(view, attempt, self._entries(view)))
+                secrets = self._secrets(view)
+        except BrokerError as error:
+            return self._delayed(view, attempt, error)
+        if handle is None:
+            launch = Launch(attempt.key, view.job, attempt.placement, self._mailbox.url(view, attempt), secrets)
+            try:
+                handle = engine.submit(launch)
+            except TryAnotherOffer as error:
+                return self._launch_failed(view, attempt, Cause.NO_CAPACITY, error)
+            except RetryLater as error:
+                if self._clock.now() - attempt.requested_at > self._timing.patience.start:
+                    return self._abandon(view, attempt, Cause.LAUNCH_FAILED, str(error))
+                return self._delayed(view, attempt, error)
+            except (AskAPerson, GiveUp) as error:
+                return self._launch_failed(view, attempt, Cause.LAUNCH_REFUSED, error)
         return self._append(view, (attempt.number, ev.Launched(handle=handle)))
+
+    def _delayed(self, view: JobView, attempt: AttemptView, error: BrokerError) -> bool:
+        """Try again with the next look; say why, once."""
+        because = f"{error} ({error.hint})" if error.hint else str(error)
+        log.warning("job %s, attempt %s: %s; trying again", view.id, attempt.number, because)
+        if because != view.waiting_because:
+            self._append(view, (attempt.number, ev.LaunchDelayed(because=because)))
+        return False
 
     def _launch_failed(self, view: JobView, attempt: AttemptView, cause: Cause, error: BrokerError) -> bool:
         evidence = f"{error} ({error.hint})" if error.hint else str(error)
         return self._append(view, (attempt.number, ev.AttemptEnded(cause=cause, evidence=evidence)))
 
-    def _abandon(self, view: JobView, attempt: AttemptView, cause: Cause) -> bool:
+    def _abandon(self, view: JobView, attempt: AttemptView, cause: Cause, evidence: str = "never launched") -> bool:
         """A request that may or may not have reached its engine before a crash: find out, and only then let it go."""
         handle = self._engines(attempt.engine).find(attempt.key)
         if handle is not None:
             return self._append(view, (attempt.number, ev.Launched(handle=handle)))
         # Should a machine of it still come up, it finds this and goes away.
         self._mailbox.prepare(view, attempt, Lease(stop=cause))
-        return self._append(view, (attempt.number, ev.AttemptEnded(cause=cause, evidence="never launched")))
+        return self._append(view, (attempt.number, ev.AttemptEnded(cause=cause, evidence=evidence)))
 
     def _watch(self, view: JobView, attempt: AttemptView, seen: Observation | None, *, remove: bool) -> bool:
         if attempt.handle is None or seen is None:
             return False
         now = self._clock.now()
-        lease = self._lease(view, attempt)
-        if not attempt.state.final and self._leases.get(attempt.key) != lease:
-            self._mailbox.write_lease(view, attempt, lease)
-            self._leases[attempt.key] = lease
-        node = self._mailbox.read(view, attempt)
-        found = news(attempt, node, seen, now, self._timing.patience)
+        self._write_lease(view, attempt)
+        node = self._read(view, attempt)
+        silent = self._silence.of(attempt.key, node.heartbeat_at, now)
+        found = news(attempt, node, seen, silent, now, self._timing.patience)
         if seen.state in (EngineState.UP, EngineState.PENDING) and (
             remove or must_be_removed(attempt, now, self._timing.grace)
         ):
             self._engines(attempt.engine).cancel(attempt.handle)
         return self._record(view, attempt, found, now)
 
+    def _write_lease(self, view: JobView, attempt: AttemptView) -> None:
+        """Keep the node's lease as it should be; one of an attempt that has ended tells its machine to stop."""
+        lease = Lease(stop=attempt.cause or Cause.FENCED)
+        if not attempt.state.final:
+            lease = self._lease(view, attempt, self._entries(view))
+        if self._leases.get(attempt.key) == lease:
+            return
+        try:
+            self._mailbox.write_lease(view, attempt, lease)
+        except BrokerError as error:
+            log.warning("job %s, attempt %s: the lease cannot be written: %s", view.id, attempt.number, error)
+        else:
+            self._leases[attempt.key] = lease
+
+    def _read(self, view: JobView, attempt: AttemptView) -> NodeState:
+        """The run folder as far as it can be read. One that makes no sense is as good as silent."""
+        try:
+            return self._mailbox.read(view, attempt)
+        except RetryLater as error:
+            log.warning("job %s, attempt %s: %s", view.id, attempt.number, error)
+            return NodeState(unreachable=True)
+        except BrokerError as error:
+            log.warning("job %s, attempt %s: %s", view.id, attempt.number, error)
+            return NodeState()
+
     def _record(self, view: JobView, attempt: AttemptView, found: Sequence[Dated], now: datetime) -> bool:
         """Events and the money that follows from them, in one transaction; nothing if somebody was faster."""
+        entries = self._entries(view)
         with self._journal.reading() as look:
-            due = settle(view, look.entries(view.id), look.price_series, now, self._timing.settle_every)
+            due = settle(view, entries, look.price_series, now, self._timing.settle_every)
         if not found and not due:
             return False
         with self._journal.writing() as tx:
@@ -250,18 +296,40 @@ class Reconciler:
             tx.post(settle(current, tx.entries(view.id), tx.price_series, now, self._timing.settle_every))
         return bool(found)
 
-    def _lease(self, view: JobView, attempt: AttemptView) -> Lease:
+    def _release(self, view: JobView) -> bool:
+        with self._journal.writing() as tx:
+            current = tx.job(view.id)
+            if current is not None and current.seq == view.seq:
+                release_all(tx, current, self._clock.now())
+        return True
+
+    def _entries(self, view: JobView) -> Sequence[Entry]:
+        """The job's ledger entries; read anew only when its balance, which every movement changes, has changed."""
+        with self._journal.reading() as look:
+            balance = look.balance(view.id)
+            known = self._ledgers.get(view.id)
+            if known is None or known[0] != balance:
+                known = self._ledgers[view.id] = (balance, look.entries(view.id))
+        return known[1]
+
+    def _lease(self, view: JobView, attempt: AttemptView, entries: Sequence[Entry]) -> Lease:
         now = self._clock.now()
         with self._journal.reading() as look:
-            entries = look.entries(view.id)
             return lease_of(view, attempt, entries, look.price_series, billed_time(view, now), now)
+
+    def _forget(self, view: JobView) -> None:
+        """The job is closed: nothing about it needs to be remembered."""
+        self._ledgers.pop(view.id, None)
+        self._next_try.pop(view.id, None)
+        for attempt in view.attempts:
+            self._leases.pop(attempt.key, None)
+            self._silence.forget(attempt.key)
 
     def _append(
         self,
         view: JobView,
         *items: tuple[int | None, EventBody],
         first: Callable[[Writing, JobView, datetime], None] | None = None,
-        then: Callable[[Writing, JobView, datetime], None] | None = None,
     ) -> bool:
         now = self._clock.now()
         with self._journal.writing() as tx:
@@ -270,9 +338,7 @@ class Reconciler:
                 return True
             if first:
                 first(tx, current, now)
-            current = tx.append(view.id, items, now)
-            if then:
-                then(tx, current, now)
+            tx.append(view.id, items, now)
         return True
 
 

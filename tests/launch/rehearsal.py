@@ -51,6 +51,7 @@ class StageEngine:
     submitted: list[str] = field(default_factory=list)
     refuse: list[BrokerError] = field(default_factory=list)
     lies: dict[str, Observation] = field(default_factory=dict)
+    silent: BrokerError | None = None
 
     def submit(self, launch: Launch) -> str:
         if self.refuse:
@@ -60,6 +61,8 @@ class StageEngine:
         return launch.key
 
     def find(self, key: str) -> str | None:
+        if self.silent is not None:
+            raise self.silent
         return key if key in self.machines else None
 
     def observe(self, handles: Sequence[str]) -> Mapping[str, Observation]:
@@ -93,6 +96,7 @@ class StageMailbox:
     nodes: dict[str, NodeState] = field(default_factory=dict)
     leases: dict[str, list[Lease]] = field(default_factory=dict)
     prepared: list[str] = field(default_factory=list)
+    broken: BrokerError | None = None
 
     def url(self, view: JobView, attempt: AttemptView) -> str:
         return f"memory:///{view.id}/attempts/{attempt.number}"
@@ -105,6 +109,8 @@ class StageMailbox:
         self.leases[attempt.key].append(lease)
 
     def read(self, view: JobView, attempt: AttemptView) -> NodeState:
+        if self.broken is not None:
+            raise self.broken
         node = self.nodes.get(attempt.key, NodeState())
         return replace(node, journal=node.journal[attempt.agent_events :])
 

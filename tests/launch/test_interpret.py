@@ -11,7 +11,7 @@ from broker.core.money import Money
 from broker.core.offers import CapacityType, Offer
 from broker.core.placements import Placement
 from broker.core.ports import EngineState, Observation
-from broker.launch.interpret import Dated, ExitRecord, NodeState, Patience, must_be_removed, news
+from broker.launch.interpret import Dated, ExitRecord, NodeState, Patience, Silence, must_be_removed, news
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -40,21 +40,27 @@ def ended(found: list[Dated]) -> ev.AttemptEnded:
     return next(dated.body for dated in found if isinstance(dated.body, ev.AttemptEnded))
 
 
+def told(
+    of: AttemptView, node: NodeState, look: Observation, now: datetime, silent: timedelta = timedelta(0)
+) -> list[Dated]:
+    return news(of, node, look, silent, now, PATIENCE)
+
+
 ALIVE = NodeState(heartbeat_at=NOW - timedelta(seconds=5))
 
 
 def test_nothing_new_is_nothing() -> None:
-    assert news(attempt(), ALIVE, seen(EngineState.UP), NOW, PATIENCE) == []
+    assert told(attempt(), ALIVE, seen(EngineState.UP), NOW) == []
 
 
 def test_the_start_of_billing_is_what_the_engine_says_it_is() -> None:
-    found = news(attempt(up_since=None), ALIVE, seen(EngineState.UP, since=NOW - 3 * MINUTE), NOW, PATIENCE)
+    found = told(attempt(up_since=None), ALIVE, seen(EngineState.UP, since=NOW - 3 * MINUTE), NOW)
     assert found == [Dated(NOW - 3 * MINUTE, ev.MachineUp(since=NOW - 3 * MINUTE))]
 
 
 def test_the_agents_last_word_counts_and_the_machine_may_still_be_up() -> None:
     node = NodeState(exit=ExitRecord(NOW - MINUTE, Cause.EXIT_STATUS, exit_status=3, step=40))
-    found = news(attempt(), node, seen(EngineState.UP), NOW, PATIENCE)
+    found = told(attempt(), node, seen(EngineState.UP), NOW)
     assert kinds(found) == ["attempt_ended"]
     assert found[0].at == NOW - MINUTE
     assert (ended(found).cause, ended(found).exit_status, ended(found).step) == (Cause.EXIT_STATUS, 3, 40)
@@ -62,7 +68,7 @@ def test_the_agents_last_word_counts_and_the_machine_may_still_be_up() -> None:
 
 def test_a_machine_taken_by_its_provider_is_an_interruption_and_billing_ends_when_it_went() -> None:
     gone = seen(EngineState.GONE, gone_at=NOW - MINUTE, interrupted=True, evidence="taken back")
-    found = news(attempt(), NodeState(step=7), gone, NOW, PATIENCE)
+    found = told(attempt(), NodeState(step=7), gone, NOW)
     assert kinds(found) == ["attempt_ended", "machine_gone"]
     assert ended(found).cause is Cause.PREEMPTED
     assert ended(found).step == 7
@@ -70,34 +76,67 @@ def test_a_machine_taken_by_its_provider_is_an_interruption_and_billing_ends_whe
 
 
 def test_a_machine_that_vanished_without_a_word_is_lost_not_failed() -> None:
-    found = news(attempt(), ALIVE, seen(EngineState.GONE, gone_at=NOW), NOW, PATIENCE)
+    found = told(attempt(), ALIVE, seen(EngineState.GONE, gone_at=NOW), NOW)
     assert ended(found).cause is Cause.AGENT_DIED
 
 
 def test_a_machine_that_went_because_we_stopped_it_ended_for_our_reason() -> None:
     stopping = attempt(AttemptState.STOPPING, stop_requested=Cause.CANCELLED_BY_USER)
-    found = news(stopping, ALIVE, seen(EngineState.GONE, gone_at=NOW), NOW, PATIENCE)
+    found = told(stopping, ALIVE, seen(EngineState.GONE, gone_at=NOW), NOW)
     assert ended(found).cause is Cause.CANCELLED_BY_USER
 
 
 def test_running_says_the_engine_but_the_heartbeat_stopped() -> None:
-    node = NodeState(heartbeat_at=NOW - 3 * MINUTE)
-    found = news(attempt(), node, seen(EngineState.UP), NOW, PATIENCE)
+    assert told(attempt(), NodeState(), seen(EngineState.UP), NOW, silent=2 * MINUTE) == []
+    found = told(attempt(), NodeState(), seen(EngineState.UP), NOW, silent=3 * MINUTE)
     assert kinds(found) == ["attempt_ended"]
     assert ended(found).cause is Cause.MACHINE_LOST
     assert "180 s" in ended(found).evidence
 
 
+def test_nothing_follows_from_silence_while_the_object_store_is_away() -> None:
+    away = NodeState(unreachable=True)
+    assert told(attempt(), away, seen(EngineState.UP), NOW, silent=600 * MINUTE) == []
+    gone = seen(EngineState.GONE, gone_at=NOW)
+    assert told(attempt(), away, gone, NOW, silent=MINUTE) == [], "the agent's last word may lie there"
+    assert ended(told(attempt(), away, gone, NOW, silent=16 * MINUTE)).cause is Cause.AGENT_DIED
+
+
+def test_nothing_is_concluded_from_an_engine_that_cannot_know() -> None:
+    elsewhere = seen(EngineState.ELSEWHERE)
+    assert told(attempt(), NodeState(), elsewhere, NOW, silent=600 * MINUTE) == []
+    node = NodeState(exit=ExitRecord(NOW, Cause.COMPLETED))
+    assert ended(told(attempt(), node, elsewhere, NOW)).cause is Cause.COMPLETED
+
+
+def test_silence_is_counted_between_looks_and_a_suspended_broker_does_not_count_for_long() -> None:
+    silence = Silence(longest_gap=MINUTE / 2)
+    beat = NOW
+    assert silence.of("k", beat, NOW) == timedelta(0)
+    assert silence.of("k", beat, NOW + MINUTE / 3) == MINUTE / 3
+    assert silence.of("k", beat, NOW + 600 * MINUTE) == MINUTE / 3 + MINUTE / 2
+    assert silence.of("k", beat, NOW) == MINUTE / 3 + MINUTE / 2, "a clock that goes back counts nothing"
+    assert silence.of("k", NOW - 400 * MINUTE, NOW + MINUTE) == timedelta(0), "any change is a sign of life"
+
+
+def test_times_that_a_nodes_clock_made_up_are_kept_sane() -> None:
+    days = timedelta(days=300)
+    late = NodeState(exit=ExitRecord(NOW + days, Cause.EXIT_STATUS, exit_status=1))
+    assert told(attempt(), late, seen(EngineState.UP), NOW)[0].at == NOW
+    early = NodeState(journal=(Dated(NOW - days, ev.CommandStarted()),))
+    assert told(attempt(), early, seen(EngineState.UP), NOW)[0].at == NOW - 11 * MINUTE
+
+
 def test_an_engine_that_forgets_a_young_launch_is_given_time_and_an_old_one_is_lost() -> None:
     young = attempt(AttemptState.LAUNCHED, claimed_at=None, up_since=None)
-    assert news(young, NodeState(), seen(EngineState.LOST), NOW, PATIENCE) == []
-    found = news(young, NodeState(), seen(EngineState.LOST), NOW + 6 * MINUTE, PATIENCE)
+    assert told(young, NodeState(), seen(EngineState.LOST), NOW) == []
+    found = told(young, NodeState(), seen(EngineState.LOST), NOW + 6 * MINUTE)
     assert kinds(found) == ["attempt_ended", "machine_gone"]
     assert found[1].body == ev.MachineGone(gone_at=None, evidence="the engine knows it no more")
 
 
 def test_a_forgotten_running_machine_is_billed_until_now() -> None:
-    found = news(attempt(), ALIVE, seen(EngineState.LOST), NOW, PATIENCE)
+    found = told(attempt(), ALIVE, seen(EngineState.LOST), NOW)
     assert ended(found).cause is Cause.MACHINE_LOST
     assert found[-1].body == ev.MachineGone(gone_at=NOW, evidence="the engine knows it no more")
 
@@ -105,16 +144,16 @@ def test_a_forgotten_running_machine_is_billed_until_now() -> None:
 @pytest.mark.parametrize("state", [EngineState.PENDING, EngineState.UP])
 def test_a_machine_whose_agent_never_speaks_is_a_failed_launch(state: EngineState) -> None:
     silent = attempt(AttemptState.LAUNCHED, claimed_at=None)
-    assert news(silent, NodeState(), seen(state), NOW, PATIENCE) == []
-    found = news(silent, NodeState(), seen(state), NOW + 10 * MINUTE, PATIENCE)
+    assert told(silent, NodeState(), seen(state), NOW, silent=14 * MINUTE) == []
+    found = told(silent, NodeState(), seen(state), NOW, silent=16 * MINUTE)
     assert ended(found).cause is Cause.LAUNCH_FAILED
 
 
-def test_a_checkpoint_saved_after_all_is_news_even_when_the_attempt_was_given_up() -> None:
+def test_all_that_the_agent_wrote_is_read_also_when_the_attempt_was_given_up() -> None:
     over = attempt(AttemptState.LOST, cause=Cause.MACHINE_LOST, ended_at=NOW)
+    notice = Dated(NOW, ev.NoticeReceived(source="x"))
     saved = Dated(NOW, ev.CheckpointSaved(checkpoint="0001-000000000002-a"))
-    late = NodeState(journal=(saved, Dated(NOW, ev.NoticeReceived(source="x"))))
-    assert news(over, late, seen(EngineState.UP), NOW, PATIENCE) == [saved]
+    assert told(over, NodeState(journal=(notice, saved)), seen(EngineState.UP), NOW) == [notice, saved]
 
 
 def test_machines_are_removed_after_the_end_and_after_the_grace_of_a_stop() -> None:

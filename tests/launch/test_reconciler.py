@@ -9,11 +9,11 @@ import pytest
 
 from broker.core import events as ev
 from broker.core.clock import ManualClock
-from broker.core.errors import LoginMissing, NoCapacity, Unreachable
+from broker.core.errors import LoginMissing, Malformed, NoCapacity, Unreachable
 from broker.core.events import Cause, JobState
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
-from broker.core.ports import EngineState, Observation
+from broker.core.ports import EngineState, Launch, Observation
 from broker.launch.progress import billed_time, on_demand_cost, work_done
 from broker.ledger.entries import faults
 from broker.store import Store
@@ -150,9 +150,9 @@ def test_an_agent_that_does_not_obey_loses_its_machine_after_the_grace(stage: St
 def test_a_machine_that_is_silent_is_replaced_and_billed_until_it_is_known_to_be_gone(stage: Stage) -> None:
     key = running(stage)
     stage.engine.lies[key] = Observation(EngineState.UP, since=stage.engine.machines[key].since)
-    stage.mailbox.nodes[key] = stage.mailbox.nodes[key].__class__(journal=stage.mailbox.nodes[key].journal)
-    stage.clock.advance(5 * MINUTE)
-    stage.reconciler.tick()
+    for _ in range(8):
+        stage.clock.advance(MINUTE / 2)
+        stage.reconciler.tick()
     assert stage.view.attempts[0].cause is Cause.MACHINE_LOST
     assert stage.engine.machines[key].gone_at is not None, "it is removed"
     stage.clock.advance(2 * MINUTE)
@@ -269,3 +269,155 @@ def test_sandbox_money_is_kept_apart(stage: Stage) -> None:
         spent = {kind: balance.spent for kind, balance in look.balance("j-1").items()}
     assert spent[MoneyKind.SANDBOX] == Money.usd("1")
     assert spent.get(MoneyKind.CASH, Money.ZERO) == Money.ZERO
+
+
+def test_a_late_checkpoint_is_counted_once_and_keeps_nobody_waiting(stage: Stage) -> None:
+    """The agent wrote notice and checkpoint after the attempt was given up: read once, in order, whatever it is."""
+    key = running(stage)
+    stage.engine.lies[key] = Observation(EngineState.UP, since=stage.engine.machines[key].since)
+    for _ in range(8):
+        stage.clock.advance(MINUTE / 2)
+        stage.reconciler.tick()
+    assert stage.view.attempts[0].cause is Cause.MACHINE_LOST
+    stage.mailbox.says(
+        key, ev.NoticeReceived(source="x"), ev.CheckpointSaved(checkpoint="0001-000000000070-a", step=70)
+    )
+    for _ in range(4):
+        stage.reconciler.tick()
+    lost = stage.view.attempts[0]
+    assert [saved.step for saved in lost.checkpoints] == [70]
+    assert lost.agent_events == 5
+
+
+def test_a_mistake_over_one_job_does_not_keep_others_waiting(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.submit()
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stage.reconciler, "_advance", broken)
+        assert stage.reconciler.tick().open == 1
+    assert stage.pass_time().attempts[0].handle == "j-1-1"
+
+
+def test_what_an_earlier_process_launched_is_not_forgotten_because_a_login_expired(stage: Stage) -> None:
+    """Launched, and killed before that was written down; then the engine cannot be asked for a while."""
+    stage.submit()
+    attempt = stage.view.attempts[0]
+    stage.engine.submit(Launch(attempt.key, stage.view.job, attempt.placement, "memory:///x"))
+    for error in (LoginMissing("expired", hint="log in"), Unreachable("time-out")):
+        stage.engine.silent = error
+        stage.pass_time(20 * MINUTE, times=3)
+        assert not stage.view.attempts[0].state.final
+        assert str(error) in stage.view.waiting_because
+    stage.engine.silent = None
+    stage.pass_time()
+    assert stage.view.attempts[0].handle == attempt.key
+    assert stage.view.waiting_because == ""
+
+
+def test_an_agent_that_ignores_its_lease_is_stopped_by_the_broker(stage: Stage) -> None:
+    stage.offers = [stage.offers[1]]
+    stage.submit(hold="6", hours=48)
+    stage.pass_time()
+    stage.mailbox.starts("j-1-1")
+    stage.pass_time(MINUTE, times=125)
+    machine = stage.engine.machines["j-1-1"]
+    assert stage.view.attempts[0].cause is Cause.PAID_UNTIL
+    assert machine.gone_at is not None
+    assert machine.gone_at <= machine.since + 2 * HOUR + 2 * MINUTE
+    assert stage.view.state is JobState.PAUSED_BUDGET
+
+
+def test_a_run_folder_that_makes_no_sense_does_not_keep_a_machine_alive(stage: Stage) -> None:
+    key = running(stage)
+    with stage.store.writing() as tx:
+        tx.append("j-1", [(None, ev.CancelRequested(by="ann"))], stage.clock.now())
+    stage.mailbox.broken = Malformed("not JSON")
+    for _ in range(12):
+        stage.clock.advance(MINUTE / 2)
+        stage.reconciler.tick()
+    assert stage.engine.machines[key].gone_at is not None
+    assert stage.view.state is JobState.CANCELLED
+    settled_and_closed(stage)
+
+
+def test_an_object_store_that_is_away_kills_nothing(stage: Stage) -> None:
+    key = running(stage)
+    stage.mailbox.broken = Unreachable("503")
+    for _ in range(100):
+        stage.clock.advance(MINUTE / 2)
+        stage.reconciler.tick()
+    assert stage.engine.machines[key].gone_at is None
+    stage.mailbox.broken = None
+    assert stage.pass_time().state is JobState.RUNNING
+
+
+def test_a_job_that_knocks_its_agent_over_is_not_relaunched_without_end(stage: Stage) -> None:
+    stage.submit()
+    for _ in range(600):
+        stage.clock.advance(timedelta(seconds=1))
+        stage.reconciler.tick()
+        latest = stage.view.attempts[-1]
+        if latest.handle and stage.engine.machines[latest.key].gone_at is None:
+            stage.mailbox.starts(latest.key)
+            stage.reconciler.tick()
+            stage.engine.machines[latest.key].gone_at = stage.clock.now()
+    assert 5 < len(stage.view.attempts) < 12
+
+
+def test_news_of_the_machine_of_a_paused_job_does_not_start_it_again(stage: Stage) -> None:
+    stage.submit(hold="1.05", hours=48)
+    stage.pass_time()
+    stage.mailbox.starts("j-1-1")
+    stage.pass_time(30 * MINUTE)
+    view = stage.view
+    with stage.store.writing() as tx:
+        tx.append("j-1", [(1, ev.AttemptEnded(cause=Cause.PAID_UNTIL))], stage.clock.now())
+        tx.append("j-1", [(None, ev.Paused(because="money"))], stage.clock.now())
+    stage.engine.cancel(view.attempts[0].key)
+    stage.pass_time(MINUTE, times=3)
+    assert stage.view.attempts[0].gone
+    assert stage.view.state is JobState.PAUSED_BUDGET
+    assert len(stage.view.attempts) == 1
+    assert stage.money()[0] == Money.ZERO, "and what it held is given back"
+
+
+def test_a_refused_approval_launches_nothing_and_gives_the_money_back(stage: Stage) -> None:
+    stage.submit()
+    with stage.store.writing() as tx:
+        now = stage.clock.now()
+        tx.append("j-1", [(1, ev.AttemptEnded(cause=Cause.NO_CAPACITY))], now)
+        tx.append("j-1", [(None, ev.ApprovalAsked(because="dear"))], now)
+        tx.append("j-1", [(None, ev.ApprovalRefused(by="bob", note="too dear"))], now)
+    stage.pass_time(MINUTE, times=3)
+    assert stage.view.state is JobState.PAUSED_BUDGET
+    assert "refused by bob" in stage.view.waiting_because
+    assert stage.engine.submitted == []
+    assert stage.money()[0] == Money.ZERO
+
+
+def test_a_job_that_completed_is_not_reported_as_cancelled(stage: Stage) -> None:
+    key = running(stage)
+    stage.mailbox.exits(key, Cause.COMPLETED, 0)
+    stage.pass_time()
+    stage.engine.machines[key].gone_at = None  # it takes its time to go away
+    with stage.store.writing() as tx:
+        if not stage.view.state.final:
+            tx.append("j-1", [(None, ev.CancelRequested(by="ann"))], stage.clock.now())
+    stage.engine.cancel(key)
+    stage.pass_time(MINUTE, times=2)
+    assert stage.view.state is JobState.SUCCEEDED
+
+
+def test_a_failure_near_the_time_limit_is_a_failure(stage: Stage) -> None:
+    stage.submit(hours=1)
+    stage.pass_time()
+    stage.mailbox.starts("j-1-1")
+    stage.pass_time(59 * MINUTE)
+    stage.mailbox.exits("j-1-1", Cause.EXIT_STATUS, 1)
+    stage.clock.advance(5 * MINUTE)
+    stage.reconciler.tick()
+    stage.reconciler.tick()
+    assert stage.view.state is JobState.FAILED
