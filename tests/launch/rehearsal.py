@@ -141,7 +141,7 @@ class OpenPolicy:
 
     def judge(self, action: Action, facts: Facts) -> Sequence[Verdict]:
         answer = Answer.DENY if action.kind.value in self.denied else Answer.ALLOW
-        return [Verdict(answer, "test", "test", f"{action.kind} is denied", Source("test.yaml", 1))]
+        return [Verdict(answer, "budget", "test", f"{action.kind} is denied", Source("test.yaml", 1))]
 
 
 class Stage:
