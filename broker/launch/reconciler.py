@@ -141,7 +141,7 @@ class Reconciler:
                 now,
                 billed=billed_time(view, now),
                 holds=any(balance.held for balance in balances(entries).values()),
-                paid_until=self._lease(view, view.latest, entries).paid_until if view.latest else None,
+                paid_until=self._paid_until(view, entries),
             )
             changed = False
             for step in steps:
@@ -316,6 +316,11 @@ class Reconciler:
         now = self._clock.now()
         with self._journal.reading() as look:
             return lease_of(view, attempt, entries, look.price_series, billed_time(view, now), now)
+
+    def _paid_until(self, view: JobView, entries: Sequence[Entry]) -> datetime | None:
+        """When the money of the running attempt ends."""
+        latest = view.latest
+        return self._lease(view, latest, entries).paid_until if latest and not latest.state.final else None
 
     def _forget(self, view: JobView) -> None:
         """The job is closed: nothing about it needs to be remembered."""
