@@ -237,8 +237,10 @@ class Reconciler:
         handle = self._engines(attempt.engine).find(attempt.key)
         if handle is not None:
             return self._append(view, (attempt.number, ev.Launched(handle=handle)))
-        # Should a machine of it still come up, it finds this and goes away.
-        self._mailbox.prepare(view, attempt, Lease(stop=cause))
+        try:  # Should a machine of it still come up, it finds this and goes away.
+            self._mailbox.prepare(view, attempt, Lease(stop=cause))
+        except BrokerError as error:
+            log.warning("job %s, attempt %s: no word could be left for it: %s", view.id, attempt.number, error)
         return self._append(view, (attempt.number, ev.AttemptEnded(cause=cause, evidence=evidence)))
 
     def _watch(self, view: JobView, attempt: AttemptView, seen: Observation | None, *, remove: bool) -> bool:

@@ -102,6 +102,8 @@ class StageMailbox:
         return f"memory:///{view.id}/attempts/{attempt.number}"
 
     def prepare(self, view: JobView, attempt: AttemptView, lease: Lease) -> None:
+        if self.broken is not None:
+            raise self.broken
         self.prepared.append(attempt.key)
         self.leases.setdefault(attempt.key, []).append(lease)
 

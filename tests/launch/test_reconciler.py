@@ -421,3 +421,17 @@ def test_a_failure_near_the_time_limit_is_a_failure(stage: Stage) -> None:
     stage.reconciler.tick()
     stage.reconciler.tick()
     assert stage.view.state is JobState.FAILED
+
+
+def test_a_run_folder_that_cannot_be_reached_is_said_and_the_job_can_be_cancelled(stage: Stage) -> None:
+    stage.mailbox.broken = Unreachable("no such store", hint="see GPUBROKER_RUNS")
+    stage.submit()
+    stage.pass_time(MINUTE, times=3)
+    assert "GPUBROKER_RUNS" in stage.view.waiting_because
+    with stage.store.reading() as look:
+        assert [e.body.kind for e in look.events("j-1")].count("launch_delayed") == 1
+    with stage.store.writing() as tx:
+        tx.append("j-1", [(None, ev.CancelRequested(by="ann"))], stage.clock.now())
+    stage.pass_time(MINUTE, times=2)
+    assert stage.view.state is JobState.CANCELLED
+    settled_and_closed(stage)
