@@ -122,6 +122,8 @@ def _of_attempt(body: ev.EventBody) -> tuple[str, str] | None:
             return f"launch on {where(body.placement)}{resumes}{why}", PLAIN
         case ev.Launched() | ev.Claimed():
             return None
+        case ev.LaunchDelayed():
+            return f"the launch is tried again: {body.because}", ODD
         case ev.MachineUp():
             return "machine up, billed from now on", PLAIN
         case ev.Restored():
