@@ -6,16 +6,36 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import platformdirs
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
-from broker.core.errors import InvalidInput, Problem
+from broker.core.errors import InvalidInput, Problem, did_you_mean
 
 FILE = "gpubroker.toml"
+_PREFIX = "GPUBROKER_"
+
+# Where run folders can lie: what both obstore and the agent open.
+_RUNS_SCHEMES = ("file", "s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss")
+
+# Variables that begin like settings and are none: what the agent sets for a job's command, and our own processes.
+_NOT_SETTINGS = (
+    "ATTEMPT",
+    "CHECKPOINT_DIR",
+    "JOB_ID",
+    "NODES",
+    "NOTICE_FILE",
+    "PROGRESS_FILE",
+    "RANK",
+    "RECONCILER_TURN",
+    "RUN_FOLDER",
+)
 
 
 def files() -> tuple[Path, ...]:
@@ -27,6 +47,7 @@ class Settings(BaseSettings):
     """All settings with their defaults.
 
     ``home``: where data lies (store, run folders, logs). ``store``: an SQLAlchemy URL; None is SQLite under ``home``.
+    The folder of a SQLite file named here must exist, so that a misspelt path does not become a second, empty store.
     ``runs``: the object-store URL of run folders; None is a folder under ``home``. ``policy``: files or folders that
     an empty personal store adopts at first use, separated by ``:``. ``providers``: settings by provider name.
     ``reconcile_every``: wall-clock seconds between two looks at running jobs.
@@ -53,6 +74,23 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=files())
 
+    @field_validator("runs")
+    @classmethod
+    def _can_hold_run_folders(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
+        parts = urlsplit(url)
+        if not parts.scheme:
+            raise ValueError(f"{url!r} is not a URL; for a folder write {Path(url).absolute().as_uri()}")
+        if parts.scheme not in _RUNS_SCHEMES:
+            expected = "expected file:///FOLDER, s3://BUCKET/…, gs://BUCKET/… or az://CONTAINER/…"
+            raise ValueError(f"run folders cannot be kept in {parts.scheme}://…; {expected}")
+        if parts.scheme == "file" and (parts.netloc or not parts.path.startswith("/")):
+            raise ValueError("the path of a file URL is absolute: expected file:///FOLDER, with three slashes")
+        if parts.scheme != "file" and not parts.netloc:
+            raise ValueError(f"no bucket in it; expected {parts.scheme}://BUCKET/…")
+        return url
+
     @property
     def store_url(self) -> str:
         return self.store or f"sqlite:///{self.home / 'gpubroker.db'}"
@@ -68,7 +106,7 @@ def read_settings() -> Settings:
         return Settings()
     except ValidationError as error:
         problems = [
-            Problem(0, 0, ".".join(str(part) for part in found["loc"]), found["msg"]) for found in error.errors()
+            Problem(0, 0, _name(found["loc"]), found["msg"].removeprefix("Value error, ")) for found in error.errors()
         ]
         raise InvalidInput(
             "; ".join(str(problem) for problem in problems),
@@ -78,6 +116,48 @@ def read_settings() -> Settings:
         ) from error
     except ValueError as error:  # not TOML
         raise InvalidInput(str(error), where="settings", hint=f"mend {' or '.join(map(str, files()))}") from error
+
+
+def _name(location: tuple[int | str, ...]) -> str:
+    """The variable a setting comes from; its key where it comes from a file."""
+    first = _variable(str(location[0])) if location else ""
+    if any(name.upper().split("__")[0] == first for name in os.environ):
+        return "__".join([first, *(str(part).upper() for part in location[1:])])
+    return ".".join(str(part) for part in location)
+
+
+def _variable(key: str) -> str:
+    return f"{_PREFIX}{key.upper()}"
+
+
+def unknown_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables that look like settings and are none, each with a sentence about it."""
+    known = [_variable(key) for key in Settings.model_fields]
+    found = {}
+    for name in sorted(environment):
+        rest = name.removeprefix(_PREFIX)
+        if rest == name or rest in _NOT_SETTINGS or rest.startswith("TEST_"):
+            continue
+        if name.upper().split("__")[0] not in known:
+            meant = did_you_mean(name, known) or f"; known: {', '.join(known)}"
+            found[name] = f"{name} is not a setting{meant}"
+    return found
+
+
+def check_provider_names(settings: Settings, known: Collection[str]) -> None:
+    """Raises `InvalidInput` for settings of a provider that there is none of."""
+    problems = [
+        Problem(0, 0, _name(("providers", name)), f"there is no provider {name!r}{did_you_mean(name, known)}")
+        for name in settings.providers
+        if name not in known
+    ]
+    if problems:
+        raise InvalidInput(
+            "; ".join(str(problem) for problem in problems),
+            where="settings",
+            hint=f"providers: {', '.join(sorted(known))}",
+            problems=problems,
+        )
 
 
 def as_environment(settings: Settings) -> dict[str, str]:
@@ -91,4 +171,4 @@ def as_environment(settings: Settings) -> dict[str, str]:
         "reconcile_every": str(settings.reconcile_every),
         "settle_every": str(settings.settle_every),
     }
-    return {f"GPUBROKER_{name.upper()}": value for name, value in values.items()}
+    return {_variable(name): value for name, value in values.items()}

@@ -15,6 +15,7 @@ from pwd import getpwuid
 from typing import TYPE_CHECKING, Any, Protocol
 
 from broker.core.clock import Clock, ScaledClock, SystemClock
+from broker.core.errors import StoreProblem
 from broker.core.ports import Engine, PolicySet, Provider
 from broker.core.registry import Registry, load
 from broker.core.sandbox import DEFAULT_SEED
@@ -75,9 +76,20 @@ class Broker:
 
     @cached_property
     def store(self) -> Store:
-        """The store, created or upgraded if need be. Raises `StoreProblem`."""
+        """The store, created or upgraded if need be; with the home folder where it lies there by default. Raises
+        `StoreProblem`."""
         from broker.store import open_store  # SQLAlchemy is not needed for --help
 
+        if self.settings.store is None:
+            home = self.settings.home
+            try:
+                home.mkdir(parents=True, exist_ok=True, mode=0o700)
+            except OSError as error:
+                raise StoreProblem(
+                    f"the folder cannot be made: {error.strerror or error}",
+                    where=str(home),
+                    hint="change the owner or mode of the folder above, or set GPUBROKER_HOME",
+                ) from error
         return open_store(self.settings.store_url, clock=SystemClock())
 
     @cached_property

@@ -37,10 +37,9 @@ def demo(
     """
     from broker.app.demo import DEFAULT_SEED, Demo
     from broker.core.events import JobState
-    from broker.settings import read_settings
 
     terminal = Terminal.of(context)
-    story = Demo(read_settings().home, terminal.registries(), DEFAULT_SEED if seed is None else seed)
+    story = Demo(terminal.settings().home, terminal.registries(), DEFAULT_SEED if seed is None else seed)
     try:
         _market(terminal, story)
         _run(terminal, story, _plan(terminal, story))

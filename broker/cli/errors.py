@@ -46,11 +46,12 @@ def error_text(error: BrokerError) -> Text:
     text.append(_clean(str(error)), style="not bold default")
     if isinstance(error, InvalidInput) and error.problems:
         lines = _lines_of(error.where)
-        for problem in error.problems[:_MOST_PROBLEMS]:
+        untold = [problem for problem in error.problems if str(problem) not in error.message]
+        for problem in untold[:_MOST_PROBLEMS]:
             text.append("\n")
             text.append(_problem(problem, error.where, lines))
-        if len(error.problems) > _MOST_PROBLEMS:
-            text.append(f"\n… and {len(error.problems) - _MOST_PROBLEMS} more", style="not bold default")
+        if len(untold) > _MOST_PROBLEMS:
+            text.append(f"\n… and {len(untold) - _MOST_PROBLEMS} more", style="not bold default")
     if error.hint:
         text.append("\nhint: ", style="bold cyan")
         text.append(_clean(error.hint), style="not bold default")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from functools import cached_property
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from broker.app.wiring import Broker, Registries
+    from broker.settings import Settings
 
 # Where nobody looks at the width (a pipe, a file), lines are as long as they are.
 _UNBOUNDED = 100_000
@@ -70,13 +72,25 @@ class Terminal:
 
         print(to_json(document), file=sys.stdout)  # noqa: T201  # Rich would fold and colour it
 
+    def settings(self, *, warns: bool = True) -> Settings:
+        """The settings in force; a variable that is misspelt is said."""
+        from broker.settings import read_settings, unknown_variables
+
+        if warns:
+            for sentence in unknown_variables(os.environ).values():
+                self.say(f"warning: {sentence}")
+        return read_settings()
+
     def broker(self, *, look_after: bool = True) -> Broker:
-        """The broker, made once. Opening it restarts a background reconciler that died with work left."""
+        """The broker, made once. Opening it warns of variables that are no settings, and restarts a background
+        reconciler that died with work left."""
         if self._broker is None:
             from broker.app.wiring import Broker
-            from broker.settings import read_settings
+            from broker.settings import check_provider_names
 
-            self._broker = Broker(read_settings(), self.registries())
+            settings, registries = self.settings(warns=look_after), self.registries()
+            check_provider_names(settings, registries.providers)
+            self._broker = Broker(settings, registries)
             if look_after:
                 from broker.app.background import revive
 

@@ -90,12 +90,18 @@ def _parse(url: str) -> URL:
 
 
 def _create_private(path: Path) -> None:
-    """Make the file and missing folders, readable by their owner only. SQLite gives its -wal and -shm the same mode."""
+    """Make the file, readable by its owner only; SQLite gives its -wal and -shm the same mode.
+
+    Makes no folder: a path that is misspelt must not become a second, empty store. Raises `StoreProblem`.
+    """
     if str(path).startswith("file:") or path.exists():
         return
-    for folder in reversed(path.absolute().parents):
-        if not folder.exists():
-            folder.mkdir(mode=0o700, exist_ok=True)
+    if not path.parent.is_dir():
+        raise StoreProblem(
+            f"the folder {path.parent} does not exist",
+            where=str(path),
+            hint="make it first, or correct GPUBROKER_STORE",
+        )
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
 
 

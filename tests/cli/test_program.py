@@ -144,7 +144,50 @@ def test_settings_that_are_wrong_are_named(gpubroker: Any, monkeypatch: pytest.M
     monkeypatch.setenv("GPUBROKER_RECONCILE_EVERY", "soon")
     done = gpubroker("offers")
     assert done.code == 2
-    assert "reconcile_every" in done.err
+    assert done.err.count("GPUBROKER_RECONCILE_EVERY") == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("s4://bucket/runs", "expected file:///FOLDER, s3://BUCKET"),
+        ("memory:///", "cannot be kept in memory"),
+        ("/data/runs", "file:///data/runs"),
+        ("file://data/runs", "three slashes"),
+        ("s3:///runs", "no bucket"),
+    ],
+)
+def test_a_place_for_run_folders_that_cannot_be_one(
+    gpubroker: Any, monkeypatch: pytest.MonkeyPatch, url: str, says: str
+) -> None:
+    monkeypatch.setenv("GPUBROKER_RUNS", url)
+    done = gpubroker("offers")
+    assert done.code == 2
+    assert "GPUBROKER_RUNS: " in done.err
+    assert says in done.err
+
+
+def test_a_misspelt_variable_is_said_once(gpubroker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUBROKER_POLCY", "team.yaml")
+    monkeypatch.setenv("GPUBROKER_TEST_DATA", "1")
+    done = gpubroker("jobs", "list", "--json")
+    assert done.json == {"jobs": []}
+    assert done.err == "warning: GPUBROKER_POLCY is not a setting; did you mean 'GPUBROKER_POLICY'?\n"
+
+
+def test_settings_of_a_provider_that_there_is_none_of(gpubroker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUBROKER_PROVIDERS__OWNDE__WATTS", "3")
+    done = gpubroker("jobs", "list")
+    assert done.code == 2
+    assert "GPUBROKER_PROVIDERS__OWNDE: there is no provider 'ownde'; did you mean 'owned'?" in done.err
+
+
+def test_a_store_in_a_folder_that_is_not_there(gpubroker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUBROKER_STORE", f"sqlite:///{tmp_path}/mistyped/store.db")
+    done = gpubroker("jobs", "list")
+    assert done.code == 2
+    assert "does not exist" in done.err
+    assert not (tmp_path / "mistyped").exists()
 
 
 def test_ctrl_c_ends_with_130(gpubroker: Any, monkeypatch: pytest.MonkeyPatch) -> None:

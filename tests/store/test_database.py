@@ -37,8 +37,8 @@ def test_a_url_that_is_none_of_ours(url: str, says: str, clock: ManualClock) -> 
     assert "hunter2" not in f"{told} {told.hint}"
 
 
-def test_a_folder_that_cannot_be_made(clock: ManualClock) -> None:
-    assert "cannot be opened" in str(problem("sqlite:////proc/nowhere/store.db", clock))
+def test_a_file_that_cannot_be_made(clock: ManualClock) -> None:
+    assert "cannot be opened" in str(problem("sqlite:////proc/store.db", clock))
 
 
 def test_a_file_that_is_no_database(tmp_path: Path, clock: ManualClock) -> None:

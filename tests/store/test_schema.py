@@ -90,12 +90,18 @@ def test_an_upgrade_that_breaks_leaves_nothing_half_made(
 
 
 def test_a_sqlite_store_is_its_owners_alone(tmp_path: Path, clock: ManualClock) -> None:
-    path = tmp_path / "new" / "deep" / "store.db"
-    opened = open_store(f"sqlite:///{path}", clock=clock)
+    folder = tmp_path / "new"
+    folder.mkdir()
+    opened = open_store(f"sqlite:///{folder / 'store.db'}", clock=clock)
     opened.set_setting("a", "b")
-    assert {file.stat().st_mode & 0o777 for file in path.parent.iterdir()} == {0o600}
-    assert {folder.stat().st_mode & 0o777 for folder in (path.parent, path.parent.parent)} == {0o700}
+    assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o600}
     opened.close()
+
+
+def test_a_misspelt_path_does_not_become_a_second_store(tmp_path: Path, clock: ManualClock) -> None:
+    with pytest.raises(StoreProblem, match="does not exist"):
+        open_store(f"sqlite:///{tmp_path / 'nwe' / 'store.db'}", clock=clock)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_opening_a_current_store_imports_no_migration_tool(tmp_path: Path, clock: ManualClock) -> None:
