@@ -35,7 +35,14 @@ def check(home: Path, document: dict[str, Any] | None = None) -> Recount:
     assert figures["held"] == "0.00"
     *before, last = (one.cause for one in recount.tries)
     assert last == "completed"
-    assert set(before) <= {"preempted", "killed_by_signal", "agent_died", "machine_lost", "no_capacity"}
+    assert set(before) <= {
+        "preempted",
+        "killed_by_signal",
+        "agent_died",
+        "machine_lost",
+        "launch_failed",
+        "no_capacity",
+    }
     assert figures["steps"] == 1000
     assert sum(recount.machine_cost(one) for one in recount.tries) == recount.account("spent")
     eventually(lambda: not processes(home), "every process of the demo is gone", 20)
@@ -143,10 +150,10 @@ def test_killing_any_process_of_a_demo(tmp_path: Path, victim: str, saved: int) 
     assert demo.returncode == 0, err
     recount = check(home, json.loads(out))
     causes = [one.cause for one in recount.tries]
-    expected = {"command": "killed_by_signal", "agent": "agent_died", "machine": "agent_died"}
+    died = {"agent_died", "launch_failed"}  # the second when it had not even claimed its attempt
+    expected = {"command": {"killed_by_signal"}, "agent": died, "machine": died}
     if victim in expected:
-        assert expected[victim] in causes
-        assert len(causes) >= 2
+        assert expected[victim] & set(causes)
     else:
         assert set(causes) <= {"preempted", "no_capacity", "completed"}  # nobody noticed
 
