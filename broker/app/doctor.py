@@ -13,30 +13,31 @@ from enum import StrEnum
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Protocol, runtime_checkable
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from broker.app import background
 from broker.app.report import ledger_faults
 from broker.app.wiring import Broker
-from broker.core.errors import BrokerError, InvalidInput, MissingExtra, StoreProblem, did_you_mean
+from broker.core.errors import BrokerError, InvalidInput, MissingExtra, StoreProblem
 from broker.core.offers import Offer, OfferQuery, SkippedRow
-from broker.settings import Settings
+from broker.settings import unknown_variables
 
-_LOW_DISK = 5 * 10**9
+_LOW_DISK = 10**9
+_FULL_DISK = 50 * 10**6  # bytes
 _OLDEST_PYTHON = (3, 11)
 
-# Optional install → the module that tells whether it is there, and what it is good for.
+# Optional install → the module that tells whether it is there, and what it adds to what works without it.
 _EXTRAS = {
-    "aws": ("boto3", "live AWS prices, quotas, reservations"),
-    "gcp": ("google.cloud.compute_v1", "live Google Cloud prices, quotas, reservations"),
-    "azure": ("azure.mgmt.compute", "Azure quotas and reservations"),
-    "skypilot": ("sky", "jobs on clouds"),
+    "aws": ("boto3", "spot prices, quotas and reservations of an AWS account; list prices need none"),
+    "gcp": ("google.cloud.compute_v1", "nothing that is used yet"),
+    "azure": ("azure.mgmt.compute", "nothing that is used yet; Azure's prices need no login"),
+    "skypilot": ("sky", "nothing that is used yet: gpubroker cannot run jobs on clouds"),
     "postgres": ("psycopg", "a PostgreSQL store that several machines share"),
-    "torch": ("torch", "PyTorch example"),
+    "torch": ("torch", "the PyTorch example"),
 }
-# Variables that the agent sets for a job's command, or that tests read; not settings.
-_NOT_SETTINGS = ("CHECKPOINT_DIR", "TEST_DATA", "JOB_ID", "ATTEMPT", "RANK", "RUN_FOLDER", "NODES")
 
 
 class Health(StrEnum):
@@ -69,7 +70,8 @@ class DescribesSetup(Protocol):
 
 def examine(make_broker: Callable[[], Broker]) -> Iterator[Finding]:
     """Everything, one finding after the other, what others depend on first. Contacts no provider, changes nothing but
-    that it creates a store where there is none."""
+    that it creates a store and a folder for runs where there is none. What needs the store is left out when that
+    cannot be used: it would say the same again."""
     yield _python()
     yield from _extras()
     yield from _variables(os.environ)
@@ -78,13 +80,16 @@ def examine(make_broker: Callable[[], Broker]) -> Iterator[Finding]:
     except InvalidInput as error:
         yield Finding("settings", Health.PROBLEM, str(error), error.hint)
         return
-    yield _disk(broker)
+    yield _disk(broker.settings.home.absolute(), "GPUBROKER_HOME")
+    elsewhere = _store_folder(broker)
+    if elsewhere is not None:
+        yield _disk(elsewhere, "GPUBROKER_STORE")
     yield _runs(broker)
-    yield from _machines(broker)
     store = _store(broker)
     yield store
     if store.health is Health.PROBLEM:
-        return
+        return  # all that follows reads it
+    yield from _machines(broker)
     yield _reconciler(broker)
     yield from _policy(broker)
     yield from _engines(broker)
@@ -131,13 +136,17 @@ def _own_version() -> str:
 
 
 def _extras() -> Iterator[Finding]:
-    for extra, (module, use) in _EXTRAS.items():
+    """What is installed, each by itself; what is not, in one finding: most people need few of them."""
+    missing = {}
+    for extra, (module, adds) in _EXTRAS.items():
         if _there(module):
-            yield Finding("extra", Health.OK, f"{extra}: {use}", facts={"extra": extra, "installed": True})
+            yield Finding("extra", Health.OK, f"{extra}: {adds}", facts={"extra": extra, "installed": True})
         else:
-            fix = f"pip install 'gpubroker[{extra}]'"
-            facts = {"extra": extra, "installed": False}
-            yield Finding("extra", Health.NOTE, f"{extra} is not installed: no {use}", fix, facts)
+            missing[extra] = adds
+    if missing:
+        message = f"optional parts not installed: {', '.join(missing)}"
+        fix = "none is needed; what each adds: gpubroker doctor --verbose"
+        yield Finding("extra", Health.NOTE, message, fix, {"installed": False, "adds": missing})
 
 
 def _there(module: str) -> bool:
@@ -149,29 +158,36 @@ def _there(module: str) -> bool:
 
 def _variables(environment: Mapping[str, str]) -> Iterator[Finding]:
     """Variables that look like settings and are none."""
-    known = [f"GPUBROKER_{name.upper()}" for name in Settings.model_fields]
-    for name in sorted(environment):
-        if not name.startswith("GPUBROKER_") or name.removeprefix("GPUBROKER_") in _NOT_SETTINGS:
-            continue
-        if name.upper().split("__")[0] not in known:
-            meant = did_you_mean(name, known)
-            fix = f"unset it, or correct it; known: {', '.join(known)}"
-            yield Finding("settings", Health.NOTE, f"{name} is not a setting{meant}", fix, {"variable": name})
+    for name, sentence in unknown_variables(environment).items():
+        yield Finding("settings", Health.NOTE, sentence, "unset it, or correct it", {"variable": name})
 
 
-def _disk(broker: Broker) -> Finding:
-    folder = broker.settings.home.absolute()
-    while not folder.exists():
-        folder = folder.parent
-    free = shutil.disk_usage(folder).free
-    facts = {"home": str(broker.settings.home), "free_bytes": free}
-    message = f"{free / 1e9:,.1f} GB free for {broker.settings.home}"
-    if not os.access(folder, os.W_OK):
-        fix = "change its owner or mode, or set GPUBROKER_HOME"
-        return Finding("disk", Health.PROBLEM, f"{folder} cannot be written to", fix, facts)
+def _disk(folder: Path, setting: str) -> Finding:
+    """The room on the disk of a folder, or of the nearest one above it that exists."""
+    found = folder
+    while not found.exists():
+        found = found.parent
+    free = shutil.disk_usage(found).free
+    facts = {"folder": str(folder), "free_bytes": free}
+    message = f"{free / 1e9:,.1f} GB free for {folder}" if free >= _LOW_DISK else f"{free / 1e6:,.0f} MB free"
+    if not os.access(found, os.W_OK):
+        fix = f"change its owner or mode, or set {setting}"
+        return Finding("disk", Health.PROBLEM, f"{found} cannot be written to", fix, facts)
+    if free < _FULL_DISK:
+        return Finding("disk", Health.PROBLEM, f"full: {message} for {folder}", f"free some, or set {setting}", facts)
     if free < _LOW_DISK:
-        return Finding("disk", Health.NOTE, message, "free some space: checkpoints need it", facts)
+        fix = f"free some: checkpoints need it; or set {setting}"
+        return Finding("disk", Health.NOTE, f"nearly full: {message} for {folder}", fix, facts)
     return Finding("disk", Health.OK, message, facts=facts)
+
+
+def _store_folder(broker: Broker) -> Path | None:
+    """Where a SQLite store lies that is not in the home folder."""
+    url = broker.settings.store or ""
+    folder = Path(url.partition(":///")[2].partition("?")[0]).absolute().parent
+    if not url.startswith("sqlite:") or folder == broker.settings.home.absolute():
+        return None
+    return folder
 
 
 def _runs(broker: Broker) -> Finding:
@@ -179,10 +195,35 @@ def _runs(broker: Broker) -> Finding:
     parts = urlsplit(broker.settings.runs_url)
     shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
     facts = {"url": shown, "local": parts.scheme == "file"}
+    try:
+        _try_runs(broker.settings.runs_url)
+    except BrokerError as error:
+        fix = error.hint or "correct GPUBROKER_RUNS"
+        return Finding("runs", Health.PROBLEM, f"run folders cannot be kept in {shown}: {error.message}", fix, facts)
     if parts.scheme == "file":
         message = f"run folders and checkpoints lie on this machine ({parts.path}): enough for local and owned capacity"
         return Finding("runs", Health.OK, message, "for machines elsewhere: set GPUBROKER_RUNS to s3://BUCKET/…", facts)
-    return Finding("runs", Health.OK, f"run folders and checkpoints lie in {shown}", facts=facts)
+    return Finding("runs", Health.OK, f"run folders and checkpoints lie in {shown}; not written to now", facts=facts)
+
+
+def _try_runs(url: str) -> None:
+    """Write a little where run folders lie; of a place elsewhere only see that it can be named. Raises `BrokerError`
+    (`InvalidInput`, `Unreachable`)."""
+    parts = urlsplit(url)
+    if parts.scheme != "file":
+        from broker.launch.runfolder import RunFolder  # brings the object store along
+
+        RunFolder(url, "doctor")
+        return
+    folder = Path(unquote(parts.path))
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with TemporaryFile(dir=folder) as file:
+            file.write(b"gpubroker" * 1000)
+            file.flush()
+    except OSError as error:
+        fix = "make room, change its owner or mode, or set GPUBROKER_RUNS to another place"
+        raise InvalidInput(error.strerror or str(error), hint=fix) from error
 
 
 def _machines(broker: Broker) -> Iterator[Finding]:

@@ -28,6 +28,9 @@ def doctor(
             "--rebuild", help="Also prove that jobs and balances follow from the events, and the ledger balances."
         ),
     ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Also what each optional part adds, and how to install it.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """What works here, what is missing, and how to mend it. Exits with 2 when something is broken."""
@@ -46,9 +49,16 @@ def doctor(
         terminal.answer({"healthy": healthy, "findings": found})
     else:
         terminal.show(_table(found))
+        if verbose:
+            terminal.show(*_optional_parts(found))
         terminal.show("" if healthy else "Something is broken: see what is marked ✗ above.")
     if not healthy:
         raise typer.Exit(2)
+
+
+def _optional_parts(findings: Sequence[Finding]) -> list[str]:
+    adds: dict[str, str] = next((f.facts["adds"] for f in findings if "adds" in f.facts), {})
+    return [f"  pip install 'gpubroker[{extra}]' adds {what}" for extra, what in adds.items()]
 
 
 def _table(findings: Sequence[Finding]) -> Table:

@@ -51,6 +51,7 @@ def plan(
     if as_json:
         terminal.answer(view.document(seen, chosen.version, limit=limit))
     else:
-        terminal.show(*view.screen(terminal.out, seen, explained=explain, what_if=what_if is not None, limit=limit))
+        judged = view.judged_by(broker, what_if)
+        terminal.show(*view.screen(terminal.out, seen, explained=explain, judged=judged, limit=limit))
     if seen.exit_code:
         raise typer.Exit(seen.exit_code)

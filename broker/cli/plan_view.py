@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -11,16 +11,19 @@ from rich.text import Text
 from broker.cli import words
 from broker.cli.offer_view import as_json as offer_json
 from broker.cli.offer_view import rows as offer_rows
-from broker.cli.remedies import REMEDIES
+from broker.cli.remedies import remedy
 from broker.cli.tables import Column, fitting, hanging, left_out
 from broker.core.placements import Placement
 from broker.core.policy import Answer, Verdict
+from broker.core.reasons import Reason, Rejection
 from broker.placement.planner import explain
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from broker.app.submit import Preview
+    from broker.app.wiring import Broker
+    from broker.core.ports import PolicySet
 
 _EXPLAINED = 3  # placements whose cost terms are shown
 
@@ -41,9 +44,10 @@ _COLUMNS = (
 
 
 def screen(
-    console: Console, seen: Preview, *, explained: bool = False, what_if: bool = False, limit: int = 8
+    console: Console, seen: Preview, *, explained: bool = False, judged: str = "by the active policy", limit: int = 8
 ) -> list[RenderableType]:
-    """The whole preview, top to bottom: the job, the placements, the money, the verdict, what a person should know."""
+    """The whole preview, top to bottom: the job, the placements, the money, the verdict, what a person should know.
+    ``judged``: by what; empty when no policy is active."""
     parts: list[RenderableType] = [_heading(seen)]
     if seen.plan.placements:
         parts += _placements(console, seen, limit)
@@ -51,7 +55,7 @@ def screen(
             parts += _terms(console, seen)
     if explained or not seen.plan.placements:
         parts += list(_rejections(seen, examples=3 if explained else 1))
-    parts += _verdict(seen, what_if)
+    parts += _verdict(seen, judged)
     parts += [Text.assemble(("note: ", "cyan"), note) for note in seen.plan.notes]
     if seen.waits:
         parts.append(Text("waits: the capacity it fits is taken by our own jobs; it starts when a machine is free"))
@@ -59,6 +63,13 @@ def screen(
         rejected = sum(seen.counts.values())
         parts.append(Text(f"{words.plural(rejected, 'offer')} turned down; --explain says why", style="dim"))
     return parts
+
+
+def judged_by(broker: Broker, what_if: PolicySet | None = None) -> str:
+    """By what a plan is judged, in words; empty when no policy is active."""
+    if what_if is not None:
+        return "as these policy files would have it"
+    return "by the active policy" if broker.store.active_policy() else ""
 
 
 def _heading(seen: Preview) -> Text:
@@ -152,11 +163,14 @@ def _rejections(seen: Preview, examples: int) -> Iterator[RenderableType]:
         for rejection in shown.get(reason, ()):
             detail = f": {rejection.detail}" if rejection.detail else ""
             yield hanging(Text(f"e.g. {rejection.offer_id}{detail}", style="dim"), len(number))
-        yield hanging(Text.assemble(("to change it: ", "cyan"), REMEDIES[reason]), len(number))
+        yield hanging(Text.assemble(("to change it: ", "cyan"), _remedy(reason, shown)), len(number))
 
 
-def _verdict(seen: Preview, what_if: bool) -> list[RenderableType]:
-    judged = "as these policy files would have it" if what_if else "by the active policy"
+def _remedy(reason: Reason, shown: Mapping[Reason, Sequence[Rejection]]) -> str:
+    return remedy(reason, [rejection.detail for rejection in shown.get(reason, ())])
+
+
+def _verdict(seen: Preview, judged: str) -> list[RenderableType]:
     if seen.admission is None:
         kind = "a policy removed the rest" if seen.exit_code == 3 else "nothing in the market can serve it"
         return [Text.assemble(("No placement: ", "bold red"), f"{kind}.")]
@@ -166,7 +180,10 @@ def _verdict(seen: Preview, what_if: bool) -> list[RenderableType]:
         Answer.DENY: ("Denied", "bold red"),
     }
     label, style = words_for[seen.admission.answer]
-    parts: list[RenderableType] = [Text.assemble((label, style), f" {judged}.")]
+    told = Text.assemble((label, style), f" {judged}." if judged else ".")
+    if not judged:
+        told.append(" No policy is active: owned and sandbox capacity only, nothing that costs cash.")
+    parts: list[RenderableType] = [told]
     parts += [_objection(verdict) for verdict in seen.admission.objections]
     parts.append(_money(seen.admission.money, seen))
     return parts
@@ -249,7 +266,7 @@ def reasons_json(seen: Preview) -> list[dict[str, Any]]:
             "count": count,
             "origin": reason.origin,
             "text": reason.text,
-            "what_would_change_it": REMEDIES[reason],
+            "what_would_change_it": _remedy(reason, shown),
             "examples": [{"offer": r.offer_id, "detail": r.detail} for r in shown.get(reason, ())],
         }
         for reason, count in seen.counts.items()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from broker.core.reasons import Reason
+from broker.engines.registry import ENGINES
 
 REMEDIES: dict[Reason, str] = {
     Reason.WRONG_ACCELERATOR: "name more accelerators in the job: resources.accelerators: {H100: 8, A100-80GB: 8}",
@@ -27,7 +30,15 @@ REMEDIES: dict[Reason, str] = {
     Reason.MISSES_DEADLINE: "a later deadline, faster accelerators, or less work",
     Reason.TOO_OFTEN_INTERRUPTED: "checkpoint more often (checkpoint.every), or leave spot capacity out",
     Reason.LAUNCH_FAILED_LATELY: "wait ten minutes: it is tried again then",
-    Reason.NO_ENGINE: "install what runs jobs there: `gpubroker doctor` lists it",
+    Reason.NO_ENGINE: "gpubroker cannot run jobs there yet; own machines and the sandbox work",
     Reason.REFERENCE_PRICE: "add credentials for live prices, or set `allow_reference_prices: true` in a policy",
     Reason.DENIED_BY_POLICY: "a budget owner can change this: `gpubroker policy show`",
 }
+
+
+def remedy(reason: Reason, details: Iterable[str] = ()) -> str:
+    """What would change it. ``details``: of the offers that the reason struck; they name the engine that is missing,
+    and one that there is only has to be installed."""
+    if reason is Reason.NO_ENGINE and any(repr(name) in detail for detail in details for name in ENGINES):
+        return "install what runs jobs there: `gpubroker doctor` lists it"
+    return REMEDIES[reason]

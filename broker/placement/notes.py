@@ -43,6 +43,11 @@ def _about_the_job(job: Job, effort: Effort, conditions: Conditions) -> Iterator
         )
     if not effort.checkpoints:
         yield "the job declares no checkpoints (`checkpoint:`): after an interruption it starts again from nothing"
+    if job.data.sensitive:
+        yield (
+            "`data.sensitive` is recorded, but nothing acts on it: to keep the job from places, name those it may use "
+            "(`constraints:`), or let a policy (`allowed_locations`)"
+        )
     if job.data.location and job.data.size is None:
         yield "the size of the data is not given (`data.size`): moving it is not in the figures"
 
@@ -50,7 +55,8 @@ def _about_the_job(job: Job, effort: Effort, conditions: Conditions) -> Iterator
 def _about_the_best(job: Job, effort: Effort, conditions: Conditions, best: Placement) -> Iterator[str]:
     limit = job.max_duration or conditions.default_max_duration
     if best.duration is not None and best.duration > limit:
-        yield f"the best placement needs about {span(best.duration)}, but the job is stopped after {span(limit)}"
+        needed = span(best.duration)
+        yield f"warning: the best placement needs about {needed}, but the job is stopped after {span(limit)}"
     if effort.work is not None and job.max_cost is not None and best.expected_cost > job.max_cost:
         yield (
             f"the best placement is expected to cost {best.expected_cost.rounded()}, "
@@ -86,7 +92,7 @@ def _interval(effort: Effort, best: Placement) -> Iterator[str]:
 def _about_those_left_out(rejections: Sequence[Rejection]) -> Iterator[str]:
     counts = Counter(rejection.reason for rejection in rejections)
     if number := counts[Reason.NO_ENGINE]:
-        yield f"{_offers(number)} would do, but nothing installed here can run jobs there; see `gpubroker doctor`"
+        yield f"{_offers(number)} would do, but gpubroker cannot run jobs there yet: own machines and the sandbox work"
     if number := counts[Reason.REFERENCE_PRICE]:
         yield (
             f"{_offers(number)} would do at a reference price; a policy with `allow_reference_prices: true` "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,9 @@ def test_a_fresh_install_is_healthy(gpubroker: Any, home: Path) -> None:
     done = gpubroker("doctor")
     assert done.code == 0
     assert "gpubroker policy apply FILES" in done.out
-    assert "pip install 'gpubroker[" in done.out
+    assert "optional parts not installed: " in done.out
+    assert "pip install 'gpubroker[" not in done.out
+    assert "pip install 'gpubroker[" in gpubroker("doctor", "--verbose").out
 
 
 def test_variables_that_are_no_settings(gpubroker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +63,28 @@ def test_a_store_that_cannot_be_used_is_a_finding(gpubroker: Any, home: Path) ->
     done = gpubroker("doctor", "--rebuild")
     assert done.code == 2
     assert "✗ store" in done.out
+    assert done.out.count("✗") == 2  # and the last line, that refers to it
     assert "mend it: upgrade gpubroker" in done.out
+
+
+@pytest.mark.parametrize(("free", "health"), [(2_000_000_000, "ok"), (900_000_000, "note"), (40_000_000, "problem")])
+def test_a_disk_that_is_nearly_full(gpubroker: Any, monkeypatch: pytest.MonkeyPatch, free: int, health: str) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**12, 10**12 - free, free))
+    assert [disk["health"] for disk in findings(gpubroker)["disk"]] == [health]
+
+
+def test_run_folders_that_cannot_be_written(gpubroker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("GPUBROKER_RUNS", (tmp_path / "file" / "runs").as_uri())
+    done = gpubroker("doctor")
+    assert done.code == 2
+    assert "✗ runs" in done.out
+    assert "set GPUBROKER_RUNS to another place" in done.out
+
+
+def test_a_store_elsewhere_has_a_disk_of_its_own(gpubroker: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("GPUBROKER_STORE", f"sqlite:///{tmp_path}/other.db")
+    assert [disk["facts"]["folder"] for disk in findings(gpubroker)["disk"]] == [str(tmp_path / "home"), str(tmp_path)]
 
 
 def test_jobs_without_a_reconciler_are_a_problem(gpubroker: Any, job: Path) -> None:

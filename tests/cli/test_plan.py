@@ -15,7 +15,7 @@ def test_a_job_this_machine_can_run(gpubroker: Any, job: Path) -> None:
     done = gpubroker("plan", job)
     assert done.code == 0
     assert "owned/local" in done.out
-    assert "Allowed by the active policy" in done.out
+    assert "No policy is active: owned and sandbox capacity only" in done.out
     assert "nothing is held" in done.out
     document = gpubroker("plan", job, "--json").json
     (best,) = document["placements"]
