@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -14,12 +14,19 @@ from typing import Any
 
 import pytest
 
-from tests.program import ROOT, eventually, processes, rows, run
+from tests.program import ROOT, eventually, kill, processes, rows, run
 
 # An hour of this machine, so that there is a bill to be right: 3.6 $ an hour is a tenth of a cent a second.
 WEAR = {"GPUBROKER_PROVIDERS__OWNED__WEAR_PER_HOUR": "3.6"}
 MICROS_A_SECOND = 1000
 STEPS = 400
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_running(tmp_path: Path) -> Iterator[None]:
+    """Whatever becomes of a test, its processes end with it."""
+    yield
+    kill(processes(tmp_path))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,17 @@
+"""What tests of the demo share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.program import kill, processes
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_running(tmp_path: Path) -> Iterator[None]:
+    """Whatever becomes of a test, its processes end with it."""
+    yield
+    kill(processes(tmp_path))
