@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from broker.app.market import freshen
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError
-from broker.core.events import JobState
+from broker.core.events import AttemptState, JobState
+from broker.core.lifecycle import JobView
 from broker.core.offers import MoneyKind
 from broker.settings import as_environment
 
@@ -26,6 +29,16 @@ log = logging.getLogger(__name__)
 # So many looks without anything to do before the process ends; a job submitted meanwhile finds it still there.
 _IDLE_TICKS = 3
 _SLOWEST_LOOK = 60.0  # seconds of the wall clock, while the store does not answer
+_MOST_DOUBLINGS = 16  # of the time between looks; beyond that it is `_SLOWEST_LOOK` anyhow
+
+# The newest turn asked for: a process that was not started for it steps down, so that one with another environment
+# (secrets) may lead. The process's own turn comes in the variable.
+_TURN = "reconciler_turn"
+_OWN_TURN = "GPUBROKER_RECONCILER_TURN"
+_MOST_PATIENCE = 300  # looks at whether the one before has stepped down
+_BETWEEN_LOOKS = 0.2  # seconds
+# A launch that is asked for and does not happen for so long may lack its secrets.
+_LAUNCH_TAKES = timedelta(minutes=1)
 
 
 def running(broker: Broker) -> bool:
@@ -33,16 +46,24 @@ def running(broker: Broker) -> bool:
     return broker.store.is_led()
 
 
-def ensure(broker: Broker) -> bool:
+def ensure(broker: Broker, for_secrets_of: JobView | None = None) -> bool:
     """Start the background reconciler unless one runs already; whether one was started.
+
+    ``for_secrets_of``: a job whose secrets are in this process's environment. One that runs already cannot be given
+    them, so it is asked to step down after its next look, and the one that is started here takes its turn. Jobs whose
+    secrets were in the other's environment alone then wait, and say so.
 
     Harmless to call at any time: a second process finds the lead taken and goes away.
     """
+    turn = ""
     if running(broker):
-        return False
+        if for_secrets_of is None or not for_secrets_of.job.secrets:
+            return False
+        turn = secrets.token_hex(8)
+        broker.store.set_setting(_TURN, turn)
     home = broker.settings.home
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    environment = {**os.environ, **as_environment(broker.settings)}
+    environment = {**os.environ, **as_environment(broker.settings), _OWN_TURN: turn}
     with (home / "reconciler.out").open("ab") as out:
         subprocess.Popen(  # noqa: S603  # our own program by its full path; no shell, no foreign input
             [*broker.registries.command, "reconcile"],
@@ -68,27 +89,60 @@ def work_left(broker: Broker) -> bool:
 
 
 def revive(broker: Broker) -> None:
-    """Any command may call this: a reconciler that died with work left is started again."""
-    if not running(broker) and work_left(broker):
-        ensure(broker)
+    """Any command may call this: a reconciler that died with work left is started again, and one that lacks secrets
+    which are in this process's environment gives way to one that has them."""
+    if not running(broker):
+        if work_left(broker):
+            ensure(broker)
+    elif waiting := _waits_for_what_is_here(broker):
+        ensure(broker, for_secrets_of=waiting)
+
+
+def _waits_for_what_is_here(broker: Broker) -> JobView | None:
+    """A job of this user's that waits for secrets which this process has."""
+    states = (JobState.QUEUED.value, JobState.INTERRUPTED.value, JobState.LAUNCHING.value)
+    with broker.store.reading() as look:
+        mine = look.jobs(states=states, user=broker.user)
+    now = broker.clock.now()
+    for view in mine:
+        latest, wanted = view.latest, view.job.secrets
+        unlaunched = latest is not None and latest.state is AttemptState.REQUESTED
+        waits = (
+            now - latest.requested_at > _LAUNCH_TAKES if latest and unlaunched else "secrets" in view.waiting_because
+        )
+        if wanted and waits and all(name in os.environ for name in wanted):
+            return view
+    return None
 
 
 def run(broker: Broker, *, forever: bool = False) -> bool:
-    """Reconcile until nothing is left to do (or ``forever``). False when another process does it already."""
+    """Reconcile until nothing is left to do, or (but for ``forever``) until another process is to take over. False
+    when another process does it already; one that was started to take over waits for that one to step down first."""
+    own = os.environ.pop(_OWN_TURN, "")  # not for the programs it starts
+    patience = _MOST_PATIENCE if own else 0
     while True:
         with broker.store.lead() as still_leading:
-            if still_leading is None:
+            if still_leading is not None:
+                patience = 0
+                if _until_idle(broker, still_leading, own, forever=forever):
+                    return True
+            elif not patience:
                 return False
-            _until_idle(broker, still_leading, forever=forever)
+        if patience:
+            patience -= 1
+            broker.clock.sleep(_BETWEEN_LOOKS)
+            continue
         # Somebody may have submitted after the last look and seen the lead still taken: look once more without it.
         if not work_left(broker):
             return True
 
 
-def _until_idle(broker: Broker, still_leading: Callable[[], bool], *, forever: bool) -> None:
+def _until_idle(broker: Broker, still_leading: Callable[[], bool], own: str, *, forever: bool) -> bool:
+    """Look after the jobs; whether it ended because another process is to take over. ``own``: see `_TURN`."""
     from broker.app.launching import reconciler  # every command looks whether one runs; one process runs it
 
     worker = reconciler(broker)
+    own = own or broker.store.setting(_TURN) or ""
     idle = failed = 0
     while (forever or idle < _IDLE_TICKS) and still_leading():
         try:
@@ -96,10 +150,13 @@ def _until_idle(broker: Broker, still_leading: Callable[[], bool], *, forever: b
                 freshen(broker, sandbox=True)  # its spot prices are settled as they are observed
             idle = idle + 1 if worker.tick().idle else 0
             failed = 0
+            if not forever and (broker.store.setting(_TURN) or "") != own:
+                return True
         except BrokerError as error:  # a store that is locked, full or away: jobs go on, and so does looking after them
             failed += 1
             log.warning("%s (%s)", error, error.hint)
-        broker.clock.sleep(min(broker.settings.reconcile_every * 2**failed, _SLOWEST_LOOK))
+        broker.clock.sleep(min(broker.settings.reconcile_every * 2 ** min(failed, _MOST_DOUBLINGS), _SLOWEST_LOOK))
+    return False
 
 
 def _sandbox_runs(broker: Broker) -> bool:

@@ -15,9 +15,9 @@ from broker.core.money import Money
 from broker.core.offers import MoneyKind
 from broker.core.placements import Plan
 from broker.core.policy import Answer
-from broker.launch.admission import re_place
+from broker.launch.admission import facts_of, re_place
 from broker.launch.journal import Reading
-from broker.launch.placing import facts_from, hold_entries
+from broker.launch.placing import hold_entries
 from broker.launch.progress import billed_time, machine_time, on_demand_cost
 from broker.launch.settlement import tags_of
 from broker.ledger.entries import Account, Balance, Entry, Movement
@@ -47,7 +47,11 @@ def money_of(broker: Broker, view: JobView) -> Mapping[MoneyKind, Balance]:
 
 
 def cancel(broker: Broker, view: JobView) -> JobView:
-    """Ask for the job to be stopped, checkpoint first. Cancelling again, or a job that has ended, changes nothing."""
+    """Ask for the job to be stopped, checkpoint first. Cancelling again, or a job that has ended, changes nothing.
+
+    Raises `NotAllowed` for somebody else's job.
+    """
+    _only_ones_own(broker, view)
     with broker.store.writing() as tx:
         current = tx.job(view.id) or view
         if current.cancel_requested or current.state.final:
@@ -67,9 +71,11 @@ def extend(broker: Broker, view: JobView, more: More) -> JobView:
     """Raise a job's limits; a paused job goes on.
 
     For a running job the money is held here, in the same transaction, and the policies judge it; a paused one is
-    judged when it is placed again. Raises `InvalidInput` for limits that are not higher, `NotAllowed` for a job that
-    has ended, or when a policy refuses (then nothing changes).
+    judged when it is placed again. Raises `InvalidInput` for limits that are not higher, or below what the job has
+    spent and holds already, `NotAllowed` for somebody else's job, one that has ended, or when a policy refuses (then
+    nothing changes).
     """
+    _only_ones_own(broker, view)
     if more.max_cost is None and more.max_duration is None:
         raise InvalidInput("nothing to extend", hint="say --max-cost or --max-duration")
     now = broker.clock.now()
@@ -79,6 +85,8 @@ def extend(broker: Broker, view: JobView, more: More) -> JobView:
             raise NotAllowed(f"{view.id} has {current.state.value}; submit it again instead")
         if more.max_cost is not None and current.max_cost is not None and more.max_cost <= current.max_cost:
             raise InvalidInput(f"max_cost is {current.max_cost} already; expected more than that")
+        if more.max_cost is not None:
+            _covers_what_is_held(tx.balance(view.id), more.max_cost)
         if more.max_duration is not None and more.max_duration <= current.max_duration:
             raise InvalidInput(f"max_duration is {current.max_duration} already; expected more than that")
         seconds = None if more.max_duration is None else more.max_duration.total_seconds()
@@ -89,14 +97,33 @@ def extend(broker: Broker, view: JobView, more: More) -> JobView:
     return after
 
 
+def _only_ones_own(broker: Broker, view: JobView) -> None:
+    """Who submitted a job may stop it or spend more on it; and root, who may be anybody. Raises `NotAllowed`.
+
+    Identity is the operating-system user (`Broker.user`). That keeps apart the people of one machine; over a store
+    that several machines share it goes as far as those who administer them are trusted.
+    """
+    if broker.user not in (view.user, "root"):
+        raise NotAllowed(f"{view.id} is {view.user}'s job, and you are {broker.user}", hint=f"ask {view.user}")
+
+
+def _covers_what_is_held(balance: Mapping[MoneyKind, Balance], max_cost: Money) -> None:
+    """Raises `InvalidInput` for a limit that the job has passed already, or that its hold goes beyond."""
+    mine = [b for kind, b in balance.items() if kind is not MoneyKind.AMORTISED]
+    spent, held = (sum(amounts, Money.ZERO) for amounts in ([b.spent for b in mine], [b.held for b in mine]))
+    if max_cost < spent + held:
+        raise InvalidInput(
+            f"max_cost of {max_cost} is less than the job has already: {spent} spent and {held} held; "
+            f"expected {spent + held} at least"
+        )
+
+
 def _top_up(broker: Broker, look: Reading, view: JobView, now: datetime) -> list[Entry]:
     """What the running attempt needs held under the new limits, judged. Raises `NotAllowed`."""
     policy, attempt = broker.policy(), view.attempts[-1]
     here = Plan(now, (attempt.placement,), (), 1, None, view.deadline)
     balance, billed = look.balance(view.id), billed_time(view, now)
-    found = re_place(
-        view, here, policy, lambda action: facts_from(look, policy, action, now), balance, billed=billed, now=now
-    )
+    found = re_place(view, here, policy, facts_of(look, policy, now), balance, billed=billed, now=now)
     if found.answer is not Answer.ALLOW:
         raise NotAllowed("; ".join(f"{v.message} ({v.source})" for v in found.objections))
     return hold_entries(tags_of(view), found.money, Movement.TOP_UP, view.seq, found.window)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from broker.app.market import market_for
 from broker.app.wiring import Broker
 from broker.core.errors import LoginMissing
+from broker.core.jobs import Job
 from broker.core.lifecycle import JobView
 from broker.launch.placing import Placing
 from broker.launch.reconciler import Reconciler, Timing
@@ -28,18 +29,27 @@ def reconciler(broker: Broker) -> Reconciler:
         engines=broker.engine,
         mailbox=run_folders(broker),
         clock=broker.clock,
-        place=Placing(broker.store, lambda job: market_for(broker, job), broker.policy, broker.clock.now),
+        place=Placing(
+            broker.store, lambda job: market_for(broker, job), broker.policy, broker.clock.now, missing_secrets
+        ),
         timing=Timing(settle_every=settle_every).scaled(broker.clock.scale),
-        secrets=_secrets,
+        secrets=secrets_of,
     )
 
 
-def _secrets(view: JobView) -> Mapping[str, str]:
-    """The job's secrets, from this process's environment at launch; they are written nowhere."""
-    missing = [name for name in view.job.secrets if name not in os.environ]
-    if missing:
+def missing_secrets(job: Job) -> Sequence[str]:
+    """The job's secrets that are not in this process's environment."""
+    return [name for name in job.secrets if name not in os.environ]
+
+
+def secrets_of(view: JobView) -> Mapping[str, str]:
+    """The job's secrets, from this process's environment at launch; they are written nowhere.
+
+    Raises `LoginMissing` where some are not there; a process that has them may launch the job later.
+    """
+    if missing := missing_secrets(view.job):
         raise LoginMissing(
             f"secrets not in the environment of the reconciler: {', '.join(missing)}",
-            hint="set them where `gpubroker submit` (or `gpubroker serve`) is started, then submit again",
+            hint="export them, then run any gpubroker command there",
         )
     return {name: os.environ[name] for name in view.job.secrets}

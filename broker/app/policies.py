@@ -14,11 +14,10 @@ from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
 from broker.core.jobs import Job
 from broker.core.money import Money
-from broker.core.policy import Action, BudgetUse, Facts, Source
+from broker.core.policy import BudgetUse, Source
 from broker.core.ports import BudgetSpec, PolicySet
-from broker.launch.admission import Admission, admit
+from broker.launch.admission import Admission, admit, facts_of
 from broker.launch.journal import Reading
-from broker.launch.placing import facts_from
 from broker.ledger.budgets import budget_uses, period_containing
 from broker.placement.planner import make_plan
 from broker.store import PolicyVersion
@@ -140,10 +139,7 @@ def explain(broker: Broker, job: Job, policy: PolicySet | None = None) -> Admiss
     if not plan.placements:
         return None
     with broker.store.reading() as look:
-
-        def facts_for(action: Action) -> Facts:
-            return facts_from(look, chosen, action, now)
-
+        facts_for = facts_of(look, chosen, now)
         return admit(job, broker.user, plan, chosen, facts_for, max_duration=max_duration, now=now)
 
 

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from broker.app.wiring import Broker
 from broker.core.errors import UnknownName
 from broker.core.lifecycle import AttemptView, JobView
 from broker.core.money import Money
-from broker.core.offers import MoneyKind
-from broker.launch.progress import machine_time
-from broker.ledger.entries import Account, faults
+from broker.core.offers import MoneyKind, Offer
+from broker.core.placements import Placement
+from broker.ledger.budgets import Window, share_within
+from broker.ledger.entries import Account, Balance, Entry, faults
 
 
 @dataclass(frozen=True, slots=True)
 class SpendRow:
     """One group's spend: cash and amortised (or sandbox) in USD, machine and GPU time in hours, jobs and attempts.
 
-    ``held``: still set aside for running jobs of the group.
+    Machine and GPU time, and the attempts, are those of the time asked about. ``held``: what is set aside now for jobs
+    of the group, waiting ones included, whatever pays for the machines they have at the moment; a job counts where its
+    latest attempt is. Money for a time that has passed is not held, so it is zero in reports that end before now.
     """
 
     group: str
@@ -33,20 +36,33 @@ class SpendRow:
     jobs: int
 
 
-_BY: dict[str, Callable[[JobView, AttemptView], str | None]] = {
-    "team": lambda view, attempt: view.job.team,
-    "project": lambda view, attempt: view.job.project,
-    "user": lambda view, attempt: view.user,
-    "workload": lambda view, attempt: view.job.workload.value,
-    "environment": lambda view, attempt: view.job.environment,
-    "job": lambda view, attempt: view.id,
-    "provider": lambda view, attempt: attempt.placement.offer.provider,
-    "region": lambda view, attempt: attempt.placement.offer.region,
-    "capacity_type": lambda view, attempt: attempt.placement.offer.capacity_type.value,
-    "accelerator": lambda view, attempt: attempt.placement.offer.accelerator or "cpu",
-    "instance_type": lambda view, attempt: attempt.placement.offer.instance_type,
+_OF_JOB: dict[str, Callable[[JobView], str | None]] = {
+    "team": lambda view: view.job.team,
+    "project": lambda view: view.job.project,
+    "user": lambda view: view.user,
+    "workload": lambda view: view.job.workload.value,
+    "environment": lambda view: view.job.environment,
+    "job": lambda view: view.id,
 }
-DIMENSIONS = tuple(_BY)
+_OF_OFFER: dict[str, Callable[[Offer], str]] = {
+    "provider": lambda offer: offer.provider,
+    "region": lambda offer: offer.region,
+    "capacity_type": lambda offer: offer.capacity_type.value,
+    "accelerator": lambda offer: offer.accelerator or "cpu",
+    "instance_type": lambda offer: offer.instance_type,
+}
+DIMENSIONS = (*_OF_JOB, *_OF_OFFER)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one attempt adds to its group; or, without one, what its job holds."""
+
+    job_id: str
+    spent: Mapping[MoneyKind, Money]
+    held: Money
+    hours: float
+    placement: Placement | None
 
 
 def spend(
@@ -57,49 +73,65 @@ def spend(
     Sandbox money and machine time appear only with ``sandbox``, and then alone. Raises `UnknownName` for another
     dimension.
     """
-    if by not in _BY:
+    if by not in DIMENSIONS:
         raise UnknownName("dimension", by, DIMENSIONS)
     now = broker.clock.now()
-    groups: dict[str, list[tuple[JobView, AttemptView, dict[MoneyKind, Money], Money]]] = {}
+    window = (since or datetime.min.replace(tzinfo=UTC), until or datetime.max.replace(tzinfo=UTC))
+    groups: dict[str, list[_Part]] = {}
     with broker.store.reading() as look:
         for view in look.jobs():
             entries = look.entries(view.id)
-            held = look.balance(view.id)
             for attempt in view.attempts:
                 if (attempt.placement.money is MoneyKind.SANDBOX) is not sandbox:
                     continue
-                if not _touches(attempt, since, until, now):
-                    continue
-                spent: dict[MoneyKind, Money] = {}
-                for e in entries:
-                    if e.account is Account.SPENT and e.tags.attempt == attempt.number:
-                        part = _within(e.amount, e.covers_from, e.covers_to, since, until)
-                        spent[e.money] = spent.get(e.money, Money.ZERO) + part
-                kind = attempt.placement.money
-                set_aside = held[kind].held if attempt is view.latest and kind in held else Money.ZERO
-                key = _BY[by](view, attempt) or "(none)"
-                groups.setdefault(key, []).append((view, attempt, spent, set_aside))
-    rows = [_row(group, members, now) for group, members in groups.items()]
+                if _touches(attempt, since, until, now):
+                    own = [e for e in entries if e.account is Account.SPENT and e.tags.attempt == attempt.number]
+                    hours = _time_within(attempt, window, now) / timedelta(hours=1)
+                    part = _Part(view.id, _spent(own, window), Money.ZERO, hours, attempt.placement)
+                    groups.setdefault(_group(by, view, attempt), []).append(part)
+            held = _held(look.balance(view.id), sandbox) if window[1] > now else Money.ZERO
+            if held:
+                part = _Part(view.id, {}, held, 0.0, None)
+                groups.setdefault(_group(by, view, view.latest), []).append(part)
+    rows = [_row(group, parts) for group, parts in groups.items()]
     return sorted(rows, key=lambda r: (-(r.cash + r.amortised + r.sandbox).micros, r.group))
 
 
-def _row(
-    group: str, members: list[tuple[JobView, AttemptView, dict[MoneyKind, Money], Money]], now: datetime
-) -> SpendRow:
-    def total(kind: MoneyKind) -> Money:
-        return sum((spent.get(kind, Money.ZERO) for _, _, spent, _ in members), Money.ZERO)
+def _group(by: str, view: JobView, attempt: AttemptView | None) -> str:
+    if by in _OF_JOB:
+        return _OF_JOB[by](view) or "(none)"
+    return _OF_OFFER[by](attempt.placement.offer) if attempt else "(none)"
 
-    hours = [(machine_time(a, now) / timedelta(hours=1), a.placement) for _, a, _, _ in members]
+
+def _held(balance: Mapping[MoneyKind, Balance], sandbox: bool) -> Money:
+    kinds = (kind for kind in balance if (kind is MoneyKind.SANDBOX) is sandbox)
+    return sum((balance[kind].held for kind in kinds), Money.ZERO)
+
+
+def _spent(entries: Iterable[Entry], window: Window) -> dict[MoneyKind, Money]:
+    """What the entries come to in the time asked about, by kind of money; those that straddle an edge pro rata."""
+    spent: dict[MoneyKind, Money] = {}
+    for entry in entries:
+        part = share_within(entry.amount, (entry.covers_from, entry.covers_to), window)
+        spent[entry.money] = spent.get(entry.money, Money.ZERO) + part
+    return spent
+
+
+def _row(group: str, parts: Sequence[_Part]) -> SpendRow:
+    def total(kind: MoneyKind) -> Money:
+        return sum((part.spent.get(kind, Money.ZERO) for part in parts), Money.ZERO)
+
+    ran = [(part.hours, part.placement) for part in parts if part.placement is not None]
     return SpendRow(
         group=group,
         cash=total(MoneyKind.CASH),
         amortised=total(MoneyKind.AMORTISED),
         sandbox=total(MoneyKind.SANDBOX),
-        held=sum((set_aside for *_, set_aside in members), Money.ZERO),
-        gpu_hours=sum(h * p.gpus for h, p in hours),
-        machine_hours=sum(h * p.nodes for h, p in hours),
-        attempts=len(members),
-        jobs=len({view.id for view, *_ in members}),
+        held=sum((part.held for part in parts), Money.ZERO),
+        gpu_hours=sum(hours * placement.gpus for hours, placement in ran),
+        machine_hours=sum(hours * placement.nodes for hours, placement in ran),
+        attempts=len(ran),
+        jobs=len({part.job_id for part in parts}),
     )
 
 
@@ -109,13 +141,12 @@ def _touches(attempt: AttemptView, since: datetime | None, until: datetime | Non
     return (until is None or start < until) and (since is None or end >= since)
 
 
-def _within(amount: Money, start: datetime, end: datetime, since: datetime | None, until: datetime | None) -> Money:
-    """The part of an entry's amount that falls into the time asked about, pro rata."""
-    first, last = max(start, since or start), min(end, until or end)
-    if end <= start:
-        return amount if first == start and last == end else Money.ZERO
-    microsecond = timedelta(microseconds=1)
-    return amount.share(max((last - first) // microsecond, 0), (end - start) // microsecond)
+def _time_within(attempt: AttemptView, window: Window, now: datetime) -> timedelta:
+    """How long the attempt's machine existed in the time asked about, so far."""
+    if attempt.up_since is None:
+        return timedelta(0)
+    end = attempt.gone_at if attempt.gone and attempt.gone_at else now
+    return max(min(end, window[1]) - max(attempt.up_since, window[0]), timedelta(0))
 
 
 def ledger_faults(broker: Broker) -> list[str]:

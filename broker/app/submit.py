@@ -21,14 +21,15 @@ from broker.core.events import EventBody
 from broker.core.jobfile import parse_job
 from broker.core.jobs import Job
 from broker.core.lifecycle import JobView
+from broker.core.money import Money
 from broker.core.offers import CapacityType, Offer
-from broker.core.placements import Placement, Plan
-from broker.core.policy import Action, ActionKind, Answer, Facts
+from broker.core.placements import Plan
+from broker.core.policy import Action, ActionKind, Answer
 from broker.core.ports import PolicySet
 from broker.core.reasons import Origin, Reason
-from broker.launch.admission import Admission, admit, denials, with_occupancy
+from broker.launch.admission import Admission, admit, denials, facts_of, still_free, with_occupancy
 from broker.launch.journal import Reading, Writing
-from broker.launch.placing import Market, decision_of, facts_from, hold_entries, launch_request
+from broker.launch.placing import Market, decision_of, hold_entries, launch_request
 from broker.ledger.entries import Movement, Tags
 from broker.placement.planner import make_plan
 
@@ -40,6 +41,16 @@ class NoFeasibleCapacity(BrokerError):
 
     def __init__(self, preview: Preview) -> None:
         super().__init__("no offer can serve this job", hint="see `gpubroker plan JOB.yaml --explain`")
+        self.preview = preview
+
+
+class DearerNow(BrokerError):
+    """What would be launched now is dearer than what was agreed to; ``preview`` shows it. Nothing was submitted."""
+
+    exit_code = 4
+
+    def __init__(self, preview: Preview) -> None:
+        super().__init__("prices have moved: it is dearer now than what was agreed to", hint="look at the plan again")
         self.preview = preview
 
 
@@ -66,10 +77,12 @@ class Preview:
 
     @property
     def exit_code(self) -> int:
-        """0, or why it cannot be submitted: 4 the market, 3 a policy, 6 approval needed."""
+        """0, or why it cannot be submitted: 2 its own `max_cost`, 4 the market, 3 a policy, 6 approval needed."""
         if self.admission is None:
             # Where policy turned down an offer that would have done otherwise, the policy is the reason.
             return 3 if any(r.origin is Origin.POLICY for r in self.plan.reasons()) else 4
+        if self.admission.short_of is not None:
+            return 2
         return {Answer.ALLOW: 0, Answer.DENY: 3, Answer.ASK: 6}[self.admission.answer]
 
 
@@ -99,12 +112,14 @@ def preview(broker: Broker, job: Job, policy: PolicySet | None = None) -> Previe
 def _judge(broker: Broker, job: Job, market: Market, policy: PolicySet, look: Reading, now: datetime) -> Preview:
     max_duration = job.max_duration or policy.defaults.max_duration
     action = Action(ActionKind.LAUNCH, job, broker.user, window=(now, now + max_duration))
-    deny = denials(policy, action, facts_from(look, policy, action, now))
+    facts_for = facts_of(look, policy, now)
+    facts = facts_for(action)
+    deny = denials(policy, action, facts)
 
     def plan(offers: list) -> Plan:  # type: ignore[type-arg]
         return make_plan(job, offers, now=now, submitted_at=now, conditions=market.conditions, deny=deny)
 
-    found = plan(with_occupancy(market.offers, look.unclosed()))
+    found = plan(with_occupancy(market.offers, facts.live))
     waits = False
     if not found.placements and Reason.TOO_FEW_MACHINES in found.reasons():
         unoccupied = plan(list(market.offers))
@@ -112,29 +127,33 @@ def _judge(broker: Broker, job: Job, market: Market, policy: PolicySet, look: Re
     found = replace(found, offers_seen=found.offers_seen + sum(market.left_out.values()))
     admission = None
     if found.placements:
-
-        def facts_for(judged: Action) -> Facts:
-            return facts_from(look, policy, judged, now)
-
         admission = admit(job, broker.user, found, policy, facts_for, max_duration=max_duration, now=now)
     return Preview(job, found, market.left_out, admission, max_duration, waits, market.offers)
 
 
-def submit(broker: Broker, job: Job) -> JobView:
+def submit(broker: Broker, job: Job, agreed: Preview | None = None) -> JobView:
     """Admit the job and return it, its money held and its first launch requested (or queued, or awaiting approval).
 
-    Raises `NoFeasibleCapacity` (exit 4), `NotAllowed` (exit 3, the decision is recorded) or `InvalidInput` (a secret
-    that is not in the environment, a run folder that cannot be written to); then no job exists. The job runs once a
-    reconciler sees it: `broker.app.background.ensure`.
+    ``agreed``: what somebody has seen and said yes to. Raises `DearerNow` when it would cost more than that,
+    `NoFeasibleCapacity` (exit 4), `NotAllowed` (exit 3, the decision is recorded) or `InvalidInput` (a `max_cost` that
+    does not pay for a start, a secret that is not in the environment, a run folder that cannot be written to); then no
+    job exists. The job runs once a reconciler sees it: `broker.app.background.ensure`.
     """
     _can_be_run_from_here(broker, job)
     while True:
-        seen, policy = preview(broker, job), broker.policy()
+        policy = broker.policy()
+        seen = preview(broker, job, policy)
         if seen.admission is None:
             raise NoFeasibleCapacity(seen) if seen.exit_code == 4 else denied_everywhere(seen)
+        if seen.admission.short_of is not None:
+            raise too_little(seen.admission)
+        if agreed is not None and _dearer(seen.admission, agreed.admission):
+            raise DearerNow(seen)
         # The plan was made outside, so that others are not kept waiting; what can have changed since is looked at anew.
         with broker.store.writing() as tx:
-            if not seen.waits and not _still_free(seen, seen.admission.placement, tx):
+            if broker.policy().version != policy.version:
+                continue
+            if not seen.waits and not still_free(seen.admission.placement, seen.offers, tx.live_attempts()):
                 continue
             admission, view = _admit(broker, seen, policy, tx)
         if view is None:
@@ -145,20 +164,9 @@ def submit(broker: Broker, job: Job) -> JobView:
 def _admit(broker: Broker, seen: Preview, policy: PolicySet, tx: Writing) -> tuple[Admission, JobView | None]:
     """Judge with the money as it is in this transaction; hold it and write the intent, or record the refusal."""
     now, job = broker.clock.now(), seen.job
-
-    def facts_for(judged: Action) -> Facts:
-        return facts_from(tx, policy, judged, now)
-
+    facts_for = facts_of(tx, policy, now)
     admission = admit(job, broker.user, seen.plan, policy, facts_for, max_duration=seen.max_duration, now=now)
-    action = Action(
-        ActionKind.LAUNCH,
-        job,
-        broker.user,
-        placement=admission.placement,
-        hold=admission.money,
-        window=admission.window,
-    )
-    record = decision_of(action.kind, job, broker.user, admission, seen.plan, policy, facts_for(action))
+    record = decision_of(admission, seen.plan, policy, facts_for(admission.action))
     if admission.answer is Answer.DENY:
         tx.record(record)
         return admission, None
@@ -176,12 +184,12 @@ def _admit(broker: Broker, seen: Preview, policy: PolicySet, tx: Writing) -> tup
     return admission, tx.append(job_id, _first_events(broker, seen, admission, job_id, now), now)
 
 
-def _still_free(seen: Preview, placement: Placement, look: Reading) -> bool:
-    """Whether nobody took the machines of a limited pool since the plan was made."""
-    if placement.offer.slots is None:
+def _dearer(now: Admission, agreed: Admission | None) -> bool:
+    """Whether more money would be held than was agreed to, or the machines cost more an hour."""
+    if agreed is None:
         return True
-    as_offered = [offer for offer in seen.offers if offer.id == placement.offer.id]
-    return all((offer.slots or 0) >= placement.nodes for offer in with_occupancy(as_offered, look.unclosed()))
+    more_held = any(amount > agreed.money.get(kind, Money.ZERO) for kind, amount in now.money.items())
+    return more_held or now.placement.rate > agreed.placement.rate
 
 
 def _can_be_run_from_here(broker: Broker, job: Job) -> None:
@@ -235,8 +243,21 @@ def _baseline(plan: Plan) -> ev.Baseline | None:
     return ev.Baseline(pool=cheapest.offer.pool, rate=cheapest.rate, throughput=cheapest.throughput)
 
 
-def denied(admission: Admission) -> NotAllowed | ApprovalNeeded:
+def too_little(admission: Admission) -> InvalidInput:
+    """The refusal of a job whose own limit does not pay for a start."""
+    placement = admission.placement
+    held = admission.money.get(placement.money, Money.ZERO)
+    where = f"{placement.nodes} × {placement.offer.instance_type} at {placement.offer.provider}"
+    return InvalidInput(
+        f"max_cost: {held} does not pay for a start on {where}; expected {admission.short_of} at least",
+        hint="raise max_cost in the job file, or leave it out",
+    )
+
+
+def denied(admission: Admission) -> InvalidInput | NotAllowed | ApprovalNeeded:
     """The refusal as an error that says which rule, with its figures and its place."""
+    if admission.short_of is not None:
+        return too_little(admission)
     lines = [f"{verdict.message} ({verdict.source})" for verdict in admission.objections]
     kind = NotAllowed if admission.answer is Answer.DENY else ApprovalNeeded
     hint = ""

@@ -37,8 +37,6 @@ def submit(
     """
     from broker.app import background
     from broker.app.submit import preview, read_job
-    from broker.app.submit import submit as admit
-    from broker.cli import plan_view
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
@@ -46,18 +44,32 @@ def submit(
     if not yes and not terminal.asks:
         raise InvalidInput("there is no terminal to confirm on", hint="add --yes to submit without being asked")
     terminal.adopt()
-    seen = preview(broker, wanted)
-    if seen.exit_code in (3, 4):
-        _refused(terminal, broker, seen)
-    if not as_json:
-        terminal.show(*plan_view.screen(terminal.out, seen, limit=3))
-    if not yes and not typer.confirm("Submit it?", default=False, err=True):
-        terminal.say("Nothing was submitted.")
-        raise typer.Exit(0)
-    view = admit(broker, wanted)
-    background.ensure(broker)
+    view = _agree_and_submit(terminal, broker, preview(broker, wanted), yes=yes)
+    background.ensure(broker, for_secrets_of=view)
     terminal.say(f"Submitted as {view.id}.")
     _afterwards(terminal, broker, view, detach=detach)
+
+
+def _agree_and_submit(terminal: Terminal, broker: Broker, seen: Preview, *, yes: bool) -> JobView:
+    """Show the plan, ask, submit; when it has become dearer meanwhile, show and ask again. ``yes``: whatever it costs
+    within the job's own limits was agreed to. Raises `typer.Exit` when nothing is submitted."""
+    from broker.app.submit import DearerNow
+    from broker.app.submit import submit as admit
+    from broker.cli import plan_view
+
+    while True:
+        if seen.exit_code in (2, 3, 4):
+            _refused(terminal, broker, seen)
+        if not terminal.as_json:
+            terminal.show(*plan_view.screen(terminal.out, seen, limit=3))
+        if not yes and not typer.confirm("Submit it?", default=False, err=True):
+            terminal.say("Nothing was submitted.")
+            raise typer.Exit(0)
+        try:
+            return admit(broker, seen.job, agreed=None if yes else seen)
+        except DearerNow as error:
+            terminal.say(f"{error.message}. This is the plan now:")
+            seen = error.preview
 
 
 def _afterwards(terminal: Terminal, broker: Broker, view: JobView, *, detach: bool) -> None:

@@ -7,19 +7,22 @@ of it with its hold (`admit`, `re_place`), inside the transaction that writes th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from broker.core.jobs import Job
 from broker.core.lifecycle import JobView
 from broker.core.money import Money
 from broker.core.offers import MoneyKind, Offer
 from broker.core.placements import Placement, Plan
-from broker.core.policy import Action, ActionKind, Answer, Facts, Verdict
+from broker.core.policy import Action, ActionKind, Answer, BudgetUse, Facts, LiveAttempt, Verdict
 from broker.core.ports import PolicySet
+from broker.launch.journal import Reading
+from broker.ledger.budgets import budget_uses
 from broker.ledger.entries import Balance
-from broker.ledger.holds import Exposure, exposures, hold_needed
+from broker.ledger.holds import Exposure, exposures, hold_needed, ledger_rate, paid_until
 from broker.placement.planner import Deny, fallbacks
 
 # How long a machine may still be billed after it was told to stop: final checkpoint, upload, removal.
@@ -30,13 +33,24 @@ _STRICTNESS = (Answer.ALLOW, Answer.ASK, Answer.DENY)
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The gate's answer: the strictest verdict, the placement it is for, and the money to be set aside with it."""
+    """The gate's answer: the strictest verdict, the placement it is for, and the money to be set aside with it.
+
+    ``action``: what was judged. ``short_of``: the least money that would pay for a start there, where what is and
+    would be held does not; then nothing may be launched, whatever the policies say.
+    """
 
     answer: Answer
+    action: Action
     placement: Placement
     money: Mapping[MoneyKind, Money]
     window: tuple[datetime, datetime]
     verdicts: tuple[Verdict, ...]
+    short_of: Money | None = None
+
+    @property
+    def may_launch(self) -> bool:
+        """Whether the policies allow it and the money pays for a start."""
+        return self.answer is Answer.ALLOW and self.short_of is None
 
     @property
     def objections(self) -> tuple[Verdict, ...]:
@@ -45,6 +59,27 @@ class Admission:
 
 
 FactsFor = Callable[[Action], Facts]
+
+
+def facts_of(look: Reading, policy: PolicySet, now: datetime) -> FactsFor:
+    """What the rules may know, as this look at the store has it: who occupies what, and each budget in the periods an
+    action's money falls into. Each is read at most once, however many placements are judged.
+    """
+    live: list[tuple[LiveAttempt, ...]] = []
+    uses: dict[tuple[str, tuple[datetime, datetime]], tuple[BudgetUse, ...]] = {}
+
+    def facts_for(action: Action) -> Facts:
+        window = action.window or (now, now)
+        if not live:
+            live.append(tuple(look.live_attempts()))
+        budgets = policy.budgets(action.job, action.user)
+        for budget in budgets:
+            if (budget.id, window) not in uses:
+                spent = partial(look.spent, budget)
+                uses[budget.id, window] = budget_uses(budget, window, now, spent, look.open_holds(budget))
+        return Facts(now=now, live=live[0], budgets={b.id: uses[b.id, window] for b in budgets})
+
+    return facts_for
 
 
 def strictest(verdicts: Iterable[Verdict]) -> Answer:
@@ -64,19 +99,26 @@ def denials(policy: PolicySet, action: Action, facts: Facts) -> Deny:
     return deny
 
 
-def with_occupancy(offers: Iterable[Offer], unclosed: Sequence[JobView]) -> list[Offer]:
+def with_occupancy(offers: Iterable[Offer], live: Iterable[LiveAttempt]) -> list[Offer]:
     """The offers with the machines that our own live attempts occupy taken off their free slots."""
     used: Counter[str] = Counter()
-    for view in unclosed:
-        for attempt in view.attempts:
-            if not attempt.over:
-                used[attempt.placement.offer.pool] += attempt.placement.nodes
+    for attempt in live:
+        used[attempt.pool] += attempt.nodes
     return [
         replace(offer, slots=max(offer.slots - used[offer.pool], 0))
         if offer.slots is not None and used[offer.pool]
         else offer
         for offer in offers
     ]
+
+
+def still_free(placement: Placement, offers: Iterable[Offer], live: Iterable[LiveAttempt]) -> bool:
+    """Whether nobody took the machines of a limited pool since the plan was made. ``offers``: as they were told, our
+    own attempts not taken off."""
+    if placement.offer.slots is None:
+        return True
+    as_told = [offer for offer in offers if offer.id == placement.offer.id]
+    return all((offer.slots or 0) >= placement.nodes for offer in with_occupancy(as_told, live))
 
 
 def egress_of(placement: Placement) -> Money:
@@ -87,7 +129,10 @@ def egress_of(placement: Placement) -> Money:
 def admit(
     job: Job, user: str, plan: Plan, policy: PolicySet, facts_for: FactsFor, *, max_duration: timedelta, now: datetime
 ) -> Admission:
-    """Judge a new submission: one hold that covers every fallback of the plan. ``plan`` has placements."""
+    """Judge a new submission: one hold that covers every fallback of the plan. ``plan`` has placements.
+
+    It goes to the best placement whose start the hold pays for.
+    """
     candidates = fallbacks(plan)
     egress: dict[MoneyKind, Money] = {}
     for placement in candidates:
@@ -95,9 +140,11 @@ def admit(
     exposed = exposures(candidates, egress=egress)
     money = _to_hold(exposed, max_duration, job.max_cost)
     window = (now, now + max_duration)
-    action = Action(ActionKind.LAUNCH, job, user, placement=candidates[0], hold=money, window=window)
+    lacking = [_short_of(placement, money.get(placement.money, Money.ZERO), now) for placement in candidates]
+    first = lacking.index(None) if None in lacking else 0
+    action = Action(ActionKind.LAUNCH, job, user, placement=candidates[first], hold=money, window=window)
     verdicts = tuple(policy.judge(action, facts_for(action)))
-    return Admission(strictest(verdicts), candidates[0], money, window, verdicts)
+    return Admission(strictest(verdicts), action, candidates[first], money, window, verdicts, lacking[first])
 
 
 def re_place(
@@ -110,7 +157,7 @@ def re_place(
     billed: timedelta,
     now: datetime,
 ) -> Admission:
-    """The best placement that the hold covers, or that the policies allow to top it up for.
+    """The best placement that the hold covers, or that the policies allow to top it up for, and whose start it pays.
 
     ``plan`` has placements. When every one is refused, the refusal of the best one is returned.
     """
@@ -140,13 +187,35 @@ def re_place(
             job_id=view.id,
         )
         verdicts = tuple(policy.judge(action, facts_for(action)))
-        found = Admission(strictest(verdicts), placement, top_up, window, verdicts)
-        if found.answer is Answer.ALLOW:
+        held = balance[placement.money].held if placement.money in balance else Money.ZERO
+        short_of = _short_of(placement, held + top_up.get(placement.money, Money.ZERO), now)
+        found = Admission(strictest(verdicts), action, placement, top_up, window, verdicts, short_of)
+        if found.may_launch:
             return found
         refused = refused or found
     if refused is None:
         raise ValueError("a plan without placements cannot be judged")
     return refused
+
+
+def least_to_start(placement: Placement) -> Money:
+    """The least that must be held for a machine there to be worth starting: the provider's minimum and whole steps,
+    and more than stopping takes."""
+    billing, step = placement.offer.billing, placement.offer.billing.granularity
+    least = max(billing.minimum, (STOP_GRACE // step + 1) * step)
+    whole_steps = -(-least // step) * step
+    rate = ledger_rate(placement.offer) * placement.nodes
+    return rate.for_duration(whole_steps) + Money(1)  # no rounding may make it too little
+
+
+def _short_of(placement: Placement, left: Money, now: datetime) -> Money | None:
+    """What a start there takes at least, where ``left`` does not pay for it: a machine that would have to stop before
+    it has started is not worth starting. None where it does; what was paid before costs nothing to start."""
+    if placement.money is MoneyKind.AMORTISED:
+        return None
+    rate = ledger_rate(placement.offer) * placement.nodes
+    until = paid_until(now, left, rate, billing=placement.offer.billing, stop_grace=STOP_GRACE)
+    return least_to_start(placement) if until is not None and until <= now else None
 
 
 def _to_hold(

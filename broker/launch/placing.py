@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import partial
 
 from broker.core import events as ev
 from broker.core.decisions import Decision
@@ -16,21 +15,22 @@ from broker.core.lifecycle import JobView
 from broker.core.money import Money
 from broker.core.offers import MoneyKind, Offer
 from broker.core.placements import Placement, Plan
-from broker.core.policy import Action, ActionKind, Answer, BudgetUse, Facts
+from broker.core.policy import Action, ActionKind, Answer, Facts
 from broker.core.ports import PolicySet
 from broker.core.reasons import Reason, count_reasons
-from broker.launch.admission import STOP_GRACE, Admission, denials, re_place, with_occupancy
-from broker.launch.journal import Journal, Reading
+from broker.launch.admission import Admission, denials, facts_of, re_place, still_free, with_occupancy
+from broker.launch.journal import Journal
 from broker.launch.progress import billed_time, remaining_work
 from broker.launch.settlement import tags_of
-from broker.ledger.budgets import budget_uses
-from broker.ledger.entries import Balance, Entry, Movement, Tags, move
-from broker.ledger.holds import ledger_rate, paid_until
+from broker.ledger.entries import Entry, Movement, Tags, move
 from broker.placement.conditions import Conditions
 from broker.placement.planner import make_plan
 
 # How long a pool in which a launch failed is left alone.
 _COOL_DOWN = timedelta(minutes=10)
+
+# The kinds of rule whose refusal of more money only a person can change; what others refuse may pass by itself.
+_ABOUT_MONEY = ("budget", "budget_required")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +48,6 @@ MarketFor = Callable[[Job], Market]
 def attempt_key(job_id: str, number: int) -> str:
     """The key of an attempt: what engines are idempotent on."""
     return f"{job_id}-{number}"
-
-
-def facts_from(look: Reading, policy: PolicySet, action: Action, now: datetime) -> Facts:
-    """What the rules may know: who occupies what, and each budget in the periods the action's money falls into."""
-    window = action.window or (now, now)
-    budgets: dict[str, tuple[BudgetUse, ...]] = {}
-    for budget in policy.budgets(action.job, action.user):
-        spent = partial(look.spent, budget)
-        budgets[budget.id] = budget_uses(budget, window, now, spent, look.open_holds(budget))
-    return Facts(now=now, live=tuple(look.live_attempts()), budgets=budgets)
 
 
 def hold_entries(
@@ -79,19 +69,17 @@ def hold_entries(
     ]
 
 
-def decision_of(
-    action: ActionKind, job: Job, user: str, admission: Admission, plan: Plan, policy: PolicySet, facts: Facts
-) -> Decision:
+def decision_of(admission: Admission, plan: Plan, policy: PolicySet, facts: Facts) -> Decision:
     """The record of one passage through the gate."""
-    p = admission.placement
+    p, action = admission.placement, admission.action
     seen = "\n".join(
-        [job.model_dump_json(), repr(p), repr(sorted(admission.money.items())), repr(facts), policy.version]
+        [action.job.model_dump_json(), repr(p), repr(sorted(admission.money.items())), repr(facts), policy.version]
     )
     return Decision(
         at=plan.made_at,
-        action=action,
-        user=user,
-        job_name=job.name,
+        action=action.kind,
+        user=action.user,
+        job_name=action.job.name,
         answer=admission.answer,
         policy_version=policy.version,
         facts_hash=hashlib.sha256(seen.encode()).hexdigest(),
@@ -107,22 +95,32 @@ def decision_of(
 
 
 class Placing:
-    """The reconciler's placer."""
+    """The reconciler's placer. ``missing_secrets``: which of a job's secrets this process cannot pass on."""
 
     def __init__(
-        self, journal: Journal, market: MarketFor, policy: Callable[[], PolicySet], now: Callable[[], datetime]
+        self,
+        journal: Journal,
+        market: MarketFor,
+        policy: Callable[[], PolicySet],
+        now: Callable[[], datetime],
+        missing_secrets: Callable[[Job], Sequence[str]] = lambda job: (),
     ) -> None:
         self._journal = journal
         self._market = market
         self._policy = policy
         self._now = now
+        self._missing_secrets = missing_secrets
 
     def __call__(self, view: JobView) -> bool:
-        """Request the job's next attempt, pause it, or note why it must wait. Whether the job's stream changed.
+        """Request the job's next attempt, pause it, or note why it must wait. Whether the job's stream changed, or is
+        to be looked at anew at once.
 
         Raises `RetryLater` when offers cannot be had for the moment, `InvalidInput` when no policy can be read.
         """
-        market, policy, now = self._market(view.job), self._policy(), self._now()
+        now = self._now()
+        if missing := self._missing_secrets(view.job):
+            return self._note(view, ev.NothingFeasible(reasons={}, denied=waits_for_secrets(missing)), now)
+        market, policy = self._market(view.job), self._policy()
         plan, at_risk = self._plan(view, market, policy, now)
         if not plan.placements:
             counts = {str(reason): count for reason, count in count_reasons(plan.rejections).items()}
@@ -132,20 +130,19 @@ class Placing:
             current = tx.job(view.id)
             if current is None or current.seq != view.seq:
                 return True
-            balance = tx.balance(view.id)
-
-            def facts_for(action: Action) -> Facts:
-                return facts_from(tx, policy, action, now)
-
-            found = re_place(view, plan, policy, facts_for, balance, billed=billed, now=now)
-            action = Action(ActionKind.RE_PLACE, view.job, view.user, placement=found.placement, window=found.window)
-            record = decision_of(action.kind, view.job, view.user, found, plan, policy, facts_for(action))
+            # The plan was made outside, so that others are not kept waiting; what it took for granted may be over.
+            if self._policy().version != policy.version:
+                return True
+            facts_for = facts_of(tx, policy, now)
+            found = re_place(view, plan, policy, facts_for, tx.balance(view.id), billed=billed, now=now)
+            facts = facts_for(found.action)
+            if not still_free(found.placement, market.offers, facts.live):
+                return True
+            record = decision_of(found, plan, policy, facts)
             number = len(view.attempts) + 1
-            refusal = _refusal(found) or _too_little(found, balance, now)
-            if refusal is not None:
-                body, changed = refusal, True
-                if isinstance(body, ev.NothingFeasible):
-                    changed = body.denied != view.waiting_because
+            if not found.may_launch:
+                body = _refusal(found)
+                changed = isinstance(body, ev.Paused) or body.denied != view.waiting_because
                 if changed:
                     tx.record(replace(record, job_id=view.id))
                     tx.append(view.id, [(None, body)], now)
@@ -162,14 +159,14 @@ class Placing:
     ) -> tuple[Plan, list[ev.DeadlineAtRisk]]:
         """The plan; when only the deadline is in the way, the plan without it, and word of the risk."""
         with self._journal.reading() as look:
-            unclosed = look.unclosed()
             action = Action(ActionKind.RE_PLACE, view.job, view.user, job_id=view.id)
-            deny = denials(policy, action, facts_from(look, policy, action, now))
+            facts = facts_of(look, policy, now)(action)
+        deny = denials(policy, action, facts)
 
         def plan(job: Job) -> Plan:
             return make_plan(
                 job,
-                with_occupancy(market.offers, unclosed),
+                with_occupancy(market.offers, facts.live),
                 now=now,
                 submitted_at=view.submitted_at,
                 conditions=market.conditions,
@@ -189,7 +186,7 @@ class Placing:
     def _note(self, view: JobView, body: ev.NothingFeasible, now: datetime) -> bool:
         """Say why the job waits, unless that was the last word already."""
         counted = ", ".join(f"{count} × {reason}" for reason, count in body.reasons.items())
-        if counted == view.waiting_because:
+        if (body.denied or counted) == view.waiting_because:
             return False
         with self._journal.writing() as tx:
             current = tx.job(view.id)
@@ -209,28 +206,23 @@ def launch_request(job_id: str, number: int, placement: Placement, view: JobView
     )
 
 
-def _refusal(found: Admission) -> ev.NothingFeasible | ev.Paused | None:
-    """What a refused move means: a refused top-up pauses the job, everything else is waited out."""
-    if found.answer is Answer.ALLOW:
-        return None
+def waits_for_secrets(missing: Sequence[str]) -> str:
+    """Why a job waits whose secrets this process does not have, and what to do about it."""
+    names = ", ".join(missing)
+    return f"waits for secrets {names}: export them, then run any gpubroker command there"
+
+
+def _refusal(found: Admission) -> ev.NothingFeasible | ev.Paused:
+    """What a refused move means: money that is refused or too little pauses the job, everything else is waited out."""
     because = "; ".join(verdict.message for verdict in found.objections)
-    if found.money:
+    if found.money and any(verdict.rule in _ABOUT_MONEY for verdict in found.objections):
         return ev.Paused(because=f"more money is needed and was refused: {because}")
-    return ev.NothingFeasible(reasons={}, denied=because)
-
-
-def _too_little(found: Admission, balance: Mapping[MoneyKind, Balance], now: datetime) -> ev.Paused | None:
-    """Capacity that would have to stop before it has started is not worth starting."""
-    placement = found.placement
-    if placement.money is MoneyKind.AMORTISED:
-        return None
-    held = balance[placement.money].held if placement.money in balance else Money.ZERO
-    left = held + found.money.get(placement.money, Money.ZERO)
-    rate = ledger_rate(placement.offer) * placement.nodes
-    until = paid_until(now, left, rate, billing=placement.offer.billing, stop_grace=STOP_GRACE)
-    if until is not None and until <= now:
-        return ev.Paused(because=f"the money left ({left}) does not pay for a start at {rate}/h")
-    return None
+    if found.answer is not Answer.ALLOW:
+        return ev.NothingFeasible(reasons={}, denied=because)
+    return ev.Paused(
+        because=f"the money left does not pay for a start on {found.placement.offer.instance_type}: "
+        f"that takes {found.short_of} at least"
+    )
 
 
 def _cooling_down(view: JobView, now: datetime) -> dict[str, str]:

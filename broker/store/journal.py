@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import Connection, select
 
 from broker.core.decisions import Decision
-from broker.core.events import Event, EventBody, body_from_json, body_to_json
+from broker.core.events import Event, EventBody, JobState, body_from_json, body_to_json
 from broker.core.lifecycle import JobView, advance, fold
 from broker.core.money import Money
 from broker.core.offers import MoneyKind, Offer, OfferQuery
@@ -85,6 +85,9 @@ class StoreReading:
 
     def live_attempts(self) -> Sequence[LiveAttempt]:
         """Every attempt whose machine may still exist, requested ones included."""
+        # Queued jobs had no attempt yet: a long queue costs nothing here.
+        query = select(JOB.c.view).where(~JOB.c.closed, JOB.c.state != JobState.QUEUED.value)
+        query = query.order_by(JOB.c.submitted_at, JOB.c.id)
         return [
             LiveAttempt(
                 job_id=view.id,
@@ -97,8 +100,10 @@ class StoreReading:
                 accelerator=attempt.placement.offer.accelerator,
                 provider=attempt.placement.offer.provider,
                 money=attempt.placement.money,
+                pool=attempt.placement.offer.pool,
+                nodes=attempt.placement.nodes,
             )
-            for view in self.unclosed()
+            for view in map(_view_from_json, self._connection.scalars(query))
             for attempt in view.attempts
             if not attempt.over
         ]

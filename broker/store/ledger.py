@@ -37,11 +37,9 @@ def _keep_balance(connection: Connection, entries: Sequence[Entry]) -> None:
     sums = dict.fromkeys(Account, 0)
     for entry in entries:
         sums[entry.account] += entry.amount.micros
-    holds_to = max(
-        (to_micros(e.covers_to) for e in entries if e.movement in (Movement.HOLD, Movement.TOP_UP)), default=0
-    )
     same = and_(BALANCE.c.job_id == first.tags.job_id, BALANCE.c.money == first.money.value)
-    kept = connection.execute(select(BALANCE.c.holds_to).where(same)).first()
+    kept = connection.execute(select(BALANCE.c.held, BALANCE.c.holds_to).where(same)).first()
+    holds_to = _holds_to(entries, kept.held if kept else 0, kept.holds_to if kept else 0)
     if kept is None:
         connection.execute(
             BALANCE.insert().values(
@@ -62,9 +60,23 @@ def _keep_balance(connection: Connection, entries: Sequence[Entry]) -> None:
         .where(same)
         .values(
             **{account.value: BALANCE.c[account.value] + micros for account, micros in sums.items()},
-            holds_to=max(kept.holds_to, holds_to),
+            holds_to=holds_to,
         )
     )
+
+
+def _holds_to(entries: Sequence[Entry], held: int, holds_to: int) -> int:
+    """Until when the hold is meant to last: the latest end of what it was made of; 0 once nothing is held, so that a
+    later hold is spread over its own time."""
+    for entry in entries:
+        if entry.account is not Account.HELD:
+            continue
+        if entry.movement in (Movement.HOLD, Movement.TOP_UP):
+            holds_to = max(holds_to, to_micros(entry.covers_to))
+        held += entry.amount.micros
+        if not held:
+            holds_to = 0
+    return holds_to
 
 
 def rebuild_balances(connection: Connection) -> None:
