@@ -105,10 +105,11 @@ class EngineState(StrEnum):
 class Observation:
     """One look at one handle.
 
-    ``LOST``: the engine does not know the handle (any more); never an exception. ``GONE``: the machine existed and is
-    known to be away; billing ends at ``gone_at``. ``since``: when billing of the machine started, if known (UTC).
-    ``interrupted``: the provider took it back, as opposed to the job ending or failing. ``evidence``: one line for
-    people.
+    ``LOST``: the engine does not know the handle (any more); never an exception. ``ELSEWHERE``: the handle is another
+    machine's, user's or home's, of which this engine here cannot know; nothing follows from it. ``GONE``: the machine
+    existed and is known to be away; billing ends at ``gone_at``. ``since``: when billing of the machine started, if
+    known (UTC). ``interrupted``: the provider took it back, as opposed to the job ending or failing. ``evidence``: one
+    line for people.
     """
 
     state: EngineState
@@ -152,15 +153,18 @@ class Engine(Protocol):
         ...
 
     def find(self, key: str) -> str | None:
-        """The handle of a submitted key, or None if the engine knows nothing of it."""
+        """The handle of a submitted key, or None if the engine knows nothing of it. An engine whose machines belong to
+        one place (see `EngineState.ELSEWHERE`) speaks for that place only."""
         ...
 
     def observe(self, handles: Sequence[str]) -> Mapping[str, Observation]:
-        """One batched look; an entry for every handle asked about, `LOST` for unknown ones."""
+        """One batched look; an entry for every handle asked about, `LOST` for unknown ones, `ELSEWHERE` for those that
+        only another place can know."""
         ...
 
     def cancel(self, handle: str) -> None:
-        """End the machine: SIGTERM, grace, then by force. Returns at once; idempotent; unknown handles are fine."""
+        """End the machine: SIGTERM, grace, then by force. Returns at once; idempotent; unknown handles are fine, and
+        those from elsewhere are left alone."""
         ...
 
     def logs(self, handle: str) -> Iterator[str]:

@@ -25,6 +25,7 @@ import psutil
 
 from broker.core.clock import Clock
 from broker.core.errors import GiveUp, RetryLater
+from broker.launch.agent.claims import kernel_start
 from broker.launch.agent.store import make_private
 
 # Any of these says that a process was started: the first its parent writes, the others it writes itself.
@@ -92,7 +93,7 @@ class Slot:
                         pass_fds=(descriptor,),
                         start_new_session=True,
                     )
-                self.write("started.json", {"pid": process.pid, "wall": datetime.now(UTC).isoformat()})
+                self.write("started.json", _record(process.pid))
         except OSError as error:
             raise RetryLater(f"cannot start a process: {error.strerror or error}", where=str(self.folder)) from error
         # Collect it when it ends, should we live that long.
@@ -169,18 +170,17 @@ class Slot:
         started = self.read("started.json") or self.read("agent.json")
         if cancelled is None or started is None:  # or so young that nobody knows its pid; the next look does
             return
-        pid, known_at = int(started["pid"]), datetime.fromisoformat(started["wall"])
         if datetime.now(UTC) - datetime.fromisoformat(cancelled["wall"]) > patience:
-            self._send(signal.SIGKILL, pid, known_at)
+            self._send(signal.SIGKILL, started)
         elif self.read("told.json") is None:
             self.write("told.json", {})
-            self._send(signal.SIGTERM, pid, known_at)
+            self._send(signal.SIGTERM, started)
 
-    def _send(self, number: signal.Signals, pid: int, known_at: datetime) -> None:
-        """Signal the process, if that pid is still it: one that was born after ``known_at`` (wall) is another."""
+    def _send(self, number: signal.Signals, started: Mapping[str, Any]) -> None:
+        """Signal the process, if that pid is still it."""
         with suppress(psutil.Error, OSError):
-            process = psutil.Process(pid)
-            if self.alive() and process.create_time() <= known_at.timestamp() + 1:
+            process = psutil.Process(int(started["pid"]))
+            if self.alive() and _same(process, started):
                 process.send_signal(number)
 
     def lines(self, *names: str) -> Iterator[str]:
@@ -193,3 +193,18 @@ class Slot:
         """The last line the process itself said, for evidence."""
         said = [line.strip() for line in self.lines(self.output.name) if line.strip()]
         return said[-1][:300] if said else ""
+
+
+def _record(pid: int) -> dict[str, Any]:
+    """What is written down of a process, so that no other is ever taken for it."""
+    return {"pid": pid, "wall": datetime.now(UTC).isoformat(), "born": kernel_start(pid)}
+
+
+def _same(process: psutil.Process, recorded: Mapping[str, Any]) -> bool:
+    """Whether a pid still means the recorded process. Where the kernel's ticks were not recorded, the wall clock has
+    to do: who was born later than the record is another."""
+    born = recorded.get("born")
+    if born is not None:
+        return kernel_start(int(recorded["pid"])) == str(born)
+    known_at = datetime.fromisoformat(str(recorded["wall"])).timestamp()
+    return float(process.create_time()) <= known_at + 1

@@ -14,14 +14,14 @@ from datetime import timedelta
 from pathlib import Path
 
 from broker.core.clock import Clock
-from broker.core.errors import GiveUp
 from broker.core.ports import EngineState, Launch, Observation
 from broker.engines.detached import Slot
+from broker.engines.handles import Handles
 from broker.launch.agent.clock import from_text
 
 
 class Local:
-    """The engine of owned capacity on this machine. Its handle is the launch key."""
+    """The engine of owned capacity on this machine. Its handles are `broker.engines.handles`."""
 
     name = "local"
     honours = frozenset({"workdir", "setup", "secrets"})
@@ -30,6 +30,7 @@ class Local:
     def __init__(self, home: Path, clock: Clock) -> None:
         """``home``: the engine's own folder, made when needed. ``clock`` dates what the agent itself could not."""
         self._root = home
+        self._handles = Handles(self.name, home)
         self._clock = clock
 
     def submit(self, launch: Launch) -> str:
@@ -40,32 +41,29 @@ class Local:
             return [*agent, "--gang", launch.key, "--scratch", str(slot.folder), "--hold", str(lock)]
 
         slot.start(arguments, {**os.environ, **launch.secrets})
-        return launch.key
+        return self._handles.of(launch.key)
 
     def find(self, key: str) -> str | None:
-        return key if Slot.of(self._root, key).known() else None
+        return self._handles.find(key)
 
     def observe(self, handles: Sequence[str]) -> Mapping[str, Observation]:
         return {handle: self._observe(handle) for handle in handles}
 
     def cancel(self, handle: str) -> None:
-        slot = self._slot(handle)
+        slot = self._handles.slot(handle)
         if slot is not None:
             slot.cancel()
             slot.enforce(_patience(slot))
 
     def logs(self, handle: str) -> Iterator[str]:
-        slot = self._slot(handle)
+        slot = self._handles.slot(handle)
         return slot.lines("output.log") if slot is not None else iter(())
 
-    def _slot(self, handle: str) -> Slot | None:
-        try:
-            return Slot.of(self._root, handle)
-        except GiveUp:  # not one of ours
-            return None
-
     def _observe(self, handle: str) -> Observation:
-        slot = self._slot(handle)
+        elsewhere = self._handles.elsewhere(handle)
+        if elsewhere is not None:
+            return elsewhere
+        slot = self._handles.slot(handle)
         if slot is None or not slot.known():
             return Observation(EngineState.LOST, evidence="this machine knows nothing of it")
         # Whether it lives is asked before what it wrote: what a dead process wrote is complete.

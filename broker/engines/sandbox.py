@@ -17,16 +17,17 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from broker.core.clock import Clock, ScaledClock
-from broker.core.errors import GiveUp, NoCapacity
+from broker.core.errors import NoCapacity
 from broker.core.ports import EngineState, Launch, Observation
 from broker.core.sandbox import DEFAULT_SEED, DEFAULT_START, World
 from broker.engines.detached import Slot
+from broker.engines.handles import Handles
 from broker.engines.sandbox_machine import STOP_PATIENCE, Machine
 from broker.launch.agent.store import make_private
 
 
 class Sandbox:
-    """The engine of the sandbox market. Its handle is the launch key."""
+    """The engine of the sandbox market. Its handles are `broker.engines.handles`."""
 
     name = "sandbox"
     honours = frozenset({"several_nodes", "workdir", "setup", "secrets"})
@@ -43,14 +44,16 @@ class Sandbox:
         """``home``: the engine's own folder. ``scenario``, ``seed`` and ``starts_at`` are the market, the same as the
         sandbox provider's. Raises `InvalidInput` for a scenario that cannot be read."""
         self._home = home
+        self._handles = Handles(self.name, home)
         self._clock = clock
         self._market = (scenario, seed, starts_at)
         self.world = World.load(scenario, seed, starts_at)
 
     def submit(self, launch: Launch) -> str:
         slot = Slot.of(self._home, launch.key)
+        handle = self._handles.of(launch.key)
         if slot.known():
-            return launch.key
+            return handle
         with self._launching() as number_of:
             self._admit(launch, number_of(launch.key))
             machine = Machine(
@@ -70,22 +73,22 @@ class Sandbox:
                 return [*program, str(slot.folder), str(lock)]
 
             slot.start(arguments, {**os.environ, **launch.secrets})
-        return launch.key
+        return handle
 
     def find(self, key: str) -> str | None:
-        return key if Slot.of(self._home, key).known() else None
+        return self._handles.find(key)
 
     def observe(self, handles: Sequence[str]) -> Mapping[str, Observation]:
         return {handle: self._observe(handle) for handle in handles}
 
     def cancel(self, handle: str) -> None:
-        slot = self._slot(handle)
+        slot = self._handles.slot(handle)
         if slot is not None:
             slot.cancel()
             slot.enforce(STOP_PATIENCE + timedelta(seconds=5))
 
     def logs(self, handle: str) -> Iterator[str]:
-        slot = self._slot(handle)
+        slot = self._handles.slot(handle)
         if slot is None:
             return
         machine = slot.read("machine.json")
@@ -94,15 +97,12 @@ class Sandbox:
             for line in slot.lines(f"node-{rank}", "output.log"):
                 yield f"(rank {rank}) {line}" if nodes > 1 else line
 
-    def _slot(self, handle: str) -> Slot | None:
-        try:
-            return Slot.of(self._home, handle)
-        except GiveUp:  # not one of ours
-            return None
-
     def _observe(self, handle: str) -> Observation:
-        slot = self._slot(handle)
-        if slot is None or not slot.known() or self.world.faults.is_lost(handle):
+        elsewhere = self._handles.elsewhere(handle)
+        if elsewhere is not None:
+            return elsewhere
+        slot = self._handles.slot(handle)
+        if slot is None or not slot.known() or self.world.faults.is_lost(slot.folder.name):
             return Observation(EngineState.LOST, evidence="the sandbox knows nothing of it")
         alive = slot.alive()  # before what it wrote: what a dead machine wrote is complete
         state = slot.read("state.json") or {}

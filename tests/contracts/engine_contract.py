@@ -57,6 +57,7 @@ def eventually(look: Callable[[], _Answer | None], what: str) -> _Answer:
 @dataclass
 class Bench:
     """An engine and a place to run things. ``make`` gives a new instance over the same state, as after a restart.
+    ``another_home`` gives the same engine as another user or machine has it, over the same store.
     ``doomed``: a placement whose machine ``take_away`` (given the handle) makes the provider take back."""
 
     make: Callable[[], Engine]
@@ -65,6 +66,7 @@ class Bench:
     folder: Path
     doomed: Placement
     take_away: Callable[[str], None]
+    another_home: Callable[[], Engine] | None = None
     numbers: count[int] = field(default_factory=lambda: count(1))
 
     def __post_init__(self) -> None:
@@ -135,6 +137,11 @@ class EngineContract:
             bench.engine.cancel(stranger)
             assert list(bench.engine.logs(stranger)) == []
         assert bench.engine.find("never-seen") is None
+
+    def test_what_is_cancelled_at_once_is_gone_at_once(self, bench: Bench) -> None:
+        handle = bench.engine.submit(bench.launch("exec sleep 300"))
+        bench.engine.cancel(handle)
+        assert not bench.until(handle, EngineState.GONE).interrupted
 
     def test_a_job_runs_to_its_end(self, bench: Bench) -> None:
         before = bench.clock.now()
@@ -261,6 +268,25 @@ class EngineContract:
         bench.until(handle, EngineState.GONE)
         for path in bench.folder.iterdir():
             assert not (path.is_dir() and path.stat().st_mode & 0o077), f"others may look into {path}"
+
+    def test_another_place_over_the_same_store_concludes_nothing(self, bench: Bench) -> None:
+        """For engines whose machines belong to one home; the others give no ``another_home``."""
+        if bench.another_home is None:
+            return
+        launch = bench.launch("exec sleep 300")
+        handle = bench.engine.submit(launch)
+        bench.until(handle, EngineState.UP)
+        other = bench.another_home()
+        seen = other.observe([handle, "never-seen"])
+        assert seen[handle].state is EngineState.ELSEWHERE, f"another home says {seen[handle]}"
+        assert seen[handle].evidence
+        assert seen["never-seen"].state is EngineState.LOST
+        assert other.find(launch.key) is None, "found in a home where it is not"
+        assert list(other.logs(handle)) == []
+        other.cancel(handle)
+        assert bench.look(handle).state is EngineState.UP, "ended from another home"
+        bench.engine.cancel(handle)
+        bench.until(handle, EngineState.GONE)
 
     def test_a_key_that_is_no_plain_name_is_refused(self, bench: Bench) -> None:
         launch = bench.launch("true")

@@ -77,6 +77,14 @@ class SpeaksLocalTime(Local):
         }
 
 
+class OwnsEverything(Local):
+    """Takes every handle for one of its own folder."""
+
+    def observe(self, handles: Sequence[str]) -> Mapping[str, Observation]:
+        own = super().observe([handle.rpartition(":")[2] for handle in handles])
+        return dict(zip(handles, own.values(), strict=True))
+
+
 class CancelsNothing(Local):
     def cancel(self, handle: str) -> None:
         return
@@ -114,6 +122,8 @@ LIES: list[tuple[type[Local], Check]] = [
     (NeverSaysWhen, EngineContract.test_a_job_runs_to_its_end),
     (BillsOnAndOn, EngineContract.test_a_job_runs_to_its_end),
     (SpeaksLocalTime, EngineContract.test_a_job_runs_to_its_end),
+    (OwnsEverything, EngineContract.test_another_place_over_the_same_store_concludes_nothing),
+    (CancelsNothing, EngineContract.test_what_is_cancelled_at_once_is_gone_at_once),
     (CancelsNothing, EngineContract.test_nothing_of_the_job_outlives_the_machine),
     (ChokesOnStrangers, EngineContract.test_what_it_does_not_know_is_lost_and_harms_nobody),
     (SaysNothing, EngineContract.test_a_job_runs_to_its_end),

@@ -46,11 +46,23 @@ def local_bench(folder: Path, kind: type[Local] = Local) -> Bench:
     def take_away(handle: str) -> None:
         os.kill(agent_pid(home, handle), signal.SIGTERM)  # as a machine does that is shut down
 
-    return Bench(lambda: kind(home, SystemClock()), placement(), SystemClock(), folder, placement(), take_away)
+    return Bench(
+        make=lambda: kind(home, SystemClock()),
+        placement=placement(),
+        clock=SystemClock(),
+        folder=folder,
+        doomed=placement(),
+        take_away=take_away,
+        another_home=lambda: kind(folder / "other-home", SystemClock()),
+    )
+
+
+def slot_of(home: Path, handle: str) -> Path:
+    return home / handle.rpartition(":")[2]
 
 
 def agent_pid(home: Path, handle: str) -> int:
-    return int(json.loads((home / handle / "agent.json").read_text())["pid"])
+    return int(json.loads((slot_of(home, handle) / "agent.json").read_text())["pid"])
 
 
 @pytest.fixture
@@ -120,18 +132,49 @@ def test_a_reused_pid_is_left_alone(bench: Bench, tmp_path: Path) -> None:
     """The record names a process that was born after it: somebody else's."""
     handle = bench.engine.submit(bench.launch("exec sleep 300"))
     bench.until(handle, EngineState.UP)
-    slot = tmp_path / "home" / handle
+    slot = slot_of(tmp_path / "home", handle)
     started = json.loads((slot / "started.json").read_text())
     with subprocess.Popen(["sleep", "300"]) as bystander:
         old = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
-        (slot / "started.json").write_text(json.dumps({"pid": bystander.pid, "wall": old}))
-        bench.engine.cancel(handle)
-        assert bystander.poll() is None
+        for record in ({**started, "pid": bystander.pid}, {"pid": bystander.pid, "wall": old}):
+            (slot / "started.json").write_text(json.dumps(record))
+            bench.engine.cancel(handle)
+            assert bystander.poll() is None
+            (slot / "told.json").unlink()
         bystander.kill()
     (slot / "started.json").write_text(json.dumps(started))
-    (slot / "told.json").unlink()
     bench.engine.cancel(handle)
     bench.until(handle, EngineState.GONE)
+
+
+def test_a_wall_clock_set_forward_protects_nobody(bench: Bench, tmp_path: Path) -> None:
+    """Then the process seems to have been born after it was written down."""
+    handle = bench.engine.submit(bench.launch("exec sleep 300"))
+    bench.until(handle, EngineState.UP)
+    record = slot_of(tmp_path / "home", handle) / "started.json"
+    earlier = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
+    record.write_text(json.dumps({**json.loads(record.read_text()), "wall": earlier}))
+    bench.engine.cancel(handle)
+    bench.until(handle, EngineState.GONE)
+
+
+def test_a_handle_of_an_earlier_version_still_works(bench: Bench) -> None:
+    launch = bench.launch("echo yes; exec sleep 300")
+    bench.engine.submit(launch)
+    bench.until(launch.key, EngineState.UP)
+    eventually(lambda: list(bench.engine.logs(launch.key)) == ["yes"], "its output")
+    bench.engine.cancel(launch.key)
+    bench.until(launch.key, EngineState.GONE)
+
+
+def test_another_name_of_the_machine_is_the_same_machine(bench: Bench) -> None:
+    handle = bench.engine.submit(bench.launch("true"))
+    engine, host, place, key = handle.split(":")
+    assert (engine, key) == ("local", "job1-1")
+    renamed = f"{engine}:renamed-{host}:{place}:{key}"
+    bench.until(renamed, EngineState.GONE)
+    assert bench.look(f"{engine}:{host}:{'0' * 12}:{key}").state is EngineState.ELSEWHERE
+    assert bench.look(f"{engine}:{host}:{place}:../{key}").state is EngineState.LOST
 
 
 def test_what_does_not_stop_is_killed_by_a_later_look(bench: Bench, tmp_path: Path) -> None:
@@ -141,7 +184,7 @@ def test_what_does_not_stop_is_killed_by_a_later_look(bench: Bench, tmp_path: Pa
     os.kill(pid, signal.SIGSTOP)  # an agent that hangs
     bench.engine.cancel(handle)
     assert bench.look(handle).state is EngineState.UP
-    cancelled = tmp_path / "home" / handle / "cancelled.json"
+    cancelled = slot_of(tmp_path / "home", handle) / "cancelled.json"
     cancelled.write_text(json.dumps({"wall": (datetime.now(UTC) - timedelta(minutes=1)).isoformat()}))
     bench.until(handle, EngineState.GONE)
     assert not alive(pid)
@@ -149,7 +192,6 @@ def test_what_does_not_stop_is_killed_by_a_later_look(bench: Bench, tmp_path: Pa
 
 def test_an_agent_that_cannot_start_says_why(bench: Bench) -> None:
     launch = bench.launch("true")
-    (bench.folder / "runs" / "job1" / "attempts" / "2").mkdir()
     (bench.folder / "runs" / "job1" / "attempts" / "1" / "claim-0.json").write_text(
         json.dumps(
             {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,6 +23,7 @@ from broker.core.sandbox import World
 from broker.engines.sandbox import Sandbox
 from broker.launch.runfolder import RunFolder
 from tests.contracts.engine_contract import Bench, EngineContract, alive, eventually, lines
+from tests.engines.test_local import slot_of
 
 STARTS_AT = datetime(2026, 1, 1, tzinfo=UTC)
 SCALE = 100.0
@@ -66,6 +68,7 @@ def sandbox_bench(folder: Path) -> Bench:
         folder=folder,
         doomed=placement(world, CapacityType.SPOT),
         take_away=lambda handle: None,  # its fate does it
+        another_home=lambda: Sandbox(folder / "other-home", clock, str(scenario), 1, STARTS_AT),
     )
 
 
@@ -109,7 +112,8 @@ def test_a_notice_leaves_time_to_save(bench: Bench) -> None:
     assert [(c.step, runs.verify(c.id)) for c in runs.checkpoints()] == [(7, None)]
     assert state.exit is not None
     assert state.exit.cause is Cause.PREEMPTED
-    assert not list((bench.folder / "home" / handle).glob("node-*/checkpoints")), "the machine's disk goes with it"
+    slot = slot_of(bench.folder / "home", handle)
+    assert not list(slot.glob("node-*/checkpoints")), "the machine's disk goes with it"
 
 
 def test_whoever_does_not_leave_is_killed_on_time(bench: Bench) -> None:
@@ -117,7 +121,7 @@ def test_whoever_does_not_leave_is_killed_on_time(bench: Bench) -> None:
     launch = bench.launch(f"setsid sleep 300 & echo $! >> {mark}; echo $$ >> {mark}; wait", bench.doomed)
     handle = bench.engine.submit(launch)
     pids = [int(line) for line in eventually(lambda: lines(mark) if len(lines(mark)) == 2 else None, "it runs")]
-    agent = json.loads((bench.folder / "home" / handle / "node-0" / "agent.json").read_text())["pid"]
+    agent = json.loads((slot_of(bench.folder / "home", handle) / "node-0" / "agent.json").read_text())["pid"]
     os.kill(agent, signal.SIGSTOP)
     gone = bench.until(handle, EngineState.GONE)
     assert gone.interrupted
@@ -125,6 +129,23 @@ def test_whoever_does_not_leave_is_killed_on_time(bench: Bench) -> None:
     assert timedelta(0) <= gone.gone_at - fate_of(bench, launch, gone.since) < timedelta(seconds=2 * SCALE)
     assert not [pid for pid in [*pids, agent] if alive(pid)]
     assert RunFolder(bench.runs_url, launch.key[:-2]).read_state(1).exit is None, "nobody could say goodbye"
+
+
+def test_cancelled_while_it_boots_it_is_away_at_once(bench: Bench) -> None:
+    slowly = SCENARIO.replace("[5, 10]", "[36000, 36000]")  # six minutes of the wall
+    (bench.folder / "scenario.toml").write_text(slowly)
+    mark = bench.mark()
+    engine = bench.make()
+    handle = engine.submit(bench.launch(f"echo ran >> {mark}"))
+    state = slot_of(bench.folder / "home", handle) / "state.json"
+    eventually(state.exists, "it boots")
+    assert engine.observe([handle])[handle].state is EngineState.PENDING
+    began = time.monotonic()
+    engine.cancel(handle)
+    gone = bench.until(handle, EngineState.GONE)
+    assert time.monotonic() - began < 2
+    assert (gone.interrupted, gone.evidence) == (False, "cancelled while it booted")
+    assert lines(mark) == []
 
 
 def test_sold_out_is_no_capacity(bench: Bench) -> None:
@@ -154,14 +175,14 @@ def test_launches_fail_on_command_counted_over_restarts(bench: Bench) -> None:
         with pytest.raises(NoCapacity, match="launch 2 failed on command"):
             another().submit(second)
     another().submit(bench.launch("true"))
-    assert another().submit(first) == first.key
+    assert another().submit(first) == another().find(first.key)
 
 
 def test_a_lost_machine_is_lost(bench: Bench) -> None:
     handle = bench.engine.submit(bench.launch("true"))
     engine = bench.make()
     assert isinstance(engine, Sandbox)
-    engine.world.faults.lost_machines.add(handle)
+    engine.world.faults.lost_machines.add("job1-1")
     assert engine.observe([handle])[handle].state is EngineState.LOST
 
 
@@ -169,7 +190,7 @@ def test_the_machine_killed_takes_all_of_it_along(bench: Bench) -> None:
     mark = bench.mark()
     handle = bench.engine.submit(bench.launch(f"setsid sleep 300 & echo $! >> {mark}; echo $$ >> {mark}; wait"))
     pids = [int(line) for line in eventually(lambda: lines(mark) if len(lines(mark)) == 2 else None, "it runs")]
-    os.kill(json.loads((bench.folder / "home" / handle / "started.json").read_text())["pid"], signal.SIGKILL)
+    os.kill(json.loads((slot_of(bench.folder / "home", handle) / "started.json").read_text())["pid"], signal.SIGKILL)
     gone = bench.until(handle, EngineState.GONE)
     assert not [pid for pid in pids if alive(pid)]
     assert not gone.interrupted
@@ -179,7 +200,7 @@ def test_the_machine_killed_takes_all_of_it_along(bench: Bench) -> None:
 
 def test_the_agent_killed_is_no_interruption(bench: Bench) -> None:
     handle = bench.engine.submit(bench.launch("exec sleep 300"))
-    record = bench.folder / "home" / handle / "node-0" / "agent.json"
+    record = slot_of(bench.folder / "home", handle) / "node-0" / "agent.json"
     eventually(record.exists, "the agent has claimed")
     os.kill(json.loads(record.read_text())["pid"], signal.SIGKILL)
     gone = bench.until(handle, EngineState.GONE)

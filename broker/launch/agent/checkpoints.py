@@ -6,8 +6,10 @@
     checkpoints/<id>/part-<k>.json       that rank's files with sizes and SHA-256, written when all of them are there
     checkpoints/<id>/manifest.json       all parts; create-if-absent, by rank 0, when every part is there
 
-The checkpoint exists when its manifest does. Ids sort by age: attempt, ordinal (the number in the entry's name, or a
-count), name. They belong to the job, so a later attempt finds what an earlier one saved.
+The checkpoint exists when its manifest does. Ids sort, as text, in the order of saving: attempt, then the highest step
+that a name has told so far, then a count since. So the newest saved is the newest, also where the number in a name is
+no step (``resnet50.pt``) or one name is saved again and again; and the ranks of a gang, which number by themselves,
+agree again at each new step. They belong to the job, so a later attempt finds what an earlier one saved.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from broker.launch.agent.formats import VERSION, BadDocument
 from broker.launch.agent.store import Store, to_bytes
 
 FOLDER = "checkpoints"
-_ID = re.compile(r"(\d{4,})-(\d{12,})-(.+)")
+_ID = re.compile(r"(\d{4,})-(\d{12})-(.+)")
+_HIGHEST = 10**12 - 1  # what an id has room for; a longer number is a hash or a time, and no step
 _NUMBER = re.compile(r"(?:(step|iter|iteration|checkpoint|ckpt|epoch)s?[^0-9a-z]*)?(\d+)", re.IGNORECASE)
 
 
@@ -52,15 +55,27 @@ def step_of(name: str) -> int | None:
     return best[2] if best else None
 
 
-def checkpoint_id(attempt: int, ordinal: int, name: str, revision: int = 1) -> str:
-    """``revision``: the same entry, changed after it had been saved."""
-    return f"{attempt:04d}-{ordinal:012d}-{safe(name)}" + (f"~{revision}" if revision > 1 else "")
+def checkpoint_id(attempt: int, step: int, name: str, count: int = 0) -> str:
+    """``step`` and ``count`` are the `next_place` of the entry."""
+    return f"{attempt:04d}-{step:012d}-{count:06d}-{safe(name)}"
+
+
+def next_place(last: tuple[int, int], step: int | None) -> tuple[int, int]:
+    """Where an entry comes, given where the last one saved came: at its own step if that is a new highest one, else
+    next in the count. Always behind ``last``."""
+    if step is not None and last[0] < step <= _HIGHEST:
+        return step, 0
+    return last[0], last[1] + 1
 
 
 def attempt_of(checkpoint: str) -> int | None:
     """Which attempt saved it; None for a name that is no id."""
     found = _ID.fullmatch(checkpoint)
     return int(found[1]) if found else None
+
+
+class GaveUp(Exception):
+    """Told to, in the middle."""
 
 
 @dataclass(frozen=True)
@@ -152,13 +167,21 @@ def _check_sizes(store: Store, manifest: Manifest) -> None:
             raise Torn(f"{file.path} has {size} bytes instead of {file.size}")
 
 
-def _read_checked(store: Store, manifest: Manifest, file: SavedFile, take: Callable[[bytes], object]) -> None:
+def _read_checked(
+    store: Store,
+    manifest: Manifest,
+    file: SavedFile,
+    take: Callable[[bytes], object],
+    give_up: Callable[[], bool] = lambda: False,
+) -> None:
     digest, size = hashlib.sha256(), 0
     try:
         for piece in store.stream(f"{FOLDER}/{manifest.id}/{file.object}"):
             digest.update(piece)
             size += len(piece)
             take(piece)
+            if give_up():
+                raise GaveUp
     except FileNotFoundError:
         raise Torn(f"{file.path} is missing") from None
     if size != file.size:
@@ -184,22 +207,23 @@ class Restored:
     passed_over: tuple[tuple[str, str], ...]
 
 
-def restore(store: Store, into: Path, rank: int) -> Restored:
+def restore(store: Store, into: Path, rank: int, give_up: Callable[[], bool] = lambda: False) -> Restored:
     """Put the newest checkpoint that verifies into the folder; reading and checking are one pass.
 
     Every rank gets the files of all ranks, as if they had saved into one shared folder; where two ranks saved the same
-    path, each gets its own. Raises StoreTrouble (repeat it), OSError when the node's disk does not take it.
+    path, each gets its own. ``give_up`` is asked after each piece. Raises GaveUp (nothing is restored), StoreTrouble
+    (repeat it), OSError when the node's disk does not take it.
     """
     passed_over: list[tuple[str, str]] = []
     for checkpoint in reversed(listed(store)):
         try:
-            return Restored(_fetch(store, checkpoint, into, rank), tuple(passed_over))
+            return Restored(_fetch(store, checkpoint, into, rank, give_up), tuple(passed_over))
         except Torn as reason:
             passed_over.append((checkpoint, str(reason)))
     return Restored(None, tuple(passed_over))
 
 
-def _fetch(store: Store, checkpoint: str, into: Path, rank: int) -> Manifest:
+def _fetch(store: Store, checkpoint: str, into: Path, rank: int, give_up: Callable[[], bool]) -> Manifest:
     manifest = read_manifest(store, checkpoint)
     _check_sizes(store, manifest)
     staging = into / ".restore"  # the dot keeps half a checkpoint from being seen as one
@@ -212,12 +236,12 @@ def _fetch(store: Store, checkpoint: str, into: Path, rank: int) -> Manifest:
                 chosen[file.path] = file
         for file in manifest.files:
             if chosen[file.path] is not file:
-                _read_checked(store, manifest, file, lambda piece: None)
+                _read_checked(store, manifest, file, lambda piece: None, give_up)
                 continue
             target = staging / file.path
             target.parent.mkdir(parents=True, exist_ok=True)
             with target.open("wb") as output:
-                _read_checked(store, manifest, file, output.write)
+                _read_checked(store, manifest, file, output.write, give_up)
         for entry in staging.iterdir():
             place = into / entry.name
             if place.is_dir():

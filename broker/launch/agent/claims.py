@@ -86,7 +86,13 @@ def own_address() -> str:
 
 
 def process_start() -> str:
-    """When this process started, in the kernel's own words: together with the pid it names one process for ever."""
+    """When this process started: together with the pid it names one process for ever."""
+    return kernel_start() or f"{time.time():.3f}"
+
+
+def kernel_start(pid: int | None = None) -> str | None:
+    """When the process (None: this one) started, in the kernel's own ticks since boot, which no change of the wall
+    clock moves. None where there is no such process, or no /proc."""
     with contextlib.suppress(OSError, IndexError):
-        return Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
-    return f"{time.time():.3f}"
+        return Path(f"/proc/{pid or 'self'}/stat").read_text().rpartition(")")[2].split()[19]
+    return None

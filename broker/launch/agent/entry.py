@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from broker.launch.agent import claims
-from broker.launch.agent.formats import Claim, Spec, attempt_path
+from broker.launch.agent.formats import ATTEMPTS, Claim, Lease, Spec, attempt_path
 from broker.launch.agent.store import Store, StoreTrouble
 
 log = logging.getLogger("gpubroker-agent")
@@ -30,6 +30,18 @@ def read_spec(store: Store, attempt: int) -> Spec:
         raise StoreTrouble(str(error)) from error
 
 
+def read_lease(store: Store, attempt: int) -> Lease:
+    """Raises StoreTrouble, also while there is none, or one that cannot be read: who does not know how long it is paid
+    for must not begin."""
+    try:
+        document = store.read_json(attempt_path(attempt, "lease.json"))
+        if document is None:
+            raise StoreTrouble("there is no lease.json in the run folder")
+        return Lease.from_json(document)
+    except ValueError as error:
+        raise StoreTrouble(f"the lease cannot be read: {error}") from error
+
+
 def claim(store: Store, attempt: int, own: Claim) -> Claim | None:
     """Claim a rank of the attempt: None when it is ours now, else whose it is. The ranks above 0 wait for rank 0, and
     join only their own gang. Raises NewerAttempt, StoreTrouble."""
@@ -45,8 +57,9 @@ def claim(store: Store, attempt: int, own: Claim) -> Claim | None:
 
 
 def newer_exists(store: Store, attempt: int) -> bool:
-    """The fence. Attempts are numbered without gaps, so one look is enough. Raises StoreTrouble."""
-    return store.exists(attempt_path(attempt + 1, "spec.json"))
+    """The fence: whether any later attempt has come. All of them are looked for, because one that ended before it was
+    prepared leaves no trace. Raises StoreTrouble."""
+    return any(name.isdecimal() and int(name) > attempt for name in store.folders(ATTEMPTS))
 
 
 def patiently(call: Callable[[], _Result], patience: float, stopped: Callable[[float], bool]) -> _Result:

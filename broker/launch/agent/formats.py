@@ -27,6 +27,7 @@ from typing import Any
 from broker.launch.agent.clock import NodeClock, from_text, to_text
 
 VERSION = 1
+ATTEMPTS = "attempts"
 
 
 class BadDocument(ValueError):
@@ -35,7 +36,7 @@ class BadDocument(ValueError):
 
 def attempt_path(attempt: int, name: str) -> str:
     """Where a document of an attempt lies, relative to the job's folder."""
-    return f"attempts/{attempt}/{name}"
+    return f"{ATTEMPTS}/{attempt}/{name}"
 
 
 def ranked(name: str, rank: int) -> str:
@@ -173,14 +174,16 @@ class Lease:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Lease:
+        """Raises BadDocument, also for one that does not say "nothing is billed" in so many words: it is no guess."""
         try:
+            values["paid_until"]
             times = {
                 name: None if values.get(name) is None else from_text(values[name])
                 for name in ("paid_until", "ends_at", "renewed_at")
             }
             limit = values.get("max_unattended")
             return cls(stop=values.get("stop"), max_unattended=None if limit is None else float(limit), **times)
-        except (TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise BadDocument(f"lease.json: {error!r}") from error
 
     def over(self, now: datetime) -> tuple[str, str] | None:

@@ -17,7 +17,7 @@ from typing import Any, Callable
 
 from broker.launch.agent import gpu
 from broker.launch.agent.clock import NodeClock, to_text
-from broker.launch.agent.entry import newer_exists
+from broker.launch.agent.entry import newer_exists, read_lease
 from broker.launch.agent.formats import VERSION, BadDocument, Exit, Lease, Spec, attempt_path, rank_of, ranked
 from broker.launch.agent.journal import Journal
 from broker.launch.agent.output import OutputUploader
@@ -28,13 +28,15 @@ _MOST_SAMPLES = 2000
 
 
 class Mailbox:
-    """``tell_fenced`` is called once, when a newer attempt exists; ``tell_peer_ended`` hears how other ranks ended."""
+    """``lease``: the first one, read before anything began; a later one that is torn or missing does not undo it.
+    ``tell_fenced`` is called once, when a newer attempt exists; ``tell_peer_ended`` hears how other ranks ended."""
 
     def __init__(
         self,
         store: Store,
         spec: Spec,
         rank: int,
+        lease: Lease,
         clock: NodeClock,
         journal: Journal,
         output: Path,
@@ -47,7 +49,7 @@ class Mailbox:
         self._output = OutputUploader(store, spec.attempt, rank, output)
         self._progress, self._alive = progress, alive
         self._tell_fenced, self._tell_peer_ended = tell_fenced, tell_peer_ended
-        self._lease = Lease()
+        self._lease = lease
         self._lease_read = threading.Event()
         self._wake = threading.Event()
         self._stopped = False
@@ -154,11 +156,9 @@ class Mailbox:
     def _read(self) -> bool:
         """True when a newer attempt exists."""
         try:
-            document = self._store.read_json(attempt_path(self._spec.attempt, "lease.json"))
-            if document is not None:
-                self._lease = Lease.from_json(document)
-        except (BadDocument, ValueError) as error:
-            log.warning("the lease cannot be read, the last one holds: %s", error)
+            self._lease = read_lease(self._store, self._spec.attempt)
+        except StoreTrouble as error:
+            log.warning("the last lease holds: %s", error)
         self._lease_read.set()
         if self.fenced():
             self._stopped = True

@@ -22,6 +22,7 @@ from broker.launch.agent.checkpoints import (
     checkpoint_id,
     listed,
     manifest_path,
+    next_place,
     prune,
     safe,
 )
@@ -46,7 +47,7 @@ class _Final:
 
     killed: bool
     hurry: bool
-    deadline: float
+    deadline: Callable[[], float]
 
 
 class Saver:
@@ -72,8 +73,7 @@ class Saver:
         self._final: _Final | None = None
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="saver", daemon=True)
-        self._ordinal = 0
-        self._revisions: dict[str, int] = {}
+        self._place = (0, 0)  # of the last one saved
         self._uploaded: dict[tuple[str, tuple[str, int, int, int]], SavedFile] = {}
         self._waiting: dict[str, float] = {}  # gangs: ids without all their parts, and since when
         self._writes = False  # whether this rank has checkpoints of its own
@@ -86,17 +86,16 @@ class Saver:
         self._scanner.adopt()
         if resumed is not None:
             self.last, self.step = resumed, resumed.step
-            self._ordinal = resumed.step or 0
             self._writes = any(file.rank == self._rank for file in resumed.files)
         self._thread.start()
 
-    def finish(self, *, killed: bool, hurry: bool, deadline: float) -> None:
-        """The command is over: save what is finished, retrying until ``deadline`` (monotonic), and stop. ``hurry``:
-        the machine goes away, and another one needs the newest checkpoint only."""
+    def finish(self, *, killed: bool, hurry: bool, deadline: Callable[[], float]) -> None:
+        """The command is over: save what is finished, retrying until ``deadline`` (monotonic; asked again and again, as
+        it may move), and stop. ``hurry``: the machine goes away, and another one needs the newest checkpoint only."""
         self._final = _Final(killed, hurry, deadline)
         self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join(max(0.0, deadline - time.monotonic()))
+        while self._thread.is_alive() and (left := deadline() - time.monotonic()) > 0:
+            self._thread.join(min(left, 1.0))
         self._stopped = True
 
     def abandon(self) -> None:
@@ -114,7 +113,7 @@ class Saver:
             final = self._final
             done = self._pass(final)
             failures = 0 if done else failures + 1
-            if final is not None and (done or time.monotonic() >= final.deadline):
+            if final is not None and (done or time.monotonic() >= final.deadline()):
                 return
 
     def _pause(self, failures: int) -> float:
@@ -161,11 +160,8 @@ class Saver:
     def _save(self, one: Finished) -> None:
         if one.step is not None:
             self.step = max(self.step or 0, one.step)
-        numbered = one.step is not None
-        ordinal = one.step if one.step is not None else self._ordinal + 1
-        base = checkpoint_id(self._spec.attempt, ordinal, one.name)
-        revision = self._revisions.get(base, 0) + 1
-        checkpoint = checkpoint_id(self._spec.attempt, ordinal, one.name, revision)
+        step, count = place = next_place(self._place, one.step)
+        checkpoint = checkpoint_id(self._spec.attempt, step, one.name, count)
         began = time.monotonic()
         files = tuple(self._upload(checkpoint, seen) for seen in one.signature)
         if self._check_fence():
@@ -176,8 +172,7 @@ class Saver:
         else:
             self._waiting.setdefault(checkpoint, time.monotonic())
         self._writes = True
-        self._revisions[base] = revision
-        self._ordinal = max(self._ordinal, ordinal) if numbered else ordinal
+        self._place = place
         self._uploaded.clear()
         self._scanner.saved(one.name, one.signature)
 

@@ -159,7 +159,9 @@ class Scanner:
         if waiting:
             busy = set() if ended else self._writers()
             found += [one for one in waiting if one.name not in busy]
-        return sorted(found, key=lambda one: (one.modified, one.name))
+        # File systems count time in steps of milliseconds, some of seconds: what seems to be of the same moment goes by
+        # its number.
+        return sorted(found, key=lambda one: (one.modified, -1 if one.step is None else one.step, one.name))
 
     def _entries(self) -> list[Path]:
         return [path for path in self._folder.iterdir() if not path.is_symlink()]

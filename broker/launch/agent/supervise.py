@@ -8,6 +8,12 @@
     at any moment: a newer attempt exists ─▶ kill the command, write nothing more
 
 Everything that happens arrives as a message in one inbox; nothing here waits for the store with the command unwatched.
+
+Stopping is paid for, too. The spec's ``grace`` is a third of what the hold pays for after ``paid_until``, and three
+such shares are all there is: one for the command to save and go, one to upload what it saved, one for ``exit.json``.
+Each later step that is reached early may use what is left, and none of them, nor a job that ended by itself and is
+still uploading, goes on past its share after ``paid_until``. A share is never less than a second of the wall: on a
+clock that runs fast, processes do not.
 """
 
 from __future__ import annotations
@@ -31,9 +37,9 @@ from broker.launch.agent import checkpoints, claims, notices
 from broker.launch.agent.clock import to_text, wall_now
 from broker.launch.agent.command import CannotStart, Command, Empty, Exited, GuardGone
 from broker.launch.agent.endings import Ended, Stop
-from broker.launch.agent.entry import NewerAttempt, claim, patiently, read_spec
+from broker.launch.agent.entry import NewerAttempt, claim, patiently, read_lease, read_spec
 from broker.launch.agent.environment import Scratch, job_environment
-from broker.launch.agent.formats import Exit, attempt_path
+from broker.launch.agent.formats import Exit, Lease, attempt_path
 from broker.launch.agent.journal import Journal
 from broker.launch.agent.mailbox import Mailbox
 from broker.launch.agent.notices import Notice
@@ -92,7 +98,11 @@ class Attempt:
         try:
             self._spec = patiently(lambda: read_spec(self._store, self._number), 600.0, self._told_to_stop)
             self._clock = self._spec.clock
+            self._share = max(self._spec.grace, 1.0)
             self._own = claims.make_claim(self._rank, self._gang, self._clock)
+            lease = patiently(
+                lambda: read_lease(self._store, self._number), self._spec.intervals.patience, self._told_to_stop
+            )
             holder = patiently(
                 lambda: claim(self._store, self._number, self._own), self._spec.intervals.patience, self._told_to_stop
             )
@@ -106,7 +116,7 @@ class Attempt:
             log.error("attempt %d is run by %s (pid %d); nothing to do here", self._number, holder.host, holder.pid)
             return CLAIM_LOST
         self._record()
-        self._open()
+        self._open(lease)
         try:
             ending = self._work()
             return self._finish(ending)
@@ -135,6 +145,7 @@ class Attempt:
             "pid": os.getpid(),
             "at": to_text(self._own.at),
             "wall": self._began,
+            "born": claims.kernel_start(),
             "grace": self._spec.grace,
             "ended": None if cause is None else {"at": to_text(self._clock.now()), "cause": cause},
         }
@@ -143,7 +154,7 @@ class Attempt:
             draft.write_text(json.dumps(record))
             draft.replace(self._scratch.record)
 
-    def _open(self) -> None:
+    def _open(self, lease: Lease) -> None:
         """Everything that runs beside the command."""
         spec, store, scratch = self._spec, self._store, self._scratch
         journal = attempt_path(self._number, "journal.json") if self._rank == 0 else None
@@ -153,6 +164,7 @@ class Attempt:
             store,
             spec,
             self._rank,
+            lease,
             self._clock,
             self._journal,
             scratch.output,
@@ -202,16 +214,18 @@ class Attempt:
             spec.nodes,
             time.monotonic() + spec.intervals.patience,
             spec.intervals.mail,
-            lambda: not self._inbox.empty(),
+            self._must_end,
         )
+        stop = self._due()
+        if stop is not None:
+            return Ended(None, stop)
         if len(gang) < spec.nodes and self._inbox.empty():
             return Ended(None, Stop("machine_lost", f"only {len(gang)} of {spec.nodes} nodes came up"))
         self._mailbox.phase = "restoring"
         try:
-            self._restore()
+            stop = self._restore() or self._due()
         except OSError as error:
             return Ended(None, could_not_start=f"the checkpoint cannot be restored: {error.strerror or error}")
-        stop = self._due()
         if stop is not None:
             return Ended(None, stop)
         (scratch.library / "gpubroker_checkpoint.py").write_bytes(
@@ -228,13 +242,20 @@ class Attempt:
         self._mailbox.phase = "running"
         return self._follow(spec.command, environment, started=lambda: self._journal.append("command_started"))
 
-    def _restore(self) -> None:
-        """Raises OSError when this machine cannot hold the checkpoint, StoreTrouble when the store stays away."""
-        found = patiently(
-            lambda: checkpoints.restore(self._store, self._scratch.checkpoints, self._rank),
-            self._spec.intervals.patience,
-            self._told_to_stop,
-        )
+    def _restore(self) -> Stop | None:
+        """Why to stop instead, if something came before it was done. Raises OSError when this machine cannot hold the
+        checkpoint, StoreTrouble when the store stays away."""
+        while True:
+            try:
+                found = self._restored()
+                break
+            except checkpoints.GaveUp:
+                message = self._next(float("inf"))
+                if isinstance(message, _Fenced):
+                    raise NewerAttempt from None
+                stop = self._stop_in(message, already=None)
+                if stop is not None:
+                    return stop
         newest = found.manifest
         self._journal.append(
             "restored",
@@ -243,6 +264,14 @@ class Attempt:
             passed_over=[{"checkpoint": name, "because": why} for name, why in found.passed_over],
         )
         self._saver.start(newest)
+        return None
+
+    def _restored(self) -> checkpoints.Restored:
+        return patiently(
+            lambda: checkpoints.restore(self._store, self._scratch.checkpoints, self._rank, self._must_end),
+            self._spec.intervals.patience,
+            lambda wait: self._told_to_stop(wait) or self._must_end(),
+        )
 
     def _follow(self, script: str, environment: dict[str, str], started: Callable[[], None] = lambda: None) -> Ended:
         """Run a script to its end, or until the attempt must stop."""
@@ -342,23 +371,35 @@ class Attempt:
             return Stop("idle", f"its accelerators did nothing for {self._mailbox.idle_seconds:.0f} s")
         return None
 
+    def _must_end(self) -> bool:
+        """Whether something came, or the lease is over: for what takes long before there is a command."""
+        return not self._inbox.empty() or self._due() is not None
+
     # --- after the command ------------------------------------------------------------------------------------------
 
     def _finish(self, ended: Ended) -> int:
         """Save what is finished, tell how it ended."""
         spec = self._spec
         self._mailbox.phase = "saving"
-        wait = max(spec.grace, 1.0) if ended.stop else spec.intervals.patience
+        wait = self._share if ended.stop else spec.intervals.patience
         if ended.stop and ended.stop.terminates_at:
             wait = max(0.0, min(wait, self._clock.wall_seconds_until(ended.stop.terminates_at)))
-        deadline = time.monotonic() + wait
+        latest = time.monotonic() + wait
+
+        def deadline() -> float:
+            """Of uploading; a lease that is extended meanwhile extends it."""
+            paid_until = self._mailbox.lease.paid_until
+            if paid_until is None:
+                return latest
+            return min(latest, time.monotonic() + self._clock.wall_seconds_until(paid_until) + 2 * self._share)
+
         self._saver.finish(killed=not ended.clean, hurry=ended.stop is not None, deadline=deadline)
         if self._rank == 0 and ended.clean and ended.stop is None:
             ended = self._await_peers(ended)
         cause, status, evidence = ended.cause(last_lines(self._scratch.output), self._saver.unsaved)
         last = self._saver.last.id if self._saver.last else None
         ending = Exit(cause, self._clock.now(), status, evidence, self._mailbox.step()[0], last)
-        if not self._mailbox.close(ending, max(deadline, time.monotonic() + 5.0)):
+        if not self._mailbox.close(ending, max(deadline(), time.monotonic() + min(self._share, 5.0))):
             log.error("the run folder did not take exit.json: %s", ending)
         self._record(cause=ending.cause)
         if not self._saver.unsaved:

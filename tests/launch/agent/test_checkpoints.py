@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from obstore.store import MemoryStore
 
 from broker.launch.agent.checkpoints import (
+    GaveUp,
     Manifest,
     SavedFile,
     Torn,
     checkpoint_id,
     listed,
+    next_place,
     prune,
     restore,
     safe,
@@ -33,10 +35,12 @@ def store() -> Store:
     return Store(MemoryStore())
 
 
-def put(store: Store, attempt: int, step: int, files: dict[str, bytes] | None = None) -> str:
+def put(
+    store: Store, attempt: int, step: int, files: dict[str, bytes] | None = None, identity: str | None = None
+) -> str:
     """A whole checkpoint of one rank."""
     name = f"step_{step}"
-    identity = checkpoint_id(attempt, step, name)
+    identity = identity or checkpoint_id(attempt, step, name)
     saved = []
     for path, content in (files or {name: b"content"}).items():
         target = f"rank-0/{path}"
@@ -71,6 +75,35 @@ def test_the_step_is_in_the_name(name: str, step: int | None) -> None:
 def test_ids_sort_by_age(ages: list[tuple[int, int]]) -> None:
     ids = [checkpoint_id(attempt, ordinal, f"step_{ordinal}") for attempt, ordinal in sorted(ages)]
     assert ids == sorted(ids)
+
+
+@given(st.lists(st.none() | st.integers(-1, 50) | st.integers(-1, 10**20), min_size=1, max_size=30))
+def test_whatever_the_names_say_the_newest_saved_is_the_newest(steps: list[int | None]) -> None:
+    """Steps that jump back, numbers that are no steps, names without any, one name again and again."""
+    place, ids = (0, 0), []
+    for step in steps:
+        place = next_place(place, step)
+        ids.append(checkpoint_id(1, place[0], f"model-{step}", place[1]))
+    assert ids == sorted(set(ids))
+
+
+def test_ranks_that_counted_differently_agree_at_the_next_step() -> None:
+    assert next_place((3, 0), 4) == next_place((3, 7), 4)
+
+
+@pytest.mark.parametrize("name", ["model-7b.pt", "resnet50.pt", "last.ckpt", "ckpt_v2.pt"])
+def test_one_name_saved_again_and_again(store: Store, tmp_path: Path, name: str) -> None:
+    """More often than one digit counts, next to another name with a higher number."""
+    put(store, 1, 1000)
+    place = (1000, 0)
+    for save in range(1, 13):
+        place = next_place(place, step_of(name))
+        identity = checkpoint_id(1, place[0], name, place[1])
+        put(store, 1, step_of(name) or 0, {name: b"%d" % save}, identity)
+        assert identity not in prune(store, 3, 1), f"save {save} went at once"
+    assert restore(store, tmp_path, 0).manifest is not None
+    assert (tmp_path / name).read_bytes() == b"12"
+    assert len(listed(store)) == 3
 
 
 @given(st.text(st.characters(blacklist_categories=["Cs"]), min_size=1, max_size=30).filter(lambda t: "/" not in t))
@@ -128,6 +161,13 @@ def test_restore_falls_back_over_everything_torn_and_says_why(store: Store, tmp_
     for torn in reasons:
         with pytest.raises(Torn):
             verify(store, torn)
+
+
+def test_told_to_stop_it_restores_nothing(store: Store, tmp_path: Path) -> None:
+    put(store, 1, 1)
+    with pytest.raises(GaveUp):
+        restore(store, tmp_path, 0, lambda: True)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_nothing_verifies(store: Store, tmp_path: Path) -> None:

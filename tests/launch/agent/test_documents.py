@@ -82,6 +82,13 @@ def test_half_a_spec_is_none(document: dict[str, object]) -> None:
         )
 
 
+def test_a_lease_that_says_nothing_is_not_unlimited() -> None:
+    for document in ({}, {"version": 1}, {"stop": None}):
+        with pytest.raises(BadDocument):
+            Lease.from_json(document)
+    assert Lease.from_json({"paid_until": None}) == Lease()
+
+
 def test_when_a_lease_is_over() -> None:
     at, second = datetime(2026, 1, 1, tzinfo=UTC), timedelta(seconds=1)
     assert Lease().over(at) is None

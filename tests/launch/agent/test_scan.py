@@ -111,6 +111,13 @@ def test_oldest_first(seen: Seen, tmp_path: Path) -> None:
     assert seen.scan(ended=True) == ["step_9", "step_10"]
 
 
+def test_of_the_same_moment_the_higher_step_is_the_newer(seen: Seen, tmp_path: Path) -> None:
+    for name in ("step_10", "step_5", "step_9"):
+        (tmp_path / name).write_text(name)
+        os.utime(tmp_path / name, ns=(1, 1))
+    assert seen.scan(ended=True) == ["step_5", "step_9", "step_10"]
+
+
 def test_what_was_restored_is_not_new(seen: Seen, tmp_path: Path) -> None:
     (tmp_path / "step_1").write_text("a")
     seen.renamed = {"step_1"}

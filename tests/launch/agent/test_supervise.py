@@ -13,7 +13,7 @@ import pytest
 from broker.core.events import Cause, CheckpointSaved, NoticeReceived, Restored
 from broker.launch.agent.clock import NodeClock, to_text
 from broker.launch.agent.formats import Lease
-from broker.launch.agent.supervise import CLAIM_LOST, FENCED, INTERRUPTED
+from broker.launch.agent.supervise import CLAIM_LOST, FENCED, FOLDER_OUT_OF_REACH, INTERRUPTED
 from tests.launch.agent.node import SAVE, Node, alive, eventually
 
 SLEEP = "echo up; exec sleep 300"
@@ -264,21 +264,90 @@ def test_sigterm_after_the_broker_asked_is_the_brokers_stop(node: Node) -> None:
 def test_it_does_not_outlive_its_money_or_its_time(node: Node, field: str, cause: Cause) -> None:
     """On a clock 100 times as fast as the wall's, and with nobody there to renew anything."""
     clock = NodeClock(now(), datetime(2026, 1, 1, tzinfo=UTC), 100.0)
-    until = clock.now() + timedelta(seconds=150)
-    node.spec(SAVES_WHEN_TOLD, clock=clock, lease=Lease(**{field: until}))
-    assert node.start().wait(10) == INTERRUPTED
+    node.spec(SAVES_WHEN_TOLD, clock=clock)
+    agent = node.start()
+    node.until_said("up")
+    until = clock.now() + timedelta(seconds=20)
+    node.runs.write_lease(1, Lease(**{field: until}))
+    assert agent.wait(10) == INTERRUPTED
     assert node.ending().cause is cause
-    assert until <= node.ending().at < until + timedelta(seconds=150)
+    assert until <= node.ending().at < until + timedelta(seconds=300)
     assert node.saved() == [9]
 
 
 def test_a_longer_lease_lets_it_run_on(node: Node) -> None:
-    node.spec(SLEEP, lease=Lease(paid_until=now() + timedelta(seconds=1.5)))
+    node.spec(SLEEP)
     agent = node.start()
     node.until_said("up")
+    node.runs.write_lease(1, Lease(paid_until=now() + timedelta(seconds=1)))
     node.runs.write_lease(1, Lease(paid_until=now() + timedelta(hours=1)))
     with pytest.raises(subprocess.TimeoutExpired):
-        agent.wait(2)
+        agent.wait(1.3)
+
+
+@pytest.mark.parametrize("torn", [None, b"", b'{"paid_until": "2026-01-0', b"{}", b"[]"])
+def test_without_a_lease_nothing_begins(node: Node, torn: bytes | None) -> None:
+    """Who does not know how long it is paid for does not guess "for ever"."""
+    node.spec("echo ran", intervals={"patience": 0.3})
+    lease = node.job / "attempts" / "1" / "lease.json"
+    lease.unlink()
+    if torn is not None:
+        lease.write_bytes(torn)
+    assert node.start().wait(10) == FOLDER_OUT_OF_REACH
+    assert node.output() == []
+    assert node.runs.read_state(1).claims == (), "another machine may try"
+
+
+def test_a_lease_that_comes_late_is_waited_for(node: Node) -> None:
+    node.spec("echo ran")
+    lease = node.job / "attempts" / "1" / "lease.json"
+    lease.write_bytes(b"{")
+    agent = node.start()
+    eventually(lambda: "the lease cannot be read" in node.said(), "it says what it waits for")
+    node.runs.write_lease(1, Lease())
+    assert agent.wait(10) == 0
+    assert node.output() == ["ran"]
+
+
+@pytest.mark.parametrize("torn", [None, b'{"paid_until": null'])
+def test_a_lease_torn_later_does_not_undo_the_last_one(node: Node, torn: bytes | None) -> None:
+    node.spec(SAVES_WHEN_TOLD)
+    agent = node.start()
+    node.until_said("up")
+    node.runs.write_lease(1, Lease(paid_until=now() + timedelta(seconds=1)))
+
+    def beat() -> object:
+        heart = node.runs.read_state(1).heartbeat
+        return heart and heart.at
+
+    for _ in range(2):  # the lease is read before each
+        last = beat()
+        eventually(lambda last=last: beat() != last or agent.poll() is not None, "another heartbeat")
+    lease = node.job / "attempts" / "1" / "lease.json"
+    if torn is None:
+        lease.unlink()
+    else:
+        lease.write_bytes(torn)
+    assert agent.wait(10) == INTERRUPTED
+    assert node.ending().cause is Cause.PAID_UNTIL
+
+
+def test_uploading_does_not_outlive_its_money_either(node: Node) -> None:
+    """The command has ended well and before its time, and the store does not take what it saved."""
+    node.spec(SAVE + "save step_1", grace=1.0, intervals={"patience": 300.0})
+    (node.job / "checkpoints").write_text("in the way")
+    agent = node.start()
+
+    def saving() -> bool:
+        heart = node.runs.read_state(1).heartbeat
+        return heart is not None and heart.phase == "saving"
+
+    eventually(saving, "it tries to upload")
+    paid_until = now() + timedelta(seconds=0.2)
+    node.runs.write_lease(1, Lease(paid_until=paid_until))
+    assert agent.wait(10) == 0
+    assert node.ending().evidence == "not saved: step_1"
+    assert node.ending().at < paid_until + timedelta(seconds=3), "three times the grace is all that is paid for"
 
 
 def test_nobody_looking_after_it_for_too_long(node: Node) -> None:
@@ -339,6 +408,16 @@ def test_a_newer_attempt_fences_the_older_one_off(node: Node) -> None:
     restored = node.events(2)[1]
     assert isinstance(restored, Restored)
     assert restored.step == 1
+
+
+def test_an_attempt_that_left_no_trace_is_no_hole_in_the_fence(node: Node) -> None:
+    """The second one ended before anything was prepared for it."""
+    node.spec(SLEEP)
+    agent = node.start()
+    node.until_said("up")
+    node.spec("true", attempt=3)
+    assert agent.wait(10) == FENCED
+    assert node.start(attempt=1).wait(10) == FENCED
 
 
 def test_the_agent_killed_kills_its_command_and_grandchildren(node: Node) -> None:

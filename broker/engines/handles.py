@@ -1,0 +1,65 @@
+"""Handles of engines whose machines are processes here: which place they belong to, and which slot there.
+
+A store may be shared by several machines, users and homes, each with an engine folder of its own. So a handle names
+its place: ``<engine>:<host>:<place>:<key>``. The host is for people; the place is a hash of the machine, the user and
+the folder. The bare key, as earlier versions wrote it, still means this place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+from broker.core.errors import GiveUp
+from broker.core.ports import EngineState, Observation
+from broker.engines.detached import Slot
+
+_HANDLE = re.compile(r"(?P<engine>[a-z]+):(?P<host>[A-Za-z0-9._-]+):(?P<place>[0-9a-f]{12}):(?P<key>.*)", re.DOTALL)
+
+
+class Handles:
+    """Of one engine folder."""
+
+    def __init__(self, engine: str, root: Path) -> None:
+        self._root = root
+        host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())
+        self._prefix = f"{engine}:{host}:"
+        self._place = _place(root)
+
+    def of(self, key: str) -> str:
+        return f"{self._prefix}{self._place}:{key}"
+
+    def find(self, key: str) -> str | None:
+        """The handle of a key whose process was started here. Raises `GiveUp` for a key that is no plain name."""
+        return self.of(key) if Slot.of(self._root, key).known() else None
+
+    def slot(self, handle: str) -> Slot | None:
+        """The slot it names, or None when it is not one of this place."""
+        found = _HANDLE.fullmatch(handle)
+        if found is not None and found["place"] != self._place:
+            return None
+        try:
+            return Slot.of(self._root, found["key"] if found else handle)
+        except GiveUp:
+            return None
+
+    def elsewhere(self, handle: str) -> Observation | None:
+        """What to say of a handle that belongs to another place; None for all others."""
+        found = _HANDLE.fullmatch(handle)
+        if found is None or found["place"] == self._place:
+            return None
+        evidence = f"it was started on {found['host']}, by another user or from another home; ask there"
+        return Observation(EngineState.ELSEWHERE, evidence=evidence)
+
+
+def _place(root: Path) -> str:
+    """The machine's own id rather than its name, which may change under a running job."""
+    machine = ""
+    with suppress(OSError):
+        machine = Path("/etc/machine-id").read_text("ascii").strip()
+    parts = (machine or socket.gethostname(), str(os.getuid()), str(root.resolve()))
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
