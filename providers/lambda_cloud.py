@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from pydantic import SecretStr
 
 from broker.core.clock import Clock
-from broker.core.errors import LoginMissing, Malformed
+from broker.core.errors import Malformed, NoLogin
 from broker.core.offers import Availability, Billing, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
 from providers.http import Api, HttpSettings, Url, endpoint, setting, usable
 from providers.rows import Found, Row, Unfit, accelerator, distinct, each, figure, name, number, price, short, whole
@@ -54,7 +54,7 @@ class LambdaCloud:
         """All of them, whatever the query: it is one call. Raises `LoginMissing`, `RetryLater`, `Refused` and
         `Malformed`."""
         if self._key is None:
-            raise LoginMissing("Lambda's prices need an API key, and none is set", where=self.name, hint=self._how)
+            raise NoLogin("Lambda's prices need an API key, and none is set", where=self.name, hint=self._how)
         url = self._settings.base_url
         with Api(self.name, url, self._settings, self._clock, login_hint=self._how, per_second=1) as api:
             answer = api.get("/api/v1/instance-types", token=self._key)

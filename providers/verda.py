@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from pydantic import SecretStr
 
 from broker.core.clock import Clock
-from broker.core.errors import GiveUp, LoginMissing, Malformed, Refused
+from broker.core.errors import GiveUp, LoginMissing, Malformed, NoLogin, Refused
 from broker.core.offers import Availability, Billing, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
 from providers.http import Api, HttpSettings, Url, endpoint, setting, usable
 from providers.rows import (
@@ -94,7 +94,7 @@ class Verda:
         prices come all the same. Raises `LoginMissing`, `RetryLater`, `Refused` and `Malformed`."""
         if self._id is None or self._secret is None:
             missing = " and ".join(key for key, value in ((_ID, self._id), (_SECRET, self._secret)) if not value)
-            raise LoginMissing(f"Verda's prices need a login: {missing} not set", where=self.name, hint=self._how)
+            raise NoLogin(f"Verda's prices need a login: {missing} not set", where=self.name, hint=self._how)
         with Api(self.name, self._settings.base_url, self._settings, self._clock, login_hint=self._how) as api:
             token = self._token(api)
             rows = api.get("/v1/instance-types", params={"currency": "usd"}, token=token)

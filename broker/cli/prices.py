@@ -23,7 +23,8 @@ def poll(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Ask providers for their offers now. One that fails keeps what it had; exits with 5 when any failed."""
+    """Ask providers for their offers now. One that fails keeps what it had; exits with 5 when any failed, or one that
+    was named has no login."""
     from broker.app.market import poll_now
 
     terminal = Terminal.of(context)
@@ -35,7 +36,7 @@ def poll(
             terminal.show(*_told(result))
     if as_json:
         terminal.answer({"polls": [_poll_json(result) for result in results]})
-    if not all(result.ok for result in results):
+    if not all(result.ok or (result.no_login and not provider) for result in results):
         raise typer.Exit(5)
 
 
@@ -52,7 +53,7 @@ def _told(result: PollResult) -> list[Any]:
         counts += f"; {words.plural(skipped, 'row')} skipped ({why})"
     lines = [Text.assemble((f"{result.provider}: ", "bold"), counts)]
     if result.error:
-        lines.append(Text(f"  {result.error}", style="red"))
+        lines.append(Text(f"  {result.error}", style="dim" if result.no_login else "red"))
         if result.hint:
             lines.append(Text(f"  hint: {result.hint}", style="cyan"))
     return lines
@@ -61,7 +62,7 @@ def _told(result: PollResult) -> list[Any]:
 def _poll_json(result: PollResult) -> dict[str, Any]:
     return {
         "provider": result.provider,
-        "status": "ok" if result.ok else "failed",
+        "status": "ok" if result.ok else "no_login" if result.no_login else "failed",
         "started": result.started,
         "finished": result.finished,
         "seconds": result.finished - result.started,

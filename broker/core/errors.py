@@ -11,6 +11,7 @@
     │   └── QuotaExceeded          our account may not have that much of it
     ├── AskAPerson                 nothing goes on until somebody does something
     │   ├── LoginMissing           no or expired credentials; says which variable or command
+    │   │   └── NoLogin            none were given at all
     │   ├── InvalidInput           a file, flag or setting is wrong; says where and what was expected      (exit 2)
     │   ├── UnknownName            no such provider, job, rule, …; says what was probably meant            (exit 2)
     │   ├── NotAllowed             a policy says no                                                        (exit 3)
@@ -85,6 +86,10 @@ class LoginMissing(AskAPerson):
     """Credentials are absent or expired; ``hint`` names the variable or the command."""
 
     exit_code = 5
+
+
+class NoLogin(LoginMissing):
+    """No credentials were given at all: not a fault where nobody asked for this provider by name."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -9,14 +9,15 @@ from datetime import datetime
 from typing import Protocol
 
 from broker.core.clock import Clock
-from broker.core.errors import BrokerError
+from broker.core.errors import BrokerError, NoLogin
 from broker.core.offers import Offer, OfferQuery, SkippedRow
 from broker.core.ports import Provider
 
 
 @dataclass(frozen=True, slots=True)
 class PollResult:
-    """What one poll brought. ``error`` is empty when the provider answered to the end."""
+    """What one poll brought. ``error`` is empty when the provider answered to the end; ``no_login``: it was not asked,
+    for want of any login to it."""
 
     provider: str
     started: datetime
@@ -26,6 +27,7 @@ class PollResult:
     rows_skipped: Mapping[str, int] = field(default_factory=dict)
     error: str = ""
     hint: str = ""
+    no_login: bool = False
 
     @property
     def ok(self) -> bool:
@@ -61,6 +63,7 @@ def poll(provider: Provider, store: PollStore, clock: Clock, query: OfferQuery |
     offers: list[Offer] = []
     skipped: Counter[str] = Counter()
     error = hint = ""
+    no_login = False
     try:
         for row in provider.offers(query or OfferQuery()):
             if isinstance(row, SkippedRow):
@@ -68,7 +71,7 @@ def poll(provider: Provider, store: PollStore, clock: Clock, query: OfferQuery |
             else:
                 offers.append(row)
     except BrokerError as failure:
-        error, hint = str(failure), failure.hint
+        error, hint, no_login = str(failure), failure.hint, isinstance(failure, NoLogin)
     finished = clock.now()
     changed = store.record_poll(
         provider.name,
@@ -79,4 +82,4 @@ def poll(provider: Provider, store: PollStore, clock: Clock, query: OfferQuery |
         error=error,
         complete=not error and query is None,
     )
-    return PollResult(provider.name, started, finished, len(offers), changed, dict(skipped), error, hint)
+    return PollResult(provider.name, started, finished, len(offers), changed, dict(skipped), error, hint, no_login)

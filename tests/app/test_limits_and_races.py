@@ -198,3 +198,47 @@ def test_reports_clip_machine_time_and_count_every_hold(broker: Broker) -> None:
     assert row.machine_hours == pytest.approx(1)
     (row,) = spend(broker, "provider", sandbox=True)
     assert (row.held, row.jobs, row.attempts) == (held(broker, view.id), 1, 1)
+
+
+def test_looking_after_jobs_outlasts_any_number_of_failures(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def locked(self: object) -> None:
+        raise InvalidInput("the store is locked")
+
+    slept: list[float] = []
+    monkeypatch.setattr("broker.launch.reconciler.Reconciler.tick", locked)
+    monkeypatch.setattr(type(broker.clock), "sleep", lambda self, seconds: slept.append(seconds))
+    background._until_idle(broker, lambda: len(slept) < 1100, "", forever=True)
+    assert slept[-1] == 60.0
+
+
+def test_a_later_hold_is_spread_over_its_own_time(broker: Broker) -> None:
+    from broker.launch.placing import hold_entries
+    from broker.launch.settlement import release
+    from broker.ledger.entries import Movement, Tags
+
+    grant(broker)
+    view, now = submit(broker, job(broker, SANDBOX)), broker.clock.now()
+    (budget,) = broker.policy().budgets(view.job, view.user)
+    with broker.store.writing() as tx:
+        tx.post(release(view, tx.entries(view.id), now))
+        window = (now, now + timedelta(hours=1))
+        tx.post(hold_entries(Tags(view.id, view.user), {MoneyKind.SANDBOX: Money(7)}, Movement.HOLD, 2, window))
+        (hold,) = tx.open_holds(budget)
+        assert hold.covers_to == window[1]
+    broker.store.rebuild()
+    with broker.store.reading() as look:
+        assert list(look.open_holds(budget)) == [hold]
+
+
+def test_the_plan_says_that_sensitive_data_is_only_recorded(broker: Broker) -> None:
+    notes = preview(broker, job(broker, "data: {sensitive: true}\n")).plan.notes
+    assert any("data.sensitive" in note for note in notes)
+
+
+def test_a_provider_without_any_login_is_not_a_failure_of_the_poll(broker: Broker) -> None:
+    from broker.core.clock import SystemClock
+    from broker.market.poller import poll
+    from providers.lambda_cloud import LambdaCloud
+
+    result = poll(LambdaCloud(clock=SystemClock(), environment={}), broker.store, broker.clock)
+    assert (result.ok, result.no_login) == (False, True)

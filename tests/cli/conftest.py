@@ -91,7 +91,7 @@ def home(ready_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 def started(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """The reconcilers that commands would have started; none is."""
     calls: list[object] = []
-    monkeypatch.setattr(background, "ensure", lambda broker: calls.append(broker) or True)
+    monkeypatch.setattr(background, "ensure", lambda broker, **more: calls.append(broker) or True)
     return calls
 
 

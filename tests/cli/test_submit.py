@@ -29,7 +29,7 @@ def reconciled(monkeypatch: pytest.MonkeyPatch, gpubroker: Any) -> None:
 
     workers: dict[int, Any] = {}
 
-    def ensure(broker: Broker) -> bool:
+    def ensure(broker: Broker, **more: object) -> bool:
         workers.setdefault(id(broker), reconciler(broker)).tick()
         return False
 

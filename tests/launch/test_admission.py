@@ -1,0 +1,54 @@
+"""What pays for a start, and what a refused move means."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.core.clock import ManualClock
+from broker.core.events import JobState
+from broker.core.money import Money
+from broker.core.offers import Billing
+from broker.core.placements import Placement
+from broker.core.policy import Action, Facts, Verdict
+from broker.launch.admission import STOP_GRACE, least_to_start
+from broker.ledger.holds import paid_until
+from broker.store import Store
+from tests.launch.rehearsal import MINUTE, OpenPolicy, Stage, offer
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@given(st.integers(1, 10**9), st.integers(1, 8), st.integers(0, 7200), st.sampled_from([1, 60, 3600]), st.booleans())
+def test_the_least_to_start_is_enough(micros: int, nodes: int, minimum: int, step: int, exact: bool) -> None:
+    billing = Billing(timedelta(seconds=minimum), timedelta(seconds=step))
+    sold = replace(offer(NOW, "od"), price=Money(micros), billing=billing)
+    place = Placement(sold, nodes, Money(micros) * nodes, Money.ZERO, (), None, None, 1.0, 1.0, 0.0)
+    left = least_to_start(place) if exact else least_to_start(place) + Money(1)
+    until = paid_until(NOW, left, Money(micros) * nodes, billing=billing, stop_grace=STOP_GRACE)
+    assert until is not None
+    assert until > NOW
+
+
+class Elsewhere(OpenPolicy):
+    """Denies by a rule that is not about money."""
+
+    def judge(self, action: Action, facts: Facts) -> list[Verdict]:
+        return [replace(verdict, rule="max_concurrent_gpus") for verdict in super().judge(action, facts)]
+
+
+@pytest.mark.parametrize(("policy", "paused"), [(OpenPolicy, True), (Elsewhere, False)])
+def test_only_a_refusal_of_money_pauses(store: Store, clock: ManualClock, policy: type, paused: bool) -> None:
+    stage = Stage(store, clock)
+    stage.policy = policy(denied=frozenset({"extend"}))
+    stage.submit(hold="0.10")
+    stage.pass_time()
+    stage.engine.take_back("j-1-1")
+    stage.pass_time(MINUTE)
+    view = stage.pass_time(MINUTE)
+    assert (view.state is JobState.PAUSED_BUDGET) is paused
+    assert "extend is denied" in view.waiting_because
