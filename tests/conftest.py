@@ -24,6 +24,17 @@ settings.register_profile("full", deadline=None, max_examples=300)
 settings.load_profile("full" if os.environ.get("GPUBROKER_TEST_FULL") else "quick")
 
 
+# These run real processes against the wall clock: one after the other, so that they do not starve each other.
+_BY_THE_WALL = ("tests/engines/", "tests/launch/agent/", "tests/demo/", "tests/examples/", "tests/system/")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        where = item.nodeid
+        if where.startswith(_BY_THE_WALL) and item.get_closest_marker("system") is None:
+            item.add_marker(pytest.mark.xdist_group("by the wall"))
+
+
 @pytest.fixture
 def clock() -> ManualClock:
     """A clock that stands at noon of 2 March 2026, UTC, until it is moved."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from broker.app.market import market_for
-from broker.app.wiring import Broker
+from broker.app.wiring import Broker, process_user
 from broker.core.errors import LoginMissing
 from broker.core.jobs import Job
 from broker.core.lifecycle import JobView
@@ -45,8 +45,14 @@ def missing_secrets(job: Job) -> Sequence[str]:
 def secrets_of(view: JobView) -> Mapping[str, str]:
     """The job's secrets, from this process's environment at launch; they are written nowhere.
 
-    Raises `LoginMissing` where some are not there; a process that has them may launch the job later.
+    Raises `LoginMissing` where some are not there, and for another user's job: one's environment is nobody else's. A
+    process that has them may launch the job later.
     """
+    if view.job.secrets and view.user != process_user():
+        raise LoginMissing(
+            f"the secrets of {view.user}'s job are not in the environment of {process_user()}",
+            hint=f"{view.user} runs any gpubroker command where they are exported",
+        )
     if missing := missing_secrets(view.job):
         raise LoginMissing(
             f"secrets not in the environment of the reconciler: {', '.join(missing)}",

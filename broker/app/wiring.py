@@ -52,6 +52,14 @@ class Registries:
     engine_extras: Mapping[str, str] = field(default_factory=dict)
 
 
+def process_user() -> str:
+    """The operating-system user of this process: not of LOGNAME or USER, which anybody may set."""
+    try:
+        return getpwuid(os.getuid()).pw_name
+    except KeyError:  # a user id without a name, as containers have them
+        return f"uid-{os.getuid()}"
+
+
 class Broker:
     """The parts of one broker over one store.
 
@@ -68,11 +76,8 @@ class Broker:
 
     @property
     def user(self) -> str:
-        """The operating-system user: of the process, not of LOGNAME or USER, which anybody may set."""
-        try:
-            return getpwuid(os.getuid()).pw_name
-        except KeyError:  # a user id without a name, as containers have them
-            return f"uid-{os.getuid()}"
+        """Who acts."""
+        return process_user()
 
     @cached_property
     def store(self) -> Store:

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from broker.app import background, jobs, policies
+from broker.app.launching import secrets_of
 from broker.app.report import ledger_faults, spend
 from broker.app.submit import NoFeasibleCapacity, new_job_id, preview, read_job, submit
 from broker.app.wiring import Broker
 from broker.core import events as ev
-from broker.core.errors import InvalidInput, NotAllowed, UnknownName
+from broker.core.errors import InvalidInput, LoginMissing, NotAllowed, UnknownName
 from broker.core.events import Cause, JobState
 from broker.core.jobfile import parse_job
 from broker.core.jobs import Job
@@ -249,3 +250,14 @@ def test_the_user_is_the_process_not_a_variable(broker: Broker, monkeypatch: pyt
     monkeypatch.setenv("USER", "boss")
     assert broker.user == before
     assert os.environ["USER"] == "boss"
+
+
+def test_secrets_are_never_handed_to_another_users_job(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dataclasses import replace
+
+    monkeypatch.setenv("TOKEN", "hush")
+    view = submit(broker, job(broker, "secrets: [TOKEN]\n"))
+    assert secrets_of(view) == {"TOKEN": "hush"}
+    with pytest.raises(LoginMissing) as found:
+        secrets_of(replace(view, user="somebody-else"))
+    assert "hush" not in str(found.value)
