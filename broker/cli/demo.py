@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -151,7 +152,10 @@ def _bill(terminal: Terminal, story: Demo, summary: Summary) -> None:
         Text(f"{verb:<11} {words.money(abs(summary.savings), 4)}, {abs(summary.savings_percent):.1f} %", style=style),
         f"ledger      {'balanced' if summary.ledger_balanced else 'DOES NOT BALANCE'}, "
         f"{words.money(summary.held)} still held",
-        Text(f"\nLook closer: GPUBROKER_HOME={story.home} gpubroker jobs show {summary.job_id}", style="dim"),
+        Text(
+            f"\nLook closer: GPUBROKER_HOME={quote(str(story.home))} {words.program()} jobs show {summary.job_id}",
+            style="dim",
+        ),
     )
 
 

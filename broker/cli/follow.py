@@ -12,8 +12,9 @@ from broker.app import background, jobs
 from broker.app.wiring import Broker
 from broker.cli import words
 from broker.cli.job_view import come_back, state_text, step_words
-from broker.cli.story import line
+from broker.cli.story import course_of, line
 from broker.cli.terminal import Terminal
+from broker.cli.waiting import because
 from broker.core.events import JobState
 from broker.core.lifecycle import JobView
 
@@ -59,8 +60,9 @@ def _follow(terminal: Terminal, broker: Broker, job_id: str) -> JobView:
         while True:
             view = jobs.find(broker, job_id)
             happened = jobs.events(broker, view)
+            course = course_of(happened)
             for event in happened[told:]:
-                if (text := line(event, view.submitted_at)) is not None:
+                if (text := line(event, view.submitted_at, course)) is not None:
                     terminal.show(text)
             told = len(happened)
             ended += view.state.final
@@ -97,7 +99,7 @@ def _status(view: JobView, bill: Bill, progress: Progress | None, now: datetime)
     if view.checkpoint is not None:
         parts.append(Text(f"checkpoint {words.age(now - view.checkpoint.at)} ago"))
     if view.waiting_because:
-        parts.append(Text(f"waits: {view.waiting_because}", style="yellow"))
+        parts.append(Text(f"waits: {because(view.waiting_because)}", style="yellow"))
     parts.append(Text("Ctrl-C detaches", style="dim"))
     shown = Text("  ").join(parts)
     shown.no_wrap, shown.overflow = True, "ellipsis"

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from broker.cli import words
-from broker.cli.story import cause_words, line, where
+from broker.cli.story import cause_words, lines, where
 from broker.cli.tables import Column, fitting, left_out
+from broker.cli.waiting import because
+from broker.core.clock import Clock
 from broker.core.events import AttemptState, Event, JobState
 from broker.core.lifecycle import AttemptView, JobView
 from broker.launch.progress import billed_time, machine_time
@@ -40,8 +42,8 @@ def state_text(view: JobView) -> Text:
 def come_back(view: JobView) -> str:
     """How to see, follow and stop a job that goes on by itself."""
     return (
-        f"It goes on by itself. Come back with:\n  gpubroker jobs show {view.id}\n"
-        f"  gpubroker jobs logs {view.id}\n  gpubroker jobs cancel {view.id}"
+        f"It goes on by itself. Come back with:\n  {words.program()} jobs show {view.id}\n"
+        f"  {words.program()} jobs logs {view.id}\n  {words.program()} jobs cancel {view.id}"
     )
 
 
@@ -66,6 +68,13 @@ def last_step(view: JobView) -> int | None:
     if latest is not None and latest.last_step is not None:
         return latest.last_step
     return checkpoint.step if checkpoint else None
+
+
+def about_time(clock: Clock) -> list[Text]:
+    """That the times of a simulated store are its own; nothing for any other."""
+    if clock.scale == 1:
+        return []
+    return [Text(f"times are simulated: they run {clock.scale:g} times as fast", style="dim")]
 
 
 # --- list -----------------------------------------------------------------------------------------------------------
@@ -107,7 +116,7 @@ def _list_cells(view: JobView, bill: Bill, now: datetime) -> list[str | Text]:
         str(len(view.attempts)),
         words.money(bill.so_far),
         left,
-        view.waiting_because,
+        because(view.waiting_because),
     ]
 
 
@@ -129,20 +138,20 @@ def story(
         parts.append(Text(f"  {steps}{eta}"))
     if view.checkpoint is not None:
         saved = view.checkpoint
-        step = f" at step {saved.step:,}" if saved.step is not None else ""
-        parts.append(Text(f"  last checkpoint {saved.id}{step}, {words.age(now - saved.at)} ago"))
+        which = f"at step {saved.step:,}" if saved.step is not None else saved.id
+        parts.append(Text(f"  last checkpoint {which}, {words.age(now - saved.at)} ago"))
     if view.deadline is not None:
         risk = " (missed)" if view.deadline_missed else " (at risk)" if view.deadline_at_risk else ""
         parts.append(Text(f"  deadline {words.moment(view.deadline)}{risk}"))
     if view.waiting_because:
-        parts.append(Text.assemble(("  waiting because ", "yellow"), view.waiting_because))
+        parts.append(Text.assemble(("  waiting because ", "yellow"), because(view.waiting_because)))
         parts += [Text(f"  {hint}") for hint in _what_helps(view)]
     if not view.closed and not watched and view.state not in (JobState.PAUSED_BUDGET, JobState.AWAITING_APPROVAL):
         parts.append(Text("  no reconciler runs: nothing is re-placed until one does", style="yellow"))
     parts.append(Text("\nMoney", style="bold"))
     parts += _money_lines(view, bill, now)
     parts.append(Text(f"\nWhat happened (time since {words.moment(view.submitted_at)})", style="bold"))
-    parts += [told for event in happened if (told := line(event, view.submitted_at)) is not None]
+    parts += lines(happened, view.submitted_at)
     if job.max_cost is None and not view.state.final:
         parts.append(Text(f"\nstops after {words.length(view.max_duration)} of billed time", style="dim"))
     return parts
@@ -151,8 +160,8 @@ def story(
 def _what_helps(view: JobView) -> list[str]:
     if view.state is JobState.PAUSED_BUDGET:
         return [
-            f"give it more: gpubroker jobs extend {view.id} --max-cost USD (or --max-duration TIME)",
-            f"or give it up: gpubroker jobs cancel {view.id}",
+            f"give it more: {words.program()} jobs extend {view.id} --max-cost USD (or --max-duration TIME)",
+            f"or give it up: {words.program()} jobs cancel {view.id}",
         ]
     return []
 
@@ -179,10 +188,10 @@ def ending(view: JobView, bill: Bill) -> list[RenderableType]:
     tries = words.plural(len(view.attempts), "attempt")
     lost = f", {words.plural(view.interruptions, 'interruption')}" if view.interruptions else ""
     heading = Text.assemble(("\n" + view.id, "bold"), "  ", state_text(view), f" after {tries}{lost}")
-    if view.because:
+    if view.because not in ("", view.state.value):
         heading.append(f": {view.because}")
     if view.waiting_because:
-        heading.append(f": {view.waiting_because}")
+        heading.append(f": {because(view.waiting_because)}")
     settled = "" if view.closed else " (the bill is not final yet)"
     parts: list[RenderableType] = [heading, Text(f"cost {spent_words(bill)}{settled}")]
     if bill.on_demand and bill.savings is not None:
@@ -191,7 +200,7 @@ def ending(view: JobView, bill: Bill) -> list[RenderableType]:
         parts.append(Text(f"on-demand would have been {words.money(bill.on_demand)}; {more}"))
     parts += [Text(hint) for hint in _what_helps(view)]
     if view.state is JobState.FAILED:
-        parts.append(Text(f"what it printed: gpubroker jobs logs {view.id}"))
+        parts.append(Text(f"what it printed: {words.program()} jobs logs {view.id}"))
     return parts
 
 
@@ -201,13 +210,13 @@ _ATTEMPTS = (
     Column("#", align="right"),
     Column("state"),
     Column("where"),
-    Column("machine", 3),
-    Column("had as", 2),
-    Column("machine time", 4, align="right"),
-    Column("from step", 6, align="right"),
-    Column("to step", 5, align="right"),
-    Column("saved", 7, align="right"),
-    Column("why it ended", 1, folds=True),
+    Column("machine", 4),
+    Column("had as", 5),
+    Column("machine time", 1, align="right"),
+    Column("from step", 3, align="right"),
+    Column("to step", 2, align="right"),
+    Column("checkpoints", 7, align="right"),
+    Column("why it ended", 6, folds=True),
 )
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
+from itertools import groupby
 from typing import Annotated
 
 import typer
@@ -45,7 +48,7 @@ def list_jobs(
     if as_json:
         terminal.answer({"jobs": [job_document.document(view, bill, None, now) for view, bill in billed]})
     elif billed:
-        terminal.show(*job_view.job_table(terminal.out, billed, now))
+        terminal.show(*job_view.job_table(terminal.out, billed, now), *job_view.about_time(broker.clock))
     else:
         terminal.show(
             "no such jobs" if wanted or team or mine else "no jobs yet; `gpubroker submit JOB.yaml` makes one"
@@ -86,15 +89,17 @@ def show(
     else:
         watched = background.running(broker)
         terminal.show(*job_view.story(view, bill, progress, jobs.events(broker, view), now, watched=watched))
+        terminal.show(*job_view.about_time(broker.clock))
     if wait and (code := exit_code(view)):
         raise typer.Exit(code)
 
 
-@app.command(epilog=examples("gpubroker jobs logs bert", "gpubroker jobs logs bert --attempt 2"))
+@app.command(epilog=examples("gpubroker jobs logs bert", "gpubroker jobs logs bert --attempt 2 --tail 100"))
 def logs(
     context: typer.Context,
     job: JobReference,
     attempt: Annotated[int | None, typer.Option("--attempt", "-a", min=1, help="Of this attempt only.")] = None,
+    tail: Annotated[int | None, typer.Option("--tail", "-n", min=1, help="The last so many lines only.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """What the job's command has printed, attempt by attempt."""
@@ -107,14 +112,16 @@ def logs(
         have = f"it has had {len(view.attempts)}" if view.attempts else "it has not been launched yet"
         raise InvalidInput(f"{view.id} has no attempt {attempt}; {have}")
     numbers = [attempt] if attempt else [one.number for one in view.attempts]
+    printed: Iterable[tuple[int, str]] = ((n, text) for n in numbers for text in jobs.logs(broker, view, n))
+    if tail is not None:
+        printed = deque(printed, maxlen=tail)  # never more than these in memory
     if as_json:
-        lines = [{"attempt": n, "line": text} for n in numbers for text in jobs.logs(broker, view, n)]
-        terminal.answer({"id": view.id, "lines": lines})
+        terminal.answer({"id": view.id, "lines": [{"attempt": n, "line": text} for n, text in printed]})
         return
-    for number in numbers:
+    for number, group in groupby(printed, lambda one: one[0]):
         if len(numbers) > 1:
             terminal.say(f"--- attempt {number}")
-        for text in jobs.logs(broker, view, number):
+        for _, text in group:
             print(text)  # noqa: T201  # the program's own words, as they are
 
 
@@ -148,7 +155,7 @@ def cancel(context: typer.Context, job: JobReference, as_json: AsJson = False) -
     if as_json:
         terminal.answer(job_document.document(after, jobs.bill(broker, after), None, broker.clock.now()))
     elif over:
-        terminal.show(f"{after.id} has {after.state.value} already; nothing to cancel")
+        terminal.show(f"{after.id} is over already ({after.state.value}); nothing to cancel")
     else:
         terminal.show(f"{after.id} is being stopped; see `gpubroker jobs show {after.id}`")
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby
 
 from rich.text import Text
 
 from broker.cli import words
+from broker.cli.waiting import in_words
 from broker.core import events as ev
 from broker.core.events import OUTCOMES, AttemptState, Cause, Event, JobState
 from broker.core.placements import Placement
@@ -53,21 +57,56 @@ def where(placement: Placement) -> str:
     )
 
 
-def line(event: Event, start: datetime) -> Text | None:
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What sentences about machines depend on. ``free``: attempts on capacity that costs nothing more. ``launched``:
+    whether a machine was ever asked for, ``paid`` whether one that is billed was."""
+
+    free: frozenset[int] = frozenset()
+    launched: bool = True
+    paid: bool = True
+
+
+def course_of(happened: Sequence[Event]) -> Course:
+    """Of all that happened to a job so far."""
+    rates = {e.attempt or 0: e.body.placement.rate for e in happened if isinstance(e.body, ev.LaunchRequested)}
+    return Course(frozenset(n for n, rate in rates.items() if not rate), bool(rates), any(rates.values()))
+
+
+def lines(happened: Sequence[Event], start: datetime) -> list[Text]:
+    """All that happened, one line each; checkpoints that follow each other are one line."""
+    course, told = course_of(happened), []
+    quiet = [event for event in happened if sentence(event, course) is not None]
+    for is_checkpoint, group in groupby(quiet, lambda e: isinstance(e.body, ev.CheckpointSaved) and (e.attempt or 0)):
+        events = list(group)
+        last = events[-1]
+        if is_checkpoint is not False and len(events) > 1 and isinstance(last.body, ev.CheckpointSaved):
+            text = f"attempt {last.attempt}: {len(events)} checkpoints, the last{_saved(last.body)}"
+            told.append(_dated(last, start, text, PLAIN))
+        else:
+            told += [shown for event in events if (shown := line(event, start, course)) is not None]
+    return told
+
+
+def line(event: Event, start: datetime, course: Course | None = None) -> Text | None:
     """The event with its time since ``start``; None for what a reader does not need to know."""
-    told = sentence(event)
-    if told is None:
-        return None
-    text, style = told
+    told = sentence(event, course)
+    return None if told is None else _dated(event, start, *told)
+
+
+def _dated(event: Event, start: datetime, text: str, style: str) -> Text:
     return Text.assemble((f"{words.length(event.at - start):>8}  ", "dim"), (text, style))
 
 
-def sentence(event: Event) -> tuple[str, str] | None:
+def sentence(event: Event, course: Course | None = None) -> tuple[str, str] | None:
     """What happened, and the colour it is told in."""
-    return _about_the_job(event.body) if event.attempt is None else _about_an_attempt(event.attempt, event.body)
+    seen = course or Course()
+    if event.attempt is None:
+        return _about_the_job(event.body, seen)
+    return _about_an_attempt(event.attempt, event.body, free=event.attempt in seen.free)
 
 
-def _about_the_job(body: ev.EventBody) -> tuple[str, str] | None:
+def _about_the_job(body: ev.EventBody, course: Course) -> tuple[str, str] | None:
     match body:
         case ev.Submitted():
             by = f", to be finished by {words.moment(body.deadline)}" if body.deadline else ""
@@ -91,8 +130,7 @@ def _about_the_job(body: ev.EventBody) -> tuple[str, str] | None:
                 given.append(f"{words.length(timedelta(seconds=body.max_duration_seconds))} in all")
             return f"extended by {body.by} to {' and '.join(given)}", GOOD
         case ev.NothingFeasible():
-            counted = ", ".join(f"{count} × {reason}" for reason, count in body.reasons.items())
-            return f"waits, nothing can be launched now: {body.denied or counted}", ODD
+            return f"waits, nothing can be launched now: {body.denied or in_words(body.reasons)}", ODD
         case ev.DeadlineAtRisk():
             late = f": expected to finish {words.moment(body.expected_finish)}" if body.expected_finish else ""
             return f"the deadline is at risk{late}", ODD
@@ -101,23 +139,26 @@ def _about_the_job(body: ev.EventBody) -> tuple[str, str] | None:
         case ev.Paused():
             return f"paused: {body.because}", ODD
         case ev.JobEnded():
-            because = f": {body.because}" if body.because else ""
+            because = f": {body.because}" if body.because not in ("", body.state.value) else ""
             return f"{body.state.value}{because}", GOOD if body.state is JobState.SUCCEEDED else BAD
         case ev.JobClosed():
-            return "every machine is gone; the bill is settled, the rest of the money released", PLAIN
+            if not course.launched:
+                return None
+            settled = "; the bill is settled, the rest of the money released" if course.paid else ""
+            return f"every machine is gone{settled}", PLAIN
         case _:
             return body.kind.replace("_", " "), PLAIN
 
 
-def _about_an_attempt(number: int, body: ev.EventBody) -> tuple[str, str] | None:
-    told = _of_attempt(body)
+def _about_an_attempt(number: int, body: ev.EventBody, *, free: bool) -> tuple[str, str] | None:
+    told = _of_attempt(body, free=free)
     return None if told is None else (f"attempt {number}: {told[0]}", told[1])
 
 
-def _of_attempt(body: ev.EventBody) -> tuple[str, str] | None:
+def _of_attempt(body: ev.EventBody, *, free: bool) -> tuple[str, str] | None:
     match body:
         case ev.LaunchRequested():
-            resumes = f", to resume from checkpoint {body.resume_from}" if body.resume_from else ""
+            resumes = ", to resume from the newest checkpoint" if body.resume_from else ""
             why = f" ({body.why})" if body.why else ""
             return f"launch on {where(body.placement)}{resumes}{why}", PLAIN
         case ev.Launched() | ev.Claimed():
@@ -125,17 +166,18 @@ def _of_attempt(body: ev.EventBody) -> tuple[str, str] | None:
         case ev.LaunchDelayed():
             return f"the launch is tried again: {body.because}", ODD
         case ev.MachineUp():
-            return "machine up, billed from now on", PLAIN
+            return "machine up" if free else "machine up, billed from now on", PLAIN
         case ev.Restored():
             passed = "".join(f"; passed over {p.checkpoint}: {p.because}" for p in body.passed_over)
             style = ODD if body.passed_over else GOOD if body.checkpoint else PLAIN
             if body.checkpoint is None:
                 return f"starts from the beginning{passed}", style
-            return f"resumed from checkpoint {body.checkpoint}{_step(body.step)}{passed}", style
+            which = body.checkpoint if body.step is None else f"at step {body.step:,}"
+            return f"resumed from the checkpoint {which}{passed}", style
         case ev.CommandStarted():
             return "command running", GOOD
         case ev.CheckpointSaved():
-            return f"checkpoint {body.checkpoint}{_step(body.step)} saved", PLAIN
+            return f"checkpoint{_saved(body)} saved", PLAIN
         case ev.CheckpointTrouble():
             return f"a checkpoint could not be saved, it is tried again: {body.because}", ODD
         case ev.NoticeReceived():
@@ -146,7 +188,7 @@ def _of_attempt(body: ev.EventBody) -> tuple[str, str] | None:
         case ev.AttemptEnded():
             return _ended(body)
         case ev.MachineGone():
-            return ("machine gone, billing ended", PLAIN) if body.gone_at else None
+            return ("machine gone" if free else "machine gone, billing ended", PLAIN) if body.gone_at else None
         case _:
             return body.kind.replace("_", " "), PLAIN
 
@@ -157,6 +199,10 @@ def _ended(body: ev.AttemptEnded) -> tuple[str, str]:
     evidence = f" ({body.evidence})" if body.evidence and state is not AttemptState.SUCCEEDED else ""
     style = {AttemptState.SUCCEEDED: GOOD, AttemptState.FAILED: BAD}.get(state, ODD)
     return f"{cause_words(body.cause)}{status}{_step(body.step)}{evidence}", style
+
+
+def _saved(body: ev.CheckpointSaved) -> str:
+    return _step(body.step) or f" {body.checkpoint}"
 
 
 def _step(step: int | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone
 from enum import StrEnum
 from pathlib import Path
@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from broker.cli import story, words
+from broker.cli import story, waiting, words
 from broker.cli.document import plain, to_json
 from broker.cli.tables import Column, fitting
 from broker.core import events as ev
@@ -123,8 +123,8 @@ def test_every_kind_of_event_is_told_or_kept_quiet_on_purpose() -> None:
 
 
 ABOUT_ATTEMPTS = (
-    ev.LaunchRequested, ev.Launched, ev.MachineUp, ev.Claimed, ev.Restored, ev.CommandStarted, ev.CheckpointSaved,
-    ev.CheckpointTrouble, ev.NoticeReceived, ev.StopRequested, ev.AttemptEnded, ev.MachineGone,
+    ev.LaunchRequested, ev.Launched, ev.LaunchDelayed, ev.MachineUp, ev.Claimed, ev.Restored, ev.CommandStarted,
+    ev.CheckpointSaved, ev.CheckpointTrouble, ev.NoticeReceived, ev.StopRequested, ev.AttemptEnded, ev.MachineGone,
 )  # fmt: skip
 
 
@@ -145,3 +145,46 @@ def sample(body: type[ev.Body]) -> ev.Body:
 
 def test_every_cause_has_words() -> None:
     assert all(story.cause_words(cause) for cause in Cause)
+
+
+def told(*bodies: tuple[int | None, ev.Body]) -> list[str]:
+    events = [Event("j", n, NOW, attempt, body) for n, (attempt, body) in enumerate(bodies)]
+    return [str(text).strip() for text in story.lines(events, NOW)]
+
+
+def launch(rate: str) -> ev.LaunchRequested:
+    body = sample(ev.LaunchRequested)
+    assert isinstance(body, ev.LaunchRequested)
+    return body.model_copy(update={"placement": replace(body.placement, rate=Money.usd(rate))})
+
+
+def test_capacity_that_costs_nothing_is_not_said_to_be_billed() -> None:
+    ends = ((1, sample(ev.MachineUp)), (1, sample(ev.MachineGone)), (None, ev.JobClosed()))
+    assert told((1, launch("0")), *ends)[1:] == [
+        "0s  attempt 1: machine up", "0s  attempt 1: machine gone", "0s  every machine is gone",
+    ]  # fmt: skip
+    assert "billing ended" in told((1, launch("2")), *ends)[2]
+    assert "the rest of the money released" in told((1, launch("2")), *ends)[3]
+    assert told((None, ev.JobClosed())) == []
+
+
+def test_checkpoints_that_follow_each_other_are_one_line() -> None:
+    saved = [(1, ev.CheckpointSaved(checkpoint=f"c-{n}", step=n * 100)) for n in range(1, 11)]
+    assert told(*saved) == ["0s  attempt 1: 10 checkpoints, the last at step 1,000"]
+    assert told(saved[0]) == ["0s  attempt 1: checkpoint at step 100 saved"]
+
+
+def test_why_a_job_waits_is_said_in_words() -> None:
+    codes = "184 × sandbox_not_asked_for, 136 × not_a_cpu_offer, 1 × too_few_machines"
+    assert waiting.because(codes) == "too few machines of our own are free, it waits for its turn"
+    assert waiting.because("3 × stale_price, 1 × unavailable").startswith("3 × the price is older")
+    assert waiting.because("2 × wrong_region") == "2 × a region the job excludes"
+    assert waiting.because("a policy: no") == "a policy: no"
+    assert waiting.because("") == ""
+
+
+def test_commands_to_paste_name_the_program_as_it_was_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["/opt/some where/bin/gpubroker", "jobs"])
+    assert words.program() == "'/opt/some where/bin/gpubroker'"
+    monkeypatch.setattr("sys.argv", ["gpubroker"])
+    assert words.program() == "gpubroker"
