@@ -102,14 +102,14 @@ class Listing:
 def listing(broker: Broker, query: OfferQuery) -> Listing:
     """The current offers that match, cheapest per accelerator first; offers without a price last.
 
-    Simulated ones only when the query names their provider. Raises `UnknownName` for a provider that there is none of
-    and that no offer is from.
+    Simulated ones only when the query names their provider. Raises `UnknownName` for a provider or region that there
+    is none of and that no offer is from.
     """
     simulated = SANDBOX in query.providers
     freshen(broker, sandbox=simulated)
     found = [o for o in broker.store.offers(query) if simulated or o.provider != SANDBOX]
-    if not found and query.providers:
-        _known_providers(broker, query.providers)
+    if not found:
+        _known_names(broker, query)
 
     def rank(offer: Offer) -> tuple[bool, int, str]:
         price = offer.price_per_gpu or offer.price
@@ -120,12 +120,15 @@ def listing(broker: Broker, query: OfferQuery) -> Listing:
     return Listing(tuple(sorted(found, key=rank)), total, broker.clock.now())
 
 
-def _known_providers(broker: Broker, names: Sequence[str]) -> None:
-    """Raises `UnknownName` for a name or pattern that fits no registered provider and none of the stored offers."""
-    known = {*broker.registries.providers, *(offer.provider for offer in broker.store.offers())}
-    for name in names:
-        if not any(fnmatchcase(one, name) for one in known):
-            raise UnknownName("provider", name, known)
+def _known_names(broker: Broker, query: OfferQuery) -> None:
+    """Raises `UnknownName` for a provider or region, or a pattern of them, that fits none there is."""
+    offers = broker.store.offers()
+    providers = {*broker.registries.providers, *(offer.provider for offer in offers)}
+    regions = {offer.region for offer in offers}
+    for kind, names, known in (("provider", query.providers, providers), ("region", query.regions, regions)):
+        for name in names:
+            if not any(fnmatchcase(one, name) for one in known):
+                raise UnknownName(kind, name, known)
 
 
 def poll_now(broker: Broker, names: Sequence[str] = ()) -> Iterator[PollResult]:

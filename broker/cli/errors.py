@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import traceback
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,15 +48,29 @@ def error_text(error: BrokerError) -> Text:
     if isinstance(error, InvalidInput) and error.problems:
         lines = _lines_of(error.where)
         untold = [problem for problem in error.problems if str(problem) not in error.message]
+        listed: set[str] = set()
         for problem in untold[:_MOST_PROBLEMS]:
             text.append("\n")
-            text.append(_problem(problem, error.where, lines))
+            text.append(_problem(_once(problem, listed), error.where, lines))
         if len(untold) > _MOST_PROBLEMS:
             text.append(f"\n… and {len(untold) - _MOST_PROBLEMS} more", style="not bold default")
     if error.hint:
         text.append("\nhint: ", style="bold cyan")
         text.append(_clean(error.hint), style="not bold default")
     return text
+
+
+def _once(problem: Problem, listed: set[str]) -> Problem:
+    """The problem with a subject, and without a list of known keys that was told before."""
+    message, separator, known = problem.message.partition("; known here: ")
+    if not separator or known in listed:
+        told = message
+    else:
+        told = problem.message
+        listed.add(known)
+    if not problem.key and told.startswith(("is ", "has ", "must ")):
+        told = f"the file {told}"
+    return replace(problem, message=told)
 
 
 def _problem(problem: Problem, where: str, lines: list[str]) -> Text:

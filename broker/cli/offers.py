@@ -146,7 +146,7 @@ def _ceiling(text: str | None) -> Money | None:
     try:
         return parse_money(text if "$" in text or "usd" in text.lower() else f"${text}")
     except ValueError as error:
-        raise InvalidInput(str(error), where="--max-price") from error
+        raise InvalidInput(f"expected a price in USD, such as 4 or $4; got {text!r}", where="--max-price") from error
 
 
 def _query(machines: dict[str, set[int]], providers: list[str], regions: list[str]) -> OfferQuery:

@@ -190,7 +190,8 @@ def _verdict(seen: Preview, judged: str) -> list[RenderableType]:
 
 
 def _objection(verdict: Verdict) -> Text:
-    text = Text(f"  {verdict.message} ({verdict.source})")
+    place = str(verdict.source)
+    text = Text(f"  {verdict.message}" if place in verdict.message else f"  {verdict.message} ({place})")
     if verdict.approvers:
         text.append(f"\n  who may approve: {', '.join(verdict.approvers)}")
     return text

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from broker.cli.options import AsJson, JobFile, PolicyFiles, examples
 from broker.cli.terminal import Terminal
-from broker.core.errors import BrokerError
+from broker.core.errors import BrokerError, InvalidInput
+
+if TYPE_CHECKING:
+    from broker.app.wiring import Broker
+    from broker.core.ports import PolicySet
 
 app = typer.Typer(no_args_is_help=True, help="The money rules: check them, put them in force, see what they say.")
 
@@ -37,6 +41,7 @@ def apply(
     context: typer.Context,
     files: PolicyFiles,
     note: Annotated[str, typer.Option("--note", help="Why, for the record.")] = "",
+    diff: Annotated[bool, typer.Option("--diff", help="Also what changed in the files, line by line.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Make these files the active policy, all of it: files that are not named no longer apply. Recorded with who, when
@@ -46,7 +51,7 @@ def apply(
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    before = broker.store.active_policy()
+    before, old = broker.store.active_policy(), _active(broker)
     version, difference = policies.apply(broker, files, note)
     changed = before is None or before.number != version.number
     if as_json:
@@ -54,8 +59,18 @@ def apply(
     elif not changed:
         terminal.show(f"Nothing changed: this is version {version.number}, in force already.")
     else:
-        told = view.difference(difference) if before else view.rule_table(terminal.out, broker.policy())
-        terminal.show(*told, f"Version {version.number} is in force.")
+        if diff:
+            terminal.show(*view.difference(difference))
+        terminal.show(*view.rule_table(terminal.out, broker.policy()), view.changes(old, broker.policy()))
+        terminal.show(f"Version {version.number} is in force.")
+
+
+def _active(broker: Broker) -> PolicySet | None:
+    """The set in force; None without one, or when this version cannot read it (which applying another mends)."""
+    try:
+        return broker.policy()
+    except InvalidInput:
+        return None
 
 
 @app.command(

@@ -11,7 +11,7 @@ from broker.cli import words
 from broker.cli.plan_view import verdict_json
 from broker.cli.tables import Column, fitting, left_out
 from broker.core.policy import Answer
-from broker.core.ports import BudgetSpec, PolicySet
+from broker.core.ports import BudgetSpec, PolicySet, Rule
 from broker.ledger.budgets import period_name
 
 if TYPE_CHECKING:
@@ -54,6 +54,25 @@ def difference(text: str) -> list[Text]:
     """A unified diff in colours."""
     styles = {"+": "green", "-": "red", "@": "cyan"}
     return [Text(line, style=styles.get(line[:1], "")) for line in text.splitlines()]
+
+
+def changes(before: PolicySet | None, after: PolicySet) -> str:
+    """``2 rules added, 1 changed, 1 removed``."""
+    old, new = ({r.name: _says(r) for r in one.rules} if one else {} for one in (before, after))
+    counts = {
+        "added": len(new.keys() - old.keys()),
+        "changed": sum(old[name] != new[name] for name in old.keys() & new.keys()),
+        "removed": len(old.keys() - new.keys()),
+    }
+    said = [f"{count} {what}" for what, count in counts.items() if count]
+    if before is not None and before.defaults != after.defaults:
+        said.append("defaults changed")
+    return f"Rules: {', '.join(said)}." if said else "The rules say the same as before."
+
+
+def _says(rule: Rule) -> tuple[str, str, str]:
+    """What a rule is told in its file, wherever that stands."""
+    return rule.kind, repr(getattr(rule, "config", None)), repr(getattr(rule, "scope", None))
 
 
 def files(version: PolicyVersion) -> list[Text]:

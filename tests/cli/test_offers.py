@@ -151,3 +151,10 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     assert all(title in header for title in ("provider", "GPU", "had as", "$/GPU-h"))
     assert ("source" in header) == (width == 140)
     assert any("left out for want of width" in line for line in lines) == (width < 140)
+
+
+def test_what_was_typed_is_quoted_and_a_region_that_is_none_is_said(gpubroker: Any) -> None:
+    assert "got 'cheap'" in gpubroker("offers", "--max-price", "cheap").err
+    wrong = gpubroker("offers", "--region", "us-esat-1")
+    assert wrong.code == 2
+    assert "did you mean 'us-east-1'" in wrong.err

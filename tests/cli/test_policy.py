@@ -30,9 +30,10 @@ def test_a_wrong_file_is_not_activated(gpubroker: Any, write: Any, policy: Path)
 def test_versions_differences_and_history(gpubroker: Any, policy: Path) -> None:
     assert "Nothing changed" in gpubroker("policy", "apply", policy).out
     policy.write_text(policy.read_text().replace("$500", "$600"))
-    done = gpubroker("policy", "apply", policy, "--note", "more")
+    done = gpubroker("policy", "apply", policy, "--note", "more", "--diff")
     assert "-  - {name: real, amount: $500, period: month}" in done.out
     assert "+  - {name: real, amount: $600, period: month}" in done.out
+    assert "Rules: 1 changed." in done.out
     assert "Version 2 is in force" in done.out
     document = gpubroker("policy", "show", "--history", "--files", "--json").json
     assert [version["number"] for version in document["history"]] == [2, 1]
