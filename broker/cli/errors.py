@@ -54,10 +54,23 @@ def error_text(error: BrokerError) -> Text:
             text.append(_problem(_once(problem, listed), error.where, lines))
         if len(untold) > _MOST_PROBLEMS:
             text.append(f"\n… and {len(untold) - _MOST_PROBLEMS} more", style="not bold default")
+    if other := _meant_for(error):
+        text.append("\nhint: ", style="bold cyan")
+        text.append(other, style="not bold default")
     if error.hint:
         text.append("\nhint: ", style="bold cyan")
         text.append(_clean(error.hint), style="not bold default")
     return text
+
+
+def _meant_for(error: BrokerError) -> str:
+    """Which command a file is for that was given to another one; empty when it is not told by its keys."""
+    keys = {line.partition(":")[0] for line in _lines_of(error.where) if ":" in line}
+    if error.message.startswith("this job file") and keys & {"budgets", "guardrails"}:
+        return "this looks like a policy file: `gpubroker policy check` reads those"
+    if error.message.startswith("this policy file") and keys & {"run", "resources"}:
+        return "this looks like a job file: `gpubroker plan` reads those"
+    return ""
 
 
 def _once(problem: Problem, listed: set[str]) -> Problem:

@@ -61,7 +61,7 @@ def _agree_and_submit(terminal: Terminal, broker: Broker, seen: Preview, *, yes:
         if seen.exit_code in (2, 3, 4):
             _refused(terminal, broker, seen)
         if not terminal.as_json:
-            terminal.show(*plan_view.screen(terminal.out, seen, limit=3))
+            terminal.show(*plan_view.screen(terminal.out, seen, judged=plan_view.judged_by(broker), limit=3))
         if not yes and not typer.confirm("Submit it?", default=False, err=True):
             terminal.say("Nothing was submitted.")
             raise typer.Exit(0)
@@ -113,6 +113,6 @@ def _refused(terminal: Terminal, broker: Broker, seen: Preview) -> None:
         document: dict[str, Any] = error_document(error)
         terminal.answer(document | {"plan": plan_view.document(seen, broker.policy().version, limit=3)})
     else:
-        terminal.show(*plan_view.screen(terminal.out, seen, limit=3))
+        terminal.show(*plan_view.screen(terminal.out, seen, judged=plan_view.judged_by(broker), limit=3))
         terminal.refuse(error)
     raise typer.Exit(error.exit_code)

@@ -126,7 +126,8 @@ class Terminal:
             return 2
         context = getattr(error, "ctx", None)
         hint = f"see `{context.command_path} --help`" if context is not None else ""
-        return self.refuse(InvalidInput(error.format_message(), hint=hint))
+        message = error.format_message().replace("Value error, ", "")  # pydantic's word, not a person's
+        return self.refuse(InvalidInput(message, hint=hint))
 
     def crashed(self, error: Exception) -> int:
         """Keep the traceback in the log file and tell of it in a sentence; the exit code."""

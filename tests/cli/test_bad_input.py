@@ -66,6 +66,13 @@ def test_every_problem_is_shown_with_its_line_and_a_caret(gpubroker: Any, write:
     assert [(p["line"], p["key"]) for p in error["problems"]] == [(3, "max_csot"), (5, "retry.failures")]
 
 
+def test_a_file_given_to_the_wrong_command(gpubroker: Any, write: Any) -> None:
+    job = write("job.yaml", "name: x\nrun: echo\n")
+    policy = write("policy.yaml", "version: 1\nbudgets: [{name: b, amount: $9, period: month}]\n")
+    assert "this looks like a policy file" in gpubroker("plan", policy).err
+    assert "this looks like a job file" in gpubroker("policy", "check", job).err
+
+
 def test_what_a_file_says_does_not_steer_the_terminal(gpubroker: Any, tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
     file.write_bytes(b'run: echo\n"max_\\e[31mcsot": $5\n')

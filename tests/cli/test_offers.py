@@ -154,6 +154,7 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
 
 
 def test_what_was_typed_is_quoted_and_a_region_that_is_none_is_said(gpubroker: Any) -> None:
+    assert "Value error" not in gpubroker("offers", "--sort", "colour").err
     assert "got 'cheap'" in gpubroker("offers", "--max-price", "cheap").err
     wrong = gpubroker("offers", "--region", "us-esat-1")
     assert wrong.code == 2
