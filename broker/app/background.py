@@ -11,6 +11,7 @@ import os
 import secrets
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from logging.handlers import RotatingFileHandler
@@ -39,6 +40,10 @@ _MOST_PATIENCE = 300  # looks at whether the one before has stepped down
 _BETWEEN_LOOKS = 0.2  # seconds
 # A launch that is asked for and does not happen for so long may lack its secrets.
 _LAUNCH_TAKES = timedelta(minutes=1)
+
+
+_START_UP = 5.0  # seconds of the wall clock that a reconciler may take to start
+_started_at: dict[str, float] = {}  # by store, when this process last started one
 
 
 def running(broker: Broker) -> bool:
@@ -75,6 +80,7 @@ def ensure(broker: Broker, for_secrets_of: JobView | None = None) -> bool:
             start_new_session=True,
             close_fds=True,
         )
+    _started_at[broker.settings.store_url] = time.monotonic()
     return True
 
 
@@ -92,7 +98,8 @@ def revive(broker: Broker) -> None:
     """Any command may call this: a reconciler that died with work left is started again, and one that lacks secrets
     which are in this process's environment gives way to one that has them."""
     if not running(broker):
-        if work_left(broker):
+        # One that this process has just started needs a moment to take the lead; it is not started again meanwhile.
+        if time.monotonic() - _started_at.get(broker.settings.store_url, -_START_UP) >= _START_UP and work_left(broker):
             ensure(broker)
     elif waiting := _waits_for_what_is_here(broker):
         ensure(broker, for_secrets_of=waiting)

@@ -82,7 +82,7 @@ def extend(broker: Broker, view: JobView, more: More) -> JobView:
     with broker.store.writing() as tx:
         current = tx.job(view.id) or view
         if current.state.final or current.cancel_requested:
-            raise NotAllowed(f"{view.id} has {current.state.value}; submit it again instead")
+            raise NotAllowed(f"{view.id} is over ({current.state.value}); submit it again instead")
         if more.max_cost is not None and current.max_cost is not None and more.max_cost <= current.max_cost:
             raise InvalidInput(f"max_cost is {current.max_cost} already; expected more than that")
         if more.max_cost is not None:

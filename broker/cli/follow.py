@@ -69,7 +69,7 @@ def _follow(terminal: Terminal, broker: Broker, job_id: str) -> JobView:
             if view.closed or jobs.waiting_for_people(view) or ended > _SETTLING:
                 return view
             if looks % _REVIVE_EVERY == 0:
-                background.ensure(broker)
+                background.revive(broker)
             if live is not None:
                 now = broker.clock.now()
                 live.update(_status(view, jobs.bill(broker, view), jobs.progress(broker, view), now), refresh=True)

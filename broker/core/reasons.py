@@ -84,7 +84,7 @@ _TEXTS = {
     Reason.TOO_OFTEN_INTERRUPTED: "interruptions would leave the job hardly any progress there",
     Reason.LAUNCH_FAILED_LATELY: "a launch there failed a short while ago",
     Reason.NEEDS_COMMITMENT: "has to be bought for a term first",
-    Reason.NO_ENGINE: "nothing installed here can run jobs there",
+    Reason.NO_ENGINE: "no engine here can run jobs there",
     Reason.REFERENCE_PRICE: "a reference price, not live; the policy does not allow launching on it",
     Reason.DENIED_BY_POLICY: "denied by a policy",
 }

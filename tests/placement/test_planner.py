@@ -199,7 +199,8 @@ class TestNotes:
         assert "checkpoint.size" in self.notes(make, make.offer(), unsized, conditions=elsewhere)
 
     def test_offers_that_nothing_here_can_run(self, make: Make) -> None:
-        assert "1 offer would do, but gpubroker cannot run jobs there yet" in self.notes(make, make.offer(engine=None), make.job())
+        noted = self.notes(make, make.offer(engine=None), make.job())
+        assert "1 offer would do, but gpubroker cannot run jobs there yet" in noted
 
 
 class TestFallbacks:
