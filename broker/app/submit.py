@@ -116,13 +116,13 @@ def _judge(broker: Broker, job: Job, market: Market, policy: PolicySet, look: Re
     facts = facts_for(action)
     deny = denials(policy, action, facts)
 
-    def plan(offers: list) -> Plan:  # type: ignore[type-arg]
+    def plan(offers: Sequence[Offer]) -> Plan:
         return make_plan(job, offers, now=now, submitted_at=now, conditions=market.conditions, deny=deny)
 
     found = plan(with_occupancy(market.offers, facts.live))
     waits = False
     if not found.placements and Reason.TOO_FEW_MACHINES in found.reasons():
-        unoccupied = plan(list(market.offers))
+        unoccupied = plan(market.offers)
         waits, found = bool(unoccupied.placements), unoccupied if unoccupied.placements else found
     found = replace(found, offers_seen=found.offers_seen + sum(market.left_out.values()))
     admission = None

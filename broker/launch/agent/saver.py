@@ -148,7 +148,7 @@ class Saver:
             self._trouble(f"a checkpoint cannot be read: {error.strerror or error}")
         except Changed:
             return not ended  # the next scan sees it anew
-        except Exception as error:
+        except Exception as error:  # training goes on whatever befalls a save; it is told and tried again
             log.exception("a pass over the checkpoints failed")
             self._trouble(f"unexpected: {error!r}")
         return False
