@@ -30,6 +30,7 @@ from broker.launch.agent.store import make_private
 
 # Any of these says that a process was started: the first its parent writes, the others it writes itself.
 _TRACES = ("started.json", "agent.json", "state.json")
+_LONGEST_LINE = 1 << 20
 _KEY = re.compile(r"[A-Za-z0-9-]{1,40}")
 
 
@@ -184,10 +185,15 @@ class Slot:
                 process.send_signal(number)
 
     def lines(self, *names: str) -> Iterator[str]:
-        """The lines of a text file of the folder; none while it is not there."""
-        with suppress(OSError), self.folder.joinpath(*names).open(encoding="utf-8", errors="replace") as text:
-            for line in text:
-                yield line.rstrip("\n")
+        """The lines of a text file of the folder; none while it is not there. Where its start was given back to the
+        disk (see ``broker.launch.agent.output``), the first line says so. Longer lines than 1 MiB come in parts."""
+        with suppress(OSError), self.folder.joinpath(*names).open("rb") as text:
+            if start := os.lseek(text.fileno(), 0, os.SEEK_DATA):
+                text.seek(start)
+                text.readline(_LONGEST_LINE)  # the rest of a line whose start is gone
+                yield f"[the first {start:,} bytes are no longer kept]"
+            while line := text.readline(_LONGEST_LINE):
+                yield from line.decode("utf-8", "replace").rstrip("\r\n").split("\r")  # progress bars
 
     def last_words(self) -> str:
         """The last line the process itself said, for evidence."""

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from obstore.store import MemoryStore
+from obstore.store import LocalStore, MemoryStore
 
 from broker.core.clock import ScaledClock
 from broker.core.events import FROM_AGENT, OUTCOMES, Cause
+from broker.engines.detached import Slot
 from broker.launch.agent import gpu
 from broker.launch.agent.clock import NodeClock, from_text, to_text
 from broker.launch.agent.endings import Ended, Stop
@@ -145,6 +146,40 @@ def test_journal_entries_are_the_brokers_events_and_stay_where_they_are() -> Non
     assert (store.read_json("journal.json") or {})["entries"][-1]["step"] == 2999, "the last one is always told"
     kinds = {body.model_fields["kind"].default for body in FROM_AGENT}
     assert {entry["kind"] for entry in entries} <= kinds
+
+
+def test_a_command_that_prints_without_end_fills_neither_disk_nor_store(tmp_path: Path) -> None:
+    store, file = Store(MemoryStore()), tmp_path / "output.log"
+    uploader = OutputUploader(store, 1, 0, file, keep=4 * PIECE)
+    line = b"x" * 1023 + b"\n"
+    with file.open("ab", buffering=0) as command:
+        for _ in range(10):
+            command.write(line * 2048)  # two pieces
+            uploader.upload()
+        assert file.stat().st_size == 20 * PIECE, "offsets stay what they were"
+        assert file.stat().st_blocks * 512 <= 5 * PIECE
+        assert store.files("attempts/1/logs") == [f"0-{piece:06d}.log" for piece in range(16, 20)]
+        command.write(b"the end\n")
+    uploader.upload()
+    assert store.read("attempts/1/logs/0-000020.log") == b"the end\n"
+    lines = list(Slot(tmp_path).lines("output.log"))
+    assert lines[0] == f"[the first {16 * PIECE:,} bytes are no longer kept]"
+    assert len(lines) == 1 + 4 * 1024 - 1 + 1, "the rest of the line that was cut is left out"
+    assert lines[-1] == "the end"
+
+
+def test_a_store_that_is_away_does_not_let_the_output_fill_the_disk(tmp_path: Path) -> None:
+    file = tmp_path / "output.log"
+    file.write_bytes(b"y" * 8 * PIECE)
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    store = Store(LocalStore(gone))
+    gone.rmdir()
+    gone.write_text("a file where the folder was")
+    uploader = OutputUploader(store, 1, 0, file, keep=2 * PIECE)
+    with pytest.raises(StoreTrouble):
+        uploader.upload()
+    assert file.stat().st_blocks * 512 <= 3 * PIECE
 
 
 def test_output_goes_up_in_pieces(tmp_path: Path) -> None:
