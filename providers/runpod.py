@@ -9,34 +9,40 @@ Fields: RunPod's GraphQL schema (GpuType, LowestPrice) as of November 2026.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar
 
 from broker.core.clock import Clock
-from broker.core.errors import Malformed
+from broker.core.errors import Malformed, Refused
 from broker.core.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
 from providers.http import Api, HttpSettings, Url, endpoint
 from providers.rows import Found, Row, Unfit, accelerator, distinct, each, figure, name, price, short, whole
 
-_QUERY = """
+# What is asked for. Without the first three no row means anything; any other may go the way fields of an undocumented
+# schema go, and is then left out.
+_ALWAYS = ("id", "displayName", "memoryInGb")
+_OF_GPU_TYPE = (
+    "maxGpuCount", "maxGpuCountSecureCloud", "maxGpuCountCommunityCloud", "secureCloud", "communityCloud",
+    "securePrice", "communityPrice", "secureSpotPrice", "communitySpotPrice",
+    "oneMonthPrice", "threeMonthPrice", "sixMonthPrice",
+)  # fmt: skip
+_OF_LOWEST_PRICE = (
+    "minimumBidPrice", "uninterruptablePrice", "minVcpu", "minMemory", "stockStatus", "availableGpuCounts",
+)  # fmt: skip
+# The query of RunPod's own examples, for the day when even that is not enough.
+_SMALLEST = """
 query GpuTypes {
   gpuTypes {
-    id displayName memoryInGb
-    maxGpuCount maxGpuCountSecureCloud maxGpuCountCommunityCloud
-    secureCloud communityCloud
-    securePrice communityPrice secureSpotPrice communitySpotPrice
-    oneMonthPrice threeMonthPrice sixMonthPrice
-    secure: lowestPrice(input: {gpuCount: 1, secureCloud: true}) {
-      minimumBidPrice uninterruptablePrice minVcpu minMemory stockStatus availableGpuCounts
-    }
-    community: lowestPrice(input: {gpuCount: 1, secureCloud: false}) {
-      minimumBidPrice uninterruptablePrice minVcpu minMemory stockStatus availableGpuCounts
-    }
+    id displayName memoryInGb secureCloud communityCloud securePrice communityPrice
+    lowestPrice(input: {gpuCount: 1}) { minimumBidPrice uninterruptablePrice }
   }
 }
 """
+_REFUSED_FIELD = re.compile(r"Cannot query field \W*(\w+)")
+_REFUSED_QUERY = re.compile(r"HTTP 4(00|22)\b|the query failed")
 _COUNTS = (1, 2, 4, 8)
 _TERMS = {"oneMonthPrice": 1, "threeMonthPrice": 3, "sixMonthPrice": 6}
 _STOCK = {"high": 0.9, "medium": 0.6, "low": 0.3}
@@ -74,10 +80,12 @@ class Runpod:
         self._settings = settings or RunpodSettings()
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
-        """All of them, whatever the query: it is one call. Raises `RetryLater`, `Refused` and `Malformed`."""
+        """All of them, whatever the query: it is one call. A field that RunPod no longer knows is left out and
+        counted. Raises `RetryLater`, `Refused` and `Malformed`."""
         with Api(self.name, self._settings.base_url, self._settings, self._clock) as api:
-            answer = api.post("/graphql", {"query": _QUERY})
-        yield from distinct(each(_gpu_types(answer), self._read))
+            rows, left_out = _ask(api)
+        yield from (SkippedRow("not_told", f"left out, because RunPod refuses it: {field}") for field in left_out)
+        yield from distinct(each(rows, self._read))
 
     def describe_setup(self) -> Mapping[str, Any]:
         """See `broker.app.doctor.DescribesSetup`."""
@@ -144,6 +152,40 @@ class Runpod:
             engine=None if months or cloud.region == "community" else "skypilot",
             max_age=_MAX_AGE.get(capacity_type, timedelta(days=1)),
         )
+
+
+def _ask(api: Api) -> tuple[list[object], list[str]]:
+    """The rows, and the fields that had to be left out for them: one unknown field fails a whole query of GraphQL's.
+
+    Fields that RunPod names as unknown are left out one after the other; where it names none of ours, the smallest
+    query is the last try. Raises the first refusal where that fails, too.
+    """
+    left_out: list[str] = []
+    while True:
+        try:
+            return _gpu_types(api.post("/graphql", {"query": _query(left_out)})), left_out
+        except (Refused, Malformed) as error:
+            if not _REFUSED_QUERY.search(error.message):
+                raise
+            named = {*_REFUSED_FIELD.findall(error.message)} & {*_OF_GPU_TYPE, *_OF_LOWEST_PRICE} - {*left_out}
+            if named:
+                left_out += sorted(named)
+                continue
+            try:
+                return _gpu_types(api.post("/graphql", {"query": _SMALLEST})), ["all but the oldest fields"]
+            except (Refused, Malformed):
+                raise error from None
+
+
+def _query(left_out: Collection[str]) -> str:
+    fields = " ".join(field for field in (*_ALWAYS, *_OF_GPU_TYPE) if field not in left_out)
+    lowest = " ".join(field for field in _OF_LOWEST_PRICE if field not in left_out)
+    clouds = "\n".join(
+        f"{cloud}: lowestPrice(input: {{gpuCount: 1, secureCloud: {is_secure}}}) {{ {lowest} }}"
+        for cloud, is_secure in (("secure", "true"), ("community", "false"))
+        if lowest
+    )
+    return f"query GpuTypes {{ gpuTypes {{ {fields}\n{clouds} }} }}"
 
 
 def _gpu_types(answer: object) -> list[object]:

@@ -54,10 +54,12 @@ class GpuType(_Schema):
 
 
 class RunpodMarket:
-    """Answers ``POST /graphql``. A field the schema does not have is an error of the whole query, as it is there."""
+    """Answers ``POST /graphql``. A field the schema does not have is an error of the whole query, as it is there.
+    ``gone``: fields that the schema had once."""
 
-    def __init__(self, *rows: GpuType) -> None:
+    def __init__(self, *rows: GpuType, gone: tuple[str, ...] = ()) -> None:
         self.rows = list(rows)
+        self.gone = gone
 
     def __call__(self, request: Request) -> Answer:
         if (request.method, request.path) != ("POST", "/graphql"):
@@ -66,10 +68,22 @@ class RunpodMarket:
             (selected,) = _parse(request.body["query"])
         except (KeyError, TypeError, ValueError) as error:
             return Answer(400, {"errors": [{"message": f"Syntax Error: {error}"}]})
-        unknown = [field for _, field, _, _ in selected[3] if field not in {*GpuType.model_fields, "lowestPrice"}]
-        if selected[1] != "gpuTypes" or unknown:
-            return Answer(400, {"errors": [{"message": f'Cannot query field "{unknown}" on type "GpuType".'}]})
+        unknown = list(self._unknown(selected))
+        if unknown:
+            return Answer(400, {"errors": [{"message": message} for message in unknown]})
         return Answer(200, {"data": {"gpuTypes": [_select(row, selected[3]) for row in self.rows]}})
+
+    def _unknown(self, selected: Selection) -> Iterator[str]:
+        if selected[1] != "gpuTypes":
+            yield f'Cannot query field "{selected[1]}" on type "Query".'
+        for kind, fields, extra in (
+            ("GpuType", selected[3], {"lowestPrice"}),
+            ("LowestPrice", [inner for _, _, _, below in selected[3] for inner in below], set[str]()),
+        ):
+            known = {*(GpuType if kind == "GpuType" else LowestPrice).model_fields, *extra} - {*self.gone}
+            yield from (
+                f'Cannot query field "{name}" on type "{kind}".' for _, name, _, _ in fields if name not in known
+            )
 
 
 Selection = tuple[str, str, dict[str, str], list[Any]]

@@ -13,12 +13,13 @@ from broker.core.clock import ManualClock
 from broker.core.errors import Malformed, Refused
 from broker.core.money import Money
 from broker.core.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
+from providers.pricebook import Pricebook
 from providers.runpod import Runpod, RunpodSettings
 from tests.contracts.http_faults import HttpFaults
 from tests.contracts.provider_contract import NOW, ProviderContract
 from tests.fakes.mutate import check_mutants
 from tests.fakes.runpod import GpuType, LowestPrice, RunpodMarket
-from tests.fakes.server import Answer, FakeServer, Fault, Market
+from tests.fakes.server import Answer, FakeServer, Fault, Market, Request
 
 H100 = GpuType(
     id="NVIDIA H100 80GB HBM3",
@@ -191,6 +192,74 @@ def test_a_query_that_fails_says_what_runpod_said() -> None:
     answer = Answer(200, {"errors": [{"message": "Cannot query field 'x'"}], "data": None})
     with FakeServer(lambda _: answer) as server, pytest.raises(Malformed, match="Cannot query field"):
         rows(server)
+
+
+@pytest.mark.parametrize(
+    ("gone", "still_there"),
+    [
+        ("oneMonthPrice", {("on_demand", None), ("spot", None), ("reserved", 3), ("reserved", 6)}),
+        ("minimumBidPrice", {("on_demand", None), ("spot", None), ("reserved", 1), ("reserved", 3), ("reserved", 6)}),
+        ("securePrice", {("spot", None), ("reserved", 1), ("reserved", 3), ("reserved", 6)}),
+    ],
+)
+def test_a_field_that_runpod_no_longer_knows_is_left_out_and_counted(
+    gone: str, still_there: set[tuple[str, int | None]]
+) -> None:
+    with FakeServer(RunpodMarket(H100, gone=(gone,))) as server:
+        found = rows(server)
+        assert len(server.requests) == 2
+    secure = {(o.capacity_type.value, o.term_months) for o in found if isinstance(o, Offer) and o.region == "secure"}
+    assert secure == still_there
+    skipped = [row for row in found if isinstance(row, SkippedRow)]
+    assert [(row.reason, gone in row.detail) for row in skipped] == [("not_told", True)]
+
+
+def test_every_optional_field_gone_at_once_still_leaves_what_is_told() -> None:
+    gone = ("availableGpuCounts", "maxGpuCountSecureCloud", "threeMonthPrice", "secureSpotPrice", "secureCloud")
+    with FakeServer(RunpodMarket(H100, gone=gone)) as server:
+        found = rows(server)
+    assert {row.detail.rpartition(" ")[2] for row in found if isinstance(row, SkippedRow)} == set(gone)
+    priced = {o.instance_type: o.price for o in found if isinstance(o, Offer) and o.capacity_type == "on_demand"}
+    assert priced["8x_H100-SXM_SECURE"] == Money.usd("23.92")
+
+
+def test_a_query_refused_for_another_reason_is_asked_again_in_its_smallest_form() -> None:
+    market = RunpodMarket(H100, RTX4090)
+
+    def picky(request: Request) -> Answer:
+        if "secureCloud:" in request.body["query"]:
+            return Answer(400, {"errors": [{"message": 'Unknown argument "secureCloud" on "GpuType.lowestPrice".'}]})
+        return market(request)
+
+    with FakeServer(picky) as server:
+        found = rows(server)
+        assert len(server.requests) == 2
+    assert {o.region for o in found if isinstance(o, Offer)} == {"secure", "community"}
+    assert {row.reason for row in found if isinstance(row, SkippedRow)} == {"not_told"}
+
+
+def test_what_is_refused_in_every_form_is_raised_as_it_was_first_refused() -> None:
+    refused = Answer(400, {"errors": [{"message": 'Cannot query field "gpuTypes" on type "Query".'}]})
+    with FakeServer(lambda _: refused) as server, pytest.raises(Refused, match="gpuTypes"):
+        rows(server)
+    assert len(server.requests) == 2
+
+
+def test_the_price_book_and_the_live_rows_are_of_the_same_pools() -> None:
+    """Otherwise a list price of last month would stand beside today's. Names as RunPod's own: id, displayName."""
+    cards = [
+        ("NVIDIA H100 80GB HBM3", "H100 SXM", 80), ("NVIDIA H100 PCIe", "H100 PCIe", 80),
+        ("NVIDIA H100 NVL", "H100 NVL", 94), ("NVIDIA A100 80GB PCIe", "A100 PCIe", 80),
+        ("NVIDIA A100-SXM4-80GB", "A100 SXM", 80), ("NVIDIA H200", "H200 SXM", 141), ("NVIDIA B200", "B200", 180),
+        ("NVIDIA L40S", "L40S", 48), ("NVIDIA GeForce RTX 4090", "RTX 4090", 24),
+    ]  # fmt: skip
+    both = {"securePrice": Decimal(1), "communityPrice": Decimal(1), "maxGpuCount": 1}
+    named = [{"id": id, "displayName": shown, "memoryInGb": memory, **both} for id, shown, memory in cards]
+    live = {row.pool for row in told(*named) if isinstance(row, Offer)}
+    book = Pricebook(clock=ManualClock(NOW)).offers(OfferQuery())
+    listed = {row.pool for row in book if isinstance(row, Offer) and row.provider == "runpod"}
+    assert listed
+    assert listed <= live
 
 
 @pytest.mark.parametrize("fault", [Fault.WRONG_TYPE, Fault.NOT_JSON, Fault.EMPTY_BODY])
