@@ -1,0 +1,164 @@
+"""What GPUs cost now, for advice: the cheapest current price of each machine, with where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from broker.core.money import MICROS_PER_USD
+from broker.core.offers import Availability, CapacityType, MoneyKind
+from broker.store.glance import Cheapest, cheapest
+
+if TYPE_CHECKING:
+    from broker.app.wiring import Broker
+    from broker.core.offers import Offer
+
+STATED = "given on the command line"
+RENTED = (CapacityType.ON_DEMAND, CapacityType.SPOT, CapacityType.RESERVED)
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """What ``gpus`` accelerators cost to rent: ``machines`` of ``machine`` (``H100:8``), each with as many accelerators
+    or more than were asked for. USD per hour for all of them; ``usd_per_gpu_hour`` counts those asked for.
+
+    ``reference``: a list price, not live. ``stale``: older than its provider's limit, the best that is known.
+    ``source`` and ``as_of`` (UTC, None for a price that was stated) say where the price is from.
+    """
+
+    accelerator: str
+    gpus: int
+    capacity_type: CapacityType
+    usd_per_hour: float
+    usd_per_gpu_hour: float
+    machine: str
+    machines: int
+    where: str
+    instance_type: str
+    interconnect: str | None
+    source: str
+    as_of: datetime | None
+    reference: bool
+    stale: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Current prices by accelerator. ``stated``: USD per GPU-hour that the asker gave, which come before all others."""
+
+    rows: tuple[Cheapest, ...] = ()
+    stated: Mapping[str, float] = field(default_factory=dict)
+
+    def with_stated(self, stated: Mapping[str, float]) -> Prices:
+        return replace(self, stated={**self.stated, **stated})
+
+    def quote(
+        self, accelerator: str, per_machine: int = 1, machines: int = 1, kind: CapacityType = CapacityType.ON_DEMAND
+    ) -> Quote | None:
+        """The cheapest way to rent ``machines`` with ``per_machine`` accelerators or more each; a machine may be
+        larger than needed and is paid in full. Live prices and list prices compete; stale ones count only where there
+        is nothing else. None when no price is known."""
+        gpus = per_machine * machines
+        if accelerator in self.stated:
+            each = self.stated[accelerator]
+            machine = f"{accelerator}:{per_machine}"
+            return Quote(accelerator, gpus, kind, each * gpus, each, machine, machines, "", "", None, STATED, None,
+                         reference=False, stale=False)  # fmt: skip
+        fitting = [row for row in self._of(accelerator, kind) if row.count >= per_machine]
+        best = min(fitting, key=lambda row: (row.stale, row.micros, row.count), default=None)
+        return None if best is None else _quote(best, gpus, machines)
+
+    def cheapest(
+        self, accelerator: str, gpus: int = 1, per_machine: int = 1, kinds: Iterable[CapacityType] = RENTED
+    ) -> Quote | None:
+        """The cheapest of several ways to rent them."""
+        quotes = [self.quote(accelerator, per_machine, -(-gpus // per_machine), kind) for kind in kinds]
+        return min((q for q in quotes if q), key=lambda q: (q.stale, q.usd_per_hour), default=None)
+
+    def accelerators(self) -> tuple[str, ...]:
+        """Those that have any price."""
+        return tuple(sorted({row.accelerator for row in self.rows} | set(self.stated)))
+
+    def machines(self, accelerator: str, at_least: int = 1) -> tuple[Cheapest, ...]:
+        """What is for rent with so many of them or more, all ways to rent."""
+        return tuple(row for row in self.rows if row.accelerator == accelerator and row.count >= at_least)
+
+    def _of(self, accelerator: str, kind: CapacityType) -> list[Cheapest]:
+        return [row for row in self.rows if row.accelerator == accelerator and row.capacity_type == kind]
+
+
+def known(store_url: str, now: datetime, broker: Callable[[], Broker]) -> Prices:
+    """The prices in the store. ``broker`` is asked for only where the short way does not do: a store that is not there
+    yet (it is made and filled from the local sources) or is no SQLite file."""
+    rows = cheapest(store_url, now)
+    return Prices(_from_store(broker()) if rows is None else rows)
+
+
+def _quote(row: Cheapest, gpus: int, machines: int) -> Quote:
+    total = row.micros * machines / MICROS_PER_USD
+    return Quote(
+        accelerator=row.accelerator,
+        gpus=gpus,
+        capacity_type=CapacityType(row.capacity_type),
+        usd_per_hour=total,
+        usd_per_gpu_hour=total / gpus,
+        machine=f"{row.accelerator}:{row.count}",
+        machines=machines,
+        where=f"{row.provider}/{row.region}",
+        instance_type=row.instance_type,
+        interconnect=row.interconnect,
+        source=row.source,
+        as_of=row.as_of,
+        reference=row.reference,
+        stale=row.stale,
+    )
+
+
+def _from_store(broker: Broker) -> tuple[Cheapest, ...]:
+    """The same as `broker.store.glance.cheapest`, by way of the store."""
+    from broker.app.market import freshen
+
+    freshen(broker)
+    now = broker.clock.now()
+    found: dict[tuple[object, ...], Cheapest] = {}
+    for offer in broker.store.offers():
+        if not _for_rent(offer):
+            continue
+        row = _row(offer, now)
+        key = (row.accelerator, row.count, row.capacity_type, row.term_months, row.interconnect, row.reference,
+               row.stale)  # fmt: skip
+        best = found.get(key)
+        if best is None:
+            found[key] = row
+        else:
+            found[key] = replace(row if row.micros < best.micros else best, offers=best.offers + 1)
+    return tuple(found.values())
+
+
+def _for_rent(offer: Offer) -> bool:
+    gone = offer.availability in (Availability.UNAVAILABLE, Availability.NO_QUOTA)
+    return bool(offer.accelerator and offer.count and offer.price and offer.money is MoneyKind.CASH and not gone)
+
+
+def _row(offer: Offer, now: datetime) -> Cheapest:
+    assert offer.accelerator is not None
+    assert offer.price is not None
+    too_old = offer.max_age is not None and now - offer.as_of > offer.max_age
+    return Cheapest(
+        accelerator=offer.accelerator,
+        count=offer.count,
+        capacity_type=offer.capacity_type.value,
+        provider=offer.provider,
+        region=offer.region,
+        instance_type=offer.instance_type,
+        term_months=offer.term_months,
+        interconnect=offer.interconnect.value if offer.interconnect else None,
+        as_of=offer.as_of,
+        source=offer.source,
+        reference=offer.reference,
+        stale=too_old and not offer.reference,
+        offers=1,
+        micros=offer.price.micros,
+    )

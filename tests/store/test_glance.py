@@ -1,0 +1,93 @@
+"""The quick look at prices: the same as the store's own offers, and None for whatever is unusual."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.core.clock import ManualClock
+from broker.core.money import Money
+from broker.core.offers import Availability, CapacityType, Interconnect, MoneyKind, Offer
+from broker.store import open_store
+from broker.store.glance import cheapest
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def offer(price: str | None, **changed: Any) -> Offer:
+    fields: dict[str, Any] = {
+        "provider": "aws", "region": "us-east-1", "zone": None, "instance_type": "p5", "accelerator": "H100",
+        "count": 8, "capacity_type": CapacityType.ON_DEMAND, "price": None if price is None else Money.usd(price),
+        "as_of": NOW, "source": "api", "availability": Availability.AVAILABLE, "interconnect": Interconnect.NVLINK,
+    }  # fmt: skip
+    return Offer(**(fields | changed))
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'a store.db'}"
+
+
+def fill(url: str, *offers: Offer) -> None:
+    store = open_store(url, clock=ManualClock(NOW))
+    store.record_poll("api", started=NOW, finished=NOW, offers=list(offers))
+    store.close()
+
+
+def test_the_cheapest_of_each_kind_is_found(url: str) -> None:
+    fill(
+        url,
+        offer("40"),
+        offer("32", region="us-west-2"),
+        offer("12", capacity_type=CapacityType.SPOT),
+        offer("3", instance_type="p5.small", count=1),
+    )
+    found = {(row.count, row.capacity_type): row for row in cheapest(url, NOW) or ()}
+    assert {key: row.micros for key, row in found.items()} == {
+        (8, "on_demand"): 32_000_000, (8, "spot"): 12_000_000, (1, "on_demand"): 3_000_000
+    }  # fmt: skip
+    best = found[8, "on_demand"]
+    assert (best.provider, best.region, best.interconnect, best.offers) == ("aws", "us-west-2", "nvlink", 2)
+    assert (best.as_of, best.reference, best.stale) == (NOW, False, False)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"availability": Availability.UNAVAILABLE, "unavailable_because": "sold out"},
+        {"availability": Availability.NO_QUOTA},
+        {"money": MoneyKind.SANDBOX},
+        {"money": MoneyKind.AMORTISED, "capacity_type": CapacityType.OWNED},
+        {"accelerator": None, "count": 0},
+        {"price": None},
+    ],
+)
+def test_what_cannot_be_rented_has_no_price(url: str, changed: dict[str, Any]) -> None:
+    fill(url, offer("40"), offer(**({"price": "1", "instance_type": "other"} | changed)))
+    assert [row.micros for row in cheapest(url, NOW) or ()] == [40_000_000]
+
+
+def test_an_old_price_is_marked(url: str) -> None:
+    fill(url, offer("40", max_age=timedelta(hours=1)))
+    later = NOW + timedelta(hours=2)
+    assert [row.stale for row in cheapest(url, NOW) or ()] == [False]
+    assert [row.stale for row in cheapest(url, later) or ()] == [True]
+
+
+def test_anything_unusual_is_left_to_the_store(tmp_path: Path, url: str) -> None:
+    assert cheapest(url, NOW) is None  # not there, and not made
+    assert list(tmp_path.iterdir()) == []
+    assert cheapest("postgresql://db.example/x", NOW) is None
+    (tmp_path / "a store.db").write_text("not a database")
+    assert cheapest(url, NOW) is None
+
+
+def test_it_needs_no_object_mapper() -> None:
+    asked = "import sys, broker.store.glance; print(any(m.startswith('sqlalchemy') for m in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
