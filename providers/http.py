@@ -152,16 +152,7 @@ class Api:
         return {"Authorization": f"Bearer {token}"}
 
     def _call(self, method: str, path: str, **request: Any) -> Any:
-        from tenacity import Retrying, retry_if_exception_type
-
-        retrying = Retrying(
-            retry=retry_if_exception_type(RetryLater),
-            stop=lambda state: state.attempt_number >= self._settings.attempts or _wish(state) > _LONGEST_WAIT,
-            wait=_pause,
-            sleep=self._clock.sleep,
-            reraise=True,
-        )
-        return retrying(self._once, method, path, request)
+        return retrying(self._settings, self._clock)(self._once, method, path, request)
 
     def _once(self, method: str, path: str, request: Mapping[str, Any]) -> Any:
         import httpx
@@ -214,7 +205,7 @@ class Api:
     def _refusal(self, answer: httpx.Response, body: bytes, where: str) -> BrokerError:
         status = answer.status_code
         said = f"HTTP {status} {answer.reason_phrase}".strip()
-        after = _retry_after(answer.headers.get("Retry-After"), self._clock.now())
+        after = retry_after(answer.headers.get("Retry-After"), self._clock.now())
         if status == 429 or (status == 503 and after is not None):
             return Throttled(f"{said}: asked for fewer requests", after=after, where=where, hint="poll less often")
         if status >= 500 or status == 408:
@@ -228,6 +219,21 @@ class Api:
         detail = f": {' '.join(text.split())[:_SHOWN_OF_A_REFUSAL]}" if text.strip() else ""
         hint = f"is {self._url_setting} right? Redirects are not followed" if status < 400 else ""
         return Refused(said + detail, where=where, hint=hint)
+
+
+def retrying(settings: HttpSettings, clock: Clock) -> tenacity.Retrying:
+    """What calls a function again when it raises `RetryLater`: as often as the settings say, after a pause on the
+    ``clock`` (exponential with jitter, and not before the server wants it). A server that wants more than a minute is
+    left alone."""
+    from tenacity import Retrying, retry_if_exception_type
+
+    return Retrying(
+        retry=retry_if_exception_type(RetryLater),
+        stop=lambda state: state.attempt_number >= settings.attempts or _wish(state) > _LONGEST_WAIT,
+        wait=_pause,
+        sleep=clock.sleep,
+        reraise=True,
+    )
 
 
 def _join(base: str, path: str) -> str:
@@ -252,7 +258,7 @@ def _wish(state: tenacity.RetryCallState) -> float:
     return float(getattr(error, "after", None) or 0.0)
 
 
-def _retry_after(value: str | None, now: datetime) -> float | None:
+def retry_after(value: str | None, now: datetime) -> float | None:
     """Seconds, from a Retry-After header: a number, or an HTTP date."""
     if value is None:
         return None
