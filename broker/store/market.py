@@ -27,7 +27,7 @@ def offers(connection: Connection, query: OfferQuery) -> list[Offer]:
     ``count`` is the least number of accelerators a machine must have; ``"cpu"`` among the accelerators means machines
     without one, whatever the count.
     """
-    wanted = [condition for _, condition in _conditions(connection, query)]
+    wanted = [condition for _, condition in conditions(connection, query)]
     if query.max_price is not None:
         wanted.append(OFFER.c.micros <= query.max_price.micros)
     return to_offers(connection.execute(OFFER_QUERY.where(_CURRENT, *wanted).order_by(OFFER.c.id)).all())
@@ -44,12 +44,12 @@ def rejected_in_sql(connection: Connection, query: OfferQuery) -> dict[Reason, i
     The first condition that fails gives the reason, in the planner's order. ``max_price`` narrows a list for people
     and turns nothing down, so it is not looked at.
     """
-    conditions = _conditions(connection, query)
-    if not conditions:
+    wanted = conditions(connection, query)
+    if not wanted:
         return {}
-    reasons = [(~condition, reason.value) for reason, condition in conditions]
+    reasons = [(~condition, reason.value) for reason, condition in wanted]
     if MoneyKind.SANDBOX.value not in query.providers:
-        left_out = ~and_(*(condition for _, condition in conditions))
+        left_out = ~and_(*(condition for _, condition in wanted))
         simulated = and_(left_out, OFFER.c.money == MoneyKind.SANDBOX.value)
         reasons.insert(0, (simulated, Reason.SANDBOX_NOT_ASKED_FOR.value))
     reason = case(*reasons).label("reason")
@@ -64,7 +64,7 @@ def rejected_in_sql(connection: Connection, query: OfferQuery) -> dict[Reason, i
     return {Reason(row.reason): row.total for row in rows if row.reason is not None}
 
 
-def _conditions(connection: Connection, query: OfferQuery) -> list[tuple[Reason, ColumnElement[bool]]]:
+def conditions(connection: Connection, query: OfferQuery) -> list[tuple[Reason, ColumnElement[bool]]]:
     """What a pool must be, each with the reason of those that are not."""
     c = POOL.c
     found: list[tuple[Reason, ColumnElement[bool]]] = []

@@ -34,9 +34,9 @@ SAID = (
     "bill_free_within",
     "max_age",
 )
-_PLACE = ("provider", "region", "zone", "instance_type", "accelerator", "count", "capacity_type", "term_months")
+PLACE = ("provider", "region", "zone", "instance_type", "accelerator", "count", "capacity_type", "term_months")
 OFFER_QUERY = select(
-    *(POOL.c[name] for name in _PLACE), OFFER.c.source, OFFER.c.as_of, *(OFFER.c[name] for name in SAID)
+    *(POOL.c[name] for name in PLACE), OFFER.c.source, OFFER.c.as_of, *(OFFER.c[name] for name in SAID)
 ).join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id)
 
 _TICK = timedelta(microseconds=1)

@@ -13,8 +13,8 @@ from sqlalchemy import Connection, Executable, Table, bindparam, exists, func, s
 
 from broker.core.offers import Availability, Offer
 from broker.store.offer_rows import SAID, place, said
-from broker.store.records import PollRun
-from broker.store.tables import OFFER, POLL, POOL, PRICE
+from broker.store.records import PollRun, PollStatus
+from broker.store.tables import OFFER, POLL, POOL, PRICE, SIGNAL
 from broker.store.times import from_micros, to_micros
 
 # Codes of `price_change.availability`; ENDED: the provider no longer tells of the offer.
@@ -25,6 +25,7 @@ CODES = {
     Availability.UNKNOWN.value: 3,
 }
 ENDED = 4
+_SIGNALS = slice(SAID.index("score"), SAID.index("interruption_rate") + 1)
 _BATCH = 2_000
 _T = TypeVar("_T")
 
@@ -43,6 +44,7 @@ class _Writes:
     fresh: list[tuple[str, Offer, int, tuple[Any, ...]]] = field(default_factory=list)
     ended: list[dict[str, Any]] = field(default_factory=list)
     changes: list[dict[str, Any]] = field(default_factory=list)
+    signals: list[dict[str, Any]] = field(default_factory=list)
 
 
 def record_poll(
@@ -55,6 +57,9 @@ def record_poll(
     skipped: Mapping[str, int],
     error: str,
     complete: bool,
+    status: PollStatus,
+    hint: str,
+    keep_unchanged: bool,
 ) -> int:
     """Store what a poll saw; returns how many prices or availabilities changed.
 
@@ -96,17 +101,25 @@ def record_poll(
     _insert_fresh(connection, writes, provider)
     _write(connection, writes)
     _supersede(connection)
-    row = {"provider": provider, "started": begun, "finished": now, "complete": complete, "error": error}
-    connection.execute(
-        POLL.insert().values(id=run, **row, seen=len(told), changed=len(writes.changes), skipped=json.dumps(counts))
-    )
+    if not keep_unchanged:
+        _forget_unchanged(connection, provider)
+    row = {"provider": provider, "started": begun, "finished": now, "complete": complete}
+    row |= {"error": error, "status": status.value, "hint": hint, "skipped": json.dumps(counts)}
+    connection.execute(POLL.insert().values(id=run, **row, seen=len(told), changed=len(writes.changes)))
     return len(writes.changes)
 
 
+def _forget_unchanged(connection: Connection, provider: str) -> None:
+    """The newest poll so far, if there is nothing to remember of it."""
+    newest = select(func.max(POLL.c.id)).where(POLL.c.provider == provider).scalar_subquery()
+    dull = (POLL.c.changed == 0, POLL.c.complete, POLL.c.error == "", POLL.c.skipped == "{}")
+    connection.execute(POLL.delete().where(POLL.c.id == newest, *dull))
+
+
 def _known(connection: Connection, provider: str) -> dict[tuple[str, str], Any]:
-    """The provider's rows by (pool, source): id, last change, end, then what `SAID` names."""
+    """The provider's rows by (pool, source): id, last changes, end, then what `SAID` names."""
     c = OFFER.c
-    columns = (POOL.c.key, c.source, c.id, c.changed_at, c.ended_at, *(c[name] for name in SAID))
+    columns = (POOL.c.key, c.source, c.id, c.changed_at, c.ended_at, c.signalled_at, *(c[name] for name in SAID))
     query = select(*columns).join_from(OFFER, POOL, c.pool_id == POOL.c.id).where(c.polled_by == provider)
     return {(row[0], row[1]): row for row in connection.execute(query).all()}
 
@@ -120,7 +133,7 @@ def _overtaken(connection: Connection, provider: str, begun: int, now: int) -> b
 
 def _again(writes: _Writes, before: Any, as_of: int, words: tuple[Any, ...]) -> None:
     """An offer that was known."""
-    _, _, series, changed_at, ended_at, *known_words = before
+    _, _, series, changed_at, ended_at, signalled_at, *known_words = before
     if ended_at is None and words == tuple(known_words):
         writes.touched.append({"b_id": series, "as_of": as_of, "run": writes.run})
         return
@@ -128,8 +141,18 @@ def _again(writes: _Writes, before: Any, as_of: int, words: tuple[Any, ...]) -> 
         # Two changes of a series never share a moment: a correction of a dated price lands just after it.
         changed_at = max(as_of, changed_at + 1)
         _change(writes, series, changed_at, words[0], CODES[words[1]])
-    row = dict(zip(SAID, words, strict=True))
-    writes.updated.append({"b_id": series, "as_of": as_of, "run": writes.run, "changed_at": changed_at, **row})
+    if words[_SIGNALS] != tuple(known_words[_SIGNALS]):
+        signalled_at = _signal(writes, series, words, signalled_at)
+    row = {"changed_at": changed_at, "signalled_at": signalled_at, **dict(zip(SAID, words, strict=True))}
+    writes.updated.append({"b_id": series, "as_of": as_of, "run": writes.run, **row})
+
+
+def _signal(writes: _Writes, series: int, words: tuple[Any, ...], before: int | None) -> int:
+    """Scores and rates have no date of their own: they hold from the poll on that tells of them."""
+    at = writes.begun if before is None else max(writes.begun, before + 1)
+    score, rate = words[_SIGNALS]
+    writes.signals.append({"series": series, "at": at, "score": score, "interruption_rate": rate})
+    return at
 
 
 def _change(writes: _Writes, series: int, at: int, micros: int | None, availability: int) -> None:
@@ -169,8 +192,10 @@ def _insert_fresh(connection: Connection, writes: _Writes, provider: str) -> Non
                 writes.counts["told_by_another_provider"] += 1
                 continue
             about = {"id": next_series, "pool_id": pool, "source": offer.source, "polled_by": provider}
-            dates = {"run": writes.run, "as_of": as_of, "changed_at": as_of, "ended_at": None, "superseded": False}
-            new_offers.append({**about, **dates, **dict(zip(SAID, words, strict=True))})
+            signalled = _signal(writes, next_series, words, None) if words[_SIGNALS] != (None, None) else None
+            dates = {"run": writes.run, "as_of": as_of, "changed_at": as_of, "signalled_at": signalled}
+            said_now = dict(zip(SAID, words, strict=True))
+            new_offers.append({**about, **dates, "ended_at": None, "superseded": False, **said_now})
             _change(writes, next_series, as_of, words[0], CODES[words[1]])
             next_series += 1
         _many(connection, POOL.insert(), new_pools)
@@ -200,6 +225,7 @@ def _write(connection: Connection, writes: _Writes) -> None:
     change(writes.updated, ended_at=None)
     change(writes.ended, availability=Availability.UNAVAILABLE.value, unavailable_because="no longer offered")
     _many(connection, PRICE.insert(), writes.changes)
+    _many(connection, SIGNAL.insert(), writes.signals)
 
 
 def _supersede(connection: Connection) -> None:
@@ -224,16 +250,29 @@ def last_polls(connection: Connection) -> dict[str, PollRun]:
     """The newest poll of each provider."""
     newest = select(func.max(POLL.c.id)).group_by(POLL.c.provider)
     rows = connection.execute(select(POLL).where(POLL.c.id.in_(newest)).order_by(POLL.c.provider))
-    return {
-        row.provider: PollRun(
-            provider=row.provider,
-            started=from_micros(row.started),
-            finished=from_micros(row.finished),
-            seen=row.seen,
-            changed=row.changed,
-            complete=row.complete,
-            skipped=json.loads(row.skipped),
-            error=row.error,
-        )
-        for row in rows
-    }
+    return {row.provider: _run(row) for row in rows}
+
+
+def poll_runs(connection: Connection, provider: str | None, since: datetime | None, limit: int | None) -> list[PollRun]:
+    """Polls of a provider, or of all, newest first."""
+    query = select(POLL).order_by(POLL.c.finished.desc(), POLL.c.id.desc()).limit(limit)
+    if provider is not None:
+        query = query.where(POLL.c.provider == provider)
+    if since is not None:
+        query = query.where(POLL.c.finished >= to_micros(since))
+    return [_run(row) for row in connection.execute(query)]
+
+
+def _run(row: Any) -> PollRun:
+    return PollRun(
+        provider=row.provider,
+        started=from_micros(row.started),
+        finished=from_micros(row.finished),
+        seen=row.seen,
+        changed=row.changed,
+        complete=row.complete,
+        skipped=json.loads(row.skipped),
+        error=row.error,
+        status=PollStatus(row.status),
+        hint=row.hint,
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from sqlalchemy import select
@@ -16,7 +17,8 @@ from broker.store import leader, policies, polls
 from broker.store.database import Database
 from broker.store.journal import StoreReading, StoreWriting
 from broker.store.leader import StillLeading
-from broker.store.records import PolicyVersion, PollRun
+from broker.store.market_history import MarketHistory
+from broker.store.records import PolicyVersion, PollRun, PollStatus
 from broker.store.schema import ensure_current
 from broker.store.tables import SETTING
 
@@ -38,6 +40,11 @@ class Store:
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
+
+    @cached_property
+    def market(self) -> MarketHistory:
+        """What the market was, and how fresh its offers are."""
+        return MarketHistory(self._database)
 
     @property
     def where(self) -> str:
@@ -87,10 +94,15 @@ class Store:
         skipped: Mapping[str, int] | None = None,
         error: str = "",
         complete: bool = True,
+        status: PollStatus | None = None,
+        hint: str = "",
+        keep_unchanged: bool = True,
     ) -> int:
         """Store what one poll of ``provider`` (the adapter's name) saw; returns how many offers changed.
 
-        With ``complete``, offers it did not tell of are no longer current. All or nothing.
+        With ``complete``, offers it did not tell of are no longer current. ``status``: failed where there is an error,
+        unless said. Without ``keep_unchanged``, a poll before this one that changed nothing and went well is forgotten:
+        for local sources, which are polled before each decision. All or nothing.
         """
         told = list(offers)  # nothing slow, such as a provider's generator, runs inside the transaction
         with self._database.writing() as connection:
@@ -103,6 +115,9 @@ class Store:
                 skipped=skipped or {},
                 error=error,
                 complete=complete,
+                status=status or (PollStatus.FAILED if error else PollStatus.OK),
+                hint=hint,
+                keep_unchanged=keep_unchanged,
             )
 
     def last_polls(self) -> Mapping[str, PollRun]:

@@ -152,7 +152,7 @@ class SettingRow(SQLModel, table=True):
 
 
 class PollRow(SQLModel, table=True):
-    """One poll of one provider."""
+    """One poll of one provider. ``status``: a `broker.store.records.PollStatus`."""
 
     __tablename__: ClassVar[str] = "poll_run"
     __table_args__ = (Index("poll_run_provider", "provider", "finished"),)
@@ -166,6 +166,8 @@ class PollRow(SQLModel, table=True):
     complete: bool
     skipped: str
     error: str
+    status: str = Field(default="ok", sa_column_kwargs={"server_default": "ok"})
+    hint: str = Field(default="", sa_column_kwargs={"server_default": ""})
 
 
 class PoolRow(SQLModel, table=True):
@@ -193,7 +195,8 @@ class PoolRow(SQLModel, table=True):
 class OfferRow(SQLModel, table=True):
     """The current offer of one source for one pool, also the price series' id. ``polled_by``: the adapter that tells
     of it; ``run``: the last poll that saw it; ``changed_at``: of its newest ``price_change``; ``ended_at``: since when
-    it is no longer told of; ``superseded``: a reference price for which a live one is known."""
+    it is no longer told of; ``superseded``: a reference price for which a live one is known; ``signalled_at``: of its
+    newest ``signal_change``."""
 
     __tablename__: ClassVar[str] = "offer"
     __table_args__ = (
@@ -227,6 +230,7 @@ class OfferRow(SQLModel, table=True):
     bill_granularity: int = Field(sa_type=BigInteger)
     bill_free_within: int = Field(sa_type=BigInteger)
     max_age: int | None = Field(sa_type=BigInteger)
+    signalled_at: int | None = Field(sa_type=BigInteger)
 
 
 class PriceRow(SQLModel, table=True):
@@ -242,6 +246,18 @@ class PriceRow(SQLModel, table=True):
     micros: int | None = Field(sa_type=BigInteger)
     availability: int = Field(sa_type=SmallInteger)
     learned: int | None = Field(sa_type=BigInteger)
+
+
+class SignalRow(SQLModel, table=True):
+    """One change of what the provider says of an offer's chances: its score, and interruptions per hour."""
+
+    __tablename__: ClassVar[str] = "signal_change"
+    __table_args__ = ({"sqlite_with_rowid": False},)
+
+    series: int = Field(sa_type=BigInteger, primary_key=True, sa_column_kwargs={"autoincrement": False})
+    at: int = Field(sa_type=BigInteger, primary_key=True, sa_column_kwargs={"autoincrement": False})
+    score: float | None
+    interruption_rate: float | None
 
 
 def table_of(row: type[SQLModel]) -> Table:
@@ -262,3 +278,4 @@ POLL = table_of(PollRow)
 POOL = table_of(PoolRow)
 OFFER = table_of(OfferRow)
 PRICE = table_of(PriceRow)
+SIGNAL = table_of(SignalRow)
