@@ -14,7 +14,7 @@ from broker.core.registry import load
 
 PROVIDERS: dict[str, str] = {
     "aws": "providers.aws.provider:Aws",
-    "azure": "providers.azure_retail:Azure",
+    "azure": "providers.azure.provider:Azure",
     "lambda_cloud": "providers.lambda_cloud:LambdaCloud",
     "owned": "providers.owned:Owned",
     "pricebook": "providers.pricebook:Pricebook",

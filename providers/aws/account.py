@@ -12,12 +12,12 @@ from broker.core.clock import Clock
 from broker.core.errors import BrokerError, LoginMissing, Refused
 from broker.core.offers import Availability, CapacityType, Offer, SkippedRow
 from providers.aws import holdings, price_api, spot, spot_advisor
-from providers.aws.failures import Failures
 from providers.aws.login import Login
 from providers.aws.price_list import PriceList
 from providers.aws.quotas import judged, read_quotas
 from providers.aws.savings_plans import savings_plan_offers
 from providers.aws.settings import KEYLESS_REGIONS, REGIONS, AwsSettings
+from providers.failures import Failures
 from providers.rows import Found
 
 _AT_ONCE = 8  # regions or instance types asked about side by side

@@ -15,13 +15,13 @@ from providers.aws import holdings, spot, spot_advisor
 from providers.aws.account import Account
 from providers.aws.capacity_blocks import blocks_for_sale
 from providers.aws.charges import read_charges
-from providers.aws.failures import Failures
 from providers.aws.instances import tagged, terminate
 from providers.aws.login import EXTRA, HOW, Login, has_sdk, sign_of_login
 from providers.aws.machines import accelerated_types, machine
 from providers.aws.price_list import PriceList
 from providers.aws.quotas import read_quotas
 from providers.aws.settings import KEYLESS_REGIONS, NAME, REGIONS, AwsSettings
+from providers.failures import Failures
 from providers.http import endpoint
 from providers.rows import Found, distinct
 

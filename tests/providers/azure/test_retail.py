@@ -19,7 +19,8 @@ from broker.core.clock import ManualClock
 from broker.core.errors import Malformed, Refused
 from broker.core.money import Money
 from broker.core.offers import CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
-from providers.azure_retail import Azure, AzureSettings
+from providers.azure.provider import Azure
+from providers.azure.settings import AzureSettings
 from tests.contracts.http_faults import HttpFaults
 from tests.contracts.provider_contract import NOW, ProviderContract
 from tests.fakes.asking import until_error
@@ -227,7 +228,7 @@ def test_a_401_is_a_refusal_and_names_the_setting(server: FakeServer) -> None:
 
 
 def test_the_table_names_cards_that_are_known_and_counts_that_make_sense() -> None:
-    table = tomllib.loads(files("providers").joinpath("azure_machines.toml").read_text("utf-8"))
+    table = tomllib.loads(files("providers.azure").joinpath("machines.toml").read_text("utf-8"))
     for machine, row in table["machines"].items():
         assert row["gpu"] in known(), machine
         assert row["n"] in (1, 2, 4, 8), machine

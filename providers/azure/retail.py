@@ -3,27 +3,29 @@
 The price list is asked for GPU machines; a row is then what its own fields say. Linux and Windows share a meter name
 and differ in ``productName``; "Low Priority" is the old batch meter and not Spot; the ``retailPrice`` of a reservation
 is the total of its whole term, whatever ``unitOfMeasure`` says, and becomes total / (years × 8760). What a machine
-contains stands in azure_machines.toml. Whether it can be had the list does not say.
+contains stands in machines.toml. Whether it can be had the list does not say.
+Of several prices in force for one thing, that of the region's primary meter counts, then the one that began last.
 Fields: Microsoft Learn, "Azure Retail Prices", version 2023-01-01-preview (the one with savings plans).
 """
 
 from __future__ import annotations
 
 import re
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from functools import cache
-from importlib.resources import files
-from typing import Any, ClassVar
+from datetime import datetime
 from urllib.parse import parse_qsl, urlsplit
 
 from broker.core.clock import Clock
-from broker.core.errors import Malformed
-from broker.core.offers import CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
-from providers.http import Api, HttpSettings, Url, endpoint
+from broker.core.errors import BrokerError, Malformed
+from broker.core.offers import CapacityType, Offer
+from providers.azure.machines import Machine, listed, machine
+from providers.azure.settings import ENGINE, LIST_AGE, MAX_AGE, NAME, AzureSettings
+from providers.http import Api
 from providers.rows import HOURS_A_YEAR, Found, Row, Unfit, distinct, each, name, number, price, short, usd
+
+SOURCE = "azure-retail"
+PLAN_SOURCE = "azure-savings-plan"
 
 _FAMILIES = ("Standard_NC", "Standard_ND", "Standard_NV")
 _FILTER = "serviceName eq 'Virtual Machines' and ({})".format(
@@ -31,87 +33,58 @@ _FILTER = "serviceName eq 'Virtual Machines' and ({})".format(
 )
 _VERSION = "2023-01-01-preview"
 _MOST_PAGES = 5_000
-_GPU_FAMILY = re.compile(r"Standard_N[A-Z]*\d", re.IGNORECASE)
-_VCPUS = re.compile(r"Standard_[A-Z]+?(?:\d+-)?(\d+)[a-z]*_(?:\w+_)?v[3-9]")
 _TERM = re.compile(r"([135]) Years?")
 _OTHER_PRODUCT = re.compile(r"\b(Windows|Win|Cloud ?Services|Dedicated)\b")
-_MAX_AGE = {CapacityType.SPOT: timedelta(hours=6)}
-_LIST_AGE = timedelta(days=3)
-
-
-class AzureSettings(HttpSettings):
-    """``retail_prices_url``: where the price list is."""
-
-    retail_prices_url: Url = "https://prices.azure.com/api/retail/prices"
 
 
 @dataclass(frozen=True, slots=True)
-class _Machine:
-    """What is in one machine. Without a ``gpu`` it is one without accelerators."""
+class RetailPrices:
+    """The price list: Azure's GPU machines in every region, in USD."""
 
-    gpu: str | None = None
-    n: int = 0
-    vcpus: float | None = None
-    gib: float | None = None
-    link: Interconnect | None = None
+    settings: AzureSettings
+    clock: Clock
 
-
-class Azure:
-    """Azure's GPU machines in every region, at list prices in USD."""
-
-    name = "azure"
-    Settings: ClassVar = AzureSettings
-
-    def __init__(self, *, clock: Clock, settings: AzureSettings | None = None) -> None:
-        self._clock = clock
-        self._settings = settings or AzureSettings()
-
-    def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
-        """All of them, whatever the query. Raises `RetryLater`, `Refused`, and `Malformed` also where the service sends
-        a page again; what came before stays valid."""
-        yield from distinct(each(self._rows(), self._read))
-
-    def describe_setup(self) -> Mapping[str, Any]:
-        """See `broker.app.doctor.DescribesSetup`."""
-        url = self._settings.retail_prices_url
-        return {"endpoints": {"retail prices": endpoint(self.name, "retail_prices_url", url)}, "logins": {}}
+    def offers(self) -> Found:
+        """All of them, each once. Raises `RetryLater`, `Refused`, and `Malformed` also where the service sends a page
+        again; what came before is yielded first and stays valid."""
+        yield from distinct(each(_best_first(self._rows()), self._read))
 
     def _rows(self) -> Iterator[object]:
         """Every page. Of a link to the next one only the query counts: it may name a host that a proxy stands for."""
-        url = self._settings.retail_prices_url
+        url = self.settings.retail_prices_url
         asked = {"api-version": _VERSION, "$filter": _FILTER}
         seen: list[dict[str, str]] = []
-        with Api(self.name, url, self._settings, self._clock, url_key="retail_prices_url") as api:
+        with Api(NAME, url, self.settings, self.clock, url_key="retail_prices_url") as api:
             while asked:
                 if asked in seen or len(seen) >= _MOST_PAGES:
                     raise Malformed(
                         f"page {len(seen) + 1} of the price list came before, or there is no end to it",
-                        where=self.name,
+                        where=NAME,
                         hint="only a part of the list was read; the offers before it are kept",
                     )
                 seen.append(asked)
                 page = api.get("", params=asked)
                 rows = page.get("Items") if isinstance(page, dict) else None
                 if not isinstance(rows, list):
-                    raise Malformed("no Items in the answer", where=self.name)
+                    raise Malformed("no Items in the answer", where=NAME)
                 yield from rows
                 asked = _query_of(page.get("NextPageLink"))
 
     def _read(self, row: Row) -> Found:
         instance_type = name(row.get("armSkuName"), "armSkuName")
-        machine = _machine(instance_type)
+        shape = machine(instance_type)
         self._check(row)
         match row.get("type", row.get("priceType")):
             case "Consumption":
                 spot = _ends(row, "Spot")
                 kind = CapacityType.SPOT if spot else CapacityType.ON_DEMAND
-                yield self._offer(row, machine, kind, row.get("retailPrice"))
+                yield self._offer(row, shape, kind, row.get("retailPrice"))
                 if not spot:
-                    yield from self._savings_plans(row, machine)
+                    yield from self._savings_plans(row, shape)
             case "Reservation":
                 yield self._offer(
                     row,
-                    machine,
+                    shape,
                     CapacityType.RESERVED,
                     row.get("retailPrice"),
                     years=_years(row.get("reservationTerm")),
@@ -122,7 +95,7 @@ class Azure:
             case other:
                 raise Unfit("malformed_row", f"{instance_type}: a price of type {short(other)}")
 
-    def _savings_plans(self, row: Row, machine: _Machine) -> Found:
+    def _savings_plans(self, row: Row, shape: Machine) -> Found:
         plans = row.get("savingsPlan") or []
         for plan in plans if isinstance(plans, list) else [plans]:
             try:
@@ -130,9 +103,7 @@ class Azure:
                     raise Unfit("malformed_row", f"a savings plan that is none: {short(plan)}")
                 years = _years(plan.get("term"))
                 per_hour = plan.get("retailPrice", plan.get("unitPrice"))
-                yield self._offer(
-                    row, machine, CapacityType.RESERVED, per_hour, years=years, source="azure-savings-plan"
-                )
+                yield self._offer(row, shape, CapacityType.RESERVED, per_hour, years=years, source=PLAN_SOURCE)
             except Unfit as error:
                 yield error.skipped
 
@@ -151,7 +122,7 @@ class Azure:
             raise Unfit("unexpected_unit", f"{what}: priced per {short(row.get('unitOfMeasure'))}")
         if number(row.get("tierMinimumUnits", 0), "tierMinimumUnits") != 0:
             raise Unfit("tiered_price", f"{what}: for more than {row['tierMinimumUnits']} hours")
-        now = self._clock.now()
+        now = self.clock.now()
         if (starts := _time(row.get("effectiveStartDate"))) and starts > now:
             raise Unfit("not_in_force", f"{what}: a price from {starts} on")
         if (ends := _time(row.get("effectiveEndDate"))) and ends < now:
@@ -160,35 +131,57 @@ class Azure:
     def _offer(
         self,
         row: Row,
-        machine: _Machine,
+        shape: Machine,
         capacity_type: CapacityType,
         amount: object,
         *,
         years: int | None = None,
         hours: int = 1,
-        source: str = "azure-retail",
+        source: str = SOURCE,
     ) -> Offer:
-        instance_type = name(row["armSkuName"], "armSkuName")
+        called = name(row["armSkuName"], "armSkuName")
+        instance_type = listed(called) or called
         region = name(row.get("armRegionName"), "armRegionName").lower()
         what = f"{region} {instance_type} {capacity_type}{f' {years} years' if years else ''}"
         return Offer(
-            provider=self.name,
+            provider=NAME,
             region=region,
             zone=None,
             instance_type=instance_type,
-            accelerator=machine.gpu,
-            count=machine.n,
+            accelerator=shape.gpu,
+            count=shape.n,
             capacity_type=capacity_type,
             price=price(amount, what, per=hours),
-            as_of=self._clock.now(),
+            as_of=self.clock.now(),
             source=source,
             term_months=years * 12 if years else None,
-            cpus=machine.vcpus,
-            memory_gib=machine.gib,
-            interconnect=machine.link,
-            engine=None if years else "skypilot",  # a term has to be bought before it runs anything
-            max_age=_MAX_AGE.get(capacity_type, _LIST_AGE),
+            cpus=shape.vcpus,
+            memory_gib=shape.gib,
+            interconnect=shape.link,
+            engine=None if years else ENGINE,  # a term has to be bought before it runs anything
+            max_age=MAX_AGE.get(capacity_type, LIST_AGE),
         )
+
+
+def _best_first(rows: Iterable[object]) -> Iterator[object]:
+    """The rows, the better of two prices of the same thing first; what had arrived before a failure is not lost."""
+    found: list[object] = []
+    failure: BrokerError | None = None
+    try:
+        for row in rows:
+            found.append(row)
+    except BrokerError as error:
+        failure = error
+    yield from sorted(found, key=_rank, reverse=True)
+    if failure is not None:
+        raise failure
+
+
+def _rank(row: object) -> tuple[bool, str]:
+    if not isinstance(row, dict):
+        return False, ""
+    began = row.get("effectiveStartDate")
+    return row.get("isPrimaryMeterRegion") is not False, began if isinstance(began, str) else ""
 
 
 def _query_of(link: object) -> dict[str, str]:
@@ -200,32 +193,8 @@ def _query_of(link: object) -> dict[str, str]:
     except ValueError:  # brackets that are no IPv6 address
         found = {}
     if not found:
-        raise Malformed(f"no link to the next page: {short(link)}", where=Azure.name)
+        raise Malformed(f"no link to the next page: {short(link)}", where=NAME)
     return found
-
-
-def _machine(instance_type: str) -> _Machine:
-    """Raises `Unfit` for GPU machines that are not in the table, and for those with a part of a GPU."""
-    machines, parts = _tables()
-    key = instance_type.lower()
-    if key in machines:
-        return machines[key]
-    if key in parts:
-        raise Unfit("part_of_a_gpu", instance_type)
-    if _GPU_FAMILY.match(instance_type):
-        raise Unfit("unknown_machine", instance_type)
-    vcpus = _VCPUS.fullmatch(instance_type)
-    return _Machine(vcpus=float(vcpus[1]) if vcpus else None)
-
-
-@cache
-def _tables() -> tuple[dict[str, _Machine], frozenset[str]]:
-    read = tomllib.loads(files("providers").joinpath("azure_machines.toml").read_text("utf-8"))
-    machines = {
-        key.lower(): _Machine(**{**row, "link": Interconnect(row["link"]) if "link" in row else None})
-        for key, row in read["machines"].items()
-    }
-    return machines, frozenset(part.lower() for part in read["parts"])
 
 
 def _ends(row: Row, word: str) -> bool:

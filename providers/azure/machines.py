@@ -1,0 +1,64 @@
+"""What is in an Azure machine: ``machines.toml``, read once on first use. Azure's prices name machines, not cards."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from broker.core.offers import Interconnect
+from providers.rows import Unfit
+
+_GPU_FAMILY = re.compile(r"Standard_N[A-Z]*\d", re.IGNORECASE)
+_VCPUS = re.compile(r"Standard_[A-Z]+?(?:\d+-)?(\d+)[a-z]*_(?:\w+_)?v[3-9]")
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What is in one machine: ``n`` whole cards. Without a ``gpu`` it is one without accelerators."""
+
+    gpu: str | None = None
+    n: int = 0
+    vcpus: float | None = None
+    gib: float | None = None
+    link: Interconnect | None = None
+
+
+def machine(instance_type: str) -> Machine:
+    """What the table says, whatever the case of the name; of CPU machines, what their name says.
+
+    Raises `Unfit` for GPU machines that are not in the table, and for those with a part of a GPU.
+    """
+    machines, parts = _tables()
+    key = instance_type.lower()
+    if key in machines:
+        return machines[key][1]
+    if key in parts:
+        raise Unfit("part_of_a_gpu", instance_type)
+    if _GPU_FAMILY.match(instance_type):
+        raise Unfit("unknown_machine", instance_type)
+    vcpus = _VCPUS.fullmatch(instance_type)
+    return Machine(vcpus=float(vcpus[1]) if vcpus else None)
+
+
+def listed(instance_type: str) -> str | None:
+    """The table's spelling of a machine with accelerators; None for what is not in it. Azure's own varies."""
+    found = _tables()[0].get(instance_type.lower())
+    return found[0] if found else None
+
+
+def accelerated_types() -> tuple[str, ...]:
+    """The instance types that the table knows, in its order."""
+    return tuple(name for name, _ in _tables()[0].values())
+
+
+@cache
+def _tables() -> tuple[dict[str, tuple[str, Machine]], frozenset[str]]:
+    read = tomllib.loads(files("providers.azure").joinpath("machines.toml").read_text("utf-8"))
+    machines = {
+        key.lower(): (key, Machine(**{**row, "link": Interconnect(row["link"]) if "link" in row else None}))
+        for key, row in read["machines"].items()
+    }
+    return machines, frozenset(part.lower() for part in read["parts"])

@@ -1,0 +1,120 @@
+"""Azure's SDK, set up for gpubroker: the client of Azure Resource Manager with this machine's certificates, time-outs,
+attempts and clock. The only file that imports it, so it is imported late.
+
+Differences from the SDK's own set-up: waiting is the clock's, and nobody is waited for longer than a minute; requests
+go to the host of the setting ``management_url`` only, whatever a link to the next page names, so that a login is sent
+nowhere else; redirects are not followed; nothing is registered with the subscription on the way (a read is a read).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from typing import Any
+from urllib.parse import urlsplit
+
+from azure.core.credentials import AccessToken, TokenCredential
+from azure.core.pipeline import PipelineRequest, policies
+from azure.core.pipeline.transport import RequestsTransport
+from azure.mgmt.compute import ComputeManagementClient
+from azure.mgmt.core.policies import ARMChallengeAuthenticationPolicy
+
+from broker.core.clock import Clock
+from broker.core.errors import Throttled
+from providers.azure.settings import AzureSettings
+
+_LONGEST_WAIT = 60.0  # s; whoever asks for more is left alone until the next poll
+_RENEW_BEFORE = 300  # s before a token ends
+_SOVEREIGN = ("management.usgovcloudapi.net", "management.chinacloudapi.cn")
+
+# azure-identity warns of every source of a login that is not there, on stderr where nobody listens to its log.
+logging.getLogger("azure").addHandler(logging.NullHandler())
+
+
+def credential(settings: AzureSettings, *, managed_identity: bool) -> TokenCredential:
+    """azure-identity's sources, in its order; that of an Azure machine only where it is asked for, because looking for
+    one elsewhere takes seconds. An authority of one's own (AZURE_AUTHORITY_HOST) is not looked up at Microsoft."""
+    from azure.identity import DefaultAzureCredential
+
+    return DefaultAzureCredential(
+        exclude_managed_identity_credential=not managed_identity,
+        exclude_interactive_browser_credential=True,
+        disable_instance_discovery=bool(os.environ.get("AZURE_AUTHORITY_HOST")),
+        **_connection(settings),
+    )
+
+
+def scope(settings: AzureSettings) -> str:
+    """What a token has to be for."""
+    host = urlsplit(settings.management_url).hostname
+    return f"https://{host if host in _SOVEREIGN else 'management.azure.com'}/.default"
+
+
+class Remembered:
+    """A credential whose tokens are kept until they end: some sources start a program for each."""
+
+    def __init__(self, source: TokenCredential) -> None:
+        self._source = source
+        self._token: AccessToken | None = None
+        self._asking = threading.Lock()
+
+    def get_token(self, *scopes: str, **options: Any) -> AccessToken:
+        """The token, a new one where the old is about to end or Azure wants one of another kind (``claims``)."""
+        with self._asking:
+            asked_for_more = bool(options.get("claims"))
+            if self._token is None or asked_for_more or self._token.expires_on - time.time() < _RENEW_BEFORE:
+                self._token = self._source.get_token(*scopes, **options)
+            return self._token
+
+
+def client(token: TokenCredential, subscription: str, settings: AzureSettings, clock: Clock) -> ComputeManagementClient:
+    """The client of one subscription; safe to share between threads."""
+    return ComputeManagementClient(
+        token,
+        subscription,
+        base_url=settings.management_url,
+        credential_scopes=[scope(settings)],
+        polling_interval=0,
+        transport=_Transport(clock, **_connection(settings)),
+        policies=[
+            policies.RequestIdPolicy(),
+            policies.HeadersPolicy({"Accept": "application/json"}),
+            policies.UserAgentPolicy("gpubroker"),
+            policies.ProxyPolicy(),
+            policies.ContentDecodePolicy(),
+            policies.RetryPolicy(retry_total=settings.attempts - 1, retry_backoff_factor=0.5, retry_backoff_max=30),
+            _OneHost(settings.management_url),
+            ARMChallengeAuthenticationPolicy(token, scope(settings)),
+        ],
+    )
+
+
+def _connection(settings: AzureSettings) -> dict[str, Any]:
+    return {
+        "connection_verify": str(settings.ca_bundle) if settings.ca_bundle else True,
+        "connection_timeout": settings.timeout_seconds,
+        "read_timeout": settings.timeout_seconds,
+    }
+
+
+class _Transport(RequestsTransport):  # type: ignore[misc]  # azure-core imports it lazily, so it has no type
+    def __init__(self, clock: Clock, **connection: Any) -> None:
+        super().__init__(**connection)
+        self._clock = clock
+
+    def sleep(self, duration: float) -> None:
+        if duration > _LONGEST_WAIT:
+            raise Throttled("asked for fewer requests", after=duration, hint="poll less often")
+        self._clock.sleep(duration)
+
+
+class _OneHost(policies.SansIOHTTPPolicy[Any, Any]):
+    def __init__(self, base: str) -> None:
+        self._base = urlsplit(base)
+
+    def on_request(self, request: PipelineRequest[Any]) -> None:
+        asked, base = urlsplit(request.http_request.url), self._base
+        path = asked.path if asked.path.startswith(base.path) else base.path + asked.path
+        request.http_request.url = asked._replace(scheme=base.scheme, netloc=base.netloc, path=path).geturl()

@@ -1,0 +1,49 @@
+"""What the Azure provider can be told in ``[providers.azure]``, and what is the same for all its offers."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from broker.core.offers import CapacityType
+from providers.http import HttpSettings, Url
+
+NAME = "azure"
+ENGINE = "skypilot"
+
+# Spot prices move a few times a day, list prices every few weeks; what the account holds changes by the hour.
+MAX_AGE = {CapacityType.SPOT: timedelta(hours=6)}
+LIST_AGE = timedelta(days=3)
+HELD_AGE = timedelta(hours=1)
+
+
+def _listed(value: object) -> object:
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+def _with_tls(url: str) -> str:
+    if not url.startswith("https:"):
+        raise ValueError("expected a URL with https: a login is sent to it")
+    return url
+
+
+Names = Annotated[tuple[Annotated[str, Field(pattern=r"^[a-z0-9]{3,40}$")], ...], BeforeValidator(_listed)]
+TlsUrl = Annotated[Url, AfterValidator(_with_tls)]
+
+
+class AzureSettings(HttpSettings):
+    """``retail_prices_url``: where the price list is. ``management_url``: Azure Resource Manager, where everything is
+    asked that needs a login. ``subscription_id``: before AZURE_SUBSCRIPTION_ID. ``regions``: where to look, as a list
+    or with commas; all unless set. ``managed_identity``: log in as the Azure machine this is. ``quotas``,
+    ``placement_scores``, ``eviction_rates``: whether to ask for them."""
+
+    retail_prices_url: Url = "https://prices.azure.com/api/retail/prices"
+    management_url: TlsUrl = "https://management.azure.com"
+    subscription_id: str | None = Field(default=None, pattern=r"^[0-9a-fA-F-]{36}$")
+    regions: Names = ()
+    managed_identity: bool = False
+    quotas: bool = True
+    placement_scores: bool = True
+    eviction_rates: bool = True
