@@ -1,0 +1,132 @@
+"""What a chart shows, before anybody decides where: lines or bars, with a title, axes and units."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from math import isfinite
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A series of values. ``x``: numbers, or times that have a time zone; rising. ``y``: None, NaN or infinite where
+    nothing is known, which leaves a gap. ``step``: a value holds until the next one, as prices do. Raises ValueError.
+    """
+
+    name: str
+    x: Sequence[float] | Sequence[datetime]
+    y: Sequence[float | None]
+    step: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.x) != len(self.y):
+            raise ValueError(f"line {self.name!r}: {len(self.x)} places and {len(self.y)} values")
+        if any(isinstance(x, datetime) and x.tzinfo is None for x in self.x):
+            raise ValueError(f"line {self.name!r}: a time without a time zone")
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """One bar for each label. Raises ValueError for more or fewer values than labels."""
+
+    name: str
+    labels: Sequence[str]
+    values: Sequence[float | None]
+
+    def __post_init__(self) -> None:
+        if len(self.labels) != len(self.values):
+            raise ValueError(f"bars {self.name!r}: {len(self.labels)} labels and {len(self.values)} values")
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Lines or bars, not both. ``y_label`` (for bars: what their length means) names the unit: ``USD per GPU-hour``.
+
+    ``note``: a sentence below, such as where the figures come from. ``log_y``: a logarithmic scale; values that are
+    not positive are left out then. The lines are over numbers, or over times, all alike; the bars are over the same
+    labels. Raises ValueError.
+    """
+
+    title: str
+    x_label: str
+    y_label: str
+    lines: Sequence[Line] = ()
+    bars: Sequence[Bars] = ()
+    note: str = ""
+    log_y: bool = False
+
+    def __post_init__(self) -> None:
+        if self.lines and self.bars:
+            raise ValueError(f"chart {self.title!r}: lines or bars, not both")
+        if self.bars and self.log_y:
+            raise ValueError(f"chart {self.title!r}: the length of a bar means nothing on a logarithmic scale")
+        if len({isinstance(x, datetime) for line in self.lines for x in line.x}) > 1:
+            raise ValueError(f"chart {self.title!r}: times and numbers on one axis")
+        if len({tuple(bars.labels) for bars in self.bars}) > 1:
+            raise ValueError(f"chart {self.title!r}: bars over different labels")
+
+    @property
+    def names(self) -> list[str]:
+        """Of the lines, or of the bars."""
+        return [line.name for line in self.lines] or [bars.name for bars in self.bars]
+
+    @property
+    def over_time(self) -> bool:
+        """Whether the lines are over times."""
+        return any(isinstance(x, datetime) for line in self.lines for x in line.x)
+
+
+def runs(line: Line, *, positive: bool = False) -> Iterator[list[Point]]:
+    """The stretches of the line that have values, times as seconds since 1970. ``positive``: for a logarithmic scale.
+
+    Where values hold until the next, the corners are put in; the last value before a gap holds up to it.
+    """
+    current: list[Point] = []
+    for place, y in zip(places(line), line.y, strict=True):
+        if current and line.step:
+            current.append((place, current[-1][1]))
+        if y is not None and known(y, positive=positive):
+            current.append((place, float(y)))
+        elif current:
+            yield current
+            current = []
+    if current:
+        yield current
+
+
+def places(line: Line) -> list[float]:
+    """Where the values are, times as seconds since 1970."""
+    return [x.timestamp() if isinstance(x, datetime) else float(x) for x in line.x]
+
+
+def known(value: float | None, *, positive: bool = False) -> bool:
+    """Whether there is something to draw."""
+    return value is not None and isfinite(value) and (value > 0 or not positive)
+
+
+def describe(chart: Chart) -> list[str]:
+    """The chart in sentences, for those who cannot see it."""
+    found = [_told(line.name, [y for y in line.y if y is not None and known(y)]) for line in chart.lines]
+    for bars in chart.bars:
+        pairs = zip(bars.labels, bars.values, strict=True)
+        told = ", ".join(f"{label} {number(value)}" for label, value in pairs if value is not None and known(value))
+        found.append(f"{bars.name}: {told or 'no values'}.")
+    return found or ["There is nothing to show."]
+
+
+def _told(name: str, values: Sequence[float]) -> str:
+    if not values:
+        return f"{name}: no values."
+    return (
+        f"{name}: first {number(values[0])}, last {number(values[-1])}, lowest {number(min(values))},"
+        f" highest {number(max(values))}."
+    )
+
+
+def number(value: float) -> str:
+    """A value with the digits that count: ``1,234.5``, ``0.0375``, ``12``."""
+    text = f"{value:,.6g}"
+    return f"{value:,.0f}" if "e+" in text else text
