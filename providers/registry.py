@@ -15,6 +15,7 @@ from broker.core.registry import load
 PROVIDERS: dict[str, str] = {
     "aws": "providers.aws.provider:Aws",
     "azure": "providers.azure.provider:Azure",
+    "gcp": "providers.gcp.provider:Gcp",
     "lambda_cloud": "providers.lambda_cloud:LambdaCloud",
     "owned": "providers.owned:Owned",
     "pricebook": "providers.pricebook:Pricebook",

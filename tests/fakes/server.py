@@ -1,14 +1,15 @@
 """A real HTTP server on loopback, with a market behind it and faults to order.
 
 It answers over sockets, so that time-outs, refused connections and bodies cut short are real ones. Faults are taken
-one per request, in the order in which they were ordered; then the market answers again.
+one per request, in the order in which they were ordered; then the market answers again. Faults may be ordered for the
+requests whose path holds some text. With ``tls`` it speaks HTTPS.
 """
 
 from __future__ import annotations
 
 import json
+import ssl
 import threading
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -94,22 +95,26 @@ def _bare(value: Any) -> Any:
 class FakeServer:
     """``with FakeServer(market) as server``: ``server.url`` is where it is; ``server.requests`` what was asked."""
 
-    def __init__(self, market: Market) -> None:
+    def __init__(self, market: Market, *, tls: ssl.SSLContext | None = None) -> None:
         self.market = market
         self.requests: list[Request] = []
-        self._faults: deque[Fault] = deque()
+        self._faults: list[tuple[Fault, str]] = []
+        self._ordering = threading.Lock()
         self._closing = threading.Event()
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._http.daemon_threads = True
+        self._scheme = "https" if tls else "http"
+        if tls:
+            self._http.socket = tls.wrap_socket(self._http.socket, server_side=True)
         self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._http.server_port}"
+        return f"{self._scheme}://127.0.0.1:{self._http.server_port}"
 
-    def order(self, *faults: Fault) -> None:
-        """These faults, one for each of the next requests."""
-        self._faults.extend(faults)
+    def order(self, *faults: Fault, at: str = "") -> None:
+        """These faults, one for each of the next requests whose path holds ``at``."""
+        self._faults.extend((fault, at) for fault in faults)
 
     def reset(self) -> None:
         self._faults.clear()
@@ -136,7 +141,7 @@ class FakeServer:
             def do_GET(self) -> None:
                 fake._serve(self)
 
-            do_POST = do_GET
+            do_POST = do_DELETE = do_GET
 
             def log_message(self, format: str, *args: Any) -> None:
                 """Nothing: tests look at ``requests``."""
@@ -155,7 +160,7 @@ class FakeServer:
             json.loads(raw, parse_float=Decimal) if raw else None,
         )
         self.requests.append(request)
-        fault = self._faults.popleft() if self._faults else None
+        fault = self._fault_for(parts.path)
         if fault is Fault.HANG:
             self._closing.wait(10)
             http.close_connection = True
@@ -168,6 +173,14 @@ class FakeServer:
             _send(http, Answer(200, payload[: len(payload) // 2]), announced=len(payload))
         else:
             _send(http, _FAULTY[fault] if fault else self.market(request))
+
+    def _fault_for(self, path: str) -> Fault | None:
+        with self._ordering:
+            for index, (fault, at) in enumerate(self._faults):
+                if at in path:
+                    del self._faults[index]
+                    return fault
+        return None
 
 
 _FAULTY = {

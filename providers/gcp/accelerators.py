@@ -1,0 +1,83 @@
+"""Google's names for accelerators and machines: ``accelerators.toml``, read once on first use."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from broker.core.offers import Interconnect
+
+_SSD_GIB = 375  # of one local SSD: "About Local SSD disks"
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """What machines whose names begin alike have in common; see the head of ``accelerators.toml``."""
+
+    parts: str
+    link: str | None = None
+    on_demand: bool = True
+    ssd_gib: int = _SSD_GIB
+    whole_cpus: int = 0
+
+
+def family_of(machine_type: str) -> Family | None:
+    """The family of a machine type, by the longest beginning of its name; None for machines without accelerators and
+    for families that are not known here."""
+    words = machine_type.split("-")
+    for length in range(len(words), 0, -1):
+        if (found := _families().get("-".join(words[:length]))) is not None:
+            return found
+    return None
+
+
+def link_of(family: Family, accelerator_type: str, count: int) -> Interconnect:
+    """What joins the cards of one machine. V100s on N1 machines are joined by NVLink ("GPU machine types", N1)."""
+    if count == 1:
+        return Interconnect.NONE
+    if family.link == "nvlink" or accelerator_type == "nvidia-tesla-v100":
+        return Interconnect.NVLINK
+    return Interconnect.PCIE
+
+
+def attachable(accelerator_type: str) -> Mapping[int, tuple[int, int]]:
+    """How many such GPUs an N1 machine may have → up to how many vCPUs and GiB it may then have; empty for GPUs that
+    are not attached."""
+    limits = _table()["attachable"].get(accelerator_type, {})
+    return {int(count): (cpus, gib) for count, (cpus, gib) in limits.items()}
+
+
+@cache
+def sku_names() -> Mapping[frozenset[str], str]:
+    """The words by which SKUs name an accelerator → its type."""
+    return {
+        frozenset(words.split()): accelerator_type
+        for accelerator_type, row in _table()["types"].items()
+        for words in row["sku"]
+    }
+
+
+@cache
+def families_in_skus() -> frozenset[str]:
+    """What SKUs call the families of machines with accelerators."""
+    return frozenset(family.parts for family in _families().values())
+
+
+@cache
+def quota_names() -> Mapping[str, str]:
+    """The name of a quota on an accelerator → its type."""
+    return {row["quota"]: accelerator_type for accelerator_type, row in _table()["types"].items()}
+
+
+@cache
+def _families() -> Mapping[str, Family]:
+    return {name: Family(**row) for name, row in _table()["machines"].items()}
+
+
+@cache
+def _table() -> dict[str, Any]:
+    return tomllib.loads(files("providers.gcp").joinpath("accelerators.toml").read_text("utf-8"))

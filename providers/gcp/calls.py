@@ -1,0 +1,140 @@
+"""Calls with Google's SDK: page by page to the end, tried again where that may help, in our own errors.
+
+Rows are protobuf messages (not proto-plus, which is slow in bulk): texts and numbers in them are of the type that the
+API's schema says. The SDK reads an answer as a whole, so that one field of a wrong type costs the page; such a page is
+read again row by row (`providers.gcp.rereading`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from broker.core.clock import Clock
+from broker.core.errors import Malformed
+from broker.core.offers import SkippedRow
+from providers.gcp.login import Login
+from providers.gcp.refusals import translated
+from providers.gcp.rereading import row_by_row, unreadable
+from providers.gcp.settings import NAME
+from providers.http import retrying
+
+_MOST_PAGES = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A method that lists, by the SDK's names: the client, its method, what it answers with, and under which key (as
+    in JSON) the rows are. ``scoped``: they are grouped by zone or region."""
+
+    client: str
+    method: str
+    answer: str
+    rows: str
+    scoped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One row of a listing, and the zone or region in which it was listed, if it was in one."""
+
+    row: Any
+    place: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Asks as one login, with the settings' time-out and attempts."""
+
+    login: Login
+    clock: Clock
+
+    def call(self, client: str, method: str, where: str = "", /, **request: Any) -> Any:
+        """One call, by the SDK's names; the answer as a protobuf message. ``where``: for messages.
+
+        Raises `Throttled`, `Unreachable`, `LoginMissing`, `Refused` (`NotFound`, `NotPossible`), `Malformed` and
+        `QuotaExceeded`, with what was asked for in them.
+        """
+        return self._retried(client, method, where, request, lambda answer: answer, None)
+
+    def rows(self, listing: Listing, /, **request: Any) -> Iterator[Found | SkippedRow]:
+        """The rows of all pages, and those that cannot be read. Raises what `call` raises, possibly after some rows,
+        and `Malformed` when a page's token comes again."""
+        seen: set[str] = set()
+        unread: list[SkippedRow] = []
+
+        def read_again(body: bytes) -> Any:
+            unread.clear()
+            return row_by_row(body, listing.client, listing.answer, listing.rows, listing.scoped, unread)
+
+        for _ in range(_MOST_PAGES):
+            page = self._retried(
+                listing.client, listing.method, "", request, lambda pager: next(iter(pager.pages)), read_again
+            )
+            yield from unread
+            unread.clear()
+            yield from _rows_of(page, listing)
+            following = page.next_page_token
+            if not following:
+                return
+            if following in seen:
+                break
+            seen.add(following)
+            request["page_token"] = following
+        raise Malformed("pages without an end: a token came again", where=_asked(listing.client, listing.method))
+
+    def _retried(
+        self,
+        client: str,
+        method: str,
+        where: str,
+        request: dict[str, Any],
+        unwrap: Callable[[Any], Any],
+        read_again: Callable[[bytes], Any] | None,
+    ) -> Any:
+        def once() -> Any:
+            self.login.renew()
+            made, answers = self.login.client(client)
+            answers.clear()
+            with translated(_asked(client, method, where), answers, self.clock):
+                try:
+                    timeout = self.login.settings.timeout_seconds
+                    answer = unwrap(getattr(made, method)(request=request, retry=None, timeout=timeout))
+                    if not answers[0].content.lstrip().startswith(b"{"):  # protobuf takes a list for an empty answer
+                        raise ValueError("not a JSON object")
+                    return type(answer).pb(answer)
+                except unreadable():
+                    if read_again is None or not answers or answers[0].status_code >= 300:
+                        raise
+                    return read_again(answers[0].content)
+
+        return retrying(self.login.settings, self.clock)(once)
+
+
+def last(url: str) -> str:
+    """The name at the end of a resource's URL."""
+    return url.rpartition("/")[2]
+
+
+def region_of(zone: str) -> str:
+    """``us-central1`` of ``us-central1-a``."""
+    return zone.rpartition("-")[0]
+
+
+def _asked(client: str, method: str, where: str = "") -> str:
+    return f"{NAME}{'/' if where else ''}{where}: {client.removesuffix('Client')}.{method}"
+
+
+def _rows_of(page: Any, listing: Listing) -> Iterator[Found | SkippedRow]:
+    if not listing.scoped:
+        field = page.DESCRIPTOR.fields_by_camelcase_name[listing.rows].name
+        for row in getattr(page, field):
+            yield Found(row)
+        return
+    for scope, inner in page.items.items():
+        field = inner.DESCRIPTOR.fields_by_camelcase_name[listing.rows].name
+        if inner.warning.code == "UNREACHABLE":
+            yield SkippedRow("unreachable_place", f"{scope}: Google could not ask there")
+        for row in getattr(inner, field):
+            yield Found(row, last(scope))

@@ -1,0 +1,101 @@
+"""Google's price catalogue (services.skus.list of Compute Engine), and machines priced part by part from it.
+
+A machine costs cores × core SKU + GiB × memory SKU + GPUs × GPU SKU + GiB of local SSD × SSD SKU, or GPUs × slice SKU
+where Google sells the whole machine by the slice. A machine of which one part has no price is refused: its price would
+be too low. Sums are exact; only the last is rounded, to the micro-dollar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from decimal import Decimal
+
+from broker.core.money import Money
+from broker.core.offers import SkippedRow
+from providers.gcp.calls import Asking, Listing
+from providers.gcp.machines import Shape
+from providers.gcp.skus import How, Kind, Part, Priced, read_sku
+from providers.rows import Unfit, price
+
+SOURCE = "gcp-billing-catalogue"
+
+_COMPUTE_ENGINE = "services/6F81-5844-456A"
+_SKUS = Listing("CloudCatalogClient", "list_skus", "ListSkusResponse", "skus")
+_PER_PAGE = 5000
+
+
+def read_prices(asking: Asking) -> Iterator[Priced | SkippedRow]:
+    """The prices of all parts, and those that cannot be used. Raises what `Asking.rows` raises."""
+    rows = asking.rows(_SKUS, parent=_COMPUTE_ENGINE, currency_code="USD", page_size=_PER_PAGE)
+    now: datetime = asking.clock.now()
+    for found in rows:
+        if isinstance(found, SkippedRow):
+            yield found
+            continue
+        try:
+            priced = read_sku(found.row, now)
+        except Unfit as error:
+            yield error.skipped
+        else:
+            if priced is not None:
+                yield priced
+
+
+class Catalogue:
+    """What each part costs in each region."""
+
+    def __init__(self, prices: Iterable[Priced] = ()) -> None:
+        self._prices: dict[tuple[Part, str], tuple[int, Decimal | None]] = {}
+        for priced in prices:
+            self.add(priced)
+
+    def __bool__(self) -> bool:
+        return bool(self._prices)
+
+    def add(self, priced: Priced) -> None:
+        """Of two prices of a part in a region, the one for fewer regions counts: it is the exception to the other. Two
+        prices of equal rank leave none, because nobody can tell which will be billed."""
+        rank = len(priced.regions)
+        for region in priced.regions:
+            rank_before, before = self._prices.get((priced.part, region), (rank + 1, None))
+            if rank < rank_before:
+                self._prices[priced.part, region] = rank, priced.price
+            elif rank == rank_before and before != priced.price:
+                self._prices[priced.part, region] = rank, None
+
+    def price(self, shape: Shape, how: How) -> Money:
+        """USD per hour of the whole machine, in its region.
+
+        Raises `Unfit`: ``missing_parts`` with what has no price, ``ambiguous_part`` with what has two,
+        ``absurd_price``.
+        """
+        what = f"{shape.region}: {shape.name} with {shape.accelerator}:{shape.count} {how}"
+        sliced = Part(Kind.SLICE, shape.accelerator_type, how)
+        needs = {sliced: Decimal(shape.count)} if self._has(sliced, shape.region) else self._parts(shape, how)
+        missing = [str(part) for part in needs if not self._has(part, shape.region)]
+        if missing:
+            raise Unfit("missing_parts", f"{what}: no price of {'; '.join(missing)}")
+        total = Decimal(0)
+        for part, amount in needs.items():
+            _, each = self._prices[part, shape.region]
+            if each is None:
+                raise Unfit("ambiguous_part", f"{what}: two prices of {part}")
+            total += amount * each
+        return price(total, what)
+
+    def _has(self, part: Part, region: str) -> bool:
+        return (part, region) in self._prices
+
+    def _parts(self, shape: Shape, how: How) -> dict[Part, Decimal]:
+        family = shape.family.parts
+        needs = {
+            Part(Kind.CORE, family, how): Decimal(shape.cpus),
+            Part(Kind.RAM, family, how): shape.memory_gib,
+            Part(Kind.GPU, shape.accelerator_type, how): Decimal(shape.count),
+        }
+        if shape.ssd_gib:
+            own = Part(Kind.SSD, family, how)
+            disks = own if self._has(own, shape.region) else Part(Kind.SSD, "", how)
+            needs[disks] = Decimal(shape.ssd_gib)
+        return needs

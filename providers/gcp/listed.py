@@ -1,0 +1,79 @@
+"""Offers at list prices: machines on demand and of spot by zone, commitments by region."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+from broker.core.money import Money
+from broker.core.offers import Availability, CapacityType, Offer, SkippedRow
+from providers.gcp.catalogue import SOURCE, Catalogue
+from providers.gcp.machines import Shape
+from providers.gcp.settings import BILLING, ENGINE, LIST_MAX_AGE, NAME, SPOT_BILLING, SPOT_MAX_AGE
+from providers.gcp.skus import How
+from providers.rows import Found, Unfit
+
+_ONLY_RESERVED = "Google sells this machine on demand only together with a reservation"
+_HOW = {
+    CapacityType.ON_DEMAND: (How.ON_DEMAND,),
+    CapacityType.SPOT: (How.SPOT,),
+    CapacityType.RESERVED: (How.ONE_YEAR, How.THREE_YEARS),
+}
+_MONTHS = {How.ONE_YEAR: 12, How.THREE_YEARS: 36}
+
+
+def listed_offers(
+    shapes: Iterable[Shape | SkippedRow], catalogue: Catalogue, kinds: Iterable[CapacityType], now: datetime
+) -> Found:
+    """The offers of these machines, had in these ways. What has no price is skipped, once for each region."""
+    ways = tuple((kind, how) for kind in kinds for how in _HOW.get(kind, ()))
+    known: dict[tuple[str, str, str, int, How], Money | None] = {}
+    for shape in shapes:
+        if isinstance(shape, SkippedRow):
+            yield shape
+            continue
+        for kind, how in ways:
+            machine = (shape.region, shape.name, shape.accelerator, shape.count, how)
+            if machine not in known:
+                try:
+                    known[machine] = catalogue.price(shape, how)
+                except Unfit as error:
+                    known[machine] = None
+                    yield error.skipped
+            elif how in _MONTHS:
+                continue  # told already: a commitment is for a region
+            price = known[machine]
+            if price is not None:
+                yield _offer(shape, kind, how, price, now)
+
+
+def spot_shapes(shapes: Iterable[Shape | SkippedRow]) -> Iterator[Shape]:
+    """The machines that Google gives spot advice on: those whose accelerators come with the machine type."""
+    return (shape for shape in shapes if isinstance(shape, Shape) and not shape.attached)
+
+
+def _offer(shape: Shape, kind: CapacityType, how: How, price: Money, now: datetime) -> Offer:
+    months = _MONTHS.get(how)
+    only_reserved = kind is CapacityType.ON_DEMAND and not shape.family.on_demand
+    spot = kind is CapacityType.SPOT
+    return Offer(
+        provider=NAME,
+        region=shape.region,
+        zone=None if months else shape.zone,
+        instance_type=shape.name,
+        accelerator=shape.accelerator,
+        count=shape.count,
+        capacity_type=kind,
+        price=price,
+        as_of=now,
+        source=SOURCE,
+        term_months=months,
+        cpus=float(shape.cpus),
+        memory_gib=float(shape.memory_gib),
+        interconnect=shape.link,
+        availability=Availability.UNAVAILABLE if only_reserved else Availability.UNKNOWN,
+        unavailable_because=_ONLY_RESERVED if only_reserved else "",
+        engine=None if months else ENGINE,
+        billing=SPOT_BILLING if spot else BILLING,
+        max_age=SPOT_MAX_AGE if spot else LIST_MAX_AGE,
+    )

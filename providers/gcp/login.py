@@ -1,0 +1,198 @@
+"""A login to Google Cloud: where one is found, whose project it asks for, and the SDK's clients made with it.
+
+A login is looked for where Google's libraries look (``GOOGLE_APPLICATION_CREDENTIALS``, then the file that ``gcloud
+auth application-default login`` leaves), without asking the network; the service account of a Google Cloud machine
+counts only where the setting ``metadata_server`` says so, because looking for one elsewhere takes seconds. Keys are
+google-auth's business: nothing here keeps or prints one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from broker.core.errors import InvalidInput, LoginMissing, MissingExtra, NoLogin, Refused, Unreachable
+from providers.gcp.settings import NAME, GcpSettings
+from providers.http import setting
+
+if TYPE_CHECKING:
+    import requests
+
+HOW = (
+    "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS or "
+    f"{setting(NAME, 'credentials_file')} to a service account's key file"
+)
+WHOSE = f"set GOOGLE_CLOUD_PROJECT or {setting(NAME, 'project')}"
+ADDS = (
+    "all of Google Cloud, where nothing is told without a login: prices on demand, of spot and of commitments; spot "
+    "scores; reservations, quotas and machines"
+)
+
+_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
+_PROJECTS = ("GOOGLE_CLOUD_PROJECT", "GCLOUD_PROJECT", "CLOUDSDK_CORE_PROJECT")
+_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+_SDKS = ("google.auth", "google.cloud.compute_v1", "google.cloud.billing_v1")
+
+
+def has_sdk() -> bool:
+    """Whether Google's libraries are installed."""
+    try:
+        return all(find_spec(name) is not None for name in _SDKS)
+    except ModuleNotFoundError:  # a package above is missing
+        return False
+
+
+def sign_of_login(settings: GcpSettings, environ: Mapping[str, str] = os.environ) -> str:
+    """Where a login may be found: the name of a setting, a variable or a file; empty where there is none. Contacts
+    nobody and reads no key."""
+    for key in ("anonymous", "credentials_file", "metadata_server"):
+        if getattr(settings, key):
+            return f"the setting {key}"
+    if environ.get(_FILE):
+        return _FILE
+    usual = _usual_file(environ)
+    return str(usual) if usual.is_file() else ""
+
+
+def _usual_file(environ: Mapping[str, str]) -> Path:
+    """Where ``gcloud auth application-default login`` leaves its file."""
+    if folder := environ.get("CLOUDSDK_CONFIG"):
+        home = Path(folder)
+    elif os.name == "nt":
+        home = Path(environ.get("APPDATA", "")) / "gcloud"
+    else:
+        home = Path("~/.config/gcloud").expanduser()
+    return home / "application_default_credentials.json"
+
+
+class Login:
+    """Clients of one project. Safe to share between threads: each has clients of its own. ``sign``: where the login
+    was found; ``project``: whose resources are asked for."""
+
+    def __init__(self, credentials: Any, project: str, settings: GcpSettings, sign: str = "") -> None:
+        self.sign = sign
+        self.project = project
+        self.settings = settings
+        self._credentials = credentials
+        self._own = threading.local()
+        self._renewing = threading.Lock()
+
+    @classmethod
+    def find(cls, settings: GcpSettings, environ: Mapping[str, str] = os.environ) -> Login:
+        """The login there is.
+
+        Raises `NoLogin` where there is no sign of one, `MissingExtra` without Google's libraries, and `LoginMissing`
+        for one that is named but cannot be used, or that says no project.
+        """
+        sign = sign_of_login(settings, environ)
+        if not sign:
+            how = HOW if has_sdk() else f"pip install 'gpubroker[gcp]', then {HOW}"
+            raise NoLogin(f"no login to Google Cloud; it would add {ADDS}", where=NAME, hint=how)
+        if not has_sdk():
+            raise MissingExtra("gcp", "a login to Google Cloud")
+        credentials, its_own = _credentials(settings, environ)
+        named = [settings.project, *(environ.get(variable) for variable in _PROJECTS), its_own]
+        project = next((name for name in named if name), None)
+        if project is None:
+            raise LoginMissing("the login does not say which project to ask for", where=f"{NAME}: {sign}", hint=WHOSE)
+        return cls(credentials, project, settings, sign)
+
+    def client(self, kind: str) -> tuple[Any, list[requests.Response]]:
+        """The SDK's client of that name, of this thread, and the list in which the last answer to it lies."""
+        made: dict[str, tuple[Any, list[requests.Response]]] = self._own.__dict__
+        if kind not in made:
+            made[kind] = self._make(kind)
+        return made[kind]
+
+    def _make(self, kind: str) -> tuple[Any, list[requests.Response]]:
+        billing = kind == "CloudCatalogClient"
+        sdk = import_module("google.cloud.billing_v1" if billing else "google.cloud.compute_v1")
+        url = self.settings.billing if billing else self.settings.compute
+        client = getattr(sdk, kind)(
+            credentials=self._credentials, client_options={"api_endpoint": url}, transport="rest"
+        )
+        answers: list[requests.Response] = []
+
+        def keep(answer: requests.Response, *args: Any, **kwargs: Any) -> None:
+            answers[:] = [answer]
+
+        # The SDK's REST transports take no session of ours, and all have theirs under this name.
+        session = client.transport._session
+        self._prepare(session)
+        session.hooks["response"].append(keep)
+        return client, answers
+
+    def _prepare(self, session: requests.Session) -> None:
+        session.max_redirects = 0  # the APIs do not redirect; what does is no place to send a login to
+        if bundle := self.settings.ca_bundle:
+            if not bundle.is_file():
+                raise InvalidInput("no such file", where=str(bundle), hint=setting(NAME, "ca_bundle"))
+            session.verify = str(bundle)
+
+    def renew(self) -> None:
+        """See to it that the login is good for the next call. Raises `LoginMissing` for one that has expired or been
+        revoked, `Unreachable` where the place that renews it cannot be asked."""
+        if self._credentials.valid:
+            return
+        import requests
+        from google.auth.exceptions import GoogleAuthError, TransportError
+        from google.auth.transport.requests import Request
+
+        where = f"{NAME}: {self.sign}"
+        with self._renewing, requests.Session() as session:
+            if self._credentials.valid:
+                return
+            self._prepare(session)
+            try:
+                self._credentials.refresh(_Patient(Request(session), self.settings.timeout_seconds))
+            except TransportError as error:
+                hint = "is the network up?"
+                raise Unreachable(f"the login cannot be renewed: {_short(error)}", where=where, hint=hint) from error
+            except GoogleAuthError as error:
+                said = f"the login has expired or is not accepted: {_short(error)}"
+                raise LoginMissing(said, where=where, hint=HOW) from error
+            except (ValueError, TypeError, KeyError, AttributeError) as error:  # an answer that makes no sense
+                raise Refused(f"the login cannot be renewed: {_short(error)}", where=where, hint=HOW) from error
+
+
+class _Patient:
+    """google-auth's requests, waiting as long as the settings say."""
+
+    def __init__(self, request: Any, seconds: float) -> None:
+        self._request = request
+        self._seconds = seconds
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._request(*args, **{**kwargs, "timeout": self._seconds})
+
+
+def _credentials(settings: GcpSettings, environ: Mapping[str, str]) -> tuple[Any, str | None]:
+    """google-auth's credentials, and the project they name."""
+    from google.auth.exceptions import GoogleAuthError
+
+    auth: Any = import_module("google.auth")  # half typed: its functions have no annotations
+    if settings.anonymous:
+        return import_module("google.auth.credentials").AnonymousCredentials(), None
+    if settings.metadata_server and not settings.credentials_file:
+        return import_module("google.auth.compute_engine").Credentials(scopes=[_SCOPE]), None
+    file = settings.credentials_file or Path(environ.get(_FILE) or _usual_file(environ))
+    try:
+        credentials, project = auth.load_credentials_from_file(str(file), scopes=[_SCOPE])
+        told = json.loads(file.read_text("utf-8"))
+    except (GoogleAuthError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        said = f"the login cannot be used: {_short(error)}"
+        raise LoginMissing(said, where=f"{NAME}: {file}", hint=HOW) from error
+    if hasattr(credentials, "with_always_use_jwt_access"):  # a service account signs for itself, without a round trip
+        credentials = credentials.with_always_use_jwt_access(True)
+    return credentials, project or told.get("quota_project_id")
+
+
+def _short(error: Exception) -> str:
+    text = " ".join(str(error.args[0] if error.args else error).split())
+    return text[:200] or type(error).__name__

@@ -1,0 +1,164 @@
+"""Which machines with accelerators there are in which zone: machine types, and N1 machines with GPUs attached."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from fnmatch import fnmatchcase
+from typing import Any
+
+from broker.core.offers import Interconnect, SkippedRow
+from providers.gcp.accelerators import Family, attachable, family_of, link_of
+from providers.gcp.calls import Asking, Listing, last, region_of
+from providers.gcp.settings import GcpSettings
+from providers.rows import Unfit, accelerator, name, short, whole
+
+_MACHINES = Listing("MachineTypesClient", "aggregated_list", "MachineTypeAggregatedList", "machineTypes", scoped=True)
+_ACCELERATORS = Listing(
+    "AcceleratorTypesClient", "aggregated_list", "AcceleratorTypeAggregatedList", "acceleratorTypes", scoped=True
+)
+_PER_PAGE = 500  # the most there is
+# What is left out from the start: families without accelerators, four fifths of the list. Only to save calls.
+_WITHOUT = "c2|c2d|c3|c3d|c4|c4a|c4d|c4n|e2|f1|g1|h3|h4d|m1|m2|m3|m4|m4n|n2|n2d|n4|n4a|n4d|t2a|t2d|x4|z3"
+_NOT_THOSE = f'name ne "({_WITHOUT})-.*"'
+_ZONE = re.compile(r"[a-z]+-[a-z]+\d+-[a-z0-9]+")
+_FRACTION = re.compile(r"\b1/\d+\b")
+_GONE = ("OBSOLETE", "DELETED")
+_TPU = ("ct", "tpu")
+_MOST_CPUS, _MOST_MIB = 4096, 2**27
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One kind of machine in one zone: ``count`` accelerators (Google's type and the canonical name), vCPUs, GiB of
+    memory, and GiB of local SSDs that always come with it."""
+
+    zone: str
+    name: str
+    family: Family
+    accelerator_type: str
+    accelerator: str
+    count: int
+    cpus: int
+    memory_gib: Decimal
+    ssd_gib: int = 0
+    attached: bool = False
+
+    @property
+    def region(self) -> str:
+        """The region of the zone."""
+        return region_of(self.zone)
+
+    @property
+    def link(self) -> Interconnect:
+        """What joins the accelerators."""
+        return link_of(self.family, self.accelerator_type, self.count)
+
+
+def machines(asking: Asking, settings: GcpSettings, regions: tuple[str, ...]) -> Iterator[Shape | SkippedRow]:
+    """Every machine with accelerators in the regions (patterns; everywhere for none), and rows that make no sense.
+    Raises what `Asking.rows` raises, possibly after some."""
+    hosts: defaultdict[str, list[Shape]] = defaultdict(list)
+    for found in _rows(asking, _MACHINES, regions, filter=_NOT_THOSE):
+        if isinstance(found, SkippedRow):
+            yield found
+            continue
+        zone, row = found
+        try:
+            shape = _shape(zone, row)
+        except Unfit as error:
+            yield error.skipped
+            continue
+        if shape is None:
+            continue
+        if shape.count:
+            yield shape
+        elif any(fnmatchcase(shape.name, pattern) for pattern in settings.n1_hosts):
+            hosts[zone].append(shape)
+    if not hosts:
+        return
+    for found in _rows(asking, _ACCELERATORS, regions):
+        if isinstance(found, SkippedRow):
+            yield found
+        else:
+            yield from _attached(found[1], hosts.get(found[0], ()))
+
+
+def _rows(
+    asking: Asking, listing: Listing, regions: tuple[str, ...], **request: Any
+) -> Iterator[tuple[str, Any] | SkippedRow]:
+    """Rows with their zones."""
+    for found in asking.rows(listing, project=asking.login.project, max_results=_PER_PAGE, **request):
+        if isinstance(found, SkippedRow):
+            yield found
+        elif not _ZONE.fullmatch(found.place):
+            yield SkippedRow("malformed_row", f"{short(found.row.name)}: not a zone: {short(found.place)}")
+        elif not regions or any(fnmatchcase(region_of(found.place), pattern) for pattern in regions):
+            yield found.place, found.row
+
+
+def _shape(zone: str, row: Any) -> Shape | None:
+    """A machine type; without accelerators yet (``count`` 0) where it is an N1. None for what can have none."""
+    called = row.name
+    if row.deprecated.state in _GONE:
+        return None
+    if called.startswith(_TPU):
+        raise Unfit("tpu", f"{zone}: {called}: TPUs are not read")
+    family = family_of(called)
+    if family is None:
+        if not row.accelerators:
+            return None
+        raise Unfit("unknown_machine", f"{zone}: {called}: a family of machines that is not known here")
+    what = f"{zone}: {called}"
+    bare = Shape(
+        zone=zone,
+        name=name(called, what),
+        family=family,
+        accelerator_type="",
+        accelerator="",
+        count=0,
+        cpus=whole(row.guest_cpus, f"{what}: vCPUs", _MOST_CPUS),
+        memory_gib=Decimal(whole(row.memory_mb, f"{what}: memory", _MOST_MIB)) / 1024,
+        ssd_gib=_disks(row, what) * family.ssd_gib,
+    )
+    if not row.accelerators:
+        if family.parts == "n1":
+            return bare
+        raise Unfit("unknown_accelerator", f"{what}: none is named")
+    if len(row.accelerators) > 1:
+        raise Unfit("unknown_accelerator", f"{what}: accelerators of more than one kind")
+    if bare.cpus < family.whole_cpus or _FRACTION.search(row.description):
+        raise Unfit("fraction_of_an_accelerator", f"{what}: {short(row.description)}")
+    card = row.accelerators[0]
+    return _with(bare, last(card.guest_accelerator_type), whole(card.guest_accelerator_count, f"{what}: accelerators"))
+
+
+def _disks(row: Any, what: str) -> int:
+    count = row.bundled_local_ssds.partition_count
+    return whole(count, f"{what}: local SSDs") if count else 0
+
+
+def _with(bare: Shape, accelerator_type: str, count: int) -> Shape:
+    canonical = accelerator(accelerator_type)
+    return replace(bare, accelerator_type=accelerator_type, accelerator=canonical, count=count)
+
+
+def _attached(row: Any, hosts: list[Shape] | tuple[()]) -> Iterator[Shape | SkippedRow]:
+    """The N1 machines of a zone with that GPU, in every number that Google allows."""
+    for count, (cpus, gib) in _limits(row).items():
+        for host in hosts:
+            if host.cpus <= cpus and host.memory_gib <= gib:
+                try:
+                    yield replace(_with(host, row.name, count), attached=True)
+                except Unfit as error:
+                    yield error.skipped
+
+
+def _limits(row: Any) -> Mapping[int, tuple[int, int]]:
+    if row.deprecated.state in _GONE:
+        return {}
+    most = row.maximum_cards_per_instance
+    return {count: limit for count, limit in attachable(row.name).items() if count <= most}

@@ -1,0 +1,117 @@
+"""What Google's SDK and the libraries under it raise, in our words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from broker.core.clock import Clock
+from broker.core.errors import (
+    BrokerError,
+    InvalidInput,
+    LoginMissing,
+    Malformed,
+    QuotaExceeded,
+    Refused,
+    Throttled,
+    Unreachable,
+)
+from providers.gcp.login import HOW
+from providers.gcp.rereading import unreadable
+from providers.gcp.settings import NAME
+from providers.http import retry_after, setting
+
+if TYPE_CHECKING:
+    import requests
+
+_SHOWN = 300  # characters of what a service says
+_THROTTLED = {"rateLimitExceeded", "userRateLimitExceeded", "RATE_LIMIT_EXCEEDED"}
+_DISABLED = {"accessNotConfigured", "SERVICE_DISABLED"}
+_QUOTA = {"quotaExceeded", "QUOTA_EXCEEDED"}
+_NETWORK = f"is the network up, and are {setting(NAME, 'compute_url')} and {setting(NAME, 'billing_url')} right?"
+
+
+class NotFound(Refused):
+    """There is no such thing, or the service does not have that method."""
+
+
+class NotPossible(Refused):
+    """The service says that the question itself is wrong (400)."""
+
+
+@contextmanager
+def translated(where: str, answers: list[requests.Response], clock: Clock) -> Iterator[None]:
+    """Lets nothing through but our own errors. ``answers``: where the last HTTP answer lies, if there was one."""
+    import requests
+    from google.api_core.exceptions import GoogleAPICallError, GoogleAPIError
+    from google.auth.exceptions import GoogleAuthError, TransportError
+
+    try:
+        yield
+    except BrokerError:
+        raise
+    except requests.Timeout as error:
+        raise Unreachable("no answer in time", where=where, hint=_NETWORK) from error
+    except requests.TooManyRedirects as error:
+        raise Refused("sent elsewhere; redirects are not followed", where=where, hint=_NETWORK) from error
+    except (requests.exceptions.InvalidURL, requests.exceptions.MissingSchema) as error:
+        raise InvalidInput(f"not a URL that can be asked: {error}", where=where, hint=_NETWORK) from error
+    except (requests.RequestException, TransportError) as error:
+        raise Unreachable(f"cannot be reached: {_short(error)}", where=where, hint=_NETWORK) from error
+    except GoogleAuthError as error:
+        raise LoginMissing(f"the login is not accepted: {_short(error)}", where=where, hint=HOW) from error
+    except GoogleAPICallError as error:
+        answer = answers[0] if answers else None
+        raise _of_service(error.code or 0, _said(error), _reasons(error), answer, where, clock) from error
+    except GoogleAPIError as error:
+        raise Unreachable(_short(error), where=where, hint=_NETWORK) from error
+    except OSError as error:  # a CA bundle that cannot be read, a socket that broke in an unusual place
+        raise Unreachable(f"cannot be reached: {_short(error)}", where=where, hint=_NETWORK) from error
+    except unreadable() as error:
+        if answers and answers[0].status_code >= 400:  # an error that the SDK cannot read
+            answer = answers[0]
+            raise _of_service(answer.status_code, answer.reason or "", set(), answer, where, clock) from error
+        raise Malformed(f"the answer cannot be read: {_short(error)}", where=where) from error
+
+
+def _of_service(
+    status: int, said: str, reasons: set[str], answer: requests.Response | None, where: str, clock: Clock
+) -> BrokerError:
+    """A service's refusal, by its status and the reasons it names."""
+    message = f"HTTP {status}: {said}" if said else f"HTTP {status}"
+    after = retry_after(answer.headers.get("Retry-After"), clock.now()) if answer is not None else None
+    if status == 429 or reasons & _THROTTLED or (status == 503 and after is not None):
+        return Throttled(f"asked for fewer requests ({message})", after=after, where=where, hint="poll less often")
+    if status >= 500 or status == 408:
+        return Unreachable(message, where=where, hint="Google Cloud has trouble; the next poll asks again")
+    if status == 401 or (status == 403 and not reasons):  # a 403 of Google's own says why
+        return LoginMissing(f"the login is wrong or has expired ({message})", where=where, hint=HOW)
+    if reasons & _DISABLED:
+        hint = "enable it: gcloud services enable compute.googleapis.com cloudbilling.googleapis.com"
+        return Refused(f"the API is not enabled in the project ({message})", where=where, hint=hint)
+    if reasons & _QUOTA:
+        return QuotaExceeded(message, where=where, hint="ask for more in the Quotas page of the Cloud console")
+    if status == 403:
+        return Refused(f"not permitted ({message})", where=where, hint="the login needs the role Compute Viewer")
+    if status == 404:
+        return NotFound(message, where=where, hint=f"is the project right? {setting(NAME, 'project')}")
+    if status == 400:
+        return NotPossible(message, where=where)
+    return Refused(message, where=where)
+
+
+def _said(error: Any) -> str:
+    # The SDK puts method and URL before what the service says.
+    return _short(Exception(str(error.message).partition(": ")[2] or error.message))
+
+
+def _reasons(error: Any) -> set[str]:
+    """Why, as Google's services say it: in the old style (``errors``) and in the new one (``ErrorInfo``)."""
+    told = [one.get("reason") for one in error.errors or () if isinstance(one, dict)]
+    return {reason for reason in (*told, error.reason) if isinstance(reason, str) and reason}
+
+
+def _short(error: Exception) -> str:
+    text = "".join(char if char.isprintable() else " " for char in str(error))
+    return " ".join(text.split())[:_SHOWN] or type(error).__name__

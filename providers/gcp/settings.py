@@ -1,0 +1,63 @@
+"""What the GCP provider can be told in ``[providers.gcp]``, and what is the same for all its offers."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+from broker.core.offers import Billing
+from providers.http import HttpSettings, Url
+
+NAME = "gcp"
+ENGINE = "skypilot"
+
+# By the second, a minute at least; a spot machine that is taken back in its first minute costs nothing. Compute Engine
+# documentation: "VM instance pricing", "Spot VMs".
+BILLING = Billing(minimum=timedelta(seconds=60), granularity=timedelta(seconds=1))
+SPOT_BILLING = Billing(BILLING.minimum, BILLING.granularity, free_if_interrupted_within=timedelta(seconds=60))
+
+LIST_MAX_AGE = timedelta(days=7)  # list prices hold for weeks
+SPOT_MAX_AGE = timedelta(days=1)  # spot prices change at most once a day; the catalogue is up to 12 hours old
+HELD_MAX_AGE = timedelta(hours=1)  # what is free of a reservation changes with every machine that starts
+
+
+def _listed(value: object) -> object:
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+Patterns = Annotated[tuple[Annotated[str, Field(pattern=r"^[a-z0-9*?-]{1,60}$")], ...], BeforeValidator(_listed)]
+
+
+class GcpSettings(HttpSettings):
+    """``project``: whose machine types, quotas and reservations to ask for; unless set, GOOGLE_CLOUD_PROJECT or the
+    project of the login. ``credentials_file``: a login's file, before GOOGLE_APPLICATION_CREDENTIALS.
+    ``metadata_server``: log in as the service account of the Google Cloud machine this is. ``anonymous``: ask without
+    a login, where something on the way adds one. ``compute_url``, ``billing_url``: hosts of the two APIs.
+    ``regions``: where to look, as a list or with commas, ``us-*`` allowed; everywhere unless set. ``n1_hosts``: which
+    N1 machines to offer with a GPU attached. ``advice``, ``quotas``: whether to ask for them.
+    ``spot_exposure_hours``: see `providers.gcp.advice`."""
+
+    project: str | None = Field(default=None, pattern=r"^[a-z0-9.:-]{1,80}$")
+    credentials_file: Path | None = None
+    metadata_server: bool = False
+    anonymous: bool = False
+    compute_url: Url = "https://compute.googleapis.com"
+    billing_url: Url = "https://cloudbilling.googleapis.com"
+    regions: Patterns = ()
+    n1_hosts: Patterns = ("n1-standard-*", "n1-highmem-*")
+    advice: bool = True
+    quotas: bool = True
+    spot_exposure_hours: float = Field(default=24.0, gt=0, le=8760)
+
+    @property
+    def compute(self) -> str:
+        """The host of the Compute Engine API, as Google's SDK wants it: the SDK adds the path itself."""
+        return self.compute_url.removesuffix("/compute/v1")
+
+    @property
+    def billing(self) -> str:
+        """The same of the Cloud Billing API."""
+        return self.billing_url.removesuffix("/v1")

@@ -1,0 +1,78 @@
+"""A Google Cloud on loopback, and an environment in which nobody is logged in to the real one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.core.clock import ManualClock
+from broker.core.offers import Offer, OfferQuery, SkippedRow
+from providers.gcp.login import Login
+from providers.gcp.provider import Gcp
+from providers.gcp.settings import GcpSettings
+from tests.contracts.provider_contract import NOW
+from tests.fakes.gcp_cloud import GcpCloud
+from tests.fakes.gcp_rows import small_market
+from tests.fakes.server import FakeServer
+
+pytest.importorskip("googleapiclient", reason="the discovery documents are not installed (the extra `dev`)")
+pytest.importorskip("google.cloud.compute_v1", reason="Google's SDKs are not installed (the extra `gcp`)")
+
+
+@pytest.fixture(autouse=True)
+def _nobody_is_logged_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for variable in [name for name in os.environ if name.startswith(("GOOGLE_", "GCLOUD_", "CLOUDSDK_", "GCE_"))]:
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path / "no-gcloud"))
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(NOW)
+
+
+@pytest.fixture
+def cloud() -> GcpCloud:
+    """Google Cloud, empty."""
+    return GcpCloud()
+
+
+@pytest.fixture
+def market(cloud: GcpCloud) -> GcpCloud:
+    """Google Cloud with a small market in it."""
+    return small_market(cloud)
+
+
+@pytest.fixture
+def server(cloud: GcpCloud) -> Iterator[FakeServer]:
+    with FakeServer(cloud) as running:
+        yield running
+
+
+def gcp(url: str, clock: ManualClock, login: Login | None = None, **settings: Any) -> Gcp:
+    """A provider that asks the fake at ``url``, with google-auth's own anonymous credentials."""
+    known = {"compute_url": url, "billing_url": url, "project": "team-ml", "anonymous": True, "attempts": 1}
+    return Gcp(clock=clock, settings=GcpSettings(**{**known, "timeout_seconds": 10, **settings}), login=login)
+
+
+@pytest.fixture
+def make(server: FakeServer, clock: ManualClock) -> Callable[..., Gcp]:
+    """Makes a provider that asks the fake; settings by keyword."""
+    return lambda **settings: gcp(server.url, clock, **settings)
+
+
+def rows_of(provider: Gcp, query: OfferQuery | None = None) -> list[Offer | SkippedRow]:
+    return list(provider.offers(query or OfferQuery()))
+
+
+def offers_of(provider: Gcp, query: OfferQuery | None = None) -> dict[str, Offer]:
+    """The offers by pool."""
+    return {row.pool: row for row in rows_of(provider, query) if isinstance(row, Offer)}
+
+
+def skipped_by(provider: Gcp) -> list[SkippedRow]:
+    return [row for row in rows_of(provider) if isinstance(row, SkippedRow)]
