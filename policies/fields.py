@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import date, datetime, time
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, PlainValidator, WithJsonSchema
@@ -54,9 +55,77 @@ def parse_limit(value: object) -> Money:
 
 def parse_gpus(value: object) -> int:
     """A whole number of GPUs, at least one."""
+    return _whole(value, "GPUs")
+
+
+def parse_jobs(value: object) -> int:
+    """A whole number of jobs, at least one."""
+    return _whole(value, "jobs")
+
+
+def parse_attempts(value: object) -> int:
+    """A whole number of attempts, at least one."""
+    return _whole(value, "attempts")
+
+
+def _whole(value: object, of_what: str) -> int:
     if type(value) is not int or not 1 <= value <= 1_000_000:
-        raise ValueError(f"expected a whole number of GPUs from 1 to 1000000, such as 16; got {_shown(value)}")
+        raise ValueError(f"expected a whole number of {of_what} from 1 to 1000000, such as 16; got {_shown(value)}")
     return value
+
+
+def parse_when(value: object) -> str:
+    """The text of a condition; the loader checks what it says."""
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"expected a condition in CEL, such as 'spend.asked > 100.0'; got {_shown(value)}")
+    return value
+
+
+def parse_percent(value: object) -> float:
+    """A part of a whole in percent, as a number from 0 to 100."""
+    text = str(value).strip()
+    if not isinstance(value, str) or not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,3})?\s*%", text):
+        raise ValueError(f"expected a percentage such as 5% or 50%; got {_shown(value)}")
+    percent = float(text.rstrip("% "))
+    if not 0 < percent <= 100:
+        raise ValueError(f"must be more than 0% and at most 100%; got {text}")
+    return percent
+
+
+def parse_wall_time(value: object) -> time:
+    """A time of day, such as ``08:00``; ``24:00`` is the end of the day and read as the last moment of it."""
+    if not isinstance(value, str) or not re.fullmatch(r"([01][0-9]|2[0-4]):[0-5][0-9]", value):
+        raise ValueError(f"expected a time of day such as 08:00 or 20:30; got {_shown(value)}")
+    if value.startswith("24"):
+        if value != "24:00":
+            raise ValueError(f"expected a time of day up to 24:00; got {value!r}")
+        return time.max
+    return time.fromisoformat(value)
+
+
+def parse_day(value: object) -> date:
+    """A day of the calendar."""
+    try:
+        if not isinstance(value, str) or len(value) != 10:
+            raise ValueError
+        return date.fromisoformat(value)
+    except ValueError:
+        raise ValueError(f"expected a day such as 2026-12-24; got {_shown(value)}") from None
+
+
+def parse_local_time(value: object) -> datetime:
+    """A day, or a day and a time, without a time zone: that is said beside it."""
+    try:
+        if not isinstance(value, str) or len(value) not in (10, 16):
+            raise ValueError
+        parsed = datetime.fromisoformat(value)
+    except ValueError:
+        raise ValueError(
+            f"expected a day, or a day and a time, such as 2026-12-24T18:00; got {_shown(value)}"
+        ) from None
+    if not 2000 <= parsed.year <= 9000:
+        raise ValueError(f"expected a year from 2000 to 9000; got {parsed.year}")
+    return parsed
 
 
 def _pattern(value: object) -> str:
@@ -92,5 +161,19 @@ Patterns = Annotated[
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
 ]
 Limit = Annotated[Money, PlainValidator(parse_limit), WithJsonSchema(_MONEY_SCHEMA)]
-GpuCount = Annotated[int, PlainValidator(parse_gpus), WithJsonSchema({"type": "integer", "minimum": 1})]
+_COUNT_SCHEMA = {"type": "integer", "minimum": 1}
+GpuCount = Annotated[int, PlainValidator(parse_gpus), WithJsonSchema(_COUNT_SCHEMA)]
+JobCount = Annotated[int, PlainValidator(parse_jobs), WithJsonSchema(_COUNT_SCHEMA)]
+AttemptCount = Annotated[int, PlainValidator(parse_attempts), WithJsonSchema(_COUNT_SCHEMA)]
+When = Annotated[
+    str, PlainValidator(parse_when), WithJsonSchema({"type": "string", "examples": ["spend.asked > 100.0"]})
+]
+Percent = Annotated[float, PlainValidator(parse_percent), WithJsonSchema({"type": "string", "examples": ["5%"]})]
+WallTime = Annotated[time, PlainValidator(parse_wall_time), WithJsonSchema({"type": "string", "examples": ["08:00"]})]
+Day = Annotated[date, PlainValidator(parse_day), WithJsonSchema({"type": "string", "format": "date"})]
+LocalTime = Annotated[
+    datetime,
+    PlainValidator(parse_local_time),
+    WithJsonSchema({"type": "string", "examples": ["2026-12-24", "2026-12-24T18:00"]}),
+]
 TimeZone = Annotated[str, AfterValidator(_timezone)]

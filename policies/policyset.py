@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -10,6 +10,7 @@ from broker.core.jobs import Job
 from broker.core.policy import Action, Facts, Verdict
 from broker.core.ports import BudgetSpec, PolicyDefaults, Rule
 from broker.ledger.budgets import in_scope
+from policies.conditions import Condition, Variables
 from policies.rules.budget import Budget
 from policies.rules.budget_required import BudgetRequired
 from policies.rules.membership import Membership, Roster
@@ -17,17 +18,20 @@ from policies.rules.membership import Membership, Roster
 
 @dataclass(frozen=True)
 class ActivePolicies:
-    """``version`` changes when anything is said differently; ``rules`` are in file order, ``rosters`` the teams."""
+    """``version`` changes when anything is said differently; ``rules`` are in file order, ``rosters`` the teams;
+    ``conditions``: what stands after ``when:``, by the name of its rule."""
 
     version: str
     defaults: PolicyDefaults
     rules: tuple[Rule, ...] = ()
     rosters: tuple[Roster, ...] = field(default=(), repr=False)
+    conditions: Mapping[str, Condition] = field(default_factory=dict)
 
     @cached_property
     def every_rule(self) -> tuple[Rule, ...]:
         """The built-in rules, then those of the files."""
-        return (Membership(self.rosters), BudgetRequired(tuple(budget.spec for budget in self._budgets)), *self.rules)
+        specs = tuple(budget.spec for budget in self._budgets)
+        return (Membership(self.rosters), BudgetRequired(specs, self.conditions), *self.rules)
 
     def budgets(self, job: Job, user: str) -> Sequence[BudgetSpec]:
         """The budgets that a job of that user falls under, in file order."""
@@ -46,7 +50,27 @@ class ActivePolicies:
 
     def judge(self, action: Action, facts: Facts) -> Sequence[Verdict]:
         """Every rule's verdict: the built-in ones first, then in file order. All apply: the strictest decides."""
-        return [rule.judge(action, facts) for rule in self.every_rule]
+        if not self.conditions:
+            return [rule.judge(action, facts) for rule in self.every_rule]
+        seen = Variables(action, facts, self._groups)
+        return [
+            rule.judge(action, facts) if condition is None else condition.judge(rule, action, facts, seen)
+            for rule, condition in self._with_conditions
+        ]
+
+    @property
+    def needs_usage(self) -> bool:
+        """Whether some rule must know what the accelerators of a running job do."""
+        return any(getattr(rule, "needs_usage", False) for rule in self.rules)
+
+    @cached_property
+    def _with_conditions(self) -> tuple[tuple[Rule, Condition | None], ...]:
+        return tuple((rule, self.conditions.get(rule.name)) for rule in self.every_rule)
+
+    @cached_property
+    def _groups(self) -> frozenset[str]:
+        """The groups of variables that some condition asks about; the others need not be made."""
+        return frozenset(group for condition in self.conditions.values() for group in condition.groups)
 
     @cached_property
     def _budgets(self) -> tuple[Budget, ...]:

@@ -11,6 +11,21 @@ RULES: dict[str, str] = {
     "max_price_per_gpu_hour": "policies.rules.max_price_per_gpu_hour:MaxPricePerGpuHour",
     "max_concurrent_gpus": "policies.rules.max_concurrent_gpus:MaxConcurrentGpus",
     "allowed_locations": "policies.rules.allowed_locations:AllowedLocations",
+    "max_job_cost": "policies.rules.max_job_cost:MaxJobCost",
+    "max_job_duration": "policies.rules.max_job_duration:MaxJobDuration",
+    "max_concurrent_jobs": "policies.rules.max_concurrent_jobs:MaxConcurrentJobs",
+    "capacity_types": "policies.rules.capacity_types:CapacityTypes",
+    "spot": "policies.rules.spot:Spot",
+    "accelerators": "policies.rules.accelerators:AllowedAccelerators",
+    "data_residency": "policies.rules.data_residency:DataResidency",
+    "sensitive_data": "policies.rules.sensitive_data:SensitiveData",
+    "max_price_age": "policies.rules.max_price_age:MaxPriceAge",
+    "reference_prices": "policies.rules.reference_prices:ReferencePrices",
+    "min_interconnect": "policies.rules.min_interconnect:MinInterconnect",
+    "working_hours": "policies.rules.working_hours:WorkingHours",
+    "freeze": "policies.rules.freeze:Freeze",
+    "runaway": "policies.rules.runaway:RunawayLimit",
+    "idle_shutdown": "policies.rules.idle_shutdown:IdleShutdown",
 }
 
 # Budgets have a section of their own; every other kind is written as a key of a guardrail.

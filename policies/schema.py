@@ -11,6 +11,7 @@
       - {name: nlp-monthly, amount: "$2,000", period: month, timezone: Europe/Berlin, scope: {team: nlp}}
     guardrails:                             # each has a name and exactly one rule
       - {name: no-crazy-prices, max_price_per_gpu_hour: $4}
+      - {name: nights-are-cheap, max_job_cost: $50, when: 'hour_in("Europe/Berlin") < 20'}
 
 The guardrails' keys come from `policies.registry`: a new rule needs no change here.
 """
@@ -26,7 +27,7 @@ from pydantic import Field, StrictBool, create_model, field_validator, model_val
 from broker.core.findings import each
 from broker.core.offers import CapacityType
 from broker.core.units import PositiveDuration
-from policies.fields import Name, Part, Patterns, parse_name
+from policies.fields import Name, Part, Patterns, When, parse_name
 from policies.registry import GUARDRAILS, rule_class
 from policies.rules.budget import Terms
 from policies.scope import Scope
@@ -67,20 +68,19 @@ class Capacity(Part):
 
 
 class BudgetEntry(Terms):
-    """A budget: its name, whom it is for, and what it grants."""
+    """A budget: its name, whom it is for, and what it grants. ``when``: it grants only what meets the condition."""
 
     name: Name
     scope: Scope = Field(default_factory=Scope)
-
-    def terms(self) -> Terms:
-        return Terms.model_construct(**{key: getattr(self, key) for key in Terms.model_fields})
+    when: When | None = None
 
 
 class GuardrailEntry(Part):
-    """A guardrail: its name, whom it is for, and exactly one rule."""
+    """A guardrail: its name, whom it is for, exactly one rule, and ``when`` it applies: a condition in CEL."""
 
     name: Name
     scope: Scope = Field(default_factory=Scope)
+    when: When | None = None
     action: Literal["deny"] = "deny"
 
     @property

@@ -6,11 +6,19 @@ made once and kept.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from functools import lru_cache
 
 from broker.core.money import Money
 from broker.core.policy import Answer, Verdict
 from broker.core.ports import Rule
+from broker.core.units import print_duration
+
+
+def length(duration: timedelta) -> str:
+    """A length of time for a sentence, to the second."""
+    return print_duration(timedelta(seconds=max(round(duration.total_seconds()), 0)))
+
 
 OUT_OF_SCOPE = "out_of_scope"
 

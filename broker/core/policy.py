@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from broker.core.jobs import Job
 from broker.core.money import Money
-from broker.core.offers import MoneyKind
+from broker.core.offers import CapacityType, MoneyKind
 from broker.core.placements import Placement
 
 
@@ -24,12 +24,22 @@ class ActionKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Usage:
+    """How busy the accelerators of an attempt were at a moment (UTC), in percent: the busiest one of all its nodes."""
+
+    at: datetime
+    percent: float
+
+
+@dataclass(frozen=True, slots=True)
 class Action:
     """Something that may cost money, about to be done for ``user``.
 
     ``placement`` is the placement under judgement (offer-level rules look at it). ``hold`` is the money asked for by
     kind, known when the whole submission is judged and None while single placements are; ``window`` is the time the
-    money covers. ``elapsed`` and ``spent`` tell how far a running job has come (0 at launch).
+    money covers. ``elapsed`` and ``spent`` tell how far a running job has come (0 at launch), ``held`` what it holds
+    beside what is asked for now. ``submitted_at``: None for a submission itself. ``attempts``: those made before.
+    ``usage``: what the accelerators of what runs were seen doing, oldest first; empty when nobody looked.
     """
 
     kind: ActionKind
@@ -41,6 +51,10 @@ class Action:
     elapsed: timedelta = timedelta(0)
     spent: Money = Money.ZERO
     job_id: str | None = None
+    held: Money = Money.ZERO
+    submitted_at: datetime | None = None
+    attempts: int = 0
+    usage: tuple[Usage, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +73,7 @@ class LiveAttempt:
     money: MoneyKind
     pool: str = ""
     nodes: int = 1
+    capacity_type: CapacityType | None = None
 
 
 @dataclass(frozen=True, slots=True)

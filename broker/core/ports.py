@@ -195,7 +195,8 @@ class BudgetSpec:
     """What the ledger must add up for one budget: whose money, which kinds, which periods. Limits stay in the rule.
 
     ``id`` is unique within the policy set. Empty scope tuples match everything; names in them may be shell-style
-    patterns (`broker.ledger.budgets.matches`). ``period``: day, week, month, quarter; ``timezone``: an IANA name.
+    patterns (`broker.ledger.budgets.matches`). ``period``: day, week, month, quarter, or fixed days as ``first/day
+    after the last`` in ISO 8601; ``timezone``: an IANA name.
     """
 
     id: str

@@ -2,6 +2,8 @@
 
 A period is half-open and given in UTC; where it begins and ends is decided on the calendar of the budget's time zone,
 so days may have 23 or 25 hours. Weeks begin on Monday, quarters in January, April, July and October.
+A period of fixed days is written as ``2026-11-01/2027-02-01`` (the day after the last), and is the only one of its
+budget: nothing before or after it is paid from there.
 """
 
 from __future__ import annotations
@@ -41,12 +43,25 @@ def zone(name: str) -> ZoneInfo:
         raise ValueError(f"{name!r} is not a time zone; expected an IANA name such as Europe/Berlin or UTC") from error
 
 
+def fixed_period(first: date, last: date) -> str:
+    """The period from the first to the last of these days, both included."""
+    return f"{first.isoformat()}/{(last + timedelta(days=1)).isoformat()}"
+
+
+def is_fixed(period: str) -> bool:
+    """Whether it is one stretch of fixed days instead of one that comes again."""
+    return "/" in period
+
+
 def period_containing(period: str, timezone: str, at: datetime) -> Window:
     """The period that ``at`` (any time zone) falls into, as UTC times, half-open.
 
-    Raises ValueError for an unknown period or time zone.
+    Of fixed days there is one period, wherever ``at`` lies. Raises ValueError for an unknown period or time zone.
     """
     local = zone(timezone)
+    if is_fixed(period):
+        start_day, end_day = map(date.fromisoformat, period.split("/"))
+        return _beginning(start_day, local), _beginning(end_day, local)
     first = _first_day(period, at.astimezone(local).date())
     start, end = _beginning(first, local), _beginning(_next(period, first), local)
     # Where clocks went back over midnight, the calendar turned back too: the first midnight divides the periods.
@@ -60,15 +75,19 @@ def period_containing(period: str, timezone: str, at: datetime) -> Window:
 
 
 def periods_touching(period: str, timezone: str, window: Window) -> list[Window]:
-    """Every period that shares some of the half-open window, in order; of an empty window, the one it lies in."""
+    """Every period that shares some of the half-open window, in order; of an empty window, the one it lies in. Fixed
+    days are returned as they are, whether they share any of it or not."""
     found = [period_containing(period, timezone, window[0])]
-    while found[-1][1] < window[1]:
+    while not is_fixed(period) and found[-1][1] < window[1]:
         found.append(period_containing(period, timezone, found[-1][1]))
     return found
 
 
 def period_name(period: str, timezone: str, start: datetime) -> str:
     """What people call the period that begins at ``start``: ``November 2026``, ``Q4 2026``, ``2026-11-21``."""
+    if is_fixed(period):
+        first, end = map(date.fromisoformat, period.split("/"))
+        return f"{first} to {end - timedelta(days=1)}"
     day = start.astimezone(zone(timezone)).date()
     match period:
         case "day":

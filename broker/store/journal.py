@@ -102,6 +102,7 @@ class StoreReading:
                 money=attempt.placement.money,
                 pool=attempt.placement.offer.pool,
                 nodes=attempt.placement.nodes,
+                capacity_type=attempt.placement.offer.capacity_type,
             )
             for view in map(_view_from_json, self._connection.scalars(query))
             for attempt in view.attempts

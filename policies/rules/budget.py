@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import date
 from functools import cached_property
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, WithJsonSchema, field_validator
+from pydantic import BaseModel, Field, WithJsonSchema, field_validator, model_validator
 
 from broker.core.findings import each
 from broker.core.money import Money
@@ -14,8 +15,8 @@ from broker.core.offers import MoneyKind
 from broker.core.policy import Action, BudgetUse, Facts, Source, Verdict
 from broker.core.ports import BudgetSpec
 from broker.core.units import print_money
-from broker.ledger.budgets import period_name, share_within
-from policies.fields import Limit, Part, TimeZone
+from broker.ledger.budgets import fixed_period, period_name, share_within
+from policies.fields import Day, Limit, Part, TimeZone
 from policies.scope import Scope
 from policies.verdicts import allow, deny, out_of_scope
 
@@ -29,15 +30,32 @@ Kinds = Annotated[
 class Terms(Part):
     """``amount`` (USD) may be spent and held in each ``period`` of the calendar in ``timezone``.
 
+    ``period: fixed`` goes ``from`` a day ``to`` a day, both included; for what lies outside of it there is nothing.
     ``counts``: which kinds of money; sandbox money is counted alone, it never meets real budgets. ``action``: what
     happens to what does not fit.
     """
 
     amount: Limit
-    period: Literal["day", "week", "month", "quarter"]
+    period: Literal["day", "week", "month", "quarter", "fixed"]
+    first: Day | None = Field(None, alias="from")
+    last: Day | None = Field(None, alias="to")
     timezone: TimeZone = "UTC"
     counts: Kinds = (MoneyKind.CASH,)
     action: Literal["deny"] = "deny"
+
+    @model_validator(mode="after")
+    def _days(self) -> Terms:
+        fixed = self.period == "fixed"
+        given = {"from": self.first, "to": self.last}
+        each(given.items(), lambda key, day: _fits(key, day, fixed=fixed))
+        if self.first and self.last and self.last < self.first:
+            each([("to", self.last)], lambda _, day: _too_early(day, self.first))
+        return self
+
+    @property
+    def stretch(self) -> str:
+        """The period as the ledger knows it."""
+        return fixed_period(self.first, self.last) if self.first and self.last else self.period
 
     @field_validator("counts", mode="before")
     @classmethod
@@ -51,6 +69,17 @@ class Terms(Part):
         if MoneyKind.SANDBOX in kinds and set(kinds) != {MoneyKind.SANDBOX}:
             raise ValueError("sandbox money is pretend and never meets real money: write two budgets")
         return kinds
+
+
+def _fits(key: str, day: date | None, *, fixed: bool) -> None:
+    if fixed and day is None:
+        raise ValueError(f"`period: fixed` needs `{key}`; expected a day such as 2026-12-24")
+    if not fixed and day is not None:
+        raise ValueError("is for `period: fixed` only; this period begins and ends on the calendar")
+
+
+def _too_early(last: date, first: date | None) -> None:
+    raise ValueError(f"is before the first day, {first}; got {last}")
 
 
 def _kind(value: object) -> MoneyKind:
@@ -81,7 +110,7 @@ class Budget:
         """What the ledger must add up for it."""
         return BudgetSpec(
             id=self.name,
-            period=self.config.period,
+            period=self.config.stretch,
             timezone=self.config.timezone,
             counts=frozenset(self.config.counts),
             teams=self.scope.team,
@@ -102,6 +131,17 @@ class Budget:
         window = action.window or (facts.now, facts.now)
         uses = facts.budgets.get(self.name, ())
         shares = [share_within(asked, window, (use.period_start, use.period_end)) for use in uses]
+        if uses and self.config.period == "fixed" and sum(shares, Money.ZERO) != asked:
+            when = period_name(self.config.stretch, self.config.timezone, uses[0].period_start)
+            return deny(
+                self,
+                "outside_of_period",
+                f"budget {self.name} is for {when} only, and {print_money(asked)} is asked for"
+                f" {window[0]:%Y-%m-%d %H:%M} to {window[1]:%Y-%m-%d %H:%M} UTC",
+                budget=self.name,
+                asked=asked,
+                period=when,
+            )
         if sum(shares, Money.ZERO) != asked:
             return deny(
                 self,
@@ -120,7 +160,7 @@ class Budget:
     def _denial(self, use: BudgetUse, share: Money, asked: Money) -> Verdict:
         limit = self.config.amount
         left = limit - use.spent - use.held
-        period = period_name(self.config.period, self.config.timezone, use.period_start)
+        period = period_name(self.config.stretch, self.config.timezone, use.period_start)
         part = "" if share == asked else f", {print_money(share)} of it in {period}"
         state = f"{print_money(left)} is left" if left >= Money.ZERO else f"it is overdrawn by {print_money(-left)}"
         return deny(

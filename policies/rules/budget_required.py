@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import ClassVar
 
@@ -13,6 +13,7 @@ from broker.core.policy import Action, ActionKind, Facts, Source, Verdict
 from broker.core.ports import BudgetSpec
 from broker.core.units import print_money
 from broker.ledger.budgets import in_scope
+from policies.conditions import Condition, Variables
 from policies.rules.membership import BUILT_IN
 from policies.verdicts import allow, deny
 
@@ -27,6 +28,7 @@ class BudgetRequired:
     kind: ClassVar[str] = "budget_required"
 
     budgets: tuple[BudgetSpec, ...]
+    conditions: Mapping[str, Condition] = field(default_factory=dict)
     name: str = "budget-required"
     source: Source = BUILT_IN
 
@@ -37,6 +39,8 @@ class BudgetRequired:
             return allow(self, "no_cash", "costs no cash")
         job = action.job
         granted = self._granted(action.user, job.team, job.project, job.workload, job.environment)
+        if granted is None and self._conditional:
+            granted = self._by_condition(action, facts)
         if granted is not None:
             return allow(self, "budget_granted", f"budget {granted} grants cash")
         claimed = ", ".join(
@@ -62,8 +66,32 @@ class BudgetRequired:
         self, user: str, team: str | None, project: str | None, workload: str, environment: str | None
     ) -> str | None:
         for budget in self.budgets:
-            if MoneyKind.CASH in budget.counts and in_scope(
-                budget, user=user, team=team, project=project, workload=workload, environment=environment
+            if (
+                budget.id not in self.conditions
+                and MoneyKind.CASH in budget.counts
+                and in_scope(budget, user=user, team=team, project=project, workload=workload, environment=environment)
             ):
+                return budget.id
+        return None
+
+    @cached_property
+    def _conditional(self) -> tuple[BudgetSpec, ...]:
+        return tuple(b for b in self.budgets if b.id in self.conditions and MoneyKind.CASH in b.counts)
+
+    def _by_condition(self, action: Action, facts: Facts) -> str | None:
+        """The first cash budget whose condition is met. While the amount is not known, one that may be."""
+        job = action.job
+        for budget in self._conditional:
+            condition = self.conditions[budget.id]
+            mine = in_scope(
+                budget,
+                user=action.user,
+                team=job.team,
+                project=job.project,
+                workload=job.workload,
+                environment=job.environment,
+            )
+            unknown = action.hold is None and "spend.asked" in condition.uses
+            if mine and (unknown or condition.holds(Variables(action, facts, condition.groups))):
                 return budget.id
         return None

@@ -255,7 +255,7 @@ def test_mistakes_are_found_where_they_are(text: str, said: str) -> None:
         ("amount: $2,000", "3:15 budgets[0].000: inside { } a comma ends the value before it"),
         ("amount: ", "3:4 budgets[0].amount: has no value; write one, or delete the line"),
         ("amont: $5", "amont: unknown key; did you mean 'amount'?"),
-        ("period: fortnight", "expected one of day, week, month, quarter; got 'fortnight'"),
+        ("period: fortnight", "expected one of day, week, month, quarter, fixed; got 'fortnight'"),
         ("timezone: Europe/Berln", "'Europe/Berln' is not a time zone; expected an IANA name such as Europe/Berlin"),
         ("counts: [cash, sandbox]", "sandbox money is pretend and never meets real money: write two budgets"),
         ("counts: [cash, cash]", "names one kind of money twice"),

@@ -15,10 +15,10 @@ from policies.policyset import ActivePolicies
 from tests.contracts.rule_contract import NOW, action, live, placement
 
 GUARDRAILS = (
-    "max_price_per_gpu_hour: {H100: $6, default: $3}, scope: {team: 'nl*', workload: [training, batch]}",
-    "max_concurrent_gpus: 100000",
-    "allowed_locations: {providers: [aws, gcp, 'lam*'], regions: {deny: ['cn-*', 'ap-*']}}",
-    "max_price_per_gpu_hour: $5, scope: {user: [ann, bob]}",
+    "max_price_per_gpu_hour: {H100: $6, default: $3}, scope: {team: ['nl*', x%n], workload: [training, batch]}",
+    "max_concurrent_gpus: 100000, scope: {team: [nlp, x%n]}",
+    "allowed_locations: {providers: [aws, gcp, 'lam*'], regions: {deny: ['cn-*', 'ap-*']}}, scope: {user: [ann, x%n]}",
+    "max_price_per_gpu_hour: $5, scope: {user: [ann, bob, x%n]}",
 )
 
 
@@ -27,7 +27,10 @@ def policy_set(files: int, rules: int) -> ActivePolicies:
 
     def text(file: int) -> str:
         lines = ["version: 1", f"budgets: [{{name: b{file}, amount: $100000, period: month}}]", "guardrails:"]
-        lines += [f"- {{name: g{file}-{n}, {GUARDRAILS[n % len(GUARDRAILS)]}}}" for n in range(rules // files - 1)]
+        for n in range(rules // files - 1):
+            # A scope of its own for each, as two rules of a file may not be about the same jobs.
+            rule = GUARDRAILS[n % len(GUARDRAILS)].replace("%n", str(n))
+            lines.append(f"- {{name: g{file}-{n}, {rule}}}")
         return "\n".join(lines)
 
     return load({f"{file}.yaml": text(file) for file in range(files)})

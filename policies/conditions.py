@@ -1,0 +1,254 @@
+"""``when:`` of a rule: a condition in CEL that says to which requests the rule applies.
+
+Checked when the file is loaded (`policies.cel`), evaluated by the CEL library, which is imported only where some rule
+has a condition. What cannot be evaluated (a price that is not known, say) denies: a gate never opens by a mistake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cache, cached_property
+from typing import Any
+
+from broker.core.money import Money
+from broker.core.policy import Action, ActionKind, Facts, Verdict
+from broker.core.ports import Rule
+from broker.ledger.budgets import zone
+from policies import cel
+from policies.verdicts import allow, deny
+
+# What conditions may ask about. Amounts are USD, times UTC, lengths of time hours unless the name says otherwise. Text
+# that a job does not give is ""; numbers and times that are not known are absent: ask `has(job.max_cost)` first.
+ENVIRONMENT: Mapping[str, str | Mapping[str, str]] = {
+    "action": "string",
+    "user": "string",
+    "job": {
+        "name": "string", "team": "string", "project": "string", "environment": "string", "workload": "string",
+        "priority": "string", "nodes": "int", "max_cost": "double", "max_hours": "double", "deadline": "timestamp",
+        "sensitive": "bool", "data_location": "string", "data_gb": "double", "checkpoints": "bool", "retries": "int",
+    },
+    "offer": {
+        "provider": "string", "region": "string", "zone": "string", "instance_type": "string", "accelerator": "string",
+        "count": "int", "capacity_type": "string", "money": "string", "source": "string", "interconnect": "string",
+        "price": "double", "price_per_gpu": "double", "age_hours": "double", "reference": "bool",
+        "interruptions_per_hour": "double",
+    },
+    "placement": {
+        "nodes": "int", "gpus": "int", "rate": "double", "expected_cost": "double", "hours": "double",
+        "finish": "timestamp",
+    },
+    "spend": {
+        "asked": "double", "held": "double", "spent": "double", "hours": "double", "attempts": "int",
+    },
+    "time": {"now": "timestamp", "hour": "int", "weekday": "string"},
+}  # fmt: skip
+
+_WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_GIGABYTE = 10**9
+_HOUR = timedelta(hours=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Condition:
+    """A condition that was checked."""
+
+    text: str
+    uses: frozenset[str]
+
+    @property
+    def groups(self) -> frozenset[str]:
+        return frozenset(name.partition(".")[0] for name in self.uses)
+
+    def judge(self, rule: Rule, action: Action, facts: Facts, seen: Variables) -> Verdict:
+        """The rule's verdict where the condition holds; an allowance where it does not."""
+        scope = getattr(rule, "scope", None)
+        if scope is not None and not scope.covers(action):
+            return rule.judge(action, facts)
+        if action.hold is None and action.kind is not ActionKind.CONTINUE and "spend.asked" in self.uses:
+            return allow(rule, "no_amount_yet", "its condition is about the amount asked for, which is not known yet")
+        try:
+            holds = self._program.execute(seen.context)
+        except Exception as error:  # noqa: BLE001 - whatever a library raises, the gate stays shut
+            return deny(
+                rule,
+                "condition_failed",
+                f"its condition cannot be evaluated, so it counts as met and is refused: {_reason(error)}",
+                when=self.text,
+            )
+        if holds is True:
+            return rule.judge(action, facts)
+        return allow(rule, "condition_not_met", "its condition does not hold")
+
+    def holds(self, seen: Variables) -> bool:
+        """Whether it is met; False when it cannot be evaluated. For what grants, where the other side is safe."""
+        try:
+            return self._program.execute(seen.context) is True
+        except Exception:  # noqa: BLE001 - what cannot be evaluated grants nothing
+            return False
+
+    @cached_property
+    def _program(self) -> Any:
+        return _compiled(self.text)
+
+
+def condition(text: str) -> Condition:
+    """A condition from its text. Raises `policies.cel.Mistake`, with how far into the text the mistake is."""
+    checked = cel.check(text, ENVIRONMENT)
+    for function, literal, at in checked.literals:
+        _try_out(function, literal, at)
+    try:
+        _compiled(text)
+    except ValueError as error:
+        raise cel.Mistake(0, f"is not understood: {str(error).splitlines()[0]}") from error
+    return Condition(text, checked.uses)
+
+
+def _try_out(function: str, literal: str, at: int) -> None:
+    """A literal that a function cannot take is found now, not when it is evaluated."""
+    expected = {
+        "matches": "a regular expression",
+        "timestamp": "a time such as 2026-12-01T08:00:00Z",
+        "duration": "a length of time such as 90s, 30m or 1h30m",
+        "hour_in": "a time zone such as Europe/Berlin",
+        "weekday_in": "a time zone such as Europe/Berlin",
+        "int": "a number in a text",
+        "double": "a number in a text",
+    }.get(function)
+    if expected is None:
+        return
+    call = f'"".matches({literal})' if function == "matches" else f"{function}({literal})"
+    try:
+        if function in ("hour_in", "weekday_in"):
+            zone(_compiled(literal).execute({}))
+        else:
+            _compiled(call).execute({})
+    except Exception as error:
+        raise cel.Mistake(at, f"expected {expected}; got {literal}") from error
+
+
+class Variables:
+    """What the conditions of one judgement may ask about, made once, when the first is evaluated."""
+
+    def __init__(self, action: Action, facts: Facts, groups: frozenset[str]) -> None:
+        self._action, self._facts, self._groups = action, facts, groups
+
+    @cached_property
+    def context(self) -> Any:
+        makers = {"job": _job, "offer": _offer, "placement": _placement, "spend": _spend, "time": _time}
+        values: dict[str, Any] = {"action": self._action.kind.value, "user": self._action.user}
+        for name in self._groups & makers.keys():
+            found = makers[name](self._action, self._facts)
+            values[name] = {key: value for key, value in found.items() if value is not None}
+        return _context(values, self._facts.now)
+
+
+@cache
+def _compiled(text: str) -> Any:
+    from cel import compile as compile_cel
+
+    return compile_cel(text)
+
+
+def _context(values: Mapping[str, Any], now: datetime) -> Any:
+    from cel import Context
+
+    def local(timezone: str) -> datetime:
+        return now.astimezone(zone(timezone))
+
+    return Context(
+        variables=dict(values),
+        functions={
+            "hour_in": lambda timezone: local(timezone).hour,
+            "weekday_in": lambda timezone: _WEEKDAYS[local(timezone).weekday()],
+        },
+    )
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return f"{error.args[0]} is not known here (ask has() first)"
+    if isinstance(error, ZeroDivisionError):
+        return "it divides by zero"
+    return str(error).splitlines()[0]
+
+
+def _job(action: Action, facts: Facts) -> dict[str, Any]:
+    job = action.job
+    return {
+        "name": job.name,
+        "team": job.team or "",
+        "project": job.project or "",
+        "environment": job.environment or "",
+        "workload": job.workload.value,
+        "priority": job.priority.value,
+        "nodes": job.num_nodes,
+        "max_cost": _usd(job.max_cost),
+        "max_hours": None if job.max_duration is None else job.max_duration / _HOUR,
+        "deadline": job.deadline_at(action.submitted_at or facts.now),
+        "sensitive": job.data.sensitive,
+        "data_location": job.data.location or "",
+        "data_gb": None if job.data.size is None else job.data.size / _GIGABYTE,
+        "checkpoints": job.checkpoint.every is not None,
+        "retries": job.retry.failures,
+    }
+
+
+def _offer(action: Action, facts: Facts) -> dict[str, Any]:
+    if action.placement is None:
+        return {}
+    offer = action.placement.offer
+    return {
+        "provider": offer.provider,
+        "region": offer.region,
+        "zone": offer.zone or "",
+        "instance_type": offer.instance_type,
+        "accelerator": offer.accelerator or "",
+        "count": offer.count,
+        "capacity_type": offer.capacity_type.value,
+        "money": offer.money.value,
+        "source": offer.source,
+        "interconnect": offer.interconnect.value if offer.interconnect else "",
+        "price": _usd(offer.price),
+        "price_per_gpu": _usd(offer.price_per_gpu),
+        "age_hours": (facts.now - offer.as_of) / _HOUR,
+        "reference": offer.reference,
+        "interruptions_per_hour": offer.interruption_rate,
+    }
+
+
+def _placement(action: Action, facts: Facts) -> dict[str, Any]:
+    placed = action.placement
+    if placed is None:
+        return {}
+    return {
+        "nodes": placed.nodes,
+        "gpus": placed.gpus,
+        "rate": _usd(placed.rate),
+        "expected_cost": _usd(placed.expected_cost),
+        "hours": None if placed.duration is None else placed.duration / _HOUR,
+        "finish": placed.finish,
+    }
+
+
+def _spend(action: Action, facts: Facts) -> dict[str, Any]:
+    return {
+        "asked": _usd(_sum((action.hold or {}).values())),
+        "held": _usd(action.held),
+        "spent": _usd(action.spent),
+        "hours": action.elapsed / _HOUR,
+        "attempts": action.attempts,
+    }
+
+
+def _time(action: Action, facts: Facts) -> dict[str, Any]:
+    return {"now": facts.now, "hour": facts.now.hour, "weekday": _WEEKDAYS[facts.now.weekday()]}
+
+
+def _sum(amounts: Iterable[Money]) -> Money:
+    return sum(amounts, Money.ZERO)
+
+
+def _usd(amount: Money | None) -> float | None:
+    return None if amount is None else amount.micros / 1_000_000

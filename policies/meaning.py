@@ -1,0 +1,181 @@
+"""What policy files say, looked at as they are written, beyond the form of each part: names used twice, teams that no
+file lists, rules that cover each other, files that contradict each other, conditions that make no sense.
+
+Works on the documents, so that a file's other mistakes are found at the same time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from broker.core.documents import Document, Path
+from broker.core.errors import Problem, did_you_mean
+from policies.cel import Mistake
+from policies.conditions import Condition, condition
+
+SECTIONS = ("budgets", "guardrails")
+_PATTERN_SIGNS = frozenset("*?[")
+# What an entry says beside its rule.
+_BESIDE = frozenset({"name", "scope", "when", "action"})
+
+
+def entries(document: Document) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Every budget and guardrail that is at least a mapping, and where it stands."""
+    for section in SECTIONS:
+        listed = document.data.get(section)
+        for index, entry in enumerate(listed if isinstance(listed, list) else []):
+            if isinstance(entry, dict):
+                yield (section, index), entry
+
+
+def conditions(document: Document, text: str) -> tuple[dict[Path, Condition], list[Problem]]:
+    """The conditions of a file by the entry they belong to, and what is wrong with the others."""
+    found: dict[Path, Condition] = {}
+    problems: list[Problem] = []
+    lines = text.removeprefix("\ufeff").splitlines()
+    for path, entry in entries(document):
+        said = entry.get("when")
+        if not isinstance(said, str) or not said.strip():
+            continue  # a mistake of form
+        try:
+            found[path] = condition(said)
+        except Mistake as mistake:
+            problems.append(_located(document, lines, (*path, "when"), said, mistake))
+    return found, problems
+
+
+def _located(document: Document, lines: Sequence[str], path: Path, said: str, mistake: Mistake) -> Problem:
+    """The finding, at the very character where the text stands in one line as it is."""
+    line, column = document.values[path]
+    stands = lines[line - 1][column - 1 :] if line <= len(lines) else ""
+    quoted = stands[:1] in ("'", '"')
+    if stands[quoted:].startswith(said):
+        return Problem(line, column + quoted + mistake.at, path_name(path), str(mistake))
+    where = f" (at {said[mistake.at : mistake.at + 20]!r})" if mistake.at < len(said) else " (at its end)"
+    return Problem(line, column, path_name(path), f"{mistake}{where}")
+
+
+def path_name(path: Path) -> str:
+    """``guardrails[0].when``."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return text.removeprefix(".")
+
+
+@dataclass
+class Together:
+    """All files, and what was found in each: by file."""
+
+    documents: Sequence[Document]
+    names: Mapping[str, str]  # the policy's name, by file
+    problems: dict[str, list[Problem]] = field(default_factory=lambda: defaultdict(list))
+
+    def look(self) -> Mapping[str, list[Problem]]:
+        """What is wrong between the parts of the files, by file."""
+        self._policy_names()
+        self._names()
+        self._teams()
+        self._orders()
+        for document in self.documents:
+            self._covered_twice(document)
+        return self.problems
+
+    def _add(self, document: Document, path: Path, message: str) -> None:
+        self.problems[document.file].append(document.problem(path, message))
+
+    def _policy_names(self) -> None:
+        taken: dict[str, str] = {}
+        for document in self.documents:
+            name = self.names[document.file]
+            if name in taken:
+                message = f"the policy name {name!r} is taken by {taken[name]}; give one a `policy:` of its own"
+                self._add(document, ("policy",), message)
+            taken[name] = document.file
+
+    def _names(self) -> None:
+        taken: dict[str, str] = {}
+        for document in self.documents:
+            for path, entry in entries(document):
+                name = entry.get("name")
+                if not isinstance(name, str):
+                    continue
+                if name in taken:
+                    message = f"the name {name!r} is used in {taken[name]} already; no two may have one name"
+                    self._add(document, (*path, "name"), message)
+                taken.setdefault(name, f"{document.file}:{document.values[path][0]}")
+
+    def _teams(self) -> None:
+        listed = [document.data.get("teams") for document in self.documents]
+        teams = {team for one in listed if isinstance(one, dict) for team in one}
+        if not teams:
+            return  # any name may be right
+        for document in self.documents:
+            for path, entry in entries(document):
+                for team in _plain_teams(entry.get("scope")):
+                    if team not in teams:
+                        message = f"no file lists a team {team!r}{did_you_mean(team, teams)}"
+                        self._add(document, (*path, "scope", "team"), message)
+
+    def _orders(self) -> None:
+        first: tuple[object, str] | None = None
+        for document in self.documents:
+            capacity = document.data.get("capacity")
+            order = capacity.get("order") if isinstance(capacity, dict) else None
+            if order is None:
+                continue
+            if first and first[0] != order:
+                message = f"contradicts the order in {first[1]}; there can be one only"
+                self._add(document, ("capacity", "order"), message)
+            first = first or (order, document.file)
+
+    def _covered_twice(self, document: Document) -> None:
+        """Within one file, two limits of one kind for the same people: only the stricter one could ever matter. (Two
+        files may have their own: that is what several owners are for.)"""
+        seen: dict[tuple[str, str, str], list[tuple[object, int]]] = defaultdict(list)
+        for path, entry in entries(document):
+            for kind, said in _subjects(path, entry):
+                key = (kind, repr(_scope(entry.get("scope"))), repr(entry.get("when")))
+                line = document.values[path][0]
+                twin = next((other for before, other in seen[key] if _overlap(before, said)), None)
+                if twin is not None:
+                    message = (
+                        f"is about the same jobs as the {kind} in line {twin}, and only the stricter of them could ever"
+                        " matter; keep one, or give them different scopes"
+                    )
+                    self._add(document, path, message)
+                seen[key].append((said, line))
+
+
+def _plain_teams(scope: object) -> list[str]:
+    """The teams that are named outright, not by a pattern."""
+    said = scope.get("team") if isinstance(scope, dict) else None
+    teams = said if isinstance(said, list) else [said]
+    return [team for team in teams if isinstance(team, str) and not _PATTERN_SIGNS.intersection(team)]
+
+
+def _subjects(path: Path, entry: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    if path[0] == "budgets":
+        if entry.get("period") != "fixed":
+            counts = entry.get("counts", ["cash"])
+            kinds = map(str, counts if isinstance(counts, list) else [counts])
+            yield f"budget per {entry.get('period')}", dict.fromkeys(kinds)
+        return
+    for kind, said in entry.items():
+        # Two windows of time are two, and not one twice.
+        if kind not in _BESIDE and kind not in ("freeze", "data_residency"):
+            yield kind, said
+
+
+def _overlap(one: object, other: object) -> bool:
+    if isinstance(one, dict) and isinstance(other, dict):
+        return bool(one.keys() & other.keys())
+    return type(one) is type(other)
+
+
+def _scope(scope: object) -> object:
+    """The same for the same people: order and lists of one do not count."""
+    if not isinstance(scope, dict):
+        return {}
+    return {key: sorted(map(str, said if isinstance(said, list) else [said])) for key, said in sorted(scope.items())}

@@ -1,0 +1,73 @@
+"""Which accelerators may be used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+from pydantic import BaseModel, field_validator
+
+from broker.core.accelerators import canonical
+from broker.core.errors import UnknownName
+from broker.core.findings import each
+from broker.core.policy import Action, Facts, Source, Verdict
+from policies.rules.allowed_locations import Names
+from policies.scope import Scope
+from policies.verdicts import allow, deny, out_of_scope
+
+_PATTERN_SIGNS = frozenset("*?[")
+
+
+class Accelerators(Names):
+    """``[L4, A100]`` (these and no others), or ``{allow: [...], deny: [...]}``, where a denial wins. Names as offers
+    show them, their aliases, or patterns such as ``RTX*``. Machines without accelerators are not meant."""
+
+    @field_validator("allow", "deny")
+    @classmethod
+    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(each(enumerate(names), lambda _, name: _canonical(name)))
+
+
+def _canonical(name: str) -> str:
+    if _PATTERN_SIGNS.intersection(name):
+        return name
+    try:
+        return canonical(name)
+    except UnknownName as error:
+        raise ValueError(error.message) from error
+
+
+@dataclass(frozen=True, eq=False)
+class AllowedAccelerators:
+    """Denies a placement on another accelerator."""
+
+    kind: ClassVar[str] = "accelerators"
+    Config: ClassVar[type[BaseModel]] = Accelerators
+
+    name: str
+    config: Accelerators
+    scope: Scope
+    source: Source
+
+    @cached_property
+    def _objections(self) -> dict[str, str | None]:
+        """What was said about each accelerator: there are few of them and many offers."""
+        return {}
+
+    def judge(self, action: Action, facts: Facts) -> Verdict:
+        if not self.scope.covers(action):
+            return out_of_scope(self)
+        accelerator = action.placement.offer.accelerator if action.placement else None
+        if accelerator is None:
+            return allow(self, "no_accelerator", "no accelerator is asked for")
+        if accelerator not in self._objections:
+            self._objections[accelerator] = self.config.objection(accelerator)
+        if objection := self._objections[accelerator]:
+            return deny(
+                self,
+                "accelerator_not_allowed",
+                f"{accelerator} is not allowed: {objection}",
+                accelerator=accelerator,
+            )
+        return allow(self, "allowed", f"{accelerator} is allowed")

@@ -1,0 +1,67 @@
+"""How capacity may be had: owned, reserved, on demand, spot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, model_validator
+
+from broker.core.offers import CapacityType
+from broker.core.policy import Action, Facts, Source, Verdict
+from policies.fields import Part
+from policies.scope import Scope
+from policies.verdicts import allow, deny, out_of_scope
+
+
+class Types(Part):
+    """``[owned, reserved]`` (these and no others), or ``{allow: [...]}`` or ``{deny: [...]}``."""
+
+    allow: tuple[CapacityType, ...] = ()
+    deny: tuple[CapacityType, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: object) -> Any:
+        if isinstance(value, str | list):
+            value = {"allow": value}
+        if isinstance(value, dict):
+            value = {key: [said] if isinstance(said, str) else said for key, said in value.items()}
+            if not value or [] in value.values():
+                raise ValueError(f"names no capacity type; expected some of {', '.join(CapacityType)}")
+        return value
+
+
+@dataclass(frozen=True, eq=False)
+class CapacityTypes:
+    """Denies a placement on capacity that is had in another way."""
+
+    kind: ClassVar[str] = "capacity_types"
+    Config: ClassVar[type[BaseModel]] = Types
+
+    name: str
+    config: Types
+    scope: Scope
+    source: Source
+
+    def judge(self, action: Action, facts: Facts) -> Verdict:
+        if not self.scope.covers(action):
+            return out_of_scope(self)
+        if action.placement is None:
+            return allow(self, "no_place", "no capacity is asked for")
+        asked, config = action.placement.offer.capacity_type, self.config
+        if asked in config.deny or (config.allow and asked not in config.allow):
+            said = (
+                f"denied are {_words(config.deny)}" if asked in config.deny else f"allowed are {_words(config.allow)}"
+            )
+            return deny(
+                self,
+                "capacity_type_not_allowed",
+                f"{asked.value} capacity is not allowed: {said}",
+                capacity_type=asked.value,
+            )
+        return allow(self, "allowed", f"{asked.value} capacity is allowed")
+
+
+def _words(types: tuple[CapacityType, ...]) -> str:
+    return ", ".join(one.value for one in types)

@@ -1,0 +1,64 @@
+"""Where work on certain data may run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pydantic import BaseModel
+
+from broker.core.policy import Action, Facts, Source, Verdict
+from policies.fields import Part, Patterns
+from policies.rules.allowed_locations import Names
+from policies.scope import Scope
+from policies.verdicts import allow, deny, out_of_scope
+
+
+class Residency(Part):
+    """Jobs whose ``data.location`` (``provider/region``) matches ``data`` run only where ``run_in`` matches; without
+    ``data``, all jobs that say where their data is. A job whose data is sensitive must say where."""
+
+    run_in: Patterns
+    data: Patterns = ()
+
+
+@dataclass(frozen=True, eq=False)
+class DataResidency:
+    """Denies a placement elsewhere. Capitals do not count."""
+
+    kind: ClassVar[str] = "data_residency"
+    Config: ClassVar[type[BaseModel]] = Residency
+
+    name: str
+    config: Residency
+    scope: Scope
+    source: Source
+
+    def judge(self, action: Action, facts: Facts) -> Verdict:
+        if not self.scope.covers(action):
+            return out_of_scope(self)
+        data, placement = action.job.data, action.placement
+        if placement is None:
+            return allow(self, "no_place", "no place is asked for")
+        place = placement.offer.location
+        if data.location is None:
+            if not data.sensitive:
+                return allow(self, "no_data", "the job says of no data where it is")
+            return deny(
+                self,
+                "data_location_unknown",
+                f"the data is sensitive and the job does not say where it is, so {place} is refused; write"
+                " `data: {location: provider/region}`",
+                place=place,
+            )
+        if self.config.data and Names(allow=self.config.data).objection(data.location):
+            return allow(self, "other_data", f"is not about data in {data.location}")
+        if Names(allow=self.config.run_in).objection(place, placement.offer.region):
+            return deny(
+                self,
+                "outside_of_residency",
+                f"data in {data.location} may be worked on in {', '.join(self.config.run_in)}, not at {place}",
+                place=place,
+                data=data.location,
+            )
+        return allow(self, "within_residency", f"data in {data.location} may be worked on at {place}")

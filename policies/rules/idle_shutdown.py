@@ -1,0 +1,60 @@
+"""What does nothing for a while is stopped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from pydantic import BaseModel, Field
+
+from broker.core.policy import Action, ActionKind, Facts, Source, Verdict
+from broker.core.units import PositiveDuration
+from policies.fields import Part, Percent
+from policies.scope import Scope
+from policies.verdicts import allow, deny, length, out_of_scope
+
+
+class Idleness(Part):
+    """Accelerators below ``below`` (``5%``), the busiest one counting, all through the last ``for`` (``30m``)."""
+
+    below: Percent
+    stretch: PositiveDuration = Field(alias="for")
+
+
+@dataclass(frozen=True, eq=False)
+class IdleShutdown:
+    """Denies what runs to go on. Where nobody looked, or not for that long, nothing is known and nothing is stopped."""
+
+    kind: ClassVar[str] = "idle_shutdown"
+    Config: ClassVar[type[BaseModel]] = Idleness
+    # Whoever asks must know what the accelerators were doing.
+    needs_usage: ClassVar[bool] = field(default=True)
+
+    name: str
+    config: Idleness
+    scope: Scope
+    source: Source
+
+    def judge(self, action: Action, facts: Facts) -> Verdict:
+        if not self.scope.covers(action):
+            return out_of_scope(self)
+        if action.kind is not ActionKind.CONTINUE:
+            return allow(self, "does_not_run", "judges what runs")
+        begins = facts.now - self.config.stretch
+        before = [one for one in action.usage if one.at <= begins]
+        lately = [one for one in action.usage if one.at > begins]
+        if not before or not lately:
+            return allow(self, "not_long_enough", f"was not looked at for {length(self.config.stretch)} yet")
+        # The last look before the stretch tells what was the case when it began.
+        most = max(one.percent for one in (before[-1], *lately))
+        if most >= self.config.below:
+            return allow(self, "busy", f"its accelerators are not idle (below {self.config.below:g}%)")
+        lasted = length(self.config.stretch)
+        return deny(
+            self,
+            "idle",
+            f"its accelerators were at most {most:g}% busy for {lasted}; the limit is {self.config.below:g}%",
+            busiest=f"{most:g}",
+            below=f"{self.config.below:g}",
+            length=lasted,
+        )

@@ -1,0 +1,51 @@
+"""No launch on a price that was not looked at lately."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pydantic import BaseModel, ConfigDict, RootModel
+
+from broker.core.offers import MoneyKind
+from broker.core.policy import Action, ActionKind, Facts, Source, Verdict
+from broker.core.units import PositiveDuration
+from policies.scope import Scope
+from policies.verdicts import allow, deny, length, out_of_scope
+
+
+class Age(RootModel[PositiveDuration]):
+    """How old a price may be, such as ``30m``. The provider's own limit holds as well."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+@dataclass(frozen=True, eq=False)
+class MaxPriceAge:
+    """Denies a start that costs cash at a price from before that. What runs keeps the price it was started at."""
+
+    kind: ClassVar[str] = "max_price_age"
+    Config: ClassVar[type[BaseModel]] = Age
+
+    name: str
+    config: Age
+    scope: Scope
+    source: Source
+
+    def judge(self, action: Action, facts: Facts) -> Verdict:
+        if not self.scope.covers(action):
+            return out_of_scope(self)
+        placement = action.placement
+        if placement is None or placement.money is not MoneyKind.CASH or action.kind is ActionKind.CONTINUE:
+            return allow(self, "no_cash", "nothing is started that costs cash")
+        age, limit = facts.now - placement.offer.as_of, self.config.root
+        if age <= limit:
+            return allow(self, "fresh", f"prices of the last {length(limit)} are good")
+        return deny(
+            self,
+            "price_too_old",
+            f"the price of {placement.offer.pool} is {length(age)} old, the limit is {length(limit)};"
+            " `gpubroker prices poll` looks again",
+            age=length(age),
+            limit=length(limit),
+        )

@@ -1,0 +1,60 @@
+"""No machine whose accelerators are joined more weakly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, model_validator
+
+from broker.core.offers import Interconnect
+from broker.core.policy import Action, Facts, Source, Verdict
+from policies.fields import GpuCount, Part
+from policies.scope import Scope
+from policies.verdicts import allow, deny, out_of_scope
+
+_STRENGTH = {Interconnect.NONE: 0, Interconnect.PCIE: 1, Interconnect.NVLINK: 2}
+
+
+class Link(Part):
+    """``nvlink`` or ``pcie``, or ``{at_least: nvlink, from_gpus: 4}``: for machines with so many accelerators and more
+    (2 when left out). An unknown interconnect is too weak."""
+
+    at_least: Literal["nvlink", "pcie"]
+    from_gpus: GpuCount = 2
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: object) -> Any:
+        return {"at_least": value} if isinstance(value, str) else value
+
+
+@dataclass(frozen=True, eq=False)
+class MinInterconnect:
+    """Denies a placement on a machine that is joined more weakly."""
+
+    kind: ClassVar[str] = "min_interconnect"
+    Config: ClassVar[type[BaseModel]] = Link
+
+    name: str
+    config: Link
+    scope: Scope
+    source: Source
+
+    def judge(self, action: Action, facts: Facts) -> Verdict:
+        if not self.scope.covers(action):
+            return out_of_scope(self)
+        offer = action.placement.offer if action.placement else None
+        if offer is None or offer.count < self.config.from_gpus:
+            return allow(self, "too_small", f"is about machines with {self.config.from_gpus} accelerators and more")
+        wanted, has = Interconnect(self.config.at_least), offer.interconnect
+        if has is not None and _STRENGTH[has] >= _STRENGTH[wanted]:
+            return allow(self, "strong_enough", f"is joined by {has.value}")
+        known = has.value if has else "nobody knows what"
+        return deny(
+            self,
+            "interconnect_too_weak",
+            f"{offer.count} accelerators of {offer.instance_type} are joined by {known}; {wanted.value} is the least",
+            interconnect=has.value if has else "unknown",
+            at_least=wanted.value,
+        )

@@ -1,0 +1,47 @@
+"""No launch on list prices that are not live."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, RootModel
+
+from broker.core.policy import Action, ActionKind, Facts, Source, Verdict
+from policies.scope import Scope
+from policies.verdicts import allow, deny, out_of_scope
+
+
+class Use(RootModel[Literal["forbidden"]]):
+    """``forbidden``: whatever ``defaults: allow_reference_prices`` says elsewhere, for those in the scope."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+@dataclass(frozen=True, eq=False)
+class ReferencePrices:
+    """Denies a start at a price from a price book. What runs already goes on."""
+
+    kind: ClassVar[str] = "reference_prices"
+    Config: ClassVar[type[BaseModel]] = Use
+
+    name: str
+    config: Use
+    scope: Scope
+    source: Source
+
+    def judge(self, action: Action, facts: Facts) -> Verdict:
+        if not self.scope.covers(action):
+            return out_of_scope(self)
+        if action.placement is None or action.kind is ActionKind.CONTINUE:
+            return allow(self, "starts_none", "nothing is started")
+        offer = action.placement.offer
+        if not offer.reference:
+            return allow(self, "live_price", "the price is live")
+        return deny(
+            self,
+            "reference_price",
+            f"the price of {offer.pool} is a reference price of {offer.as_of:%Y-%m-%d}, not a live one",
+            source=offer.source,
+            as_of=f"{offer.as_of:%Y-%m-%d}",
+        )

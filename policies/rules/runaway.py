@@ -1,0 +1,70 @@
+"""What goes on and on is stopped, however it is split into attempts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pydantic import BaseModel, model_validator
+
+from broker.core.policy import Action, ActionKind, Facts, Source, Verdict
+from broker.core.units import PositiveDuration
+from policies.fields import AttemptCount, Part
+from policies.scope import Scope
+from policies.verdicts import allow, deny, length, out_of_scope
+
+
+class Runaway(Part):
+    """``max_age``: the longest time from submission to end, waiting and interruptions included, such as ``7d``.
+    ``max_attempts``: how often a job may be started."""
+
+    max_age: PositiveDuration | None = None
+    max_attempts: AttemptCount | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Runaway:
+        if self.max_age is None and self.max_attempts is None:
+            raise ValueError("says nothing; expected `max_age` or `max_attempts`")
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class RunawayLimit:
+    """Denies a start that could go on for longer, another attempt, and that what runs goes on past the age."""
+
+    kind: ClassVar[str] = "runaway"
+    Config: ClassVar[type[BaseModel]] = Runaway
+
+    name: str
+    config: Runaway
+    scope: Scope
+    source: Source
+
+    def judge(self, action: Action, facts: Facts) -> Verdict:
+        if not self.scope.covers(action):
+            return out_of_scope(self)
+        attempts, most = action.attempts, self.config.max_attempts
+        if most is not None and attempts >= most and action.kind is ActionKind.RE_PLACE:
+            return deny(
+                self,
+                "too_many_attempts",
+                f"it was started {attempts} times, the limit is {most}",
+                attempts=attempts,
+                limit=most,
+            )
+        oldest = self.config.max_age
+        if oldest is None:
+            return allow(self, "within_limit", f"at most {most} attempts")
+        submitted = action.submitted_at or facts.now
+        asked = action.window[1] - submitted if action.window and action.submitted_at is None else facts.now - submitted
+        if asked < oldest or (asked == oldest and action.submitted_at is None):
+            return allow(self, "within_limit", f"at most {length(oldest)} from submission to end")
+        said = "was submitted" if action.submitted_at else "may run for"
+        ago = " ago" if action.submitted_at else ""
+        return deny(
+            self,
+            "runs_away",
+            f"it {said} {length(asked)}{ago}, the limit is {length(oldest)} from submission to end",
+            age=length(asked),
+            limit=length(oldest),
+        )

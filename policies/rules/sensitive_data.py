@@ -1,0 +1,50 @@
+"""Sensitive data stays on machines of one's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, RootModel
+
+from broker.core.offers import CapacityType
+from broker.core.policy import Action, Facts, Source, Verdict
+from policies.scope import Scope
+from policies.verdicts import allow, deny, out_of_scope
+
+
+class Where(RootModel[Literal["on_premises"]]):
+    """``on_premises``: jobs that say ``data: {sensitive: true}`` run on owned capacity and nowhere else."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+@dataclass(frozen=True, eq=False)
+class SensitiveData:
+    """Denies a placement of such a job on anything but owned capacity."""
+
+    kind: ClassVar[str] = "sensitive_data"
+    Config: ClassVar[type[BaseModel]] = Where
+
+    name: str
+    config: Where
+    scope: Scope
+    source: Source
+
+    def judge(self, action: Action, facts: Facts) -> Verdict:
+        if not self.scope.covers(action):
+            return out_of_scope(self)
+        if not action.job.data.sensitive:
+            return allow(self, "not_sensitive", "the job's data is not sensitive")
+        if action.placement is None:
+            return allow(self, "no_place", "no place is asked for")
+        offer = action.placement.offer
+        if offer.capacity_type is CapacityType.OWNED:
+            return allow(self, "on_premises", f"{offer.location} is owned")
+        return deny(
+            self,
+            "sensitive_data_elsewhere",
+            f"the job's data is sensitive: it runs on owned machines only, and {offer.location} is not one",
+            place=offer.location,
+            capacity_type=offer.capacity_type.value,
+        )

@@ -1,0 +1,100 @@
+"""Spot capacity: not at all, only for jobs with checkpoints, or at least so large a share of what is rented."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BaseModel, Field, model_validator
+
+from broker.core.offers import CapacityType, MoneyKind
+from broker.core.policy import Action, ActionKind, Facts, LiveAttempt, Source, Verdict
+from policies.fields import Part, Percent
+from policies.scope import Scope
+from policies.verdicts import allow, deny, out_of_scope
+
+_RENTED = (CapacityType.SPOT, CapacityType.ON_DEMAND)
+
+
+class Terms(Part):
+    """``use``: ``forbidden``, or ``with_checkpoints`` (only for jobs that say ``checkpoint: {every: …}``).
+    ``min_share``: the part of the rented GPUs in the scope that must be spot, counted when one is started; owned and
+    reserved ones do not count."""
+
+    use: Literal["forbidden", "with_checkpoints"] | None = None
+    min_share: Annotated[Percent | None, Field()] = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Terms:
+        if self.use is None and self.min_share is None:
+            raise ValueError("says nothing; expected `use` or `min_share`")
+        if self.use == "forbidden" and self.min_share is not None:
+            raise ValueError("contradicts itself: spot cannot be forbidden and have a least share")
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class Spot:
+    """Denies spot where it is not wanted, and on-demand where more of it should be spot."""
+
+    kind: ClassVar[str] = "spot"
+    Config: ClassVar[type[BaseModel]] = Terms
+
+    name: str
+    config: Terms
+    scope: Scope
+    source: Source
+
+    def judge(self, action: Action, facts: Facts) -> Verdict:
+        if not self.scope.covers(action):
+            return out_of_scope(self)
+        if action.placement is None or action.placement.offer.capacity_type not in _RENTED:
+            return allow(self, "not_rented", "nothing is rented")
+        if action.placement.offer.capacity_type is CapacityType.SPOT:
+            return self._of_spot(action)
+        return self._of_on_demand(action, facts)
+
+    def _of_spot(self, action: Action) -> Verdict:
+        workload = action.job.workload.value
+        if self.config.use == "forbidden":
+            return deny(self, "spot_forbidden", f"spot is forbidden for {workload} jobs like this", workload=workload)
+        if self.config.use == "with_checkpoints" and action.job.checkpoint.every is None:
+            return deny(
+                self,
+                "spot_without_checkpoints",
+                f"spot is for jobs with checkpoints only, and this {workload} job says none; write"
+                " `checkpoint: {every: 10m}` once it saves them",
+                workload=workload,
+            )
+        return allow(self, "spot_allowed", "spot is allowed")
+
+    def _of_on_demand(self, action: Action, facts: Facts) -> Verdict:
+        least, placement = self.config.min_share, action.placement
+        if least is None or placement is None or action.kind in (ActionKind.CONTINUE, ActionKind.RESERVE):
+            return allow(self, "not_spot", "starts no spot capacity")
+        simulated = placement.money is MoneyKind.SANDBOX
+        rented = [
+            one
+            for one in facts.live
+            if one.job_id != action.job_id
+            and one.capacity_type in _RENTED
+            and (one.money is MoneyKind.SANDBOX) is simulated
+            and self.scope.counts(one)
+        ]
+        spot = sum(_size(one) for one in rented if one.capacity_type is CapacityType.SPOT)
+        total = sum(map(_size, rented)) + (placement.gpus or placement.nodes)
+        if 100 * spot >= least * total:
+            return allow(self, "share_kept", f"at least {least:g}% of what is rented is spot")
+        return deny(
+            self,
+            "too_little_spot",
+            f"{spot} of {total} rented GPUs would be spot ({100 * spot / total:.0f}%), at least {least:g}% must be",
+            spot=spot,
+            rented=total,
+            min_share=f"{least:g}",
+        )
+
+
+def _size(one: LiveAttempt) -> int:
+    """GPUs; machines where there are none."""
+    return one.gpus or one.nodes

@@ -1,0 +1,92 @@
+"""On at certain hours of certain days only: development machines, say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, time
+from typing import ClassVar
+
+from pydantic import BaseModel, Field, field_validator, model_validator
+
+from broker.core.errors import did_you_mean
+from broker.core.findings import each
+from broker.core.policy import Action, Facts, Source, Verdict
+from broker.ledger.budgets import zone
+from policies.fields import Part, TimeZone, WallTime
+from policies.scope import Scope
+from policies.verdicts import allow, deny, out_of_scope
+
+_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+
+
+class Hours(Part):
+    """``from`` and ``to`` (``08:00``, ``20:00``) by the clock of ``timezone``, on ``days`` (``mon`` to ``sun``; Monday
+    to Friday when left out). ``to`` before ``from`` is the next morning."""
+
+    start: WallTime = Field(alias="from")
+    end: WallTime = Field(alias="to")
+    timezone: TimeZone = "UTC"
+    days: tuple[str, ...] = _DAYS[:5]
+
+    @field_validator("days", mode="before")
+    @classmethod
+    def _known(cls, value: object) -> tuple[str, ...]:
+        if not isinstance(value, list) or not value:
+            raise ValueError("expected a list of days, such as [mon, tue, wed, thu, fri]")
+        return tuple(each(enumerate(value), lambda _, day: _day(day)))
+
+    @model_validator(mode="after")
+    def _some_time(self) -> Hours:
+        if self.start == self.end:
+            raise ValueError("begins and ends at the same time, so nothing could ever run")
+        return self
+
+    def contain(self, now: datetime) -> bool:
+        """Whether ``now`` (any time zone) lies within."""
+        local = now.astimezone(zone(self.timezone))
+        clock, today = local.time(), local.weekday()
+        if self.start < self.end:
+            return self.start <= clock < self.end and _DAYS[today] in self.days
+        return (clock >= self.start and _DAYS[today] in self.days) or (
+            clock < self.end and _DAYS[today - 1] in self.days
+        )
+
+    def __str__(self) -> str:
+        return f"{self.start:%H:%M} to {_shown(self.end)} on {', '.join(self.days)} ({self.timezone})"
+
+
+def _day(value: object) -> str:
+    if value not in _DAYS:
+        raise ValueError(f"expected one of {', '.join(_DAYS)}; got {value!r}{did_you_mean(str(value), _DAYS)}")
+    return str(value)
+
+
+def _shown(end: time) -> str:
+    return "24:00" if end == time.max else f"{end:%H:%M}"
+
+
+@dataclass(frozen=True, eq=False)
+class WorkingHours:
+    """Denies starts outside of these hours, and that what runs goes on then."""
+
+    kind: ClassVar[str] = "working_hours"
+    Config: ClassVar[type[BaseModel]] = Hours
+
+    name: str
+    config: Hours
+    scope: Scope
+    source: Source
+
+    def judge(self, action: Action, facts: Facts) -> Verdict:
+        if not self.scope.covers(action):
+            return out_of_scope(self)
+        if self.config.contain(facts.now):
+            return allow(self, "within_hours", f"runs {self.config}")
+        local = facts.now.astimezone(zone(self.config.timezone))
+        return deny(
+            self,
+            "outside_hours",
+            f"it is {_DAYS[local.weekday()]} {local:%H:%M}; jobs like this run {self.config}",
+            now=f"{local:%H:%M}",
+            day=_DAYS[local.weekday()],
+        )

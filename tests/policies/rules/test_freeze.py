@@ -1,0 +1,58 @@
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from broker.core.policy import ActionKind, Answer, Facts, Source
+from policies.rules.freeze import Freeze
+from policies.scope import Scope
+from tests.contracts.rule_contract import TEAM, Case, RuleContract, action
+
+
+def rule(config: Any, **scope: tuple[str, ...]) -> Freeze:
+    made: Any = Freeze.Config.model_validate(config)
+    return Freeze("new-year", made, Scope.model_construct(**scope), Source("team.yaml", 3))
+
+
+class TestFreeze(RuleContract):
+    plugin = "freeze"
+
+    @pytest.fixture
+    def case(self) -> Case:
+        return Case(
+            rule({"from": "2026-12-24", "to": "2027-01-02T06:00", "timezone": "Europe/Berlin"}, team=(TEAM,)),
+            stopped=(action(), Facts(datetime(2026, 12, 23, 23, 0, tzinfo=UTC))),
+            passed=(action(), Facts(datetime(2026, 12, 23, 22, 59, tzinfo=UTC))),
+        )
+
+
+HOLIDAYS = {"from": "2026-12-24", "to": "2027-01-02T06:00", "timezone": "Europe/Berlin"}
+WITHIN = Facts(datetime(2026, 12, 31, tzinfo=UTC))
+
+
+def test_it_ends_on_the_minute() -> None:
+    for minute, answer in ((59, Answer.DENY), (60, Answer.ALLOW)):
+        now = datetime(2027, 1, 2, 4, 0, tzinfo=UTC) + timedelta(minutes=minute)
+        assert rule(HOLIDAYS).judge(action(), Facts(now)).answer is answer
+
+
+def test_what_runs_goes_on_unless_it_is_to_stop() -> None:
+    running = action(ActionKind.CONTINUE)
+
+    assert rule(HOLIDAYS).judge(running, WITHIN).answer is Answer.ALLOW
+    assert rule(HOLIDAYS | {"running": "stop"}).judge(running, WITHIN).answer is Answer.DENY
+    for kind in (ActionKind.RE_PLACE, ActionKind.EXTEND):
+        assert rule(HOLIDAYS).judge(action(kind), WITHIN).answer is Answer.DENY
+
+
+def test_the_message_says_until_when() -> None:
+    assert rule(HOLIDAYS).judge(action(), WITHIN).message == (
+        "nothing is started until 2027-01-02 06:00 (Europe/Berlin)"
+    )
+
+
+@pytest.mark.parametrize("wrong", [{"to": "2026-12-24"}, {"from": "24.12."}, {"running": "maybe"}])
+def test_it_must_make_sense(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        rule(HOLIDAYS | wrong)

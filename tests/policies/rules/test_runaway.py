@@ -1,0 +1,57 @@
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from broker.core.policy import ActionKind, Facts, Source
+from policies.rules.runaway import RunawayLimit
+from policies.scope import Scope
+from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action
+
+
+def rule(config: Any, **scope: tuple[str, ...]) -> RunawayLimit:
+    made: Any = RunawayLimit.Config.model_validate(config)
+    return RunawayLimit("experiments", made, Scope.model_construct(**scope), Source("team.yaml", 3))
+
+
+class TestRunawayLimit(RuleContract):
+    plugin = "runaway"
+
+    @pytest.fixture
+    def case(self) -> Case:
+        return Case(
+            rule({"max_age": "48h"}, team=(TEAM,)),
+            stopped=(action(window=(NOW, NOW + timedelta(hours=48, seconds=1))), Facts(NOW)),
+            passed=(action(window=(NOW, NOW + timedelta(hours=48))), Facts(NOW)),
+        )
+
+
+def test_waiting_and_interruptions_are_part_of_the_age() -> None:
+    def code(kind: ActionKind, hours: float) -> str:
+        old = action(kind, submitted_at=NOW - timedelta(hours=hours), elapsed=timedelta(hours=1))
+        return rule({"max_age": "48h"}).judge(old, Facts(NOW)).code
+
+    for kind in (ActionKind.RE_PLACE, ActionKind.CONTINUE, ActionKind.EXTEND):
+        assert (code(kind, 47.9), code(kind, 48)) == ("within_limit", "runs_away")
+
+
+def test_so_many_attempts_and_no_more() -> None:
+    def code(attempts: int, kind: ActionKind = ActionKind.RE_PLACE) -> str:
+        return rule({"max_attempts": 3}).judge(action(kind, attempts=attempts, submitted_at=NOW), Facts(NOW)).code
+
+    assert (code(2), code(3), code(3, ActionKind.CONTINUE)) == ("within_limit", "too_many_attempts", "within_limit")
+
+
+def test_the_messages_have_the_figures() -> None:
+    young = action(window=(NOW, NOW + timedelta(days=3)))
+    old = action(ActionKind.CONTINUE, submitted_at=NOW - timedelta(days=3))
+    limit = rule({"max_age": "48h"})
+
+    assert limit.judge(young, Facts(NOW)).message == ("it may run for 72h, the limit is 48h from submission to end")
+    assert limit.judge(old, Facts(NOW)).message == ("it was submitted 72h ago, the limit is 48h from submission to end")
+
+
+def test_it_must_say_something() -> None:
+    with pytest.raises(ValidationError, match="says nothing"):
+        rule({})
