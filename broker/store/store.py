@@ -13,7 +13,7 @@ from sqlalchemy import select
 from broker.core.clock import Clock
 from broker.core.offers import Offer, OfferQuery
 from broker.core.reasons import Reason
-from broker.store import leader, policies, polls
+from broker.store import holdings, leader, policies, polls
 from broker.store.database import Database
 from broker.store.journal import StoreReading, StoreWriting
 from broker.store.leader import StillLeading
@@ -23,6 +23,7 @@ from broker.store.schema import ensure_current
 from broker.store.tables import SETTING
 
 if TYPE_CHECKING:
+    from broker.economics.reserve.holdings import Holding, RecordedHolding
     from broker.launch.journal import Journal
 
     def _is_a_journal(store: Store) -> Journal:
@@ -139,6 +140,23 @@ class Store:
         """Why current offers are not among `offers`, counted. For figures that add up, ask all from one `reading`."""
         with self.reading() as look:
             return look.rejected_in_sql(query)
+
+    # --- capacity that is held --------------------------------------------------------------------------------------
+
+    def holdings(self) -> list[RecordedHolding]:
+        """Owned machines, reservations and commitments on record, in the order in which they were added."""
+        with self._database.reading() as connection:
+            return holdings.holdings(connection)
+
+    def add_holding(self, holding: Holding, *, by: str) -> RecordedHolding:
+        """Put one on record."""
+        with self._database.writing() as connection:
+            return holdings.add(connection, holding, by=by, at=self._clock.now())
+
+    def remove_holding(self, number: int, *, by: str) -> RecordedHolding:
+        """Take one off the record and return it. Raises `UnknownName` when there is none of that number."""
+        with self._database.writing() as connection:
+            return holdings.remove(connection, number, by=by, at=self._clock.now())
 
     # --- policies and settings --------------------------------------------------------------------------------------
 

@@ -260,6 +260,30 @@ class SignalRow(SQLModel, table=True):
     interruption_rate: float | None
 
 
+class HoldingRow(SQLModel, table=True):
+    """Capacity that was paid for or promised: ``gpus`` from ``starts`` to ``ends`` for ``upfront`` once and ``hourly``
+    every hour. ``removed_at``: when it was taken off the record."""
+
+    __tablename__: ClassVar[str] = "holding"
+
+    number: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
+    kind: str
+    accelerator: str
+    gpus: int
+    provider: str
+    site: str
+    starts: int = Field(sa_type=BigInteger)
+    ends: int = Field(sa_type=BigInteger)
+    upfront: int = Field(sa_type=BigInteger)
+    hourly: int = Field(sa_type=BigInteger)
+    watts: float
+    note: str
+    added_at: int = Field(sa_type=BigInteger)
+    added_by: str
+    removed_at: int | None = Field(sa_type=BigInteger)
+    removed_by: str
+
+
 def table_of(row: type[SQLModel]) -> Table:
     """The Core table of a row class: bulk work goes past the ORM."""
     table = SQLModel.metadata.tables[str(row.__tablename__)]
@@ -279,3 +303,4 @@ POOL = table_of(PoolRow)
 OFFER = table_of(OfferRow)
 PRICE = table_of(PriceRow)
 SIGNAL = table_of(SignalRow)
+HOLDING = table_of(HoldingRow)

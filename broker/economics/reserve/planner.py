@@ -1,0 +1,129 @@
+"""The reserve planner: how many units to hold reserved, from the demand seen so far.
+
+A unit that costs the share ``ratio`` (ρ) of the on-demand price whether used or not is worth holding when demand
+reaches it at least that share of the time. Three things are added to this level rule:
+
+- **Patience.** Whoever does not buy now may still buy in an hour; whoever buys is bound for the term. So the share of
+  use that is asked for is ρ plus a margin, ``PATIENCE`` · ρ(1 − ρ), and a unit is bought only while it is in use.
+- **Renewing early.** A unit bought now spares the renewal of one that lapses soon and will be renewed anyway. What it
+  adds is then only the time until that renewal, so it is judged by the demand of a time as short, with as much less
+  patience.
+- **Several memories.** Quantiles over several stretches of the past are averaged, so that a change of level is followed
+  in steps and one odd day moves little.
+
+Demand and units are in whatever is reserved (GPUs, machines); time is in hours. No unit of money: costs are multiples
+of one on-demand hour.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from functools import cache
+
+from broker.core.errors import InvalidInput
+from broker.economics.reserve.stock import Stock
+from broker.economics.reserve.windows import Window
+from broker.economics.units import positive, whole
+
+PATIENCE = 0.8
+"""The margin over ρ, in units of ρ(1 − ρ), for a whole term. Results change little between 0.6 and 1."""
+
+IN_USE_HOURS = 6
+"""A unit counts as in use when demand reached it in each of so many hours."""
+
+HORIZONS = (12, 24, 72, 168)
+"""Hours until a renewal that is spared, with the memories of no more than that length."""
+
+LONGEST_TERM = 5 * 8760
+
+
+@cache
+def memories(term: int) -> tuple[int, ...]:
+    """The stretches of the past, in hours, that count for a whole ``term``: three days and a week, and for terms of
+    months and years three times as much, and so on, up to about a quarter of the term."""
+    found = [72, 168]
+    while found[-1] * 3 <= term / 4:
+        found.append(found[-1] * 3)
+    return tuple(found)
+
+
+def share_asked(ratio: float, patience: float = PATIENCE) -> float:
+    """The share of hours in which demand must reach a unit for it to be bought: ρ + patience · ρ(1 − ρ)."""
+    return ratio + patience * ratio * (1 - ratio)
+
+
+class Memory:
+    """What is kept of a demand: sorted windows of its latest hours."""
+
+    def __init__(self, term: int, history: Iterable[float] = ()) -> None:
+        self.term = whole("term", term, most=LONGEST_TERM)
+        self._windows = {hours: Window(hours) for hours in (IN_USE_HOURS, *HORIZONS, *memories(term))}
+        self.hours = 0
+        for demand in history:
+            self.add(demand)
+
+    def add(self, demand: float) -> None:
+        """The demand of the next hour, 0 or more. Raises InvalidInput."""
+        if not (math.isfinite(demand) and demand >= 0):
+            raise InvalidInput(f"demand: expected 0 or more, got {demand!r}")
+        self.hours += 1
+        for window in self._windows.values():
+            window.add(demand)
+
+    @property
+    def in_use(self) -> int:
+        """Whole units that demand reached in each of the last hours."""
+        return math.floor(self._windows[IN_USE_HOURS].quantile(0.0))
+
+    def level(self, ratio: float, patience: float = PATIENCE) -> int:
+        """Units worth holding for the whole term. Never more at a higher ``ratio``; 0 above 1, where on-demand is
+        cheaper even for what is always in use."""
+        return self._mean(memories(self.term), ratio, patience)
+
+    def level_for(self, horizon: int, ratio: float) -> int:
+        """Units worth holding for ``horizon`` hours only, one of `HORIZONS`, and for no longer than the term."""
+        patience = PATIENCE * min(horizon, self.term) / HORIZONS[-1]
+        return self._mean([hours for hours in HORIZONS if hours <= horizon], ratio, min(patience, PATIENCE))
+
+    def _mean(self, lengths: Iterable[int], ratio: float, patience: float) -> int:
+        if positive("ratio", ratio) > 1:
+            return 0
+        q = 1 - share_asked(ratio, patience)
+        levels = [self._windows[hours].quantile(q) for hours in lengths]
+        return math.floor(sum(levels) / len(levels) + 0.5)
+
+
+def units_to_buy(memory: Memory, ratio: float, stock: Stock, hour: int) -> int:
+    """How many units to buy at the start of ``hour`` for one term, given what is held and when it lapses."""
+    held, in_use = stock.held(hour), memory.in_use
+    level = memory.level(ratio)
+    wanted = max(held, min(level, in_use))
+    early = 0
+    for horizon in HORIZONS:
+        lapsing = stock.lapsing(hour, min(horizon, memory.term))
+        renewals = min(max(level - (wanted - lapsing), 0), lapsing)
+        early = max(early, min(renewals, memory.level_for(horizon, ratio) - wanted, in_use - wanted))
+    return wanted + early - held
+
+
+class Planner:
+    """The planner as a rule of purchase (`broker.economics.reserve.replay.Buyer`)."""
+
+    def __init__(self, term: int, ratio: float) -> None:
+        self._memory = Memory(term)
+        self._ratio = positive("ratio", ratio)
+
+    def remember(self, history: Iterable[float]) -> None:
+        for demand in history:
+            self._memory.add(demand)
+
+    def buy(self, stock: Stock, hour: int, hours_left: int | None) -> int:
+        """With a known end a term's price must come back in what is left of the time."""
+        ratio = self._ratio
+        if hours_left is not None and hours_left < self._memory.term:
+            ratio *= self._memory.term / hours_left
+        return units_to_buy(self._memory, ratio, stock, hour) if ratio <= 1 else 0
+
+    def observe(self, demand: float, held: int) -> None:
+        self._memory.add(demand)

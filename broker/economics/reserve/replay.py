@@ -1,0 +1,120 @@
+"""What a rule of purchase costs on an hourly demand, by one measuring rule for all.
+
+- Costs are multiples of one on-demand unit-hour. A reserved unit costs ``ratio`` for every hour of its term, used or
+  not; demand above what is held costs 1 an hour.
+- Nothing is held at first. Hours before ``warm_up`` are history: they may be learned from and cost nothing.
+- At the start of an hour a rule knows the demand of all hours before it, buys, and what it bought serves from that
+  hour on for the term.
+- End unknown: nobody knows where the series ends, and terms that reach beyond it are charged pro rata. End known: the
+  rules are told, and every term is charged whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from broker.core.errors import InvalidInput
+from broker.economics.reserve.stock import Stock
+from broker.economics.units import not_negative, positive, whole
+
+
+class Buyer(Protocol):
+    """A rule of purchase. It is asked once an hour, in order."""
+
+    def remember(self, history: Iterable[float]) -> None:
+        """What the demand was before the first hour that counts, oldest first."""
+        ...
+
+    def buy(self, stock: Stock, hour: int, hours_left: int | None) -> int:
+        """How many units to buy at the start of ``hour``. ``hours_left``: to the end, where that is known."""
+        ...
+
+    def observe(self, demand: float, held: int) -> None:
+        """What the demand of the hour was, and how many units served it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """``term``: hours a purchase lasts. ``ratio``: price of a reserved unit-hour over that of an on-demand one."""
+
+    term: int
+    ratio: float
+    end_known: bool = False
+
+    def __post_init__(self) -> None:
+        whole("term", self.term)
+        positive("ratio", self.ratio, most=100)
+
+    def fee(self, hour: int, hours: int) -> float:
+        """What a unit bought at ``hour`` of a series of ``hours`` costs."""
+        return self.ratio * (self.term if self.end_known else min(self.term, hours - hour))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """``purchases``: (hour, units), hours counted from the first one that costs. ``held``: units per hour.
+
+    ``reserved`` and ``on_demand``: the two parts of the cost. ``idle``: reserved unit-hours that nothing used.
+    """
+
+    reserved: float
+    on_demand: float
+    idle: float
+    purchases: tuple[tuple[int, int], ...]
+    held: tuple[int, ...]
+
+    @property
+    def cost(self) -> float:
+        return self.reserved + self.on_demand
+
+
+def replay(buyer: Buyer, demand: Sequence[float], terms: Terms, *, warm_up: int = 0) -> Outcome:
+    """Run ``buyer`` over ``demand`` from hour ``warm_up`` on. Raises InvalidInput for demand that is negative or no
+    number, and for a warm-up that leaves nothing to measure."""
+    checked(demand, warm_up)
+    buyer.remember(demand[:warm_up])
+    counted = demand[warm_up:]
+    stock, purchases = Stock(), []
+    for hour, wanted in enumerate(counted):
+        units = buyer.buy(stock, hour, len(counted) - hour if terms.end_known else None)
+        if units > 0:
+            stock.add(units, hour + terms.term)
+            purchases.append((hour, units))
+        buyer.observe(wanted, stock.held(hour))
+    return charge(purchases, counted, terms)
+
+
+def charge(purchases: Iterable[tuple[int, int]], demand: Sequence[float], terms: Terms) -> Outcome:
+    """What ``purchases`` cost on ``demand``, every hour of which counts."""
+    bought = tuple(purchases)
+    stock = Stock()
+    for hour, units in sorted(bought):
+        stock.add(units, hour + terms.term)
+    starts = [0] * len(demand)
+    for hour, units in bought:
+        starts[hour] += units
+    held, future = [], sum(starts)
+    for hour, units in enumerate(starts):
+        future -= units
+        held.append(stock.held(hour) - future)
+    return Outcome(
+        reserved=sum(units * terms.fee(hour, len(demand)) for hour, units in bought),
+        on_demand=sum(max(wanted - has, 0) for wanted, has in zip(demand, held, strict=True)),
+        idle=sum(max(has - wanted, 0) for wanted, has in zip(demand, held, strict=True)),
+        purchases=bought,
+        held=tuple(held),
+    )
+
+
+def checked(demand: Sequence[float], warm_up: int = 0) -> None:
+    """Raises InvalidInput unless every hour's demand is a number of 0 or more and some hours count."""
+    if not 0 <= warm_up < len(demand):
+        raise InvalidInput(
+            f"a warm-up of {warm_up} h leaves nothing of {len(demand)} h of demand to measure",
+            hint="give a longer series or a shorter warm-up",
+        )
+    for hour, wanted in enumerate(demand):
+        not_negative(f"demand of hour {hour}", wanted)

@@ -1,0 +1,47 @@
+"""The latest hours of a demand, kept sorted: any quantile of them at any moment, an hour at a time."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from collections import deque
+
+
+class Window:
+    """The last ``hours`` values, fewer as long as fewer were seen. Adding one costs a search and a shift, which for
+    windows of weeks is a microsecond or two."""
+
+    def __init__(self, hours: int) -> None:
+        self._hours = hours
+        self._latest: deque[float] = deque()
+        self._sorted: list[float] = []
+
+    def __len__(self) -> int:
+        return len(self._sorted)
+
+    def add(self, value: float) -> None:
+        """Take the next hour's value; the oldest leaves once the window is full."""
+        if len(self._latest) == self._hours:
+            del self._sorted[bisect_left(self._sorted, self._latest.popleft())]
+        self._latest.append(value)
+        insort(self._sorted, value)
+
+    def quantile(self, q: float) -> float:
+        """The value that a share ``q`` of the hours lies below, between neighbours by proportion. ``q`` beyond 0 or 1
+        gives the least or the largest; 0 for an empty window."""
+        if not self._sorted:
+            return 0.0
+        at = min(max(q, 0.0), 1.0) * (len(self._sorted) - 1)
+        low = int(at)
+        high = min(low + 1, len(self._sorted) - 1)
+        return self._sorted[low] + (at - low) * (self._sorted[high] - self._sorted[low])
+
+    def level(self, share: float) -> float:
+        """The largest seen value that at least a ``share`` of the hours reaches; 0 where none does. For ``share`` ρ
+        this is the (1 − ρ)-quantile of the level rule."""
+        hours = math.ceil(share * len(self._sorted) - 1e-9)
+        return self._sorted[len(self._sorted) - max(hours, 1)] if 0 <= hours <= len(self._sorted) != 0 else 0.0
+
+    def largest(self, rank: int) -> float | None:
+        """The value that ``rank`` values stand above in the order (0: the largest); None with fewer values."""
+        return self._sorted[-1 - rank] if rank < len(self._sorted) else None

@@ -1,0 +1,100 @@
+"""Other rules of purchase, to measure the planner against: what the literature proposes, and what people do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from broker.economics.reserve.replay import Outcome, Terms, charge
+from broker.economics.reserve.stock import Stock
+from broker.economics.reserve.windows import Window
+
+STAGGERED_EVERY = 24
+STAGGERED_HOURS = 168
+
+
+class OnDemand:
+    """Reserves nothing."""
+
+    def remember(self, history: Iterable[float]) -> None:
+        pass
+
+    def buy(self, stock: Stock, hour: int, hours_left: int | None) -> int:
+        return 0
+
+    def observe(self, demand: float, held: int) -> None:
+        pass
+
+
+class StaggeredQuantile:
+    """Once a day, buys what is missing to the (1 − ρ)-quantile of the last week's demand."""
+
+    def __init__(self, ratio: float) -> None:
+        self._ratio = ratio
+        self._week = Window(STAGGERED_HOURS)
+
+    def remember(self, history: Iterable[float]) -> None:
+        for demand in history:
+            self._week.add(demand)
+
+    def buy(self, stock: Stock, hour: int, hours_left: int | None) -> int:
+        if hour % STAGGERED_EVERY or not len(self._week) or self._ratio > 1:
+            return 0
+        return max(math.floor(self._week.level(self._ratio)) - stock.held(hour), 0)
+
+    def observe(self, demand: float, held: int) -> None:
+        self._week.add(demand)
+
+
+class BreakEven:
+    """The online rule of Wang, Li and Liang, "To Reserve or Not to Reserve: Optimal Online Multi-Instance Acquisition
+    in IaaS Clouds" (ICAC 2013), for reservations that are paid whole, used or not.
+
+    Buys another unit once ``threshold`` hours of the last term were paid on demand at its level; then the past counts
+    as if it had been covered. With the break-even point as threshold, ρ · term, it costs at most twice the optimum.
+    It knows no history: it starts when the counting does.
+    """
+
+    def __init__(self, term: int, threshold: float) -> None:
+        self._bearable = math.floor(threshold)
+        self._uncovered = Window(term)  # demand above what was held, each as it was plus `_bought` of that moment
+        self._bought = 0
+
+    def remember(self, history: Iterable[float]) -> None:
+        pass
+
+    def buy(self, stock: Stock, hour: int, hours_left: int | None) -> int:
+        worst = self._uncovered.largest(self._bearable)
+        units = 0 if worst is None else max(math.ceil(worst - self._bought), 0)
+        self._bought += units
+        return units
+
+    def observe(self, demand: float, held: int) -> None:
+        self._uncovered.add(demand - held + self._bought)
+
+
+def wang(terms: Terms) -> BreakEven:
+    """The deterministic rule."""
+    return BreakEven(terms.term, terms.ratio * terms.term)
+
+
+def wang_randomised(terms: Terms, draws: int = 16) -> list[BreakEven]:
+    """The randomised rule as ``draws`` equally likely ones, whose mean cost is its expected cost: thresholds z in
+    [0, β] of density e^(z/β) / (β (e − 1)), β = ρ · term, taken at the middles of equal shares."""
+    break_even = terms.ratio * terms.term
+    shares = ((draw + 0.5) / draws for draw in range(draws))
+    return [BreakEven(terms.term, break_even * math.log1p(share * (math.e - 1))) for share in shares]
+
+
+def static_best(demand: Sequence[float], terms: Terms) -> Outcome:
+    """The one level that, held all the time, would have been cheapest on ``demand``: known only afterwards.
+
+    Another unit pays as long as demand exceeds the level in more hours than its terms cost on-demand hours.
+    """
+    renewals = range(0, len(demand), terms.term)
+    fee = sum(terms.fee(hour, len(demand)) for hour in renewals)
+    order = sorted(demand, reverse=True)
+    level = order[math.floor(fee)] if fee < len(order) else 0.0
+    candidates = {math.floor(level), math.ceil(level)}
+    outcomes = [charge([(hour, units) for hour in renewals if units], demand, terms) for units in sorted(candidates)]
+    return min(outcomes, key=lambda outcome: outcome.cost)
