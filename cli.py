@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
+    from pathlib import Path
 
-    from broker.app.wiring import Registries
+    from broker.app.wiring import Catalogue, Registries
     from broker.core.ports import PolicySet
 
 
@@ -28,6 +30,7 @@ def registries() -> Registries:
         engines=ENGINES,
         load_policies=_load_policies,
         policy_schema=_policy_schema,
+        open_catalogue=_open_catalogue,
         local_providers=("owned", "pricebook"),
         command=this_program(),
         provider_extras=PROVIDER_EXTRAS,
@@ -45,6 +48,12 @@ def _policy_schema() -> Mapping[str, Any]:
     from policies.schema import json_schema
 
     return json_schema()
+
+
+def _open_catalogue(file: Path, *, provider: str, dated: datetime, now: datetime) -> Catalogue:
+    from providers.catalogue.file import CatalogueFile
+
+    return CatalogueFile(file, provider=provider, dated=dated, now=now)
 
 
 def main() -> NoReturn:

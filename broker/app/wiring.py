@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
+from pathlib import Path
 from pwd import getpwuid
 from typing import TYPE_CHECKING, Any, Protocol
 
 from broker.core.clock import Clock, ScaledClock, SystemClock
 from broker.core.errors import StoreProblem
+from broker.core.offers import Offer, OfferQuery, SkippedRow
 from broker.core.ports import Engine, PolicySet, Provider
 from broker.core.registry import Registry, load
 from broker.core.sandbox import DEFAULT_SEED
@@ -32,6 +34,23 @@ class BuildProvider(Protocol):
     def __call__(self, name: str, *, clock: Clock, settings: Mapping[str, Any] | None = None) -> Provider: ...
 
 
+class Catalogue(Protocol):
+    """A catalogue file whose header was understood. ``layout``: which of the known layouts it is in."""
+
+    @property
+    def layout(self) -> str: ...
+
+    def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
+        """Its rows. Raises `InvalidInput` where the file turns out to be of no use."""
+        ...
+
+
+class OpenCatalogue(Protocol):
+    """Opens a file as prices of ``provider`` at ``dated``. Raises `InvalidInput` for a file in no known layout."""
+
+    def __call__(self, file: Path, *, provider: str, dated: datetime, now: datetime) -> Catalogue: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Registries:
     """What is plugged in.
@@ -46,6 +65,7 @@ class Registries:
     engines: Registry
     load_policies: Callable[[Mapping[str, str]], PolicySet]
     policy_schema: Callable[[], Mapping[str, Any]]
+    open_catalogue: OpenCatalogue
     local_providers: tuple[str, ...]
     command: tuple[str, ...]
     provider_extras: Mapping[str, str] = field(default_factory=dict)

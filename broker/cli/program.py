@@ -12,7 +12,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.exceptions import TyperException
 
-from broker.cli import budget, demo, doctor, jobs, offers, plan, policy, prices, reconcile, report, submit
+from broker.cli import (
+    budget,
+    demo,
+    doctor,
+    jobs,
+    offers,
+    plan,
+    policy,
+    prices,
+    prices_import,
+    reconcile,
+    report,
+    submit,
+)
 from broker.cli.options import examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import BrokerError
@@ -60,6 +73,7 @@ app.add_typer(policy.app, name="policy")
 app.add_typer(budget.app, name="budget")
 app.add_typer(report.app, name="report")
 app.add_typer(prices.app, name="prices")
+prices.app.command("import", epilog=prices_import.EXAMPLES)(prices_import.import_)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 app.command("reconcile", epilog=reconcile.EXAMPLES, hidden=True)(reconcile.reconcile)
 

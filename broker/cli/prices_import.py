@@ -1,0 +1,106 @@
+"""`gpubroker prices import`: a catalogue file as a dated source of prices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from broker.app.imports import Imported
+
+EXAMPLES = examples(
+    "gpubroker prices import vms.csv --provider aws",
+    "gpubroker prices import quote.csv --provider acme --dated 2026-11-01 --json",
+)
+
+
+def import_(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A table of prices with a header: CSV, UTF-8.")],
+    provider: Annotated[str, typer.Option("--provider", "-p", help="Whose prices these are.")],
+    dated: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="As of when they hold: 2026-11-01, 2026-11-01T12:00Z or 7d (ago); else the file's time.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Import a catalogue file of a provider: SkyPilot's vms.csv, gpuhunt's, or columns as in `offers --json`.
+
+    Prices are as of the file's date and age like live ones: when they are too old they are shown, and nothing is
+    launched on them. A newer file of the same provider replaces what was imported before.
+    """
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    from broker.app.imports import import_catalogue
+
+    done = import_catalogue(broker, file, provider, _moment(dated, broker.clock.now()))
+    if as_json:
+        terminal.answer(_document(done))
+    else:
+        terminal.show(*_told(done))
+    if done.meant:
+        terminal.say(f"note: {done.provider!r} was not known here before; {done.meant}")
+
+
+def _moment(text: str | None, now: datetime) -> datetime | None:
+    from broker.cli import words
+    from broker.core.errors import InvalidInput
+
+    if text is None:
+        return None
+    try:
+        return words.parse_moment(text, now)
+    except ValueError as error:
+        raise InvalidInput(str(error), where="--dated") from error
+
+
+def _told(done: Imported) -> list[Any]:
+    from rich.text import Text
+
+    from broker.cli import words
+
+    counts = f"{words.plural(done.offers_seen, 'offer')}, {done.offers_changed:,} changed"
+    age = words.age(done.finished - done.dated)
+    whence = "the file's time" if done.by_file else "as said"
+    lines = [
+        Text.assemble((f"{done.provider}: ", "bold"), f"{counts} (layout {done.layout})"),
+        Text(f"  as of {words.moment(done.dated)}, {whence}, {age} ago; source {', '.join(done.sources)}", style="dim"),
+    ]
+    if done.stale:
+        lines.append(
+            Text(
+                f"  {words.plural(done.stale, 'offer')} too old to launch on: shown as stale until newer prices come",
+                style="yellow",
+            )
+        )
+    for reason, count in sorted(done.rows_skipped.items(), key=lambda item: -item[1]):
+        lines.append(Text(f"  {words.plural(count, 'row')} skipped, {reason}: {done.samples[reason]}", style="yellow"))
+    return lines
+
+
+def _document(done: Imported) -> dict[str, Any]:
+    return {
+        "provider": done.provider,
+        "file": done.file,
+        "layout": done.layout,
+        "as_of": done.dated,
+        "as_of_from": "file" if done.by_file else "option",
+        "age_seconds": done.finished - done.dated,
+        "sources": done.sources,
+        "offers_seen": done.offers_seen,
+        "offers_changed": done.offers_changed,
+        "offers_stale": done.stale,
+        "rows_skipped": dict(done.rows_skipped),
+        "samples": dict(done.samples),
+        "seconds": done.finished - done.started,
+    }

@@ -1,0 +1,68 @@
+"""The cells of a catalogue's row: text, and what may be made of it. Raises `Unfit` for what makes no sense."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+from broker.core.money import Money
+from providers.rows import Unfit, figure, price, short, whole
+
+# As spreadsheets and data frames write numbers: ``3.06``, ``9.5e-05``, ``8.0``.
+_NUMBER = re.compile(r"[+-]?\d{1,15}(?:\.\d{1,30})?(?:[eE][+-]?\d{1,3})?", re.ASCII)
+_NOTHING = frozenset({"", "nan", "none", "null", "n/a", "-"})
+_FOREIGN = re.compile(r"[€£¥₹]|\b(?!USD\b)[A-Z]{3}\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """One row: its cells by the name of their column in lower case. A cell that says nothing is empty."""
+
+    by_column: Mapping[str, str]
+
+    def text(self, column: str) -> str:
+        """What stands there, or an empty string for nothing, ``nan``, ``None`` and the like."""
+        found = self.by_column.get(column, "").strip()
+        return "" if found.lower() in _NOTHING else found
+
+    def number(self, column: str) -> Decimal | None:
+        """The number there; None where there is nothing."""
+        found = self.text(column)
+        if not found:
+            return None
+        if not _NUMBER.fullmatch(found):
+            raise Unfit("malformed_row", f"{column} is not a number: {short(found)}")
+        return Decimal(found)
+
+    def price(self, column: str, what: str) -> Money:
+        """USD per hour. Raises `Unfit` as `providers.rows.price`; ``foreign_currency`` where it is in another one."""
+        found = self.text(column).removeprefix("$")
+        if found and not _NUMBER.fullmatch(found):
+            reason = "foreign_currency" if _FOREIGN.search(found) else "invalid_price"
+            raise Unfit(reason, f"{what}: {short(found)} is no price in dollars")
+        return price(Decimal(found) if found else None, what)
+
+    def count(self, column: str) -> int:
+        """Accelerators; 0 where there is nothing. A part of one (``0.125``) is not a machine that can be compared."""
+        found = self.number(column)
+        if found is None or found == 0:
+            return 0
+        if 0 < found < 1:
+            raise Unfit("part_of_an_accelerator", f"{column}: {found}")
+        return whole(found, column)
+
+    def figure(self, column: str) -> float | None:
+        """CPUs, GiB and the like; None where there is nothing of use."""
+        try:
+            return figure(self.number(column))
+        except Unfit:
+            return None
+
+    def flag(self, column: str) -> bool:
+        """``True`` or ``False``, however capitalised; nothing is False."""
+        found = self.text(column).lower()
+        if found not in ("", "true", "false"):
+            raise Unfit("malformed_row", f"{column} is neither True nor False: {short(found)}")
+        return found == "true"

@@ -1,0 +1,164 @@
+"""A catalogue file: which layout it is in, and its rows as offers, read as they are needed."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TextIO
+
+from broker.core.errors import InvalidInput, Problem, did_you_mean
+from broker.core.offers import Offer, OfferQuery, SkippedRow
+from providers.catalogue.fields import Cells
+from providers.catalogue.gpuhunt import GPUHUNT
+from providers.catalogue.layout import About, Layout
+from providers.catalogue.ours import OURS
+from providers.catalogue.skypilot import SKYPILOT
+from providers.rows import Unfit, distinct, short
+
+LAYOUTS = (SKYPILOT, GPUHUNT, OURS)
+_CURRENCY_COLUMNS = frozenset({"currency", "currency_code", "currencycode", "price_currency", "pricecurrency"})
+_FOREIGN_PRICE = re.compile(
+    r"(?i:price|cost|rate).*?(?:[_\W]|(?<=[a-z]))((?i:eur|gbp|chf|jpy|cny|inr|cad|aud|sek|nok|dkk|pln|brl|krw)|€|£|¥)(?![a-z])"
+)
+
+
+class CatalogueFile:
+    """A file of prices of one provider, as they held at ``dated``.
+
+    The layout is told by the header. A file can be read again and again; only one row at a time is held.
+    """
+
+    name = "csv"
+
+    def __init__(self, file: Path, *, provider: str, dated: datetime, now: datetime) -> None:
+        """Raises `InvalidInput` for a file that cannot be read, is empty, is in none of the layouts, or prices in
+        another currency than USD."""
+        self.file = file
+        self._about = About(provider, dated, now)
+        with self._open() as text:
+            header = next(self._rows(text), None)
+        if header is None:
+            raise InvalidInput("the file is empty: no header, no rows", where=str(file))
+        self._columns = [column.strip().lower() for column in header]
+        self._refuse_foreign(header)
+        self._layout = self._find_layout(header)
+        self._currency = next((n for n, column in enumerate(self._columns) if column in _CURRENCY_COLUMNS), None)
+
+    @property
+    def layout(self) -> str:
+        """The name of the layout it is in."""
+        return self._layout.name
+
+    def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
+        """Every row, whatever the query. Raises `InvalidInput` for a price in another currency, or where the file ends
+        before its first row or stops being text."""
+        yield from distinct(self._read())
+
+    def _read(self) -> Iterator[Offer | SkippedRow]:
+        wide = len(self._columns)
+        with self._open() as text:
+            rows = csv.reader(text)
+            next(rows)
+            number = 0
+            while True:
+                try:
+                    row = next(rows, None)
+                except csv.Error as error:
+                    yield SkippedRow("malformed_row", f"line {rows.line_num}: {error}")
+                    continue
+                except UnicodeDecodeError as error:
+                    raise self._no_text(error) from error
+                if row is None:
+                    break
+                if not row:
+                    continue
+                number += 1
+                line = rows.line_num
+                if len(row) != wide:
+                    yield SkippedRow("malformed_row", f"line {line}: {len(row)} cells under {wide} columns")
+                    continue
+                self._refuse_currency(row, line)
+                yield from self._of(Cells(dict(zip(self._columns, row, strict=True))), line)
+        if not number:
+            raise InvalidInput("the file has a header and no rows", where=str(self.file))
+
+    def _of(self, cells: Cells, line: int) -> Iterator[Offer | SkippedRow]:
+        try:
+            for found in self._layout.read(cells, self._about):
+                yield SkippedRow(found.reason, f"line {line}: {found.detail}") if isinstance(found, Unfit) else found
+        except Unfit as error:
+            yield SkippedRow(error.reason, f"line {line}: {error.detail}")
+
+    @contextmanager
+    def _open(self) -> Iterator[TextIO]:
+        try:
+            with self.file.open(encoding="utf-8-sig", newline="") as text:
+                yield text
+        except OSError as error:
+            raise InvalidInput(f"cannot be read: {error.strerror or error}", where=str(self.file)) from error
+
+    def _rows(self, text: TextIO) -> Iterator[list[str]]:
+        try:
+            yield from (row for row in csv.reader(text) if row)
+        except UnicodeDecodeError as error:
+            raise self._no_text(error) from error
+        except csv.Error as error:
+            raise InvalidInput(f"the header cannot be read: {error}", where=str(self.file)) from error
+
+    def _no_text(self, error: UnicodeDecodeError) -> InvalidInput:
+        return InvalidInput(
+            f"not a table of text in UTF-8: {error.reason}",
+            where=str(self.file),
+            hint="unpack it if it is compressed, save it as CSV if it is a spreadsheet",
+        )
+
+    def _find_layout(self, header: Sequence[str]) -> Layout:
+        """The layout that all needed columns are there of. Raises `InvalidInput` about the nearest one."""
+        there = set(self._columns)
+
+        def missing(layout: Layout) -> list[str]:
+            return [column for column in layout.needs if column.lower() not in there]
+
+        nearest = min(LAYOUTS, key=lambda layout: len(missing(layout)) / len(layout.needs))
+        if not missing(nearest):
+            if len(there) < len(self._columns):
+                twice = sorted({column for column in self._columns if self._columns.count(column) > 1})
+                raise InvalidInput(f"line 1: a column twice: {', '.join(map(repr, twice))}", where=str(self.file))
+            return nearest
+        known = {column.lower() for column in (*nearest.needs, *nearest.knows)}
+        spare = [column for column in header if column.strip().lower() not in known]
+        problems = [
+            Problem(1, 0, column, f"this column is missing{did_you_mean(column, spare)}") for column in missing(nearest)
+        ]
+        likeness = (
+            f"nearest to the layout {nearest.name!r}, but without {', '.join(missing(nearest))}"
+            if len(missing(nearest)) < len(nearest.needs)
+            else "in no layout that is known"
+        )
+        raise InvalidInput(
+            f"line 1: {likeness}; found {short(', '.join(header))}",
+            where=str(self.file),
+            hint="; ".join(f"{layout.name}: {', '.join(layout.needs)}" for layout in LAYOUTS),
+            problems=problems,
+        )
+
+    def _refuse_foreign(self, header: Sequence[str]) -> None:
+        for column in header:
+            if found := _FOREIGN_PRICE.search(column):
+                raise self._foreign(f"the column {column!r} is in {found[1].upper()}", 1)
+
+    def _refuse_currency(self, row: Sequence[str], line: int) -> None:
+        if self._currency is not None and row[self._currency].strip().upper() not in ("USD", "US$", "$", ""):
+            raise self._foreign(f"a price in {short(row[self._currency].strip())}", line)
+
+    def _foreign(self, what: str, line: int) -> InvalidInput:
+        return InvalidInput(
+            f"line {line}: {what}, and prices are compared in US dollars",
+            where=str(self.file),
+            hint="convert the prices to USD, and say in a name of the file when and at which rate",
+            problems=[Problem(line, 0, "", what)],
+        )

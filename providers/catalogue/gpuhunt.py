@@ -1,0 +1,51 @@
+"""gpuhunt's catalogue files (versions 1 to 3): a row is a machine in one place, had in one way.
+
+Traps: Google's places are zones, everybody else's regions; an A100 is told from an A100-80GB by its memory alone; a TPU
+is called ``tpu-v5p-8`` in old files and ``v5p-8`` of the vendor ``google`` in new ones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from broker.core.offers import CapacityType, Offer
+from providers.catalogue.fields import Cells
+from providers.catalogue.layout import About, Layout, offer
+from providers.rows import Unfit, accelerator, name
+
+_GOOGLE_ZONE = re.compile(r"([a-z]+-[a-z]+\d+)-[a-z]")
+# Where gpuhunt calls machines by the names that SkyPilot starts them by.
+_STARTED_BY_SKYPILOT = ("aws", "azure", "gcp", "oci")
+
+
+def _read(cells: Cells, about: About) -> Iterator[Offer | Unfit]:
+    machine, place = name(cells.text("instance_name"), "instance_name"), name(cells.text("location"), "location")
+    zone = _GOOGLE_ZONE.fullmatch(place) if about.provider == "gcp" else None
+    kind = CapacityType.SPOT if cells.flag("spot") else CapacityType.ON_DEMAND
+    listed, count = cells.text("gpu_name"), cells.count("gpu_count")
+    if count and not listed:
+        raise Unfit("malformed_row", f"{machine}: {count} accelerators without a name")
+    names = [f"tpu-{listed}", listed] if cells.text("gpu_vendor").lower() == "google" else [listed]
+    yield offer(
+        about,
+        "gpuhunt",
+        region=zone[1] if zone else place,
+        zone=place,
+        instance_type=machine,
+        accelerator=accelerator(*names, memory_gib=cells.figure("gpu_memory")) if count else None,
+        count=count,
+        capacity_type=kind,
+        price=cells.price("price", f"{machine} in {place}, {kind}"),
+        cpus=cells.figure("cpu"),
+        memory_gib=cells.figure("memory"),
+        engine="skypilot" if about.provider in _STARTED_BY_SKYPILOT else None,
+    )
+
+
+GPUHUNT = Layout(
+    name="gpuhunt",
+    needs=("instance_name", "location", "price", "gpu_count", "gpu_name", "spot"),
+    knows=("cpu", "memory", "gpu_memory", "gpu_vendor"),
+    read=_read,
+)

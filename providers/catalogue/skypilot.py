@@ -1,0 +1,65 @@
+"""SkyPilot's ``vms.csv`` (skypilot-catalog, schema 5 and later): a row is a machine in a zone, with both its prices.
+
+Traps: the on-demand price is repeated for every zone; Google's accelerators are priced apart from the machines they are
+in, so that neither row is the price of anything that can be rented; fractions of a card are counted as 0.125.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from broker.core.offers import CapacityType, Offer
+from providers.catalogue.fields import Cells
+from providers.catalogue.layout import SKYPILOT_CLOUDS, About, Layout, offer
+from providers.rows import Unfit, accelerator, name, short
+
+_MEMORY = re.compile(r"'SizeInMiB':\s*(\d{3,7})\b", re.ASCII)
+_GOOGLE_GPU_HOST = re.compile(r"[ag]\d[a-z]*-")
+
+
+def _read(cells: Cells, about: About) -> Iterator[Offer | Unfit]:
+    """On demand without a zone, because a list price holds for the region; spot with it."""
+    listed, count = cells.text("acceleratorname"), cells.count("acceleratorcount")
+    if bool(listed) != bool(count):
+        raise Unfit("malformed_row", f"{count} accelerators, called {short(listed)}")
+    called = cells.text("instancetype")
+    if not called and not listed.lower().startswith("tpu-"):
+        raise Unfit("part_of_a_machine", f"{listed or 'nothing'}: priced apart from the machine it is in")
+    if not listed and about.provider == "gcp" and _GOOGLE_GPU_HOST.match(called):
+        raise Unfit("part_of_a_machine", f"{called}: the price without its accelerators")
+    machine = name(called or listed, "InstanceType")
+    region = name(cells.text("region"), "Region")
+    zone = name(cells.text("availabilityzone") or region, "AvailabilityZone")
+    memory = _MEMORY.search(cells.text("gpuinfo"))
+    card = accelerator(listed, memory_gib=int(memory[1]) / 1024 if memory else None) if listed else None
+    if not cells.text("price") and not cells.text("spotprice"):
+        raise Unfit("no_price", f"{machine} in {region}: no price")
+    for kind, column, place in ((CapacityType.ON_DEMAND, "price", None), (CapacityType.SPOT, "spotprice", zone)):
+        if not cells.text(column):
+            continue
+        try:
+            yield offer(
+                about,
+                "skypilot",
+                region=region,
+                zone=place,
+                instance_type=machine,
+                accelerator=card,
+                count=count,
+                capacity_type=kind,
+                price=cells.price(column, f"{machine} in {region}, {kind}"),
+                cpus=cells.figure("vcpus"),
+                memory_gib=cells.figure("memorygib"),
+                engine="skypilot" if about.provider in SKYPILOT_CLOUDS else None,
+            )
+        except Unfit as error:
+            yield error
+
+
+SKYPILOT = Layout(
+    name="skypilot",
+    needs=("InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "Region"),
+    knows=("vCPUs", "MemoryGiB", "GpuInfo", "SpotPrice", "AvailabilityZone"),
+    read=_read,
+)

@@ -1,0 +1,164 @@
+"""`gpubroker prices import`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.catalogues import OURS_COLUMNS, OURS_ROWS, SKYPILOT_COLUMNS, SKYPILOT_ROWS, table
+
+VMS = table(SKYPILOT_COLUMNS, SKYPILOT_ROWS)
+
+
+def ago(**time: float) -> str:
+    return (datetime.now(UTC) - timedelta(**time)).isoformat()
+
+
+@pytest.fixture
+def vms(write: Callable[[str, str], Path]) -> Path:
+    return write("vms.csv", VMS)
+
+
+def of(gpubroker: Any, provider: str) -> list[dict[str, Any]]:
+    offers: list[dict[str, Any]] = gpubroker("offers", "--provider", provider, "--all", "--json").json["offers"]
+    return [offer for offer in offers if offer["source"].startswith("csv:")]
+
+
+def test_a_file_becomes_offers_as_of_its_own_date(gpubroker: Any, vms: Path) -> None:
+    os.utime(vms, (1_790_000_000, 1_790_000_000))
+    done = gpubroker("prices", "import", vms, "--provider", "aws", "--json")
+    assert done.code == 0
+    assert done.json["layout"] == "skypilot"
+    assert (done.json["offers_seen"], done.json["offers_changed"], done.json["rows_skipped"]) == (8, 8, {})
+    assert (done.json["as_of"], done.json["as_of_from"]) == ("2026-09-21T14:13:20Z", "file")
+    offers = of(gpubroker, "aws")
+    assert len(offers) == 8
+    assert {offer["as_of"] for offer in offers} == {"2026-09-21T14:13:20Z"}
+    assert {offer["source"] for offer in offers} == {"csv:skypilot"}
+    assert {offer["stale"] for offer in offers} == {True}
+    assert {offer["reference"] for offer in offers} == {False}
+
+
+def test_the_same_file_again_changes_nothing(gpubroker: Any, vms: Path) -> None:
+    first = gpubroker("prices", "import", vms, "--provider", "aws", "--json").json
+    before = of(gpubroker, "aws")
+    again = gpubroker("prices", "import", vms, "--provider", "aws", "--json").json
+    assert (first["offers_changed"], again["offers_changed"]) == (8, 0)
+
+    def plain(offers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{key: value for key, value in offer.items() if key != "age_seconds"} for offer in offers]
+
+    assert plain(of(gpubroker, "aws")) == plain(before)
+
+
+def test_a_newer_file_replaces_what_was_imported_of_that_provider_and_nothing_else(
+    gpubroker: Any, vms: Path, write: Callable[[str, str], Path]
+) -> None:
+    quote = write("quote.csv", table(OURS_COLUMNS, OURS_ROWS))
+    assert gpubroker("prices", "import", quote, "--provider", "acme").code == 0
+    assert gpubroker("prices", "import", vms, "--provider", "aws", "--dated", ago(days=2)).code == 0
+    newer = write("newer.csv", table(SKYPILOT_COLUMNS, SKYPILOT_ROWS[2:4]))
+    done = gpubroker("prices", "import", newer, "--provider", "aws", "--dated", ago(days=1), "--json").json
+    assert (done["offers_seen"], done["offers_changed"]) == (3, 5)
+    assert {o["instance_type"] for o in of(gpubroker, "aws") if o["availability"] != "unavailable"} <= {
+        "p5.48xlarge",
+        "g6.xlarge",
+    }
+    assert len(of(gpubroker, "acme")) == 4
+
+
+def test_an_older_file_does_not_rewrite_what_is_known(gpubroker: Any, vms: Path) -> None:
+    assert gpubroker("prices", "import", vms, "--provider", "aws", "--dated", ago(days=1)).code == 0
+    done = gpubroker("prices", "import", vms, "--provider", "aws", "--dated", ago(days=3))
+    assert done.code == 2
+    assert "were imported before" in done.err
+    assert "--dated" in done.err
+
+
+def test_a_stale_import_is_shown_and_not_launched_on(
+    gpubroker: Any, policy: Path, write: Callable[[str, str], Path]
+) -> None:
+    """The policies let no reference price pass, and a price that is too old is no better."""
+    quote = write("vms.csv", table(SKYPILOT_COLUMNS, SKYPILOT_ROWS[3:4]))
+    told = gpubroker("prices", "import", quote, "--provider", "vast", "--dated", ago(days=30))
+    assert "too old to launch on" in told.out
+    job = write(
+        "job.yaml",
+        "name: t\nresources: {accelerators: 'L4:1'}\nconstraints: {providers: [vast]}\nrun: x\nwork: 1h\n"
+        "max_duration: 2h\n",
+    )
+    rejected = gpubroker("plan", job, "--json").json
+    assert "stale_price" in str(rejected)
+
+
+def test_rows_that_make_no_sense_are_counted_with_a_sample(gpubroker: Any, write: Callable[[str, str], Path]) -> None:
+    row = [
+        cell if column != "Price" else "0.0" for column, cell in zip(SKYPILOT_COLUMNS, SKYPILOT_ROWS[2], strict=True)
+    ]
+    file = write("vms.csv", table(SKYPILOT_COLUMNS, [*SKYPILOT_ROWS, ["p6", "Z900", *row[2:]], row]))
+    done = gpubroker("prices", "import", file, "--provider", "aws")
+    assert done.code == 0
+    assert "1 row skipped, invalid_price: line 8" in done.out
+    assert "1 row skipped, unknown_accelerator: line 7" in done.out
+    assert gpubroker("prices", "import", file, "--provider", "aws", "--json").json["rows_skipped"] == {
+        "invalid_price": 1,
+        "unknown_accelerator": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (VMS.replace("InstanceType", "Instancetyp"), "did you mean 'Instancetyp'?"),
+        (VMS.replace(",Price,", ",PriceEUR,"), "US dollars"),
+        ("", "empty"),
+        (table(SKYPILOT_COLUMNS, []), "no rows"),
+        (table(SKYPILOT_COLUMNS, [["x", "Z900", "1", "", "", "", "1", "", "r", ""]]), "no row of it can be used"),
+    ],
+)
+def test_a_file_of_no_use_is_refused_and_stores_nothing(
+    gpubroker: Any, write: Callable[[str, str], Path], text: str, says: str
+) -> None:
+    file = write("odd.csv", text)
+    done = gpubroker("prices", "import", file, "--provider", "aws")
+    assert done.code == 2
+    assert says in done.err
+    assert str(file) in done.err
+    assert of(gpubroker, "aws") == []
+    document = gpubroker("prices", "import", file, "--provider", "aws", "--json")
+    assert (document.code, document.json["error"]["kind"]) == (2, "invalid_input")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--provider", "aws", "--dated", "2099-01-01"], "has not come yet"),
+        (["--provider", "aws", "--dated", "soon"], "expected a date"),
+        (["--provider", "sandbox"], "no cloud"),
+        (["--provider", "owned"], "no cloud"),
+        (["--provider", "A/b"], "cannot be a provider's name"),
+        ([], "--provider"),
+    ],
+)
+def test_a_wrong_option_says_what_was_expected(gpubroker: Any, vms: Path, arguments: list[str], says: str) -> None:
+    done = gpubroker("prices", "import", vms, *arguments)
+    assert done.code == 2
+    assert says in done.err
+
+
+def test_a_file_that_is_not_there_is_said(gpubroker: Any) -> None:
+    done = gpubroker("prices", "import", "none.csv", "--provider", "aws")
+    assert done.code == 2
+    assert "none.csv" in done.err
+
+
+def test_a_new_name_that_resembles_a_known_one_is_said(gpubroker: Any, vms: Path) -> None:
+    assert gpubroker("prices", "import", vms, "--provider", "acme").err == ""
+    done = gpubroker("prices", "import", vms, "--provider", "acmee")
+    assert done.code == 0
+    assert "did you mean 'acme'?" in done.err
