@@ -13,6 +13,7 @@ import typer
 from typer.exceptions import TyperException
 
 from broker.cli import (
+    advise,
     budget,
     demo,
     doctor,
@@ -21,9 +22,11 @@ from broker.cli import (
     plan,
     policy,
     prices,
+    prices_history,
     prices_import,
     reconcile,
     report,
+    serve,
     submit,
 )
 from broker.cli.options import examples
@@ -73,8 +76,11 @@ app.add_typer(policy.app, name="policy")
 app.add_typer(budget.app, name="budget")
 app.add_typer(report.app, name="report")
 app.add_typer(prices.app, name="prices")
+prices.app.command("history", epilog=prices_history.EXAMPLES)(prices_history.history)
 prices.app.command("import", epilog=prices_import.EXAMPLES)(prices_import.import_)
+app.add_typer(advise.app, name="advise")
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
+app.command("serve", epilog=serve.EXAMPLES)(serve.serve)
 app.command("reconcile", epilog=reconcile.EXAMPLES, hidden=True)(reconcile.reconcile)
 
 

@@ -123,7 +123,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Scorecard:
-    """The lines and their mean as a grade: A from 0.85, B from 0.7, C from 0.5, D from 0.3, else E."""
+    """The lines and their mean as a grade from A to E (`RulesOfThumb.grades`)."""
 
     scores: tuple[Score, ...]
     points: float
@@ -146,7 +146,8 @@ def scorecard(
     """How green the work is: utilisation, size of the model, hardware, grid, and carbon per unit of work.
 
     ``best_kg_per_unit``, ``best_tflops_per_watt`` and ``smallest_sufficient_parameters`` are the best that is
-    available to the asker; each line's points are how near it comes. The grid's line is held against 100 g/kWh.
+    available to the asker; each line's points are how near it comes. The grid's line is held against the
+    rules' clean grid.
     """
     goal = rules.training_utilisation if training else rules.inference_utilisation
     per_unit = used.kg_co2e / positive("units of work", units_of_work)
@@ -162,11 +163,11 @@ def scorecard(
             "use the smallest model that meets the quality, distil or quantise",
         ),
         _line("hardware", efficiency, "TFLOPS/W", best_tflops_per_watt, "a newer accelerator", more=True),
-        _line("grid", grams, "g CO2e/kWh", 100.0, "move to a cleaner region"),
+        _line("grid", grams, "g CO2e/kWh", rules.clean_grid_g_per_kwh, "move to a cleaner region"),
         _line("carbon per unit of work", per_unit, "kg CO2e", best_kg_per_unit, "all of the above"),
     )
     points = sum(score.points for score in scores) / len(scores)
-    grade = next((g for g, least in (("A", 0.85), ("B", 0.7), ("C", 0.5), ("D", 0.3)) if points >= least), "E")
+    grade = next((letter for letter, least in rules.grades if points >= least), "E")
     return Scorecard(scores, points, grade)
 
 

@@ -20,6 +20,7 @@ class RulesOfThumb:
     activations_per_weight: float = 2  # activation bytes per byte of weights, when the architecture is not given
     adapter_fraction: float = 0.01
     memory_headroom: float = 0.10
+    reference_card_usable_gib: float = 75  # of an "80 GB" card, for lower bounds that are quoted in such cards
     # Work
     mfu: float = 0.40
     decode_efficiency: float = 0.7
@@ -27,6 +28,8 @@ class RulesOfThumb:
     gpus_per_node: int = 8
     consumer_heat_loss: float = 0.20  # 15-25 % of a consumer card's speed in a dense rack
     pcie_allreduce_slowdown: float = 15  # 10-20 times slower than NVLink
+    serial_share: float = 0.002  # of a training step that does not divide, where nothing was measured
+    pair_cost: float = 0.000005  # of a step, for each pair of GPUs
     least_marginal_efficiency: float = 0.5  # below it, one more GPU gives less than half of a GPU
     # Rent or buy
     rent_below_hours_per_day: float = 4
@@ -38,6 +41,14 @@ class RulesOfThumb:
     # Discounts on the on-demand price, where no live price is known
     reserved_discount: tuple[float, float] = (0.30, 0.60)  # one to three years
     spot_discount: tuple[float, float] = (0.60, 0.90)  # with 30 s to 2 min of notice
+    # Utilisation at which owning is said to beat an API
+    quoted_api_break_even: tuple[tuple[str, float], ...] = (("a 7B model", 0.50), ("a 13B model", 0.10))
+    quoted_within: float = 1 / 3  # a quoted figure holds when the arithmetic comes so near, of the figure
+    new_generation_speedup: float = 3  # of the card that makes one obsolete
+    # Owning, where nothing is said
+    life_years: float = 3
+    kwh_usd: float = 0.12
+    pue: float = 1.58  # industry's average (Uptime Institute 2023)
     # Cost of a run
     preprocessing_share: float = 0.20  # 10-30 % of training
     # Serving
@@ -45,7 +56,15 @@ class RulesOfThumb:
     cold_start_s: float = 60  # 30-120 s
     # Savings
     inference_savings_together: tuple[float, float] = (0.30, 0.40)
+    small_model: float = 3e9  # parameters up to which quantisation brings little
+    pool_below_utilisation: float = 0.50
+    load_data_below_utilisation: float = 0.70
+    reserve_above_steady_share: float = 0.30
+    scale_above_spare_hours: float = 0.05
+    quoted_fleet_claim: tuple[float, float, float] = (0.93, 0.20, 0.60)  # GPUs saved, at utilisation from, to
     # Energy
+    clean_grid_g_per_kwh: float = 100  # the scorecard's target
+    grades: tuple[tuple[str, float], ...] = (("A", 0.85), ("B", 0.70), ("C", 0.50), ("D", 0.30))  # else E
     idle_power_share: float = 0.15  # of the board power
     # Targets
     training_utilisation: float = 0.70

@@ -12,9 +12,6 @@ from dataclasses import dataclass
 from broker.economics.rules import DEFAULTS, RuleCheck, RulesOfThumb
 from broker.economics.units import fraction, parameter_count, positive, share
 
-SMALL_MODEL = 3e9
-"""Parameters up to which quantisation brings little."""
-
 
 @dataclass(frozen=True, slots=True)
 class Described:
@@ -88,14 +85,14 @@ class Advice:
     measure: str
 
 
-def ladder(workload: Described, steps: Sequence[Step] = LADDER) -> tuple[Advice, ...]:
+def ladder(workload: Described, steps: Sequence[Step] = LADDER, rules: RulesOfThumb = DEFAULTS) -> tuple[Advice, ...]:
     """The rungs in order for this workload. Savings multiply: each works on what the ones before it left, so the sum
     of the percentages is never reached."""
     advice = []
     remaining_low = remaining_high = 1.0
     for order, step in enumerate(steps, start=1):
         low, high = step.saving
-        applies, why = _applies(step.name, workload)
+        applies, why = _applies(step.name, workload, rules)
         if applies:
             remaining_low *= 1 - high
             remaining_high *= 1 - low
@@ -116,16 +113,16 @@ def ladder(workload: Described, steps: Sequence[Step] = LADDER) -> tuple[Advice,
     return tuple(advice)
 
 
-def _applies(name: str, w: Described) -> tuple[bool, str]:
+def _applies(name: str, w: Described, limits: RulesOfThumb) -> tuple[bool, str]:
     """Whether a rung makes sense here, with the reason either way. A rung this table does not know applies."""
     free = not w.exact_output
-    small = w.parameters <= SMALL_MODEL
+    small = w.parameters <= limits.small_model
     quantise = w.inference and free and not w.quantised and not small
     unquantised = (
         ("training keeps its precision", not w.inference),
         ("the output must be exact", w.exact_output),
         ("quantised already", w.quantised),
-        ("models up to 3B gain little from it", small),
+        (f"models up to {limits.small_model / 1e9:g}B gain little from it", small),
     )
     no_quantising = next((why for why, holds in unquantised if holds), "")
     busy = f"the cards are {w.utilisation:.0%} busy"
@@ -153,23 +150,27 @@ def _applies(name: str, w: Described) -> tuple[bool, str]:
             "decoding is bound by bandwidth: a batch shares each read of the weights",
             "batched already" if w.batched else "training batches by itself",
         ),
-        "pooling, MIG, MPS or time-slicing": (w.utilisation < 0.5, busy, busy),
+        "pooling, MIG, MPS or time-slicing": (w.utilisation < limits.pool_below_utilisation, busy, busy),
         "spot with checkpoints": (
             w.interruptible and not w.on_spot,
             "interruptions cost only redone work" if w.checkpointed else "write checkpoints first, then take spot",
             "on spot already" if w.on_spot else "it must not be interrupted",
         ),
         "reserve the baseline": (
-            w.steady_share > 0.3 and not w.committed,
+            w.steady_share > limits.reserve_above_steady_share and not w.committed,
             f"{w.steady_share:.0%} of the demand is steady",
             "committed already" if w.committed else f"only {w.steady_share:.0%} of the demand is steady",
         ),
         "autoscale, scale to zero": (
-            w.inference and not w.autoscaled and w.spare_hours_share > 0.05,
+            w.inference and not w.autoscaled and w.spare_hours_share > limits.scale_above_spare_hours,
             f"{w.spare_hours_share:.0%} of the paid hours have nothing to do",
             "scales already" if w.autoscaled else "few idle hours, or not a service",
         ),
-        "data loading": (not w.inference and w.utilisation < 0.7, busy, "the cards are not waiting for data"),
+        "data loading": (
+            not w.inference and w.utilisation < limits.load_data_below_utilisation,
+            busy,
+            "the cards are not waiting for data",
+        ),
         "egress and storage": (w.moves_data, "data crosses regions or clouds", "data stays where it is"),
     }
     applies, why, why_not = rungs.get(name, (True, "always worth a look", ""))

@@ -157,10 +157,11 @@ class ServingOption:
     monthly_usd_on_demand: float | None
 
     @property
-    def cheapest_usd(self) -> float | None:
-        """The lowest of the monthly costs that are known."""
-        known = [c for c in (self.monthly_usd_owned, self.monthly_usd_reserved, self.monthly_usd_on_demand) if c]
-        return min(known, default=None)
+    def ranked_by_usd(self) -> float | None:
+        """What a month costs on demand; reserved, then owned, where that is not known. Not the lowest of the three: a
+        card that nobody rents out is cheap to own for a reason."""
+        known = (self.monthly_usd_on_demand, self.monthly_usd_reserved, self.monthly_usd_owned)
+        return next((cost for cost in known if cost is not None), None)
 
 
 def options(
@@ -175,9 +176,11 @@ def options(
     least_replicas: int = 1,
     rules: RulesOfThumb = DEFAULTS,
 ) -> tuple[ServingOption, ...]:
-    """Every accelerator and precision that holds the model with ``batch`` sequences of ``context`` tokens, the
-    cheapest that meets the latency first, those without a price last. Speeds are roofline estimates at the default
-    efficiency: measure before you buy."""
+    """Every accelerator and precision that holds the model with ``batch`` sequences of ``context`` tokens.
+
+    The cheapest on demand that meets the latency first, those that are not for rent on demand last. Speeds are roofline
+    estimates at the default efficiency: measure before you buy.
+    """
     found = []
     for accelerator, prices in accelerators:
         for precision in precisions:
@@ -222,7 +225,10 @@ def options(
                 )
             )
     return tuple(
-        sorted(found, key=lambda o: (o.meets_latency is False, o.cheapest_usd is None, o.cheapest_usd or 0.0, o.gpus))
+        sorted(
+            found,
+            key=lambda o: (o.meets_latency is False, o.monthly_usd_on_demand is None, o.ranked_by_usd or 0.0, o.gpus),
+        )
     )
 
 

@@ -80,13 +80,18 @@ def break_even_utilisation(usd_per_hour: float, tokens_per_second: float, api_us
 
 
 def check_quoted_utilisation(
-    name: str, quoted: float, usd_per_hour: float, tokens_per_second: float, api_usd_per_million_tokens: float
+    name: str,
+    quoted: float,
+    usd_per_hour: float,
+    tokens_per_second: float,
+    api_usd_per_million_tokens: float,
+    rules: RulesOfThumb = DEFAULTS,
 ) -> RuleCheck:
     """Holds a claim such as "a 7B model needs about 50 % utilisation to beat an API" against the arithmetic; it holds
-    within a third of the quoted figure either way."""
+    within the rules' tolerance of the quoted figure, either way."""
     fraction("quoted utilisation", quoted)
     computed = break_even_utilisation(usd_per_hour, tokens_per_second, api_usd_per_million_tokens)
-    holds = quoted * 2 / 3 <= computed <= quoted * 4 / 3
+    holds = abs(computed - quoted) <= rules.quoted_within * quoted
     reached = "never reached" if computed > 1 else f"{computed:.0%}"
     return RuleCheck(
         rule=f"{name} needs about {quoted:.0%} utilisation to beat the API",

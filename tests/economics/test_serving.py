@@ -84,7 +84,7 @@ def test_options_for_each_card_and_precision() -> None:
     assert h100.monthly_usd_owned == pytest.approx(h100.monthly_usd_on_demand / 2)
     assert h100.meets_latency
     assert named["H100", Precision.INT4].gpus <= h100.gpus
-    costs = [option.cheapest_usd for option in found if option.meets_latency and option.cheapest_usd is not None]
+    costs = [option.monthly_usd_on_demand for option in found if option.meets_latency and option.monthly_usd_on_demand]
     assert costs == sorted(costs)
     assert found[0].meets_latency
 

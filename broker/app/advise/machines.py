@@ -1,0 +1,50 @@
+"""Whether the machines that a way to parallelise asks for are on offer, and how their cards are joined."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.app.advise.prices import Prices, Quote
+from broker.core.offers import CapacityType
+from broker.core.units import split_machine
+from broker.economics.parallelism import ParallelPlan
+
+NVLINK = "nvlink"
+
+
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """Of the ``offers`` with enough cards a machine, how many join them by NVLink (``linked``), how many do not
+    (``unlinked``), and of how many it is not known. ``price``: the cheapest that does; None when there is none."""
+
+    offers: int
+    linked: int
+    unlinked: int
+    unknown: int
+    price: Quote | None
+    says: str
+
+
+def supply(prices: Prices, plan: ParallelPlan) -> Supply:
+    """What the market has of the machines that the plan asks for."""
+    _, per_machine = split_machine(plan.machine)
+    rows = prices.machines(plan.accelerator, per_machine)
+    linked = sum(row.offers for row in rows if row.interconnect == NVLINK)
+    unknown = sum(row.offers for row in rows if row.interconnect is None)
+    total = sum(row.offers for row in rows)
+    wants = plan.interconnect == NVLINK
+    fitting = Prices(tuple(row for row in rows if row.interconnect == NVLINK or not wants), prices.stated)
+    kinds = (CapacityType.ON_DEMAND, CapacityType.SPOT, CapacityType.RESERVED)
+    quotes = (fitting.quote(plan.accelerator, per_machine, plan.num_nodes, kind) for kind in kinds)
+    price = next((quote for quote in quotes if quote), None)
+    return Supply(total, linked, total - linked - unknown, unknown, price, _says(plan, total, linked, unknown, price))
+
+
+def _says(plan: ParallelPlan, total: int, linked: int, unknown: int, price: Quote | None) -> str:
+    if not total:
+        return f"no offer of {plan.machine} or larger is known"
+    each = "" if price is None else f", from ${price.usd_per_hour:,.2f}/h for {plan.num_nodes} × {price.machine}"
+    if plan.interconnect == NVLINK:
+        doubt = f" ({unknown} do not say)" if unknown else ""
+        return f"{linked} of {total} offers of {plan.machine} or larger have NVLink{doubt}{each}"
+    return f"{total} offers of {plan.machine} or larger{each}"

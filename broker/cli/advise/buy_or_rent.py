@@ -1,0 +1,233 @@
+"""`gpubroker advise buy-or-rent`: what the same hours cost owned and rented, and where both break even."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from broker.cli.advise import inputs
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
+from broker.core.offers import CapacityType
+
+if TYPE_CHECKING:
+    from broker.app.advise.history import Usage
+    from broker.economics.buy_or_rent import Case
+
+EXAMPLES = examples(
+    "gpubroker advise buy-or-rent --purchase-usd 12000 --rent-usd-per-hour 5.12 --years 3",
+    "gpubroker advise buy-or-rent --purchase-usd 2200 --rent-usd-per-hour 0.18 --years 2 --hours-per-day 6 "
+    "--watts 550 --kwh-usd 0.16 --resale-usd 600",
+    "gpubroker advise buy-or-rent --gpu H100 --years 3 --utilisation 0.7 --kwh-usd 0.12 --discount-rate 0.08 --chart",
+    "gpubroker advise buy-or-rent --gpu A100-80GB --years 3 --from-history --days 90 --json",
+)
+
+
+def buy_or_rent(
+    context: typer.Context,
+    purchase_usd: Annotated[
+        float | None,
+        typer.Option("--purchase-usd", parser=inputs.dollars, metavar="USD", help="Price of the machine."),
+    ] = None,
+    rent_usd_per_hour: Annotated[
+        float | None,
+        typer.Option("--rent-usd-per-hour", parser=inputs.dollars, metavar="USD", help="Rent of as much."),
+    ] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option("--gpu", "-g", metavar="NAME", help="Rent, price and power of this accelerator where not given."),
+    ] = None,
+    rented_as: Annotated[
+        CapacityType, typer.Option("--rented-as", help="Which of the market's prices is the rent.")
+    ] = CapacityType.ON_DEMAND,
+    years: Annotated[float, typer.Option("--years", help="How long it is needed.")] = 3.0,
+    hours_per_day: Annotated[float | None, typer.Option("--hours-per-day", help="In use, up to 24.")] = None,
+    utilisation: Annotated[
+        float | None, typer.Option("--utilisation", help="The same as a share of all hours, up to 1.")
+    ] = None,
+    from_history: Annotated[
+        bool, typer.Option("--from-history", help="The same from what our own jobs used lately.")
+    ] = False,
+    days: Annotated[float, typer.Option("--days", help="With --from-history: how far back.")] = 90.0,
+    team: Annotated[str | None, typer.Option("--team", help="With --from-history: this team's jobs.")] = None,
+    watts: Annotated[float | None, typer.Option("--watts", help="Power while in use.")] = None,
+    kwh_usd: Annotated[float, typer.Option("--kwh-usd", parser=inputs.dollars, metavar="USD", help="A kWh.")] = 0.0,
+    pue: Annotated[float, typer.Option("--pue", help="The building's overhead on power, 1 or more.")] = 1.0,
+    resale_usd: Annotated[
+        float, typer.Option("--resale-usd", parser=inputs.dollars, metavar="USD", help="What it sells for at the end.")
+    ] = 0.0,
+    staff_usd_per_hour: Annotated[
+        float, typer.Option("--staff-usd-per-hour", parser=inputs.dollars, metavar="USD", help="Per hour in use.")
+    ] = 0.0,
+    facility_usd: Annotated[
+        float, typer.Option("--facility-usd", parser=inputs.dollars, metavar="USD", help="Power, cooling, racks; once.")
+    ] = 0.0,
+    discount_rate: Annotated[float, typer.Option("--discount-rate", help="A year; 0.08 is 8 %.")] = 0.0,
+    price_decline: Annotated[
+        float, typer.Option("--price-decline", help="How much rents fall a year; 0.2 is 20 %.")
+    ] = 0.0,
+    lead_time_weeks: Annotated[
+        float, typer.Option("--lead-time-weeks", help="Until delivery; renting meanwhile.")
+    ] = 0.0,
+    obsolescence: Annotated[
+        str | None,
+        typer.Option(
+            "--obsolescence", metavar="YEARS[:TIMES]", help="A newer card is so many times (3) faster from then on."
+        ),
+    ] = None,
+    peak_to_baseline: Annotated[float, typer.Option("--peak-to-baseline", help="Peak ÷ steady demand.")] = 1.0,
+    price: inputs.Price = None,
+    chart: inputs.ShowChart = False,
+    picture: inputs.Picture = None,
+    as_json: AsJson = False,
+) -> None:
+    """Buy or rent: present values of both, break-evens, payback, and how falling rents change the answer.
+
+    Rules of thumb stand beside the arithmetic, and it is said where they do not hold for these inputs. What is left
+    out counts as 0 and is listed.
+    """
+    from broker.cli.advise import view
+    from broker.cli.advise.document import document, fields_of
+    from broker.economics.buy_or_rent import Case
+    from broker.economics.buy_or_rent import buy_or_rent as answer_of
+
+    terminal = Terminal.of(context)
+    ways = [hours_per_day is not None, utilisation is not None, from_history]
+    if sum(ways) > 1:
+        raise InvalidInput("give one of --hours-per-day, --utilisation and --from-history")
+    notes: list[str] = []
+    if gpu is not None:
+        purchase_usd, rent_usd_per_hour, watts = _looked_up(
+            terminal, gpu, rented_as, price, (purchase_usd, rent_usd_per_hour, watts), notes
+        )
+    missing = [
+        flag
+        for flag, value in (("--purchase-usd", purchase_usd), ("--rent-usd-per-hour", rent_usd_per_hour))
+        if value is None
+    ]
+    if purchase_usd is None or rent_usd_per_hour is None:
+        raise InvalidInput(f"{' and '.join(missing)}: missing", hint="give it, or --gpu to take the market's")
+    used = _history(terminal, days, gpu, team, notes) if from_history else None
+    after, faster = _obsolescence(obsolescence)
+    case = Case(
+        purchase_usd=purchase_usd,
+        rent_usd_per_hour=rent_usd_per_hour,
+        years=years,
+        utilisation=_utilisation(hours_per_day, utilisation, used),
+        watts=watts or 0.0,
+        kwh_usd=kwh_usd,
+        pue=pue,
+        resale_usd=resale_usd,
+        staff_usd_per_hour=staff_usd_per_hour,
+        facility_usd=facility_usd,
+        discount_rate=discount_rate,
+        price_decline=price_decline,
+        lead_time_weeks=lead_time_weeks,
+        obsolete_after_years=after,
+        new_generation_speedup=faster,
+        peak_to_baseline=used.peak_to_baseline if used else peak_to_baseline,
+    )
+    found = answer_of(case)
+    opinions = _opinions(case)
+    if as_json:
+        terminal.answer(
+            document(
+                found,
+                inputs=case,
+                opinions=opinions,
+                usage=used and fields_of(used),
+                assumptions=(*notes, *found.assumptions),
+            )
+        )
+    else:
+        from broker.cli.advise.buy_or_rent_view import screen
+
+        terminal.show(*screen(terminal.out, case, found, opinions, notes))
+    if chart or picture:
+        from broker.cli.advise.buy_or_rent_view import costs_by_hours
+
+        view.picture(terminal, costs_by_hours(case, found), shown=chart, file=picture)
+
+
+def _looked_up(
+    terminal: Terminal,
+    gpu: str,
+    kind: CapacityType,
+    price: list[str] | None,
+    given: tuple[float | None, float | None, float | None],
+    notes: list[str],
+) -> tuple[float | None, float | None, float | None]:
+    """Purchase price, rent and power of an accelerator where they were not given, with a note on each."""
+    from broker.cli.advise import view
+    from broker.core.accelerators import lookup
+
+    purchase, rent, watts = given
+    card = lookup(gpu)
+    if purchase is None and card.street_price:
+        low, high = card.street_price
+        purchase = (low + high) / 2
+        notes.append(f"purchase: ${purchase:,.0f}, the middle of street prices of ${low:,.0f}-{high:,.0f} for a card")
+    if rent is None:
+        quote = inputs.market(terminal, price, card.name).quote(card.name, kind=kind)
+        if quote is None:
+            raise InvalidInput(
+                f"no {kind.value.replace('_', '-')} price of {card.name} is known",
+                hint="`gpubroker prices poll` asks for some, or give --rent-usd-per-hour",
+            )
+        rent = quote.usd_per_hour
+        notes.append(f"rent: ${rent:.3f}/h ({view.quoted(quote)})")
+    if watts is None and card.tdp_w:
+        watts = card.tdp_w
+        notes.append(f"power: {watts:g} W, the board power of {card.name}")
+    return purchase, rent, watts
+
+
+def _history(terminal: Terminal, days: float, gpu: str | None, team: str | None, notes: list[str]) -> Usage:
+    from broker.app.advise.history import usage
+    from broker.core.accelerators import canonical
+    from broker.economics.units import positive
+
+    positive("--days", days, "days", most=3650)
+    found = usage(terminal.broker(), days=days, accelerator=canonical(gpu) if gpu else None, team=team)
+    notes.append(
+        f"use: {found.gpu_hours:,.1f} GPU-hours of {found.attempts} attempts in {days:g} days; one owned GPU would "
+        f"have been busy {found.utilisation:.1%} of the time"
+    )
+    return found
+
+
+def _utilisation(hours_per_day: float | None, utilisation: float | None, used: Usage | None) -> float:
+    from broker.economics.buy_or_rent import utilisation_of
+
+    if used is not None:
+        return used.utilisation
+    if hours_per_day is not None:
+        return utilisation_of(hours_per_day)
+    return 1.0 if utilisation is None else utilisation
+
+
+def _obsolescence(text: str | None) -> tuple[float | None, float]:
+    """``2`` or ``2:3``: from two years on a newer card is three times as fast."""
+    from broker.economics.rules import DEFAULTS
+
+    if text is None:
+        return None, 1.0
+    years, _, times = text.partition(":")
+    try:
+        return float(years), float(times) if times else DEFAULTS.new_generation_speedup
+    except ValueError as error:
+        raise InvalidInput(f"--obsolescence: expected years, or YEARS:TIMES such as 2:3; got {text[:40]!r}") from error
+
+
+def _opinions(case: Case) -> list[dict[str, str]]:
+    """What the rules of thumb say of such use before any arithmetic."""
+    from broker.economics.rules import DEFAULTS
+    from broker.economics.sourcing import Situation, opinions
+
+    bursty = case.peak_to_baseline > DEFAULTS.bursty_above_peak_to_baseline
+    situation = Situation(
+        hours_per_day=24 * case.utilisation, months=12 * case.years, bursty=bursty, steady_baseline=bursty
+    )
+    return [{"rule": one.rule, "says": one.says} for one in opinions(situation)]

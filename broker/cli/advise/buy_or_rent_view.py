@@ -1,0 +1,83 @@
+"""Buy or rent on the screen, and as a chart of both costs over the hours of a day."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from broker.cli.advise import view
+from broker.cli.charts.chart import Chart, Line
+from broker.cli.tables import Column, hanging
+from broker.economics.buy_or_rent import buy_or_rent
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from broker.economics.buy_or_rent import Answer, Case
+
+
+def screen(
+    console: Console, case: Case, found: Answer, opinions: list[dict[str, str]], notes: list[str]
+) -> list[RenderableType]:
+    """The verdict, both costs, where they break even, and what would change it."""
+    parts: list[RenderableType] = [
+        Text.assemble((found.verdict.value.capitalize(), "bold green"), f": {found.why}."),
+        view.figures(
+            [
+                ("owning", f"{view.dollars(found.own_npv_usd)} in today's money, {view.dollars(found.own_total_usd)} "
+                 f"in all for {found.hours:,.0f} h"),
+                ("renting", f"{view.dollars(found.rent_npv_usd)} in today's money, "
+                 f"{view.dollars(found.rent_total_usd)} in all"),
+                ("break-even use", _break_even(found)),
+                ("break-even rent", f"{view.dollars(found.break_even_rent_usd_per_hour)}/h at these hours"),
+                ("payback", "not within the time" if found.payback_months is None
+                 else f"{found.payback_months:.1f} months"),
+                *([("rent until delivery", f"{view.dollars(found.waiting_usd)}, part of owning")]
+                  if found.waiting_usd else []),
+            ]
+        ),
+        view.heading("If rents fall"),
+    ]  # fmt: skip
+    columns = (
+        Column("  a year by", align="right"), Column("owning", align="right"), Column("renting", align="right"),
+        Column("break-even use", 2, align="right"), Column("verdict"),
+    )  # fmt: skip
+    rows = [
+        (
+            f"{one.price_decline:.0%}", view.dollars(one.own_npv_usd), view.dollars(one.rent_npv_usd),
+            "never" if one.break_even_utilisation is None else view.share(one.break_even_utilisation),
+            one.verdict.value,
+        )
+        for one in found.sensitivity
+    ]  # fmt: skip
+    parts += view.table(console, columns, rows)
+    parts += view.rules(found.rules_of_thumb)
+    parts += [hanging(Text(f"· {one['rule']}: {one['says'].replace('_', ' ')}"), 2) for one in opinions]
+    parts += view.assumptions((*notes, *found.assumptions))
+    return parts
+
+
+def _break_even(found: Answer) -> str:
+    if found.break_even_utilisation is None or found.break_even_hours_per_day is None:
+        return "never: an hour costs more to run than to rent"
+    if found.break_even_utilisation > 1:
+        return f"never at this rent: it would take {found.break_even_hours_per_day:.1f} hours a day"
+    return f"{found.break_even_utilisation:.1%}, {found.break_even_hours_per_day:.1f} h/day"
+
+
+def costs_by_hours(case: Case, found: Answer) -> Chart:
+    """Both present values over the hours of a day in use."""
+    hours = [1.0, *range(2, 25)]
+    answers = [buy_or_rent(replace(case, utilisation=hour / 24)) for hour in hours]
+    return Chart(
+        title=f"Owning and renting for {case.years:g} years",
+        x_label="hours in use a day",
+        y_label="USD in today's money",
+        lines=(
+            Line("owning", hours, [one.own_npv_usd for one in answers]),
+            Line("renting", hours, [one.rent_npv_usd for one in answers]),
+        ),
+        note=f"purchase ${case.purchase_usd:,.0f}, rent ${case.rent_usd_per_hour:g}/h; break-even {_break_even(found)}",
+    )

@@ -1,0 +1,175 @@
+"""`gpubroker advise eco`: energy and carbon of GPU work, a scorecard, and cleaner places."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from broker.cli.advise import inputs
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from broker.core.accelerators import Accelerator
+    from broker.economics.energy import Footprint, Scorecard
+
+EXAMPLES = examples(
+    "gpubroker advise eco --gpu H100 --gpus 8 --hours 100 --location aws/us-east-1",
+    "gpubroker advise eco --gpu A100-80GB --gpus 64 --hours 720 --location DE --pue 1.2 --parameters 7B --json",
+    "gpubroker advise eco --gpu L4 --hours 8760 --utilisation 0.3 --location gcp/europe-north1 --inference",
+)
+_CLEANEST = 5
+
+
+def eco(
+    context: typer.Context,
+    gpu: Annotated[str, typer.Option("--gpu", "-g", metavar="NAME", help="The accelerator.")] = "H100",
+    gpus: Annotated[int, typer.Option("--gpus", help="How many.")] = 1,
+    hours: Annotated[float, typer.Option("--hours", help="How long.")] = 1.0,
+    location: Annotated[
+        str, typer.Option("--location", "-l", metavar="PLACE", help="provider/region, a country such as DE, or world.")
+    ] = "world",
+    utilisation: Annotated[
+        float | None, typer.Option("--utilisation", help="Of the GPUs; 0.7 in training, 0.5 in inference.")
+    ] = None,
+    inference: Annotated[bool, typer.Option("--inference", help="It is inference, not training.")] = False,
+    pue: Annotated[
+        float | None, typer.Option("--pue", help="Overhead of the building; the provider's if known.")
+    ] = None,
+    idle_watts: Annotated[
+        float | None, typer.Option("--idle-watts", help="Of an idle card; 15 % of its limit.")
+    ] = None,
+    parameters: inputs.Parameters = None,
+    smallest: Annotated[
+        float | None,
+        typer.Option(
+            "--smallest-parameters", parser=inputs.count, metavar="COUNT", help="Of the smallest model that would do."
+        ),
+    ] = None,
+    units: Annotated[float, typer.Option("--units", help="Units of work done, such as runs or 1000 requests.")] = 1.0,
+    as_json: AsJson = False,
+) -> None:
+    """Energy and carbon: kWh = power x hours x PUE, with the power between idle and the board's limit; kg CO2e by the
+    region's grid. A scorecard says what to improve, and where the same work would be cleaner.
+    """
+    from broker.cli.advise.document import document
+    from broker.core.accelerators import lookup
+    from broker.economics.energy import default_pue, footprint
+    from broker.economics.rules import DEFAULTS
+
+    terminal = Terminal.of(context)
+    card = lookup(gpu)
+    notes: list[str] = []
+    if utilisation is None:
+        utilisation = DEFAULTS.inference_utilisation if inference else DEFAULTS.training_utilisation
+        notes.append(f"GPUs {utilisation:.0%} busy, the target")
+    if pue is None:
+        notes.append(f"PUE {default_pue(location):g}")
+    used = footprint(
+        card, gpus=gpus, hours=hours, utilisation=utilisation, location=location, pue=pue, idle_w=idle_watts
+    )
+    notes += [
+        f"grid: {used.intensity.grams_per_kwh:g} g CO2e/kWh in {used.intensity.year} ({used.intensity.source})",
+        "making the hardware is not counted, nor the host around the card",
+    ]
+    elsewhere = cleaner(used, location)
+    card_of = scores(used, card, utilisation, not inference, units, parameters, smallest)
+    if as_json:
+        told = {"gpu": card.name, "gpus": gpus, "hours": hours, "utilisation": utilisation, "location": location}
+        terminal.answer(document(told, used, scorecard=card_of, cleaner=elsewhere, assumptions=notes))
+    else:
+        terminal.show(*_screen(terminal, card, gpus, hours, used, card_of, elsewhere, notes))
+
+
+def cleaner(used: Footprint, location: str) -> list[dict[str, object]]:
+    """The cleanest regions of the same provider (or countries), with what the same energy would emit there."""
+    from broker.economics.energy import carbon_kg, grid_intensity, known_regions
+
+    provider = location.split("/")[0].lower() + "/" if "/" in location else ""
+    alike = [name for name in known_regions() if name.startswith(provider) and ("/" in name) == bool(provider)]
+    found = sorted((grid_intensity(name) for name in alike), key=lambda grid: grid.grams_per_kwh)
+    return [
+        {
+            "location": grid.region,
+            "kg_co2e": carbon_kg(used.kwh, grid.grams_per_kwh),
+            "grams_per_kwh": grid.grams_per_kwh,
+        }
+        for grid in found[:_CLEANEST]
+        if grid.grams_per_kwh < used.intensity.grams_per_kwh
+    ]
+
+
+def scores(
+    used: Footprint,
+    card: Accelerator,
+    utilisation: float,
+    training: bool,
+    units: float,
+    parameters: float | None,
+    smallest: float | None,
+) -> Scorecard:
+    """The scorecard against the best there is: the most efficient card known, on a grid of 100 g/kWh."""
+    from broker.core.accelerators import known, lookup
+    from broker.economics.energy import scorecard
+    from broker.economics.rules import DEFAULTS
+    from broker.economics.units import positive
+
+    every = [lookup(name) for name in known()]
+    best = max((one.tflops_16bit / one.tdp_w for one in every if one.tflops_16bit and one.tdp_w), default=1.0)
+    size = parameters or smallest or 1e9
+    return scorecard(
+        used,
+        card,
+        utilisation=utilisation,
+        training=training,
+        units_of_work=units,
+        best_kg_per_unit=max(used.kwh * DEFAULTS.clean_grid_g_per_kwh / 1000 / positive("--units", units), 1e-12),
+        model_parameters=size,
+        smallest_sufficient_parameters=min(smallest or size, size),
+        best_tflops_per_watt=best,
+    )
+
+
+def _screen(
+    terminal: Terminal,
+    card: Accelerator,
+    gpus: int,
+    hours: float,
+    used: Footprint,
+    found: Scorecard,
+    elsewhere: list[dict[str, object]],
+    notes: list[str],
+) -> list[RenderableType]:
+    from broker.cli.advise import view
+    from broker.cli.tables import Column
+
+    parts: list[RenderableType] = [
+        view.heading(
+            f"{used.kg_co2e:,.1f} kg CO2e", f" from {used.kwh:,.1f} kWh: {gpus} × {card.name} for {hours:g} h"
+        ),
+        view.figures(
+            [
+                ("power", f"{used.watts:,.0f} W on average for each card, PUE {used.pue:g}"),
+                ("grid", f"{used.intensity.grams_per_kwh:g} g CO2e/kWh ({used.intensity.region})"),
+                ("grade", f"{found.grade} ({found.points:.2f} of 1)"),
+            ]
+        ),
+    ]
+    columns = (
+        Column("scorecard"), Column("is", align="right"), Column("target", 2, align="right"), Column("unit", 3),
+        Column("points", align="right"), Column("to improve", 1),
+    )  # fmt: skip
+    rows = [
+        (one.what, f"{one.value:,.3g}", f"{one.target:,.3g}", one.unit, f"{one.points:.2f}",
+         "" if one.points >= 1 else one.improve)
+        for one in found.scores
+    ]  # fmt: skip
+    parts += view.table(terminal.out, columns, rows)
+    if elsewhere:
+        parts.append(view.heading("Cleaner places", " for the same energy"))
+        parts.append(view.figures((str(one["location"]), f"{one['kg_co2e']:,.1f} kg CO2e") for one in elsewhere))
+    parts += view.assumptions(notes)
+    return parts

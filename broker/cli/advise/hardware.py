@@ -1,0 +1,178 @@
+"""`gpubroker advise hardware`: value for money by what the work is bound by, the radar, and measured candidates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from broker.cli.advise import inputs
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
+from broker.economics.hardware import BoundBy
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from broker.app.advise.prices import Prices
+    from broker.cli.charts.chart import Chart
+    from broker.economics.hardware import Candidate, RadarRow, Trial, TrialResult, Value
+
+EXAMPLES = examples(
+    "gpubroker advise hardware --for compute",
+    "gpubroker advise hardware --for bandwidth --buy --gpu RTX3090 --gpu RTX4090 --gpu A100 --gpu H100 --gpu L40S",
+    "gpubroker advise hardware --gpu H100 --gpu A100-80GB --price H100=2.5 --chart",
+    "gpubroker advise hardware --trial 'L4:0.7:1200' --trial 'H100:2.5:5100' --trial 'cpu-16:0.6:900' --json",
+)
+_ROWS = 15
+
+
+def hardware(
+    context: typer.Context,
+    bound_by: Annotated[
+        BoundBy, typer.Option("--for", help="Training is bound by compute, small-batch inference by bandwidth.")
+    ] = BoundBy.COMPUTE,
+    gpu: inputs.Gpus = None,
+    buy: Annotated[bool, typer.Option("--buy", help="By street prices instead of hourly ones.")] = False,
+    price: inputs.Price = None,
+    trial: Annotated[
+        list[str] | None,
+        typer.Option("--trial", metavar="NAME:USD_PER_HOUR:UNITS_PER_HOUR", help="Measured on your work. Repeatable."),
+    ] = None,
+    chart: inputs.ShowChart = False,
+    picture: inputs.Picture = None,
+    as_json: AsJson = False,
+) -> None:
+    """Which hardware: value per dollar in what the work is bound by, and a radar of cost, performance, energy
+    efficiency and maturity of the software, each from 0 to 1 (the best of those compared).
+
+    Before buying, measure three or four on your own work and compare the cost of a unit of it (--trial).
+    """
+    from broker.cli.advise import view
+    from broker.cli.advise.document import document
+    from broker.economics.hardware import compare, radar, rank
+
+    terminal = Terminal.of(context)
+    trials = compare(_trials(trial)) if trial else ()
+    prices = inputs.market(terminal, price, gpu[0] if gpu and len(gpu) == 1 else None)
+    candidates, unpriced = _candidates(gpu, prices, buy=buy)
+    if not candidates and not trials:
+        raise InvalidInput("no price of these is known", hint="give --price NAME=USD, or --buy for street prices")
+    values = rank(candidates, bound_by)
+    rows = radar(candidates, bound_by) if candidates else ()
+    unit = "purchase price" if buy else "hour"
+    notes = [f"prices: {'the middle of street prices of a card' if buy else 'the cheapest on-demand GPU-hour'}"]
+    notes += [f"no price known, left out: {', '.join(unpriced)}"] if unpriced else []
+    if as_json:
+        told = {"bound_by": bound_by, "per": unit, "ranking": values, "radar": rows, "trials": trials}
+        terminal.answer(document(told, unpriced=unpriced, assumptions=notes))
+    else:
+        terminal.show(*_screen(terminal, bound_by, values, rows, trials, unit, notes))
+    if chart or picture:
+        view.picture(terminal, drawing(rows, unit), shown=chart, file=picture)
+
+
+def _trials(texts: list[str]) -> list[Trial]:
+    from broker.economics.hardware import Trial
+
+    found = []
+    for text in texts:
+        name, *numbers = text.split(":")
+        try:
+            usd, units = (float(number.lstrip("$")) for number in numbers)
+        except ValueError as error:
+            raise InvalidInput(f"--trial: expected NAME:USD_PER_HOUR:UNITS_PER_HOUR; got {text[:60]!r}") from error
+        found.append(Trial(name, usd, units))
+    return found
+
+
+def _candidates(gpu: list[str] | None, prices: Prices, *, buy: bool) -> tuple[list[Candidate], list[str]]:
+    """Those with a price, and the names of those without that were asked for."""
+    from broker.core.offers import CapacityType
+    from broker.economics.hardware import Candidate
+
+    found, missing = [], []
+    for card in inputs.accelerators(gpu):
+        quote = prices.quote(card.name, kind=CapacityType.ON_DEMAND) or prices.quote(card.name, kind=CapacityType.SPOT)
+        usd = prices.stated.get(card.name)
+        if usd is None and buy:
+            usd = sum(card.street_price) / 2 if card.street_price else None
+        elif usd is None and quote is not None:
+            usd = quote.usd_per_gpu_hour
+        if usd is None:
+            missing.append(card.name)
+            continue
+        place = quote.where.split("/")[0] if quote else ""
+        found.append(Candidate(card, usd, marketplace=not buy and place in _MARKETPLACES))
+    return found, missing if gpu else []
+
+
+_MARKETPLACES = frozenset({"vast"})  # machines of strangers
+
+
+def _screen(
+    terminal: Terminal,
+    bound_by: BoundBy,
+    values: tuple[Value, ...],
+    rows: tuple[RadarRow, ...],
+    trials: tuple[TrialResult, ...],
+    unit: str,
+    notes: list[str],
+) -> list[RenderableType]:
+    from broker.cli.advise import view
+    from broker.cli.tables import Column
+
+    parts: list[RenderableType] = []
+    if trials:
+        parts.append(view.heading(f"{trials[0].name} is the cheapest", " for a unit of your work"))
+        columns = (Column("candidate"), Column("$ a unit", align="right"), Column("times the cheapest", align="right"))
+        cells = [(one.name, f"${one.usd_per_unit:.6f}", f"{one.times_cheapest:.2f}") for one in trials]
+        parts += view.table(terminal.out, columns, cells)
+    if rows:
+        by = {row.accelerator: row for row in rows}
+        what = "TFLOPS" if bound_by is BoundBy.COMPUTE else "GB/s"
+        parts.append(view.heading(f"By {what} per $1,000 of {unit}", ", radar axes from 0 to 1"))
+        header = (
+            Column("card"), Column("$ a card" if unit != "hour" else "$ an hour", 2, align="right"),
+            Column(f"{what} per $1,000", align="right"), Column("link", 6), Column("cost", 3, align="right"),
+            Column("performance", 3, align="right"), Column("energy", 4, align="right"),
+            Column("maturity", 4, align="right"), Column("score", align="right"), Column("to know", 5),
+        )  # fmt: skip
+        table = [
+            (
+                value.accelerator, view.dollars(value.usd), f"{value.per_kusd:,.0f}", "yes" if value.linked else "",
+                *(view.number(x, 2) for x in _axes(by[value.accelerator])), f"{by[value.accelerator].score:.2f}",
+                "; ".join(by[value.accelerator].caveats),
+            )
+            for value in values[:_ROWS]
+        ]  # fmt: skip
+        parts += view.table(terminal.out, header, table)
+        if len(values) > _ROWS:
+            notes = [*notes, f"the best {_ROWS} of {len(values)} are shown; --json has all"]
+    parts += view.assumptions(notes)
+    return parts
+
+
+def _axes(row: RadarRow) -> tuple[float | None, ...]:
+    return row.cost, row.performance, row.energy_efficiency, row.maturity
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 2)
+
+
+def drawing(rows: tuple[RadarRow, ...], unit: str) -> Chart:
+    """The radar as bars: terminals draw no spider webs."""
+    from broker.cli.charts.chart import Bars, Chart
+
+    shown = rows[:8]
+    names = [row.accelerator for row in shown]
+    axes = ("cost", "performance", "energy efficiency", "maturity")
+    return Chart(
+        title="Hardware compared",
+        x_label="accelerator",
+        y_label="share of the best, 0 to 1",
+        bars=[Bars(name, names, [_rounded(_axes(row)[i]) for row in shown]) for i, name in enumerate(axes)],
+        note=f"cost is performance per dollar of {unit}; the best scores first",
+    )

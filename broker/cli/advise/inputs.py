@@ -1,0 +1,121 @@
+"""What the commands of advice have in common to say: models, prices, and numbers as people write them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from broker.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from broker.app.advise.prices import Prices
+    from broker.app.advise.subject import Architecture
+    from broker.cli.terminal import Terminal
+    from broker.core.accelerators import Accelerator
+
+_SCIENTIFIC = re.compile(r"\d+(?:\.\d+)?[eE]\+?\d{1,3}", re.ASCII)
+
+
+def count(text: str | float) -> float:
+    """``7B``, ``350M``, ``7e9``, ``7000000000``. Raises `typer.BadParameter`."""
+    from broker.core.units import parse_count
+
+    text = str(text).strip()  # a default comes as the number it is
+    try:
+        return parse_count(f"{float(text):.0f}" if _SCIENTIFIC.fullmatch(text) else text)
+    except (ValueError, OverflowError) as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def dollars(text: str | float) -> float:
+    """``12000``, ``$12,000``, ``5.12``. Raises `typer.BadParameter`; 0 and signs are judged where it is used."""
+    plain = str(text).strip().removesuffix("USD").strip().replace("$", "", 1)
+    if re.fullmatch(r"-?\d{1,3}(,\d{3})+(\.\d+)?", plain):
+        plain = plain.replace(",", "")
+    try:
+        return float(plain)
+    except ValueError as error:
+        raise typer.BadParameter(f"expected an amount in USD, such as 12000 or $12,000; got {plain[:40]!r}") from error
+
+
+Parameters = Annotated[
+    float | None,
+    typer.Option("--parameters", "-p", metavar="COUNT", parser=count, help="The model's parameters, such as 7B."),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="The model's Hugging Face config.json, a local file."),
+]
+Layers = Annotated[int | None, typer.Option("--layers", metavar="N", help="Layers.")]
+Hidden = Annotated[int | None, typer.Option("--hidden", metavar="N", help="Hidden size.")]
+Heads = Annotated[int | None, typer.Option("--heads", metavar="N", help="Attention heads.")]
+KvHeads = Annotated[int | None, typer.Option("--kv-heads", metavar="N", help="Key-value heads.")]
+HeadDim = Annotated[int | None, typer.Option("--head-dim", metavar="N", help="Dimension of a head.")]
+Gpu = Annotated[str | None, typer.Option("--gpu", "-g", metavar="NAME", help="An accelerator, such as H100.")]
+Gpus = Annotated[
+    list[str] | None, typer.Option("--gpu", "-g", metavar="NAME", help="Only this accelerator. Repeatable.")
+]
+Price = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--price",
+        metavar="[NAME=]USD",
+        help="USD per GPU-hour instead of the market's, such as 2.50 or H100=2.50. Repeatable.",
+    ),
+]
+ShowChart = Annotated[bool, typer.Option("--chart", help="Draw it in the terminal.")]
+Picture = Annotated[
+    Path | None, typer.Option("--picture", metavar="FILE", help="Draw it into a file: .html, .svg or .png.")
+]
+
+
+def architecture(
+    layers: int | None, hidden: int | None, heads: int | None, kv_heads: int | None, head_dim: int | None
+) -> Architecture:
+    """What was said of it. Raises `InvalidInput` for 0 and less, which would otherwise read as "not said"."""
+    from broker.app.advise.subject import Architecture
+    from broker.economics.units import whole
+
+    said = {"layers": layers, "hidden": hidden, "heads": heads, "kv-heads": kv_heads, "head-dim": head_dim}
+    for name, value in said.items():
+        if value is not None:
+            whole(f"--{name}", value)
+    return Architecture(layers, hidden, heads, kv_heads, head_dim)
+
+
+def accelerators(names: list[str] | None) -> list[Accelerator]:
+    """Those named, else all that are known. Raises `UnknownName` with what was probably meant."""
+    from broker.core.accelerators import known, lookup
+
+    return [lookup(name) for name in names or known()]
+
+
+def market(terminal: Terminal, stated: list[str] | None = None, only: str | None = None) -> Prices:
+    """Current prices; ``stated`` ones come first. ``only``: the accelerator that a price without a name is for.
+
+    Raises `InvalidInput` for a price that is none, `UnknownName` for an unknown accelerator.
+    """
+    from datetime import UTC, datetime
+
+    from broker.app.advise.prices import known
+
+    own = stated_prices(stated, only)
+    prices = known(terminal.settings().store_url, datetime.now(UTC), lambda: terminal.broker(look_after=False))
+    return prices.with_stated(own)
+
+
+def stated_prices(stated: list[str] | None, only: str | None = None) -> dict[str, float]:
+    """``H100=2.5`` by accelerator; a bare price is for ``only``."""
+    from broker.core.accelerators import canonical
+    from broker.economics.units import positive
+
+    found = {}
+    for text in stated or ():
+        name, separator, amount = text.rpartition("=")
+        if not separator and only is None:
+            raise InvalidInput(f"--price {text}: for which accelerator? Write it as H100={text}")
+        found[canonical(name or only or "")] = positive("--price", dollars(amount), "USD per GPU-hour")
+    return found

@@ -1,0 +1,147 @@
+"""`gpubroker advise savings`: what to do first, what it may bring, and what to measure after."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from broker.cli.advise import inputs
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from broker.economics.rules import RuleCheck
+    from broker.economics.savings import Advice
+
+EXAMPLES = examples(
+    "gpubroker advise savings --inference --parameters 7B --utilisation 0.2 --spare-hours 0.4 --monthly-usd 12000",
+    "gpubroker advise savings --parameters 7B --full-fine-tuning --interruptible --checkpointed --utilisation 0.5",
+    "gpubroker advise savings --inference --parameters 70B --exact-output --steady 0.6 --json",
+)
+
+
+def savings(
+    context: typer.Context,
+    parameters: Annotated[
+        float, typer.Option("--parameters", "-p", parser=inputs.count, metavar="COUNT", help="The model's size.")
+    ] = 7e9,
+    inference: Annotated[bool, typer.Option("--inference", help="It serves; else it trains.")] = False,
+    exact: Annotated[bool, typer.Option("--exact-output", help="The output must not change at all.")] = False,
+    quantised: Annotated[bool, typer.Option("--quantised", help="Weights are quantised already.")] = False,
+    full: Annotated[bool, typer.Option("--full-fine-tuning", help="All weights are trained.")] = False,
+    batched: Annotated[bool, typer.Option("--batched", help="Requests are batched and cached already.")] = False,
+    interruptible: Annotated[bool, typer.Option("--interruptible", help="It may be stopped and go on later.")] = False,
+    checkpointed: Annotated[bool, typer.Option("--checkpointed", help="It writes checkpoints.")] = False,
+    on_spot: Annotated[bool, typer.Option("--on-spot", help="It runs on spot already.")] = False,
+    steady: Annotated[float, typer.Option("--steady", help="Share of the demand that never goes away.")] = 0.0,
+    committed: Annotated[bool, typer.Option("--committed", help="The baseline is reserved or owned already.")] = False,
+    autoscaled: Annotated[bool, typer.Option("--autoscaled", help="It scales with its load already.")] = False,
+    utilisation: Annotated[float, typer.Option("--utilisation", help="Of the GPUs now.")] = 0.5,
+    target: Annotated[
+        float | None, typer.Option("--target-utilisation", help="What it could be; 0.7 in training, 0.5 in inference.")
+    ] = None,
+    spare: Annotated[float, typer.Option("--spare-hours", help="Share of the paid hours with nothing to do.")] = 0.0,
+    moves_data: Annotated[bool, typer.Option("--moves-data", help="Data crosses regions or clouds.")] = False,
+    monthly_usd: Annotated[
+        float | None, typer.Option("--monthly-usd", parser=inputs.dollars, metavar="USD", help="What it costs now.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """The ladder of savings in order, each with its expected saving, its condition and what to measure after it.
+
+    Savings multiply: each step works on what the ones before it left.
+    """
+    from broker.cli.advise.document import document
+    from broker.economics import savings as economics
+    from broker.economics.rules import DEFAULTS
+    from broker.economics.units import fraction, positive
+
+    terminal = Terminal.of(context)
+    workload = economics.Described(
+        inference=inference,
+        parameters=parameters,
+        exact_output=exact,
+        quantised=quantised,
+        full_fine_tuning=full,
+        batched=batched,
+        interruptible=interruptible,
+        checkpointed=checkpointed,
+        on_spot=on_spot,
+        steady_share=steady,
+        committed=committed,
+        autoscaled=autoscaled,
+        utilisation=utilisation,
+        spare_hours_share=spare,
+        moves_data=moves_data,
+    )
+    if monthly_usd is not None:
+        positive("--monthly-usd", monthly_usd, "USD")
+    goal = target or (DEFAULTS.inference_utilisation if inference else DEFAULTS.training_utilisation)
+    now = fraction("utilisation", utilisation)
+    fewer = max(0.0, economics.fewer_gpus(now, fraction("target utilisation", goal)))
+    advice = economics.ladder(workload)
+    rules: list[RuleCheck] = [economics.check_together(advice)] if inference else []
+    rules.append(economics.check_fleet_claim(*DEFAULTS.quoted_fleet_claim))
+    notes = ["expected savings are ranges from practice, of the GPU cost that each step works on"]
+    if as_json:
+        steps = [_priced(one, monthly_usd) for one in advice]
+        told = {"steps": steps, "fewer_gpus_share": fewer, "target_utilisation": goal, "rules_of_thumb": rules}
+        terminal.answer(document(told, assumptions=notes))
+    else:
+        terminal.show(*_screen(terminal, advice, monthly_usd, (now, goal, fewer), rules, notes))
+
+
+def _priced(one: Advice, monthly: float | None) -> dict[str, object]:
+    from broker.cli.advise.document import fields_of
+
+    prices = {
+        "remaining_low_usd": None if monthly is None else monthly * one.remaining_low,
+        "remaining_high_usd": None if monthly is None else monthly * one.remaining_high,
+    }
+    return fields_of(one) | prices
+
+
+def _screen(
+    terminal: Terminal,
+    advice: tuple[Advice, ...],
+    monthly: float | None,
+    use: tuple[float, float, float],
+    rules: list[RuleCheck],
+    notes: list[str],
+) -> list[RenderableType]:
+    from broker.cli.advise import view
+    from broker.cli.tables import Column, hanging
+
+    applies = [one for one in advice if one.applies]
+    parts: list[RenderableType] = [view.heading("In this order", f": {len(applies)} of {len(advice)} steps apply")]
+    columns = (
+        Column("#", align="right"), Column("step"), Column("saves", align="right"), Column("left", align="right"),
+        Column("why", 2), Column("if", 4), Column("measure after", 3),
+    )  # fmt: skip
+    rows = [
+        (str(one.order), one.name, f"{one.saving_low:.0%}-{one.saving_high:.0%}", _left(one, monthly), one.why,
+         one.condition, one.measure)
+        for one in applies
+    ]  # fmt: skip
+    parts += view.table(terminal.out, columns, rows)
+    now, goal, fewer = use
+    if fewer:
+        parts.append(Text(f"From {now:.0%} to {goal:.0%} busy, the same work needs {fewer:.0%} fewer GPUs."))
+    skipped = [f"{one.name} ({one.why})" for one in advice if not one.applies]
+    if skipped:
+        parts += [view.heading("Not here"), hanging(Text("; ".join(skipped)), 2)]
+    parts += view.rules(rules)
+    parts += view.assumptions(notes)
+    return parts
+
+
+def _left(one: Advice, monthly: float | None) -> str:
+    from broker.cli.advise import view
+
+    if monthly is None:
+        return f"{one.remaining_low:.0%}-{one.remaining_high:.0%}"
+    return f"{view.dollars(monthly * one.remaining_low)}-{view.dollars(monthly * one.remaining_high)}"

@@ -1,0 +1,247 @@
+"""`gpubroker advise serve`: replicas and GPUs for a traffic, with latency, cost, sleep and the smallest model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from broker.cli.advise import inputs
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
+from broker.core.offers import CapacityType
+
+if TYPE_CHECKING:
+    from broker.app.advise.prices import Prices
+    from broker.app.advise.subject import Subject
+    from broker.economics.routing import Routing, Tier
+    from broker.economics.serving import ScaleToZero, ServingOption, Traffic
+
+EXAMPLES = examples(
+    "gpubroker advise serve --requests-per-minute 1000 --tokens-per-request 200 --headroom 0.2 "
+    "--tokens-per-second-per-replica 400 --gpus-per-replica 2",
+    "gpubroker advise serve --requests-per-minute 300 --tokens-per-request 250 --p95 5 --parameters 8B --layers 32 "
+    "--kv-heads 8 --head-dim 128 --context 4096 --batch 16",
+    "gpubroker advise serve --requests-per-minute 5 --tokens-per-request 200 --parameters 8B --idle-share 0.8 --json",
+    "gpubroker advise serve --requests-per-minute 60 --tokens-per-request 200 --parameters 8B "
+    "--tier small:0.78:0.5:0.0002 --tier large:0.93:2:0.004 --task chat:9000:0.75 --task legal:1000:0.9",
+)
+_ROWS = 12
+
+
+def serve(
+    context: typer.Context,
+    requests_per_minute: Annotated[float, typer.Option("--requests-per-minute", help="At the peak to be served.")],
+    tokens_per_request: Annotated[float, typer.Option("--tokens-per-request", help="Generated for each.")],
+    headroom: Annotated[float | None, typer.Option("--headroom", help="Spare share on top; 0.2 if not given.")] = None,
+    tokens_per_second_per_replica: Annotated[
+        float | None, typer.Option("--tokens-per-second-per-replica", help="As measured; else estimated per card.")
+    ] = None,
+    gpus_per_replica: Annotated[int, typer.Option("--gpus-per-replica", help="With a measured speed.")] = 1,
+    p95: Annotated[float | None, typer.Option("--p95", metavar="SECONDS", help="95 of 100 answered within.")] = None,
+    batch: Annotated[int | None, typer.Option("--batch", help="Requests a replica works on at once.")] = None,
+    least_replicas: Annotated[int, typer.Option("--least-replicas", help="For availability.")] = 1,
+    parameters: inputs.Parameters = None,
+    config: inputs.Config = None,
+    sequence: Annotated[int, typer.Option("--context", help="Tokens of a sequence, for the KV cache.")] = 0,
+    layers: inputs.Layers = None,
+    hidden: inputs.Hidden = None,
+    heads: inputs.Heads = None,
+    kv_heads: inputs.KvHeads = None,
+    head_dim: inputs.HeadDim = None,
+    gpu: inputs.Gpus = None,
+    price: inputs.Price = None,
+    rent_usd_per_hour: Annotated[
+        float | None,
+        typer.Option("--rent-usd-per-hour", parser=inputs.dollars, metavar="USD", help="Of one replica."),
+    ] = None,
+    idle_share: Annotated[
+        float | None, typer.Option("--idle-share", help="Share of the hours without requests: would sleeping pay?")
+    ] = None,
+    cold_starts: Annotated[float, typer.Option("--cold-starts-per-day", help="How often it would wake up.")] = 10.0,
+    cold_start: Annotated[
+        float | None, typer.Option("--cold-start", metavar="SECONDS", help="To load the model; 60 if not given.")
+    ] = None,
+    warm: Annotated[int, typer.Option("--warm-replicas", help="That never sleep.")] = 0,
+    tier: Annotated[
+        list[str] | None,
+        typer.Option("--tier", metavar="NAME:QUALITY:SECONDS:USD", help="A model on offer, USD per task. Repeatable."),
+    ] = None,
+    task: Annotated[
+        list[str] | None,
+        typer.Option("--task", metavar="NAME:COUNT:QUALITY[:SECONDS]", help="A kind of task. Repeatable."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Replicas and GPUs for a traffic: from a measured speed, or for every card and precision that holds the model.
+
+    Latency is checked where a p95 and a batch are known. --idle-share prices sleeping when nobody asks; --tier and
+    --task find the smallest model that is good enough for each kind of task.
+    """
+    from broker.cli.advise import serve_view
+    from broker.cli.advise.document import document
+    from broker.economics import serving
+    from broker.economics.rules import DEFAULTS
+    from broker.economics.units import HOURS_PER_MONTH
+
+    terminal = Terminal.of(context)
+    notes: list[str] = []
+    if headroom is None:
+        headroom = DEFAULTS.serving_headroom
+        notes.append(f"{headroom:.0%} of headroom")
+    traffic = serving.Traffic(requests_per_minute, tokens_per_request, headroom, p95)
+    known = parameters is not None or config is not None
+    if tokens_per_second_per_replica is None and not known:
+        raise InvalidInput(
+            "the speed of a replica is missing",
+            hint="give --tokens-per-second-per-replica as measured, or the model (--parameters or --config)",
+        )
+    options: tuple[ServingOption, ...] = ()
+    if known:
+        from broker.app.advise.subject import subject
+
+        model = subject(parameters, config, inputs.architecture(layers, hidden, heads, kv_heads, head_dim))
+        notes += model.notes
+        prices = inputs.market(terminal, price, gpu[0] if gpu and len(gpu) == 1 else None)
+        options = _options(traffic, model, sequence, batch, least_replicas, gpu, prices, notes)
+    if tokens_per_second_per_replica is None:
+        if not options:
+            raise InvalidInput("no accelerator holds the model", hint="a smaller context or batch needs less memory")
+        best = options[0]
+        tokens_per_second_per_replica, gpus_per_replica = best.tokens_per_second_per_replica, best.gpus_per_replica
+        batch = batch or 1
+        if rent_usd_per_hour is None and best.monthly_usd_on_demand:
+            rent_usd_per_hour = best.monthly_usd_on_demand / HOURS_PER_MONTH / best.replicas
+    found = serving.plan(
+        traffic,
+        tokens_per_second_per_replica=tokens_per_second_per_replica,
+        gpus_per_replica=gpus_per_replica,
+        batch=batch,
+        least_replicas=least_replicas,
+    )
+    sleep = _sleep(idle_share, rent_usd_per_hour, cold_starts, cold_start, warm, found.replicas, traffic)
+    routing, tiers = _routing(tier, task)
+    monthly = None
+    if rent_usd_per_hour is not None:
+        monthly = rent_usd_per_hour * found.replicas * HOURS_PER_MONTH
+    if as_json:
+        terminal.answer(
+            document(
+                found,
+                monthly_usd=monthly,
+                gpus_per_replica=gpus_per_replica,
+                tokens_per_second_per_replica=tokens_per_second_per_replica,
+                options=options,
+                scale_to_zero=sleep,
+                routing=routing,
+                assumptions=notes,
+            )
+        )
+    else:
+        chosen = options[0] if options else None
+        terminal.show(*serve_view.screen(terminal.out, traffic, found, chosen, options[:_ROWS], monthly, notes))
+        if sleep is not None:
+            terminal.show(*serve_view.sleeping(sleep))
+        if routing is not None:
+            terminal.show(*serve_view.routes(terminal.out, routing, tiers))
+
+
+def _options(
+    traffic: Traffic,
+    model: Subject,
+    context: int,
+    batch: int | None,
+    least: int,
+    gpu: list[str] | None,
+    prices: Prices,
+    notes: list[str],
+) -> tuple[ServingOption, ...]:
+    from broker.economics.rules import DEFAULTS
+    from broker.economics.serving import Prices as PerGpu
+    from broker.economics.serving import options
+    from broker.economics.unit_cost import energy_usd_per_hour
+    from broker.economics.units import HOURS_PER_YEAR
+
+    def per_gpu(name: str, kind: CapacityType) -> float | None:
+        quote = prices.quote(name, kind=kind)
+        return quote.usd_per_gpu_hour if quote else None
+
+    priced = []
+    for card in inputs.accelerators(gpu):
+        low, high = card.street_price or (None, None)
+        power = energy_usd_per_hour(card.tdp_w or 0.0, DEFAULTS.kwh_usd, DEFAULTS.pue)
+        owned = (low + high) / 2 / (DEFAULTS.life_years * HOURS_PER_YEAR) + power if low and high else None
+        kinds = (CapacityType.RESERVED, CapacityType.ON_DEMAND)
+        priced.append((card, PerGpu(owned, *(per_gpu(card.name, kind) for kind in kinds))))
+    if batch is None:
+        notes.append("one request at a time on a replica (--batch)")
+    notes += [
+        "speeds are roofline estimates: measure before you buy",
+        f"owned: the card's street price over {DEFAULTS.life_years:g} years and its board power at "
+        f"${DEFAULTS.kwh_usd:g}/kWh, PUE {DEFAULTS.pue:g}; no host, no staff",
+    ]
+    return options(
+        traffic,
+        parameters=model.parameters,
+        shape=model.shape,
+        context=context,
+        batch=batch or 1,
+        accelerators=priced,
+        least_replicas=least,
+    )
+
+
+def _sleep(
+    idle: float | None,
+    rent: float | None,
+    starts: float,
+    seconds: float | None,
+    warm: int,
+    replicas: int,
+    traffic: Traffic,
+) -> ScaleToZero | None:
+    from broker.economics.serving import scale_to_zero
+
+    if idle is None:
+        return None
+    if rent is None:
+        raise InvalidInput("what a replica costs is missing", hint="give --rent-usd-per-hour")
+    return scale_to_zero(
+        usd_per_hour=rent,
+        idle_share=idle,
+        cold_starts_per_day=starts,
+        requests_per_day=traffic.requests_per_minute * 1440 * max(1 - idle, 1e-6),
+        cold_start_s=seconds,
+        warm_replicas=warm,
+        replicas=replicas,
+    )
+
+
+def _routing(tier: list[str] | None, task: list[str] | None) -> tuple[Routing | None, tuple[Tier, ...]]:
+    from broker.economics.routing import TaskClass, Tier, route
+
+    if not tier and not task:
+        return None, ()
+    tiers = []
+    for text in tier or ():
+        name, quality, seconds, usd = _parts(text, "--tier", "NAME:QUALITY:SECONDS:USD", 4)
+        tiers.append(Tier(name, float(quality), float(seconds), inputs.dollars(usd)))
+    tasks = []
+    for text in task or ():
+        name, number, quality, *rest = _parts(text, "--task", "NAME:COUNT:QUALITY[:SECONDS]", 3, 4)
+        tasks.append(TaskClass(name, int(inputs.count(number)), float(quality), *(float(one) for one in rest)))
+    return route(tiers, tasks), tuple(tiers)
+
+
+def _parts(text: str, flag: str, form: str, *sizes: int) -> list[Any]:
+    """The parts between colons, all but the first numbers."""
+    parts = text.split(":")
+    try:
+        if len(parts) not in sizes:
+            raise ValueError
+        for number in parts[1:]:
+            float(number.lstrip("$").rstrip("KMBkmb"))
+    except ValueError as error:
+        raise InvalidInput(f"{flag}: expected {form}; got {text[:60]!r}") from error
+    return parts

@@ -1,0 +1,165 @@
+"""`gpubroker advise size`: how much memory a model needs, what holds it, and what that costs now."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from broker.cli.advise import inputs
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+from broker.economics.memory import Method, Precision, Recomputation
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from broker.app.advise.sizing import PricedFit
+    from broker.economics.memory import MemoryEstimate
+
+EXAMPLES = examples(
+    "gpubroker advise size --parameters 7B --method qlora --batch 8 --context 4096",
+    "gpubroker advise size --parameters 70B --method adamw --precision bf16 --zero 3 --gpus 64",
+    "gpubroker advise size --parameters 70B --method inference --layers 80 --kv-heads 8 --head-dim 128 --batch 32 "
+    "--context 8192 --json",
+)
+_ROWS = 12
+
+
+def size(
+    context: typer.Context,
+    parameters: inputs.Parameters = None,
+    config: inputs.Config = None,
+    method: Annotated[Method, typer.Option("--method", "-m", help="What is done with it.")] = Method.ADAMW,
+    precision: Annotated[
+        Precision | None, typer.Option("--precision", help="Of the weights; bf16, and int4 for qlora.")
+    ] = None,
+    batch: Annotated[int, typer.Option("--batch", help="Sequences at once on one card.")] = 1,
+    tokens: Annotated[int, typer.Option("--context", help="Tokens of each sequence.")] = 0,
+    layers: inputs.Layers = None,
+    hidden: inputs.Hidden = None,
+    heads: inputs.Heads = None,
+    kv_heads: inputs.KvHeads = None,
+    head_dim: inputs.HeadDim = None,
+    kv_precision: Annotated[Precision, typer.Option("--kv-precision", help="Of the KV cache.")] = Precision.FP16,
+    recompute: Annotated[
+        Recomputation, typer.Option("--recompute", help="Which activations are computed again instead of kept.")
+    ] = Recomputation.SELECTIVE,
+    zero: Annotated[
+        int | None, typer.Option("--zero", min=0, max=3, help="ZeRO stage; 3 is FSDP. With --gpus: this layout.")
+    ] = None,
+    gpus: Annotated[int | None, typer.Option("--gpus", help="Spread over so many cards, not the fewest.")] = None,
+    tp: Annotated[int | None, typer.Option("--tp", help="Tensor-parallel degree.")] = None,
+    pp: Annotated[int | None, typer.Option("--pp", help="Pipeline-parallel degree.")] = None,
+    headroom: Annotated[
+        float | None, typer.Option("--headroom", help="Share of a card kept free; 0.1 if not given.")
+    ] = None,
+    adapter: Annotated[
+        float | None, typer.Option("--adapter-fraction", help="LoRA's share of the parameters; 0.01 if not given.")
+    ] = None,
+    gpu: inputs.Gpus = None,
+    price: inputs.Price = None,
+    as_json: AsJson = False,
+) -> None:
+    """How much GPU memory a model needs, which accelerators hold it, how many, and what they cost now.
+
+    Without a layout (--zero, --gpus, --tp, --pp) each accelerator gets its smallest one; with it, those that hold it.
+    """
+    from broker.app.advise.sizing import priced_fits
+    from broker.app.advise.subject import subject
+    from broker.cli.advise.document import document
+    from broker.economics.memory import Layout, estimate, lower_bound_cards
+    from broker.economics.rules import DEFAULTS
+
+    terminal = Terminal.of(context)
+    rules = replace(
+        DEFAULTS,
+        memory_headroom=DEFAULTS.memory_headroom if headroom is None else headroom,
+        adapter_fraction=DEFAULTS.adapter_fraction if adapter is None else adapter,
+    )
+    model = subject(parameters, config, inputs.architecture(layers, hidden, heads, kv_heads, head_dim))
+    workload = model.workload(
+        method, precision, batch=batch, context=tokens, recomputation=recompute, kv_precision=kv_precision
+    )
+    fixed = any(value is not None for value in (zero, gpus, tp, pp))
+    splits = (1 if tp is None else tp, 1 if pp is None else pp)
+    layout = Layout(splits[0] * splits[1] if gpus is None else gpus, *splits, zero or 0)
+    needs = estimate(workload, layout, rules)
+    prices = inputs.market(terminal, price, gpu[0] if gpu and len(gpu) == 1 else None)
+    found = priced_fits(needs, inputs.accelerators(gpu), prices, fixed=fixed, rules=rules)
+    cards = lower_bound_cards(needs.total_gib, rules.reference_card_usable_gib)
+    notes = (*model.notes, *needs.assumptions, f"{rules.memory_headroom:.0%} of each card stays free")
+    if as_json:
+        told = {"parameters": model.parameters, "method": method, "precision": workload.weights}
+        more = {"lower_bound_80gb_cards": cards, "layout": layout, "shape": model.shape, "assumptions": notes}
+        terminal.answer(document(told, _without(needs), more, fits=[_row(row) for row in found]))
+    else:
+        terminal.show(*_screen(terminal, needs, found, cards, notes, fixed=fixed))
+
+
+def _without(needs: MemoryEstimate) -> dict[str, Any]:
+    from broker.cli.advise.document import fields_of
+
+    return {name: value for name, value in fields_of(needs).items() if name not in ("workload", "layout")}
+
+
+def _row(row: PricedFit) -> dict[str, Any]:
+    """The fit with its prices beside its own fields."""
+    from broker.cli.advise.document import fields_of
+
+    prices = {"usd_per_hour": row.on_demand and row.on_demand.usd_per_hour,
+              "spot_usd_per_hour": row.spot and row.spot.usd_per_hour}  # fmt: skip
+    return fields_of(row.fit) | prices | {"on_demand": row.on_demand, "spot": row.spot}
+
+
+def _screen(
+    terminal: Terminal,
+    needs: MemoryEstimate,
+    found: tuple[PricedFit, ...],
+    cards: int,
+    notes: tuple[str, ...],
+    *,
+    fixed: bool,
+) -> list[RenderableType]:
+    from broker.cli.advise import view
+    from broker.cli.tables import Column
+
+    work = needs.workload
+    title = f"{view.big(work.parameters)} {work.method}, weights in {work.weights}"
+    parts: list[RenderableType] = [view.heading(title, f": {needs.total_gib:,.1f} GiB")]
+    named = (
+        ("weights", needs.weights_gib), ("gradients", needs.gradients_gib), ("optimizer", needs.optimizer_gib),
+        ("activations", needs.activations_gib), ("KV cache", needs.kv_cache_gib),
+    )  # fmt: skip
+    lines = [(name, f"{gib:>10,.1f} GiB") for name, gib in named if gib]
+    if fixed:
+        lines.append((f"on each of {needs.layout.gpus} GPUs", f"{needs.per_gpu_gib:>10,.1f} GiB"))
+    lines.append(("80 GB cards at least", f"{cards:>10}"))
+    parts.append(view.figures(lines))
+    columns = (
+        Column("fits on"), Column("GPUs", align="right"), Column("GiB each", 2, align="right"),
+        Column("on-demand $/h", align="right"), Column("spot $/h", 1, align="right"), Column("cheapest", 3),
+        Column("how it is spread", 4), Column("to know", 5),
+    )  # fmt: skip
+    rows = [
+        (
+            row.fit.accelerator,
+            str(row.fit.count),
+            f"{row.fit.per_gpu_gib:.1f} of {row.fit.usable_gib:.0f}",
+            view.dollars(row.on_demand.usd_per_hour if row.on_demand else None),
+            view.dollars(row.spot.usd_per_hour if row.spot else None),
+            view.quoted(row.cheapest) if row.cheapest else "no price known",
+            row.fit.assumes,
+            "; ".join(row.fit.caveats),
+        )
+        for row in found[:_ROWS]
+    ]
+    if rows:
+        parts += view.table(terminal.out, columns, rows)
+    else:
+        parts.append(view.heading("No accelerator holds it", " in this layout." if fixed else "."))
+    if len(found) > _ROWS:
+        parts.append(view.heading("", f"the cheapest {_ROWS} of {len(found)} are shown; --json has all"))
+    parts += view.assumptions(notes)
+    return parts

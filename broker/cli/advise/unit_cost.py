@@ -1,0 +1,171 @@
+"""`gpubroker advise unit-cost`: what a million tokens cost, owned and rented, and against an API."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from broker.cli.advise import inputs
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from broker.economics.rules import RuleCheck
+    from broker.economics.unit_cost import UnitCost
+
+EXAMPLES = examples(
+    "gpubroker advise unit-cost --hardware-usd 1600 --tokens-per-second 70 --watts 450 --utilisation 0.7 --years 3 "
+    "--kwh-usd 0.12",
+    "gpubroker advise unit-cost --rent-usd-per-hour 2.50 --tokens-per-second 1500 --utilisation 0.5 --api-usd 0.60",
+    "gpubroker advise unit-cost --gpu H100 --tokens-per-second 1500 --tokens-per-prediction 700 --json",
+)
+
+
+def unit_cost(
+    context: typer.Context,
+    tokens_per_second: Annotated[float, typer.Option("--tokens-per-second", help="Of the machine when it is busy.")],
+    hardware_usd: Annotated[
+        float | None, typer.Option("--hardware-usd", parser=inputs.dollars, metavar="USD", help="Owned: its price.")
+    ] = None,
+    rent_usd_per_hour: Annotated[
+        float | None,
+        typer.Option("--rent-usd-per-hour", parser=inputs.dollars, metavar="USD", help="Rented: the rent."),
+    ] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option("--gpu", "-g", metavar="NAME", help="Rented at the market's price of this accelerator."),
+    ] = None,
+    watts: Annotated[float, typer.Option("--watts", help="Owned: power at the plug, drawn around the clock.")] = 0.0,
+    utilisation: Annotated[float, typer.Option("--utilisation", help="Share of the hours it is busy.")] = 0.7,
+    years: Annotated[float, typer.Option("--years", help="Owned: the life it is written off over.")] = 3.0,
+    kwh_usd: Annotated[float, typer.Option("--kwh-usd", parser=inputs.dollars, metavar="USD", help="A kWh.")] = 0.12,
+    pue: Annotated[float, typer.Option("--pue", help="The building's overhead on power.")] = 1.0,
+    api_usd: Annotated[
+        float | None,
+        typer.Option("--api-usd", parser=inputs.dollars, metavar="USD", help="An API's price per million tokens."),
+    ] = None,
+    tokens_per_prediction: Annotated[
+        float | None, typer.Option("--tokens-per-prediction", help="What does one prediction cost?")
+    ] = None,
+    price: inputs.Price = None,
+    as_json: AsJson = False,
+) -> None:
+    """What a million tokens cost: hardware and power when owned, rent when rented; the break-even against an API.
+
+    For the cost of a training run see `advise run-cost`, for the true cost of a cluster `advise cluster-cost`.
+    """
+    from broker.cli.advise.document import document
+    from broker.economics import unit_cost as economics
+
+    terminal = Terminal.of(context)
+    notes = [f"busy {utilisation:.0%} of the hours"]
+    if rent_usd_per_hour is None and hardware_usd is None:
+        rent_usd_per_hour, note = _market_rent(terminal, gpu, price)
+        notes.append(note)
+    if hardware_usd is not None and rent_usd_per_hour is not None:
+        raise InvalidInput("give --hardware-usd (owned) or --rent-usd-per-hour (rented), not both")
+    if hardware_usd is not None:
+        found = economics.owned(
+            hardware_usd=hardware_usd,
+            years=years,
+            watts=watts,
+            kwh_usd=kwh_usd,
+            tokens_per_second=tokens_per_second,
+            utilisation=utilisation,
+            pue=pue,
+        )
+        notes += [f"written off over {years:g} years", f"electricity at ${kwh_usd:g}/kWh"]
+        notes += [] if watts else ["power: 0 W, because --watts is not given"]
+        notes += ["PUE: 1"] if pue == 1 else []
+    else:
+        assert rent_usd_per_hour is not None
+        found = economics.rented(
+            rent_usd_per_hour=rent_usd_per_hour, tokens_per_second=tokens_per_second, utilisation=utilisation
+        )
+    per_prediction = None
+    if tokens_per_prediction is not None:
+        per_prediction = economics.per_prediction(found.usd_per_million_tokens, tokens_per_prediction)
+    break_even, rules = _against_api(found, tokens_per_second, api_usd)
+    if as_json:
+        terminal.answer(
+            document(
+                found,
+                usd_per_prediction=per_prediction,
+                break_even_utilisation=break_even,
+                rules_of_thumb=rules,
+                assumptions=notes,
+            )
+        )
+    else:
+        terminal.show(*_screen(found, per_prediction, break_even, api_usd, rules, notes))
+
+
+def _market_rent(terminal: Terminal, gpu: str | None, price: list[str] | None) -> tuple[float, str]:
+    """The market's rent of one such accelerator, and where it is from. Raises `InvalidInput` when there is none."""
+    from broker.cli.advise import view
+    from broker.core.accelerators import canonical
+
+    if gpu is None:
+        raise InvalidInput(
+            "the price is missing", hint="give --hardware-usd (owned), --rent-usd-per-hour, or --gpu to look it up"
+        )
+    name = canonical(gpu)
+    quote = inputs.market(terminal, price, name).quote(name)
+    if quote is None:
+        raise InvalidInput(
+            f"no price of {name} is known", hint="`gpubroker prices poll` asks for some, or give --rent-usd-per-hour"
+        )
+    return quote.usd_per_hour, f"rent: ${quote.usd_per_hour:.2f}/h ({view.quoted(quote)})"
+
+
+def _against_api(
+    found: UnitCost, tokens_per_second: float, api_usd: float | None
+) -> tuple[float | None, tuple[RuleCheck, ...]]:
+    """The utilisation at which it costs as much as the API, and the quoted ones held against it."""
+    from broker.economics.rules import DEFAULTS
+    from broker.economics.unit_cost import break_even_utilisation, check_quoted_utilisation
+
+    if api_usd is None:
+        return None, ()
+    quoted = tuple(
+        check_quoted_utilisation(name, share, found.usd_per_hour, tokens_per_second, api_usd)
+        for name, share in DEFAULTS.quoted_api_break_even
+    )
+    return break_even_utilisation(found.usd_per_hour, tokens_per_second, api_usd), quoted
+
+
+def _screen(
+    found: UnitCost,
+    per_prediction: float | None,
+    break_even: float | None,
+    api_usd: float | None,
+    rules: tuple[RuleCheck, ...],
+    notes: list[str],
+) -> list[Any]:
+    from broker.cli.advise import view
+
+    named = (
+        ("hardware", found.hardware_usd_per_million_tokens),
+        ("power", found.power_usd_per_million_tokens),
+        ("rent", found.rent_usd_per_million_tokens),
+    )
+    rows = [(name, f"${amount:.4f} per million tokens") for name, amount in named if amount]
+    rows.append(("an hour", view.dollars(found.usd_per_hour)))
+    rows.append(("a year brings", f"{found.million_tokens_per_year:,.0f} million tokens"))
+    if per_prediction is not None:
+        rows.append(("a prediction", f"${per_prediction:.6f}"))
+    if break_even is not None:
+        never = "never: the API is cheaper even against a machine that is always busy"
+        reached = f"at a utilisation of {break_even:.1%}" if break_even <= 1 else never
+        rows.append((f"beats ${api_usd:g} of the API", reached))
+    parts: list[RenderableType] = [
+        view.heading(f"${found.usd_per_million_tokens:.4f} per million tokens"),
+        view.figures(rows),
+    ]
+    parts += view.rules(rules)
+    parts += view.assumptions(notes)
+    return parts

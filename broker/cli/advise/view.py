@@ -1,0 +1,119 @@
+"""Advice on the screen: figures, tables, assumptions, and quoted rules held against the arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from broker.cli import words
+from broker.cli.tables import Column, fitting, hanging, left_out
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.console import Console, RenderableType
+
+    from broker.app.advise.prices import Quote
+    from broker.cli.charts.chart import Chart
+    from broker.cli.terminal import Terminal
+    from broker.economics.rules import RuleCheck
+
+NOTHING = words.NOTHING
+_PIPED = 100  # columns of a chart that goes into a file or a pipe
+
+
+def dollars(amount: float | None, places: int | None = None) -> str:
+    """``$94,188``, ``$5.12``, ``$0.1626``: as many decimals as count."""
+    if amount is None:
+        return NOTHING
+    if places is None:
+        size = abs(amount)
+        places = 0 if size >= 1000 or amount == 0 else 2 if size >= 1 else 3 if size >= 0.1 else 4
+    return f"{'-' if amount < 0 else ''}${abs(amount):,.{places}f}"
+
+
+def number(value: float | None, places: int = 1) -> str:
+    return NOTHING if value is None else f"{value:,.{places}f}"
+
+
+def share(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.1%}"
+
+
+def big(value: float) -> str:
+    """``7B``, ``1.5T``, ``350M``."""
+    for size, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
+        if value >= size:
+            return f"{value / size:.4g}{unit}"
+    return f"{value:g}"
+
+
+def heading(text: str, more: str = "") -> Text:
+    return Text.assemble((text, "bold"), more)
+
+
+def figures(pairs: Iterable[tuple[str, str]]) -> Text:
+    """Names and values in two columns."""
+    rows = list(pairs)
+    width = max((len(name) for name, _ in rows), default=0)
+    text = Text()
+    for index, (name, value) in enumerate(rows):
+        text.append(f"{chr(10) if index else ''}  {name:<{width}}  ", style="dim")
+        text.append(value)
+    return text
+
+
+def table(
+    console: Console, columns: Sequence[Column], rows: Iterable[Sequence[str | Text]]
+) -> Iterator[RenderableType]:
+    """The table, and a word on columns that had no room."""
+    built, hidden = fitting(console, columns, rows)
+    yield built
+    if hidden:
+        yield Text(left_out(hidden), style="dim")
+
+
+def assumptions(notes: Iterable[str]) -> Iterator[RenderableType]:
+    """What was taken for what was not said."""
+    for index, note in enumerate(dict.fromkeys(notes)):
+        if not index:
+            yield heading("Assumed")
+        yield hanging(Text(f"· {note}"), 2)
+
+
+def rules(checks: Iterable[RuleCheck]) -> Iterator[RenderableType]:
+    """Quoted rules, each with what the numbers say and whether it holds for them."""
+    for index, check in enumerate(checks):
+        if not index:
+            yield heading("Rules of thumb")
+        holds = ("holds", "green") if check.holds else ("does not hold here", "bold red")
+        yield hanging(Text.assemble(f"· {check.rule}: ", holds, f"; {check.says}"), 2)
+
+
+def quoted(quote: Quote) -> str:
+    """Where a price is from: ``aws/us-east-1, on-demand, list price of 2026-09-20``."""
+    if quote.as_of is None:
+        return quote.source
+    kind = quote.capacity_type.value.replace("_", "-")
+    age = words.age(datetime.now(UTC) - quote.as_of)
+    told = f"list price of {quote.as_of:%Y-%m-%d}" if quote.reference else f"{age} old"
+    return f"{quote.where}, {kind}, {told}{', older than its limit' if quote.stale else ''}"
+
+
+def picture(terminal: Terminal, chart: Chart, *, shown: bool, file: Path | None) -> None:
+    """The chart in the terminal, in a file, both or neither."""
+    if shown and not terminal.as_json:
+        from broker.cli.charts.terminal import in_terminal
+
+        console = terminal.out
+        width = console.width if console.is_terminal else _PIPED
+        drawn = in_terminal(chart, width=width, colour=console.is_terminal and not console.no_color)
+        terminal.show(Text.from_ansi(drawn))
+    if file is not None:
+        from broker.cli.charts.picture import write_picture
+
+        write_picture([chart], file)
+        terminal.say(f"Drawn into {file}.")
