@@ -8,15 +8,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Mapping
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import platformdirs
-from pydantic import Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from broker.core.errors import InvalidInput, Problem, did_you_mean
+from broker.core.units import parse_duration, print_duration
 
 FILE = "gpubroker.toml"
 _PREFIX = "GPUBROKER_"
@@ -43,6 +45,24 @@ def files() -> tuple[Path, ...]:
     return Path(platformdirs.user_config_dir("gpubroker")) / FILE, Path(FILE)
 
 
+def _duration(value: object) -> object:
+    return parse_duration(value) if isinstance(value, str) else value
+
+
+Duration = Annotated[timedelta, BeforeValidator(_duration), PlainSerializer(print_duration), Field(gt=timedelta(0))]
+
+
+class PollSettings(BaseModel):
+    """How one provider is polled: ``every`` so often by `gpubroker serve`, where not by how fast its prices age; for at
+    most ``timeout``; its offers may be planned with until they are ``max_age`` old, where not as it says itself."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    every: Duration | None = None
+    timeout: Duration = timedelta(minutes=15)
+    max_age: Duration | None = None
+
+
 class Settings(BaseSettings):
     """All settings with their defaults.
 
@@ -60,6 +80,7 @@ class Settings(BaseSettings):
     runs: str | None = None
     policy: str = ""
     providers: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    prices: dict[str, PollSettings] = Field(default_factory=dict)
     reconcile_every: float = Field(default=1.0, gt=0, le=3600)
     settle_every: float = Field(default=60.0, ge=0)
 
@@ -147,8 +168,9 @@ def unknown_variables(environment: Mapping[str, str]) -> dict[str, str]:
 def check_provider_names(settings: Settings, known: Collection[str]) -> None:
     """Raises `InvalidInput` for settings of a provider that there is none of."""
     problems = [
-        Problem(0, 0, _name(("providers", name)), f"there is no provider {name!r}{did_you_mean(name, known)}")
-        for name in settings.providers
+        Problem(0, 0, _name((section, name)), f"there is no provider {name!r}{did_you_mean(name, known)}")
+        for section, names in (("providers", settings.providers), ("prices", settings.prices))
+        for name in names
         if name not in known
     ]
     if problems:
@@ -168,6 +190,7 @@ def as_environment(settings: Settings) -> dict[str, str]:
         "runs": settings.runs_url,
         "policy": settings.policy,
         "providers": json.dumps(settings.providers),
+        "prices": json.dumps({name: how.model_dump(exclude_none=True) for name, how in settings.prices.items()}),
         "reconcile_every": str(settings.reconcile_every),
         "settle_every": str(settings.settle_every),
     }

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from broker.app.wiring import Broker
-from broker.core.errors import BrokerError, MissingExtra, UnknownName
+from broker.core.errors import MissingExtra, UnknownName
 from broker.core.jobs import Job
 from broker.core.offers import Offer, OfferQuery
 from broker.core.ports import PolicySet
@@ -35,10 +34,10 @@ def freshen(broker: Broker, *, sandbox: bool = False) -> list[PollResult]:
     done = []
     for name in names:
         provider = broker.provider(name)
-        live = getattr(provider, "refresh_before_deciding", False)
+        live: bool = getattr(provider, "refresh_before_deciding", False)
         age = _LOCAL_AGE * broker.clock.scale if live else _BOOK_AGE
         if name not in last or now - last[name] >= age:
-            done.append(poll(provider, broker.store, broker.clock))
+            done.append(poll(provider, broker.store, broker.clock, keep_unchanged=not live))
     return done
 
 
@@ -129,24 +128,6 @@ def _known_names(broker: Broker, query: OfferQuery) -> None:
         for name in names:
             if not any(fnmatchcase(one, name) for one in known):
                 raise UnknownName(kind, name, known)
-
-
-def poll_now(broker: Broker, names: Sequence[str] = ()) -> Iterator[PollResult]:
-    """Poll these providers one after the other, all but the sandbox when none is named, each isolated from the rest.
-
-    Raises `UnknownName` before anything is asked.
-    """
-    for name in names:
-        if name not in broker.registries.providers:
-            raise UnknownName("provider", name, broker.registries.providers)
-    for name in names or [name for name in broker.registries.providers if name != SANDBOX]:
-        started = broker.clock.now()
-        try:
-            provider = broker.provider(name)
-        except BrokerError as error:  # a missing extra or a bad setting of this provider alone
-            yield PollResult(name, started, broker.clock.now(), 0, 0, {}, str(error), error.hint)
-        else:
-            yield poll(provider, broker.store, broker.clock)
 
 
 def reasons_left_out(market: Market) -> dict[Reason, int]:

@@ -156,6 +156,10 @@ class Broker:
             self._providers[name] = self.registries.build_provider(name, clock=self.clock, settings=settings)
         return self._providers[name]
 
+    def forget_provider(self, name: str) -> None:
+        """Make it anew when it is next asked for: something may hang in the old one."""
+        self._providers.pop(name, None)
+
     def engine(self, name: str) -> Engine:
         """An engine by name. Raises `UnknownName` or `MissingExtra`."""
         if name not in self._engines:

@@ -1,23 +1,30 @@
-"""Polling: one provider's answer into the store, as one poll run. A provider that fails keeps what it had."""
+"""Polling one provider: its answer into the store, as one poll run. A provider that fails keeps what it had."""
 
 from __future__ import annotations
 
+import logging
+import threading
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from broker.core.clock import Clock
-from broker.core.errors import BrokerError, NoLogin
+from broker.core.errors import BrokerError, GiveUp, LoginMissing, MissingExtra, NoLogin, Unreachable
 from broker.core.offers import Offer, OfferQuery, SkippedRow
 from broker.core.ports import Provider
+from broker.store.records import PollStatus
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class PollResult:
-    """What one poll brought. ``error`` is empty when the provider answered to the end; ``no_login``: it was not asked,
-    for want of any login to it."""
+    """What one poll brought. ``error`` is empty when the provider answered to the end, else ``hint`` says what to do.
+    ``refused``: a login was given, and it is wrong or has expired. ``cut_short``: its time was up; whatever was asked
+    may still hang."""
 
     provider: str
     started: datetime
@@ -27,11 +34,18 @@ class PollResult:
     rows_skipped: Mapping[str, int] = field(default_factory=dict)
     error: str = ""
     hint: str = ""
-    no_login: bool = False
+    status: PollStatus = PollStatus.OK
+    refused: bool = False
+    cut_short: bool = False
 
     @property
     def ok(self) -> bool:
-        return not self.error
+        return self.status is PollStatus.OK
+
+    @property
+    def failed(self) -> bool:
+        """Whether something is out of order; a login or an optional part that was never set up is not."""
+        return self.status is PollStatus.FAILED or self.refused
 
 
 class PollStore(Protocol):
@@ -47,39 +61,149 @@ class PollStore(Protocol):
         skipped: Mapping[str, int],
         error: str,
         complete: bool,
+        status: PollStatus,
+        hint: str,
+        keep_unchanged: bool,
     ) -> int:
         """Store what was seen; returns how many offers changed. With ``complete``, offers not seen are no longer
-        current."""
+        current. Without ``keep_unchanged``, an uneventful poll before this one is forgotten."""
         ...
 
 
-def poll(provider: Provider, store: PollStore, clock: Clock, query: OfferQuery | None = None) -> PollResult:
-    """Ask one provider for everything and store the answer.
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One provider to be asked. ``make`` makes it, or raises a `BrokerError` that is its alone; ``timeout``: seconds of
+    the wall clock until its answer is cut short; ``max_age``: how old its offers may be to be planned with, where not
+    as it says itself."""
 
-    Offers that arrived before an error are kept; the others stay as they were, and grow stale. Errors the provider
-    classes (`BrokerError`) end up in the result, never as an exception.
+    name: str
+    make: Callable[[], Provider]
+    timeout: float
+    max_age: timedelta | None = None
+
+
+class Hearing:
+    """One provider's answer as it arrives. One thread listens; others may look, and may cut it short at any time."""
+
+    def __init__(self, ask: Ask, clock: Clock) -> None:
+        self.name = ask.name
+        self._ask = ask
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._over = False
+        self._cut_short = False
+        self._failure: BrokerError | None = None
+        self._offers: list[Offer] = []
+        self._skipped: Counter[str] = Counter()
+        self.started = clock.now()
+        self._ends = time.monotonic() + ask.timeout
+
+    @property
+    def arrived(self) -> int:
+        """How many offers have arrived so far."""
+        return len(self._offers)
+
+    @property
+    def seconds_left(self) -> float:
+        return self._ends - time.monotonic()
+
+    def listen(self) -> None:
+        """Take in the answer to its end, or until it is cut short. Raises nothing: what goes wrong is in the result."""
+        try:
+            self._take_in()
+        except BrokerError as failure:
+            self._end(failure)
+        except Exception as bug:  # one adapter's bug must not hold back the others; the log has the traceback
+            log.exception("%s: the adapter broke", self.name)
+            self._end(GiveUp(f"the adapter broke: {type(bug).__name__}: {bug}", where=self.name, hint="report it"))
+
+    def _take_in(self) -> None:
+        for row in self._ask.make().offers(OfferQuery()):
+            with self._lock:
+                if self._over:
+                    return
+                if isinstance(row, SkippedRow):
+                    self._skipped[row.reason] += 1
+                else:
+                    self._offers.append(row)
+
+    def time_out(self) -> None:
+        """Cut it short: its time is up."""
+        self._cut_short = True
+        kept = "what had arrived is kept" if self._offers else "nothing had arrived"
+        self._end(
+            Unreachable(
+                f"not done after {self._ask.timeout:g} s; {kept}",
+                where=self.name,
+                hint=f"if it is only slow, allow more: GPUBROKER_PRICES__{self.name.upper()}__TIMEOUT",
+            )
+        )
+
+    def _end(self, failure: BrokerError) -> None:
+        with self._lock:
+            if not self._over:
+                self._failure = failure
+                self._over = True
+
+    def drop(self) -> None:
+        """Listen no longer; nothing is to be kept."""
+        with self._lock:
+            self._over = True
+            self._offers = []
+
+    def record(self, store: PollStore, *, keep_unchanged: bool = True) -> PollResult:
+        """Store what was heard, once it is over. Offers that arrived before an error are kept; the others stay as they
+        were, and grow stale. Raises `StoreProblem`."""
+        with self._lock:
+            self._over = True
+            offers, self._offers = self._offers, []
+        failure, finished = self._failure, self._clock.now()
+        status, limit = _status(failure), self._ask.max_age
+        if limit is not None:
+            offers = [offer if offer.reference else replace(offer, max_age=limit) for offer in offers]
+        error, hint = (str(failure), failure.hint) if failure else ("", "")
+        changed = store.record_poll(
+            self.name,
+            started=self.started,
+            finished=finished,
+            offers=offers,
+            skipped=self._skipped,
+            error=error,
+            complete=failure is None,
+            status=status,
+            hint=hint,
+            # Whoever has no login is asked in vain every time; once on record is enough.
+            keep_unchanged=keep_unchanged and status in (PollStatus.OK, PollStatus.FAILED),
+        )
+        refused = status is PollStatus.LOGIN_MISSING and not isinstance(failure, NoLogin)
+        counts = (len(offers), changed, dict(self._skipped))
+        return PollResult(self.name, self.started, finished, *counts, error, hint, status, refused, self._cut_short)
+
+
+def _status(failure: BrokerError | None) -> PollStatus:
+    match failure:
+        case None:
+            return PollStatus.OK
+        case LoginMissing():
+            return PollStatus.LOGIN_MISSING
+        case MissingExtra():
+            return PollStatus.EXTRA_MISSING
+        case _:
+            return PollStatus.FAILED
+
+
+def poll(
+    provider: Provider,
+    store: PollStore,
+    clock: Clock,
+    *,
+    max_age: timedelta | None = None,
+    keep_unchanged: bool = True,
+) -> PollResult:
+    """Ask one provider for everything, here and now, and store the answer: for local sources, which answer at once.
+
+    Errors end up in the result, never as an exception, but for `StoreProblem`.
     """
-    started = clock.now()
-    offers: list[Offer] = []
-    skipped: Counter[str] = Counter()
-    error = hint = ""
-    no_login = False
-    try:
-        for row in provider.offers(query or OfferQuery()):
-            if isinstance(row, SkippedRow):
-                skipped[row.reason] += 1
-            else:
-                offers.append(row)
-    except BrokerError as failure:
-        error, hint, no_login = str(failure), failure.hint, isinstance(failure, NoLogin)
-    finished = clock.now()
-    changed = store.record_poll(
-        provider.name,
-        started=started,
-        finished=finished,
-        offers=offers,
-        skipped=skipped,
-        error=error,
-        complete=not error and query is None,
-    )
-    return PollResult(provider.name, started, finished, len(offers), changed, dict(skipped), error, hint, no_login)
+    hearing = Hearing(Ask(provider.name, lambda: provider, timeout=float("inf"), max_age=max_age), clock)
+    hearing.listen()
+    return hearing.record(store, keep_unchanged=keep_unchanged)

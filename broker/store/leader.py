@@ -1,4 +1,5 @@
-"""One leader per store: whoever holds its lock looks after the jobs. The lock goes with the process, however it dies.
+"""One leader per store and duty: whoever holds its lock looks after the jobs, or polls the providers. The lock goes
+with the process, however it dies.
 
 SQLite: a lock file beside the database. PostgreSQL: a session's advisory lock, so leaders on other machines count, too.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 
 from sqlalchemy import text
@@ -15,24 +17,34 @@ from sqlalchemy.exc import DBAPIError
 from broker.core.errors import StoreProblem
 from broker.store.database import Database, explained
 
-# Any constant will do, other than the write lock's; advisory locks are per database.
-_LEADER = 0x67706C64
+
+class Duty(StrEnum):
+    """What there is to lead, each by one process at a time."""
+
+    JOBS = "jobs"
+    PRICES = "prices"
+
+
+# Any constants will do, other than the write lock's; advisory locks are per database.
+_LOCKS = {Duty.JOBS: 0x67706C64, Duty.PRICES: 0x67706C65}
+# The end of the lock file's name.
+_FILES = {Duty.JOBS: ".leader", Duty.PRICES: ".poller"}
 
 StillLeading = Callable[[], bool]
 """Whether the lead still holds: a database that was restarted has forgotten it."""
 
 
 @contextmanager
-def lead(database: Database) -> Iterator[StillLeading | None]:
+def lead(database: Database, duty: Duty) -> Iterator[StillLeading | None]:
     """The lead for the time of the block, or None when somebody else has it. Raises `StoreProblem`."""
     if database.path is not None:
         # `is_led` takes the lock for a moment to find out; half a second outlasts any number of such looks.
-        with _file_lead(database.path, wait=0.5) as still:
+        with _file_lead(database.path, duty, wait=0.5) as still:
             yield still
         return
     with explained(database.where), database.engine.connect() as connection:
         connection = connection.execution_options(isolation_level="AUTOCOMMIT")
-        if not connection.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": _LEADER}):
+        if not connection.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": _LOCKS[duty]}):
             yield None
             return
 
@@ -46,27 +58,27 @@ def lead(database: Database) -> Iterator[StillLeading | None]:
             yield still
         finally:
             if still():
-                connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": _LEADER})
+                connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": _LOCKS[duty]})
 
 
-def is_led(database: Database) -> bool:
+def is_led(database: Database, duty: Duty) -> bool:
     """Whether somebody has the lead now. Raises `StoreProblem`."""
     if database.path is not None:
-        with _file_lead(database.path, wait=0) as still:
+        with _file_lead(database.path, duty, wait=0) as still:
             return still is None
     with database.reading() as connection:
         query = text(
             "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = :key"
             " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
         )
-        return bool(connection.scalar(query, {"key": _LEADER}))
+        return bool(connection.scalar(query, {"key": _LOCKS[duty]}))
 
 
 @contextmanager
-def _file_lead(path: Path, wait: float) -> Iterator[StillLeading | None]:
+def _file_lead(path: Path, duty: Duty, wait: float) -> Iterator[StillLeading | None]:
     from filelock import FileLock, Timeout  # it brings asyncio; most commands never ask who leads
 
-    lock = FileLock(f"{path.absolute()}.leader", mode=0o600)
+    lock = FileLock(f"{path.absolute()}{_FILES[duty]}", mode=0o600)
     try:
         lock.acquire(timeout=wait)
     except Timeout:

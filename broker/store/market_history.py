@@ -6,9 +6,20 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from broker.core.offers import Offer, OfferQuery
-from broker.store import history, polls
+from broker.store import freshness, history, polls, retention
 from broker.store.database import Database
-from broker.store.records import AvailabilityPoint, PastOffer, PollRun, PricePoint, Series, SignalPoint
+from broker.store.journal import StoreReading
+from broker.store.records import (
+    AvailabilityPoint,
+    Freshness,
+    PastOffer,
+    PollRun,
+    PricePoint,
+    Pruned,
+    Series,
+    SignalPoint,
+)
+from broker.store.times import to_micros
 
 
 class MarketHistory:
@@ -72,3 +83,29 @@ class MarketHistory:
         """Polls, newest first."""
         with self._database.reading() as connection:
             return polls.poll_runs(connection, provider, since, limit)
+
+    def freshness(self, now: datetime) -> Mapping[str, Freshness]:
+        """How fresh the offers of each provider (the adapter's name) are at ``now``, and its last polls; providers that
+        were never asked are not among them."""
+        with self._database.reading() as connection:
+            return freshness.freshness(connection, now)
+
+    def prune(self, before: datetime, *, dry_run: bool = False) -> Pruned:
+        """Forget what the market was before that moment. With ``dry_run``, only count.
+
+        Kept are: for each series the change in force at that moment; every change that a launched attempt refers to,
+        from its decision until its machine was gone; of each provider the newest poll, the newest that went well, and
+        the newest complete one before that moment. Rows of offers are never dropped. Writes in many short transactions,
+        so it may be stopped and repeated at any time. The file does not shrink: what is freed is used again.
+        """
+        with self._database.reading() as connection:
+            launched = retention.uses(connection, StoreReading(connection).jobs())
+            series = retention.all_series(connection)
+        cut = retention.Cut(to_micros(before), launched, dry_run)
+        transaction = self._database.reading if dry_run else self._database.writing
+        for first in range(0, len(series), retention.BATCH):
+            with transaction() as connection:
+                retention.cut_series(connection, cut, series[first : first + retention.BATCH])
+        with transaction() as connection:
+            retention.cut_polls(connection, cut)
+        return cut.result()

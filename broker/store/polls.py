@@ -101,19 +101,19 @@ def record_poll(
     _insert_fresh(connection, writes, provider)
     _write(connection, writes)
     _supersede(connection)
+    row = {"provider": provider, "complete": complete, "status": status.value, "error": error, "hint": hint}
+    row |= {"changed": len(writes.changes), "skipped": json.dumps(counts)}
     if not keep_unchanged:
-        _forget_unchanged(connection, provider)
-    row = {"provider": provider, "started": begun, "finished": now, "complete": complete}
-    row |= {"error": error, "status": status.value, "hint": hint, "skipped": json.dumps(counts)}
-    connection.execute(POLL.insert().values(id=run, **row, seen=len(told), changed=len(writes.changes)))
+        _forget_the_same(connection, row)
+    connection.execute(POLL.insert().values(id=run, started=begun, finished=now, seen=len(told), **row))
     return len(writes.changes)
 
 
-def _forget_unchanged(connection: Connection, provider: str) -> None:
-    """The newest poll so far, if there is nothing to remember of it."""
-    newest = select(func.max(POLL.c.id)).where(POLL.c.provider == provider).scalar_subquery()
-    dull = (POLL.c.changed == 0, POLL.c.complete, POLL.c.error == "", POLL.c.skipped == "{}")
-    connection.execute(POLL.delete().where(POLL.c.id == newest, *dull))
+def _forget_the_same(connection: Connection, row: Mapping[str, Any]) -> None:
+    """The provider's newest poll so far, if it changed nothing either and ended in the same way."""
+    newest = select(func.max(POLL.c.id)).where(POLL.c.provider == row["provider"]).scalar_subquery()
+    same = (POLL.c[name] == row[name] for name in ("complete", "status", "error", "skipped"))
+    connection.execute(POLL.delete().where(POLL.c.id == newest, POLL.c.changed == 0, *same))
 
 
 def _known(connection: Connection, provider: str) -> dict[tuple[str, str], Any]:

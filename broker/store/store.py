@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from sqlalchemy import select
+from sqlalchemy import false, select
 
 from broker.core.clock import Clock
 from broker.core.offers import Offer, OfferQuery
@@ -16,7 +16,7 @@ from broker.core.reasons import Reason
 from broker.store import holdings, leader, policies, polls
 from broker.store.database import Database
 from broker.store.journal import StoreReading, StoreWriting
-from broker.store.leader import StillLeading
+from broker.store.leader import Duty, StillLeading
 from broker.store.market_history import MarketHistory
 from broker.store.records import PolicyVersion, PollRun, PollStatus
 from broker.store.schema import ensure_current
@@ -70,13 +70,19 @@ class Store:
         with self._database.writing() as connection:
             yield StoreWriting(connection)
 
-    def lead(self) -> AbstractContextManager[StillLeading | None]:
-        """The lead over this store's jobs for the time of the block; None when another process has it."""
-        return leader.lead(self._database)
+    def lead(self, duty: Duty = Duty.JOBS) -> AbstractContextManager[StillLeading | None]:
+        """The lead over this store's jobs, or another duty, for the time of the block; None when another process has
+        it."""
+        return leader.lead(self._database, duty)
 
-    def is_led(self) -> bool:
-        """Whether a process has the lead now."""
-        return leader.is_led(self._database)
+    def is_led(self, duty: Duty = Duty.JOBS) -> bool:
+        """Whether a process has that lead now."""
+        return leader.is_led(self._database, duty)
+
+    def check_writable(self) -> None:
+        """Raises `StoreProblem` for a store that can only be read, before anybody works for nothing."""
+        with self._database.writing() as connection:
+            connection.execute(SETTING.update().where(false()).values(value=SETTING.c.value))
 
     def rebuild(self) -> int:
         """Make every projection anew from events and entries; returns the number of jobs."""
@@ -102,8 +108,8 @@ class Store:
         """Store what one poll of ``provider`` (the adapter's name) saw; returns how many offers changed.
 
         With ``complete``, offers it did not tell of are no longer current. ``status``: failed where there is an error,
-        unless said. Without ``keep_unchanged``, a poll before this one that changed nothing and went well is forgotten:
-        for local sources, which are polled before each decision. All or nothing.
+        unless said. Without ``keep_unchanged``, the poll before this one is forgotten if it changed nothing and
+        ended in the same way: for sources that are polled before each decision. All or nothing.
         """
         told = list(offers)  # nothing slow, such as a provider's generator, runs inside the transaction
         with self._database.writing() as connection:

@@ -241,4 +241,4 @@ def test_a_provider_without_any_login_is_not_a_failure_of_the_poll(broker: Broke
     from providers.lambda_cloud import LambdaCloud
 
     result = poll(LambdaCloud(clock=SystemClock(), environment={}), broker.store, broker.clock)
-    assert (result.ok, result.no_login) == (False, True)
+    assert (result.ok, result.failed, result.status) == (False, False, "login_missing")

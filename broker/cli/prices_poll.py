@@ -1,0 +1,138 @@
+"""`gpubroker prices poll`: asking providers now, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from broker.app.wiring import Broker
+    from broker.market.poller import PollResult
+    from broker.market.side_by_side import Watch
+
+EXAMPLES = examples(
+    "gpubroker prices poll", "gpubroker prices poll --provider sandbox --json", "gpubroker prices poll -p aws -p azure"
+)
+
+
+def poll(
+    context: typer.Context,
+    provider: Annotated[
+        list[str] | None,
+        typer.Option("--provider", "-p", help="Only this one; may be repeated. All but the sandbox by default."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Ask providers for their offers now, side by side. One that fails or is slow holds nobody back and keeps what it
+    had. Ctrl-C ends it: whoever was done is stored.
+
+    Exits with 5 when any failed, or one that was named has no login.
+    """
+    from broker.app.polling import poll_now, providers_to_poll
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    names = providers_to_poll(broker, provider or ())
+    results: list[PollResult] = []
+    interrupted = False
+    try:
+        with _progress(terminal, broker, names) as watch:
+            for result in poll_now(broker, names, watch=watch):
+                results.append(result)
+                if watch is None:
+                    terminal.show(*told(result))
+    except KeyboardInterrupt:
+        interrupted = True
+    if watch is not None:
+        for result in results:
+            terminal.show(*told(result))
+    done = {result.provider for result in results}
+    undone = [name for name in names if name not in done] if interrupted else []
+    if as_json:
+        more = {"interrupted": undone} if interrupted else {}
+        terminal.answer({"polls": [as_document(result) for result in results], **more})
+    if interrupted:
+        kept = f"stored: {', '.join(sorted(done))}" if done else "nothing was stored"
+        terminal.say(f"Stopped; {kept}. Not complete and not stored: {', '.join(undone) or 'none'}.")
+        raise typer.Exit(130)
+    if failed := [result.provider for result in results if result.failed or (provider and not result.ok)]:
+        terminal.say(f"{len(failed)} of {len(results)} failed: {', '.join(failed)}")
+        raise typer.Exit(5)
+
+
+@contextmanager
+def _progress(terminal: Terminal, broker: Broker, names: Sequence[str]) -> Iterator[Watch | None]:
+    """A bar for each provider where somebody looks on, as long as its last answer was; else nothing."""
+    if not terminal.err.is_terminal:
+        yield None
+        return
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    from broker.market.poller import Hearing
+
+    last = broker.store.last_polls()
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20))
+    counted = TextColumn("{task.completed:,} offers", justify="right")
+    bars = Progress(*columns, counted, TimeElapsedColumn(), console=terminal.err, transient=True, redirect_stdout=False)
+    tasks = {name: bars.add_task(name, total=(last[name].seen or None) if name in last else None) for name in names}
+
+    def watch(waiting: Sequence[Hearing]) -> None:
+        for hearing in waiting:
+            bars.update(tasks[hearing.name], completed=hearing.arrived)
+        for name in names:
+            if name not in {hearing.name for hearing in waiting}:
+                arrived = bars.tasks[tasks[name]].completed
+                bars.update(tasks[name], total=arrived or 1, completed=arrived or 1, visible=False)
+
+    with bars:
+        yield watch
+
+
+def told(result: PollResult) -> list[Text]:
+    """What one poll brought, as people read it."""
+    from rich.text import Text
+
+    from broker.cli import words
+    from broker.store.records import PollStatus
+
+    if result.status in (PollStatus.LOGIN_MISSING, PollStatus.EXTRA_MISSING) and not result.offers_seen:
+        counts = "no login" if result.status is PollStatus.LOGIN_MISSING else "not installed"
+    else:
+        took = words.length(result.finished - result.started)
+        counts = f"{words.plural(result.offers_seen, 'offer')}, {result.offers_changed:,} changed, {took}"
+    skipped = sum(result.rows_skipped.values())
+    if skipped:
+        why = ", ".join(f"{count} × {reason}" for reason, count in result.rows_skipped.items())
+        counts += f"; {words.plural(skipped, 'row')} skipped ({why})"
+    lines = [Text.assemble((f"{result.provider}: ", "bold"), counts)]
+    if result.error:
+        lines.append(Text(f"  {result.error.removeprefix(f'{result.provider}: ')}", style="red" if result.failed else "dim"))
+        if result.hint:
+            lines.append(Text(f"  hint: {result.hint}", style="cyan"))
+    return lines
+
+
+def as_document(result: PollResult) -> dict[str, Any]:
+    """What one poll brought, as programs read it."""
+    return {
+        "provider": result.provider,
+        "status": result.status,
+        "offers_seen": result.offers_seen,
+        "offers_changed": result.offers_changed,
+        "rows_skipped": dict(result.rows_skipped),
+        "seconds": result.finished - result.started,
+        "error": said(result.error, result.hint),
+    }
+
+
+def said(error: str, hint: str) -> str | None:
+    """An error and what to do about it, in one line; None when there is none."""
+    return "; ".join(part for part in (error, hint) if part) if error else None

@@ -1,0 +1,121 @@
+"""`gpubroker prices status`: how fresh each provider's prices are, and what went wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime, timedelta
+
+    from rich.text import Text
+
+    from broker.app.polling import ProviderStatus
+
+EXAMPLES = examples("gpubroker prices status", "gpubroker prices status --json")
+
+
+def status(context: typer.Context, as_json: AsJson = False) -> None:
+    """How fresh each provider's prices are: the last poll and the last that went well, how many offers are too old to
+    be planned with, and what each misses."""
+    from broker.app.polling import is_scheduled, statuses
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    now = broker.clock.now()
+    found = statuses(broker, now)
+    if as_json:
+        never = [one.provider for one in found if one.last is None]
+        documents = [_document(one, now) for one in found if one.last is not None]
+        terminal.answer({"providers": documents, "never_polled": never, "scheduled": is_scheduled(broker)})
+        return
+    _show(terminal, found, now)
+
+
+def _document(one: ProviderStatus, now: datetime) -> dict[str, Any]:
+    from broker.cli.prices_poll import said
+
+    fresh, last = one.fresh, one.last
+    assert fresh is not None
+    assert last is not None
+    return {
+        "provider": one.provider,
+        "status": last.status,
+        "finished": last.finished,
+        "age_seconds": now - last.finished,
+        "last_success": fresh.last_success,
+        "success_age_seconds": _since(fresh.last_success, now),
+        "seconds": last.finished - last.started,
+        "offers": fresh.offers,
+        "offers_stale": fresh.stale,
+        "oldest_price": fresh.oldest,
+        "newest_price": fresh.newest,
+        "max_age_seconds": fresh.limit,
+        "interval_seconds": one.interval,
+        "offers_seen": last.seen,
+        "offers_changed": last.changed,
+        "complete": last.complete,
+        "rows_skipped": dict(last.skipped),
+        "error": said(last.error, last.hint),
+    }
+
+
+def _since(at: datetime | None, now: datetime) -> timedelta | None:
+    return None if at is None else now - at
+
+
+def _show(terminal: Terminal, found: Sequence[ProviderStatus], now: datetime) -> None:
+    from rich.text import Text
+
+    from broker.cli import words
+    from broker.cli.tables import Column, fitting
+
+    columns = (
+        Column("provider"),
+        Column("status"),
+        Column("last success", 1, align="right"),
+        Column("last asked", 2, align="right"),
+        Column("offers", align="right"),
+        Column("stale", align="right"),
+        Column("changed", 4, align="right"),
+        Column("skipped", 5, align="right"),
+        Column("limit", 3, align="right"),
+    )
+    cells: list[list[str | Text]] = []
+    for one in found:
+        last, fresh = one.last, one.fresh
+        if last is None or fresh is None:
+            continue
+        succeeded = _since(fresh.last_success, now)
+        cells.append(
+            [
+                one.provider,
+                Text(last.status.replace("_", " "), style=_STYLES[last.status.value]),
+                f"{words.age(succeeded)} ago" if succeeded is not None else "never",
+                f"{words.age(now - last.finished)} ago",
+                f"{fresh.offers:,}",
+                Text(f"{fresh.stale:,}", style="yellow" if fresh.stale else ""),
+                f"{last.changed:,}",
+                f"{sum(last.skipped.values()):,}",
+                words.age(fresh.limit),
+            ]
+        )
+    if cells:
+        terminal.show(fitting(terminal.out, columns, cells)[0])
+    for one in found:
+        if one.last is not None and one.last.error:
+            terminal.show(
+                Text.assemble((f"{one.provider}: ", "bold"), (one.last.error, _STYLES[one.last.status.value]))
+            )
+            if one.last.hint:
+                terminal.show(Text(f"  hint: {one.last.hint}", style="cyan"))
+    if never := [one.provider for one in found if one.last is None]:
+        terminal.show(Text(f"never asked: {', '.join(never)}", style="dim"))
+
+
+_STYLES = {"ok": "", "failed": "red", "login_missing": "dim", "extra_missing": "dim"}

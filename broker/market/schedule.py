@@ -1,0 +1,82 @@
+"""Polling for as long as somebody wants: each provider at its own pace, with APScheduler."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+
+from broker.core.clock import Clock
+from broker.core.errors import BrokerError, MissingExtra
+from broker.market.poller import Ask, PollResult, PollStore
+from broker.market.side_by_side import poll_side_by_side
+
+log = logging.getLogger(__name__)
+
+_LOOK = 0.5  # seconds between two looks whether to go on
+_JITTER = 0.1  # of the interval: brokers that were started together do not ask together for ever
+
+
+def check_installed() -> None:
+    """Raises `MissingExtra` without APScheduler."""
+    try:
+        import apscheduler  # noqa: F401  # only whether it is there
+    except ModuleNotFoundError as error:
+        raise MissingExtra("serve", "polling on a schedule") from error
+
+
+def run_schedule(
+    due: Mapping[str, timedelta],
+    ask: Callable[[str], Ask],
+    every: Callable[[str], timedelta],
+    store: PollStore,
+    clock: Clock,
+    *,
+    stop: threading.Event,
+    still_leading: Callable[[], bool],
+    tell: Callable[[PollResult], None],
+) -> None:
+    """Poll until ``stop`` is set or the lead is lost; then end cleanly: polls under way are dropped unless they are
+    being stored.
+
+    ``due``: in how long (of the wall clock) each provider is to be asked first; ``every``: the time between its polls,
+    asked again after each. Two polls of one provider never run at once, and what was missed (sleep, a slow poll) is
+    made up for once. A store that cannot be written to is logged; the next poll tries again.
+    """
+    from apscheduler.executors.pool import ThreadPoolExecutor
+    from apscheduler.schedulers.background import BackgroundScheduler
+    from apscheduler.triggers.interval import IntervalTrigger
+
+    def trigger(each: timedelta) -> IntervalTrigger:
+        seconds = each.total_seconds()
+        return IntervalTrigger(seconds=seconds, jitter=seconds * _JITTER, timezone=UTC)
+
+    def poll_one(name: str) -> None:
+        try:
+            for result in poll_side_by_side([ask(name)], store, clock, stop=halt):
+                tell(result)
+            now_every = every(name)
+        except BrokerError as error:
+            log.warning("%s: not polled: %s (%s)", name, error, error.hint)
+            return
+        if now_every != paces[name] and not halt.is_set():
+            paces[name] = now_every
+            scheduler.reschedule_job(name, trigger=trigger(now_every))
+
+    halt = threading.Event()
+    paces = {name: every(name) for name in due}
+    scheduler = BackgroundScheduler(
+        executors={"default": ThreadPoolExecutor(max(len(due), 1))},
+        job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
+        timezone=UTC,
+    )
+    for name, wait in due.items():
+        scheduler.add_job(poll_one, trigger(paces[name]), args=(name,), id=name, next_run_time=datetime.now(UTC) + wait)
+    scheduler.start()
+    try:
+        while not stop.wait(_LOOK) and still_leading():
+            pass
+    finally:
+        halt.set()
+        scheduler.shutdown(wait=True)
