@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from broker.cli import asked
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
-from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from broker.core.money import Money
-    from broker.core.offers import CapacityType, Offer, OfferQuery
+    from broker.core.offers import OfferQuery
 
 EXAMPLES = examples(
     "gpubroker offers --gpu H100:8 --spot",
@@ -38,25 +37,13 @@ class Sort(StrEnum):
 
 def offers(
     context: typer.Context,
-    gpu: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--gpu",
-            "-g",
-            metavar="NAME[:COUNT]",
-            help="An accelerator, with a count: exactly so many a machine; 'cpu' for machines without. Repeatable.",
-        ),
-    ] = None,
+    gpu: asked.Gpus = None,
     spot: Annotated[bool, typer.Option("--spot", help="Spot capacity.")] = False,
     on_demand: Annotated[bool, typer.Option("--on-demand", help="On-demand capacity.")] = False,
     reserved: Annotated[bool, typer.Option("--reserved", help="Reserved capacity and reservations to buy.")] = False,
     owned: Annotated[bool, typer.Option("--owned", help="Machines of our own.")] = False,
-    provider: Annotated[
-        list[str] | None, typer.Option("--provider", "-p", help="A provider, or a pattern. Repeatable.")
-    ] = None,
-    region: Annotated[
-        list[str] | None, typer.Option("--region", "-r", help="A region, or a pattern such as 'us-*'. Repeatable.")
-    ] = None,
+    provider: asked.Providers = None,
+    region: asked.Regions = None,
     max_price: Annotated[
         str | None, typer.Option("--max-price", metavar="USD", help="At most so much per GPU-hour, such as $4 or 4.")
     ] = None,
@@ -93,14 +80,15 @@ def offers(
         CapacityType.OWNED: owned,
     }
     wanted = frozenset(kind for kind, on in switches.items() if on)
-    machines = _machines(gpu or [])
-    ceiling = _ceiling(max_price)
+    machines = asked.machines(gpu or [])
+    ceiling = None if max_price is None else asked.price("--max-price", max_price)
     dimensions = offer_groups.dimensions(group_by) if group_by else ()
     found = listing(terminal.broker(), _query(machines, provider or [], region or []))
     rows = [
         row
         for row in view.rows(found.offers, found.now)
-        if _fits(row.offer, machines, wanted)
+        if asked.fits(row.offer, machines)
+        and (not wanted or row.offer.capacity_type in wanted)
         and (ceiling is None or (row.per_gpu is not None and row.per_gpu <= ceiling))
     ]
     rows.sort(key=view.sort_key(sort.value))
@@ -118,43 +106,7 @@ def offers(
         terminal.show(*view.table(terminal.out, rows[:shown], len(rows), found))
 
 
-def _machines(texts: list[str]) -> dict[str, set[int]]:
-    """Accelerators by canonical name, with the counts asked for (none: any). Raises `InvalidInput`, `UnknownName`."""
-    from broker.core.accelerators import canonical
-    from broker.core.units import split_machine
-
-    found: dict[str, set[int]] = {}
-    for text in texts:
-        if text.lower() == "cpu":
-            found.setdefault("cpu", set())
-            continue
-        try:
-            name, count = split_machine(text)
-        except ValueError as error:
-            raise InvalidInput(str(error), where="--gpu") from error
-        counts = found.setdefault(canonical(name), set())
-        if ":" in text:
-            counts.add(count)
-    return found
-
-
-def _ceiling(text: str | None) -> Money | None:
-    from broker.core.units import parse_money
-
-    if text is None:
-        return None
-    try:
-        return parse_money(text if "$" in text or "usd" in text.lower() else f"${text}")
-    except ValueError as error:
-        raise InvalidInput(f"expected a price in USD, such as 4 or $4; got {text!r}", where="--max-price") from error
-
-
 def _query(machines: dict[str, set[int]], providers: list[str], regions: list[str]) -> OfferQuery:
     from broker.core.offers import OfferQuery
 
     return OfferQuery(accelerators=tuple(sorted(machines)), providers=tuple(providers), regions=tuple(regions))
-
-
-def _fits(offer: Offer, machines: dict[str, set[int]], wanted: frozenset[CapacityType]) -> bool:
-    counts = machines.get(offer.accelerator or "cpu")
-    return (not wanted or offer.capacity_type in wanted) and (not counts or offer.count in counts)

@@ -1,0 +1,110 @@
+"""What several commands are asked in the same words: machines, kinds of capacity, moments, prices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from broker.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
+    from broker.core.money import Money
+    from broker.core.offers import CapacityType, Offer
+
+Gpus = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--gpu",
+        "-g",
+        metavar="NAME[:COUNT]",
+        help="An accelerator, with a count: exactly so many a machine; 'cpu' for machines without. Repeatable.",
+    ),
+]
+Providers = Annotated[list[str] | None, typer.Option("--provider", "-p", help="A provider, or a pattern. Repeatable.")]
+Regions = Annotated[
+    list[str] | None, typer.Option("--region", "-r", help="A region, or a pattern such as 'us-*'. Repeatable.")
+]
+CapacityTypes = Annotated[
+    list[str] | None,
+    typer.Option("--capacity-type", "-c", metavar="KIND", help="spot, on-demand, reserved or owned. Repeatable."),
+]
+
+
+def machines(texts: Sequence[str]) -> dict[str, set[int]]:
+    """Accelerators by canonical name, with the counts asked for (none: any). Raises `InvalidInput`, `UnknownName`."""
+    from broker.core.accelerators import canonical
+    from broker.core.units import split_machine
+
+    found: dict[str, set[int]] = {}
+    for text in texts:
+        if text.lower() == "cpu":
+            found.setdefault("cpu", set())
+            continue
+        try:
+            name, count = split_machine(text)
+        except ValueError as error:
+            raise InvalidInput(str(error), where="--gpu") from error
+        counts = found.setdefault(canonical(name), set())
+        if ":" in text:
+            counts.add(count)
+    return found
+
+
+def fits(offer: Offer, wanted: dict[str, set[int]]) -> bool:
+    """Whether the offer's machine has one of the counts asked for."""
+    counts = wanted.get(offer.accelerator or "cpu")
+    return not counts or offer.count in counts
+
+
+def capacity_types(texts: Sequence[str]) -> tuple[CapacityType, ...]:
+    """Raises `UnknownName`, with what was probably meant."""
+    from broker.core.errors import UnknownName
+    from broker.core.offers import CapacityType
+
+    known = {kind.value.replace("_", "-"): kind for kind in CapacityType}
+    found = []
+    for text in texts:
+        name = text.strip().lower().replace("_", "-")
+        if name not in known:
+            raise UnknownName("kind of capacity", text, known)
+        found.append(known[name])
+    return tuple(dict.fromkeys(found))
+
+
+def moment(option: str, text: str, now: datetime) -> datetime:
+    """A point in time, or how long ago. Raises `InvalidInput` naming the option."""
+    from broker.cli.words import parse_moment
+
+    try:
+        return parse_moment(text, now)
+    except ValueError as error:
+        raise InvalidInput(str(error), where=option) from error
+    except OverflowError as error:
+        raise InvalidInput(f"there is no such time: {text!r}", where=option) from error
+
+
+def duration(option: str, text: str) -> timedelta:
+    """Longer than nothing. Raises `InvalidInput` naming the option."""
+    from broker.core.units import parse_duration
+
+    try:
+        found = parse_duration(text)
+    except ValueError as error:
+        raise InvalidInput(str(error), where=option) from error
+    if not found:
+        raise InvalidInput("expected some time, such as 30d; got none", where=option)
+    return found
+
+
+def price(option: str, text: str) -> Money:
+    """USD, with or without a sign for it. Raises `InvalidInput` naming the option."""
+    from broker.core.units import parse_money
+
+    try:
+        return parse_money(text if "$" in text or "usd" in text.lower() else f"${text}")
+    except ValueError as error:
+        raise InvalidInput(f"expected a price in USD, such as 4 or $4; got {text!r}", where=option) from error

@@ -1,0 +1,305 @@
+"""Price histories on the screen, as charts and as JSON."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from broker.app.price_history import Period, PriceHistory
+from broker.cli import words
+from broker.cli.charts.chart import Chart, Line
+from broker.cli.tables import Column, fitting, left_out
+from broker.core.money import MICROS_PER_USD, Money
+from broker.core.offers import Availability, Offer
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from broker.store.records import PastOffer
+
+_CHANGES = 30  # of one series, in a table
+_PLACE = (
+    Column("provider"),
+    Column("region", 2),
+    Column("zone", 3),
+    Column("machine type", 5),
+    Column("GPU"),
+    Column("had as", 1),
+)
+
+
+def unit_price(offer: Offer, price: Money | None) -> Money | None:
+    """Of a GPU-hour; of an hour of the machine where it has no GPU."""
+    return price if price is None or not offer.count else price.share(1, offer.count)
+
+
+def table(console: Console, period: Period) -> list[RenderableType]:
+    """One row a series; the changes of it where there is one alone."""
+    if not period.histories:
+        return [Text(_nothing(period), style="dim")]
+    columns = (
+        *_PLACE,
+        Column("$/GPU-h", align="right"),
+        Column("change", align="right"),
+        Column("lowest", 4, align="right"),
+        Column("highest", 4, align="right"),
+        Column("mean", 6, align="right"),
+        Column("changes", 8, align="right"),
+        Column("had", 7, align="right"),
+        Column("source", 9),
+        Column("note"),
+    )
+    built, hidden = fitting(console, columns, [_cells(one, period.now) for one in period.histories])
+    alone = [_changes(console, period.histories[0])] if len(period.histories) == period.matching == 1 else []
+    return [built, *alone, *_footer(period, hidden)]
+
+
+def _cells(one: PriceHistory, now: datetime) -> list[str | Text]:
+    known = [unit_price(one.offer, price) for price in one.known]
+    mean = unit_price(one.offer, one.mean)
+    ordered = sorted((price for price in known if price is not None), key=lambda price: price.micros)
+    return [
+        *_place(one.offer),
+        words.rate(known[-1] if known else None),
+        _change(one.known),
+        words.rate(ordered[0] if ordered else None),
+        words.rate(ordered[-1] if ordered else None),
+        words.rate(mean),
+        f"{one.changes:,}",
+        "" if one.available_part is None else words.percent(one.available_part),
+        one.offer.source,
+        _note(one, now),
+    ]
+
+
+def _place(offer: Offer) -> list[str | Text]:
+    kind = offer.capacity_type.value.replace("_", "-")
+    term = f" {offer.term_months}m" if offer.term_months else ""
+    return [offer.provider, offer.region, offer.zone or "", offer.instance_type, offer.machine, f"{kind}{term}"]
+
+
+def _change(prices: Sequence[Money]) -> Text:
+    """From the first price of the period to the last."""
+    if not prices or not prices[0].micros:
+        return Text(words.NOTHING)
+    part = prices[-1].micros / prices[0].micros - 1
+    return Text(f"{part:+.1%}" if part else "0 %", style="red" if part > 0 else "green" if part < 0 else "dim")
+
+
+def _note(one: PriceHistory, now: datetime) -> Text:
+    if one.offer.reference:
+        return Text("ref", style="dim")
+    if one.ended is not None:
+        return Text(f"gone {words.age(now - one.ended)}", style="yellow")
+    if one.offer.max_age is not None and now - one.offer.as_of > one.offer.max_age:
+        return Text(f"not seen {words.age(now - one.offer.as_of)}", style="yellow")
+    return Text("" if one.offer.count else "per hour of it", style="dim")
+
+
+def _changes(console: Console, one: PriceHistory) -> RenderableType:
+    columns = (
+        Column("from"),
+        Column("for", 2, align="right"),
+        Column("$/GPU-h", align="right"),
+        Column("$/h", 1, align="right"),
+        Column("change", align="right"),
+    )
+    cells: list[list[str | Text]] = []
+    before: Money | None = None
+    for stretch in one.stretches:
+        per_unit = unit_price(one.offer, stretch.price)
+        change = _change([before, stretch.price]) if before is not None and stretch.price is not None else Text("")
+        length = words.length(stretch.end - stretch.start)
+        shown = words.rate(per_unit) if stretch.price is not None else "not offered"
+        cells.append([words.moment(stretch.start), length, shown, words.rate(stretch.price), change])
+        before = stretch.price if stretch.price is not None else before
+    return fitting(console, columns, cells[-_CHANGES:])[0]
+
+
+def _footer(period: Period, hidden: Sequence[str]) -> list[RenderableType]:
+    shown = len(period.histories)
+    unpriced = f"; {period.unpriced:,} without a price in that time" if period.unpriced else ""
+    tail = "" if shown + period.unpriced == period.matching else "; more with --limit"
+    lines = [
+        left_out(hidden),
+        f"shown {shown:,} of {words.plural(period.matching, 'series', 'series')},"
+        f" {words.moment(period.start)} to {words.moment(period.end)}{unpriced}{tail}",
+    ]
+    if "had" not in hidden and any(one.available_part is not None for one in period.histories):
+        lines.append("had: the part of the time in which its provider said it could be had")
+    return [Text(line, style="dim") for line in lines if line]
+
+
+def _nothing(period: Period) -> str:
+    span = f"{words.moment(period.start)} to {words.moment(period.end)}"
+    if period.began is None:
+        return "no prices are known yet; ask for some with `gpubroker prices poll`"
+    if period.end <= period.began:
+        return f"no prices of {span} are known: this store's first poll was {words.moment(period.began)}"
+    return f"no prices of {span} are known for what was asked; what there is now: `gpubroker offers`"
+
+
+def title(gpus: Sequence[str], kinds: Sequence[str]) -> str:
+    """``H100:8 spot``."""
+    return f"{', '.join(gpus) or 'Prices'} {' or '.join(kinds)}".strip()
+
+
+def chart(period: Period, about: str, most: int) -> Chart:
+    """The cheapest ``most`` series as lines, in USD per GPU-hour (per hour of machines without)."""
+    chosen = period.histories[:most]
+    note = f"{len(chosen)} of {period.matching} series, the cheapest. " if len(chosen) < period.matching else ""
+    return Chart(
+        title=f"{about}, {period.start:%Y-%m-%d} to {period.end:%Y-%m-%d}",
+        x_label="time",
+        y_label="USD per GPU-hour" if all(one.offer.count for one in chosen) else "USD per GPU-hour (or machine-hour)",
+        lines=[_line(one, _told_apart(chosen)) for one in chosen],
+        note=f"{note}Prices as this store saw them; a gap: not offered, or not known.",
+    )
+
+
+def _told_apart(chosen: Sequence[PriceHistory]) -> bool:
+    """Whether the machine is needed to tell the lines apart."""
+    return len({one.offer.machine for one in chosen}) > 1
+
+
+def _line(one: PriceHistory, with_machine: bool) -> Line:
+    offer = one.offer
+    kind = offer.capacity_type.value.replace("_", "-")
+    term = f" {offer.term_months}m" if offer.term_months else ""
+    machine = [offer.machine] if with_machine else []
+    name = " ".join([offer.provider, offer.zone or offer.region, offer.instance_type, *machine, f"{kind}{term}"])
+    stretches = one.stretches
+    times = [stretch.start for stretch in stretches]
+    values = [_dollars(unit_price(offer, stretch.price)) for stretch in stretches]
+    if stretches:
+        times.append(stretches[-1].end)
+        values.append(values[-1])
+    return Line(name, times, values, step=True)
+
+
+def _dollars(price: Money | None) -> float | None:
+    return None if price is None else price.micros / MICROS_PER_USD
+
+
+def drawn(console: Console, figure: Chart) -> Text:
+    """The chart for this console: as wide as it is, or as a terminal would be."""
+    from broker.cli.charts.terminal import in_terminal
+
+    width = console.width if console.is_terminal else shutil.get_terminal_size((100, 24)).columns
+    colour = console.is_terminal and not console.no_color
+    return Text.from_ansi(in_terminal(figure, width=min(width, 200), colour=colour))
+
+
+def document(period: Period) -> dict[str, Any]:
+    """The document of a period."""
+    return {
+        "as_of": period.now,
+        "from": period.start,
+        "to": period.end,
+        "matching": period.matching,
+        "series": [_json(one) for one in period.histories],
+    }
+
+
+def _json(one: PriceHistory) -> dict[str, Any]:
+    known = one.known
+    return _identity(one.offer) | {
+        "known_until": one.known_until,
+        "ended": one.ended,
+        "first_price_per_hour": known[0] if known else None,
+        "last_price_per_hour": known[-1] if known else None,
+        "lowest_price_per_hour": min(known, default=None),
+        "highest_price_per_hour": max(known, default=None),
+        "mean_price_per_hour": one.mean,
+        "price_changes": one.changes,
+        "available_part": one.available_part,
+        "prices": [
+            {
+                "at": point.at,
+                "learned": point.learned,
+                "price_per_hour": point.price,
+                "price_per_gpu_hour": unit_price(one.offer, point.price) if one.offer.count else None,
+            }
+            for point in one.prices
+        ],
+        "availability": [{"at": point.at, "availability": point.availability} for point in one.availability],
+        "signals": one.signals,
+    }
+
+
+def _identity(offer: Offer) -> dict[str, Any]:
+    return {
+        "provider": offer.provider,
+        "region": offer.region,
+        "zone": offer.zone,
+        "instance_type": offer.instance_type,
+        "accelerator": offer.accelerator,
+        "count": offer.count,
+        "capacity_type": offer.capacity_type,
+        "term_months": offer.term_months,
+        "source": offer.source,
+        "reference": offer.reference,
+    }
+
+
+def moment_table(
+    console: Console, shown: Sequence[PastOffer], matching: int, when: datetime, known: datetime | None
+) -> list[RenderableType]:
+    """What was offered at a moment."""
+    by = f", by what was known {words.moment(known)}" if known else ""
+    if not shown:
+        return [Text(f"nothing is known of {words.moment(when)}{by}", style="dim")]
+    columns = (
+        *_PLACE,
+        Column("$/GPU-h", align="right"),
+        Column("$/h", 3, align="right"),
+        Column("available", 5),
+        Column("since", 6),
+        Column("learned", 7),
+        Column("last seen", 8),
+        Column("source", 9),
+    )
+    built, hidden = fitting(console, columns, [_past_cells(past) for past in shown])
+    tail = "" if len(shown) == matching else "; more with --limit"
+    lines = [left_out(hidden), f"shown {len(shown):,} of {matching:,} offers at {words.moment(when)}{by}{tail}"]
+    return [built, *(Text(line, style="dim") for line in lines if line)]
+
+
+def _past_cells(past: PastOffer) -> list[str | Text]:
+    offer = past.offer
+    return [
+        *_place(offer),
+        words.rate(offer.price_per_gpu),
+        words.rate(offer.price),
+        "" if offer.availability is Availability.UNKNOWN else offer.availability.value.replace("_", " "),
+        words.moment(past.since),
+        words.moment(past.learned),
+        words.moment(past.seen),
+        offer.source,
+    ]
+
+
+def moment_document(
+    shown: Sequence[PastOffer], matching: int, when: datetime, known: datetime | None
+) -> dict[str, Any]:
+    """The document of a moment."""
+    offers = [
+        _identity(past.offer)
+        | {
+            "price_per_hour": past.offer.price,
+            "price_per_gpu_hour": past.offer.price_per_gpu,
+            "availability": past.offer.availability,
+            "score": past.offer.score,
+            "interruption_rate": past.offer.interruption_rate,
+            "as_of": past.offer.as_of,
+            "since": past.since,
+            "learned": past.learned,
+            "seen": past.seen,
+        }
+        for past in shown
+    ]
+    return {"at": when, "known_at": known, "matching": matching, "offers": offers}

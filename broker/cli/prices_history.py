@@ -1,0 +1,139 @@
+"""`gpubroker prices history`: how prices moved, and what they were at a moment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from broker.cli import asked
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from broker.core.offers import OfferQuery
+
+EXAMPLES = examples(
+    "gpubroker prices history --gpu H100:8 --last 7d",
+    "gpubroker prices history --gpu H100:8 --capacity-type spot --region 'us-*' --chart",
+    "gpubroker prices history --gpu A100-80GB --from 2026-11-01 --to 2026-11-15 --picture a100.html",
+    "gpubroker prices history --gpu H100:8 --at 2026-11-20T12:00Z --known-at 2026-11-20T12:00Z --json",
+)
+_ROWS = 30
+_LINES = 8  # more in one chart are not told apart
+_PERIOD = "30d"
+
+
+def history(
+    context: typer.Context,
+    gpu: asked.Gpus = None,
+    provider: asked.Providers = None,
+    region: asked.Regions = None,
+    capacity_type: asked.CapacityTypes = None,
+    start: Annotated[
+        str | None, typer.Option("--from", metavar="WHEN", help="Begin there: 2026-11-01, or 7d ago.")
+    ] = None,
+    end: Annotated[str | None, typer.Option("--to", metavar="WHEN", help="End there; now if not given.")] = None,
+    last: Annotated[
+        str | None, typer.Option("--last", metavar="TIME", help=f"So long up to now; {_PERIOD} if nothing is given.")
+    ] = None,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="WHEN", help="What was offered at this moment, instead of a period.")
+    ] = None,
+    known_at: Annotated[
+        str | None,
+        typer.Option("--known-at", metavar="WHEN", help="With --at: by what had been learned up to then."),
+    ] = None,
+    chart: Annotated[bool, typer.Option("--chart", help=f"Draw the {_LINES} cheapest in the terminal.")] = False,
+    picture: Annotated[
+        Path | None,
+        typer.Option("--picture", metavar="FILE", help=f"Draw the {_LINES} cheapest into a file: .html, .png or .svg."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Let --picture replace a file that is not a chart.")] = False,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="So many series; 30 in tables, all in JSON by default.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """How prices moved: one row a series, cheapest first. Where one series alone matches, each change of it.
+
+    A series is what one source tells of one pool. Times without a zone are on this machine's calendar. Prices are those
+    that this store has seen: poll regularly, with `gpubroker serve` or `gpubroker prices poll`.
+    """
+    from broker.app.price_history import over
+    from broker.cli import history_view as view
+    from broker.core.offers import OfferQuery
+
+    terminal = Terminal.of(context)
+    machines = asked.machines(gpu or [])
+    query = OfferQuery(
+        accelerators=tuple(sorted(machines)),
+        capacity_types=asked.capacity_types(capacity_type or []),
+        providers=tuple(provider or []),
+        regions=tuple(region or []),
+    )
+
+    if at is not None:
+        _no_others({"--from": start, "--to": end, "--last": last, "--chart": chart, "--picture": picture})
+        _show_moment(terminal, query, machines, at, known_at, limit)
+        return
+    if known_at is not None:
+        raise InvalidInput("this asks about a moment: give --at, too", where="--known-at")
+    broker = terminal.broker()
+    first, until = _bounds(broker.clock.now(), start, end, last)
+    most = limit if as_json else limit or _ROWS
+    period = over(broker, query, first, until, lambda offer: asked.fits(offer, machines), most=most)
+    if chart or picture is not None:
+        figure = view.chart(period, view.title(gpu or [], capacity_type or []), _LINES)
+        if picture is not None:
+            from broker.cli.charts.picture import write_picture
+
+            write_picture([figure], picture, replace=force)
+            terminal.say(f"wrote {picture}")
+        if chart:
+            terminal.show(view.drawn(terminal.err if as_json else terminal.out, figure))
+    if as_json:
+        terminal.answer(view.document(period))
+    elif not chart:
+        terminal.show(*view.table(terminal.out, period))
+
+
+def _show_moment(
+    terminal: Terminal,
+    query: OfferQuery,
+    machines: dict[str, set[int]],
+    at: str,
+    known_at: str | None,
+    limit: int | None,
+) -> None:
+    from broker.app.price_history import at as offered_at
+    from broker.cli import history_view as view
+
+    broker = terminal.broker()
+    now = broker.clock.now()
+    when = asked.moment("--at", at, now)
+    known = None if known_at is None else asked.moment("--known-at", known_at, now)
+    found = offered_at(broker, query, when, lambda offer: asked.fits(offer, machines), known)
+    if terminal.as_json:
+        terminal.answer(view.moment_document(found[:limit], len(found), when, known))
+    else:
+        terminal.show(*view.moment_table(terminal.out, found[: limit or _ROWS], len(found), when, known))
+
+
+def _bounds(now: datetime, start: str | None, end: str | None, last: str | None) -> tuple[datetime, datetime]:
+    if last is not None and (start is not None or end is not None):
+        raise InvalidInput("give --last, or --from and --to", where="--last")
+    until = now if end is None else asked.moment("--to", end, now)
+    if start is not None:
+        return asked.moment("--from", start, now), until
+    return until - asked.duration("--last", last or _PERIOD), until
+
+
+def _no_others(options: dict[str, object]) -> None:
+    for name, value in options.items():
+        if value:
+            raise InvalidInput(f"this asks about a moment, {name} about a period: give one of them", where="--at")
