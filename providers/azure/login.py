@@ -16,7 +16,6 @@ from decimal import Decimal
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from broker.core.clock import Clock
 from broker.core.errors import BrokerError, InvalidInput, LoginMissing, Malformed, Refused, Throttled, Unreachable
@@ -33,6 +32,7 @@ EXTRA = "pip install 'gpubroker[azure]'"
 
 _MOST_PAGES = 500
 _SHOWN = 300  # characters of what Azure said
+_ENOUGH = 3  # calls in a row without an answer: the others of the same poll would wait for as long, one by one
 _SIGNS = ("AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PATH", "AZURE_FEDERATED_TOKEN_FILE", "AZURE_PASSWORD")
 _HOSTED = ("IDENTITY_ENDPOINT", "MSI_ENDPOINT")  # set where Azure runs the process: an identity is there at once
 _LEFT_BY_TOOLS = ("azureProfile.json", "AzureRmContext.json")
@@ -81,6 +81,7 @@ class Login:
         self._token = Remembered(token)
         self._scope = scope(settings)
         self._client = client(self._token, subscription, settings, clock)
+        self._unanswered = 0
 
     @classmethod
     def find(cls, settings: AzureSettings, clock: Clock) -> Login | None:
@@ -109,10 +110,14 @@ class Login:
         with _translated(f"{NAME}: login"):
             self._token.get_token(self._scope)
 
+    def begin(self) -> None:
+        """To be said before each poll: what did not answer in the last one is asked again."""
+        self._unanswered = 0
+
     def call(self, where: str, ask: Callable[[Any], Any]) -> Any:
         """What ``ask`` makes of the SDK's client. ``where``: for errors. Raises `Throttled`, `Unreachable`,
         `LoginMissing`, `Refused` or `Malformed`."""
-        with _translated(f"{NAME}/{where}"):
+        with self._asking(f"{NAME}/{where}"):
             return ask(self._client)
 
     def rows(self, where: str, ask: Callable[[Any], Any]) -> Iterator[Mapping[str, Any]]:
@@ -138,12 +143,31 @@ class Login:
         from azure.core.exceptions import HttpResponseError
         from azure.core.rest import HttpRequest
 
-        with _translated(f"{NAME}/{where}"):
+        with self._asking(f"{NAME}/{where}"):
             params = {} if "api-version=" in path else {"api-version": version}
             response = self._client.send_request(HttpRequest(method, path, json=body, params=params))
             if response.status_code != 200:
                 raise HttpResponseError(response=response)
             return json.loads(response.text(), parse_float=Decimal)
+
+    @contextmanager
+    def _asking(self, where: str) -> Iterator[None]:
+        """Calls in threads count together; that they may miscount by a few does no harm."""
+        if self._unanswered >= _ENOUGH:
+            raise Unreachable("not asked, because the calls before got no answer", where=where)
+        try:
+            with _translated(where):
+                yield
+        except Unreachable as error:
+            self._unanswered += _is_silence(error.__cause__)
+            raise
+        self._unanswered = 0
+
+
+def _is_silence(error: BaseException | None) -> bool:
+    from azure.core.exceptions import ServiceRequestError, ServiceResponseError
+
+    return isinstance(error, ServiceRequestError | ServiceResponseError)
 
 
 def _list_or_none(pages: Iterator[Iterable[Any]]) -> list[Any] | None:
@@ -207,9 +231,3 @@ def _unreachable(error: Exception, where: str) -> Unreachable:
 def _short(error: Exception) -> str:
     text = " ".join("".join(char if char.isprintable() else " " for char in str(error)).split())
     return (text or type(error).__name__)[:_SHOWN]
-
-
-def parts_of(id: object) -> Mapping[str, str]:
-    """The names in an id of Azure Resource Manager, by the (lower case) kind before each; empty for what is none."""
-    parts = urlsplit(id).path.split("/")[1:] if isinstance(id, str) else []
-    return {kind.lower(): value for kind, value in zip(parts[::2], parts[1::2], strict=False)}

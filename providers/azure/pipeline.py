@@ -83,7 +83,6 @@ def client(token: TokenCredential, subscription: str, settings: AzureSettings, c
             policies.HeadersPolicy({"Accept": "application/json"}),
             policies.UserAgentPolicy("gpubroker"),
             policies.ProxyPolicy(),
-            policies.ContentDecodePolicy(),
             policies.RetryPolicy(retry_total=settings.attempts - 1, retry_backoff_factor=0.5, retry_backoff_max=30),
             _OneHost(settings.management_url),
             ARMChallengeAuthenticationPolicy(token, scope(settings)),

@@ -2,32 +2,161 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any, ClassVar
 
+from broker.core.capacity import Charge, Instance, Quota, Reservation
 from broker.core.clock import Clock
-from broker.core.offers import OfferQuery
+from broker.core.errors import MissingExtra, NoLogin
+from broker.core.offers import CapacityType, Offer, OfferQuery
+from providers.azure import holdings, instances
+from providers.azure.account import Account, RememberedScores
+from providers.azure.charges import read_charges
+from providers.azure.locations import read_locations
+from providers.azure.login import EXTRA, HOW, SUBSCRIPTION, Login, has_sdk, sign_of_login, subscription_of
 from providers.azure.retail import RetailPrices
 from providers.azure.settings import NAME, AzureSettings
+from providers.azure.skus import read_skus
+from providers.azure.usages import quotas_of, read_usages
+from providers.failures import Failures
 from providers.http import endpoint
-from providers.rows import Found
+from providers.rows import Found, distinct
+
+_AT_ONCE = 8  # regions asked about side by side
 
 
 class Azure:
-    """Azure's GPU machines in every region, at list prices in USD."""
+    """Azure's GPU machines in every region.
+
+    Without a login: list prices in USD on demand, spot, and of terms. With one also what is closed to the
+    subscription, what its quotas leave, spot placement scores and eviction rates, and the capacity it holds.
+    """
 
     name = NAME
     Settings: ClassVar = AzureSettings
 
-    def __init__(self, *, clock: Clock, settings: AzureSettings | None = None) -> None:
+    def __init__(self, *, clock: Clock, settings: AzureSettings | None = None, login: Login | None = None) -> None:
+        """``login``: one made before, for tests."""
         self._clock = clock
         self._settings = settings or AzureSettings()
+        self._given = login
+        self._login: Login | None = None
+        self._scores = RememberedScores()
 
     def offers(self, query: OfferQuery) -> Found:
-        """All of them, whatever the query."""
-        yield from RetailPrices(self._settings, self._clock).offers()
+        """What every source says. What fails does not hold back the rest: it is raised at the end, as one error that
+        names each failure. A login that cannot be used is such a failure."""
+        if query.providers and not any(fnmatchcase(NAME, pattern) for pattern in query.providers):
+            return
+        failures = Failures()
+        yield from distinct(self._offers(query, failures))
+        if failures.about_login:
+            self._login = None
+        failures.raise_any()
+
+    def _offers(self, query: OfferQuery, failures: Failures) -> Found:
+        listed = failures.kept(RetailPrices(self._settings, self._clock).offers())
+        login = failures.kept_or_none(self._find_login)
+        if login is None:
+            yield from (row for row in listed if not isinstance(row, Offer) or self._wanted(row, query))
+            return
+        account = Account(login, self._settings, self._clock, failures, self._scores)
+        offers = []
+        for row in listed:
+            if not isinstance(row, Offer):
+                yield row
+            elif self._wanted(row, query):
+                offers.append(row)
+        yield from account.seen(offers)
+        if not query.capacity_types or CapacityType.RESERVED in query.capacity_types:
+            for row in account.held():
+                if not isinstance(row, Offer) or self._wanted(row, query):
+                    yield row
+
+    def _wanted(self, offer: Offer, query: OfferQuery) -> bool:
+        """Whether settings and query leave it in, by what saves calls: its place, its accelerator, how it is had."""
+        return (
+            (not self._settings.regions or offer.region in self._settings.regions)
+            and (not query.regions or any(fnmatchcase(offer.region, pattern) for pattern in query.regions))
+            and (not query.accelerators or offer.accelerator in query.accelerators)
+            and (not query.capacity_types or offer.capacity_type in query.capacity_types)
+        )
+
+    # Abilities beside offers (`broker.core.ports`). All need a login.
+
+    def quotas(self) -> Iterator[Quota]:
+        """See `HasQuotas`. Regions are asked side by side, and go on where one fails."""
+        login, failures = self._need_login(), Failures()
+
+        def look(region: str) -> list[Quota]:
+            return list(quotas_of(region, read_usages(login, region), read_skus(login, region)))
+
+        regions = self._settings.regions or read_locations(login).regions
+        nothing: list[Quota] = []
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="azure") as threads:
+            for found in threads.map(lambda region: failures.result(partial(look, region), nothing), regions):
+                yield from found
+        failures.raise_any()
+
+    def reservations(self) -> Iterator[Reservation]:
+        """See `HasReservations`: capacity reservations and blocks of machines with accelerators."""
+        login = self._need_login()
+        yield from holdings.capacity_reservations(login, read_locations(login))
+
+    def instances(self) -> Iterator[Instance]:
+        """See `RunsInstances`."""
+        login = self._need_login()
+        yield from instances.tagged(login, read_locations(login))
+
+    def terminate(self, id: str) -> None:
+        """See `RunsInstances`."""
+        instances.terminate(self._need_login(), id)
+
+    def charges(self, since: datetime) -> Iterator[Charge]:
+        """See `HasCharges`: by day and tag."""
+        yield from read_charges(self._need_login(), since, self._clock.now())
+
+    def _find_login(self) -> Login | None:
+        """The login, kept from poll to poll while it is found where it was: some sources start a program for each
+        token."""
+        sign = (subscription_of(self._settings), sign_of_login(self._settings))
+        if self._given is None and (self._login is None or self._login.sign != sign):
+            self._login = Login.find(self._settings, self._clock)
+        login = self._given or self._login
+        if login is not None:
+            login.begin()
+        return login
+
+    def _need_login(self) -> Login:
+        """Raises `MissingExtra` without Azure's SDK, `NoLogin` where no subscription is named, and `LoginMissing` for
+        a login that cannot be used."""
+        login = self._find_login()
+        if login is not None:
+            return login
+        if not has_sdk():
+            raise MissingExtra("azure", "a login to Azure")
+        raise NoLogin(f"no login to Azure: {SUBSCRIPTION} is not set", where=NAME, hint=HOW)
 
     def describe_setup(self) -> Mapping[str, Any]:
         """See `broker.app.doctor.DescribesSetup`."""
-        url = self._settings.retail_prices_url
-        return {"endpoints": {"retail prices": endpoint(self.name, "retail_prices_url", url)}, "logins": {}}
+        settings = self._settings
+        subscription, sign = subscription_of(settings), sign_of_login(settings)
+        return {
+            "endpoints": {
+                "retail prices": endpoint(NAME, "retail_prices_url", settings.retail_prices_url),
+                "management": endpoint(NAME, "management_url", settings.management_url),
+            },
+            "logins": {
+                "azure": {
+                    "found": bool(subscription and sign) and has_sdk(),
+                    "where": sign if subscription else "",
+                    "how": HOW if has_sdk() else f"{EXTRA}, then {HOW}",
+                    "adds": "what the subscription may have, quotas, spot scores and eviction rates, capacity held, "
+                    "machines, charges",
+                }
+            },
+        }

@@ -1,0 +1,108 @@
+"""The market as a subscription sees it, with a login: what is closed to it, what its quotas leave, spot signals, and
+the capacity it holds. It adds to the retail prices and replaces none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+
+from broker.core.clock import Clock
+from broker.core.offers import CapacityType, Offer
+from providers.azure import holdings, spot
+from providers.azure.locations import read_locations
+from providers.azure.login import Login
+from providers.azure.machines import listed
+from providers.azure.settings import AzureSettings
+from providers.azure.skus import Sku, opened, read_skus
+from providers.azure.usages import Usage, judged, read_usages
+from providers.failures import Failures
+from providers.rows import Found
+
+_AT_ONCE = 8  # regions asked about side by side
+_RUNNABLE = (CapacityType.ON_DEMAND, CapacityType.SPOT)
+_SCORES_AGE = timedelta(hours=1)  # Azure limits how often scores may be asked for, by the hour
+
+
+@dataclass
+class RememberedScores:
+    """Placement scores from poll to poll, by question."""
+
+    answers: dict[object, tuple[datetime, spot.Scores]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Region:
+    """What a region says; ``skus`` is None where that could not be asked."""
+
+    skus: Mapping[str, Sku] | None
+    usages: Mapping[str, Usage]
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One look with one login. Failures of a part are collected in ``failures``, and leave the offers as they were."""
+
+    login: Login
+    settings: AzureSettings
+    clock: Clock
+    failures: Failures
+    remembered: RememberedScores
+
+    def held(self) -> Found:
+        """The capacity that is held, as offers."""
+        locations = self.failures.kept_or_none(partial(read_locations, self.login))
+        if locations is None:
+            return  # without them zones would have other names than in other polls
+        found = self.failures.kept(holdings.capacity_reservations(self.login, locations))
+        yield from holdings.held_offers(found, self.clock.now())
+
+    def seen(self, offers: Iterable[Offer]) -> Found:
+        """The offers, with what the subscription knows of each."""
+        offers = list(offers)
+        asked = [offer for offer in offers if offer.capacity_type in _RUNNABLE and listed(offer.instance_type)]
+        on_spot = [offer for offer in asked if offer.capacity_type is CapacityType.SPOT]
+        regions = dict.fromkeys(offer.region for offer in asked)
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="azure") as threads:
+            looks = dict(zip(regions, threads.map(self._region, regions), strict=True))
+            scores = self._scores(threads, on_spot)
+        none: spot.Evictions = {}
+        wanted = on_spot and self.settings.eviction_rates
+        evictions = self.failures.result(partial(spot.eviction_rates, self.login), none) if wanted else none
+        known = {offer.id for offer in asked}
+        for offer in offers:
+            if offer.id in known:
+                offer = _judged(offer, looks[offer.region])
+                if offer.capacity_type is CapacityType.SPOT:
+                    offer = spot.annotated(offer, scores, evictions)
+            yield offer
+
+    def _region(self, region: str) -> _Region:
+        none: Mapping[str, Usage] = {}
+        skus = self.failures.kept_or_none(partial(read_skus, self.login, region))
+        if skus is None or not self.settings.quotas:
+            return _Region(skus, none)
+        return _Region(skus, self.failures.result(partial(read_usages, self.login, region), none))
+
+    def _scores(self, threads: ThreadPoolExecutor, offers: list[Offer]) -> spot.Scores:
+        if not self.settings.placement_scores:
+            return {}
+        questions = list(spot.questions((offer.region, offer.instance_type) for offer in offers))
+        return {pool: score for scores in threads.map(self._answer, questions) for pool, score in scores.items()}
+
+    def _answer(self, question: tuple[tuple[str, ...], tuple[str, ...]]) -> spot.Scores:
+        now = self.clock.now()
+        none: spot.Scores = {}
+        at, answer = self.remembered.answers.get(question, (now, None))
+        if answer is not None and now - at < _SCORES_AGE:
+            return answer
+        scores = self.failures.result(partial(spot.placement_scores, self.login, *question), none)
+        if scores:
+            self.remembered.answers[question] = now, scores
+        return scores
+
+
+def _judged(offer: Offer, look: _Region) -> Offer:
+    return offer if look.skus is None else judged(opened(offer, look.skus), look.skus, look.usages)

@@ -1,0 +1,52 @@
+"""Fields of Azure's JSON, which may be missing or odd: one of them must not cost the other rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+
+def inside(row: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
+    """The object at the end of that path; an empty one where there is none."""
+    found: Any = row
+    for key in keys:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def texts(values: object) -> Iterator[str]:
+    """The texts of a list."""
+    yield from (value for value in (values if isinstance(values, list) else ()) if isinstance(value, str))
+
+
+def objects(values: object) -> Iterator[Mapping[str, Any]]:
+    """The objects of a list."""
+    yield from (value for value in (values if isinstance(values, list) else ()) if isinstance(value, Mapping))
+
+
+def count(value: object) -> int | None:
+    """A whole number from 0 up, None for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**9 else None
+
+
+def region_of(row: Mapping[str, Any]) -> str:
+    """The region a resource is in, as prices name it; Azure writes ``East US`` as well."""
+    return str(row.get("location") or "").replace(" ", "").lower()
+
+
+def utc(time: object) -> datetime | None:
+    """A time or a day; a day, and a time without a zone, is UTC."""
+    try:
+        found = datetime.fromisoformat(time) if isinstance(time, str) else None
+        if found is None:
+            return None
+        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def parts_of(id: object) -> Mapping[str, str]:
+    """The names in an id of Azure Resource Manager, by the (lower case) kind before each; empty for what is none."""
+    parts = id.split("/")[1:] if isinstance(id, str) else []
+    return {kind.lower(): value for kind, value in zip(parts[::2], parts[1::2], strict=False)}

@@ -1,0 +1,159 @@
+"""What the subscription holds: capacity reservations, in their groups; with a login.
+
+An hour of it is paid whether used or not (at the on-demand price, or at once for a block), so using it costs nothing
+more; what it is worth the API does not say. Only a group of type Open is used by any machine of that size; of the
+others a machine has to name the group, which no engine here does. Azure's reservations and savings plans are discounts
+on a bill, not capacity, and belong to billing accounts rather than to a subscription: they are not told here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from broker.core.capacity import Reservation
+from broker.core.errors import Refused
+from broker.core.money import Money
+from broker.core.offers import Availability, CapacityType, MoneyKind, Offer, SkippedRow
+from providers.azure.fields import count, inside, parts_of, region_of, texts, utc
+from providers.azure.locations import Locations
+from providers.azure.login import Login
+from providers.azure.machines import listed, machine
+from providers.azure.settings import ENGINE, HELD_AGE, NAME
+from providers.rows import Found, Unfit, name
+
+SOURCE = "azure-capacity-reservations"
+CAPACITY_RESERVATION = "capacity_reservation"
+CAPACITY_BLOCK = "capacity_block"
+
+_HELD = ("succeeded", "updating")
+
+
+def capacity_reservations(login: Login, locations: Locations) -> Iterator[Reservation]:
+    """Those of machines with accelerators, all regions. Raises what `Login.rows` raises."""
+    where = "capacity reservation groups"
+    for group in login.rows(where, lambda client: client.capacity_reservation_groups.list_by_subscription()):
+        names = parts_of(group.get("id"))
+        resources, called = names.get("resourcegroups"), names.get("capacityreservationgroups")
+        if resources and called:
+            yield from _of_group(login, group, resources, called, locations)
+
+
+def _of_group(
+    login: Login, group: Mapping[str, Any], resources: str, called: str, locations: Locations
+) -> Iterator[Reservation]:
+    kind = inside(group, "properties").get("reservationType")
+    where = f"{called}: capacity reservations"
+    rows = login.rows(
+        where,
+        lambda client: client.capacity_reservations.list_by_capacity_reservation_group(resources, called),
+    )
+    for row in rows:
+        instance_type = listed(str(inside(row, "sku").get("name")))
+        state = str(inside(row, "properties").get("provisioningState", "")).lower()
+        id = parts_of(row.get("id")).get("capacityreservations")
+        if instance_type is None or state not in _HELD or not id:
+            continue
+        yield _reservation(row, _seen(login, resources, called, id), f"{called}/{id}", instance_type, kind, locations)
+
+
+def _seen(login: Login, resources: str, group: str, id: str) -> Mapping[str, Any]:
+    """The reservation with what is in use of it; empty where it has just gone."""
+    try:
+        found = login.call(
+            f"{group}/{id}: capacity reservation",
+            lambda client: client.capacity_reservations.get(resources, group, id, expand="instanceView"),
+        )
+    except Refused as error:
+        if "HTTP 404" not in error.message:
+            raise
+        return {}
+    return found if isinstance(found, Mapping) else {}
+
+
+def _reservation(
+    row: Mapping[str, Any],
+    seen: Mapping[str, Any],
+    id: str,
+    instance_type: str,
+    kind: object,
+    locations: Locations,
+) -> Reservation:
+    region, zones = region_of(row), list(texts(row.get("zones")))
+    plan = inside(row, "properties", "scheduleProfile")
+    machines = count(inside(row, "sku").get("capacity"))
+    return Reservation(
+        id=id,
+        provider=NAME,
+        region=region,
+        zone=locations.zone(region, zones[0]) if zones else None,
+        instance_type=instance_type,
+        machines=machines or 0,
+        kind=CAPACITY_BLOCK if kind == "Block" or plan else CAPACITY_RESERVATION,
+        starts=utc(plan.get("start")) or utc(inside(row, "properties").get("timeCreated")),
+        ends=utc(plan.get("end")),
+        free=_free(machines, inside(seen, "properties", "instanceView", "utilizationInfo")),
+        open=kind == "Open",
+    )
+
+
+def _free(machines: int | None, used: Mapping[str, Any]) -> int | None:
+    """Machines not in use; None where Azure does not say. Of a group that is shared, others' machines count too."""
+    allocated = used.get("virtualMachinesAllocated")
+    shared = used.get("usedReservedCountBySubscription")
+    if machines is None or not (used and isinstance(allocated, list | None)):
+        return None
+    counts = [count(value) or 0 for value in shared.values()] if isinstance(shared, Mapping) else []
+    return max(0, machines - max(len(allocated or ()), sum(counts)))
+
+
+def held_offers(reservations: Iterable[Reservation], now: datetime) -> Found:
+    """Capacity that is held now, as offers: one a place and instance type, with the free machines of all its
+    reservations together; how many is not known where Azure does not say it of one of them. Those that a machine has to
+    name to use are not counted to what an engine can have."""
+    merged: dict[str, Offer] = {}
+    for held in reservations:
+        begun = held.starts is None or held.starts <= now
+        if not begun or (held.ends is not None and held.ends <= now):
+            continue
+        offer = _offer(held, now)
+        if isinstance(offer, SkippedRow):
+            yield offer
+            continue
+        slots = merged[offer.id].slots if offer.id in merged else 0
+        merged[offer.id] = replace(offer, slots=None if slots is None or held.free is None else slots + held.free)
+    for offer in merged.values():
+        if offer.slots is None:
+            yield offer
+        elif offer.slots:
+            yield replace(offer, availability=Availability.AVAILABLE)
+        else:
+            because = "every machine of these reservations is in use"
+            yield replace(offer, availability=Availability.UNAVAILABLE, unavailable_because=because)
+
+
+def _offer(held: Reservation, now: datetime) -> Offer | SkippedRow:
+    try:
+        shape = machine(held.instance_type)
+        return Offer(
+            provider=NAME,
+            region=name(held.region, f"{held.id}: the region"),
+            zone=name(held.zone, f"{held.id}: the zone") if held.zone else None,
+            instance_type=held.instance_type,
+            accelerator=shape.gpu,
+            count=shape.n,
+            capacity_type=CapacityType.RESERVED,
+            price=Money.ZERO,
+            as_of=now,
+            source=SOURCE if held.open else f"{SOURCE}:targeted",
+            cpus=shape.vcpus,
+            memory_gib=shape.gib,
+            interconnect=shape.link,
+            engine=ENGINE if held.open else None,
+            money=MoneyKind.AMORTISED,
+            max_age=HELD_AGE,
+        )
+    except Unfit as error:
+        return error.skipped

@@ -1,0 +1,99 @@
+"""Machines of the subscription that carry gpubroker's tag, and ending them; with a login.
+
+The tag is ``gpubroker`` with the attempt's key as its value: whatever starts machines on Azure for gpubroker sets it.
+A machine that is stopped from within is still billed, until it is deallocated or deleted (Microsoft Learn, "States and
+billing status of Azure Virtual Machines"). Disks, addresses and network cards end with a machine where they were made
+so (``deleteOption: Delete``); others stay and cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from broker.core.capacity import Instance
+from broker.core.errors import Refused
+from broker.core.offers import CapacityType
+from providers.azure.fields import inside, objects, parts_of, region_of, texts, utc
+from providers.azure.locations import Locations
+from providers.azure.login import Login
+from providers.azure.machines import listed
+from providers.azure.settings import NAME
+
+TAG = "gpubroker"
+
+_NOT_BILLED = ("creating", "deallocating", "deallocated")
+
+
+def tagged(login: Login, locations: Locations) -> Iterator[Instance]:
+    """The machines that carry the tag, of all regions; those of scale sets of the uniform kind are not told by Azure.
+    Raises what `Login.rows` raises."""
+    for row in login.rows("virtual machines", lambda client: client.virtual_machines.list_all()):
+        key, names = inside(row, "tags").get(TAG), parts_of(row.get("id"))
+        resources, called = names.get("resourcegroups"), names.get("virtualmachines")
+        if not isinstance(key, str) or not resources or not called:
+            continue
+        state = _state(login, resources, called, row)
+        if state:
+            yield _instance(row, key, state, locations)
+
+
+def _state(login: Login, resources: str, called: str, row: Mapping[str, Any]) -> str:
+    """Azure's word for what the machine does; empty where it has gone since it was listed."""
+    try:
+        view = login.call(
+            f"{called}: instance view",
+            lambda client: client.virtual_machines.instance_view(resources, called),
+        )
+    except Refused as error:
+        if "HTTP 404" not in error.message:
+            raise
+        return ""
+    codes = [code for one in objects(view.get("statuses")) for code in texts([one.get("code")])]
+    power = [code.partition("/")[2] for code in codes if code.startswith("PowerState/")]
+    made = inside(row, "properties").get("provisioningState")
+    return (power[0] if power else str(made or "unknown")).lower()
+
+
+def _instance(row: Mapping[str, Any], key: str, state: str, locations: Locations) -> Instance:
+    about, zones = inside(row, "properties"), list(texts(row.get("zones")))
+    size, region = str(inside(about, "hardwareProfile").get("vmSize") or ""), region_of(row)
+    return Instance(
+        id=str(row["id"]),
+        provider=NAME,
+        region=region,
+        zone=locations.zone(region, zones[0]) if zones else None,
+        instance_type=listed(size) or size,
+        key=key,
+        state=state,
+        billed=state not in _NOT_BILLED,
+        since=utc(about.get("timeCreated")),
+        capacity_type=_how(about),
+    )
+
+
+def _how(about: Mapping[str, Any]) -> CapacityType:
+    if about.get("priority") in ("Spot", "Low"):
+        return CapacityType.SPOT
+    return CapacityType.RESERVED if about.get("capacityReservation") else CapacityType.ON_DEMAND
+
+
+def terminate(login: Login, id: str) -> None:
+    """Delete a machine named as `tagged` names it (its id in Azure Resource Manager); does not wait until it is gone.
+    Idempotent: one that Azure no longer knows is fine. Raises what `Login.call` raises, and `Refused` for another kind
+    of name or another subscription."""
+    names = parts_of(id)
+    resources, called = names.get("resourcegroups"), names.get("virtualmachines")
+    if not resources or not called or names.get("providers", "").lower() != "microsoft.compute":
+        expected = "/subscriptions/…/resourceGroups/…/providers/Microsoft.Compute/virtualMachines/…"
+        raise Refused(f"not the name of a machine: {id!r}", where=NAME, hint=f"expected {expected}")
+    if names.get("subscriptions", "").lower() != login.subscription.lower():
+        raise Refused(f"a machine of another subscription: {id!r}", where=NAME, hint="look at AZURE_SUBSCRIPTION_ID")
+    try:
+        login.call(
+            f"{called}: delete",
+            lambda client: client.virtual_machines.begin_delete(resources, called, polling=False),
+        )
+    except Refused as error:
+        if "HTTP 404" not in error.message:
+            raise

@@ -1,0 +1,52 @@
+"""The regions of a subscription and the names of their zones; with a login.
+
+A zone's number ("1") means another place in every subscription; here a zone is known by its physical name
+(``eastus-az3``), which Azure tells along with the regions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from broker.core.errors import Malformed
+from providers.azure.fields import inside, objects
+from providers.azure.login import Login
+from providers.azure.settings import NAME
+
+VERSION = "2022-12-01"
+
+
+@dataclass(frozen=True, slots=True)
+class Locations:
+    """``regions``: those with machines in them. ``zones``: (region, zone's number) to physical name."""
+
+    regions: tuple[str, ...]
+    zones: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+    def zone(self, region: str, number: object) -> str | None:
+        """The physical name of a zone; the region and number where Azure does not tell it, None for no zone."""
+        if not isinstance(number, str) or not number.strip():
+            return None
+        return self.zones.get((region, number), f"{region}-{number.strip()}")
+
+
+def read_locations(login: Login) -> Locations:
+    """Raises what `Login.call` raises, and `Malformed` for an answer of another shape."""
+    path = f"/subscriptions/{login.subscription}/locations"
+    answer = login.asked("locations", "GET", path, version=VERSION)
+    rows = answer.get("value") if isinstance(answer, Mapping) else None
+    if not isinstance(rows, list):
+        raise Malformed("no regions in the answer", where=f"{NAME}/locations")
+    regions, zones = [], {}
+    for row in objects(rows):
+        region = row.get("name")
+        if not isinstance(region, str) or not region.isalnum():
+            continue
+        if inside(row, "metadata").get("regionType", "Physical") == "Physical":
+            regions.append(region.lower())
+        for pair in objects(row.get("availabilityZoneMappings")):
+            logical, physical = pair.get("logicalZone"), pair.get("physicalZone")
+            if isinstance(logical, str) and isinstance(physical, str) and logical and physical:
+                zones[region.lower(), logical] = physical
+    return Locations(tuple(dict.fromkeys(regions)), zones)

@@ -1,0 +1,78 @@
+"""Which machines this subscription may have where (Resource SKUs); with a login.
+
+Azure closes a machine to a subscription in a whole region, or in some zones of it. Prices and machines here are of a
+region: a zone that is closed leaves the region open, so only what is closed for the whole region makes an offer
+unavailable. That a machine is open does not say that there is capacity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from broker.core.offers import Availability, Offer
+from providers.azure.fields import inside, objects, texts
+from providers.azure.login import Login
+from providers.azure.machines import listed
+
+_WHY = {
+    "QuotaId": "this kind of subscription may not have it (QuotaId)",
+    "NotAvailableForSubscription": "closed to this subscription (NotAvailableForSubscription); ask Azure's support",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sku:
+    """A machine in one region. ``family``: the quota that counts it. ``closed``: why the subscription cannot have it
+    in this region, as Azure's code; empty where it can. ``zones``: where it is open (logical names)."""
+
+    instance_type: str
+    family: str
+    closed: str
+    zones: frozenset[str]
+
+
+def read_skus(login: Login, region: str) -> Mapping[str, Sku]:
+    """The machines with accelerators of one region, by the table's names. Raises what `Login.rows` raises."""
+    where = f"{region}: resource skus"
+    rows = login.rows(where, lambda client: client.resource_skus.list(filter=f"location eq '{region}'"))
+    found = {}
+    for row in rows:
+        instance_type = listed(str(row.get("name")))
+        if instance_type and row.get("resourceType") == "virtualMachines" and _is_in(region, row.get("locations")):
+            found[instance_type] = Sku(instance_type, str(row.get("family") or ""), *_limits(row, region))
+    return found
+
+
+def _limits(row: Mapping[str, Any], region: str) -> tuple[str, frozenset[str]]:
+    closed, zones = "", set()
+    for place in objects(row.get("locationInfo")):
+        if _is_in(region, [place.get("location")]):
+            zones |= set(texts(place.get("zones")))
+    for limit in objects(row.get("restrictions")):
+        limits_in = inside(limit, "restrictionInfo")
+        if not _is_in(region, limits_in.get("locations") or limit.get("values")):
+            continue
+        if limit.get("type") == "Zone":
+            zones -= set(texts(limits_in.get("zones")))
+        elif limit.get("type") == "Location":
+            closed = str(limit.get("reasonCode") or "restricted")
+    return closed, frozenset(zones)
+
+
+def opened(offer: Offer, skus: Mapping[str, Sku]) -> Offer:
+    """The offer with what its region's machines say: unavailable, or `no_quota` where the subscription's kind rules it
+    out."""
+    sku = skus.get(offer.instance_type)
+    if sku is None:
+        because = "not offered in this region to this subscription"
+        return replace(offer, availability=Availability.UNAVAILABLE, unavailable_because=because)
+    if not sku.closed:
+        return offer
+    kind = Availability.NO_QUOTA if sku.closed == "QuotaId" else Availability.UNAVAILABLE
+    return replace(offer, availability=kind, unavailable_because=_WHY.get(sku.closed, sku.closed))
+
+
+def _is_in(region: str, places: object) -> bool:
+    return any(place.lower() == region for place in texts(places))

@@ -1,0 +1,71 @@
+"""The subscription's quotas on vCPUs and what is in use of them (compute usages), per region; with a login.
+
+Three of them limit a machine: all vCPUs of the region, those of its family (named by Resource SKUs), and, for spot
+machines, all spot vCPUs of the region, whatever their family. Machines that are stopped count as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from broker.core.capacity import Quota
+from broker.core.offers import Availability, CapacityType, Offer
+from providers.azure.fields import count, inside
+from providers.azure.login import Login
+from providers.azure.settings import NAME
+from providers.azure.skus import Sku
+
+_ALL = "cores"
+_SPOT = "lowprioritycores"
+_FAMILIES = {_ALL: ("Standard_",), _SPOT: ("Standard_",)}
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """One quota: vCPUs that may be used, and are."""
+
+    name: str
+    limit: int
+    used: int
+
+
+def read_usages(login: Login, region: str) -> Mapping[str, Usage]:
+    """The quotas of one region, by their names in lower case. Raises what `Login.rows` raises."""
+    found = {}
+    for row in login.rows(f"{region}: usages", lambda client: client.usage.list(region)):
+        name = inside(row, "name").get("value")
+        limit, used = count(row.get("limit")), count(row.get("currentValue"))
+        if isinstance(name, str) and name and limit is not None and used is not None:
+            found[name.lower()] = Usage(name, limit, used)
+    return found
+
+
+def quotas_of(region: str, usages: Mapping[str, Usage], skus: Mapping[str, Sku]) -> Iterator[Quota]:
+    """The quotas that are about machines with accelerators."""
+    for key, usage in usages.items():
+        types = _FAMILIES.get(key) or tuple(sku.instance_type for sku in skus.values() if sku.family.lower() == key)
+        if types:
+            kind = CapacityType.SPOT if key == _SPOT else CapacityType.ON_DEMAND if key != _ALL else None
+            yield Quota(NAME, region, usage.name, float(usage.limit), "vCPU", types, kind)
+
+
+def judged(offer: Offer, skus: Mapping[str, Sku], usages: Mapping[str, Usage]) -> Offer:
+    """The offer with what the quotas leave of it: `no_quota` where not even one machine fits, otherwise at most as many
+    machines as fit beside what runs."""
+    sku = skus.get(offer.instance_type)
+    if not offer.cpus or sku is None or offer.availability in (Availability.UNAVAILABLE, Availability.NO_QUOTA):
+        return offer
+    names = (_SPOT,) if offer.capacity_type is CapacityType.SPOT else (sku.family.lower(), _ALL)
+    limits = [usages[name] for name in names if name in usages]
+    if not limits:
+        return offer
+    tightest = min(limits, key=lambda usage: usage.limit - usage.used)
+    machines = int((tightest.limit - tightest.used) // offer.cpus)
+    if machines >= 1:
+        return replace(offer, slots=machines)
+    because = (
+        f"quota {tightest.name!r}: {tightest.used} of {tightest.limit} vCPUs in use, "
+        f"and this machine has {offer.cpus:g}"
+    )
+    return replace(offer, availability=Availability.NO_QUOTA, unavailable_because=because, slots=None)

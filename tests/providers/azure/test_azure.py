@@ -1,0 +1,115 @@
+"""The Azure provider as a whole: the contract with and without a login, its settings, and what it does not import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from broker.core.clock import ManualClock
+from broker.core.errors import BrokerError, InvalidInput
+from broker.core.offers import OfferQuery
+from broker.core.ports import HasCharges, HasQuotas, HasReservations, RunsInstances
+from providers.azure.provider import Azure
+from providers.azure.settings import AzureSettings
+from providers.registry import build
+from tests.contracts.provider_contract import ProviderContract
+from tests.fakes.server import FakeServer
+from tests.providers.azure.conftest import H100, offers_in, rows_of
+
+if TYPE_CHECKING:
+    from tests.fakes.azure_cloud import Cloud
+
+
+class TestAzureWithALogin(ProviderContract):
+    plugin = "azure"
+
+    @pytest.fixture
+    def provider(self, make: Callable[..., Azure], cloud: Cloud) -> Azure:
+        from tests.fakes.azure_cloud import closed, reservation
+
+        cloud.groups = {"open": "Open", "named": None}
+        cloud.reservations = {
+            "open": [reservation("open", "one", H100, 2, 1)],
+            "named": [reservation("named", "two", H100, 1, 1)],
+        }
+        cloud.scores = {("eastus", H100): ("High", True), ("westeurope", H100): ("Low", False)}
+        cloud.evictions = [{"id": "1", "skuName": H100.lower(), "location": "eastus", "spotEvictionRate": "5-10"}]
+        cloud.skus[2]["restrictions"] = [closed("westeurope")]
+        return make()
+
+
+def test_it_has_every_ability_that_azure_gives(azure: Azure) -> None:
+    for ability in (HasQuotas, HasReservations, RunsInstances, HasCharges):
+        assert isinstance(azure, ability)
+
+
+def test_the_addresses_are_settings(prices: FakeServer, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    from broker.settings import read_settings
+
+    monkeypatch.setenv("GPUBROKER_PROVIDERS__AZURE__RETAIL_PRICES_URL", f"{prices.url}/api/retail/prices")
+    monkeypatch.setenv("GPUBROKER_PROVIDERS__AZURE__MANAGEMENT_URL", "https://azure.proxy.example/arm")
+    monkeypatch.setenv("GPUBROKER_PROVIDERS__AZURE__REGIONS", "eastus, westus3")
+    provider = build("azure", clock=clock, settings=read_settings().providers["azure"])
+    assert {row.region for row in offers_in(list(provider.offers(OfferQuery()))).values()} == {"eastus"}
+    assert hasattr(provider, "describe_setup")
+    told = provider.describe_setup()["endpoints"]
+    assert {name: (place["url"], place["setting"]) for name, place in told.items()} == {
+        "retail prices": (f"{prices.url}/api/retail/prices", "GPUBROKER_PROVIDERS__AZURE__RETAIL_PRICES_URL"),
+        "management": ("https://azure.proxy.example/arm", "GPUBROKER_PROVIDERS__AZURE__MANAGEMENT_URL"),
+    }
+    assert {place["tls"] for place in told.values()} == {"GPUBROKER_PROVIDERS__AZURE__CA_BUNDLE"}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"management_url": "http://management.example"},
+        {"retail_prices_url": "ftp://x"},
+        {"subscription_id": "mine"},
+        {"regions": "east us"},
+        {"colour": "red"},
+    ],
+)
+def test_settings_that_make_no_sense_are_named(clock: ManualClock, settings: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match=next(iter(settings))):
+        build("azure", clock=clock, settings=settings)
+
+
+def test_another_providers_offers_are_no_reason_to_ask(azure: Azure, prices: FakeServer, server: FakeServer) -> None:
+    assert rows_of(azure, OfferQuery(providers=("gcp",))) == []
+    assert not prices.requests
+    assert not server.requests
+
+
+def test_only_the_regions_asked_about_are_looked_at(azure: Azure, server: FakeServer) -> None:
+    assert {region for region, *_ in offers_in(rows_of(azure, OfferQuery(regions=("west*",))))} == {"westeurope"}
+    assert not any("eastus" in f"{request.path} {request.query}" for request in server.requests)
+
+
+def test_several_failures_are_told_as_one(make: Callable[..., Azure], cloud: Cloud, prices: FakeServer) -> None:
+    from tests.fakes.server import Answer
+
+    cloud.answers = {"usages": Answer(500, b""), "placementScores": Answer(403, {"error": {"code": "Forbidden"}})}
+    with pytest.raises(BrokerError) as caught:
+        rows_of(make())
+    for part in ("eastus: usages", "westeurope: usages", "spot placement scores"):
+        assert part in str(caught.value)
+
+
+def test_making_one_imports_no_sdk_and_no_http() -> None:
+    code = (
+        "import sys; from broker.core.clock import SystemClock; from providers.registry import build; "
+        "build('azure', clock=SystemClock()).describe_setup(); "
+        "print([name for name in ('azure.core', 'azure.identity', 'httpx', 'requests') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_settings_have_the_addresses_of_azure_itself() -> None:
+    assert AzureSettings().retail_prices_url == "https://prices.azure.com/api/retail/prices"
+    assert AzureSettings().management_url == "https://management.azure.com"
