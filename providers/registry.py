@@ -21,6 +21,7 @@ PROVIDERS: dict[str, str] = {
     "pricebook": "providers.pricebook:Pricebook",
     "runpod": "providers.runpod:Runpod",
     "sandbox": "providers.sandbox:Sandbox",
+    "slurm": "providers.slurm:Slurm",
     "vast": "providers.vast:Vast",
     "verda": "providers.verda:Verda",
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 ENGINES: dict[str, str] = {
     "local": "broker.engines.local:Local",
     "sandbox": "broker.engines.sandbox:Sandbox",
+    "slurm": "broker.engines.slurm:Slurm",
 }
 
 # The optional installs that engines need.

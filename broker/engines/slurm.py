@@ -1,0 +1,280 @@
+"""An owned cluster under Slurm: one batch job an attempt, in which the agent runs once on every node.
+
+The job's name is the attempt's key, so that Slurm itself can be asked for it; a private folder a key remembers the
+number, because slurmctld forgets jobs that have ended (MinJobAge, 5 minutes by default). Jobs are never requeued:
+when Slurm preempts one or loses its node, the attempt is interrupted, and where the job goes on is decided anew.
+
+What the job printed is read from its run folder. That and the job's working folder must be reachable from the nodes:
+a disk that the cluster shares (the default), or an object store.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, ClassVar
+
+from filelock import FileLock
+from pydantic import BaseModel, ConfigDict
+
+from broker.core.clock import Clock
+from broker.core.errors import GiveUp
+from broker.core.offers import Offer
+from broker.core.ports import EngineState, Launch, Observation
+from broker.engines.detached import Slot
+from broker.engines.output import uploaded_lines
+from broker.engines.slurm_commands import Row, cluster_name, from_accounting, own_jobs, run
+from broker.launch.agent.store import make_private
+
+_HANDLE = re.compile(r"slurm:(?P<cluster>[A-Za-z0-9._-]+):(?P<number>[0-9]+):(?P<key>[A-Za-z0-9-]{1,40})")
+_SCRIPT = Path(__file__).with_name("slurm_job.sh")
+_WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD"})
+_RUNNING = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING", "STAGE_OUT"})
+# The machine was taken away; all other ends are the job's own. Cancelled counts here unless it was done by us.
+_TAKEN = frozenset({"PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "REVOKED", "CANCELLED"})
+_SPARE = timedelta(minutes=10)  # what Slurm's own limit leaves beyond the job's, which the agent keeps
+_PATIENCE = timedelta(minutes=2)  # from SIGTERM to SIGKILL: the command's grace, the last upload, and a little
+
+
+class SlurmSettings(BaseModel):
+    """``[engines.slurm]`` of gpubroker.toml, or ``GPUBROKER_ENGINES__SLURM__…``.
+
+    ``agent``: how a node starts the agent; this Python by default, which then lies on a disk that the nodes share.
+    ``shared_disk``: whether nodes see this machine's run folders and working folders. ``environment``: further
+    variables of the submitting process to hand to jobs. ``account``, ``qos``: as Slurm knows them.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    agent: tuple[str, ...] = (sys.executable, "-m", "broker.launch.agent")
+    shared_disk: bool = True
+    environment: tuple[str, ...] = ()
+    account: str | None = None
+    qos: str | None = None
+
+
+class Slurm:
+    """The engine. Its handles are ``slurm:<cluster>:<job number>:<key>``."""
+
+    name = "slurm"
+    honours = frozenset({"several_nodes", "workdir", "setup", "secrets"})
+    Settings: ClassVar = SlurmSettings
+
+    def __init__(self, home: Path, clock: Clock, settings: SlurmSettings | None = None) -> None:
+        """``home``: the engine's own folder, made when needed. ``clock`` dates what Slurm itself did not."""
+        self._root = home
+        self._clock = clock
+        self._settings = settings or SlurmSettings()
+        self._cluster: str | None = None
+
+    @property
+    def remote(self) -> bool:
+        return not self._settings.shared_disk
+
+    def submit(self, launch: Launch) -> str:
+        slot = Slot.of(self._root, launch.key)
+        make_private(slot.folder)
+        with FileLock(slot.folder / "submit.lock", mode=0o600):
+            known = self.find(launch.key)
+            if known is not None:
+                return known
+            about = {"run_folder": launch.run_folder, "nodes": launch.placement.nodes}
+            slot.write("launch.json", {**about, "at": self._clock.now().isoformat()})
+            names = [name for name in (*_BASICS, *self._settings.environment) if name in os.environ]
+            secrets = {**launch.secrets, "GPUBROKER_SCRIPT": str(_SCRIPT)}
+            export = f"--export={','.join([*names, *secrets])}"
+            agent = [*self._settings.agent, "--folder", launch.run_folder]
+            options = [*self._options(launch, slot), export]
+            printed = run(["sbatch", *options, str(_SCRIPT), *agent], secrets)
+            return self._remember(slot, launch.key, printed.strip().partition(";")[0])
+
+    def find(self, key: str) -> str | None:
+        slot = Slot.of(self._root, key)
+        if known := slot.read("job.json"):
+            return str(known["handle"])
+        rows = own_jobs(key)
+        if not rows:
+            return None
+        make_private(slot.folder)
+        return self._remember(slot, key, min(rows, key=lambda row: int(row.number)).number)
+
+    def observe(self, handles: Sequence[str]) -> Mapping[str, Observation]:
+        found = {handle: self._known(handle) for handle in handles}
+        if any(one is None for one in found.values()):
+            rows = {row.number: row for row in own_jobs()}
+            for handle in [handle for handle, one in found.items() if one is None]:
+                found[handle] = self._observe(handle, rows)
+        return {handle: one or _UNKNOWN for handle, one in found.items()}
+
+    def cancel(self, handle: str) -> None:
+        parts = self._own(handle)
+        if parts is None:
+            return
+        slot, number = self._slot(parts["key"]), parts["number"]
+        if slot.read("gone.json") is not None:
+            return
+        if slot.read("cancelled.json") is None:
+            slot.write("cancelled.json", {"wall": datetime.now(UTC).isoformat()})
+        _signal("--state=PENDING", number)
+        if slot.read("told.json") is None:
+            # Of a gang, the steps alone: srun in the batch step would answer SIGTERM by killing the others.
+            gang = int((slot.read("launch.json") or {}).get("nodes", 1)) > 1
+            _signal("--signal=TERM", *(() if gang else ("--full",)), number)
+            slot.write("told.json", {})
+
+    def logs(self, handle: str) -> Iterator[str]:
+        parts = _HANDLE.fullmatch(handle)
+        launch = self._slot(parts["key"]).read("launch.json") if parts else None
+        return uploaded_lines(str(launch["run_folder"]), int(launch["nodes"])) if launch else iter(())
+
+    def _slot(self, key: str) -> Slot:
+        return Slot.of(self._root, key)
+
+    def _own(self, handle: str) -> re.Match[str] | None:
+        """The parts of a handle of this cluster."""
+        parts = _HANDLE.fullmatch(handle)
+        return parts if parts is not None and parts["cluster"] == self._name() else None
+
+    def _name(self) -> str:
+        if self._cluster is None:
+            self._cluster = cluster_name()
+        return self._cluster
+
+    def _options(self, launch: Launch, slot: Slot) -> list[str]:
+        offer, job = launch.placement.offer, launch.job
+        options = [
+            f"--job-name={launch.key}",
+            f"--comment={offer.pool}",  # by which the provider knows what of the cluster is ours
+            f"--partition={(offer.zone or '').rpartition(':')[2]}",
+            f"--nodes={launch.placement.nodes}",
+            "--ntasks-per-node=1",
+            "--no-requeue",
+            "--parsable",
+            f"--chdir={slot.folder}",
+            f"--output={slot.output}",
+            "--open-mode=append",
+            *_machine(offer, launch),
+        ]
+        if job.max_duration is not None:
+            minutes = math.ceil((job.max_duration + _SPARE) / timedelta(minutes=1))
+            options.append(f"--time={minutes}")
+        for option, value in (("account", self._settings.account), ("qos", self._settings.qos)):
+            if value:
+                options.append(f"--{option}={value}")
+        return options
+
+    def _remember(self, slot: Slot, key: str, number: str) -> str:
+        if not number.isdecimal():
+            raise GiveUp(f"sbatch printed no job number but {number[:100]!r}", where="slurm")
+        handle = f"slurm:{self._name()}:{number}:{key}"
+        return str(slot.keep_first("job.json", {"handle": handle})["handle"])
+
+    def _known(self, handle: str) -> Observation | None:
+        """What needs no question: handles that are none, other clusters', and what is gone for good."""
+        parts = _HANDLE.fullmatch(handle)
+        if parts is None:
+            return _UNKNOWN
+        if parts["cluster"] != self._name():
+            evidence = f"it runs on cluster {parts['cluster']}, and this is {self._name()}; ask there"
+            return Observation(EngineState.ELSEWHERE, evidence=evidence)
+        gone = self._slot(parts["key"]).read("gone.json")
+        return _from_record(gone) if gone else None
+
+    def _observe(self, handle: str, rows: Mapping[str, Row]) -> Observation:
+        parts = _HANDLE.fullmatch(handle)
+        assert parts is not None, "the others are known"
+        row = rows.get(parts["number"]) or from_accounting(parts["number"])
+        if row is None or row.key != parts["key"]:
+            return _UNKNOWN
+        slot = self._slot(parts["key"])
+        if row.state in _WAITING:
+            return Observation(EngineState.PENDING, evidence=f"in Slurm's queue: {row.reason}")
+        since = _since(slot, row)
+        if row.state in _RUNNING:
+            _insist(slot, parts["number"])
+            return Observation(EngineState.UP, since, evidence=f"{row.state.lower()} on {row.nodes}")
+        cancelled = slot.read("cancelled.json") is not None
+        gone_at = max(row.ended or self._clock.now(), since or datetime.min.replace(tzinfo=UTC))
+        said = "cancelled by gpubroker" if cancelled and row.state == "CANCELLED" else _WORDS.get(row.state, row.state)
+        record = {
+            "since": since.isoformat() if since and row.nodes else None,
+            "at": gone_at.isoformat(),
+            "interrupted": row.state in _TAKEN and not cancelled,
+            "evidence": f"Slurm: {said}" + (f" on {row.nodes}" if row.nodes else "") + _last_words(slot, row.state),
+        }
+        return _from_record(slot.keep_first("gone.json", record))
+
+
+# What a job's environment starts from; everything else of the submitting process stays here.
+_BASICS = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
+_UNKNOWN = Observation(EngineState.LOST, evidence="Slurm knows nothing of it")
+_WORDS = {
+    "BOOT_FAIL": "a node could not be started",
+    "CANCELLED": "cancelled by somebody else",
+    "COMPLETED": "the job's processes ended",
+    "DEADLINE": "its deadline in Slurm is past",
+    "FAILED": "the job's processes ended with an error",
+    "NODE_FAIL": "a node failed",
+    "OUT_OF_MEMORY": "more memory than was asked for",
+    "PREEMPTED": "preempted",
+    "TIMEOUT": "Slurm's own time limit",
+}
+
+
+def _machine(offer: Offer, launch: Launch) -> list[str]:
+    """What the job asks for on each node."""
+    job = launch.job
+    request = next((one for one in job.resources if one.accelerator == offer.accelerator), None)
+    options = [f"--gres=gpu:{offer.instance_type}"] if offer.accelerator else []
+    cpus = (request.cpus if request else None) or (offer.cpus if offer.accelerator else None)
+    memory = (request.memory_gib if request else None) or (offer.memory_gib if offer.accelerator else None)
+    if cpus:
+        options.append(f"--cpus-per-task={max(1, math.floor(cpus))}")
+    if memory:
+        options.append(f"--mem={math.floor(memory * 1024)}M")
+    return options
+
+
+def _since(slot: Slot, row: Row) -> datetime | None:
+    """When it started. Slurm tells whole seconds, cut off: so never before it was submitted."""
+    launch = slot.read("launch.json")
+    if row.started is None or launch is None:
+        return row.started
+    return max(row.started, datetime.fromisoformat(launch["at"]))
+
+
+def _insist(slot: Slot, number: str) -> None:
+    """A job that was told to end and has not within its time is ended by Slurm."""
+    cancelled = slot.read("cancelled.json")
+    if cancelled and datetime.now(UTC) - datetime.fromisoformat(cancelled["wall"]) > _PATIENCE:
+        _signal(number)
+
+
+def _signal(*arguments: str) -> None:
+    """scancel; a job that has ended meanwhile, or that Slurm has forgotten, is fine."""
+    try:
+        run(["scancel", *arguments])
+    except GiveUp as error:
+        if not re.search("invalid job id|already complet|job .* is not running", str(error), re.IGNORECASE):
+            raise
+
+
+def _last_words(slot: Slot, state: str) -> str:
+    words = slot.last_words() if state in ("FAILED", "BOOT_FAIL", "TIMEOUT") else ""
+    return f": {words}" if words else ""
+
+
+def _from_record(record: Mapping[str, Any]) -> Observation:
+    since = record.get("since")
+    return Observation(
+        EngineState.GONE,
+        datetime.fromisoformat(since) if since else None,
+        datetime.fromisoformat(record["at"]),
+        bool(record["interrupted"]),
+        str(record["evidence"]),
+    )

@@ -1,0 +1,129 @@
+"""Slurm's commands as this engine needs them: run one, read what it says, know what its errors ask for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from broker.core.errors import AskAPerson, BrokerError, GiveUp, RetryLater, TryAnotherOffer
+
+# What sbatch and its like say, and what to do about it. The first that occurs counts; see src/common/slurm_errno.c of
+# Slurm 22.05 for the words.
+_MEANINGS: tuple[tuple[str, type[BrokerError], str], ...] = (
+    ("unable to contact slurm controller", RetryLater, "is slurmctld up, and does munge run here?"),
+    ("socket timed out", RetryLater, "the controller is busy or away"),
+    ("connection refused", RetryLater, "is slurmctld up?"),
+    ("zero bytes were transmitted", RetryLater, "the controller is starting or stopping"),
+    ("resource temporarily unavailable", RetryLater, ""),
+    ("plugin_load", AskAPerson, "the Slurm commands here do not fit the cluster's"),
+    ("node configuration is not available", TryAnotherOffer, ""),
+    ("invalid partition", TryAnotherOffer, "`sinfo` lists the partitions"),
+    ("invalid generic resource", TryAnotherOffer, "`sinfo -o %G` lists the GPUs"),
+    ("more processors requested than permitted", TryAnotherOffer, ""),
+    ("job violates accounting/qos policy", AskAPerson, "a limit of the account; `sacctmgr show assoc` lists them"),
+    ("invalid account", AskAPerson, "set GPUBROKER_ENGINES__SLURM__ACCOUNT; `sacctmgr show assoc` lists accounts"),
+    ("invalid qos", AskAPerson, "set GPUBROKER_ENGINES__SLURM__QOS"),
+    ("access/permission denied", AskAPerson, "ask the cluster's administrators"),
+    ("not permitted to use this partition", AskAPerson, "ask the cluster's administrators"),
+)
+_TIMEOUT = 30.0  # seconds; longer than Slurm's own MessageTimeout (10 s by default)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One job as squeue tells of it. Times are UTC; None where Slurm does not know (yet)."""
+
+    number: str
+    key: str
+    state: str
+    started: datetime | None
+    ended: datetime | None
+    reason: str
+    nodes: str
+
+
+def run(arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
+    """What the command prints. ``environment`` is added to this process's; times come out as UTC.
+
+    Raises what its message asks for: `RetryLater` (also when it does not answer in time), `TryAnotherOffer`,
+    `AskAPerson`, and `GiveUp` for words not known.
+    """
+    name = arguments[0]
+    try:
+        done = subprocess.run(  # noqa: S603 (a fixed command; no shell reads its arguments)
+            list(arguments),
+            env={**os.environ, **(environment or {}), "TZ": "UTC", "SLURM_TIME_FORMAT": "standard"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RetryLater(f"{name} did not answer within {_TIMEOUT:.0f} s", where="slurm") from error
+    except OSError as error:
+        hint = "install Slurm's commands here, or run gpubroker on a login node of the cluster"
+        raise AskAPerson(f"{name} cannot be run: {error.strerror or error}", where="slurm", hint=hint) from error
+    if done.returncode == 0:
+        return done.stdout
+    raise meaning(name, done.stderr or done.stdout)
+
+
+def meaning(name: str, said: str) -> BrokerError:
+    """The error that the command's words amount to."""
+    words = " ".join(said.split())
+    for sign, kind, hint in _MEANINGS:
+        if sign in words.lower():
+            return kind(f"{name}: {words[:300]}", where="slurm", hint=hint)
+    return GiveUp(f"{name}: {words[:300] or 'failed without a word'}", where="slurm")
+
+
+_FIELDS = "%i|%j|%T|%S|%e|%r|%N"
+
+
+def own_jobs(key: str | None = None) -> list[Row]:
+    """This user's jobs, those that ended a while ago included (for as long as slurmctld remembers: MinJobAge); with
+    ``key``, those of that name only."""
+    named = [f"--name={key}"] if key else []
+    user = f"--user={os.getuid()}"
+    printed = run(["squeue", "--noheader", "--states=all", user, "--format", _FIELDS, *named])
+    return [row for line in printed.splitlines() if (row := _row(line)) is not None]
+
+
+def from_accounting(number: str) -> Row | None:
+    """What Slurm's accounting knows of a job that slurmctld has forgotten; None where there is no accounting."""
+    fields = "JobIDRaw,JobName,State,Start,End,Reason,NodeList"
+    try:
+        printed = run(["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={number}", f"--format={fields}"])
+    except BrokerError:
+        return None
+    rows = [row for line in printed.splitlines() if (row := _row(line)) is not None]
+    return rows[-1] if rows else None
+
+
+def cluster_name() -> str:
+    """Raises what `run` raises, and `GiveUp` when the configuration names none."""
+    for line in run(["scontrol", "show", "config"]).splitlines():
+        word, _, value = line.partition("=")
+        if word.strip() == "ClusterName":
+            return value.strip()
+    raise GiveUp("scontrol show config names no ClusterName", where="slurm")
+
+
+def _row(line: str) -> Row | None:
+    parts = line.split("|")
+    if len(parts) != 7:
+        return None
+    number, key, state, started, ended, reason, nodes = (part.strip() for part in parts)
+    state = state.split(" ")[0].rstrip("+")  # sacct writes "CANCELLED by 1000"
+    return Row(number, key, state, _time(started), _time(ended), reason, nodes)
+
+
+def _time(text: str) -> datetime | None:
+    try:
+        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=UTC)
+    except ValueError:  # N/A, Unknown, NONE
+        return None

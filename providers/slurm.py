@@ -1,0 +1,245 @@
+"""The partitions of a Slurm cluster as owned capacity: what is free on its nodes, as scontrol and squeue tell.
+
+Asked anew before each decision, like this machine. One offer for each partition, kind of GPU and count of them on a
+node (powers of two, and all of them), and one for each partition's nodes as CPU machines.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pydantic import Field
+
+from broker.core.accelerators import canonical
+from broker.core.clock import Clock
+from broker.core.errors import GiveUp, RetryLater, UnknownName
+from broker.core.money import Money
+from broker.core.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery, SkippedRow
+from providers.registry import ProviderSettings
+
+_GRES = re.compile(r"gpu:(?P<type>[A-Za-z0-9._-]+):(?P<count>[0-9]+)")
+_BARE_GRES = re.compile(r"gpu:(?P<count>[0-9]+)(?:\(|,|$)")
+_TAKES_JOBS = frozenset({"IDLE", "MIXED", "ALLOCATED", "COMPLETING", "PLANNED"})
+_TIMEOUT = 30.0
+
+Run = Callable[[Sequence[str]], str]
+
+
+class SlurmSettings(ProviderSettings):
+    """What an hour on the cluster costs, in USD, and which partitions are used.
+
+    ``price_per_gpu_hour``, ``price_per_cpu_node_hour``: what running costs and idling does not (electricity, wear).
+    ``amortised_per_gpu_hour``: the purchase over its life, for showback only. ``partitions``: those to use; empty for
+    all that take jobs.
+    """
+
+    price_per_gpu_hour: Money = Money.ZERO
+    price_per_cpu_node_hour: Money = Money.ZERO
+    amortised_per_gpu_hour: Money | None = None
+    partitions: tuple[str, ...] = Field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node that takes jobs: ``gpus`` and ``used`` by type as Slurm names it."""
+
+    name: str
+    partitions: tuple[str, ...]
+    cpus: int
+    free_cpus: int
+    memory_mib: int
+    free_memory_mib: int
+    gpus: Counter[str]
+    used: Counter[str]
+
+
+def _command(arguments: Sequence[str]) -> str:
+    try:
+        done = subprocess.run(  # noqa: S603 (a fixed command; no shell reads its arguments)
+            list(arguments),
+            env={**os.environ, "TZ": "UTC"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RetryLater(f"{arguments[0]} did not answer within {_TIMEOUT:.0f} s", where="slurm") from error
+    except OSError as error:
+        hint = "install Slurm's commands here, or run gpubroker on a login node of the cluster"
+        raise GiveUp(f"{arguments[0]} cannot be run: {error.strerror or error}", where="slurm", hint=hint) from error
+    if done.returncode:
+        words = " ".join(done.stderr.split())[:300]
+        raise RetryLater(f"{arguments[0]}: {words}", where="slurm", hint="is slurmctld up, and does munge run here?")
+    return done.stdout
+
+
+class Slurm:
+    """One cluster: the one that the Slurm commands here speak to (``SLURM_CONF``)."""
+
+    name = "slurm"
+    refresh_before_deciding = True
+    Settings: ClassVar = SlurmSettings
+
+    def __init__(self, *, clock: Clock, settings: SlurmSettings | None = None, run: Run = _command) -> None:
+        """``run`` runs one of Slurm's commands and gives what it prints."""
+        self._clock = clock
+        self._settings = settings or SlurmSettings()
+        self._run = run
+
+    def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
+        """Every partition's, whatever the query. Read-only. Raises `RetryLater` while the controller is away, `GiveUp`
+        where there are no Slurm commands."""
+        cluster = _cluster(self._run(["scontrol", "show", "config"]))
+        nodes, skipped = parse_nodes(self._run(["scontrol", "--oneliner", "--details", "show", "nodes"]))
+        yield from skipped
+        user = f"--user={os.getuid()}"
+        ours = _ours(self._run(["squeue", "--noheader", "--states=running", user, "--format", "%k|%D"]))
+        partitions = sorted({name for node in nodes for name in node.partitions})
+        wanted = self._settings.partitions
+        for partition in partitions:
+            if wanted and partition not in wanted:
+                continue
+            members = [node for node in nodes if partition in node.partitions]
+            for offer in self._of_partition(cluster, partition, members):
+                if isinstance(offer, Offer):
+                    yield _with_slots(offer, ours[offer.pool])
+                else:
+                    yield offer
+
+    def _of_partition(self, cluster: str, partition: str, nodes: Sequence[Node]) -> Iterator[Offer | SkippedRow]:
+        settings = self._settings
+        for kind in sorted({kind for node in nodes for kind in node.gpus}):
+            having = [node for node in nodes if node.gpus[kind]]
+            try:
+                accelerator = canonical(kind)
+            except UnknownName:
+                yield SkippedRow("unknown_accelerator", f"{partition}: GRES type {kind!r} is not in the GPU table")
+                continue
+            most = max(node.gpus[kind] for node in having)
+            for count in sorted({2**power for power in range(most.bit_length())} | {most}):
+                big = [node for node in having if node.gpus[kind] >= count]
+                free = sum(min((node.gpus[kind] - node.used[kind]) // count, node.free_cpus) for node in big)
+                share = min(big, key=lambda node: node.cpus)
+                yield self._offer(
+                    cluster,
+                    partition,
+                    f"{kind}:{count}",
+                    accelerator,
+                    count,
+                    free,
+                    share.cpus * count / share.gpus[kind],
+                    share.memory_mib / 1024 * count / share.gpus[kind],
+                    settings.price_per_gpu_hour * count,
+                    settings.amortised_per_gpu_hour and settings.amortised_per_gpu_hour * count,
+                )
+        free = sum(1 for node in nodes if node.free_cpus == node.cpus)
+        smallest = min(nodes, key=lambda node: node.cpus)
+        price = settings.price_per_cpu_node_hour
+        memory = smallest.memory_mib / 1024
+        yield self._offer(cluster, partition, "cpu", None, 0, free, float(smallest.cpus), memory, price, None)
+
+    def _offer(
+        self,
+        cluster: str,
+        partition: str,
+        machine: str,
+        accelerator: str | None,
+        count: int,
+        free: int,
+        cpus: float,
+        memory_gib: float,
+        price: Money,
+        amortised: Money | None,
+    ) -> Offer:
+        return Offer(
+            provider=self.name,
+            region=cluster,
+            zone=f"{cluster}:{partition}",
+            instance_type=machine,
+            accelerator=accelerator,
+            count=count,
+            capacity_type=CapacityType.OWNED,
+            price=price,
+            as_of=self._clock.now(),
+            source=self.name,
+            amortised=amortised,
+            cpus=round(cpus, 1),
+            memory_gib=round(memory_gib, 1),
+            slots=free,
+            engine="slurm",
+            money=MoneyKind.AMORTISED,
+        )
+
+
+def _with_slots(offer: Offer, ours: int) -> Offer:
+    """``slots`` counts what our own jobs occupy as well: who plans takes those off again."""
+    from dataclasses import replace
+
+    free = offer.slots or 0
+    if free:
+        return replace(offer, slots=free + ours, availability=Availability.AVAILABLE)
+    because = "every such machine of the partition is in use"
+    return replace(offer, slots=ours, availability=Availability.UNAVAILABLE, unavailable_because=because)
+
+
+def parse_nodes(printed: str) -> tuple[list[Node], list[SkippedRow]]:
+    """The nodes that take jobs, of ``scontrol --oneliner --details show nodes``; the others, and lines that make no
+    sense, as skipped rows."""
+    nodes: list[Node] = []
+    skipped: list[SkippedRow] = []
+    for line in filter(None, (line.strip() for line in printed.splitlines())):
+        said = dict(re.findall(r"(\w+)=(\S*)", line))
+        name = said.get("NodeName", "?")
+        state = said.get("State", "")
+        flags = state.rstrip("*$~#!%@^-").split("+")
+        if flags[0] not in _TAKES_JOBS or set(flags) & {"DRAIN", "DOWN", "FAIL", "MAINTENANCE", "NOT_RESPONDING"}:
+            skipped.append(SkippedRow("node_takes_no_jobs", f"{name}: {state or 'no state'}"))
+            continue
+        if state.endswith("*"):
+            skipped.append(SkippedRow("node_takes_no_jobs", f"{name}: {state} does not answer"))
+            continue
+        try:
+            cpus, memory = int(said["CPUTot"]), int(said["RealMemory"])
+            free_cpus, free_memory = cpus - int(said["CPUAlloc"]), memory - int(said.get("AllocMem", 0))
+        except (KeyError, ValueError):
+            skipped.append(SkippedRow("malformed_node", f"{name}: no count of CPUs or memory"))
+            continue
+        gres = said.get("Gres", "")
+        if _BARE_GRES.search(gres):
+            skipped.append(SkippedRow("gpu_without_type", f"{name}: {gres} names no type of GPU; set one in gres.conf"))
+        partitions = tuple(filter(None, said.get("Partitions", "").split(",")))
+        gpus, used = _gpus(gres), _gpus(said.get("GresUsed", ""))
+        nodes.append(Node(name, partitions, cpus, max(free_cpus, 0), memory, max(free_memory, 0), gpus, used))
+    return nodes, skipped
+
+
+def _gpus(text: str) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for one in _GRES.finditer(text):
+        found[one["type"]] += int(one["count"])
+    return found
+
+
+def _ours(printed: str) -> Counter[str]:
+    """The nodes that our own jobs occupy, by pool: the engine writes the pool into each job's comment."""
+    found: Counter[str] = Counter()
+    for line in printed.splitlines():
+        pool, _, nodes = line.strip().rpartition("|")
+        if pool.startswith("slurm/") and nodes.isdecimal():
+            found[pool] += int(nodes)
+    return found
+
+
+def _cluster(printed: str) -> str:
+    found = re.search(r"^ClusterName\s*=\s*(\S+)", printed, re.MULTILINE)
+    if found is None:
+        raise GiveUp("scontrol show config names no ClusterName", where="slurm")
+    return found[1]

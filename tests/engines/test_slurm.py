@@ -1,0 +1,259 @@
+"""The Slurm engine on a real cluster: its contract, and Slurm's own preemptions, nodes, and absences."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from broker.core.clock import SystemClock
+from broker.core.errors import AskAPerson, RetryLater, TryAnotherOffer
+from broker.core.events import Cause
+from broker.core.money import Money
+from broker.core.offers import Availability, CapacityType, MoneyKind, Offer
+from broker.core.placements import Placement
+from broker.core.ports import EngineState
+from broker.engines.slurm import Slurm
+from broker.engines.slurm_commands import meaning
+from tests.contracts.engine_contract import Bench, EngineContract, eventually, lines
+from tests.slurm_cluster import Cluster, missing, running_cluster
+
+_NUMBERS = count(1)  # one cluster for all tests: no key twice
+pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    if lacking := missing():
+        pytest.skip(lacking)
+    folder = Path(tempfile.mkdtemp(prefix="slurm-"))
+    folder.chmod(0o711)
+    with running_cluster(folder) as running:
+        yield running
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def commands_find_it(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in cluster.environment.items():
+        monkeypatch.setenv(name, value)
+
+
+def placement(gpus: int = 0, nodes: int = 1, partition: str = "gpu") -> Placement:
+    offer = Offer(
+        provider="slurm",
+        region="loop",
+        zone=f"loop:{partition}",
+        instance_type=f"h100:{gpus}" if gpus else "cpu",
+        accelerator="H100" if gpus else None,
+        count=gpus,
+        capacity_type=CapacityType.OWNED,
+        price=Money.ZERO,
+        as_of=datetime.now(UTC),
+        source="slurm",
+        availability=Availability.AVAILABLE,
+        engine="slurm",
+        money=MoneyKind.AMORTISED,
+    )
+    return Placement(offer, nodes, Money.ZERO, Money.ZERO, (), None, None, 1.0, 1.0, 0.0)
+
+
+def number_of(handle: str) -> str:
+    return handle.split(":")[2]
+
+
+@pytest.fixture
+def bench(tmp_path: Path, cluster: Cluster) -> Iterator[Bench]:
+    def take_away(handle: str) -> None:
+        cluster.run("scancel", number_of(handle))  # a stranger, as far as the engine knows
+
+    yield Bench(
+        make=lambda: Slurm(tmp_path / "home", SystemClock()),
+        placement=placement(),
+        clock=SystemClock(),
+        folder=tmp_path,
+        doomed=placement(),
+        take_away=take_away,
+        numbers=_NUMBERS,
+    )
+    cluster.run("scancel", "--quiet", "--user=root")
+    eventually(cluster.ready, "the nodes are idle again")
+
+
+class TestSlurm(EngineContract):
+    plugin = "slurm"
+
+    @pytest.fixture
+    def bench(self, bench: Bench) -> Bench:
+        return bench
+
+
+def urgent(cluster: Cluster) -> str:
+    """Submit a job that takes both nodes away from others."""
+    wrap = ["--wrap", "sleep 3", "--output=/dev/null", "--chdir=/", "--nodes=2", "--gres=gpu:h100:2"]
+    return cluster.run("sbatch", "--parsable", "--partition=urgent", *wrap).strip()
+
+
+def test_what_slurm_preempts_is_interrupted_with_time_to_save(bench: Bench, cluster: Cluster) -> None:
+    mark = bench.mark()
+    command = f"trap 'echo saved >> {mark}; exit 0' TERM; echo up >> {mark}; while :; do sleep 0.02; done"
+    launch = bench.launch(command, placement(gpus=2))
+    handle = bench.engine.submit(launch)
+    eventually(lambda: lines(mark) == ["up"], "the command runs")
+    urgent(cluster)
+    gone = bench.until(handle, EngineState.GONE)
+    assert gone.interrupted
+    assert "preempted" in gone.evidence
+    assert lines(mark) == ["up", "saved"]
+    assert bench.ending(launch).cause is Cause.PREEMPTED
+    assert bench.make().observe([handle])[handle] == gone
+
+
+def test_a_gang_runs_once_on_every_node(bench: Bench) -> None:
+    mark = bench.mark()
+    launch = bench.launch(
+        f'echo "$GPUBROKER_RANK of $GPUBROKER_NODES $SLURM_JOB_ID $(echo "$SKYPILOT_NODE_IPS" | wc -l)" >> {mark}',
+        placement(gpus=1, nodes=2),
+    )
+    _two_nodes(bench, launch.key)
+    handle = bench.engine.submit(launch)
+    bench.until(handle, EngineState.GONE)
+    number = number_of(handle)
+    assert sorted(lines(mark)) == [f"0 of 2 {number} 2", f"1 of 2 {number} 2"]
+    assert bench.ending(launch).cause is Cause.COMPLETED
+
+
+def _two_nodes(bench: Bench, key: str) -> None:
+    import json
+
+    spec = bench.folder / "runs" / key.removesuffix("-1") / "attempts" / "1" / "spec.json"
+    spec.write_text(json.dumps({**json.loads(spec.read_text()), "nodes": 2}))
+
+
+def test_a_gang_that_is_cancelled_saves_on_every_node(bench: Bench) -> None:
+    mark = bench.mark()
+    command = f"trap 'echo saved >> {mark}; exit 0' TERM; echo up >> {mark}; while :; do sleep 0.02; done"
+    launch = bench.launch(command, placement(gpus=2, nodes=2))
+    _two_nodes(bench, launch.key)
+    handle = bench.engine.submit(launch)
+    eventually(lambda: lines(mark) == ["up", "up"], "both ranks run")
+    bench.engine.cancel(handle)
+    assert not bench.until(handle, EngineState.GONE).interrupted
+    assert lines(mark) == ["up", "up", "saved", "saved"]
+
+
+def test_a_gang_that_is_preempted_saves_on_every_node(bench: Bench, cluster: Cluster) -> None:
+    """With a GraceTime on the partition; without one, Slurm lets srun cut the ranks off."""
+    mark = bench.mark()
+    command = f"trap 'echo saved >> {mark}; exit 0' TERM; echo up >> {mark}; while :; do sleep 0.02; done"
+    launch = bench.launch(command, placement(gpus=2, nodes=2))
+    _two_nodes(bench, launch.key)
+    handle = bench.engine.submit(launch)
+    eventually(lambda: lines(mark) == ["up", "up"], "both ranks run")
+    urgent(cluster)
+    bench.until(handle, EngineState.GONE)
+    assert lines(mark) == ["up", "up", "saved", "saved"]
+    assert bench.ending(launch).cause is Cause.PREEMPTED
+
+
+def test_a_controller_that_is_away_is_no_news_of_the_job(bench: Bench, cluster: Cluster) -> None:
+    handle = bench.engine.submit(bench.launch("exec sleep 300"))
+    bench.until(handle, EngineState.UP)
+    cluster.stop("slurmctld")
+    try:
+        for call in (lambda: bench.look(handle), lambda: bench.engine.submit(bench.launch("true"))):
+            with pytest.raises(RetryLater, match="slurm"):
+                call()
+    finally:
+        cluster.start("slurmctld")
+    seen = eventually(lambda: _quietly(bench, handle), "the controller answers again")
+    assert seen is EngineState.UP
+    bench.engine.cancel(handle)
+    bench.until(handle, EngineState.GONE)
+
+
+def _quietly(bench: Bench, handle: str) -> EngineState | None:
+    try:
+        return bench.look(handle).state
+    except RetryLater:
+        return None
+
+
+def test_a_drained_node_ends_nothing(bench: Bench, cluster: Cluster) -> None:
+    launch = bench.launch("sleep 2", placement(gpus=2))
+    handle = bench.engine.submit(launch)
+    bench.until(handle, EngineState.UP)
+    cluster.run("scontrol", "update", "nodename=one,two", "state=drain", "reason=test")
+    try:
+        assert bench.look(handle).state is EngineState.UP
+        assert not bench.until(handle, EngineState.GONE).interrupted
+        assert bench.ending(launch).cause is Cause.COMPLETED
+    finally:
+        cluster.run("scontrol", "update", "nodename=one,two", "state=resume")
+
+
+def test_a_node_that_goes_down_is_an_interruption(bench: Bench, cluster: Cluster) -> None:
+    handle = bench.engine.submit(bench.launch("exec sleep 300", placement(gpus=2)))
+    bench.until(handle, EngineState.UP)
+    node = cluster.run("squeue", "-h", "-j", number_of(handle), "-o", "%N").strip()
+    cluster.run("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
+    try:
+        gone = bench.until(handle, EngineState.GONE)
+        assert gone.interrupted
+        assert "a node failed" in gone.evidence
+    finally:
+        cluster.run("scontrol", "update", f"nodename={node}", "state=resume")
+
+
+def test_a_machine_that_no_node_has_is_another_offers_turn(bench: Bench) -> None:
+    with pytest.raises(TryAnotherOffer, match="sbatch"):
+        bench.engine.submit(bench.launch("true", placement(gpus=8)))
+    with pytest.raises(TryAnotherOffer, match=r"[Pp]artition"):
+        bench.engine.submit(bench.launch("true", placement(partition="none-such")))
+
+
+def test_what_a_job_inherits_is_what_was_named(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_PASSWORD", "hunter2")
+    handle = bench.engine.submit(bench.launch('echo "${DATABASE_PASSWORD:-nothing}"'))
+    bench.until(handle, EngineState.GONE)
+    assert list(bench.engine.logs(handle)) == ["nothing"]
+
+
+def test_nothing_is_left_on_the_node(bench: Bench) -> None:
+    handle = bench.engine.submit(bench.launch('dirname "$GPUBROKER_CHECKPOINT_DIR"'))
+    bench.until(handle, EngineState.GONE)
+    (scratch,) = bench.engine.logs(handle)
+    assert not Path(scratch).exists()
+
+
+def test_a_cluster_that_is_not_this_one_is_not_spoken_for(bench: Bench) -> None:
+    assert bench.look("slurm:other:17:abc-1").state is EngineState.ELSEWHERE
+    bench.engine.cancel("slurm:other:17:abc-1")
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("sbatch: error: Unable to contact slurm controller (connect failure)", RetryLater),
+        ("sbatch: error: Batch job submission failed: Requested node configuration is not available", TryAnotherOffer),
+        ("sbatch: error: Batch job submission failed: Invalid account or account/partition", AskAPerson),
+    ],
+)
+def test_what_slurm_says_is_classed(said: str, kind: type[Exception]) -> None:
+    assert isinstance(meaning("sbatch", said), kind)
+
+
+def test_the_agent_killed_is_not_an_interruption(bench: Bench) -> None:
+    mark = bench.mark()
+    handle = bench.engine.submit(bench.launch(f"echo $PPID >> {mark}; exec sleep 300"))
+    guard = int(eventually(lambda: lines(mark) or None, "it runs")[0])
+    agent = int(Path(f"/proc/{guard}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(agent, signal.SIGKILL)
+    assert not bench.until(handle, EngineState.GONE).interrupted

@@ -1,0 +1,183 @@
+"""A real Slurm cluster on this machine: munged, slurmctld, and a slurmd for each pretend node, on ports of their own.
+
+Two nodes with two pretend H100s each (device nodes are files: nothing computes on them) and two partitions over them:
+jobs of `urgent` take the machines of jobs of `gpu` away. Needs the Debian packages munge and slurm-wlm, and root.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+NODES = ("one", "two")
+GPUS_A_NODE = 2
+DAEMONS = ("munged", "slurmctld", "slurmd")
+
+_CONF = """
+ClusterName=loop
+SlurmctldHost={host}(127.0.0.1)
+SlurmUser=root
+SlurmctldPort={port}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge/socket
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd-%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+MpiDefault=none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+SchedulerType=sched/backfill
+SchedulerParameters=bf_interval=1,sched_min_interval=100000
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+ReturnToService=2
+SlurmdTimeout=30
+KillWait=10
+MinJobAge=300
+SlurmdParameters=config_overrides
+GresTypes=gpu
+{nodes}
+PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=5
+PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
+"""
+
+
+def missing() -> str:
+    """What is not there that a cluster needs; empty when all is."""
+    lacking = [name for name in DAEMONS if shutil.which(name, path=_PATH) is None]
+    if lacking:
+        return f"not installed: {', '.join(lacking)} (Debian packages munge and slurm-wlm)"
+    return "" if os.geteuid() == 0 else "the daemons of a Slurm of its own need root"
+
+
+_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
+
+
+@dataclass
+class Cluster:
+    """A running cluster. ``environment``: what the Slurm commands need to find it."""
+
+    folder: Path
+    daemons: dict[str, subprocess.Popen[bytes]]
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        return {"SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": _PATH}
+
+    def run(self, *command: str) -> str:
+        """What one of Slurm's commands prints."""
+        done = subprocess.run(
+            command, env={**os.environ, **self.environment}, capture_output=True, text=True, check=False, timeout=60
+        )
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+        return done.stdout
+
+    def stop(self, name: str) -> None:
+        """End a daemon."""
+        self.daemons[name].terminate()
+        self.daemons.pop(name).wait(30)
+
+    def start(self, name: str, *command: str) -> None:
+        """Start a daemon (again): ``slurmctld``, or ``slurmd-NODE``."""
+        if not command:
+            command = (
+                ("slurmctld", "-D") if name == "slurmctld" else ("slurmd", "-D", "-N", name.removeprefix("slurmd-"))
+            )
+        with (self.folder / f"{name}.out").open("ab") as said:
+            self.daemons[name] = subprocess.Popen(
+                command, env={**os.environ, **self.environment}, stdout=said, stderr=said, start_new_session=True
+            )
+
+    def until(self, look: Callable[[], bool], what: str) -> None:
+        """Wait for it."""
+        _eventually(look, what, self.folder)
+
+    def ready(self) -> bool:
+        """Whether every node takes jobs."""
+        done = subprocess.run(
+            ["sinfo", "-h", "-N", "-o", "%T"],
+            env={**os.environ, **self.environment}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        return done.stdout.split() == ["idle"] * 2 * len(NODES)
+
+
+@contextmanager
+def running_cluster(folder: Path) -> Iterator[Cluster]:
+    """Start one in that folder (short and private: munge wants it so), and end it with all its jobs."""
+    ports = _free_ports(1 + len(NODES))
+    (folder / "state").mkdir(parents=True)
+    (folder / "munge").mkdir(mode=0o711)
+    lines = []
+    for node, port in zip(NODES, ports[1:], strict=True):
+        (folder / f"spool-{node}").mkdir()
+        address = f"NodeHostname={socket.gethostname()} NodeAddr=127.0.0.1 Port={port}"
+        lines.append(f"NodeName={node} {address} CPUs=8 RealMemory=8000 Gres=gpu:h100:{GPUS_A_NODE} State=UNKNOWN")
+    gres = []
+    for node in NODES:
+        for index in range(GPUS_A_NODE):
+            device = folder / f"{node}-gpu{index}"
+            device.touch()
+            gres.append(f"NodeName={node} Name=gpu Type=h100 File={device}")
+    conf = _CONF.format(host=socket.gethostname(), port=ports[0], folder=folder, nodes="\n".join(lines))
+    (folder / "slurm.conf").write_text(conf)
+    (folder / "gres.conf").write_text("\n".join(gres) + "\n")
+    key = folder / "munge" / "key"
+    key.write_bytes(secrets.token_bytes(128))
+    key.chmod(0o400)
+    cluster = Cluster(folder, {})
+    own = [f"--{what}={folder}/munge/{file}" for what, file in _MUNGE.items()]
+    try:
+        cluster.start("munged", "munged", "--foreground", "--force", *own)
+        _eventually(lambda: (folder / "munge" / "socket").exists(), "munged listens", folder)
+        cluster.start("slurmctld")
+        for node in NODES:
+            cluster.start(f"slurmd-{node}")
+        _eventually(cluster.ready, "the nodes are idle", folder)
+        yield cluster
+    finally:
+        if "slurmctld" in cluster.daemons:
+            subprocess.run(
+                ["scancel", "--quiet", "--user=root"],
+                env={**os.environ, **cluster.environment}, check=False, capture_output=True, timeout=30,
+            )  # fmt: skip
+        for daemon in reversed(list(cluster.daemons.values())):
+            daemon.kill()
+            daemon.wait(30)
+
+
+_MUNGE = {"socket": "socket", "key-file": "key", "pid-file": "pid", "seed-file": "seed", "log-file": "log"}
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def _eventually(look: Callable[[], bool], what: str, folder: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not look():
+        if time.monotonic() > deadline:
+            said = "\n".join(path.read_text(errors="replace")[-1500:] for path in folder.glob("*.out"))
+            raise AssertionError(f"{what}: not within a minute\n{said}")
+        time.sleep(0.1)
