@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from broker.app.names import check_names
 from broker.app.wiring import Broker
 from broker.core.errors import MissingExtra, UnknownName
 from broker.core.jobs import Job
@@ -107,8 +107,7 @@ def listing(broker: Broker, query: OfferQuery) -> Listing:
     simulated = SANDBOX in query.providers
     freshen(broker, sandbox=simulated)
     found = [o for o in broker.store.offers(query) if simulated or o.provider != SANDBOX]
-    if not found:
-        _known_names(broker, query)
+    check_names(broker, query, found)
 
     def rank(offer: Offer) -> tuple[bool, int, str]:
         price = offer.price_per_gpu or offer.price
@@ -117,17 +116,6 @@ def listing(broker: Broker, query: OfferQuery) -> Listing:
     real = sum(broker.store.rejected_in_sql(OfferQuery(providers=(SANDBOX,))).values())
     total = broker.store.count_offers() if simulated else real
     return Listing(tuple(sorted(found, key=rank)), total, broker.clock.now())
-
-
-def _known_names(broker: Broker, query: OfferQuery) -> None:
-    """Raises `UnknownName` for a provider or region, or a pattern of them, that fits none there is."""
-    offers = broker.store.offers()
-    providers = {*broker.registries.providers, *(offer.provider for offer in offers)}
-    regions = {offer.region for offer in offers}
-    for kind, names, known in (("provider", query.providers, providers), ("region", query.regions, regions)):
-        for name in names:
-            if not any(fnmatchcase(one, name) for one in known):
-                raise UnknownName(kind, name, known)
 
 
 def reasons_left_out(market: Market) -> dict[Reason, int]:
