@@ -11,9 +11,13 @@ from broker.app.wiring import Broker, process_user
 from broker.core.errors import LoginMissing
 from broker.core.jobs import Job
 from broker.core.lifecycle import JobView
+from broker.launch.enforcement import Enforcement
 from broker.launch.placing import Placing
 from broker.launch.reconciler import Reconciler, Timing
 from broker.launch.runfolder import RunFolders
+
+# How often what runs is judged anew, in wall-clock time: time passes, policies and prices change.
+_JUDGE_EVERY = timedelta(seconds=5)
 
 
 def run_folders(broker: Broker) -> RunFolders:
@@ -23,17 +27,25 @@ def run_folders(broker: Broker) -> RunFolders:
 
 def reconciler(broker: Broker) -> Reconciler:
     """A reconciler over this broker's store, engines and policies."""
+    folders = run_folders(broker)
     settle_every = timedelta(seconds=broker.settings.settle_every)
     return Reconciler(
         journal=broker.store,
         engines=broker.engine,
-        mailbox=run_folders(broker),
+        mailbox=folders,
         clock=broker.clock,
         place=Placing(
             broker.store, lambda job: market_for(broker, job), broker.policy, broker.clock.now, missing_secrets
         ),
         timing=Timing(settle_every=settle_every).scaled(broker.clock.scale),
         secrets=secrets_of,
+        enforce=Enforcement(
+            broker.store,
+            broker.policy,
+            broker.clock.now,
+            folders.usage,
+            every=_JUDGE_EVERY * broker.clock.scale,
+        ),
     )
 
 

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
+from hashlib import sha256
+from json import dumps
+from typing import TYPE_CHECKING, Any
 
-from broker.core.policy import ActionKind, Answer, Verdict
+from broker.core.placements import Placement
+from broker.core.policy import Action, ActionKind, Answer, Facts, Verdict
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One passage through the gate. ``facts_hash``: SHA-256 over everything the judgement saw (job, plan, facts,
-    policy version), so that the same inputs can be recognised; ``seen``: the part of it worth keeping in words."""
+    """One passage through the gate. ``facts_hash``: SHA-256 over everything the judgement saw (`sealed`), so that the
+    same inputs can be recognised; ``seen``: what of it is worth keeping in words, and under ``inputs`` all of it, so
+    that it can be judged again (`inputs_of`)."""
 
     at: datetime
     action: ActionKind
@@ -26,3 +35,47 @@ class Decision:
     pool: str | None = None
     verdicts: tuple[Verdict, ...] = ()
     seen: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """All that a judgement saw. ``others``: the placements that the plan ranked after the one that was judged."""
+
+    action: Action
+    facts: Facts
+    others: tuple[Placement, ...] = ()
+
+
+# How many placements beside the one that was judged are kept with a decision.
+MOST_OTHERS = 5
+
+
+def written(action: Action, facts: Facts, others: Sequence[Placement] = ()) -> dict[str, Any]:
+    """The inputs as plain data for JSON; `inputs_of` reads them back equal."""
+    kept = Inputs(action, facts, tuple(others)[:MOST_OTHERS])
+    data: dict[str, Any] = _adapter().dump_python(kept, mode="json")
+    return data
+
+
+def sealed(inputs: Mapping[str, Any], policy_version: str) -> str:
+    """The hash over written inputs and the version of the policy that judged them."""
+    text = dumps(inputs, sort_keys=True, separators=(",", ":"))
+    return sha256(f"{text}\n{policy_version}".encode()).hexdigest()
+
+
+def inputs_of(decision: Decision) -> Inputs | None:
+    """What the judgement saw; None for a decision of before inputs were kept. Raises ValueError where they are not
+    what was hashed."""
+    kept = decision.seen.get("inputs")
+    if not isinstance(kept, Mapping):
+        return None
+    if sealed(kept, decision.policy_version) != decision.facts_hash:
+        raise ValueError(f"the decision of {decision.at.isoformat()} on {decision.job_name} was altered")
+    return _adapter().validate_python(kept)
+
+
+@cache
+def _adapter() -> TypeAdapter[Inputs]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Inputs)

@@ -61,6 +61,7 @@ class AttemptView:
     notice_at: datetime | None = None
     stop_requested: Cause | None = None
     stop_requested_at: datetime | None = None
+    stop_why: str = ""
     ended_at: datetime | None = None
     cause: Cause | None = None
     evidence: str = ""
@@ -346,6 +347,7 @@ def _advance_attempt(attempt: AttemptView, event: Event) -> AttemptView:
                 attempt,
                 stop_requested=body.cause,
                 stop_requested_at=at,
+                stop_why=body.why,
                 state=_forward(attempt, AttemptState.STOPPING),
             )
         case ev.AttemptEnded():

@@ -237,6 +237,11 @@ class PolicySet(Protocol):
         """The rules that the files say, in file order, without the built-in ones."""
         ...
 
+    @property
+    def needs_usage(self) -> bool:
+        """Whether some rule must know what the accelerators of a running job do (`Action.usage`)."""
+        ...
+
     def budgets(self, job: Job, user: str) -> Sequence[BudgetSpec]:
         """The budgets that a job of that user falls under; their ledger state goes into `Facts.budgets`."""
         ...

@@ -162,7 +162,8 @@ def re_place(
     ``plan`` has placements. When every one is refused, the refusal of the best one is returned.
     """
     left = max(view.max_duration - billed, timedelta(seconds=1))
-    spent = sum((b.spent for kind, b in balance.items() if kind is not MoneyKind.AMORTISED), Money.ZERO)
+    mine = [b for kind, b in balance.items() if kind is not MoneyKind.AMORTISED]
+    spent, already = (sum(amounts, Money.ZERO) for amounts in ([b.spent for b in mine], [b.held for b in mine]))
     budget = None if view.max_cost is None else max(view.max_cost - spent, Money.ZERO)
     window = (now, now + left)
     refused: Admission | None = None
@@ -185,6 +186,9 @@ def re_place(
             elapsed=billed,
             spent=spent,
             job_id=view.id,
+            held=already,
+            submitted_at=view.submitted_at,
+            attempts=len(view.attempts),
         )
         verdicts = tuple(policy.judge(action, facts_for(action)))
         held = balance[placement.money].held if placement.money in balance else Money.ZERO

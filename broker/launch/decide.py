@@ -180,6 +180,8 @@ def _after(view: JobView, latest: AttemptView, now: datetime) -> Step:
         case Next.CANCEL:
             return End(JobState.CANCELLED, evidence)
         case Next.PAUSE if view.extended_after != latest.number:
+            if latest.cause is Cause.STOPPED_BY_POLICY and latest.stop_why:
+                return Pause(f"stopped by a policy: {latest.stop_why}")
             return Pause(evidence)
         case Next.RETRY_FAILURE if view.failures > view.job.retry.failures:
             return End(JobState.FAILED, evidence)

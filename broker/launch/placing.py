@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from broker.core import events as ev
-from broker.core.decisions import Decision
+from broker.core.decisions import Decision, sealed, written
 from broker.core.events import Cause, EventBody
 from broker.core.jobs import Job
 from broker.core.lifecycle import JobView
@@ -72,9 +71,7 @@ def hold_entries(
 def decision_of(admission: Admission, plan: Plan, policy: PolicySet, facts: Facts) -> Decision:
     """The record of one passage through the gate."""
     p, action = admission.placement, admission.action
-    seen = "\n".join(
-        [action.job.model_dump_json(), repr(p), repr(sorted(admission.money.items())), repr(facts), policy.version]
-    )
+    inputs = written(action, facts, [other for other in plan.placements if other is not p])
     return Decision(
         at=plan.made_at,
         action=action.kind,
@@ -82,7 +79,7 @@ def decision_of(admission: Admission, plan: Plan, policy: PolicySet, facts: Fact
         job_name=action.job.name,
         answer=admission.answer,
         policy_version=policy.version,
-        facts_hash=hashlib.sha256(seen.encode()).hexdigest(),
+        facts_hash=sealed(inputs, policy.version),
         pool=p.offer.pool,
         verdicts=admission.verdicts,
         seen={
@@ -90,6 +87,7 @@ def decision_of(admission: Admission, plan: Plan, policy: PolicySet, facts: Fact
             "rejections": {str(reason): count for reason, count in count_reasons(plan.rejections).items()},
             "expected_cost": p.expected_cost.as_json(),
             "money": {str(kind): amount.as_json() for kind, amount in admission.money.items()},
+            "inputs": inputs,
         },
     )
 
@@ -159,7 +157,15 @@ class Placing:
     ) -> tuple[Plan, list[ev.DeadlineAtRisk]]:
         """The plan; when only the deadline is in the way, the plan without it, and word of the risk."""
         with self._journal.reading() as look:
-            action = Action(ActionKind.RE_PLACE, view.job, view.user, job_id=view.id)
+            action = Action(
+                ActionKind.RE_PLACE,
+                view.job,
+                view.user,
+                job_id=view.id,
+                elapsed=billed_time(view, now),
+                submitted_at=view.submitted_at,
+                attempts=len(view.attempts),
+            )
             facts = facts_of(look, policy, now)(action)
         deny = denials(policy, action, facts)
 

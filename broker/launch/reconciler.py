@@ -71,6 +71,10 @@ Placer = Callable[[JobView], bool]
 """Plans, judges and requests the next attempt of a job, or records why not; whether anything changed."""
 
 
+Enforcer = Callable[[JobView], bool]
+"""Lets the policies judge what runs; whether it was told to stop."""
+
+
 class Reconciler:
     """Looks after every job of one store. One at a time per store; a second one would only lose races."""
 
@@ -83,6 +87,7 @@ class Reconciler:
         place: Placer,
         timing: Timing | None = None,
         secrets: Callable[[JobView], Mapping[str, str]] = lambda view: {},
+        enforce: Enforcer = lambda view: False,
     ) -> None:
         self._journal = journal
         self._engines = engines
@@ -91,6 +96,7 @@ class Reconciler:
         self._place = place
         self._timing = timing or Timing()
         self._secrets = secrets
+        self._enforce = enforce
         self._silence = Silence(self._timing.patience.heartbeat / 4)
         self._leases: dict[str, Lease] = {}
         self._ledgers: dict[str, tuple[Mapping[MoneyKind, Balance], Sequence[Entry]]] = {}
@@ -146,6 +152,8 @@ class Reconciler:
             changed = False
             for step in steps:
                 changed |= self._take(step, view, observations)
+            if not changed:
+                changed = self._enforce(view)
             if not changed:
                 break
             taken += 1

@@ -7,6 +7,7 @@ does not answer is `Unreachable`; a document that makes no sense is `Malformed`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from broker.core.clock import Clock, ScaledClock
 from broker.core.errors import Malformed, Unreachable
 from broker.core.events import FROM_AGENT, Cause, EventBody
 from broker.core.lifecycle import AttemptView, JobView
+from broker.core.policy import Usage
 from broker.launch.admission import STOP_GRACE
 from broker.launch.agent import checkpoints
 from broker.launch.agent.checkpoints import Manifest, Torn
@@ -141,6 +143,26 @@ class RunFolder:
         if rest:
             yield rest.decode(errors="replace")
 
+    def usage(self, attempt: int) -> list[Usage]:
+        """How busy the accelerators were whenever an agent looked, oldest first; what makes no sense is left out."""
+        found = []
+        with self._reaching():
+            names = self._store.files(attempt_path(attempt, ""))
+            texts = [
+                self._store.read(attempt_path(attempt, name)) or b""
+                for name in names
+                if name == "metrics.jsonl" or (name.startswith("metrics-") and name.endswith(".jsonl"))
+            ]
+        for line in (line for text in texts for line in text.splitlines()):
+            try:
+                sample = json.loads(line)
+                busy = [one["utilisation"] for one in sample["gpus"] if one.get("utilisation") is not None]
+                if busy:
+                    found.append(Usage(from_text(sample["at"]), float(max(busy))))
+            except (ValueError, KeyError, TypeError, AttributeError):
+                continue
+        return sorted(found, key=lambda one: one.at)
+
     def _read(self, attempt: int, name: str) -> dict[str, Any] | None:
         try:
             document = self._store.read_json(attempt_path(attempt, name))
@@ -220,6 +242,10 @@ class RunFolders:
             phase=heart.phase if heart else "",
             exit=found.exit,
         )
+
+    def usage(self, view: JobView, attempt: AttemptView) -> list[Usage]:
+        """What the agents saw of the attempt's accelerators. Raises `Unreachable`."""
+        return self.of(view.id).usage(attempt.number)
 
     def spec(self, view: JobView, attempt: AttemptView) -> Spec:
         """What the agent is told to do. Names of secrets and their values are not in it."""

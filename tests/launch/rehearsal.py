@@ -18,8 +18,9 @@ from broker.core.jobs import Job, Retry, Work
 from broker.core.lifecycle import AttemptView, JobView
 from broker.core.money import Money
 from broker.core.offers import Availability, CapacityType, MoneyKind, Offer
-from broker.core.policy import Action, Answer, Facts, Source, Verdict
+from broker.core.policy import Action, Answer, Facts, Source, Usage, Verdict
 from broker.core.ports import BudgetSpec, EngineState, Launch, Observation, PolicyDefaults
+from broker.launch.enforcement import Enforcement
 from broker.launch.interpret import Dated, ExitRecord, NodeState
 from broker.launch.mailbox import Lease
 from broker.launch.placing import Market, Placing, hold_entries, launch_request
@@ -138,6 +139,8 @@ class OpenPolicy:
     version: str = "test"
     defaults: PolicyDefaults = field(default_factory=lambda: PolicyDefaults(grants_cash=True))
 
+    needs_usage: bool = False
+
     def budgets(self, job: Job, user: str) -> Sequence[BudgetSpec]:
         return ()
 
@@ -152,15 +155,18 @@ class Stage:
     def __init__(self, store: Store, clock: ManualClock) -> None:
         self.store, self.clock = store, clock
         self.engine, self.mailbox, self.policy = StageEngine(clock), StageMailbox(clock), OpenPolicy()
+        self.usage: list[Usage] = []
         self.offers = [offer(clock.now(), "spot-a", CapacityType.SPOT, "1"), offer(clock.now(), "od", price="3")]
         self.restart()
 
     def restart(self) -> None:
         """A new broker process over the same store: nothing is remembered but what is stored."""
         place = Placing(self.store, lambda job: self._market(), lambda: self.policy, self.clock.now)
+        enforce = Enforcement(self.store, lambda: self.policy, self.clock.now, lambda view, attempt: self.usage)
         self.reconciler = Reconciler(
-            self.store, lambda name: self.engine, self.mailbox, self.clock, place, Timing(retry_place=timedelta(0))
-        )
+            self.store, lambda name: self.engine, self.mailbox, self.clock, place, Timing(retry_place=timedelta(0)),
+            enforce=enforce,
+        )  # fmt: skip
 
     def _market(self) -> Market:
         return Market(self.offers, Conditions(engines={"stage": frozenset()}, sandbox=True), {})

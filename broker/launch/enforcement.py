@@ -1,0 +1,136 @@
+"""The gate for what runs: every rule judges from time to time whether it may go on.
+
+What is denied is told to stop, checkpoint first, with the rule's words in its stream and the decision on record. Where
+the policy cannot be read for the moment, what runs goes on within the money that is held for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+from broker.core import events as ev
+from broker.core.decisions import Decision, sealed, written
+from broker.core.errors import BrokerError
+from broker.core.events import AttemptState, Cause
+from broker.core.lifecycle import AttemptView, JobView
+from broker.core.money import Money
+from broker.core.offers import MoneyKind
+from broker.core.policy import Action, ActionKind, Answer, Usage
+from broker.core.ports import PolicySet
+from broker.launch.admission import facts_of, strictest
+from broker.launch.journal import Journal, Reading
+from broker.launch.progress import billed_time
+
+log = logging.getLogger(__name__)
+
+UsageOf = Callable[[JobView, AttemptView], Sequence[Usage]]
+
+
+class Enforcement:
+    """The reconciler's judge of what runs. ``usage``: what was seen of an attempt's accelerators; asked only where some
+    rule needs it. ``every``: how often each job is judged, in the broker's time."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        policy: Callable[[], PolicySet],
+        now: Callable[[], datetime],
+        usage: UsageOf = lambda view, attempt: (),
+        every: timedelta = timedelta(seconds=15),
+    ) -> None:
+        self._journal = journal
+        self._policy = policy
+        self._now = now
+        self._usage = usage
+        self._every = every
+        self._judged: dict[str, tuple[str, datetime]] = {}
+
+    def __call__(self, view: JobView) -> bool:
+        """Judge the attempt that runs, if it is time; whether it was told to stop."""
+        attempt, now = view.latest, self._now()
+        if attempt is None or not _runs(view, attempt):
+            self._judged.pop(view.id, None)
+            return False
+        try:
+            policy = self._policy()
+        except BrokerError as error:
+            log.warning("job %s goes on unjudged, the policy cannot be read: %s", view.id, error)
+            return False
+        version, at = self._judged.get(view.id, ("", now))
+        if version == policy.version and now - at < self._every:
+            return False
+        self._judged[view.id] = (policy.version, now)
+        usage = self._usage_of(view, attempt) if policy.needs_usage else ()
+        with self._journal.reading() as look:
+            denied = judge_running(look, policy, view, attempt, usage, now)
+        if denied is None:
+            return False
+        why = "; ".join(f"{v.message} ({v.source})" for v in denied.verdicts if v.answer is Answer.DENY)
+        with self._journal.writing() as tx:
+            current = tx.job(view.id)
+            if current is None or current.seq != view.seq:
+                self._judged.pop(view.id, None)
+                return True  # look again
+            tx.record(denied)
+            body = ev.StopRequested(cause=Cause.STOPPED_BY_POLICY, by="the policy", why=why)
+            tx.append(view.id, [(attempt.number, body)], now)
+        return True
+
+    def _usage_of(self, view: JobView, attempt: AttemptView) -> tuple[Usage, ...]:
+        try:
+            return tuple(self._usage(view, attempt))
+        except BrokerError as error:
+            log.warning("job %s, attempt %s: nobody knows how busy it is: %s", view.id, attempt.number, error)
+            return ()
+
+
+def judge_running(
+    look: Reading, policy: PolicySet, view: JobView, attempt: AttemptView, usage: Sequence[Usage], now: datetime
+) -> Decision | None:
+    """The decision that an attempt may not go on; None where it may. A rule that would ask first lets it."""
+    billed = billed_time(view, now)
+    mine = [b for kind, b in look.balance(view.id).items() if kind is not MoneyKind.AMORTISED]
+    action = Action(
+        ActionKind.CONTINUE,
+        view.job,
+        view.user,
+        placement=attempt.placement,
+        elapsed=billed,
+        spent=sum((b.spent for b in mine), Money.ZERO),
+        held=sum((b.held for b in mine), Money.ZERO),
+        job_id=view.id,
+        submitted_at=view.submitted_at,
+        attempts=len(view.attempts),
+        usage=tuple(usage),
+    )
+    facts = facts_of(look, policy, now)(action)
+    verdicts = tuple(policy.judge(action, facts))
+    if strictest(verdicts) is not Answer.DENY:
+        return None
+    inputs = written(action, facts)
+    return Decision(
+        at=now,
+        action=action.kind,
+        user=view.user,
+        job_name=view.job.name,
+        answer=Answer.DENY,
+        policy_version=policy.version,
+        facts_hash=sealed(inputs, policy.version),
+        job_id=view.id,
+        attempt=attempt.number,
+        pool=attempt.placement.offer.pool,
+        verdicts=verdicts,
+        seen={"inputs": inputs},
+    )
+
+
+def _runs(view: JobView, attempt: AttemptView) -> bool:
+    """Whether there is something that could be told to stop, and nobody told it yet."""
+    return (
+        not attempt.state.final
+        and attempt.state is not AttemptState.REQUESTED
+        and attempt.stop_requested is None
+        and not view.cancel_requested
+    )
