@@ -283,13 +283,16 @@ class Cloud:
     def _list(self, request: Request, model: type, rows: list[Any]) -> Answer:
         wrong = [fault for row in rows for fault in faults(model, row)]
         assert not wrong, f"the fake says what Azure cannot say: {wrong[:3]}"
-        start = int(request.query.get("$skiptoken", 0))
-        gap = self.gap and start == self.page
+        token = request.query.get("$skiptoken", "0")
+        start = int(token.rstrip("+"))
+        gap = self.gap and token == str(self.page)
         shown = [] if gap else rows[start : start + self.page]
-        following = self.page if self.stuck else start + 1 if gap else start + self.page
+        following = str(self.page if self.stuck else start + self.page)
         answer: dict[str, Any] = {"value": shown}
-        if self.stuck or following < len(rows):
-            query = urlencode({**request.query, "$skiptoken": str(following)})
+        if gap:
+            following = f"{token}+"  # the rows are behind the empty page
+        if self.stuck or gap or int(following) < len(rows):
+            query = urlencode({**request.query, "$skiptoken": following})
             answer["nextLink"] = f"https://management.azure.com:443{request.path}?{query}"
         return Answer(200, answer, _JSON)
 

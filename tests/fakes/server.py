@@ -40,7 +40,7 @@ class Fault(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the client asked. ``body``: its JSON, None without one."""
+    """What the client asked. ``body``: its JSON, or the text where it is none, None without one."""
 
     method: str
     path: str
@@ -157,7 +157,7 @@ class FakeServer:
             parts.path,
             dict(parse_qsl(parts.query)),
             {key.lower(): value for key, value in http.headers.items()},
-            json.loads(raw, parse_float=Decimal) if raw else None,
+            _body(raw),
         )
         self.requests.append(request)
         fault = self._fault_for(parts.path)
@@ -195,6 +195,13 @@ _FAULTY = {
     Fault.FORBIDDEN: Answer(403, {"error": "forbidden"}),
     Fault.REDIRECT: Answer(302, b"", {"Location": "http://127.0.0.1:9/elsewhere"}),
 }
+
+
+def _body(raw: bytes) -> Any:
+    try:
+        return json.loads(raw, parse_float=Decimal) if raw else None
+    except ValueError:  # a form
+        return raw.decode()
 
 
 def _send(http: BaseHTTPRequestHandler, answer: Answer, *, announced: int | None = None) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from broker.core.capacity import Quota
 from broker.core.clock import ManualClock
 from broker.core.errors import BrokerError, Malformed, Refused, Throttled, Unreachable
 from broker.core.money import Money
@@ -127,10 +128,9 @@ def test_quotas_are_told_for_machines_with_accelerators(azure: Azure) -> None:
 
 def test_a_region_that_fails_does_not_hide_quotas_elsewhere(azure: Azure, cloud: Cloud) -> None:
     cloud.answers["locations/eastus/usages"] = Answer(500, b"")
-    told = []
+    told: list[Quota] = []
     with pytest.raises(Unreachable, match="eastus: usages"):
-        for one in azure.quotas():
-            told.append(one)
+        told.extend(azure.quotas())
     assert {one.region for one in told} == {"westeurope"}
 
 

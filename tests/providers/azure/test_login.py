@@ -1,0 +1,298 @@
+"""Logins to Azure: where one is found, what is said of one that is missing or expired, and what becomes of faults.
+
+The last tests log in with azure-identity itself, as a service principal, at an authority on loopback.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from broker.core.clock import ManualClock
+from broker.core.errors import BrokerError, InvalidInput, LoginMissing, Malformed, Refused, Throttled, Unreachable
+from broker.core.offers import OfferQuery
+from providers.azure.login import Login, sign_of_login
+from providers.azure.provider import Azure
+from providers.azure.settings import AzureSettings
+from tests.fakes.asking import until_error
+from tests.fakes.server import Answer, FakeServer, Fault, Request
+from tests.providers.azure.conftest import offers_in, rows_of
+
+if TYPE_CHECKING:
+    from tests.fakes.azure_cloud import Cloud
+
+TENANT = "99999999-8888-7777-6666-555555555555"
+
+
+# Faults of Azure Resource Manager, asked by the SDK.
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault.THROTTLED, Fault.BUSY, Fault.SERVER_ERROR, Fault.TRUNCATED, Fault.DISCONNECTED]
+)
+def test_a_fault_that_passes_costs_time_and_nothing_else(
+    make: Callable[..., Azure], cloud: Cloud, server: FakeServer, clock: ManualClock, fault: Fault
+) -> None:
+    from tests.fakes.azure_cloud import machine
+
+    cloud.machines = [machine("ours", tags={"gpubroker": "k"})]
+    server.order(fault, fault, at="/virtualMachines")
+    assert len(list(make(attempts=3).instances())) == 1
+    if fault is not Fault.TRUNCATED:  # which the SDK asks again at once
+        assert sum(clock.slept) > 0
+    if fault in (Fault.THROTTLED, Fault.BUSY):
+        assert clock.slept == [7.0, 7.0]
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        (Fault.THROTTLED, Throttled),
+        (Fault.BUSY, Throttled),
+        (Fault.SERVER_ERROR, Unreachable),
+        (Fault.TRUNCATED, Unreachable),
+        (Fault.DISCONNECTED, Unreachable),
+        (Fault.NOT_JSON, Malformed),
+        (Fault.EMPTY_BODY, Malformed),
+        (Fault.WRONG_TYPE, Malformed),
+        (Fault.REDIRECT, Refused),
+        (Fault.EXPIRED_LOGIN, LoginMissing),
+        (Fault.FORBIDDEN, Refused),
+    ],
+)
+def test_a_fault_that_lasts_has_its_own_error(
+    make: Callable[..., Azure], cloud: Cloud, server: FakeServer, fault: Fault, kind: type[BrokerError]
+) -> None:
+    server.order(*[fault] * 9, at="/virtualMachines")
+    with pytest.raises(kind) as caught:
+        list(make(attempts=3).instances())
+    assert type(caught.value) is kind
+    assert caught.value.where == "azure/virtual machines"
+    assert len([request for request in server.requests if "virtualMachines" in request.path]) <= 3
+
+
+def test_a_server_that_hangs_is_given_up(make: Callable[..., Azure], cloud: Cloud, server: FakeServer) -> None:
+    server.order(Fault.HANG, at="/virtualMachines")
+    with pytest.raises(Unreachable, match="cannot be reached"):
+        list(make(timeout_seconds=0.3).instances())
+
+
+def test_who_asks_for_an_hour_is_left_alone(
+    make: Callable[..., Azure], cloud: Cloud, server: FakeServer, clock: ManualClock
+) -> None:
+    server.order(Fault.THROTTLED_FOR_LONG, at="/virtualMachines")
+    with pytest.raises(Throttled) as caught:
+        list(make(attempts=4).instances())
+    assert caught.value.after == 3600
+    assert clock.slept == []
+
+
+def test_nobody_there_is_found_out_once_and_not_once_a_region(make: Callable[..., Azure], cloud: Cloud) -> None:
+    azure = make(management_url="https://127.0.0.1:9")
+    for _ in range(2):  # and again in the next poll
+        found, error = until_error(azure)
+        assert isinstance(error, Unreachable)
+        assert "GPUBROKER_PROVIDERS__AZURE__MANAGEMENT_URL" in error.hint
+        assert len(offers_in(found)) == 7
+        assert "cannot be reached" in str(error)
+        assert "not asked" in str(error)
+
+
+def test_a_certificate_that_is_not_trusted_names_the_setting(make: Callable[..., Azure], cloud: Cloud) -> None:
+    with pytest.raises(Unreachable, match="certificate is not trusted") as caught:
+        list(make(ca_bundle=None).instances())
+    assert "GPUBROKER_PROVIDERS__AZURE__CA_BUNDLE" in caught.value.hint
+
+
+def test_a_bundle_that_is_not_there_is_an_input_error(make: Callable[..., Azure], tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"missing\.pem"):
+        make(ca_bundle=tmp_path / "missing.pem")
+
+
+def test_a_link_to_another_host_takes_no_login_there(azure: Azure, cloud: Cloud, server: FakeServer) -> None:
+    """The fake's links name Azure's own host, which nothing here may ask."""
+    from tests.fakes.azure_cloud import machine
+
+    cloud.page = 1
+    cloud.machines = [machine(f"vm-{number}", tags={"gpubroker": "k"}) for number in range(3)]
+    assert len(list(azure.instances())) == 3
+    pages = [request for request in server.requests if request.path.endswith("/virtualMachines")]
+    assert len(pages) == 3
+    assert all(request.headers["authorization"].startswith("Bearer ") for request in pages)
+
+
+# Tokens.
+
+
+def test_an_expired_token_says_what_to_do_and_the_prices_arrive(make: Callable[..., Azure], cloud: Cloud) -> None:
+    cloud.token = "another-t0ken"
+    found, error = until_error(make())
+    assert isinstance(error, LoginMissing)
+    assert "az login" in error.hint
+    assert "AZURE_CLIENT_SECRET" in error.hint
+    assert "t0ken" not in f"{error} {error.hint}"
+    assert len(offers_in(found)) == 7
+
+
+def test_a_token_is_asked_for_once_a_login(make: Callable[..., Azure], cloud: Cloud) -> None:
+    from tests.fakes.azure_cloud import Credential
+
+    credential = Credential()
+    azure = make(credential)
+    rows_of(azure)
+    rows_of(azure)
+    assert credential.asked == [("https://management.azure.com/.default",)]
+
+
+def test_a_token_that_is_about_to_end_is_renewed(make: Callable[..., Azure], cloud: Cloud) -> None:
+    from tests.fakes.azure_cloud import Credential
+
+    credential = Credential(expires_on=int(time.time()) + 100)
+    azure = make(credential)
+    list(azure.instances())
+    assert len(credential.asked) > 1
+
+
+# Where a login is found.
+
+
+def test_without_any_sign_there_is_no_login_and_the_prices_arrive(
+    settings: Callable[..., AzureSettings], clock: ManualClock, server: FakeServer
+) -> None:
+    azure = Azure(clock=clock, settings=settings())
+    assert len(offers_in(rows_of(azure))) == 7
+    assert not server.requests
+    login = azure.describe_setup()["logins"]["azure"]
+    assert not login["found"]
+    assert "AZURE_SUBSCRIPTION_ID" in login["how"]
+    assert "az login" in login["how"]
+
+
+def test_a_subscription_without_a_login_is_told_after_the_prices(
+    settings: Callable[..., AzureSettings], clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AZURE_SUBSCRIPTION_ID", TENANT)
+    found, error = until_error(Azure(clock=clock, settings=settings()))
+    assert type(error) is LoginMissing
+    assert "AZURE_SUBSCRIPTION_ID is set" in str(error)
+    assert "az login" in error.hint
+    assert len(offers_in(found)) == 7
+
+
+@pytest.mark.parametrize("file", ["azureProfile.json", "AzureRmContext.json"])
+def test_what_az_login_leaves_behind_is_a_sign(tmp_path: Path, file: str) -> None:
+    (tmp_path / file).write_text("{}")
+    assert sign_of_login(AzureSettings(), {"AZURE_CONFIG_DIR": str(tmp_path)}) == str(tmp_path / file)
+
+
+@pytest.mark.parametrize("variable", ["AZURE_CLIENT_SECRET", "AZURE_FEDERATED_TOKEN_FILE", "IDENTITY_ENDPOINT"])
+def test_variables_are_signs(variable: str) -> None:
+    assert sign_of_login(AzureSettings(), {variable: "x"}) == variable
+    assert sign_of_login(AzureSettings(managed_identity=True), {}) == "the setting managed_identity"
+
+
+class Authority:
+    """Microsoft's identity platform, as far as a service principal with a secret needs it, and a cloud behind it."""
+
+    def __init__(self, cloud: Cloud, url: str) -> None:
+        self.cloud = cloud
+        self.url = url
+        self.refusal: dict[str, Any] | None = None
+
+    def __call__(self, request: Request) -> Answer:
+        if request.path.endswith("/.well-known/openid-configuration"):
+            base = f"{self.url}/{TENANT}"
+            about = {"token_endpoint": f"{base}/oauth2/v2.0/token", "authorization_endpoint": f"{base}/authorize"}
+            return Answer(200, {**about, "issuer": f"{base}/v2.0"}, {"Content-Type": "application/json"})
+        if request.path.endswith("/oauth2/v2.0/token"):
+            assert "s3cret-of-the-test" in request.body
+            if self.refusal is not None:
+                return Answer(401, self.refusal, {"Content-Type": "application/json"})
+            token = {"token_type": "Bearer", "expires_in": 3599, "access_token": self.cloud.token}
+            return Answer(200, token, {"Content-Type": "application/json"})
+        return self.cloud(request)
+
+
+@pytest.fixture
+def principal(
+    server: FakeServer, cloud: Cloud, settings: Callable[..., AzureSettings], clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> tuple[Azure, Authority]:  # fmt: skip
+    """A provider whose login comes from azure-identity and the environment, and the authority behind it."""
+    from tests.fakes.azure_cloud import SUBSCRIPTION
+
+    for variable, value in {
+        "AZURE_SUBSCRIPTION_ID": SUBSCRIPTION,
+        "AZURE_TENANT_ID": TENANT,
+        "AZURE_CLIENT_ID": TENANT,
+        "AZURE_CLIENT_SECRET": "s3cret-of-the-test",
+        "AZURE_AUTHORITY_HOST": server.url,
+        "PATH": "",
+    }.items():
+        monkeypatch.setenv(variable, value)
+    authority = Authority(cloud, server.url)
+    server.market = authority
+    return Azure(clock=clock, settings=settings()), authority
+
+
+def test_a_service_principal_logs_in(principal: tuple[Azure, Authority], server: FakeServer) -> None:
+    azure, _ = principal
+    assert offers_in(rows_of(azure))["eastus", "Standard_ND96isr_H100_v5", "on_demand"].slots == 2
+    rows_of(azure)
+    assert len([request for request in server.requests if request.path.endswith("/token")]) == 1
+    login = azure.describe_setup()["logins"]["azure"]
+    assert (login["found"], login["where"]) == (True, "AZURE_CLIENT_SECRET")
+    assert "s3cret" not in json.dumps(azure.describe_setup())
+
+
+def test_a_secret_that_has_expired_says_so_and_is_looked_for_again(
+    principal: tuple[Azure, Authority], capfd: pytest.CaptureFixture[str]
+) -> None:
+    azure, authority = principal
+    said = "AADSTS7000222: The provided client secret keys for app are expired."
+    authority.refusal = {"error": "invalid_client", "error_description": said, "error_codes": [7000222]}
+    found, error = until_error(azure)
+    assert isinstance(error, LoginMissing)
+    assert "AADSTS7000222" in str(error)
+    assert "AZURE_CLIENT_SECRET" in error.hint
+    assert "s3cret" not in f"{error!r} {error} {error.hint}"
+    assert len(offers_in(found)) == 7
+    assert "s3cret" not in "".join(capfd.readouterr())
+    with pytest.raises(LoginMissing):
+        list(azure.quotas())
+    authority.refusal = None
+    assert list(azure.quotas())
+
+
+def test_an_authority_that_is_down_leaves_the_prices(
+    principal: tuple[Azure, Authority], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    azure, _ = principal
+    monkeypatch.setenv("AZURE_AUTHORITY_HOST", "https://127.0.0.1:9")
+    found, error = until_error(azure)
+    assert isinstance(error, Unreachable | LoginMissing)
+    assert len(offers_in(found)) == 7
+
+
+def test_a_subscription_that_is_not_ours_names_the_variable(azure: Azure, cloud: Cloud) -> None:
+    refusal = {"error": {"code": "SubscriptionNotFound", "message": "The subscription could not be found."}}
+    cloud.answers = {"/subscriptions/": Answer(404, refusal)}
+    with pytest.raises(LoginMissing, match="SubscriptionNotFound") as caught:
+        list(azure.offers(OfferQuery()))
+    assert "AZURE_SUBSCRIPTION_ID" in caught.value.hint
+
+
+def test_a_login_is_made_without_asking_anybody(
+    settings: Callable[..., AzureSettings], clock: ManualClock, server: FakeServer
+) -> None:
+    from tests.fakes.azure_cloud import SUBSCRIPTION, Credential
+
+    credential = Credential()
+    Login(credential, SUBSCRIPTION, settings(), clock)
+    assert credential.asked == []
+    assert not server.requests
