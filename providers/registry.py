@@ -17,6 +17,7 @@ PROVIDERS: dict[str, str] = {
     "azure": "providers.azure.provider:Azure",
     "gcp": "providers.gcp.provider:Gcp",
     "lambda_cloud": "providers.lambda_cloud:LambdaCloud",
+    "oci": "providers.oci:Oci",
     "owned": "providers.owned:Owned",
     "pricebook": "providers.pricebook:Pricebook",
     "runpod": "providers.runpod:Runpod",

@@ -1,0 +1,186 @@
+"""Oracle Cloud's GPU machines, from the two documents behind its public cost estimator; no login needed.
+
+``shapes.json`` says of which products a shape is made, ``products.json`` what a product costs. A machine's price is the
+sum of its parts, and a machine with a part that is not priced is skipped. For GPU shapes the part called ``ocpu`` is
+priced per GPU and hour. Prices are the same in every commercial region, and the documents do not say where a shape can
+be had: there is one offer for each shape, in the region ``global``.
+
+Preemptible capacity costs half of what on-demand does, wherever Oracle allows it (docs.oracle.com, Compute, Preemptible
+Instances): a rule, not a price that was told, and so a source of its own. Billing: by the second, virtual machines at
+least a minute, bare metal at least an hour (Oracle's announcement of per-second billing).
+Traps: GPU memory is the machine's for most shapes, one card's for some; new shapes lack OCPUs and memory; names carry
+remarks (``(NVL72)``); a product may have several prices (tiers, commitments) in many currencies.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any, ClassVar
+
+from broker.core.clock import Clock
+from broker.core.errors import Malformed
+from broker.core.offers import Billing, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
+from providers.http import Api, HttpSettings, Url, endpoint
+from providers.rows import Found, Row, Unfit, accelerator, distinct, each, figure, name, number, price, short, whole
+
+_NOWHERE = "global"
+_SOURCE = "oci-estimator"
+_HALF = f"{_SOURCE}:preemptible-is-half"
+_MAX_AGE = timedelta(days=7)
+_SHAPE = re.compile(r"(VM|BM)\.(GPU\d?)(?:\.([A-Za-z0-9-]+))?\.(\d{1,3})", re.ASCII)
+_REMARK = re.compile(r"\s*\([^)]*\)\s*$")
+# What the name of a shape does not spell out.
+_CARDS = {"GPU2": "P100", "GPU3": "V100", "GPU4": "A100", "A100-v2": "A100-80GB", "RTXPRO": "RTXPRO6000"}
+_NVLINK = frozenset({"V100", "A100", "A100-80GB", "H100", "H200", "B200", "GB200", "B300"})
+_PCIE = frozenset({"A10", "L40S", "P100", "RTXPRO6000"})
+
+
+class OciSettings(HttpSettings):
+    """``base_url``: where ``/shapes.json`` and ``/products.json`` are."""
+
+    base_url: Url = "https://www.oracle.com/a/ocom/docs/cloudestimator2/data"
+
+
+class Oci:
+    """Every GPU shape of Oracle Cloud, on demand, and preemptible where Oracle allows it."""
+
+    name = "oci"
+    Settings: ClassVar = OciSettings
+
+    def __init__(self, *, clock: Clock, settings: OciSettings | None = None) -> None:
+        self._clock = clock
+        self._settings = settings or OciSettings()
+
+    def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
+        """All of them, whatever the query. Raises `RetryLater`, `Refused` and `Malformed`."""
+        with Api(self.name, self._settings.base_url, self._settings, self._clock) as api:
+            shapes = _items(api.get("/shapes.json"), "shapes.json")
+            costs = _per_hour(_items(api.get("/products.json"), "products.json"))
+        yield from distinct(each(shapes, lambda row: self._read(row, costs)))
+
+    def describe_setup(self) -> Mapping[str, Any]:
+        """See `broker.app.doctor.DescribesSetup`."""
+        return {"endpoints": {"cost estimator": endpoint(self.name, "base_url", self._settings.base_url)}, "logins": {}}
+
+    def _read(self, row: Row, costs: Mapping[str, set[Decimal]]) -> Found:
+        if _value(row, "subType") != "gpu":
+            return  # a machine without accelerators
+        called = _REMARK.sub("", row["name"]) if isinstance(row.get("name"), str) else row.get("name")
+        machine = name(called, "name")
+        if row.get("status") != "ACTIVE" or row.get("hidden") is True:
+            raise Unfit("not_on_sale", f"{machine}: status {short(row.get('status'))}")
+        count = whole(row.get("gpuQty"), f"{machine}: gpuQty")
+        card = _card(machine, row, count)
+        total = _sum(row, machine, count, costs)
+        yield self._offer(row, machine, card, count, CapacityType.ON_DEMAND, total)
+        if row.get("allowPreemptible") is True:
+            yield self._offer(row, machine, card, count, CapacityType.SPOT, total)
+
+    def _offer(self, row: Row, machine: str, card: str, count: int, kind: CapacityType, total: Decimal) -> Offer:
+        spot = kind is CapacityType.SPOT
+        bare_metal = machine.startswith("BM.")
+        return Offer(
+            provider=self.name,
+            region=_NOWHERE,
+            zone=None,
+            instance_type=machine,
+            accelerator=card,
+            count=count,
+            capacity_type=kind,
+            price=price(total, f"{machine}, {kind}", per=2 if spot else 1),
+            as_of=self._clock.now(),
+            source=_HALF if spot else _SOURCE,
+            cpus=_cpus(row, card),
+            memory_gib=figure(row.get("bundleMemoryQty")),
+            interconnect=_link(card) if count > 1 else None,
+            engine="skypilot",
+            billing=Billing(minimum=timedelta(hours=1) if bare_metal else timedelta(minutes=1)),
+            max_age=_MAX_AGE,
+        )
+
+
+def _items(answer: object, what: str) -> list[Any]:
+    items = answer.get("items") if isinstance(answer, dict) else None
+    if not isinstance(items, list):
+        raise Malformed(
+            f"no items in {what}", where="oci", hint="Oracle may have changed it; is there a newer gpubroker?"
+        )
+    return items
+
+
+def _per_hour(products: Iterable[object]) -> dict[str, set[Decimal]]:
+    """What an hour of each product costs, USD, pay as you go: by part number, every different price that is told."""
+    found: dict[str, set[Decimal]] = {}
+    for product in products:
+        if not isinstance(product, dict) or not isinstance(product.get("partNumber"), str):
+            continue
+        if str(product.get("pricetype", product.get("priceType"))).upper() != "HOUR":
+            continue
+        for local in _rows(product, "currencyCodeLocalizations"):
+            if local.get("currencyCode") != "USD":
+                continue
+            for told in _rows(local, "prices"):
+                if told.get("model") == "PAY_AS_YOU_GO":
+                    try:
+                        value = number(told.get("value"), "value")
+                    except Unfit:
+                        value = Decimal("NaN")  # known to be there, and not to be used
+                    found.setdefault(product["partNumber"], set()).add(value)
+    return found
+
+
+def _sum(row: Row, machine: str, count: int, costs: Mapping[str, set[Decimal]]) -> Decimal:
+    """USD per hour of the machine. Raises `Unfit` when one of its parts is not found or has no one price."""
+    parts = _rows(row, "products")
+    if [_value(part, "type") for part in parts].count("ocpu") != 1:
+        raise Unfit("part_without_price", f"{machine}: no one product for its GPUs")
+    total = Decimal(0)
+    for part in parts:
+        kind, number_of_it = _value(part, "type"), part.get("partNumber")
+        told = costs.get(number_of_it, set()) if isinstance(number_of_it, str) else set()
+        if kind not in ("ocpu", "memory"):
+            raise Unfit("part_without_price", f"{machine}: a part of the kind {short(kind)}")
+        if len(told) != 1:
+            raise Unfit("part_without_price", f"{machine}: {len(told)} prices per hour of {short(number_of_it)}")
+        (per_hour,) = told
+        if not per_hour.is_finite() or per_hour <= 0:
+            raise Unfit("invalid_price", f"{machine}: {short(number_of_it)} costs {short(per_hour)}")
+        price(per_hour, f"{machine}: {short(number_of_it)}")  # sums are of sane figures only
+        total += per_hour * (count if kind == "ocpu" else whole(part.get("qty"), f"{machine}: memory", most=100_000))
+    return total
+
+
+def _card(machine: str, row: Row, count: int) -> str:
+    """The accelerator that the shape's name tells; its memory decides between cards of one name."""
+    parts = _SHAPE.fullmatch(machine)
+    if parts is None:
+        raise Unfit("unknown_accelerator", f"{machine}: no shape of GPUs by its name")
+    called = parts[3] or parts[2]
+    memory = figure(row.get("gpuMemoryQty"))
+    return accelerator(_CARDS.get(called, called), memory_gib=memory / count if memory else None)
+
+
+def _cpus(row: Row, card: str) -> float | None:
+    """Threads: two of each OCPU, but one where the CPUs are Arm ones (the Grace of a GB200)."""
+    ocpus = next((figure(part.get("qty")) for part in _rows(row, "products") if _value(part, "type") == "ocpu"), None)
+    return None if ocpus is None else ocpus * (1 if card.startswith("G") else 2)
+
+
+def _link(card: str) -> Interconnect | None:
+    if card in _NVLINK:
+        return Interconnect.NVLINK
+    return Interconnect.PCIE if card in _PCIE else None
+
+
+def _value(row: Row, key: str) -> object:
+    """The estimator writes ``{"value": …}`` around a choice."""
+    inner = row.get(key)
+    return inner.get("value") if isinstance(inner, dict) else inner
+
+
+def _rows(row: Row, key: str) -> list[Row]:
+    inner = row.get(key)
+    return [part for part in inner if isinstance(part, dict)] if isinstance(inner, list) else []
