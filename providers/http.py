@@ -179,6 +179,10 @@ class Api:
             raise Malformed(f"the answer cannot be unpacked: {error}", where=where) from error
         except httpx.HTTPError as error:
             said = str(error) or type(error).__name__
+            if "CERTIFICATE_VERIFY_FAILED" in said:
+                bundle = setting(self._provider, "ca_bundle")
+                change = f"a proxy or a private endpoint? Name its certificates with {bundle}"
+                raise Unreachable(f"its certificate is not trusted: {said}", where=where, hint=change) from error
             raise Unreachable(f"cannot be reached: {said}", where=where, hint=change) from error
         return _json(body, where)
 

@@ -21,11 +21,11 @@ from decimal import Decimal
 from typing import Any
 
 from broker.core.clock import Clock
-from broker.core.errors import BrokerError, Malformed
+from broker.core.errors import Malformed
 from broker.core.offers import CapacityType, Offer, SkippedRow
 from providers.aws.machines import Machine, is_listed, machine
 from providers.aws.settings import ENGINE, NAME, SPOT_BILLING, SPOT_MAX_AGE, AwsSettings
-from providers.http import Api, setting
+from providers.http import Api
 from providers.rows import Found, Unfit, number, short
 
 SOURCE = "aws-spot-advisor"
@@ -46,12 +46,8 @@ class Advice:
 
 def read_advice(settings: AwsSettings, clock: Clock, regions: tuple[str, ...]) -> Iterator[Advice | SkippedRow]:
     """The advice on every machine with accelerators in these regions. Raises what `Api.get` raises."""
-    try:
-        with Api(NAME, settings.spot_advisor, settings, clock) as api:
-            answer = api.get("")
-    except BrokerError as error:
-        error.hint = error.hint.replace(setting(NAME, "base_url"), setting(NAME, "spot_advisor_url"))
-        raise
+    with Api(NAME, settings.spot_advisor, settings, clock, url_key="spot_advisor_url") as api:
+        answer = api.get("")
     yield from advice_in(answer, regions, settings.spot_exposure_hours)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator
 from contextlib import suppress
 from decimal import Decimal
@@ -181,6 +182,53 @@ def test_a_ca_bundle_that_is_none_is_an_input_error(tmp_path: Path, clock: Manua
         Api("acme", "https://x.example", HttpSettings(ca_bundle=file), clock),
     ):
         pass
+
+
+@pytest.fixture
+def private(tmp_path: Path) -> Iterator[tuple[FakeServer, Path]]:
+    """A server with a certificate of an authority that nobody knows, and the authority's own certificate."""
+    authority = pytest.importorskip("trustme", reason="trustme is not installed (the extra `dev`)").CA()
+    bundle = tmp_path / "authority.pem"
+    authority.cert_pem.write_to_path(str(bundle))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    with FakeServer(market, tls=context) as running:
+        yield running, bundle
+
+
+def test_a_certificate_of_ones_own_authority_is_refused_without_the_bundle_and_names_the_setting(
+    private: tuple[FakeServer, Path], clock: ManualClock
+) -> None:
+    server, _ = private
+    with pytest.raises(Unreachable, match="certificate is not trusted") as caught:
+        ask(server.url, clock, attempts=1)
+    assert "GPUBROKER_PROVIDERS__ACME__CA_BUNDLE" in caught.value.hint
+    assert server.requests == []
+
+
+def test_a_certificate_of_ones_own_authority_is_accepted_with_the_bundle(
+    private: tuple[FakeServer, Path], clock: ManualClock
+) -> None:
+    server, bundle = private
+    with Api("acme", server.url, HttpSettings(ca_bundle=bundle), clock) as api:
+        assert api.get("/prices")["count"] == 3
+
+
+def test_a_bundle_is_trusted_for_its_own_names_only(private: tuple[FakeServer, Path], clock: ManualClock) -> None:
+    server, bundle = private
+    elsewhere = server.url.replace("127.0.0.1", "localhost")
+    with (
+        Api("acme", elsewhere, HttpSettings(ca_bundle=bundle, attempts=1), clock) as api,
+        pytest.raises(Unreachable, match="certificate"),
+    ):
+        api.get("/prices")
+
+
+def test_the_setting_named_is_the_one_that_holds_the_url(clock: ManualClock) -> None:
+    for key, expected in (("base_url", "BASE_URL"), ("retail_prices_url", "RETAIL_PRICES_URL")):
+        with pytest.raises(Unreachable) as caught:
+            ask("http://127.0.0.1:9", clock, attempts=1, url_key=key)
+        assert f"GPUBROKER_PROVIDERS__ACME__{expected} right" in caught.value.hint
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "prices.example.com", "https://", ""])
