@@ -14,6 +14,7 @@ from typer.exceptions import TyperException
 
 from broker.cli import (
     advise,
+    backtest,
     budget,
     demo,
     doctor,
@@ -75,6 +76,7 @@ app.add_typer(jobs.app, name="jobs")
 app.add_typer(policy.app, name="policy")
 app.add_typer(budget.app, name="budget")
 app.add_typer(report.app, name="report")
+app.add_typer(backtest.app, name="backtest")
 app.add_typer(prices.app, name="prices")
 prices.app.command("history", epilog=prices_history.EXAMPLES)(prices_history.history)
 prices.app.command("import", epilog=prices_import.EXAMPLES)(prices_import.import_)

@@ -1,0 +1,146 @@
+"""`gpubroker backtest reserve`: what reserving by a rule would have cost on recorded demand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from broker.backtest.reserve import Progress
+
+EXAMPLES = examples(
+    "gpubroker backtest reserve demand.csv --term 720h --ratio 0.6",
+    "gpubroker backtest reserve a.csv b.csv --term 30d --ratio 0.4 --ratio 0.7 --warmup 14d --json",
+    "gpubroker backtest reserve november.csv --history october.csv --policies gpubroker,wang,optimum --chart",
+)
+
+
+class End(StrEnum):
+    """Whether the rules are told where the series ends."""
+
+    UNKNOWN = "unknown"
+    KNOWN = "known"
+
+
+def reserve(
+    context: typer.Context,
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="FILE...", help="Hourly demand: one number a line, or a CSV with a column per series."),
+    ] = None,
+    demand: Annotated[
+        list[Path] | None, typer.Option("--demand", metavar="FILE", help="The same as FILE; may be repeated.")
+    ] = None,
+    term: Annotated[str, typer.Option("--term", metavar="TIME", help="How long a reservation lasts.")] = "720h",
+    ratio: Annotated[
+        list[float] | None,
+        typer.Option("--ratio", help="Reserved over on-demand price of a unit-hour; may be repeated. 0.6 by default."),
+    ] = None,
+    warmup: Annotated[
+        str | None,
+        typer.Option(
+            "--warmup",
+            metavar="TIME",
+            help="What of each series is history and costs nothing. By default 336h, or the term if shorter; none with"
+            " --history.",
+        ),
+    ] = None,
+    history: Annotated[
+        list[Path] | None,
+        typer.Option("--history", metavar="FILE", help="What was before each series, in their order."),
+    ] = None,
+    end: Annotated[
+        End,
+        typer.Option(
+            "--end", help="unknown: the rules are not told where a series ends, and last terms are charged pro rata."
+        ),
+    ] = End.UNKNOWN,
+    policies: Annotated[
+        str | None,
+        typer.Option(
+            "--policies",
+            metavar="NAMES",
+            help="gpubroker, staggered-quantile, wang, wang-randomised, static-best, on-demand, optimum; with commas.",
+        ),
+    ] = None,
+    chart: Annotated[bool, typer.Option("--chart", help="Draw it in the terminal.")] = False,
+    picture: Annotated[
+        Path | None, typer.Option("--picture", metavar="FILE", help="Draw it into a file: .html, .png or .svg.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Let --picture replace a file that is not a chart.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """What reserving would have cost on recorded demand: this planner, other rules, and the best possible.
+
+    Every rule starts with nothing reserved, knows at the start of an hour only the hours before it, and pays for what
+    it reserved whether used or not. Costs are in on-demand unit-hours; the optimum knew the demand beforehand.
+    """
+    from broker.backtest.reserve import DEFAULT_POLICIES, Request, run_reserve_backtest
+    from broker.cli import backtest_reserve_view as view
+
+    terminal = Terminal.of(context)
+    request = Request(
+        files=[*(files or []), *(demand or [])],
+        term=_hours("--term", term),
+        ratios=tuple(dict.fromkeys(ratio or [0.6])),
+        warm_up=None if warmup is None else _hours("--warmup", warmup),
+        history=tuple(history or []),
+        end_known=end is End.KNOWN,
+        policies=DEFAULT_POLICIES if policies is None else _names(policies),
+    )
+    with _progress(terminal) as progress:
+        report = run_reserve_backtest(request, progress)
+    if chart or picture is not None:
+        figures = view.charts(report)
+        if picture is not None:
+            from broker.cli.charts.picture import write_picture
+
+            write_picture(figures, picture, replace=force)
+            terminal.say(f"wrote {picture}")
+        if chart:
+            terminal.show(*view.drawn(terminal, figures))
+    if as_json:
+        terminal.answer(report.as_dict())
+    else:
+        terminal.show(*view.tables(terminal.out, report))
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for name in (part.strip() for part in text.split(",")) if name))
+
+
+def _hours(option: str, text: str) -> int:
+    """Whole hours from ``720h`` or ``30d``; a bare number is hours, too."""
+    from broker.core.units import parse_duration
+
+    try:
+        found = parse_duration(f"{text}h" if text.strip().isdecimal() else text)
+    except ValueError as error:
+        raise InvalidInput(str(error), where=option) from error
+    if found % timedelta(hours=1):
+        raise InvalidInput(f"expected whole hours, such as 720h or 30d; got {text!r}", where=option)
+    return found // timedelta(hours=1)
+
+
+@contextmanager
+def _progress(terminal: Terminal) -> Iterator[Progress | None]:
+    """A line on standard error that says how far it is, where somebody looks at it."""
+    if not terminal.err.is_terminal:
+        yield None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=terminal.err, transient=True) as shown:
+        task = shown.add_task("measuring", total=None)
+        yield lambda done, total, what: shown.update(task, completed=done, total=total, description=what)
