@@ -18,9 +18,11 @@ from broker.store.database import Database
 from broker.store.journal import StoreReading, StoreWriting
 from broker.store.leader import Duty, StillLeading
 from broker.store.market_history import MarketHistory
+from broker.store.outbox import Outbox
 from broker.store.records import PolicyVersion, PollRun, PollStatus
 from broker.store.schema import ensure_current
 from broker.store.tables import SETTING
+from broker.store.watches import Watches
 
 if TYPE_CHECKING:
     from broker.economics.reserve.holdings import Holding, RecordedHolding
@@ -46,6 +48,16 @@ class Store:
     def market(self) -> MarketHistory:
         """What the market was, and how fresh its offers are."""
         return MarketHistory(self._database)
+
+    @cached_property
+    def watches(self) -> Watches:
+        """What people want to be told of about prices."""
+        return Watches(self._database)
+
+    @cached_property
+    def outbox(self) -> Outbox:
+        """Notices on their way to people."""
+        return Outbox(self._database)
 
     @property
     def where(self) -> str:

@@ -284,6 +284,43 @@ class HoldingRow(SQLModel, table=True):
     removed_by: str
 
 
+class WatchRow(SQLModel, table=True):
+    """One watch on prices. ``body``: a `broker.core.watches.Watch` as JSON; ``state``: its `WatchState`, which also
+    tells whether somebody else has changed it since."""
+
+    __tablename__: ClassVar[str] = "price_watch"
+
+    name: str = Field(primary_key=True)
+    body: str
+    state: str
+
+
+class NoticeRow(SQLModel, table=True):
+    """One notice to one target (the name of a setting, never an address). ``next_try`` is set while it is to be sent;
+    ``tries`` counts the attempts, the one under way included."""
+
+    __tablename__: ClassVar[str] = "notice"
+    __table_args__ = (
+        Index(
+            "notice_waiting",
+            "next_try",
+            sqlite_where=text("next_try IS NOT NULL"),
+            postgresql_where=text("next_try IS NOT NULL"),
+        ),
+    )
+
+    key: str = Field(primary_key=True)
+    target: str = Field(primary_key=True)
+    title: str
+    body: str
+    severity: str
+    made_at: int = Field(sa_type=BigInteger)
+    tries: int
+    next_try: int | None = Field(sa_type=BigInteger)
+    delivered_at: int | None = Field(sa_type=BigInteger)
+    error: str
+
+
 def table_of(row: type[SQLModel]) -> Table:
     """The Core table of a row class: bulk work goes past the ORM."""
     table = SQLModel.metadata.tables[str(row.__tablename__)]
@@ -304,3 +341,5 @@ OFFER = table_of(OfferRow)
 PRICE = table_of(PriceRow)
 SIGNAL = table_of(SignalRow)
 HOLDING = table_of(HoldingRow)
+WATCH = table_of(WatchRow)
+NOTICE = table_of(NoticeRow)
