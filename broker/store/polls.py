@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Executable, Table, bindparam, exists, func, s
 from broker.core.offers import Availability, Offer
 from broker.store.offer_rows import SAID, place, said
 from broker.store.records import PollRun, PollStatus
+from broker.store.set_back import redate
 from broker.store.tables import OFFER, POLL, POOL, PRICE, SIGNAL
 from broker.store.times import from_micros, to_micros
 
@@ -73,6 +74,8 @@ def record_poll(
     if _overtaken(connection, provider, begun, now):
         counts["overtaken"] = len(offers)
         complete, offers = False, ()
+    else:
+        redate(connection, provider, begun, now, CODES, ENDED)
     known = _known(connection, provider)
     writes = _Writes(run, begun, now, counts)
     told: set[tuple[str, str]] = set()
@@ -255,7 +258,7 @@ def last_polls(connection: Connection) -> dict[str, PollRun]:
 
 def poll_runs(connection: Connection, provider: str | None, since: datetime | None, limit: int | None) -> list[PollRun]:
     """Polls of a provider, or of all, newest first."""
-    query = select(POLL).order_by(POLL.c.finished.desc(), POLL.c.id.desc()).limit(limit)
+    query = select(POLL).order_by(POLL.c.id.desc()).limit(limit)
     if provider is not None:
         query = query.where(POLL.c.provider == provider)
     if since is not None:

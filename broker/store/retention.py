@@ -44,7 +44,8 @@ def uses(connection: Connection, views: Sequence[JobView]) -> dict[int, list[Use
     for view in views:
         for attempt in view.attempts:
             offer = attempt.placement.offer
-            gone = attempt.gone_at if attempt.over else None
+            # Where no machine ever was, nobody saw one go.
+            gone = (attempt.gone_at or attempt.ended_at or attempt.requested_at) if attempt.over else None
             # The price that was decided on may have been dated before the decision.
             start = min(to_micros(attempt.requested_at), to_micros(offer.as_of))
             wanted[offer.pool, offer.source].append(Use(start, None if gone is None else to_micros(gone)))

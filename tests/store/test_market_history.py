@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import count
 
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from broker.core.clock import ManualClock
 from broker.core.money import Money
 from broker.core.offers import Availability, CapacityType, Offer, OfferQuery
-from broker.store import Store
+from broker.store import Store, open_store
+from broker.store.records import PollStatus
 
 T = datetime(2026, 3, 2, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -109,3 +116,139 @@ def test_local_sources_leave_no_trail_of_polls_that_changed_nothing(store: Store
     for minute in range(20):
         poll(store, minute, offer(price=100 + minute // 10, minute=minute), keep_unchanged=False)
     assert [run.changed for run in store.market.poll_runs()] == [0, 1, 1]
+
+
+@dataclass
+class Poll:
+    """What one poll told, and what became of it."""
+
+    told: dict[str, tuple[int | None, float]]  # instance type → price, and minutes before the poll it is dated
+    complete: bool  # not: an outage in the middle of it
+    restart: bool  # of the poller, before it
+
+
+@dataclass
+class Snapshots:
+    """The simplest model there is: after every poll the whole market as it is believed to be, and every claim."""
+
+    current: dict[str, int | None] = field(default_factory=dict)
+    whole: list[tuple[float, dict[str, int | None]]] = field(default_factory=list)
+    claims: dict[str, list[tuple[float, tuple[int | None] | None]]] = field(default_factory=dict)
+
+    def poll(self, minute: float, poll: Poll) -> None:
+        told = {name: price for name, (price, _) in poll.told.items()}
+        before = self.current
+        self.current = told if poll.complete else before | told
+        for name in {*before, *told}:
+            if name not in self.current:
+                self._claim(name, minute, None)
+            elif name in told and (name not in before or before[name] != told[name]):
+                self._claim(name, minute - poll.told[name][1], (told[name],))
+        self.whole.append((minute, dict(self.current)))
+
+    def _claim(self, name: str, minute: float, state: tuple[int | None] | None) -> None:
+        mine = self.claims.setdefault(name, [])
+        # A claim about the time before an earlier claim corrects it: it holds from there on, not before.
+        mine.append((max(minute, mine[-1][0] if mine else minute), state))
+
+    def known_at(self, minute: float) -> dict[str, int | None]:
+        past = [snapshot for at, snapshot in self.whole if at <= minute]
+        return past[-1] if past else {}
+
+    def was(self, minute: float) -> dict[str, int | None]:
+        found = {}
+        for name, claims in self.claims.items():
+            past = [state for at, state in claims if at <= minute]
+            if past and past[-1] is not None:
+                found[name] = past[-1][0]
+        return found
+
+
+POLLS = st.lists(
+    st.builds(
+        Poll,
+        told=st.dictionaries(
+            st.sampled_from("abc"), st.tuples(st.none() | st.integers(1, 3), st.sampled_from([0, 0, 0, 7, 25]))
+        ),
+        complete=st.booleans(),
+        restart=st.sampled_from([False, False, False, True]),
+    ),
+    max_size=10,
+)
+_sources = count()
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(polls=POLLS)
+def test_every_past_moment_answers_as_full_snapshots_would(
+    store: Store, url: str, clock: ManualClock, polls: list[Poll]
+) -> None:
+    """Price changes, late news, outages, recoveries and restarts of the poller in between."""
+    source = f"s{next(_sources)}"  # series of its own in a store that is kept from example to example
+    query = OfferQuery(providers=(source,))
+    model, opened = Snapshots(), store
+    try:
+        for number, one in enumerate(polls):
+            minute = 10.0 * number
+            if one.restart:
+                opened = store if opened is not store else open_store(url, clock=clock)
+            error = "" if one.complete else "HTTP 503"
+            offers = [offer(n, price, minute - ago, provider=source) for n, (price, ago) in one.told.items()]
+            poll(opened, minute, *offers, provider=source, complete=one.complete, error=error)
+            model.poll(minute, one)
+        for minute in (*range(-28, 10 * len(polls) + 15, 10), 10**6):  # never in the middle of a poll
+            assert at(store, minute, providers=(source,)) == model.was(minute)
+            assert at(store, minute, minute, providers=(source,)) == model.known_at(minute)
+        for name in "abc":
+            points = store.market.price_series(offer(name, provider=source), T - 99 * MINUTE, T + 999 * MINUTE)
+            for minute in range(-28, 10 * len(polls) + 15, 5):
+                past = [point.price for point in points if point.at <= T + minute * MINUTE]
+                found = past[-1].micros if past and past[-1] else None
+                assert found == model.was(minute).get(name)
+        now = {o.instance_type: o.price and o.price.micros for o in store.offers(query)}
+        assert now == model.current
+    finally:
+        if opened is not store:
+            opened.close()
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    polls=st.lists(
+        st.tuples(
+            st.dictionaries(st.sampled_from("ab"), st.integers(1, 3)),
+            st.sampled_from([10, 10, 10, -600, 900]),  # minutes until this poll, by a clock that is set
+            st.sampled_from([0, 0, 5000]),  # minutes that the offers are dated ahead
+            st.booleans(),
+        ),
+        max_size=8,
+    )
+)
+def test_after_a_clock_was_set_back_history_and_the_current_offers_agree(store: Store, polls: list[tuple]) -> None:
+    source, minute = f"s{next(_sources)}", 0.0
+    query = OfferQuery(providers=(source,))
+    for told, later, ahead, complete in polls:
+        minute += later
+        offers = [offer(name, price, minute + ahead, provider=source) for name, price in told.items()]
+        poll(store, minute, *offers, provider=source, complete=complete)
+        now = T + (minute + 1) * MINUTE
+        found = store.market.offers_at(now, query=query)
+        current = store.offers(query)
+        assert {p.offer.instance_type: p.offer.price for p in found} == {o.instance_type: o.price for o in current}
+        assert all(o.as_of <= now for o in current)
+        later_on = store.market.offers_at(now + timedelta(days=999), query=query)
+        assert [p.offer.price for p in later_on] == [p.offer.price for p in found]
+
+
+def test_freshness_tells_of_each_provider(store: Store) -> None:
+    hour = timedelta(hours=1)
+    poll(store, 0, offer("a", max_age=hour), offer("b", max_age=2 * hour))
+    poll(store, 30, offer("a", 90, 30, max_age=hour), complete=False, error="HTTP 503", hint="wait")
+    poll(store, 0, error="no login", complete=False, provider="verda", status=PollStatus.LOGIN_MISSING)
+    found = store.market.freshness(T + 95 * MINUTE)
+    assert set(found) == {"aws", "verda"}
+    aws = found["aws"]
+    assert (aws.offers, aws.stale, aws.oldest, aws.newest, aws.limit) == (2, 1, T, T + 30 * MINUTE, hour)
+    assert aws.last is not None
+    assert (aws.last.error, aws.last_success) == ("HTTP 503", T + MINUTE)
+    assert (found["verda"].offers, found["verda"].last_success, found["verda"].oldest) == (0, None, None)

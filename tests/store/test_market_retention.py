@@ -1,0 +1,138 @@
+"""Forgetting old history: what must stay, and that nothing after the cut-off answers differently."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import count
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from broker.core import events as ev
+from broker.core.jobs import Job
+from broker.core.money import Money
+from broker.core.offers import Availability, CapacityType, Offer, OfferQuery
+from broker.core.placements import Placement
+from broker.store import Store
+from broker.store.records import Pruned
+
+T = datetime(2026, 3, 2, 12, tzinfo=UTC)
+DAY = timedelta(days=1)
+
+
+def offer(price: int | None = 100, day: float = 0, **more: object) -> Offer:
+    about = {"zone": None, "accelerator": "H100", "count": 8, "capacity_type": CapacityType.SPOT, "source": "api"}
+    about |= {"availability": Availability.AVAILABLE, "provider": "aws", "region": "us-east-1", "instance_type": "p5"}
+    about |= {"as_of": T + day * DAY, "price": None if price is None else Money(price)}
+    return Offer(**{**about, **more})
+
+
+def poll(store: Store, day: float, *offers: Offer, provider: str = "aws", **more: object) -> None:
+    at = T + day * DAY
+    store.record_poll(provider, started=at, finished=at, offers=offers, **more)
+
+
+def prices(store: Store, of: Offer | None = None) -> list[int | None]:
+    points = store.market.price_series(of or offer(), T - 99 * DAY, T + 9999 * DAY)
+    return [point.price and point.price.micros for point in points]
+
+
+def attempt(store: Store, name: str, day: float, until: float | None) -> None:
+    """A launched attempt on the offer: from one day until its machine is gone, or for ever."""
+    placement = Placement(offer(1, day), 1, Money(1), Money(1), (), None, None, 1.0, 1.0, 0.0)
+    job = ev.Submitted(job=Job(name=name, run="true"), user="ada", max_duration_seconds=3600)
+    with store.writing() as journal:
+        requested = ev.LaunchRequested(key=name, engine="local", placement=placement)
+        journal.append(name, [(None, job), (1, requested), (1, ev.Launched(handle="h"))], T + day * DAY)
+        if until is not None:
+            over = ev.AttemptEnded(cause=ev.Cause.COMPLETED), ev.MachineGone(gone_at=T + until * DAY)
+            journal.append(name, [(1, body) for body in over], T + until * DAY)
+
+
+def test_the_price_in_force_at_the_cut_off_stays(store: Store) -> None:
+    for day in range(6):
+        poll(store, day, offer(100 + day, day))
+    before = T + 3.5 * DAY
+    assert store.market.prune(before, dry_run=True) == Pruned(prices=3, signals=0, polls=3, protected=0)
+    assert prices(store) == [100, 101, 102, 103, 104, 105]
+    assert store.market.prune(before) == Pruned(prices=3, signals=0, polls=3, protected=0)
+    assert prices(store) == [103, 104, 105]
+    [past] = store.market.offers_at(before)
+    assert (past.offer.price, past.since, past.seen) == (Money(103), T + 3 * DAY, T + 3 * DAY)
+    assert store.market.prune(before) == Pruned(0, 0, 0, 0)
+
+
+def test_the_last_price_stays_where_only_its_absence_is_in_force(store: Store) -> None:
+    for day, price in enumerate((100, 101, None, None)):
+        poll(store, day, offer(price, day, unavailable_because=str(day)))
+    assert store.market.prune(T + 9 * DAY).prices == 1
+    with store.reading() as look:  # bills go on with the last price
+        assert look.price_series(offer(), T + 9 * DAY, T + 10 * DAY) == [(T + DAY, Money(101))]
+
+
+def test_what_a_launched_attempt_refers_to_stays(store: Store) -> None:
+    for day in range(20):
+        poll(store, day, offer(100 + day, day))
+    attempt(store, "old", 3.5, 5.5)
+    attempt(store, "older", 4.5, 4.6)
+    found = store.market.prune(T + 12.5 * DAY, dry_run=True)
+    assert (found.prices, found.protected) == (9, 3)
+    assert store.market.prune(T + 12.5 * DAY) == found
+    assert prices(store) == [103, 104, 105, *range(112, 120)]
+    attempt(store, "lives", 14.5, None)
+    assert store.market.prune(T + 19.5 * DAY).protected == 3 + 5
+    assert prices(store) == [103, 104, 105, *range(114, 120)]
+
+
+def test_each_provider_keeps_its_newest_polls(store: Store) -> None:
+    poll(store, 0, offer())
+    poll(store, 1, offer(day=1))
+    poll(store, 2, complete=False, error="HTTP 503")
+    poll(store, 3, complete=False, error="HTTP 503")
+    poll(store, 0, provider="gcp")
+    poll(store, 9, provider="azure")
+    assert store.market.prune(T + 5 * DAY).polls == 2
+    runs = store.market.poll_runs()
+    assert [(run.provider, (run.started - T) / DAY) for run in runs] == [
+        ("azure", 9),
+        ("gcp", 0),
+        ("aws", 3),
+        ("aws", 1),
+    ]
+
+
+def test_scores_and_rates_are_forgotten_too(store: Store) -> None:
+    for day in range(4):
+        poll(store, day, offer(day=day, score=day / 10))
+    assert store.market.prune(T + 2.5 * DAY).signals == 2
+    points = store.market.signal_series(offer(), T, T + 9 * DAY)
+    assert [point.score for point in points] == [0.2, 0.3]
+
+
+_sources = count()
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    history=st.lists(st.dictionaries(st.sampled_from("abc"), st.none() | st.integers(1, 3)), max_size=8),
+    cut=st.integers(-1, 9),
+)
+def test_nothing_after_the_cut_off_answers_differently(store: Store, history: list[dict], cut: int) -> None:
+    source = f"s{next(_sources)}"
+    for day, told in enumerate(history):
+        offers = [offer(price, day, instance_type=name, source=source) for name, price in told.items()]
+        poll(store, day, *offers, provider=source)
+
+    def answers() -> list[object]:
+        query = OfferQuery()
+        moments = [T + (cut + half / 2) * DAY for half in range(8)]
+        return [
+            [past for past in store.market.offers_at(moment, None, query) if past.offer.source == source]
+            for moment in moments
+        ] + [
+            store.market.price_series(offer(1, instance_type=n, source=source), moments[0], moments[-1]) for n in "abc"
+        ]
+
+    before = answers()
+    store.market.prune(T + cut * DAY)
+    assert answers() == before
