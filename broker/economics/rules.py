@@ -28,8 +28,8 @@ class RulesOfThumb:
     gpus_per_node: int = 8
     consumer_heat_loss: float = 0.20  # 15-25 % of a consumer card's speed in a dense rack
     pcie_allreduce_slowdown: float = 15  # 10-20 times slower than NVLink
-    serial_share: float = 0.002  # of a training step that does not divide, where nothing was measured
-    pair_cost: float = 0.000005  # of a step, for each pair of GPUs
+    serial_share: float = 0.0005  # of a training step that does not divide, where nothing was measured
+    pair_cost: float = 2e-7  # of a step, for each pair of GPUs
     least_marginal_efficiency: float = 0.5  # below it, one more GPU gives less than half of a GPU
     # Rent or buy
     rent_below_hours_per_day: float = 4
@@ -66,6 +66,18 @@ class RulesOfThumb:
     clean_grid_g_per_kwh: float = 100  # the scorecard's target
     grades: tuple[tuple[str, float], ...] = (("A", 0.85), ("B", 0.70), ("C", 0.50), ("D", 0.30))  # else E
     idle_power_share: float = 0.15  # of the board power
+    # The whole path
+    pretraining_tokens_per_parameter: float = 20  # Hoffmann et al. 2022
+    fine_tuning_tokens: float = 50e6
+    serving_batch: int = 8  # sequences a replica works on at once
+    deadline_margin: float = 0.10  # of the time, kept for what goes wrong
+    spot_most_machines: int = 1  # a gang is interrupted as often as its machines together
+    spot_overhead: float = 0.10  # redone and waited-for hours
+    max_cost_margin: float = 0.25  # what a job may cost above what is expected
+    least_maturity: int = 4  # of a card's software, without porting work
+    server_per_card_price: float = 1.4  # a server with its cards, per price of the cards
+    resale_share: float = 0.15  # of the price, at the end of its life
+    lead_time_weeks: float = 20  # in a tight market
     # Targets
     training_utilisation: float = 0.70
     inference_utilisation: float = 0.50

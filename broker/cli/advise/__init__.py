@@ -7,6 +7,7 @@ import typer
 from broker.cli.advise import (
     buy_or_rent,
     cluster_cost,
+    deploy,
     eco,
     hardware,
     parallelism,
@@ -37,3 +38,4 @@ app.command("serve", epilog=serve.EXAMPLES)(serve.serve)
 app.command("hardware", epilog=hardware.EXAMPLES)(hardware.hardware)
 app.command("eco", epilog=eco.EXAMPLES)(eco.eco)
 app.command("savings", epilog=savings.EXAMPLES)(savings.savings)
+app.command("deploy", epilog=deploy.EXAMPLES)(deploy.deploy)

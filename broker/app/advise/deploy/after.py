@@ -1,0 +1,82 @@
+"""The steps that every path ends with: optimisations, monitoring, sustainability, and what to revisit when."""
+
+from __future__ import annotations
+
+from broker.app.advise.deploy.situation import Situation, Step
+from broker.app.advise.goal import Goal
+from broker.core.accelerators import Accelerator
+from broker.core.errors import InvalidInput, UnknownName
+from broker.economics.energy import footprint
+from broker.economics.rules import RulesOfThumb
+from broker.economics.savings import Described, ladder
+
+
+def after(
+    situation: Situation,
+    card: Accelerator,
+    gpus: int,
+    hours: float,
+    *,
+    spot: bool,
+    committed: bool,
+    rules: RulesOfThumb,
+) -> tuple[Step, ...]:
+    """``hours``: of a run, or in use a month."""
+    serves = situation.goal is Goal.SERVE
+    target = rules.inference_utilisation if serves else rules.training_utilisation
+    advice = ladder(
+        Described(
+            inference=serves,
+            parameters=situation.model.parameters,
+            interruptible=not serves,
+            checkpointed=not serves,
+            on_spot=spot,
+            steady_share=situation.hours_per_day / 24 if serves else 0.0,
+            committed=committed,
+            utilisation=target,
+            spare_hours_share=1 - situation.hours_per_day / 24 if serves else 0.0,
+        ),
+        rules=rules,
+    )
+    first = [one for one in advice if one.applies][:4]
+    return (
+        Step(
+            "optimisations",
+            "the ladder of savings, in order; each works on what the one before left",
+            {one.name: f"{one.saving_low:.0%}-{one.saving_high:.0%}; then measure {one.measure}" for one in first},
+            f"start with: {', '.join(one.name for one in first[:2])}",
+        ),
+        Step(
+            "monitoring",
+            "GPU compute and memory utilisation, idle hours, cost per unit, spend against budget",
+            {"target_utilisation": target, "idle_hours_below": 0.05},
+            "`gpubroker report utilisation` and `gpubroker report spend`, weekly",
+        ),
+        _sustainability(situation, card, gpus, hours, target, rules),
+        Step(
+            "revisit",
+            "advice is as old as its prices",
+            {"prices": "monthly", "quality bar": "with each new model", "hardware": "with each generation"},
+            "run this again when prices move by a fifth, use changes by a third, or a smaller model passes the bar",
+        ),
+    )
+
+
+def _sustainability(
+    situation: Situation, card: Accelerator, gpus: int, hours: float, busy: float, rules: RulesOfThumb
+) -> Step:
+    rule = "kWh = power × hours × PUE; kg CO2e by the grid of the place"
+    try:
+        used = footprint(card, gpus=gpus, hours=hours, utilisation=busy, location=situation.location, rules=rules)
+    except (InvalidInput, UnknownName) as error:
+        return Step("sustainability", rule, {"not known": str(error)}, "give --location, or a card with a known power")
+    clean = used.kwh * rules.clean_grid_g_per_kwh / 1000
+    return Step(
+        "sustainability",
+        rule,
+        {
+            "kwh": used.kwh, "kg_co2e": used.kg_co2e, "grams_per_kwh": used.intensity.grams_per_kwh,
+            "location": used.intensity.region, "pue": used.pue,
+        },
+        f"{used.kg_co2e:,.1f} kg CO2e; {clean:,.1f} on a clean grid: a guardrail max_kg_co2e caps it",
+    )  # fmt: skip

@@ -1,0 +1,124 @@
+"""What the path ends in: a job file and a policy file that can be used as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from decimal import Decimal
+
+from broker.app.advise.deploy.situation import Situation
+from broker.app.advise.goal import Goal
+from broker.core.documents import print_document
+from broker.core.jobfile import print_job
+from broker.core.jobs import CheckpointPlan, Constraints, Data, Job, MachineRequest, Retry, Work, Workload
+from broker.core.money import Money
+from broker.core.offers import CapacityType, Interconnect
+from broker.core.units import MAX_DURATION, MAX_MONEY, print_money, split_machine
+
+PRIVATE = (CapacityType.OWNED,)
+_LONGEST = MAX_DURATION - timedelta(days=1)
+_RUN = {
+    Goal.FINE_TUNE: 'python finetune.py --resume "$GPUBROKER_CHECKPOINT_DIR"',
+    Goal.PRETRAIN: 'python pretrain.py --resume "$GPUBROKER_CHECKPOINT_DIR"',
+    Goal.SERVE: "python serve.py",
+}
+
+
+def hours(length: float) -> timedelta:
+    """So many hours, in whole minutes and at least one, at most what a job file can say."""
+    return min(timedelta(minutes=max(1, round(length * 60))), _LONGEST)
+
+
+def dollars(amount: float) -> Money:
+    """In whole cents, at least one, at most what a job file can say."""
+    return min(max(Money.usd(Decimal(f"{amount:.2f}")), Money.usd("0.01")), MAX_MONEY)
+
+
+def training_job(
+    situation: Situation,
+    machines: Sequence[str],
+    nodes: int,
+    *,
+    work_hours: float,
+    limit_hours: float,
+    checkpoint_bytes: float,
+    max_cost: float,
+    linked: bool,
+) -> Job:
+    """The job: the first machine is the one the work is told for; the others would do, too."""
+    first, count = split_machine(machines[0])
+    return Job(
+        name=situation.name,
+        workload=Workload.TRAINING,
+        resources=tuple(_request(machine) for machine in machines),
+        num_nodes=nodes,
+        run=_RUN[situation.goal],
+        work=Work(duration=hours(work_hours), accelerator=first, count=count),
+        deadline=None if situation.deadline_hours is None else hours(situation.deadline_hours),
+        max_duration=hours(limit_hours),
+        max_cost=dollars(max_cost),
+        checkpoint=CheckpointPlan(
+            every=timedelta(minutes=15), size=int(checkpoint_bytes), restart=timedelta(minutes=5)
+        ),
+        retry=Retry(failures=2, backoff=timedelta(minutes=1)),
+        data=Data(sensitive=situation.sensitive),
+        constraints=Constraints(
+            capacity_types=PRIVATE if situation.sensitive else (),
+            interconnect=Interconnect.NVLINK if linked else None,
+        ),
+    )
+
+
+def serving_job(situation: Situation, machine: str, nodes: int, *, monthly: float) -> Job:
+    """A month of serving; to be submitted again each month."""
+    return Job(
+        name=situation.name,
+        workload=Workload.INFERENCE,
+        resources=(_request(machine),),
+        num_nodes=nodes,
+        run=_RUN[Goal.SERVE],
+        max_duration=timedelta(days=30),
+        max_cost=dollars(monthly),
+        retry=Retry(failures=10, backoff=timedelta(minutes=1)),
+        data=Data(sensitive=situation.sensitive),
+        constraints=Constraints(capacity_types=PRIVATE if situation.sensitive else ()),
+    )
+
+
+def job_text(job: Job, summary: str) -> str:
+    """The job file, with what it was made for."""
+    said = f"# {summary}\n# `run` is yours to write; the rest was worked out by `gpubroker advise deploy`.\n"
+    return said + print_job(job)
+
+
+def policy_text(
+    situation: Situation,
+    *,
+    budget: float,
+    usd_per_gpu_hour: float | None,
+    accelerator: str,
+    gpus: int,
+    order: Sequence[str],
+) -> str:
+    """A policy that lets this job pass and little more."""
+    guardrails: list[dict[str, object]] = [{"name": f"{situation.name}-gpus", "max_concurrent_gpus": gpus}]
+    if usd_per_gpu_hour:
+        limit = print_money(dollars(usd_per_gpu_hour))
+        guardrails.append({"name": f"{situation.name}-price", "max_price_per_gpu_hour": {accelerator: limit}})
+    if situation.sensitive:
+        only = {"providers": {"allow": ["owned", "slurm"]}}
+        guardrails.append({"name": f"{situation.name}-place", "allowed_locations": only})
+    return print_document(
+        {
+            "version": 1,
+            "policy": situation.name,
+            "capacity": {"order": list(order)},
+            "budgets": [{"name": f"{situation.name}-month", "amount": print_money(dollars(budget)), "period": "month"}],
+            "guardrails": guardrails,
+        }
+    )
+
+
+def _request(machine: str) -> MachineRequest:
+    name, count = split_machine(machine)
+    return MachineRequest(accelerator=name, count=count)

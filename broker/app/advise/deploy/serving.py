@@ -1,0 +1,262 @@
+"""The path of a service: from traffic to cards, owned, rented or both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from broker.app.advise.deploy.after import after
+from broker.app.advise.deploy.files import job_text, policy_text, serving_job
+from broker.app.advise.deploy.situation import Deployment, Situation, Step
+from broker.app.advise.prices import Prices
+from broker.core.accelerators import Accelerator, known, lookup
+from broker.core.errors import InvalidInput
+from broker.core.offers import CapacityType
+from broker.economics import serving
+from broker.economics.buy_or_rent import Answer, Case, Verdict, buy_or_rent
+from broker.economics.fits import FLASH_ATTENTION_2
+from broker.economics.memory import Precision
+from broker.economics.rules import RulesOfThumb
+from broker.economics.sourcing import Situation as Sourcing
+from broker.economics.sourcing import opinions
+from broker.economics.units import HOURS_PER_MONTH, HOURS_PER_YEAR
+
+_SHOWN = 5
+_PRECISIONS = (Precision.FP16, Precision.FP8, Precision.INT8)  # INT4 only after its quality was measured
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """A way to serve, on which card, and what owning and renting the same hours of it comes to."""
+
+    option: serving.ServingOption
+    card: Accelerator
+    rent_usd_per_hour: float
+    purchase_usd: float
+    answer: Answer
+
+    @property
+    def owns(self) -> bool:
+        return self.answer.verdict is not Verdict.RENT
+
+
+def serve(situation: Situation, prices: Prices, rules: RulesOfThumb) -> Deployment:
+    """The advice for a service. Raises InvalidInput when nothing that has prices holds the model."""
+    traffic = serving.Traffic(
+        situation.requests_per_minute or 0.0, situation.tokens_per_request, rules.serving_headroom, situation.p95_s
+    )
+    choices = _choices(situation, traffic, prices, rules)
+    if not choices:
+        raise InvalidInput(
+            "no accelerator with a price to rent and to buy holds this model",
+            hint="`gpubroker prices poll` asks for prices; a smaller context or model needs less memory",
+        )
+    best = choices[0]
+    option, answer = best.option, best.answer
+    owned = situation.sensitive or best.owns
+    verdict = "hybrid" if answer.verdict is Verdict.HYBRID and not situation.sensitive else "buy" if owned else "rent"
+    months = situation.months
+    monthly = (answer.own_npv_usd if owned else answer.rent_npv_usd) / months
+    fits = situation.budget_usd is None or monthly <= situation.budget_usd
+    summary = (
+        f"serve: {verdict} {option.gpus} × {best.card.name}, {option.precision} weights, "
+        f"{option.replicas} replicas, ${monthly:,.0f} a month over {months:g} months"
+    )
+    per_machine = min(rules.gpus_per_node, option.gpus)
+    nodes = ceil(option.gpus / per_machine)
+    # What is owned costs no cash by the hour; the limit is there for the hours that are rented.
+    limit = best.rent_usd_per_hour * HOURS_PER_MONTH * (1 + rules.max_cost_margin)
+    job = serving_job(situation, f"{best.card.name}:{per_machine}", nodes, monthly=limit)
+    policy = policy_text(
+        situation,
+        budget=monthly * (1 + rules.max_cost_margin) if not owned else limit,
+        usd_per_gpu_hour=best.rent_usd_per_hour / option.gpus * (1 + rules.max_cost_margin),
+        accelerator=best.card.name,
+        gpus=nodes * per_machine,
+        order=["owned"] if situation.sensitive else ["owned", "reserved", "on_demand"],
+    )
+    warnings = _warnings(situation, best, monthly, fits=fits)
+    steps = (
+        _demand(traffic),
+        _supply(choices, situation),
+        _right_size(choices, best),
+        _hardware(choices, best),
+        _where(situation, best, verdict, rules),
+        _parallelism(best, per_machine, nodes),
+        *after(
+            situation, best.card, option.gpus, situation.hours_per_day / 24 * HOURS_PER_MONTH,
+            spot=False, committed=owned, rules=rules,
+        ),
+    )  # fmt: skip
+    return Deployment(
+        goal=situation.goal,
+        verdict=verdict,
+        summary=summary,
+        accelerator=best.card.name,
+        gpus=option.gpus,
+        usd=monthly,
+        fits_budget=fits,
+        meets_deadline=True,
+        steps=steps,
+        warnings=warnings,
+        assumptions=(*situation.model.notes, *_assumptions(rules), *answer.assumptions),
+        job=job,
+        job_file=job_text(job, summary),
+        policy_file=policy,
+    )
+
+
+def _choices(situation: Situation, traffic: serving.Traffic, prices: Prices, rules: RulesOfThumb) -> list[_Choice]:
+    """Every card that can be had as the situation asks, the cheapest over the whole time first."""
+    cards = []
+    for name in known():
+        card = lookup(name)
+        modern = card.compute_capability is None or card.compute_capability >= FLASH_ATTENTION_2
+        quote = prices.quote(name, kind=CapacityType.ON_DEMAND)
+        if card.street_price is None or quote is None or not modern or card.maturity < rules.least_maturity:
+            continue
+        if card.consumer and situation.hours_per_day >= 24:
+            continue  # not built, and not licensed, to run in racks around the clock
+        cards.append((card, serving.Prices(on_demand=quote.usd_per_gpu_hour)))
+    options = serving.options(
+        traffic,
+        parameters=situation.model.parameters,
+        shape=situation.model.shape,
+        context=situation.context,
+        batch=rules.serving_batch,
+        accelerators=cards,
+        precisions=_PRECISIONS,
+        rules=rules,
+    )
+    found = [_choice(situation, option, rules) for option in options if option.monthly_usd_on_demand]
+
+    def cost(choice: _Choice) -> tuple[bool, float]:
+        own = choice.answer.own_npv_usd
+        return choice.option.meets_latency is False, own if situation.sensitive else min(
+            own, choice.answer.rent_npv_usd
+        )
+
+    return sorted(found, key=cost)
+
+
+def _choice(situation: Situation, option: serving.ServingOption, rules: RulesOfThumb) -> _Choice:
+    card = lookup(option.accelerator)
+    assert card.street_price is not None
+    assert option.monthly_usd_on_demand is not None
+    rent = option.monthly_usd_on_demand / HOURS_PER_MONTH
+    purchase = sum(card.street_price) / 2 * option.gpus * rules.server_per_card_price
+    years = situation.months / 12
+    lead = rules.lead_time_weeks if years * 52 > rules.lead_time_weeks else 0.0
+    case = Case(
+        purchase_usd=purchase,
+        rent_usd_per_hour=rent,
+        years=years,
+        utilisation=situation.hours_per_day / 24,
+        watts=(card.tdp_w or 0.0) * option.gpus,
+        kwh_usd=rules.kwh_usd,
+        pue=rules.pue,
+        resale_usd=purchase * rules.resale_share,
+        lead_time_weeks=lead,
+        peak_to_baseline=situation.peak_to_baseline,
+    )
+    return _Choice(option, card, rent, purchase, buy_or_rent(case, rules))
+
+
+def _demand(traffic: serving.Traffic) -> Step:
+    need = traffic.tokens_per_second * (1 + traffic.headroom)
+    return Step(
+        "demand",
+        "tokens/s = requests a minute ÷ 60 × tokens × (1 + headroom)",
+        {"requests_per_minute": traffic.requests_per_minute, "tokens_per_request": traffic.tokens_per_request,
+         "headroom": traffic.headroom, "required_tokens_per_second": need, "p95_s": traffic.p95_s},
+        f"{traffic.tokens_per_second:,.0f} tokens/s, {need:,.0f} with headroom",
+    )  # fmt: skip
+
+
+def _supply(choices: list[_Choice], situation: Situation) -> Step:
+    numbers = {
+        one.card.name: f"${one.rent_usd_per_hour:,.2f}/h rented, ${one.purchase_usd:,.0f} to buy"
+        for one in reversed(choices[:_SHOWN])
+    }
+    money = "no budget given" if situation.budget_usd is None else f"${situation.budget_usd:,.0f} a month"
+    return Step("supply and budget", "current on-demand prices; street prices with the server around", numbers, money)
+
+
+def _right_size(choices: list[_Choice], best: _Choice) -> Step:
+    numbers: dict[str, object] = {}
+    for one in choices:
+        if one.card.name == best.card.name:
+            numbers.setdefault(
+                one.option.precision.value,
+                f"{one.option.gpus} GPUs, {one.option.tokens_per_second_per_replica:,.0f} tokens/s a replica",
+            )
+    rule = "the fewest bytes a weight that keep the quality; below 8 bits only when it was measured"
+    return Step("right-size the model", rule, numbers, f"{best.option.precision} weights: check the quality first")
+
+
+def _hardware(choices: list[_Choice], best: _Choice) -> Step:
+    numbers: dict[str, object] = {}
+    for one in choices:
+        cheaper = min(one.answer.own_npv_usd, one.answer.rent_npv_usd)
+        numbers.setdefault(one.card.name, f"{one.option.gpus} cards, ${cheaper:,.0f} over the whole time")
+    kept = dict(list(numbers.items())[:_SHOWN])
+    rule = "decoding is bound by memory bandwidth; the cheapest over the whole time that keeps the latency"
+    return Step("hardware", rule, kept, f"{best.option.gpus} × {best.card.name}")
+
+
+def _where(situation: Situation, best: _Choice, verdict: str, rules: RulesOfThumb) -> Step:
+    answer = best.answer
+    said = opinions(
+        Sourcing(
+            hours_per_day=situation.hours_per_day,
+            months=situation.months,
+            gpus=best.option.gpus,
+            bursty=situation.peak_to_baseline > rules.bursty_above_peak_to_baseline,
+            steady_baseline=True,
+            sensitive=situation.sensitive,
+        ),
+        rules,
+    )
+    numbers = {
+        "own_npv_usd": answer.own_npv_usd, "rent_npv_usd": answer.rent_npv_usd,
+        "rent_until_delivery_usd": answer.waiting_usd, "break_even_hours_per_day": answer.break_even_hours_per_day,
+        "payback_months": answer.payback_months,
+        "rules_of_thumb": "; ".join(f"{one.rule}: {one.says.replace('_', ' ')}" for one in said),
+    }  # fmt: skip
+    why = answer.why
+    if situation.sensitive:
+        why = f"on machines of our own, because the data is sensitive; {why}"
+    rule = "present values of the same hours, lead time included; sensitive data stays on our own machines"
+    return Step("owned, cloud or hybrid", rule, numbers, f"{verdict}: {why}")
+
+
+def _parallelism(best: _Choice, per_machine: int, nodes: int) -> Step:
+    option = best.option
+    split = f"each copy over {option.gpus_per_replica} cards" if option.gpus_per_replica > 1 else "a copy on each card"
+    return Step(
+        "parallelism",
+        "as few cards a copy as hold it; copies side by side",
+        {"gpus_per_replica": option.gpus_per_replica, "replicas": option.replicas, "p95_s": option.p95_s},
+        f"{split}, {option.replicas} copies: {nodes} × {best.card.name}:{per_machine}",
+    )
+
+
+def _warnings(situation: Situation, best: _Choice, monthly: float, *, fits: bool) -> tuple[str, ...]:
+    notes = []
+    if best.option.meets_latency is False:
+        notes.append(f"too slow: 95 of 100 take {best.option.p95_s or 0:.1f} s, {situation.p95_s:g} s were asked for")
+    if not fits:
+        notes.append(f"above the budget: ${monthly:,.0f} a month, ${situation.budget_usd:,.0f} there")
+    if situation.sensitive:
+        notes.append("until the machines are delivered, only what is owned already is used")
+    return tuple(notes)
+
+
+def _assumptions(rules: RulesOfThumb) -> list[str]:
+    return [
+        f"{rules.serving_batch} requests at once on a replica",
+        "speeds are roofline estimates: measure on one card before you buy",
+        f"a server costs {rules.server_per_card_price:g} times its cards",
+        f"it sells for {rules.resale_share:.0%} of that at the end",
+        f"energy at ${rules.kwh_usd:g}/kWh, PUE {rules.pue:g}; a year is {HOURS_PER_YEAR:,} hours",
+    ]

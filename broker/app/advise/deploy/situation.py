@@ -1,0 +1,88 @@
+"""What somebody wants to deploy, and the advice they get: steps with their arithmetic, and files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from broker.app.advise.goal import Goal
+from broker.app.advise.subject import Subject
+from broker.core.errors import InvalidInput
+from broker.core.jobs import Job
+from broker.economics.memory import Method
+from broker.economics.units import not_negative, positive, whole
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """The demand and its limits.
+
+    ``tokens``: to train on, None for the usual number. ``budget_usd``: for the run, or a month of serving; None: no
+    limit. ``deadline_hours``: from now. ``hours_per_day`` and ``months``: how long capacity is needed (serving).
+    ``requests_per_minute``, ``tokens_per_request``, ``p95_s``, ``peak_to_baseline``: the traffic. ``sensitive``: data
+    must not leave machines of our own. ``method``: None for the one that fits. Raises InvalidInput.
+    """
+
+    goal: Goal
+    model: Subject
+    name: str
+    method: Method | None = None
+    tokens: float | None = None
+    context: int = 4096
+    budget_usd: float | None = None
+    deadline_hours: float | None = None
+    hours_per_day: float = 24.0
+    months: float = 36.0
+    requests_per_minute: float | None = None
+    tokens_per_request: float = 200.0
+    p95_s: float | None = None
+    peak_to_baseline: float = 1.0
+    sensitive: bool = False
+    location: str = "world"
+
+    def __post_init__(self) -> None:
+        positive("hours per day", self.hours_per_day, most=24)
+        positive("months", self.months, most=600)
+        positive("peak to baseline", self.peak_to_baseline)
+        whole("context", self.context, most=10**8)
+        for name, value in (("budget", self.budget_usd), ("deadline", self.deadline_hours)):
+            if value is not None:
+                positive(name, value)
+        if self.tokens is not None:
+            positive("tokens", self.tokens, most=1e18)
+        not_negative("tokens per request", self.tokens_per_request)
+        if self.goal is Goal.SERVE and self.requests_per_minute is None:
+            raise InvalidInput("the traffic is missing", hint="give --requests-per-minute and --tokens-per-request")
+        if self.goal is not Goal.SERVE and self.method is Method.INFERENCE:
+            raise InvalidInput(f"method: inference trains nothing, and the goal is to {self.goal}")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of the path: the ``rule`` that was applied, the ``numbers`` that went in and came out, the decision."""
+
+    step: str
+    rule: str
+    numbers: Mapping[str, object]
+    decision: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """The advice. ``verdict``: ``rent``, ``buy`` or ``hybrid``. ``job_file`` and ``policy_file``: YAML, ready to use.
+    ``warnings``: where the limits cannot all be met. ``usd``: of the run, or of a month of serving."""
+
+    goal: Goal
+    verdict: str
+    summary: str
+    accelerator: str
+    gpus: int
+    usd: float
+    fits_budget: bool
+    meets_deadline: bool
+    steps: tuple[Step, ...]
+    warnings: tuple[str, ...]
+    assumptions: tuple[str, ...]
+    job: Job = field(repr=False)
+    job_file: str = field(repr=False)
+    policy_file: str = field(repr=False)

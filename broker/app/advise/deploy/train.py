@@ -1,0 +1,238 @@
+"""The path of a training run: from tokens and a deadline to a job on the cheapest machines that are done in time."""
+
+from __future__ import annotations
+
+from broker.app.advise.deploy.after import after
+from broker.app.advise.deploy.files import dollars, job_text, policy_text, training_job
+from broker.app.advise.deploy.situation import Deployment, Situation, Step
+from broker.app.advise.deploy.training import Way, tokens_of, ways
+from broker.app.advise.goal import Goal
+from broker.app.advise.prices import Prices
+from broker.core.errors import InvalidInput
+from broker.economics.buy_or_rent import WEEKS_PER_YEAR, Answer, Case, buy_or_rent
+from broker.economics.memory import Method
+from broker.economics.rules import RulesOfThumb
+from broker.economics.throughput import training_flops
+from broker.economics.units import HOURS_PER_YEAR
+
+_ALTERNATIVES = 3
+_SHOWN = 6
+
+
+def train(situation: Situation, prices: Prices, rules: RulesOfThumb) -> Deployment:
+    """The advice for a fine-tune or a pre-training. Raises InvalidInput when nothing that has a price holds it."""
+    found = ways(situation, prices, rules)
+    if not found:
+        raise InvalidInput(
+            "no accelerator that has a price holds this model",
+            hint="`gpubroker prices poll` asks for prices; a smaller context, LoRA or QLoRA needs less memory",
+        )
+    best = found[0]
+    late = situation.deadline_hours is not None and best.hours > situation.deadline_hours
+    fits = situation.budget_usd is None or best.usd <= situation.budget_usd
+    answer = _ownership(best, situation, rules)
+    max_cost = situation.budget_usd or best.usd * (1 + rules.max_cost_margin)
+    summary = (
+        f"{situation.goal}: {best.method} on {best.plan.gpus} × {best.card.name} "
+        f"({'spot' if best.spot else 'on demand'}), {best.hours:,.1f} h, ${best.usd:,.2f}"
+    )
+    job = training_job(
+        situation,
+        _alternatives(best, found),
+        best.plan.num_nodes,
+        work_hours=best.gpu_hours / best.plan.gpus,
+        limit_hours=situation.deadline_hours or best.hours * (1 + rules.max_cost_margin) + 1,
+        checkpoint_bytes=_checkpoint(best, rules),
+        max_cost=max_cost,
+        linked=best.plan.interconnect == "nvlink",
+    )
+    order = ["owned"] if situation.sensitive else ["owned", "reserved", "spot", "on_demand"]
+    policy = policy_text(
+        situation,
+        budget=max_cost,
+        usd_per_gpu_hour=best.quote.usd_per_gpu_hour * (1 + rules.max_cost_margin),
+        accelerator=best.card.name,
+        gpus=best.plan.gpus,
+        order=order,
+    )
+    warnings = _warnings(best, situation, late=late, fits=fits)
+    steps = (
+        _demand(situation, rules),
+        _supply(found, situation),
+        _right_size(found, best),
+        _hardware(found, best),
+        _where(best, answer, situation, rules),
+        _parallelism(best),
+        *after(
+            situation, best.card, best.plan.gpus, best.hours, spot=best.spot, committed=situation.sensitive, rules=rules
+        ),
+    )
+    return Deployment(
+        goal=situation.goal,
+        verdict="own" if situation.sensitive else "rent",
+        summary=summary,
+        accelerator=best.card.name,
+        gpus=best.plan.gpus,
+        usd=best.usd,
+        fits_budget=fits,
+        meets_deadline=not late,
+        steps=steps,
+        warnings=warnings,
+        assumptions=(*situation.model.notes, *best.needs.assumptions, *_assumptions(situation, rules)),
+        job=job,
+        job_file=job_text(job, summary),
+        policy_file=policy,
+    )
+
+
+def _ownership(best: Way, situation: Situation, rules: RulesOfThumb) -> Answer | None:
+    """What buying the cards for this run, and as much again for the time they are needed, comes to."""
+    price = best.card.street_price
+    if price is None:
+        return None
+    years = max(situation.months / 12, best.hours / HOURS_PER_YEAR)
+    purchase = sum(price) / 2 * best.plan.gpus * rules.server_per_card_price
+    return buy_or_rent(
+        Case(
+            purchase_usd=purchase,
+            rent_usd_per_hour=best.quote.usd_per_hour,
+            years=years,
+            utilisation=min(1.0, best.hours / (years * HOURS_PER_YEAR)),
+            watts=(best.card.tdp_w or 0.0) * best.plan.gpus,
+            kwh_usd=rules.kwh_usd,
+            pue=rules.pue,
+            resale_usd=purchase * rules.resale_share,
+        ),
+        rules,
+    )
+
+
+def _alternatives(best: Way, found: tuple[Way, ...]) -> list[str]:
+    """The machines that would do: the best, and others that hold the same method on as many machines."""
+    machines = [best.plan.machine]
+    for way in found:
+        same = way.method is best.method and way.plan.num_nodes == best.plan.num_nodes
+        if same and way.plan.machine not in machines and (way.plan.interconnect == best.plan.interconnect):
+            machines.append(way.plan.machine)
+    return machines[:_ALTERNATIVES]
+
+
+def _checkpoint(best: Way, rules: RulesOfThumb) -> float:
+    """Bytes of a checkpoint: weights and optimizer, of the adapter alone where there is one."""
+    trained = best.needs.workload.parameters
+    if best.method in (Method.LORA, Method.QLORA):
+        trained *= rules.adapter_fraction
+    return trained * (2 + rules.adamw_bytes)
+
+
+def _demand(situation: Situation, rules: RulesOfThumb) -> Step:
+    tokens, active = tokens_of(situation, rules), situation.model.active
+    flops = training_flops(active, tokens)
+    return Step(
+        "demand",
+        "training compute = 6 × parameters × tokens",
+        {"parameters": situation.model.parameters, "tokens": tokens, "context": situation.context, "flops": flops,
+         "deadline_hours": situation.deadline_hours},
+        f"{active / 1e9:g}B × {tokens / 1e9:g}B tokens = {flops:.3g} FLOPs",
+    )  # fmt: skip
+
+
+def _supply(found: tuple[Way, ...], situation: Situation) -> Step:
+    best = found[0]
+    quotes = {
+        f"{way.plan.num_nodes} × {way.quote.machine} {way.quote.capacity_type}": f"${way.quote.usd_per_hour:,.2f}/h "
+        f"at {way.quote.where}"
+        for way in _by_card(found)
+    }
+    money = "no budget given" if situation.budget_usd is None else f"budget ${situation.budget_usd:,.0f}"
+    source = "a list price, not live" if best.quote.reference else f"from {best.quote.source}"
+    return Step(
+        "supply and budget",
+        "current prices; cost = hours × price; spot only for one machine, with its redone hours",
+        quotes,
+        f"{money}; expected {best.hours:,.1f} h × ${best.quote.usd_per_hour:,.2f}/h = ${best.usd:,.2f} ({source})",
+    )
+
+
+def _by_card(found: tuple[Way, ...]) -> list[Way]:
+    """The best way of each card."""
+    seen: dict[str, Way] = {}
+    for way in found:
+        seen.setdefault(way.card.name, way)
+    return list(seen.values())[:_SHOWN]
+
+
+def _right_size(found: tuple[Way, ...], best: Way) -> Step:
+    cheapest: dict[Method, Way] = {}
+    for way in sorted(found, key=lambda way: way.usd):
+        cheapest.setdefault(way.method, way)
+    numbers = {
+        str(method): f"{way.needs.total_gib:,.1f} GiB; ${way.usd:,.2f} on {way.plan.gpus} × {way.card.name}"
+        for method, way in cheapest.items()
+    }
+    why = "every weight is trained" if best.method is Method.ADAMW else "an adapter is enough for an adaptation"
+    return Step("right-size the model", "the least memory that does the task", numbers, f"{best.method}: {why}")
+
+
+def _hardware(found: tuple[Way, ...], best: Way) -> Step:
+    numbers = {way.card.name: f"{way.plan.gpus} cards, {way.hours:,.1f} h, ${way.usd:,.2f}" for way in _by_card(found)}
+    rule = "training is bound by compute: GPU-hours = FLOPs ÷ (peak × MFU), then by cost among those in time"
+    return Step("hardware", rule, numbers, f"{best.plan.gpus} × {best.card.name}, {best.gpu_hours:,.0f} GPU-hours")
+
+
+def _where(best: Way, answer: Answer | None, situation: Situation, rules: RulesOfThumb) -> Step:
+    weeks = best.hours / HOURS_PER_YEAR * WEEKS_PER_YEAR
+    numbers: dict[str, object] = {"run_weeks": weeks, "lead_time_weeks": rules.lead_time_weeks}
+    why = f"rent: the run takes {weeks:,.1f} weeks, and bought machines come after {rules.lead_time_weeks:g}"
+    if answer is not None:
+        numbers |= {
+            "own_npv_usd": answer.own_npv_usd,
+            "rent_npv_usd": answer.rent_npv_usd,
+            "break_even_hours_per_day": answer.break_even_hours_per_day,
+        }
+        why += f"; owning would cost ${answer.own_npv_usd:,.0f} against ${answer.rent_npv_usd:,.0f} of rent"
+    if situation.sensitive:
+        why = f"owned machines only, because the data is sensitive; {why.removeprefix('rent: ')}"
+    return Step("owned, cloud or hybrid", "present values of the same hours; lead time; sensitivity", numbers, why)
+
+
+def _parallelism(best: Way) -> Step:
+    plan = best.plan
+    return Step(
+        "parallelism",
+        plan.why,
+        {
+            "tensor": plan.tensor_parallel, "pipeline": plan.pipeline_parallel, "data": plan.data_parallel,
+            "zero": plan.zero, "gib_per_gpu": plan.per_gpu_gib, "usable_gib": plan.usable_gib,
+            "interconnect": plan.interconnect,
+        },
+        f"{plan.strategy.value.replace('_', ' ')}: {plan.num_nodes} × {plan.machine}",
+    )  # fmt: skip
+
+
+def _warnings(best: Way, situation: Situation, *, late: bool, fits: bool) -> tuple[str, ...]:
+    notes = list(best.plan.warnings)
+    if late:
+        notes.append(f"not done in time: the fastest way takes {best.hours:,.0f} of {situation.deadline_hours:,.0f} h")
+    if not fits:
+        notes.append(
+            f"above the budget: {dollars(best.usd)} expected, {dollars(situation.budget_usd or 0)} there; train on "
+            "fewer tokens, take a smaller model, or raise it"
+        )
+    if situation.sensitive:
+        notes.append("prices are those of rented machines; what is owned is used, or nothing")
+    return tuple(notes)
+
+
+def _assumptions(situation: Situation, rules: RulesOfThumb) -> list[str]:
+    notes = [f"MFU {rules.mfu:.0%}, as in runs on whole clusters", "everything is recomputed in the backward pass"]
+    if situation.tokens is None:
+        usual = (
+            f"{rules.pretraining_tokens_per_parameter:g} tokens a parameter (Hoffmann et al. 2022)"
+            if situation.goal is Goal.PRETRAIN
+            else f"{rules.fine_tuning_tokens / 1e6:g}M tokens, an ordinary fine-tune"
+        )
+        notes.append(f"tokens not given: {usual}")
+    if situation.deadline_hours:
+        notes.append(f"{rules.deadline_margin:.0%} of the time is kept for what goes wrong")
+    return notes

@@ -1,0 +1,127 @@
+"""Ways to train: each accelerator and method with its memory, its time and its cost, and the one to take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from broker.app.advise.deploy.situation import Situation
+from broker.app.advise.goal import Goal
+from broker.app.advise.prices import Prices, Quote
+from broker.core.accelerators import Accelerator, known, lookup
+from broker.core.errors import InvalidInput
+from broker.core.offers import CapacityType
+from broker.core.units import split_machine
+from broker.economics.fits import MOST_GPUS
+from broker.economics.memory import MemoryEstimate, Method, Precision, Recomputation, estimate
+from broker.economics.parallelism import ParallelPlan, choose
+from broker.economics.rules import RulesOfThumb
+from broker.economics.throughput import training_time
+
+FULL_RECOMPUTE = Recomputation.FULL
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A method on so many cards: ``hours`` from start to end, ``usd`` at the price of ``quote``."""
+
+    method: Method
+    needs: MemoryEstimate
+    card: Accelerator
+    plan: ParallelPlan
+    gpu_hours: float
+    hours: float
+    quote: Quote
+    usd: float
+
+    @property
+    def spot(self) -> bool:
+        return self.quote.capacity_type is CapacityType.SPOT
+
+
+def tokens_of(situation: Situation, rules: RulesOfThumb) -> float:
+    """Tokens to train on: as said, else the usual number."""
+    if situation.tokens is not None:
+        return situation.tokens
+    if situation.goal is Goal.PRETRAIN:
+        return rules.pretraining_tokens_per_parameter * situation.model.parameters
+    return rules.fine_tuning_tokens
+
+
+def methods_of(situation: Situation) -> tuple[Method, ...]:
+    """Which methods to look at: an adaptation need not train every weight."""
+    if situation.method is not None:
+        return (situation.method,)
+    return (Method.ADAMW,) if situation.goal is Goal.PRETRAIN else (Method.QLORA, Method.LORA, Method.ADAMW)
+
+
+def ways(situation: Situation, prices: Prices, rules: RulesOfThumb) -> tuple[Way, ...]:
+    """Every way that has a price and is in time, the cheapest first; without any in time, the fastest first."""
+    found = []
+    for method in methods_of(situation):
+        precision = None if method is Method.QLORA else Precision.BF16
+        needs = estimate(
+            situation.model.workload(method, precision, context=situation.context, recomputation=FULL_RECOMPUTE),
+            rules=rules,
+        )
+        for name in known():
+            card = lookup(name)
+            if card.inference_only or card.maturity < rules.least_maturity:
+                continue
+            found += _on(situation, needs, card, prices, rules)
+    in_time = [way for way in found if _in_time(way, situation)]
+    if in_time:
+        return tuple(sorted(in_time, key=lambda way: (way.usd, way.hours)))
+    return tuple(sorted(found, key=lambda way: (way.hours, way.usd)))
+
+
+def _in_time(way: Way, situation: Situation) -> bool:
+    return situation.deadline_hours is None or way.hours <= situation.deadline_hours
+
+
+def _on(
+    situation: Situation, needs: MemoryEstimate, card: Accelerator, prices: Prices, rules: RulesOfThumb
+) -> list[Way]:
+    try:
+        least = choose(needs, card, rules=rules)
+        alone = training_time(
+            card, parameters=situation.model.active, tokens=tokens_of(situation, rules), gpus=1, rules=rules
+        )
+    except InvalidInput:  # does not fit, or the card's speed is not known
+        return []
+    if least.gpus > 1 and least.interconnect == "pcie":
+        return []
+    slower = 1 - rules.consumer_heat_loss if card.consumer else 1.0
+    gpu_hours = alone.gpu_hours / slower
+    gpus = _enough(situation, least.gpus, gpu_hours, card, rules)
+    if gpus > MOST_GPUS:
+        return []
+    plan = least if gpus == least.gpus else choose(needs, card, gpus=gpus, rules=rules)
+    _, per_machine = split_machine(plan.machine)
+    hours = gpu_hours / plan.gpus
+    found = []
+    for kind in (CapacityType.ON_DEMAND, CapacityType.SPOT):
+        spot = kind is CapacityType.SPOT
+        if spot and plan.num_nodes > rules.spot_most_machines:
+            continue
+        quote = prices.quote(card.name, per_machine, plan.num_nodes, kind)
+        if quote is None:
+            continue
+        lasts = hours * (1 + rules.spot_overhead) if spot else hours
+        found.append(Way(needs.workload.method, needs, card, plan, gpu_hours, lasts, quote, lasts * quote.usd_per_hour))
+    return found
+
+
+def _enough(situation: Situation, group: int, gpu_hours: float, card: Accelerator, rules: RulesOfThumb) -> int:
+    """The fewest cards, in whole groups and whole machines, that are done in time with the margin; the smallest group
+    where there is no deadline. Scaling is in the MFU, which is that of runs on whole clusters."""
+    if situation.deadline_hours is None:
+        return group
+    needed = gpu_hours / (situation.deadline_hours * (1 - rules.deadline_margin))
+    gpus = ceil(needed / group) * group
+    machine = rules.gpus_per_node
+    if gpus > machine:
+        if card.consumer:
+            return max(group, machine // group * group)
+        gpus = ceil(gpus / machine) * machine
+    return max(gpus, group)

@@ -1,0 +1,180 @@
+"""`gpubroker advise deploy`: the whole path, from a demand to a file that can be submitted."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from broker.app.advise.goal import Goal
+from broker.cli.advise import inputs
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
+from broker.economics.memory import Method
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from broker.app.advise.deploy.situation import Deployment
+
+EXAMPLES = examples(
+    "gpubroker advise deploy --for fine-tune --parameters 7B --tokens 50M --budget-usd 100 --job-file job.yaml",
+    "gpubroker advise deploy --for serve --parameters 13B --requests-per-minute 600 --tokens-per-request 300 "
+    "--months 36 --sensitive --policy-file policy.yaml",
+    "gpubroker advise deploy --for pretrain --parameters 70B --tokens 1.4T --deadline 8w --json",
+)
+
+
+def deploy(
+    context: typer.Context,
+    goal: Annotated[Goal, typer.Option("--for", help="What is to be done with the model.")],
+    parameters: inputs.Parameters = None,
+    config: inputs.Config = None,
+    method: Annotated[
+        Method | None, typer.Option("--method", "-m", help="How to train; the cheapest if not given.")
+    ] = None,
+    tokens: Annotated[
+        float | None, typer.Option("--tokens", parser=inputs.count, metavar="COUNT", help="To train on, such as 50M.")
+    ] = None,
+    sequence: Annotated[int, typer.Option("--context", help="Tokens of a sequence.")] = 4096,
+    layers: inputs.Layers = None,
+    hidden: inputs.Hidden = None,
+    heads: inputs.Heads = None,
+    kv_heads: inputs.KvHeads = None,
+    head_dim: inputs.HeadDim = None,
+    budget_usd: Annotated[
+        float | None,
+        typer.Option("--budget-usd", parser=inputs.dollars, metavar="USD", help="For the run, or a month of serving."),
+    ] = None,
+    deadline: Annotated[
+        str | None, typer.Option("--deadline", metavar="DURATION", help="To be trained within, such as 8w or 36h.")
+    ] = None,
+    hours_per_day: Annotated[float, typer.Option("--hours-per-day", help="Serving, up to 24.")] = 24.0,
+    months: Annotated[float, typer.Option("--months", help="How long capacity is needed.")] = 36.0,
+    requests_per_minute: Annotated[
+        float | None, typer.Option("--requests-per-minute", help="To be served at the peak.")
+    ] = None,
+    tokens_per_request: Annotated[float, typer.Option("--tokens-per-request", help="Generated for each.")] = 200.0,
+    p95: Annotated[float | None, typer.Option("--p95", metavar="SECONDS", help="95 of 100 answered within.")] = None,
+    peak_to_baseline: Annotated[float, typer.Option("--peak-to-baseline", help="Peak ÷ steady demand.")] = 1.0,
+    sensitive: Annotated[bool, typer.Option("--sensitive", help="Data must not leave machines of our own.")] = False,
+    location: Annotated[
+        str, typer.Option("--location", "-l", metavar="PLACE", help="For the carbon: provider/region or country.")
+    ] = "world",
+    name: Annotated[str | None, typer.Option("--name", help="Of the job and the policy.")] = None,
+    job_file: Annotated[
+        Path | None, typer.Option("--job-file", metavar="FILE", help="Write the job file there.")
+    ] = None,
+    policy_file: Annotated[
+        Path | None, typer.Option("--policy-file", metavar="FILE", help="Write a policy for it there.")
+    ] = None,
+    price: inputs.Price = None,
+    as_json: AsJson = False,
+) -> None:
+    """From a demand to a job file and a policy: supply and budget, model, hardware, owned or rented, parallelism,
+    savings, monitoring, carbon, and what to revisit. Each step shows its rule and its numbers.
+    """
+    from broker.app.advise.deploy.path import deploy as advise
+    from broker.app.advise.deploy.situation import Situation
+    from broker.app.advise.subject import subject
+    from broker.cli.advise.document import document
+
+    terminal = Terminal.of(context)
+    model = subject(parameters, config, inputs.architecture(layers, hidden, heads, kv_heads, head_dim))
+    situation = Situation(
+        goal=goal,
+        model=model,
+        name=_named(name or f"{goal.value}-{model.parameters / 1e9:.3g}b"),
+        method=method,
+        tokens=tokens,
+        context=sequence,
+        budget_usd=budget_usd,
+        deadline_hours=_hours(deadline),
+        hours_per_day=hours_per_day,
+        months=months,
+        requests_per_minute=requests_per_minute,
+        tokens_per_request=tokens_per_request,
+        p95_s=p95,
+        peak_to_baseline=peak_to_baseline,
+        sensitive=sensitive,
+        location=location,
+    )
+    found = advise(situation, inputs.market(terminal, price))
+    for path, text in ((job_file, found.job_file), (policy_file, found.policy_file)):
+        if path is not None:
+            _write(path, text)
+            terminal.say(f"Written to {path}.")
+    if as_json:
+        told = document(found)
+        del told["job"]
+        terminal.answer(told)
+    else:
+        terminal.show(*_screen(found, written=(job_file is not None, policy_file is not None)))
+
+
+def _hours(deadline: str | None) -> float | None:
+    from broker.core.units import parse_duration
+
+    if deadline is None:
+        return None
+    try:
+        return parse_duration(deadline).total_seconds() / 3600
+    except ValueError as error:
+        raise InvalidInput(f"--deadline: {error}") from error
+
+
+def _named(name: str) -> str:
+    """A name that job files and policies accept."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-_")[:40] or "deployment"
+
+
+def _write(path: Path, text: str) -> None:
+    """A new file; what is there already is left alone. Raises `InvalidInput`."""
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise InvalidInput(
+            "is there already and is left as it is", where=str(path), hint="name another file"
+        ) from error
+    except OSError as error:
+        raise InvalidInput(f"cannot be written: {error.strerror}", where=str(path)) from error
+
+
+def _screen(found: Deployment, *, written: tuple[bool, bool]) -> list[RenderableType]:
+    from rich.text import Text
+
+    from broker.cli.advise import view
+    from broker.cli.tables import hanging
+
+    parts: list[RenderableType] = [view.heading(found.summary)]
+    parts += [hanging(Text.assemble(("warning: ", "yellow"), warning), 0) for warning in found.warnings]
+    for number, step in enumerate(found.steps, 1):
+        parts.append(Text.assemble((f"{number}. {step.step}", "bold cyan"), (f"  {step.rule}", "dim")))
+        rows = [
+            (name.replace("_", " "), _shown(name, value)) for name, value in step.numbers.items() if value is not None
+        ]
+        if rows:
+            parts.append(hanging(view.figures(rows), 1))
+        parts.append(hanging(Text.assemble("→ ", (step.decision, "bold")), 3))
+    parts += view.assumptions(found.assumptions)
+    for title, text, done in (
+        ("Job file", found.job_file, written[0]),
+        ("Policy file", found.policy_file, written[1]),
+    ):
+        if not done:
+            parts += [view.heading(title), hanging(Text(text.rstrip()), 2)]
+    return parts
+
+
+def _shown(name: str, value: object) -> str:
+    from broker.cli.advise import view
+
+    if isinstance(value, float):
+        if "usd" in name:
+            return view.dollars(value)
+        return f"{value:.3g}" if value >= 1e6 else f"{value:,.4g}"
+    return str(value)
