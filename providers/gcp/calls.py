@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from broker.core.clock import Clock
@@ -117,6 +118,15 @@ def last(url: str) -> str:
     return url.rpartition("/")[2]
 
 
+def utc(time: str) -> datetime | None:
+    """A time as Compute Engine writes it, in UTC; None for none and for what is no time."""
+    try:
+        found = datetime.fromisoformat(time)
+        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
 def region_of(zone: str) -> str:
     """``us-central1`` of ``us-central1-a``."""
     return zone.rpartition("-")[0]
@@ -132,9 +142,11 @@ def _rows_of(page: Any, listing: Listing) -> Iterator[Found | SkippedRow]:
         for row in getattr(page, field):
             yield Found(row)
         return
+    for url in page.unreachables:
+        yield SkippedRow("unreachable_place", f"{last(url)}: Google could not ask there")
     for scope, inner in page.items.items():
         field = inner.DESCRIPTOR.fields_by_camelcase_name[listing.rows].name
         if inner.warning.code == "UNREACHABLE":
-            yield SkippedRow("unreachable_place", f"{scope}: Google could not ask there")
+            yield SkippedRow("unreachable_place", f"{last(scope)}: Google could not ask there")
         for row in getattr(inner, field):
             yield Found(row, last(scope))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from broker.core.money import Money
-from broker.core.offers import Availability, CapacityType, Offer, SkippedRow
+from broker.core.offers import Availability, CapacityType, Offer
 from providers.gcp.catalogue import SOURCE, Catalogue
 from providers.gcp.machines import Shape
 from providers.gcp.settings import BILLING, ENGINE, LIST_MAX_AGE, NAME, SPOT_BILLING, SPOT_MAX_AGE
@@ -23,15 +23,17 @@ _MONTHS = {How.ONE_YEAR: 12, How.THREE_YEARS: 36}
 
 
 def listed_offers(
-    shapes: Iterable[Shape | SkippedRow], catalogue: Catalogue, kinds: Iterable[CapacityType], now: datetime
+    shapes: Iterable[Shape],
+    catalogue: Catalogue,
+    kinds: Iterable[CapacityType],
+    now: datetime,
+    judged: Callable[[Offer, Shape], Offer],
 ) -> Found:
-    """The offers of these machines, had in these ways. What has no price is skipped, once for each region."""
+    """The offers of these machines, had in these ways. What has no price is skipped, once for each region. ``judged``:
+    the offer with what else is known of it."""
     ways = tuple((kind, how) for kind in kinds for how in _HOW.get(kind, ()))
     known: dict[tuple[str, str, str, int, How], Money | None] = {}
     for shape in shapes:
-        if isinstance(shape, SkippedRow):
-            yield shape
-            continue
         for kind, how in ways:
             machine = (shape.region, shape.name, shape.accelerator, shape.count, how)
             if machine not in known:
@@ -44,12 +46,7 @@ def listed_offers(
                 continue  # told already: a commitment is for a region
             price = known[machine]
             if price is not None:
-                yield _offer(shape, kind, how, price, now)
-
-
-def spot_shapes(shapes: Iterable[Shape | SkippedRow]) -> Iterator[Shape]:
-    """The machines that Google gives spot advice on: those whose accelerators come with the machine type."""
-    return (shape for shape in shapes if isinstance(shape, Shape) and not shape.attached)
+                yield judged(_offer(shape, kind, how, price, now), shape)
 
 
 def _offer(shape: Shape, kind: CapacityType, how: How, price: Money, now: datetime) -> Offer:

@@ -58,9 +58,10 @@ class Shape:
         return link_of(self.family, self.accelerator_type, self.count)
 
 
-def machines(asking: Asking, settings: GcpSettings, regions: tuple[str, ...]) -> Iterator[Shape | SkippedRow]:
-    """Every machine with accelerators in the regions (patterns; everywhere for none), and rows that make no sense.
-    Raises what `Asking.rows` raises, possibly after some."""
+def machines(asking: Asking, settings: GcpSettings) -> Iterator[Shape | SkippedRow]:
+    """Every machine with accelerators in the settings' regions, and rows that make no sense. Raises what `Asking.rows`
+    raises, possibly after some."""
+    regions = settings.regions
     hosts: defaultdict[str, list[Shape]] = defaultdict(list)
     for found in _rows(asking, _MACHINES, regions, filter=_NOT_THOSE):
         if isinstance(found, SkippedRow):
@@ -87,6 +88,11 @@ def machines(asking: Asking, settings: GcpSettings, regions: tuple[str, ...]) ->
             yield from _attached(found[1], hosts.get(found[0], ()))
 
 
+def in_one_of(region: str, patterns: tuple[str, ...]) -> bool:
+    """Whether the region is one of those; everywhere is, where there are no patterns."""
+    return not patterns or any(fnmatchcase(region, pattern) for pattern in patterns)
+
+
 def _rows(
     asking: Asking, listing: Listing, regions: tuple[str, ...], **request: Any
 ) -> Iterator[tuple[str, Any] | SkippedRow]:
@@ -96,7 +102,7 @@ def _rows(
             yield found
         elif not _ZONE.fullmatch(found.place):
             yield SkippedRow("malformed_row", f"{short(found.row.name)}: not a zone: {short(found.place)}")
-        elif not regions or any(fnmatchcase(region_of(found.place), pattern) for pattern in regions):
+        elif in_one_of(region_of(found.place), regions):
             yield found.place, found.row
 
 

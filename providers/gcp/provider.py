@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
+from broker.core.capacity import Instance, Quota, Reservation
 from broker.core.clock import Clock
-from broker.core.errors import Malformed
+from broker.core.errors import BrokerError, Malformed
 from broker.core.offers import CapacityType, OfferQuery, SkippedRow
 from providers.failures import Failures
+from providers.gcp import holdings
+from providers.gcp.advice import advised, read_advice
 from providers.gcp.calls import Asking
 from providers.gcp.catalogue import Catalogue, read_prices
+from providers.gcp.instances import labelled, terminate
 from providers.gcp.listed import listed_offers
 from providers.gcp.login import ADDS, HOW, Login, has_sdk, sign_of_login
-from providers.gcp.machines import machines
+from providers.gcp.machines import Shape, in_one_of, machines
+from providers.gcp.quotas import Limits, read_limits
+from providers.gcp.refusals import NotFound
 from providers.gcp.settings import NAME, GcpSettings
 from providers.http import endpoint
 from providers.rows import Found, distinct
 
-_KINDS = (CapacityType.ON_DEMAND, CapacityType.SPOT, CapacityType.RESERVED)
+T = TypeVar("T")
+
+_LISTED = (CapacityType.ON_DEMAND, CapacityType.RESERVED)
 
 
 class Gcp:
@@ -32,15 +40,17 @@ class Gcp:
         self._clock = clock
         self._settings = settings or GcpSettings()
         self._login = login
-        self._given = login is not None
 
     def offers(self, query: OfferQuery) -> Found:
-        """Machines at list prices. What fails does not hold back the rest: it is raised at the end, as one error that
-        names each failure. Raises `NoLogin` where there is no login."""
+        """Machines at list prices, with what the project's quotas leave of them and what is said of spot; and what the
+        project has reserved. What fails does not hold back the rest: it is raised at the end, as one error that names
+        each failure. Raises `NoLogin` where there is no login."""
         if query.providers and not any(fnmatchcase(NAME, pattern) for pattern in query.providers):
             return
         asking, failures = self._asking(), Failures()
         yield from distinct(self._offers(asking, query, failures))
+        if failures.about_login:
+            self._login = None
         failures.raise_any()
 
     def _offers(self, asking: Asking, query: OfferQuery, failures: Failures) -> Found:
@@ -53,15 +63,76 @@ class Gcp:
         if not catalogue:
             failures.raise_any()  # nothing can be priced: no reason to ask for more
             raise Malformed("the price catalogue has no parts of machines with accelerators", where=NAME)
-        shapes = machines(asking, self._settings, self._settings.regions)
-        kinds = tuple(kind for kind in _KINDS if not query.capacity_types or kind in query.capacity_types)
-        yield from listed_offers(failures.kept(shapes), catalogue, kinds, self._clock.now())
+        every: list[Shape] = []
+        for shape in failures.kept(machines(asking, self._settings)):
+            if isinstance(shape, SkippedRow):
+                yield shape
+            else:
+                every.append(shape)
+        shapes = [shape for shape in every if _wanted(shape.region, shape.accelerator, query)]
+        if not shapes:
+            return
+        limits = Limits(_optional(read_limits(asking), failures) if self._settings.quotas else ())
+        listed = tuple(kind for kind in _LISTED if _wants(query, kind))
+        yield from listed_offers(shapes, catalogue, listed, self._clock.now(), limits.judged)
+        if _wants(query, CapacityType.RESERVED):
+            yield from self._held(asking, every, query, failures)
+        if _wants(query, CapacityType.SPOT):
+            yield from self._spot(asking, shapes, catalogue, limits, failures)
+
+    def _held(self, asking: Asking, every: list[Shape], query: OfferQuery, failures: Failures) -> Found:
+        held = [
+            one
+            for one in _optional(holdings.reservations(asking), failures)
+            if in_one_of(one.reservation.region, self._settings.regions)
+        ]
+        for row in holdings.held_offers(held, every, self._clock.now()):
+            if isinstance(row, SkippedRow) or _wanted(row.region, row.accelerator, query):
+                yield row
+
+    def _spot(
+        self, asking: Asking, shapes: list[Shape], catalogue: Catalogue, limits: Limits, failures: Failures
+    ) -> Found:
+        """Spot comes last: asking for advice takes a call for each machine type and region."""
+        settings = self._settings
+        advice = read_advice(asking, shapes, settings.spot_exposure_hours, failures) if settings.advice else {}
+        yield from listed_offers(
+            shapes,
+            catalogue,
+            (CapacityType.SPOT,),
+            self._clock.now(),
+            lambda offer, shape: limits.judged(advised(offer, advice), shape),
+        )
+
+    # Abilities beside offers (`broker.core.ports`).
+
+    def quotas(self) -> Iterator[Quota]:
+        """See `HasQuotas`."""
+        for limit in read_limits(self._asking()):
+            yield limit.quota
+
+    def reservations(self) -> Iterator[Reservation]:
+        """See `HasReservations`: reservations, future reservations and commitments. One kind that fails does not hold
+        back the others."""
+        asking, failures = self._asking(), Failures()
+        yield from (held.reservation for held in failures.kept(holdings.reservations(asking)))
+        yield from failures.kept(holdings.future_reservations(asking))
+        yield from failures.kept(holdings.commitments(asking))
+        failures.raise_any()
+
+    def instances(self) -> Iterator[Instance]:
+        """See `RunsInstances`."""
+        yield from labelled(self._asking())
+
+    def terminate(self, id: str) -> None:
+        """See `RunsInstances`."""
+        terminate(self._asking(), id)
 
     def _asking(self) -> Asking:
-        """Raises `NoLogin`, `MissingExtra`, or `LoginMissing` for a login that cannot be used."""
-        if not self._given and (self._login is None or self._login.sign != sign_of_login(self._settings)):
+        """Raises `NoLogin`, `MissingExtra`, or `LoginMissing` for a login that cannot be used. A login is kept from
+        poll to poll while it is found where it was: making clients takes longer than asking them."""
+        if self._login is None or self._login.sign not in ("", sign_of_login(self._settings)):
             self._login = Login.find(self._settings)
-        assert self._login is not None
         return Asking(self._login, self._clock)
 
     def describe_setup(self) -> Mapping[str, Any]:
@@ -81,3 +152,22 @@ class Gcp:
                 }
             },
         }
+
+
+def _wants(query: OfferQuery, kind: CapacityType) -> bool:
+    return not query.capacity_types or kind in query.capacity_types
+
+
+def _wanted(region: str, accelerator: str | None, query: OfferQuery) -> bool:
+    return in_one_of(region, query.regions) and (not query.accelerators or accelerator in query.accelerators)
+
+
+def _optional(found: Iterable[T], failures: Failures) -> Iterator[T]:
+    """What arrives until it fails. An endpoint that does not have the method at all is no failure: prices are had
+    without it."""
+    try:
+        yield from found
+    except NotFound:
+        return
+    except BrokerError as error:
+        failures.add(error)

@@ -18,7 +18,7 @@ from functools import cache
 from typing import Any
 
 from providers.gcp.accelerators import families_in_skus, sku_names
-from providers.rows import Unfit, short, usd
+from providers.rows import Unfit, short
 
 HOURS_A_MONTH = 730  # as Google counts it: "Pricing", local SSDs
 _NANO = Decimal(1_000_000_000)
@@ -203,7 +203,8 @@ def _unit_price(sku: Any, expression: Any) -> Decimal:
     found = Decimal(0)
     for tier in sorted(expression.tiered_rates, key=lambda tier: tier.start_usage_amount):
         money = tier.unit_price
-        usd(money.currency_code)
+        if money.currency_code != "USD":
+            raise Unfit("foreign_currency", f"{sku.description}: priced in {short(money.currency_code)}, not in USD")
         if money.units < 0 or money.nanos < 0 or money.nanos >= _NANO:
             raise Unfit("invalid_price", f"{sku.description}: {money.units} units and {money.nanos} nanos")
         if not found:

@@ -1,0 +1,134 @@
+"""What Google says of spot machines: how likely one is to be had, how long it will live, how often they were taken.
+
+Asked by region and machine type (advice.capacity, advice.capacityHistory). ``obtainability`` (0 to 1) is the score of
+the zones that Google recommends. The rate of interruptions is ln 2 over ``estimatedUptime``, the time that "the
+majority" of machines ran before they were preempted, read as their median under a constant hazard. Where there is none,
+it comes from the share of machines that were preempted among those that ended: −ln(1 − share) ÷ exposure, the setting
+``spot_exposure_hours`` being how long such machines are taken to run. Machines that Google has no advice on have none.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from broker.core.errors import BrokerError
+from broker.core.offers import Offer
+from providers.failures import Failures
+from providers.gcp.calls import Asking, last
+from providers.gcp.machines import Shape
+from providers.gcp.refusals import NotFound, NotPossible
+
+_AT_ONCE = 8
+_DURATION = re.compile(r"(\d{1,10}(?:\.\d{1,9})?)s")
+_HIGHEST_SHARE = 0.99  # all of the few that ended is not infinitely often
+_SHORTEST = 60.0  # seconds; what lives shorter is a slip
+_SPOT = {"scheduling": {"provisioning_model": "SPOT"}}
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """On one machine type in one region: scores (0 to 1) by zone, and interruptions per machine and hour."""
+
+    scores: Mapping[str, float] = field(default_factory=dict)
+    rate: float | None = None
+
+
+Advised = Mapping[tuple[str, str], Advice]
+_NONE = Advice()
+
+
+def read_advice(asking: Asking, shapes: Iterable[Shape], exposure: float, failures: Failures) -> Advised:
+    """Advice by region and machine type, on machines whose accelerators come with the type. After the first failure
+    nothing more is asked: spot prices are worth more than waiting."""
+    pools = sorted({(shape.region, shape.name) for shape in shapes if not shape.attached})
+    failed: list[BrokerError] = []
+
+    def ask(pool: tuple[str, str]) -> Advice:
+        if failed:
+            return _NONE
+        try:
+            return _advice(asking, *pool, exposure)
+        except BrokerError as error:
+            failed.append(error)
+            return _NONE
+
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="gcp") as threads:
+        found = dict(zip(pools, threads.map(ask, pools), strict=True))
+    for error in failed[:1]:
+        failures.add(error)
+    return found
+
+
+def advised(offer: Offer, advice: Advised) -> Offer:
+    """The spot offer with what is said of its machine in its region and zone."""
+    one = advice.get((offer.region, offer.instance_type), _NONE)
+    return replace(offer, score=one.scores.get(offer.zone or ""), interruption_rate=one.rate)
+
+
+def _advice(asking: Asking, region: str, machine_type: str, exposure: float) -> Advice:
+    try:
+        scores, rate = _capacity(asking, region, machine_type)
+        if rate is None:
+            rate = _preempted(asking, region, machine_type, exposure)
+    except (NotFound, NotPossible):  # no advice on such machines, or none in this region
+        return _NONE
+    return Advice(scores, rate)
+
+
+def _capacity(asking: Asking, region: str, machine_type: str) -> tuple[dict[str, float], float | None]:
+    answer = asking.call(
+        "AdviceClient",
+        "capacity",
+        region,
+        project=asking.login.project,
+        region=region,
+        capacity_advice_request_resource={
+            "size": 1,
+            "distribution_policy": {"target_shape": "ANY_SINGLE_ZONE"},
+            "instance_properties": _SPOT,
+            "instance_flexibility_policy": {"instance_selections": {"machine": {"machine_types": [machine_type]}}},
+        },
+    )
+    scores: dict[str, float] = {}
+    lives: list[float] = []
+    for one in answer.recommendations:
+        score, life = one.scores.obtainability, _seconds(one.scores.estimated_uptime)
+        if life is not None:
+            lives.append(life)
+        for shard in one.shards:
+            if 0 <= score <= 1 and last(shard.machine_type) == machine_type:
+                zone = last(shard.zone)
+                scores[zone] = max(score, scores.get(zone, 0.0))
+    return scores, math.log(2) * 3600 / max(lives) if lives else None
+
+
+def _preempted(asking: Asking, region: str, machine_type: str, exposure: float) -> float | None:
+    answer = asking.call(
+        "AdviceClient",
+        "capacity_history",
+        region,
+        project=asking.login.project,
+        region=region,
+        capacity_history_request_resource={
+            "types": ["PREEMPTION"],
+            "instance_properties": {"machine_type": machine_type, **_SPOT},
+        },
+    )
+    shares = [record.preemption_rate for record in answer.preemption_history if _is_share(record)]
+    if not shares:
+        return None
+    return abs(math.log1p(-min(sum(shares) / len(shares), _HIGHEST_SHARE))) / exposure
+
+
+def _is_share(record: Any) -> bool:
+    return bool(0 <= record.preemption_rate <= 1)  # not so: NaN
+
+
+def _seconds(duration: str) -> float | None:
+    found = _DURATION.fullmatch(duration)
+    return float(found[1]) if found and float(found[1]) >= _SHORTEST else None

@@ -1,0 +1,202 @@
+"""What the project holds: reservations, future reservations, and commitments.
+
+A reservation is paid whether used or not, so an hour of it costs nothing more: it becomes `reserved` offers as well.
+What it is worth is not said by the API. A future reservation becomes a reservation when its time comes, and is told
+until then. A commitment is a discount on what runs anyway; how much of it is used up is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from broker.core.capacity import Reservation
+from broker.core.money import Money
+from broker.core.offers import Availability, CapacityType, MoneyKind, Offer, SkippedRow
+from providers.gcp.accelerators import family_of
+from providers.gcp.calls import Asking, Listing, last, region_of, utc
+from providers.gcp.machines import Shape
+from providers.gcp.settings import BILLING, ENGINE, HELD_MAX_AGE, NAME
+from providers.rows import Found
+
+SOURCE = "gcp-reservations"
+
+RESERVATION = "reservation"
+FUTURE_RESERVATION = "future_reservation"
+COMMITMENT = "commitment"
+
+_RESERVATIONS = Listing("ReservationsClient", "aggregated_list", "ReservationAggregatedList", "reservations", True)
+_FUTURE = Listing(
+    "FutureReservationsClient",
+    "aggregated_list",
+    "FutureReservationsAggregatedListResponse",
+    "futureReservations",
+    True,
+)
+_COMMITMENTS = Listing("RegionCommitmentsClient", "aggregated_list", "CommitmentAggregatedList", "commitments", True)
+_PER_PAGE = 500
+_HELD = ("READY", "UPDATING")
+# Agreed, but not yet a reservation; the other states are over, refused, or not agreed.
+_AGREED = ("APPROVED", "COMMITTED", "PROCURING", "PROVISIONING", "PENDING_AMENDMENT_APPROVAL")
+_COMMITTED = ("ACTIVE", "NOT_YET_ACTIVE")
+# Which machines a type of commitment is for; N1's is for machines without GPUs, too.
+_FOR = {
+    "ACCELERATOR_OPTIMIZED": "a2-*",
+    "ACCELERATOR_OPTIMIZED_A3": "a3-*",
+    "ACCELERATOR_OPTIMIZED_A3_MEGA": "a3-megagpu-*",
+    "ACCELERATOR_OPTIMIZED_A3_ULTRA": "a3-ultragpu-*",
+    "ACCELERATOR_OPTIMIZED_A4": "a4-*",
+    "GRAPHICS_OPTIMIZED": "g2-*",
+    "GRAPHICS_OPTIMIZED_G4": "g4-*",
+    "GENERAL_PURPOSE": "n1-*",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A reservation, and the GPUs attached to each of its machines beside those that come with the machine type."""
+
+    reservation: Reservation
+    attached: tuple[str, int] | None
+
+
+def reservations(asking: Asking) -> Iterator[Held]:
+    """What is reserved now, of machines with accelerators. Raises what `Asking.rows` raises."""
+    for found in asking.rows(_RESERVATIONS, project=asking.login.project, max_results=_PER_PAGE):
+        if isinstance(found, SkippedRow) or found.row.status not in _HELD:
+            continue
+        row, what = found.row, found.row.specific_reservation
+        attached = _attached(what.instance_properties)
+        instance_type = last(what.instance_properties.machine_type)
+        if not row.name or not what.count or not _accelerated(instance_type, attached):
+            continue
+        reservation = Reservation(
+            id=f"{found.place}/{row.name}",
+            provider=NAME,
+            region=region_of(found.place),
+            zone=found.place,
+            instance_type=instance_type,
+            machines=what.count,
+            kind=RESERVATION,
+            starts=utc(row.creation_timestamp),
+            ends=utc(row.delete_at_time),
+            free=max(0, what.count - what.in_use_count),
+            open=not row.specific_reservation_required,
+        )
+        yield Held(reservation, attached)
+
+
+def future_reservations(asking: Asking) -> Iterator[Reservation]:
+    """What is agreed for later. Raises what `Asking.rows` raises."""
+    for found in asking.rows(_FUTURE, project=asking.login.project, max_results=_PER_PAGE):
+        if isinstance(found, SkippedRow) or found.row.status.procurement_status not in _AGREED:
+            continue
+        row, what = found.row, found.row.specific_sku_properties
+        instance_type = last(what.instance_properties.machine_type)
+        if not row.name or not what.total_count or not _accelerated(instance_type, _attached(what.instance_properties)):
+            continue
+        starts, ends = utc(row.time_window.start_time), utc(row.time_window.end_time)
+        if starts and not ends and row.time_window.duration.seconds:
+            ends = starts + timedelta(seconds=min(row.time_window.duration.seconds, 10**9))
+        yield Reservation(
+            id=f"{found.place}/{row.name}",
+            provider=NAME,
+            region=region_of(found.place),
+            zone=found.place,
+            instance_type=instance_type,
+            machines=what.total_count,
+            kind=FUTURE_RESERVATION,
+            starts=starts,
+            ends=ends,
+            free=0,
+            open=not row.specific_reservation_required,
+        )
+
+
+def commitments(asking: Asking) -> Iterator[Reservation]:
+    """Commitments for machines that can have accelerators; ``instance_type`` is a pattern. Raises what `Asking.rows`
+    raises."""
+    for found in asking.rows(_COMMITMENTS, project=asking.login.project, max_results=_PER_PAGE):
+        if isinstance(found, SkippedRow) or found.row.status not in _COMMITTED:
+            continue
+        row = found.row
+        with_gpus = any(resource.type_ == "ACCELERATOR" for resource in row.resources)
+        if not row.name or row.type_ not in _FOR or (row.type_ == "GENERAL_PURPOSE" and not with_gpus):
+            continue
+        yield Reservation(
+            id=f"{found.place}/{row.name}",
+            provider=NAME,
+            region=found.place,
+            zone=None,
+            instance_type=_FOR[row.type_],
+            machines=0,
+            kind=COMMITMENT,
+            starts=utc(row.start_timestamp),
+            ends=utc(row.end_timestamp),
+            holds_capacity=False,
+        )
+
+
+def held_offers(held: Iterable[Held], shapes: Iterable[Shape], now: datetime) -> Found:
+    """What is reserved now, as offers: one a zone and machine, with the machines of all its reservations together.
+    Those that a machine has to name to use are not counted to what an engine can have."""
+    known = {(shape.zone, shape.name, _gpus(shape)): shape for shape in shapes}
+    merged: dict[str, Offer] = {}
+    for one in held:
+        reservation = one.reservation
+        shape = known.get((reservation.zone or "", reservation.instance_type, one.attached))
+        if shape is None:
+            detail = f"{reservation.id}: {reservation.instance_type} is not among the machines of its zone"
+            yield SkippedRow("unknown_machine", detail)
+            continue
+        offer = _offer(reservation, shape, now)
+        before = merged.get(offer.id)
+        merged[offer.id] = replace(offer, slots=(offer.slots or 0) + ((before.slots or 0) if before else 0))
+    for offer in merged.values():
+        if offer.slots:
+            yield replace(offer, availability=Availability.AVAILABLE)
+        else:
+            because = "every machine of these reservations is in use"
+            yield replace(offer, availability=Availability.UNAVAILABLE, unavailable_because=because)
+
+
+def _offer(held: Reservation, shape: Shape, now: datetime) -> Offer:
+    return Offer(
+        provider=NAME,
+        region=shape.region,
+        zone=shape.zone,
+        instance_type=shape.name,
+        accelerator=shape.accelerator,
+        count=shape.count,
+        capacity_type=CapacityType.RESERVED,
+        price=Money.ZERO,
+        as_of=now,
+        source=SOURCE if held.open else f"{SOURCE}:specific",
+        cpus=float(shape.cpus),
+        memory_gib=float(shape.memory_gib),
+        interconnect=shape.link,
+        slots=held.free,
+        engine=ENGINE if held.open else None,
+        money=MoneyKind.AMORTISED,
+        billing=BILLING,
+        max_age=HELD_MAX_AGE,
+    )
+
+
+def _gpus(shape: Shape) -> tuple[str, int] | None:
+    return (shape.accelerator_type, shape.count) if shape.attached else None
+
+
+def _attached(properties: Any) -> tuple[str, int] | None:
+    """The GPUs that a reservation names, where they are attached; those of other machine types come by themselves."""
+    if not last(properties.machine_type).startswith("n1-") or len(properties.guest_accelerators) != 1:
+        return None
+    card = properties.guest_accelerators[0]
+    return last(card.accelerator_type), card.accelerator_count
+
+
+def _accelerated(instance_type: str, attached: tuple[str, int] | None) -> bool:
+    family = family_of(instance_type)
+    return family is not None and (family.parts != "n1" or attached is not None)

@@ -1,0 +1,110 @@
+"""What the project may run: the quotas of each region, and the one on GPUs in all regions; with what is in use.
+
+Google counts GPUs by kind, on demand and preemptible apart; spot machines draw on the quota for on-demand ones where
+the one for preemptible ones is 0 ("Allocation quotas", GPU quota). New projects have ``GPUS_ALL_REGIONS`` 0. H100s and
+newer are counted by the Cloud Quotas API, which is not asked: of them nothing is known here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from broker.core.capacity import Quota
+from broker.core.offers import Availability, CapacityType, Offer, SkippedRow
+from providers.gcp.accelerators import quota_names
+from providers.gcp.calls import Asking, Listing
+from providers.gcp.machines import Shape
+from providers.gcp.settings import NAME
+
+EVERYWHERE = "*"
+ALL_GPUS = "GPUS_ALL_REGIONS"
+
+_REGIONS = Listing("RegionsClient", "list", "RegionList", "items")
+_METRIC = re.compile(r"(PREEMPTIBLE_|COMMITTED_)?(?:(NVIDIA_\w+_GPUS)|(?:(\w+)_)?(CPUS))")
+_KINDS = {
+    None: CapacityType.ON_DEMAND,
+    "PREEMPTIBLE_": CapacityType.SPOT,
+    "COMMITTED_": CapacityType.RESERVED,
+}
+_MACHINES = ("a2", "a3", "a4", "g2", "g4", "n1")  # families with accelerators, for the quotas on vCPUs
+_MOST = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A quota, and how much of it is in use."""
+
+    quota: Quota
+    usage: float
+
+    @property
+    def left(self) -> float:
+        return max(0.0, self.quota.limit - self.usage)
+
+
+def read_limits(asking: Asking) -> Iterator[Limit]:
+    """The quotas on machines with accelerators. Raises what `Asking.call` raises, possibly after some."""
+    for row in asking.call("ProjectsClient", "get", project=asking.login.project).quotas:
+        if row.metric == ALL_GPUS and (limit := _limit(row, EVERYWHERE, "GPU", (), None)):
+            yield limit
+    for found in asking.rows(_REGIONS, project=asking.login.project):
+        if not isinstance(found, SkippedRow):
+            for row in found.row.quotas:
+                if limit := _read(row, found.row.name):
+                    yield limit
+
+
+def _read(row: Any, region: str) -> Limit | None:
+    parts = _METRIC.fullmatch(row.metric)
+    if parts is None or not region:
+        return None
+    kind, gpu, family = _KINDS[parts[1]], parts[2], (parts[3] or "n1").lower()
+    if gpu:
+        return _limit(row, region, "GPU", (), kind) if gpu in quota_names() else None
+    return _limit(row, region, "vCPU", (family,), kind) if family in _MACHINES else None
+
+
+def _limit(row: Any, region: str, unit: str, families: tuple[str, ...], kind: CapacityType | None) -> Limit | None:
+    if not 0 <= row.limit < _MOST or not 0 <= row.usage < _MOST:
+        return None
+    return Limit(Quota(NAME, region, row.metric, row.limit, unit, families, kind), row.usage)
+
+
+class Limits:
+    """What the quotas leave of an offer."""
+
+    def __init__(self, limits: Iterable[Limit] = ()) -> None:
+        self._all: Limit | None = None
+        self._by_card: dict[tuple[str, str, CapacityType], Limit] = {}
+        for limit in limits:
+            quota = limit.quota
+            card = quota_names().get(quota.name.removeprefix("PREEMPTIBLE_"))
+            if quota.name == ALL_GPUS:
+                self._all = limit
+            elif card is not None and quota.capacity_type is not None:
+                self._by_card[quota.region, card, quota.capacity_type] = limit
+
+    def judged(self, offer: Offer, shape: Shape) -> Offer:
+        """The offer with ``no_quota`` where not even one machine fits, otherwise with at most as many as fit."""
+        limits = [limit for limit in (self._of_card(offer, shape), self._of_all(offer)) if limit is not None]
+        if not limits or offer.availability is Availability.UNAVAILABLE:
+            return offer
+        tightest = min(limits, key=lambda limit: limit.left)
+        machines = int(tightest.left // offer.count)
+        if machines:
+            return replace(offer, slots=machines)
+        quota = tightest.quota
+        because = f"quota {quota.name}: {quota.limit:g} GPUs, {tightest.usage:g} in use, this machine has {offer.count}"
+        return replace(offer, availability=Availability.NO_QUOTA, unavailable_because=because, slots=None)
+
+    def _of_card(self, offer: Offer, shape: Shape) -> Limit | None:
+        found = self._by_card.get((offer.region, shape.accelerator_type, offer.capacity_type))
+        if offer.capacity_type is CapacityType.SPOT and (found is None or not found.quota.limit):
+            return self._by_card.get((offer.region, shape.accelerator_type, CapacityType.ON_DEMAND), found)
+        return found
+
+    def _of_all(self, offer: Offer) -> Limit | None:
+        return self._all if offer.capacity_type is CapacityType.ON_DEMAND else None

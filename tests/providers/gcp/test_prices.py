@@ -1,0 +1,412 @@
+"""Prices composed from SKUs, exact to the micro-dollar, and the traps in Google's wording; each test is named after
+one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.core.clock import ManualClock
+from broker.core.money import Money
+from broker.core.offers import Availability, CapacityType, Interconnect, Offer
+from providers.gcp.provider import Gcp
+from tests.contracts.provider_contract import NOW
+from tests.fakes.gcp_cloud import GcpCloud
+from tests.fakes.gcp_rows import IOWA, TOKYO, accelerator_type, local_ssd, machine_type, parts, put_machines, sku
+from tests.fakes.server import FakeServer
+from tests.providers.gcp.conftest import gcp, offers_of, skipped_by
+
+Make = Callable[..., Gcp]
+ZONE = f"{IOWA}-a"
+
+
+@pytest.fixture
+def l4(cloud: GcpCloud) -> GcpCloud:
+    """One G2 machine with its parts on demand, at $0.706832 an hour."""
+    put_machines(cloud, ZONE, machine_type("g2-standard-4", ZONE, 4, "16", "nvidia-l4", 1))
+    cloud.skus += parts("G2", "Nvidia L4 GPU", "0.024988", "0.002927", "0.560040")
+    return cloud
+
+
+def reasons(provider: Gcp, of: str = "") -> list[str]:
+    return [row.reason for row in skipped_by(provider) if of in row.detail]
+
+
+def price_of(provider: Gcp, pool: str) -> Money | None:
+    offer = offers_of(provider).get(pool)
+    return offer.price if offer else None
+
+
+def test_a_machine_costs_its_cores_memory_and_gpus(make: Make, l4: GcpCloud) -> None:
+    found = offers_of(make())[f"gcp/{ZONE}/g2-standard-4/L4:1/on_demand"]
+    assert found.price == Money.usd("0.706824")  # 4 × 0.024988 + 16 × 0.002927 + 0.56004
+    assert (found.region, found.zone, found.cpus, found.memory_gib) == (IOWA, ZONE, 4.0, 16.0)
+    assert found.source == "gcp-billing-catalogue"
+    assert found.as_of == NOW
+    assert found.engine == "skypilot"
+
+
+def test_local_ssds_that_come_with_a_machine_are_paid_by_the_month(make: Make, cloud: GcpCloud) -> None:
+    put_machines(cloud, ZONE, machine_type("a3-highgpu-8g", ZONE, 208, "1872", "nvidia-h100-80gb", 8, ssds=16))
+    cloud.skus += parts("A3", "Nvidia H100 80GB GPU", "0.02931", "0.00255", "9.79655057")
+    assert reasons(make(), "local SSD, on demand") == ["missing_parts"]
+    cloud.skus.append(local_ssd("0.08"))
+    exact = Fraction("0.02931") * 208 + Fraction("0.00255") * 1872 + Fraction("9.79655057") * 8
+    exact += Fraction("0.08") * 16 * 375 / 730
+    assert price_of(make(), f"gcp/{ZONE}/a3-highgpu-8g/H100:8/on_demand") == Money(round(exact * 10**6))
+
+
+@pytest.mark.parametrize("missing", [0, 1, 2])
+def test_a_machine_whose_parts_are_not_all_found_is_refused(make: Make, l4: GcpCloud, missing: int) -> None:
+    del l4.skus[missing]
+    l4.skus.append(sku("Nvidia Tesla T4 GPU running in Americas", "0.35"))
+    assert offers_of(make()) == {}
+    kinds = [row for row in skipped_by(make()) if "on demand" in row.detail]
+    assert [row.reason for row in kinds] == ["missing_parts"]
+    assert ("cores of g2", "memory of g2", "GPUs of nvidia-l4")[missing] in kinds[0].detail
+
+
+def test_spot_preemptible_sku_filed_under_on_demand_is_spot(make: Make, cloud: GcpCloud) -> None:
+    put_machines(cloud, ZONE, machine_type("a4-highgpu-8g", ZONE, 224, "3968", "nvidia-b200", 8, ssds=32))
+    cloud.skus.append(sku("Spot Preemptible A4 Nvidia B200 (1 gpu slice) running in Americas", "4.9542"))
+    found = offers_of(make())
+    assert found.keys() == {f"gcp/{ZONE}/a4-highgpu-8g/B200:8/spot"}
+    assert found[f"gcp/{ZONE}/a4-highgpu-8g/B200:8/spot"].price == Money.usd("39.6336")
+
+
+def test_a_plain_description_filed_under_preemptible_is_spot(make: Make, l4: GcpCloud) -> None:
+    for row in l4.skus:
+        row["category"]["usageType"] = "Preemptible"
+    assert {offer.capacity_type for offer in offers_of(make()).values()} == {CapacityType.SPOT}
+
+
+def test_a_commitment_filed_under_on_demand_is_a_commitment(make: Make, l4: GcpCloud) -> None:
+    committed = parts("G2", "Nvidia L4 GPU", "0.01", "0.001", "0.25", how="1")
+    for row in committed:
+        row["category"]["usageType"] = "OnDemand"
+    l4.skus += committed
+    found = offers_of(make())
+    assert found[f"gcp/{IOWA}/g2-standard-4/L4:1/reserved/12m"].price == Money.usd("0.306")
+    assert found[f"gcp/{ZONE}/g2-standard-4/L4:1/on_demand"].price == Money.usd("0.706824")
+
+
+@pytest.mark.parametrize(("description", "usage"), [
+    ("Commitment v1: Nvidia L4 GPU running in Americas for 1 Year", "Commit3Yr"),
+    ("Commitment v1: Nvidia L4 GPU running in Americas for 3 Years", "Preemptible"),
+    ("Nvidia L4 GPU attached to Spot Preemptible VMs running in Americas", "Commit1Yr"),
+])  # fmt: skip
+def test_description_and_usage_type_that_contradict_are_refused(
+    make: Make, l4: GcpCloud, description: str, usage: str
+) -> None:
+    l4.skus.append(sku(description, "0.01", usage=usage))
+    assert "contradictory_sku" in reasons(make())
+    assert set(offers_of(make())) == {f"gcp/{ZONE}/g2-standard-4/L4:1/on_demand"}
+
+
+@pytest.mark.parametrize("usage", ["Commit1Mo", "", "Flexible"])
+def test_an_unknown_usage_type_is_refused(make: Make, l4: GcpCloud, usage: str) -> None:
+    l4.skus[2]["category"]["usageType"] = usage
+    assert "unknown_usage_type" in reasons(make(), "Nvidia L4 GPU")
+    assert offers_of(make()) == {}
+
+
+@pytest.mark.parametrize(("description", "card", "machine", "canonical"), [
+    ("H200 141GB GPU", "nvidia-h200-141gb", "a3-ultragpu-8g", "H200"),
+    ("Nvidia H100 80GB Mega GPU", "nvidia-h100-mega-80gb", "a3-megagpu-8g", "H100"),
+    ("Nvidia H100 Mega 80GB GPU", "nvidia-h100-mega-80gb", "a3-megagpu-8g", "H100"),
+    ("Nvidia H100 80GB Plus GPU", "nvidia-h100-mega-80gb", "a3-megagpu-8g", "H100"),
+    ("RTX 6000 96GB", "nvidia-rtx-pro-6000", "g4-standard-384", "RTXPRO6000"),
+    ("Nvidia Tesla A100 80GB GPU", "nvidia-a100-80gb", "a2-ultragpu-8g", "A100-80GB"),
+    ("Nvidia Tesla A100 GPU", "nvidia-tesla-a100", "a2-highgpu-8g", "A100"),
+    ("NVIDIA  L4 gpu", "nvidia-l4", "g2-standard-96", "L4"),
+])  # fmt: skip
+@pytest.mark.parametrize("how", ["", "spot", "1", "3"])
+def test_irregular_gpu_names(
+    make: Make, cloud: GcpCloud, description: str, card: str, machine: str, canonical: str, how: str
+) -> None:
+    family = {"a3-ultragpu-8g": "A3Ultra", "a3-megagpu-8g": "A3Plus"}.get(machine, machine[:2].upper())
+    put_machines(cloud, ZONE, machine_type(machine, ZONE, 96, "960", card, 8))
+    cloud.skus += parts(family, description, "0.03", "0.003", "5.123456789", how=how)
+    (found,) = offers_of(make()).values()
+    assert (found.accelerator, found.count) == (canonical, 8)
+    assert found.price == Money.usd("46.747654")  # 96 × 0.03 + 960 × 0.003 + 8 × 5.123456789, to the micro-dollar
+    assert found.term_months == {"1": 12, "3": 36}.get(how)
+
+
+@pytest.mark.parametrize("term", ["for 3 Year(s)", "for 3 Years", "for 3 Year", "for 36 Months", "For 3 year(s)"])
+def test_irregular_terms(make: Make, cloud: GcpCloud, term: str) -> None:
+    put_machines(cloud, ZONE, machine_type("a4-highgpu-8g", ZONE, 224, "3968", "nvidia-b200", 8))
+    text = f"Commitment v1: A4 Nvidia B200 (1 gpu slice) in Americas {term}"
+    cloud.skus.append(sku(text, "7.0884", usage="Commit3Yr"))
+    found = offers_of(make())
+    assert found.keys() == {f"gcp/{IOWA}/a4-highgpu-8g/B200:8/reserved/36m"}
+    offer = found[f"gcp/{IOWA}/a4-highgpu-8g/B200:8/reserved/36m"]
+    assert (offer.price, offer.engine, offer.zone) == (Money.usd("56.7072"), None, None)
+
+
+def test_one_gpu_slice_is_the_whole_machine_by_the_gpu(make: Make, cloud: GcpCloud) -> None:
+    put_machines(cloud, ZONE, machine_type("a4-highgpu-8g", ZONE, 224, "3968", "nvidia-b200", 8, ssds=32))
+    cloud.skus.append(sku("A4 Nvidia B200 (1 gpu slice) running in Americas", "16.11"))
+    found = offers_of(make())[f"gcp/{ZONE}/a4-highgpu-8g/B200:8/on_demand"]
+    assert found.price == Money.usd("128.88")
+
+
+@pytest.mark.parametrize("description", [
+    "Nvidia L4 GPU attached to Sole Tenancy VMs running in Americas",
+    "Nvidia L4 GPU attached to DWS Defined Duration VMs running in Americas",
+    "DWS Calendar Mode Nvidia L4 GPU running in Americas",
+    "Reserved Nvidia L4 GPU in Americas",
+    "Nvidia L4 Virtual Workstation GPU running in Americas",
+    "Nvidia L40 GPU running in Americas",
+    "G2 Custom Instance Core running in Americas",
+    "G2 Sole Tenancy Instance Core running in Americas",
+    "Custom Instance Core running in Americas",
+    "1/8 vGPU no lssd running in Americas",
+    "Commitment v1: Nvidia L4 GPU running in Americas for 5 Years",
+    "Nvidia L4 GPU (2 gpu slice) running in Americas",
+    "",
+])  # fmt: skip
+def test_prices_of_something_else_are_not_taken(make: Make, l4: GcpCloud, description: str) -> None:
+    l4.skus[:0] = [sku(description, "0.000100")]
+    l4.skus.append(sku(description, "0.000100"))
+    assert price_of(make(), f"gcp/{ZONE}/g2-standard-4/L4:1/on_demand") == Money.usd("0.706824")
+
+
+def test_a_reserved_sku_of_zero_is_no_price(make: Make, l4: GcpCloud) -> None:
+    l4.skus.append(sku("Commitment v1: Nvidia L4 GPU running in Americas for 1 Year", "0", usage="Commit1Yr"))
+    assert "no_price" in reasons(make(), "a price of 0")
+
+
+def test_units_is_an_int64_as_text_and_nanos_are_billionths(make: Make, cloud: GcpCloud) -> None:
+    put_machines(cloud, ZONE, machine_type("a4-highgpu-8g", ZONE, 224, "3968", "nvidia-b200", 1))
+    row = sku("A4 Nvidia B200 (1 gpu slice) running in Americas", "0")
+    row["pricingInfo"][0]["pricingExpression"]["tieredRates"][0]["unitPrice"] = {
+        "currencyCode": "USD",
+        "units": "12",
+        "nanos": 345678500,
+    }
+    cloud.skus.append(row)
+    assert price_of(make(), f"gcp/{ZONE}/a4-highgpu-8g/B200:1/on_demand") == Money.usd("12.345678")  # half to even
+
+
+@pytest.mark.parametrize("price", [
+    {"currencyCode": "USD", "units": "-1", "nanos": 0},
+    {"currencyCode": "USD", "units": "0", "nanos": -5},
+    {"currencyCode": "USD", "units": "1", "nanos": 1_000_000_000},
+    {"currencyCode": "USD", "units": "9223372036854775807", "nanos": 0},
+    {"currencyCode": "EUR", "units": "1", "nanos": 0},
+    {"units": "1", "nanos": 0},
+    {},
+])  # fmt: skip
+def test_a_price_that_makes_no_sense_is_skipped(make: Make, l4: GcpCloud, price: dict[str, Any]) -> None:
+    l4.skus[2]["pricingInfo"][0]["pricingExpression"]["tieredRates"][0]["unitPrice"] = price
+    assert offers_of(make()) == {}
+    assert set(reasons(make(), "Nvidia L4 GPU")) & {"invalid_price", "absurd_price", "foreign_currency", "no_price"}
+
+
+def test_a_foreign_currency_is_refused(make: Make, l4: GcpCloud) -> None:
+    l4.skus[2] = sku("Nvidia L4 GPU running in Americas", "0.5", currency="EUR")
+    assert "foreign_currency" in reasons(make())
+    assert offers_of(make()) == {}
+
+
+def test_tiered_rates_free_units_first(make: Make, l4: GcpCloud) -> None:
+    """Free units are for an account and a month: a machine is priced at what follows."""
+    l4.skus[2] = sku("Nvidia L4 GPU running in Americas", "", tiers=[(10, "0.56004"), (0, "0"), (1000, "0.5")])
+    assert price_of(make(), f"gcp/{ZONE}/g2-standard-4/L4:1/on_demand") == Money.usd("0.706824")
+
+
+def test_of_a_timeline_the_price_in_force_counts(make: Make, l4: GcpCloud) -> None:
+    def info(day: str, usd: str) -> dict[str, Any]:
+        found = sku("x", usd)["pricingInfo"][0]
+        assert isinstance(found, dict)
+        return {**found, "effectiveTime": f"2026-{day}T00:00:00Z"}
+
+    l4.skus[2]["pricingInfo"] = [info("12-01", "9"), info("10-01", "7"), info("11-20", "0.56004")]
+    assert price_of(make(), f"gcp/{ZONE}/g2-standard-4/L4:1/on_demand") == Money.usd("0.706824")
+
+
+def test_no_pricing_info_is_no_price(make: Make, l4: GcpCloud) -> None:
+    l4.skus[2]["pricingInfo"] = []
+    assert "no_price" in reasons(make(), "Nvidia L4 GPU")
+
+
+@pytest.mark.parametrize(("unit", "usd"), [("GiBy.h", "0.002927"), ("GBy.h", "0.00272597968578338623046875")])
+def test_memory_is_per_gib_or_per_gb(make: Make, l4: GcpCloud, unit: str, usd: str) -> None:
+    l4.skus[1] = sku("G2 Instance Ram running in Americas", usd[:11], unit=unit, group="RAM")
+    price = price_of(make(), f"gcp/{ZONE}/g2-standard-4/L4:1/on_demand")
+    assert price == Money.usd("0.706824")
+
+
+@pytest.mark.parametrize(("index", "unit"), [(0, "mo"), (1, "GiBy.mo"), (2, "s"), (2, ""), (0, "GiBy.h")])
+def test_another_unit_than_hours_is_refused(make: Make, l4: GcpCloud, index: int, unit: str) -> None:
+    l4.skus[index]["pricingInfo"][0]["pricingExpression"]["usageUnit"] = unit
+    assert "unknown_unit" in reasons(make())
+    assert offers_of(make()) == {}
+
+
+def test_each_region_has_its_own_prices(make: Make, l4: GcpCloud) -> None:
+    zone = f"{TOKYO}-a"
+    put_machines(l4, zone, machine_type("g2-standard-4", zone, 4, "16", "nvidia-l4", 1))
+    assert f"gcp/{zone}/g2-standard-4/L4:1/on_demand" not in offers_of(make())
+    l4.skus += parts("G2", "Nvidia L4 GPU", "0.03", "0.003", "0.7", TOKYO, "asia-east1")
+    found = offers_of(make())
+    assert found[f"gcp/{zone}/g2-standard-4/L4:1/on_demand"].price == Money.usd("0.868")
+    assert found[f"gcp/{ZONE}/g2-standard-4/L4:1/on_demand"].price == Money.usd("0.706824")
+
+
+def test_a_sku_for_fewer_regions_is_the_exception(make: Make, l4: GcpCloud) -> None:
+    everywhere = sku("Nvidia L4 GPU running in Americas", "0.9", IOWA, "us-east1", "us-west1")
+    for rows in ([everywhere, *l4.skus], [*l4.skus, everywhere]):
+        l4.skus = rows
+        assert price_of(make(), f"gcp/{ZONE}/g2-standard-4/L4:1/on_demand") == Money.usd("0.706824")
+
+
+def test_two_prices_of_one_part_are_no_price(make: Make, l4: GcpCloud) -> None:
+    l4.skus.append(sku("Nvidia L4 GPU running in Iowa", "0.57"))
+    assert reasons(make(), "on demand") == ["ambiguous_part"]
+    assert offers_of(make()) == {}
+
+
+def test_the_same_price_twice_does_no_harm(make: Make, l4: GcpCloud) -> None:
+    l4.skus += l4.skus
+    assert price_of(make(), f"gcp/{ZONE}/g2-standard-4/L4:1/on_demand") == Money.usd("0.706824")
+
+
+def test_t4s_are_attached_to_n1_machines_as_far_as_google_allows(make: Make, cloud: GcpCloud) -> None:
+    put_machines(cloud, ZONE, *(machine_type(f"n1-standard-{cpus}", ZONE, cpus, str(cpus * 3.75)) for cpus in (4, 96)))
+    put_machines(cloud, ZONE, machine_type("n1-highcpu-16", ZONE, 16, "14.4"))
+    cloud.accelerator_types[ZONE] = [accelerator_type("nvidia-tesla-t4", ZONE, 4)]
+    cloud.skus += parts("N1 Predefined", "Nvidia Tesla T4 GPU", "0.031611", "0.004237", "0.35")
+    found = offers_of(make())
+    assert {(offer.instance_type, offer.count) for offer in found.values()} == {
+        ("n1-standard-4", 1), ("n1-standard-4", 2), ("n1-standard-4", 4), ("n1-standard-96", 4),
+    }  # fmt: skip
+    assert found[f"gcp/{ZONE}/n1-standard-4/T4:2/on_demand"].price == Money.usd("0.889999")
+    assert "gcp/us-central1-a/n1-highcpu-16/T4:1/on_demand" in offers_of(make(n1_hosts="n1-highcpu-*"))
+
+
+@pytest.mark.parametrize(("card", "text", "most", "counts"), [
+    ("nvidia-tesla-v100", "Nvidia Tesla V100 GPU", 8, {1, 2, 4, 8}),
+    ("nvidia-tesla-v100", "Nvidia Tesla V100 GPU", 4, {1, 2, 4}),
+    ("nvidia-tesla-p100", "Nvidia Tesla P100 GPU", 4, {1, 2, 4}),
+    ("nvidia-tesla-p4", "Nvidia Tesla P4 GPU", 4, {1, 2, 4}),
+    ("nvidia-tesla-t4-vws", "Nvidia Tesla T4 GPU", 4, set()),
+    ("nvidia-l4", "Nvidia L4 GPU", 8, set()),
+])  # fmt: skip
+def test_which_gpus_are_attached(
+    make: Make, cloud: GcpCloud, card: str, text: str, most: int, counts: set[int]
+) -> None:
+    put_machines(cloud, ZONE, machine_type("n1-standard-8", ZONE, 8, "30"))
+    cloud.accelerator_types[ZONE] = [accelerator_type(card, ZONE, most)]
+    cloud.skus += parts("N1 Predefined", text, "0.031611", "0.004237", "0.35", how="spot")
+    assert {offer.count for offer in offers_of(make()).values()} == counts
+
+
+def test_n1_commitments_name_no_family(make: Make, cloud: GcpCloud) -> None:
+    put_machines(cloud, ZONE, machine_type("n1-standard-8", ZONE, 8, "30"))
+    cloud.accelerator_types[ZONE] = [accelerator_type("nvidia-tesla-t4", ZONE, 4)]
+    cloud.skus += parts("N1 Predefined", "Nvidia Tesla T4 GPU", "0.019915", "0.002669", "0.22", how="1")
+    assert cloud.skus[0]["description"] == "Commitment v1: Cpu in Americas for 1 Year"
+    found = offers_of(make())[f"gcp/{IOWA}/n1-standard-8/T4:1/reserved/12m"]
+    assert found.price == Money.usd("0.45939")
+
+
+def test_fractions_of_a_g4_card_are_no_whole_card(make: Make, cloud: GcpCloud) -> None:
+    """The API counts 1 for a machine with an eighth of a card."""
+    card = "nvidia-rtx-pro-6000"
+    told = "Graphics Optimized: 1/8 NVIDIA RTX PRO 6000 GPU, 6 vCPUs, 22GB RAM"
+    put_machines(
+        cloud,
+        ZONE,
+        machine_type("g4-standard-6", ZONE, 6, "22", card, 1, text=told),
+        machine_type("g4-standard-24", ZONE, 24, "90", card, 1),
+        machine_type("g4-standard-48", ZONE, 48, "180", card, 1),
+    )
+    cloud.skus += parts("G4", "RTX 6000 96GB", "0.04891", "0.00587", "1.09565")
+    assert {offer.instance_type for offer in offers_of(make()).values()} == {"g4-standard-48"}
+    assert reasons(make(), "g4-standard-").count("fraction_of_an_accelerator") == 2
+    assert price_of(make(), f"gcp/{ZONE}/g4-standard-48/RTXPRO6000:1/on_demand") == Money.usd("4.49993")
+
+
+def test_what_is_not_sold_on_demand_says_so(make: Make, market: GcpCloud) -> None:
+    found = offers_of(make())
+    held = found[f"gcp/{ZONE}/a4-highgpu-8g/B200:8/on_demand"]
+    assert held.availability is Availability.UNAVAILABLE
+    assert "reservation" in held.unavailable_because
+    assert found[f"gcp/{ZONE}/a4-highgpu-8g/B200:8/spot"].availability is Availability.UNKNOWN
+    assert found[f"gcp/{ZONE}/a3-highgpu-8g/H100:8/on_demand"].availability is Availability.UNKNOWN
+
+
+def test_how_cards_are_joined(make: Make, market: GcpCloud) -> None:
+    links = {offer.machine: offer.interconnect for offer in offers_of(make()).values()}
+    assert links["H100:8"] is links["A100:8"] is links["B200:8"] is Interconnect.NVLINK
+    assert links["L4:8"] is links["T4:4"] is Interconnect.PCIE
+    assert links["L4:1"] is links["T4:1"] is Interconnect.NONE
+
+
+def test_a_commitment_is_for_a_region_and_told_once(make: Make, market: GcpCloud) -> None:
+    committed = [offer for offer in offers_of(make()).values() if offer.term_months]
+    assert all(offer.zone is None and offer.capacity_type is CapacityType.RESERVED for offer in committed)
+    assert len({(offer.region, offer.instance_type, offer.machine, offer.term_months) for offer in committed}) == len(
+        committed
+    )
+
+
+@pytest.mark.parametrize(("row", "reason"), [
+    (machine_type("a9-hypergpu-8g", ZONE, 8, "80", "nvidia-x900", 8), "unknown_machine"),
+    (machine_type("a3-highgpu-8g", ZONE, 8, "80", "nvidia-x900", 8), "unknown_accelerator"),
+    (machine_type("a3-highgpu-8g", ZONE, 8, "80"), "unknown_accelerator"),
+    (machine_type("a3-highgpu-8g", ZONE, 0, "80", "nvidia-h100-80gb", 8), "malformed_row"),
+    (machine_type("a3-highgpu-8g", ZONE, 8, "0", "nvidia-h100-80gb", 8), "malformed_row"),
+    (machine_type("a3-highgpu-8g", ZONE, 8, "80", "nvidia-h100-80gb", 0), "malformed_row"),
+    (machine_type("ct5lp-hightpu-4t", ZONE, 112, "192", "ct5lp", 4), "tpu"),
+])  # fmt: skip
+def test_machines_that_make_no_sense_are_skipped(make: Make, l4: GcpCloud, row: dict[str, Any], reason: str) -> None:
+    put_machines(l4, ZONE, row)
+    assert reason in reasons(make())
+    assert len(offers_of(make())) == 1
+
+
+def test_an_obsolete_machine_is_left_out(make: Make, l4: GcpCloud) -> None:
+    l4.machine_types[ZONE][0]["deprecated"] = {"state": "OBSOLETE"}
+    assert offers_of(make()) == {}
+
+
+nanos = st.integers(1, 20_000_000_000)
+
+
+@given(core=nanos, ram=nanos, card=nanos, cpus=st.integers(1, 416), mib=st.integers(1, 2**22), cards=st.integers(1, 16))
+def test_sums_are_exact_and_rounded_once(core: int, ram: int, card: int, cpus: int, mib: int, cards: int) -> None:
+    from providers.gcp.accelerators import family_of
+    from providers.gcp.catalogue import Catalogue
+    from providers.gcp.machines import Shape
+    from providers.gcp.skus import How, Kind, Part, Priced
+    from providers.rows import CHEAPEST, DEAREST, Unfit
+
+    family = family_of("a3-highgpu-8g")
+    assert family is not None
+    shape = Shape(ZONE, "a3-highgpu-8g", family, "nvidia-h100-80gb", "H100", cards, cpus, Decimal(mib) / 1024)
+    parts_of = ((Kind.CORE, "a3", core), (Kind.RAM, "a3", ram), (Kind.GPU, "nvidia-h100-80gb", card))
+    catalogue = Catalogue(
+        Priced(Part(kind, of, How.SPOT), Decimal(price) / 10**9, (IOWA,)) for kind, of, price in parts_of
+    )
+    exact = Fraction(core * cpus + card * cards, 10**9) + Fraction(ram * mib, 1024 * 10**9)
+    if CHEAPEST.micros <= exact * 10**6 <= DEAREST.micros:
+        assert catalogue.price(shape, How.SPOT) == Money(round(exact * 10**6))
+    else:
+        with pytest.raises(Unfit):
+            catalogue.price(shape, How.SPOT)
+
+
+def test_prices_arrive_page_by_page(market: GcpCloud, server: FakeServer, clock: ManualClock) -> None:
+    whole: dict[str, Offer] = offers_of(gcp(server.url, clock))
+    market.page = 3
+    assert offers_of(gcp(server.url, clock)) == whole
+    assert sum(called == "cloudbilling.services.skus.list" for called, *_ in market.log) > 10
