@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from broker.core.capacity import Reservation
@@ -22,6 +23,7 @@ from providers.azure.locations import Locations
 from providers.azure.login import Login
 from providers.azure.machines import listed, machine
 from providers.azure.settings import ENGINE, HELD_AGE, NAME
+from providers.failures import Failures
 from providers.rows import Found, Unfit, name
 
 SOURCE = "azure-capacity-reservations"
@@ -32,31 +34,35 @@ _HELD = ("succeeded", "updating")
 
 
 def capacity_reservations(login: Login, locations: Locations) -> Iterator[Reservation]:
-    """Those of machines with accelerators, all regions. Raises what `Login.rows` raises."""
-    where = "capacity reservation groups"
-    for group in login.rows(where, lambda client: client.capacity_reservation_groups.list_by_subscription()):
+    """Those of machines with accelerators, all regions. Raises what `Login.rows` raises; a group, or what is in use of
+    one reservation, that cannot be read does not hold back the others, and is raised at the end."""
+    where, failures = "capacity reservation groups", Failures()
+    groups = login.rows(where, lambda client: client.capacity_reservation_groups.list_by_subscription())
+    for group in failures.kept(groups):
         names = parts_of(group.get("id"))
         resources, called = names.get("resourcegroups"), names.get("capacityreservationgroups")
         if resources and called:
-            yield from _of_group(login, group, resources, called, locations)
+            kind = inside(group, "properties").get("reservationType")
+            yield from _of_group(login, resources, called, kind, locations, failures)
+    failures.raise_any()
 
 
 def _of_group(
-    login: Login, group: Mapping[str, Any], resources: str, called: str, locations: Locations
+    login: Login, resources: str, called: str, kind: object, locations: Locations, failures: Failures
 ) -> Iterator[Reservation]:
-    kind = inside(group, "properties").get("reservationType")
     where = f"{called}: capacity reservations"
     rows = login.rows(
         where,
         lambda client: client.capacity_reservations.list_by_capacity_reservation_group(resources, called),
     )
-    for row in rows:
+    for row in failures.kept(rows):
         instance_type = listed(str(inside(row, "sku").get("name")))
         state = str(inside(row, "properties").get("provisioningState", "")).lower()
         id = parts_of(row.get("id")).get("capacityreservations")
         if instance_type is None or state not in _HELD or not id:
             continue
-        yield _reservation(row, _seen(login, resources, called, id), f"{called}/{id}", instance_type, kind, locations)
+        seen = failures.kept_or_none(partial(_seen, login, resources, called, id))
+        yield _reservation(row, seen or {}, f"{called}/{id}", instance_type, kind, locations)
 
 
 def _seen(login: Login, resources: str, group: str, id: str) -> Mapping[str, Any]:

@@ -9,6 +9,7 @@ so (``deleteOption: Delete``); others stay and cost.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from broker.core.capacity import Instance
@@ -19,6 +20,7 @@ from providers.azure.locations import Locations
 from providers.azure.login import Login
 from providers.azure.machines import listed
 from providers.azure.settings import NAME
+from providers.failures import Failures
 
 TAG = "gpubroker"
 
@@ -27,15 +29,17 @@ _NOT_BILLED = ("creating", "deallocating", "deallocated")
 
 def tagged(login: Login, locations: Locations) -> Iterator[Instance]:
     """The machines that carry the tag, of all regions; those of scale sets of the uniform kind are not told by Azure.
-    Raises what `Login.rows` raises."""
-    for row in login.rows("virtual machines", lambda client: client.virtual_machines.list_all()):
+    One whose state cannot be read is told as ``unknown``, and billed. Raises what `Login.rows` raises, at the end."""
+    failures = Failures()
+    for row in failures.kept(login.rows("virtual machines", lambda client: client.virtual_machines.list_all())):
         key, names = inside(row, "tags").get(TAG), parts_of(row.get("id"))
         resources, called = names.get("resourcegroups"), names.get("virtualmachines")
         if not isinstance(key, str) or not resources or not called:
             continue
-        state = _state(login, resources, called, row)
+        state = failures.result(partial(_state, login, resources, called, row), "unknown")
         if state:
             yield _instance(row, key, state, locations)
+    failures.raise_any()
 
 
 def _state(login: Login, resources: str, called: str, row: Mapping[str, Any]) -> str:

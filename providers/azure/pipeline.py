@@ -42,6 +42,7 @@ def credential(settings: AzureSettings, *, managed_identity: bool) -> TokenCrede
         exclude_managed_identity_credential=not managed_identity,
         exclude_interactive_browser_credential=True,
         disable_instance_discovery=bool(os.environ.get("AZURE_AUTHORITY_HOST")),
+        retry_total=settings.attempts - 1,
         **_connection(settings),
     )
 

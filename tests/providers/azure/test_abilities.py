@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker.core.capacity import Instance
-from broker.core.errors import Malformed, NoLogin, Refused, Throttled, Unreachable
+from broker.core.capacity import Instance, Reservation
+from broker.core.errors import Malformed, NoLogin, Refused, RetryLater, Throttled, Unreachable
 from broker.core.money import Money
 from broker.core.offers import CapacityType
 from providers.azure.provider import Azure
@@ -78,6 +78,31 @@ def test_a_machine_that_goes_while_it_is_looked_at_is_gone(azure: Azure, cloud: 
     cloud.machines = [machine("ours", tags={"gpubroker": "k"})]
     cloud.answers = {"instanceView": Answer(404, {"error": {"code": "ResourceNotFound", "message": "gone"}})}
     assert list(azure.instances()) == []
+
+
+def test_a_machine_whose_state_cannot_be_read_is_told_all_the_same(azure: Azure, cloud: Cloud) -> None:
+    from tests.fakes.azure_cloud import machine
+
+    cloud.machines = [machine(name, tags={"gpubroker": name}) for name in ("one", "two", "three")]
+    cloud.answers = {"/two/instanceView": Answer(500, b"")}
+    told: list[Instance] = []
+    with pytest.raises(Unreachable, match="two: instance view"):
+        told.extend(azure.instances())
+    assert [(one.key, one.state, one.billed) for one in told] == [
+        ("one", "running", True), ("two", "unknown", True), ("three", "running", True),
+    ]  # fmt: skip
+
+
+def test_a_group_that_fails_does_not_hide_reservations_elsewhere(azure: Azure, cloud: Cloud) -> None:
+    from tests.fakes.azure_cloud import reservation
+
+    cloud.groups = {"a": "Open", "b": "Open", "c": "Open"}
+    cloud.reservations = {name: [reservation(name, "one", H100, 2, 1)] for name in cloud.groups}
+    cloud.answers = {"Groups/a/capacityReservations/one": Answer(500, b""), "Groups/b/": Answer(403, b"")}
+    told: list[Reservation] = []
+    with pytest.raises(RetryLater):
+        told.extend(azure.reservations())
+    assert [(one.id, one.machines, one.free) for one in told] == [("a/one", 2, None), ("c/one", 2, 1)]
 
 
 def test_ending_what_is_not_there_is_fine_and_what_is_no_machine_is_refused(azure: Azure, cloud: Cloud) -> None:

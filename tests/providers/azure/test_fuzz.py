@@ -1,0 +1,246 @@
+"""Damaged answers of Azure Resource Manager, through the SDK's own readers: no crash, no figure out of this world, and
+no harm to other rows. Seeded."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from broker.core.capacity import Charge, Instance, Reservation
+from broker.core.errors import BrokerError
+from broker.core.money import Money
+from broker.core.offers import Offer
+from providers.azure import fields, holdings, spot, usages
+from providers.azure.charges import read_charges
+from providers.azure.holdings import capacity_reservations, held_offers
+from providers.azure.instances import tagged
+from providers.azure.locations import Locations, read_locations
+from providers.azure.login import Login
+from providers.azure.settings import AzureSettings
+from providers.azure.skus import Sku, read_skus
+from providers.azure.spot import Score, eviction_rates, placement_scores
+from providers.azure.usages import Usage, read_usages
+from tests.contracts.provider_contract import NOW
+from tests.fakes.mutate import mutate
+from tests.fakes.server import Answer
+from tests.providers.azure.conftest import H100, T4
+
+if TYPE_CHECKING:
+    from tests.fakes.azure_cloud import Cloud
+
+SEED = 20261121
+_PLACES = Locations(("eastus",), {("eastus", "1"): "eastus-az3"})
+_SIZES = (H100, T4, "Standard_NC24ads_A100_v4")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One answer to damage: where it is, which of it are rows, what is made of it (by key), and what has to hold of
+    each. ``whole``: one odd row is a reason to give up."""
+
+    path: str
+    rows: Callable[[Any], Any]
+    ask: Callable[[Login], dict[Any, Any]]
+    check: Callable[[Any], bool]
+    whole: bool = False
+
+
+def _value(body: Any) -> Any:
+    return body["value"]
+
+
+def _reservations(login: Login) -> dict[str, Reservation]:
+    found = {one.id: one for one in capacity_reservations(login, _PLACES)}
+    for offer in held_offers(found.values(), NOW):
+        if isinstance(offer, Offer):
+            assert offer.has_valid_price()
+            assert offer.slots is None or 0 <= offer.slots <= 10**9
+            assert all(part and "/" not in part for part in (offer.region, offer.instance_type, offer.zone or "-"))
+        else:
+            assert offer.reason
+    return found
+
+
+def _sane_reservation(one: Reservation) -> bool:
+    return 0 <= one.machines <= 10**9 and (one.free is None or 0 <= one.free <= one.machines)
+
+
+def _sane_score(one: Score) -> bool:
+    return one.score is None or 0 < one.score < 1
+
+
+def _sane_charge(one: Charge) -> bool:
+    return Money.usd(-(10**9)) <= one.amount <= Money.usd(10**9) and one.starts < one.ends
+
+
+def _places(login: Login) -> dict[Any, Any]:
+    found = read_locations(login)
+    return {**dict.fromkeys(found.regions, "region"), **found.zones}
+
+
+PARTS = {
+    "skus": Part("/skus", _value, lambda login: dict(read_skus(login, "eastus")), lambda one: isinstance(one, Sku)),
+    "usages": Part(
+        "/usages",
+        _value,
+        lambda login: dict(read_usages(login, "eastus")),
+        lambda one: isinstance(one, Usage) and 0 <= one.limit <= 10**9 and 0 <= one.used <= 10**9,
+    ),
+    "locations": Part("5555/locations", _value, _places, lambda one: isinstance(one, str) and bool(one)),
+    "groups": Part("/capacityReservationGroups", _value, _reservations, _sane_reservation),
+    "reservations": Part("/capacityReservations", _value, _reservations, _sane_reservation),
+    "reservation": Part("/capacityReservations/one", lambda body: [body], _reservations, _sane_reservation, whole=True),
+    "scores": Part(
+        "/placementScores",
+        lambda body: body["placementScores"],
+        lambda login: dict(placement_scores(login, ("eastus",), _SIZES)),
+        _sane_score,
+    ),
+    "evictions": Part(
+        "/providers/Microsoft.ResourceGraph",
+        lambda body: body["data"],
+        lambda login: dict(eviction_rates(login)),
+        lambda rate: 0 < rate < 10 and math.isfinite(rate),
+    ),
+    "machines": Part(
+        "/virtualMachines",
+        _value,
+        lambda login: {one.key: one for one in tagged(login, _PLACES)},
+        lambda one: isinstance(one, Instance) and one.id.startswith("/") and isinstance(one.billed, bool),
+    ),
+    "charges": Part(
+        "/Microsoft.CostManagement",
+        lambda body: body["properties"]["rows"],
+        lambda login: {(one.key, one.starts): one for one in read_charges(login, NOW, NOW)},
+        _sane_charge,
+        whole=True,
+    ),
+}
+
+
+@pytest.fixture
+def populated(cloud: Cloud) -> Cloud:
+    from tests.fakes.azure_cloud import closed, cost, machine, reservation, sku, usage
+
+    cloud.page = 100
+    cloud.skus = [sku(name, "eastus", f"family{name}", closed("eastus"), zones=("1", "2")) for name in _SIZES]
+    cloud.usages = {"eastus": [usage(name, 5, 100) for name in ("cores", "lowPriorityCores", "familyX")]}
+    cloud.groups = {"open": "Open", "named": "Targeted"}
+    cloud.reservations = {
+        "open": [reservation("open", "one", H100, 3, 1), reservation("open", "two", T4, 2, 0)],
+        "named": [reservation("named", "three", H100, 1, 0)],
+    }
+    cloud.scores = {("eastus", name): ("High", True) for name in _SIZES}
+    cloud.evictions = [
+        {"id": name, "skuName": name.lower(), "location": "eastus", "spotEvictionRate": "5-10"} for name in _SIZES
+    ]
+    cloud.machines = [machine(f"vm-{number}", tags={"gpubroker": f"job-{number}"}, zones=["1"]) for number in range(3)]
+    cloud.costs = [cost("1.5", 20261118 + number, f"job-{number}") for number in range(3)]
+    return cloud
+
+
+@pytest.fixture
+def login(populated: Cloud, settings: Callable[..., AzureSettings], clock: Any) -> Login:
+    from tests.fakes.azure_cloud import SUBSCRIPTION, Credential
+
+    return Login(Credential(), SUBSCRIPTION, settings(), clock)
+
+
+class Damage:
+    """Takes the answers of one path down, or puts a body in place of the next; the others stay as they are."""
+
+    def __init__(self, cloud: Cloud, part: Part) -> None:
+        self.body: bytes | None = None
+        self.taken = b""
+        cloud.mangle = {part.path: self}
+
+    def __call__(self, body: bytes) -> bytes:
+        self.taken = self.taken or body
+        if self.body is None:
+            return body
+        damaged, self.body = self.body, None
+        return damaged
+
+
+def check(part: Part, cloud: Cloud, login: Login, number: int) -> None:
+    damage = Damage(cloud, part)
+    assert part.ask(login), "nothing is found in the undamaged answer"
+    body = json.loads(damage.taken)
+    alone = []
+    for index in range(0 if part.whole else len(part.rows(body))):
+        single = json.loads(damage.taken)
+        part.rows(single)[:] = [part.rows(single)[index]]
+        damage.body = json.dumps(single).encode()
+        alone.append(set(part.ask(login).items()))
+    chance, readable = random.Random(SEED), 0
+    for mutant in range(number):
+        made = mutate(body, part.rows, chance)
+        readable += _parses(made.body)
+        damage.body = made.body
+        login.begin()
+        where = f"mutant {mutant} of seed {SEED}: {made.body[:300]!r}"
+        try:
+            found = part.ask(login)
+        except BrokerError:
+            assert part.whole or made.row is None, f"one odd row is no reason to give up: {where}"
+            continue
+        assert all(part.check(one) for one in found.values()), f"{found}: {where}"
+        if made.row is not None and not part.whole:
+            others = {item for index, own in enumerate(alone) if index != made.row for item in own}
+            lost = others - set(found.items()) - alone[made.row]
+            assert not lost, f"loses {lost}: {where}"
+    assert 2 * readable >= number
+
+
+def _parses(body: bytes) -> bool:
+    try:
+        json.loads(body)
+    except ValueError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("mutants", [60, pytest.param(2000, marks=pytest.mark.system)])
+@pytest.mark.parametrize("name", PARTS)
+def test_damaged_answers_harm_nothing_but_the_damaged_row(
+    populated: Cloud, login: Login, name: str, mutants: int
+) -> None:
+    check(PARTS[name], populated, login, mutants)
+
+
+def _careless_rate(band: str) -> float | None:
+    return float(band.partition("-")[0]) / 100
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "function", "slip"),
+    [
+        ("usages", usages, "count", lambda value: value),
+        ("usages", usages, "inside", lambda row, *keys: row["name"]),
+        ("reservations", holdings, "count", lambda value: value if value is None else int(value)),
+        ("reservations", holdings, "parts_of", lambda id: fields.parts_of(id.strip())),
+        ("evictions", spot, "rate_per_hour", _careless_rate),
+        ("scores", spot, "_SCORES", {"": 9.0, "high": 0.9}),
+    ],
+)
+def test_planted_bugs_are_caught(
+    populated: Cloud, login: Login, monkeypatch: pytest.MonkeyPatch, name: str, module: Any, function: str, slip: Any
+) -> None:
+    """Slips that a reader could have; the fuzz has to see each."""
+    monkeypatch.setattr(module, function, slip)
+    with pytest.raises((AssertionError, TypeError, ValueError, LookupError, AttributeError)):
+        check(PARTS[name], populated, login, 400)
+
+
+def test_what_is_read_exactly_stays_exact(populated: Cloud, login: Login) -> None:
+    populated.costs[0][1] = Decimal("123456789.123456")
+    assert next(read_charges(login, NOW, NOW)).amount == Money(123_456_789_123_456)
+    populated.answers = {"/Microsoft.CostManagement": Answer(200, b'{"properties": {"columns": [], "rows": []}}')}
+    assert list(read_charges(login, NOW, NOW)) == []
