@@ -24,6 +24,7 @@ RULES: dict[str, str] = {
     "min_interconnect": "policies.rules.min_interconnect:MinInterconnect",
     "working_hours": "policies.rules.working_hours:WorkingHours",
     "freeze": "policies.rules.freeze:Freeze",
+    "max_kg_co2e": "policies.rules.max_kg_co2e:MaxKgCo2e",
     "runaway": "policies.rules.runaway:RunawayLimit",
     "idle_shutdown": "policies.rules.idle_shutdown:IdleShutdown",
 }

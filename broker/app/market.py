@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from broker.app.carbon import kg_per_hour
 from broker.app.names import check_names
 from broker.app.wiring import Broker
 from broker.core.errors import MissingExtra, UnknownName
@@ -19,6 +20,9 @@ from broker.placement.conditions import Conditions
 
 if TYPE_CHECKING:
     from broker.launch.placing import Market
+
+# The kind of guardrail that needs to know what placements emit.
+CARBON_RULE = "max_kg_co2e"
 
 # Local sources cost little to ask; within this time (by the wall) they are not asked again.
 _LOCAL_AGE = timedelta(seconds=0.25)
@@ -54,7 +58,7 @@ def query_for(job: Job) -> OfferQuery:
     return OfferQuery(accelerators=tuple(sorted(accelerators)))
 
 
-def market_for(broker: Broker, job: Job, policy: PolicySet | None = None) -> Market:
+def market_for(broker: Broker, job: Job, policy: PolicySet | None = None, *, by_carbon: bool = False) -> Market:
     """Fresh local offers, the stored ones that could serve the job, and the conditions of its plans.
 
     ``policy``: for what-if questions; the active set otherwise.
@@ -65,14 +69,16 @@ def market_for(broker: Broker, job: Job, policy: PolicySet | None = None) -> Mar
     query = query_for(job)
     return Market(
         offers=broker.store.offers(query),
-        conditions=conditions(broker, policy),
+        conditions=conditions(broker, policy, by_carbon=by_carbon),
         left_out=broker.store.rejected_in_sql(query),
     )
 
 
-def conditions(broker: Broker, policy: PolicySet | None = None) -> Conditions:
-    """The planner's conditions: what the policies switch, which engines are installed."""
-    defaults = (policy or broker.policy()).defaults
+def conditions(broker: Broker, policy: PolicySet | None = None, *, by_carbon: bool = False) -> Conditions:
+    """The planner's conditions: what the policies switch, which engines are installed. Carbon is looked at where a
+    policy caps it, or where it ranks."""
+    chosen = policy or broker.policy()
+    defaults = chosen.defaults
     engines: dict[str, frozenset[str]] = {}
     for name in broker.registries.engines:
         try:
@@ -82,9 +88,12 @@ def conditions(broker: Broker, policy: PolicySet | None = None) -> Conditions:
     return Conditions(
         engines=engines,
         allow_reference_prices=defaults.allow_reference_prices,
+        allow_stale_prices=defaults.allow_stale_prices,
         cpu_jobs_on_gpus=defaults.cpu_jobs_on_gpus,
         capacity_order=defaults.capacity_order,
         default_max_duration=defaults.max_duration,
+        carbon=kg_per_hour if by_carbon or any(rule.kind == CARBON_RULE for rule in chosen.rules) else None,
+        by_carbon=by_carbon,
     )
 
 

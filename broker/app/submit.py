@@ -102,9 +102,10 @@ def read_job(path: Path, now: datetime) -> Job:
     return job.model_copy(update={"workdir": str(folder)})
 
 
-def preview(broker: Broker, job: Job, policy: PolicySet | None = None) -> Preview:
-    """What would happen if the job were submitted now; nothing is held. ``policy`` is for what-if questions only."""
-    market, chosen = market_for(broker, job, policy), policy or broker.policy()
+def preview(broker: Broker, job: Job, policy: PolicySet | None = None, *, by_carbon: bool = False) -> Preview:
+    """What would happen if the job were submitted now; nothing is held. ``policy`` and ``by_carbon`` (rank by what the
+    placements emit) are for what-if questions only."""
+    market, chosen = market_for(broker, job, policy, by_carbon=by_carbon), policy or broker.policy()
     with broker.store.reading() as look:
         return _judge(broker, job, market, chosen, look, broker.clock.now())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -13,8 +14,16 @@ from broker.cli.terminal import Terminal
 EXAMPLES = examples(
     "gpubroker plan JOB.yaml",
     "gpubroker plan JOB.yaml --explain",
+    "gpubroker plan JOB.yaml --rank carbon",
     "gpubroker plan JOB.yaml --policy stricter.yaml --json",
 )
+
+
+class Rank(StrEnum):
+    """What comes first."""
+
+    COST = "cost"
+    CARBON = "carbon"
 
 
 def plan(
@@ -29,6 +38,9 @@ def plan(
             "--policy", metavar="FILES", help="Judge by these policy files instead: what-if only. Repeatable."
         ),
     ] = None,
+    rank: Annotated[
+        Rank, typer.Option("--rank", help="What comes first: expected cost, or expected CO2 (what-if only).")
+    ] = Rank.COST,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Show so many placements.")] = 8,
     as_json: AsJson = False,
 ) -> None:
@@ -46,7 +58,7 @@ def plan(
     wanted = read_job(job, broker.clock.now())
     terminal.adopt()
     what_if = check(broker, policy) if policy else None
-    seen = preview(broker, wanted, what_if)
+    seen = preview(broker, wanted, what_if, by_carbon=rank is Rank.CARBON)
     chosen = what_if or broker.policy()
     if as_json:
         terminal.answer(view.document(seen, chosen.version, limit=limit))

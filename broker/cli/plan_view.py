@@ -39,6 +39,7 @@ _COLUMNS = (
     Column("finish", 1),
     Column("lost per h", 5, align="right"),
     Column("useful", 6, align="right"),
+    Column("kg CO2e", 1, align="right"),
     Column("price", 7),
 )
 
@@ -118,8 +119,17 @@ def _cells(number: int, placement: Placement, now: datetime) -> list[str | Text]
         "not known" if placement.finish is None else _when(placement.finish, now),
         "never" if not lost else f"{lost:.1%}",
         words.percent(placement.useful_fraction),
+        _emissions(placement),
         ", ".join(notes) or f"{words.age(now - offer.as_of)} old",
     ]
+
+
+def _emissions(placement: Placement) -> str:
+    """Of the whole job, or of an hour where its length is not known; empty where nobody asked."""
+    if placement.kg_co2e_per_hour is None:
+        return ""
+    whole = placement.kg_co2e
+    return f"{placement.kg_co2e_per_hour:.3g} /h" if whole is None else f"{whole:,.3g}"
 
 
 def _when(at: datetime, now: datetime) -> str:
@@ -254,6 +264,8 @@ def placement_json(placement: Placement, now: datetime, rank: int | None = None)
         "useful_fraction": placement.useful_fraction,
         "throughput": placement.throughput,
         "surcharge": placement.surcharge,
+        "kg_co2e": placement.kg_co2e,
+        "kg_co2e_per_hour": placement.kg_co2e_per_hour,
         "offer": offer_json(offer_rows([placement.offer], now)[0]),
     }
 

@@ -27,6 +27,7 @@ class Placement:
     None when the job does not say how much work there is. ``finish``: when that would be. ``expected_cost`` is the sum
     of ``terms``; when the work is unknown it is the cost of one hour. ``surcharge`` moves the ranking, not the money.
     ``useful_fraction`` is the η of the effective price: the part of billed time that becomes progress.
+    ``kg_co2e_per_hour``: what all nodes emit in an hour; None where nobody asked or it is not known.
     """
 
     offer: Offer
@@ -40,6 +41,14 @@ class Placement:
     throughput: float
     interruptions_per_hour: float
     surcharge: Money = Money.ZERO
+    kg_co2e_per_hour: float | None = None
+
+    @property
+    def kg_co2e(self) -> float | None:
+        """What the job is expected to emit there; None where that or its duration is not known."""
+        if self.kg_co2e_per_hour is None or self.duration is None:
+            return None
+        return self.kg_co2e_per_hour * (self.duration / timedelta(hours=1))
 
     @property
     def money(self) -> MoneyKind:

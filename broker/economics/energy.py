@@ -97,6 +97,19 @@ def grid_intensity(location: str) -> GridIntensity:
     raise UnknownName("grid region", location, table)
 
 
+def grid_near(location: str) -> tuple[GridIntensity, bool]:
+    """The grid at ``provider/region`` as `grid_intensity` finds it, else that of a country the region is named after
+    (``US``), else the world's average; and whether it is more than that average."""
+    region = location.rpartition("/")[2]
+    for candidate in (location, region.upper(), region[:2].upper() if region[2:3] in ("-", ",", "_") else ""):
+        try:
+            if candidate:
+                return grid_intensity(candidate), True
+        except UnknownName:
+            continue
+    return grid_intensity("world"), False
+
+
 def known_regions() -> tuple[str, ...]:
     """Every region and country in the table."""
     return tuple(_regions())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+
+from broker.core.offers import Offer
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,10 @@ class Conditions:
     From the installation: ``engines`` maps the name of each installed engine to what it honours (`Job.needs`);
     ``store_location`` is where run folders and checkpoints lie, as ``provider/region``, None when that is not known
     or costs nothing; ``sandbox`` lets sandbox offers in without being asked for by name (the demo's own store).
+
+    ``carbon``: kg CO2e of an hour of one machine of an offer, None where it is not known; looked at only where the
+    policies cap it or ``by_carbon`` ranks by it: expected emissions first (of a useful hour, where the work is not
+    known), cost between equals, what is not known last.
 
     Assumptions, to be replaced by measurements where there are any: ``start_up`` is the billed time from launch to
     the first useful step on rented capacity (boot, image, set-up); owned machines are there already. ``restart`` is
@@ -34,6 +40,8 @@ class Conditions:
     default_max_duration: timedelta = timedelta(hours=24)
     store_location: str | None = None
     sandbox: bool = False
+    carbon: Callable[[Offer], float | None] | None = None
+    by_carbon: bool = False
     start_up: timedelta = timedelta(minutes=5)
     restart: timedelta = timedelta(minutes=2)
     write_bytes_per_second: float = 500e6

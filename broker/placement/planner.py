@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -32,7 +33,7 @@ Surcharge = Callable[[Placement], Money]
 """What the policies add to a placement when ranking, in USD; the money itself stays as it is."""
 
 _LATEST = timedelta.max
-_RankKey = tuple[int, int, int, timedelta, int, str]
+_RankKey = tuple[float, int, int, int, timedelta, int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +65,10 @@ def make_plan(
     per hour of one machine of an offer. ``surcharge`` and ``deny`` are the policies' part; ``deny`` is asked last, so
     what it turns down would otherwise do.
 
-    Ranked by the policy's capacity order if it declares one, then by the job's own order if its list is ordered, then
-    by expected cost plus surcharge (for work of unknown size: price of a useful hour plus surcharge), then by finish,
-    rate and name. The same offers in any order give the same ranking. Pure. Raises InvalidInput for a job that must
-    be sized first.
+    Ranked by emissions if the conditions say so, then by the policy's capacity order if it declares one, then by the
+    job's own order if its list is ordered, then by expected cost plus surcharge (for work of unknown size: price of a
+    useful hour plus surcharge), then by finish, rate and name. The same offers in any order give the same ranking.
+    Pure. Raises InvalidInput for a job that must be sized first.
     """
     conditions = conditions or Conditions()
     request = Request.of(job, conditions, now, excluded)
@@ -89,6 +90,8 @@ def make_plan(
         if placement is None:
             rejections.append(_hopeless(offer, hazard(offer) * effort.nodes))
             continue
+        if conditions.carbon is not None and (kg := conditions.carbon(offer)) is not None:
+            placement = replace(placement, kg_co2e_per_hour=kg * placement.nodes)
         finding = _too_late(placement, estimator, deadline) or _not_allowed(placement, conditions, deny)
         if finding is not None:
             rejections.append(Rejection(offer.id, *finding))
@@ -97,6 +100,7 @@ def make_plan(
             placement = replace(placement, surcharge=extra)
         price = placement.expected_cost if effort.work is not None else effective_price(placement)
         key = (
+            _emissions(placement) if conditions.by_carbon else 0.0,
             order.get(offer.capacity_type, len(order)),
             found if job.ordered else 0,
             price.micros + placement.surcharge.micros,
@@ -153,6 +157,15 @@ def explain(plan: Plan, examples: int = 3) -> tuple[ReasonCount, ...]:
 def _hopeless(offer: Offer, interruptions: float) -> Rejection:
     detail = f"one interruption in {hours(1 / interruptions)} expected"
     return Rejection(offer.id, Reason.TOO_OFTEN_INTERRUPTED, detail)
+
+
+def _emissions(placement: Placement) -> float:
+    """What the job emits there, or where its length is not known, a useful hour of it; what is not known comes last."""
+    if placement.kg_co2e_per_hour is None:
+        return math.inf
+    if placement.kg_co2e is not None:
+        return placement.kg_co2e
+    return placement.kg_co2e_per_hour / (placement.throughput * placement.useful_fraction)
 
 
 def _too_late(placement: Placement, estimator: Estimator, deadline: datetime | None) -> tuple[Reason, str] | None:

@@ -1,4 +1,4 @@
-"""The cheapest current price of each kind of machine, read without the weight of the whole store.
+"""Prices and our own use at a glance, read without the weight of the whole store.
 
 A command that only asks what a GPU costs should not pay for importing an object mapper (0.2 s). This reads a SQLite
 store with the standard library, read-only, and answers None for anything unusual; the caller then asks `Store`.
@@ -10,6 +10,7 @@ import sqlite3
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, unquote
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -26,6 +27,29 @@ WHERE offer.ended_at IS NULL AND NOT offer.superseded AND offer.micros > 0 AND o
   AND offer.availability NOT IN ('unavailable', 'no_quota') AND pool.count > 0 AND pool.accelerator <> ''
 GROUP BY pool.accelerator, pool.count, pool.capacity_type, pool.term_months, offer.interconnect, offer.reference, stale
 """
+
+
+_RAN = """
+SELECT job.team, json_extract(attempt.value, '$.placement.offer.accelerator'),
+       json_extract(attempt.value, '$.placement.offer.count') * json_extract(attempt.value, '$.placement.nodes'),
+       json_extract(attempt.value, '$.up_since'), json_extract(attempt.value, '$.gone_at')
+FROM job, json_each(job.view, '$.attempts') AS attempt
+WHERE json_extract(attempt.value, '$.up_since') IS NOT NULL
+  AND json_extract(attempt.value, '$.placement.offer.money') <> 'sandbox'
+  AND json_extract(attempt.value, '$.placement.offer.count') > 0
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """An attempt whose machines came up: ``gpus`` in all, from ``up_since`` until ``gone_at`` (UTC; None: not known to
+    be gone). Simulated ones are not told."""
+
+    team: str | None
+    accelerator: str
+    gpus: int
+    up_since: datetime
+    gone_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +76,8 @@ class Cheapest:
 def cheapest(store_url: str, now: datetime) -> tuple[Cheapest, ...] | None:
     """What the store at ``store_url`` knows of prices at ``now`` (UTC); None when it is no SQLite file, is not there
     yet, is empty, is locked or has another schema. Read-only; creates nothing."""
-    if not store_url.startswith(_SQLITE) or "?" in store_url:
-        return None
-    path = Path(unquote(store_url.removeprefix(_SQLITE)))
-    if not path.is_file():
-        return None
-    try:
-        connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True, timeout=2)
-        try:
-            rows = connection.execute(_CHEAPEST, {"now": (now - _EPOCH) // timedelta(microseconds=1)}).fetchall()
-        finally:
-            connection.close()
-    except sqlite3.Error:
+    rows = _rows(store_url, _CHEAPEST, {"now": (now - _EPOCH) // timedelta(microseconds=1)})
+    if rows is None:
         return None
     return tuple(
         Cheapest(
@@ -87,3 +101,30 @@ def cheapest(store_url: str, now: datetime) -> tuple[Cheapest, ...] | None:
             reference, stale, offers, micros,
         ) in rows
     ) or None  # fmt: skip
+
+
+def ran(store_url: str) -> tuple[Ran, ...] | None:
+    """Every attempt that had machines with accelerators; None where `cheapest` is None, except for want of rows."""
+    rows = _rows(store_url, _RAN, {})
+    if rows is None:
+        return None
+    return tuple(
+        Ran(team, accelerator, gpus, datetime.fromisoformat(start), datetime.fromisoformat(end) if end else None)
+        for team, accelerator, gpus, start, end in rows
+    )
+
+
+def _rows(store_url: str, query: str, values: dict[str, int]) -> list[tuple[Any, ...]] | None:
+    if not store_url.startswith(_SQLITE) or "?" in store_url:
+        return None
+    path = Path(unquote(store_url.removeprefix(_SQLITE)))
+    if not path.is_file():
+        return None
+    try:
+        connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True, timeout=2)
+        try:
+            return connection.execute(query, values).fetchall()
+        finally:
+            connection.close()
+    except sqlite3.Error:
+        return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import ceil
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from broker.core.errors import InvalidInput
 from broker.core.offers import MoneyKind
 from broker.economics.rules import DEFAULTS, RulesOfThumb
+from broker.store import glance
+from broker.store.glance import Ran
 
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
@@ -42,7 +44,8 @@ class Usage:
 
 
 def usage(
-    broker: Broker,
+    ran: Iterable[Ran],
+    now: datetime,
     *,
     days: float,
     gpus: int = 1,
@@ -50,21 +53,11 @@ def usage(
     team: str | None = None,
     rules: RulesOfThumb = DEFAULTS,
 ) -> Usage:
-    """What ran in the last ``days`` (simulated machines do not count), of one accelerator and team if named. Raises
-    InvalidInput when nothing did."""
-    now = broker.clock.now()
+    """What ran in the last ``days`` before ``now`` (UTC), of one accelerator and team if named. Raises InvalidInput
+    when nothing did."""
     since = now - timedelta(days=days)
-    stretches: list[Stretch] = []
-    with broker.store.reading() as look:
-        for view in look.jobs():
-            if team is not None and view.job.team != team:
-                continue
-            for attempt in view.attempts:
-                offer = attempt.placement.offer
-                if attempt.up_since is None or offer.money is MoneyKind.SANDBOX or not offer.count:
-                    continue
-                if accelerator in (None, offer.accelerator):
-                    stretches.append((attempt.up_since, attempt.gone_at or now, attempt.placement.gpus))
+    wanted = [one for one in ran if accelerator in (None, one.accelerator) and team in (None, one.team)]
+    stretches = [(one.up_since, one.gone_at or now, one.gpus) for one in wanted]
     used = [s for s in stretches if s[1] > since and s[0] < now]
     if not used:
         what = f" on {accelerator}" if accelerator else ""
@@ -72,6 +65,21 @@ def usage(
             f"no GPU job ran{what} in the last {days:g} days", hint="give --hours-per-day or --utilisation instead"
         )
     return measured(used, since, now, gpus, rules)
+
+
+def known(store_url: str, broker: Callable[[], Broker]) -> tuple[Ran, ...]:
+    """Every attempt on record that had GPUs. ``broker`` is asked for only where the quick way does not do."""
+    found = glance.ran(store_url)
+    if found is not None:
+        return found
+    with broker().store.reading() as look:
+        return tuple(
+            Ran(view.job.team, offer.accelerator or "", attempt.placement.gpus, attempt.up_since, attempt.gone_at)
+            for view in look.jobs()
+            for attempt in view.attempts
+            for offer in (attempt.placement.offer,)
+            if attempt.up_since is not None and offer.count and offer.money is not MoneyKind.SANDBOX
+        )
 
 
 def measured(

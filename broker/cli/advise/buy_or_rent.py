@@ -185,12 +185,15 @@ def _looked_up(
 
 
 def _history(terminal: Terminal, days: float, gpu: str | None, team: str | None, notes: list[str]) -> Usage:
-    from broker.app.advise.history import usage
+    from datetime import UTC, datetime
+
+    from broker.app.advise.history import known, usage
     from broker.core.accelerators import canonical
     from broker.economics.units import positive
 
     positive("--days", days, "days", most=3650)
-    found = usage(terminal.broker(), days=days, accelerator=canonical(gpu) if gpu else None, team=team)
+    ran = known(terminal.settings().store_url, lambda: terminal.broker(look_after=False))
+    found = usage(ran, datetime.now(UTC), days=days, accelerator=canonical(gpu) if gpu else None, team=team)
     notes.append(
         f"use: {found.gpu_hours:,.1f} GPU-hours of {found.attempts} attempts in {days:g} days; one owned GPU would "
         f"have been busy {found.utilisation:.1%} of the time"

@@ -1,0 +1,103 @@
+"""No job that emits more than so much, over all its attempts."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Annotated, ClassVar
+
+from pydantic import BaseModel, ConfigDict, PlainValidator, RootModel, WithJsonSchema
+
+from broker.core.offers import MoneyKind
+from broker.core.policy import Action, ActionKind, Facts, Source, Verdict
+from policies.scope import Scope
+from policies.verdicts import allow, deny, out_of_scope
+
+_MASS = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*(kg|t)", re.ASCII)
+_EXPECTED = "expected kilograms of CO2e above zero, such as 50, 50kg or 1.2t"
+_MOST = 1e9
+
+
+def parse_kg(value: object) -> float:
+    """``50``, ``"50kg"``, ``"1.2t"`` in kg. Raises ValueError."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        kg = float(value)
+    elif isinstance(value, str) and (match := _MASS.fullmatch(value.strip())):
+        kg = float(match[1]) * (1000 if match[2] == "t" else 1)
+    else:
+        raise ValueError(f"{_EXPECTED}; got {str(value)[:40]!r}")
+    if not (math.isfinite(kg) and 0 < kg <= _MOST):
+        raise ValueError(f"{_EXPECTED}; got {str(value)[:40]!r}")
+    return kg
+
+
+Kilograms = Annotated[
+    float,
+    PlainValidator(parse_kg),
+    WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string", "examples": ["50kg"]}]}),
+]
+
+
+class Emissions(RootModel[Kilograms]):
+    """The most that one job may emit, in kg CO2e: the GPUs' electricity, with the building's overhead, by the grid of
+    the place (the world's average where the place is not known)."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+@dataclass(frozen=True, eq=False)
+class MaxKgCo2e:
+    """Denies a placement on which the job would emit more: what it has run already, and what is expected to come (all
+    the time its money covers, where the work is not known). One that runs is stopped at the limit. Simulated machines
+    emit nothing."""
+
+    kind: ClassVar[str] = "max_kg_co2e"
+    Config: ClassVar[type[BaseModel]] = Emissions
+
+    name: str
+    config: Emissions
+    scope: Scope
+    source: Source
+
+    def judge(self, action: Action, facts: Facts) -> Verdict:
+        if not self.scope.covers(action):
+            return out_of_scope(self)
+        placement = action.placement
+        if placement is None or not placement.gpus or placement.money is MoneyKind.SANDBOX:
+            return allow(self, "no_gpus", "no GPU draws power for it")
+        limit, rate = self.config.root, placement.kg_co2e_per_hour
+        if rate is None:
+            if action.kind is ActionKind.CONTINUE:
+                return allow(self, "not_known", "what it emits was not recorded when it started")
+            return deny(
+                self,
+                "emissions_unknown",
+                f"what {placement.offer.accelerator} emits is not known, the limit is {limit:g} kg CO2e a job",
+                limit=f"{limit:g}",
+            )
+        ahead = timedelta(0) if action.kind is ActionKind.CONTINUE else _ahead(action)
+        if ahead is None:
+            return allow(self, "no_time_yet", "judges what is known of the time it takes")
+        total = rate * ((action.elapsed + ahead) / timedelta(hours=1))
+        if total <= limit:
+            return allow(self, "within_limit", f"at most {limit:g} kg CO2e a job")
+        verb = "has emitted" if action.kind is ActionKind.CONTINUE else "would emit"
+        said = f"{total:.4g}" if total < 1e6 else f"{total:.0f}"
+        return deny(
+            self,
+            "emits_too_much",
+            f"it {verb} {said} kg CO2e at {placement.offer.location}, the limit is {limit:g} kg a job",
+            kg_co2e=said,
+            limit=f"{limit:g}",
+        )
+
+
+def _ahead(action: Action) -> timedelta | None:
+    """The time that is still to come on the placement."""
+    if action.placement is not None and action.placement.duration is not None:
+        return action.placement.duration
+    if action.window is not None:
+        return action.window[1] - action.window[0]
+    return action.job.max_duration
