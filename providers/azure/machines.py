@@ -17,13 +17,15 @@ _VCPUS = re.compile(r"Standard_[A-Z]+?(?:\d+-)?(\d+)[a-z]*_(?:\w+_)?v[3-9]")
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What is in one machine: ``n`` whole cards. Without a ``gpu`` it is one without accelerators."""
+    """What is in one machine: ``n`` whole cards. Without a ``gpu`` it is one without accelerators. ``retired``: the
+    year in which Azure took it out of service."""
 
     gpu: str | None = None
     n: int = 0
     vcpus: float | None = None
     gib: float | None = None
     link: Interconnect | None = None
+    retired: int | None = None
 
 
 def machine(instance_type: str) -> Machine:
@@ -50,8 +52,8 @@ def listed(instance_type: str) -> str | None:
 
 
 def accelerated_types() -> tuple[str, ...]:
-    """The instance types that the table knows, in its order."""
-    return tuple(name for name, _ in _tables()[0].values())
+    """The instance types that the table knows and Azure has not retired, in the table's order."""
+    return tuple(name for name, shape in _tables()[0].values() if not shape.retired)
 
 
 @cache

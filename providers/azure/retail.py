@@ -3,7 +3,7 @@
 The price list is asked for GPU machines; a row is then what its own fields say. Linux and Windows share a meter name
 and differ in ``productName``; "Low Priority" is the old batch meter and not Spot; the ``retailPrice`` of a reservation
 is the total of its whole term, whatever ``unitOfMeasure`` says, and becomes total / (years × 8760). What a machine
-contains stands in machines.toml. Whether it can be had the list does not say.
+contains stands in machines.toml. Whether it can be had the list does not say; sizes that are retired stay in it.
 Of several prices in force for one thing, that of the region's primary meter counts, then the one that began last.
 Fields: Microsoft Learn, "Azure Retail Prices", version 2023-01-01-preview (the one with savings plans).
 """
@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from broker.core.clock import Clock
 from broker.core.errors import BrokerError, Malformed
-from broker.core.offers import CapacityType, Offer
+from broker.core.offers import Availability, CapacityType, Offer
 from providers.azure.machines import Machine, listed, machine
 from providers.azure.settings import ENGINE, LIST_AGE, MAX_AGE, NAME, AzureSettings
 from providers.http import Api
@@ -158,6 +158,8 @@ class RetailPrices:
             cpus=shape.vcpus,
             memory_gib=shape.gib,
             interconnect=shape.link,
+            availability=Availability.UNAVAILABLE if shape.retired else Availability.UNKNOWN,
+            unavailable_because=f"Azure retired this size in {shape.retired}" if shape.retired else "",
             engine=None if years else ENGINE,  # a term has to be bought before it runs anything
             max_age=MAX_AGE.get(capacity_type, LIST_AGE),
         )

@@ -18,7 +18,7 @@ from broker.core.accelerators import known
 from broker.core.clock import ManualClock
 from broker.core.errors import Malformed, Refused
 from broker.core.money import Money
-from broker.core.offers import CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
+from broker.core.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
 from providers.azure.provider import Azure
 from providers.azure.settings import AzureSettings
 from tests.contracts.http_faults import HttpFaults
@@ -147,6 +147,43 @@ def test_trap_a_price_of_zero_is_not_on_sale_yet() -> None:
     assert told(changed(retailPrice=Decimal("0.0"))) == ([], {"invalid_price": 1})
 
 
+def test_trap_sizes_that_are_retired_stay_in_the_list() -> None:
+    v100 = changed(armSkuName="Standard_ND40rs_v2", productName="Virtual Machines NDrSv2 Series", meterName="ND40rs v2")
+    [offer] = told(v100)[0]
+    assert (offer.machine, offer.price) == ("V100-32GB:8", Money.usd("98.32"))
+    assert (offer.availability, offer.unavailable_because) == (
+        Availability.UNAVAILABLE, "Azure retired this size in 2025",
+    )  # fmt: skip
+
+
+def test_trap_of_two_meters_the_primary_one_counts_whichever_comes_first() -> None:
+    other = changed(retailPrice=Decimal("120"), isPrimaryMeterRegion=False, meterId="other")
+    for rows_in_order in ((other, H100), (H100, other)):
+        offers, skipped = told(*rows_in_order)
+        assert [offer.price for offer in offers if offer.term_months is None] == [Money.usd("98.32")]
+        assert skipped == {"conflicting_duplicate": 1}
+    assert [offer.price for offer in told(other)[0]] == [Money.usd(120)], "one that stands alone is a price"
+
+
+def test_trap_of_two_prices_in_force_the_newer_counts() -> None:
+    newer = changed(retailPrice=Decimal("90"), effectiveStartDate="2026-11-01T00:00:00Z")
+    for rows_in_order in ((changed(), newer), (newer, changed())):
+        assert [offer.price for offer in told(*rows_in_order)[0]] == [Money.usd(90)]
+
+
+def test_trap_savings_plans_come_only_with_the_preview_of_2023(server: FakeServer) -> None:
+    found = [row for row in rows(server) if isinstance(row, Offer) and row.source == "azure-savings-plan"]
+    assert len(found) == 2
+    assert {request.query["api-version"] for request in server.requests} == {"2023-01-01-preview"}
+
+
+def test_trap_a_row_is_what_it_says_and_not_what_was_asked_for() -> None:
+    """The service is asked for GPU machines; what else it sends is not taken for one."""
+    cpu = changed(armSkuName="Standard_D8_v4", productName="Virtual Machines Dv4 Series", meterName="D8 v4")
+    [offer] = told(cpu)[0]
+    assert (offer.machine, offer.count) == ("cpu", 0)
+
+
 def test_trap_filter_values_are_case_sensitive(server: FakeServer) -> None:
     rows(server)
     assert "serviceName eq 'Virtual Machines'" in server.requests[0].query["$filter"]
@@ -192,7 +229,7 @@ def test_the_case_of_names_does_not_matter() -> None:
 
 
 @pytest.mark.parametrize("page", [1, 2, 4, 5])
-def test_pages_are_followed_to_the_end_at_the_address_that_was_set(page: int) -> None:
+def test_trap_pages_go_on_behind_the_next_page_link_at_the_address_that_was_set(page: int) -> None:
     meters = [changed(armRegionName=f"region{n}") for n in range(5)]
     with FakeServer(RetailPrices(*meters, page=page)) as server:
         assert {row.region for row in rows(server) if isinstance(row, Offer)} == {f"region{n}" for n in range(5)}
@@ -232,6 +269,7 @@ def test_the_table_names_cards_that_are_known_and_counts_that_make_sense() -> No
     for machine, row in table["machines"].items():
         assert row["gpu"] in known(), machine
         assert row["n"] in (1, 2, 4, 8), machine
+        assert 2020 < row.get("retired", 2023) <= NOW.year, machine
         assert row["gib"] > row["vcpus"], machine
         assert ("link" in row) == (row["n"] > 1 and row["gpu"] != "MI300X"), machine
 
