@@ -139,6 +139,7 @@ def _defaults(contents: list[PolicyFile], rules: list[Rule]) -> PolicyDefaults:
     return PolicyDefaults(
         max_duration=min((d for d in durations if d is not None), default=PolicyDefaults().max_duration),
         allow_reference_prices=_all_say_so(one.defaults.allow_reference_prices for one in contents),
+        allow_stale_prices=_all_say_so(one.defaults.allow_stale_prices for one in contents),
         cpu_jobs_on_gpus=_all_say_so(one.defaults.cpu_jobs_on_gpus for one in contents),
         grants_cash=any(isinstance(rule, Budget) and "cash" in rule.spec.counts for rule in rules),
         capacity_order=orders[0] if orders else (),

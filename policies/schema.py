@@ -46,11 +46,13 @@ class Defaults(Part):
     every file that mentions it says true.
 
     ``max_duration``: billed time of a job over all attempts. ``allow_reference_prices``: launch on list prices that
-    are not live. ``cpu_jobs_on_gpus``: jobs without accelerators may use GPU machines.
+    are not live. ``allow_stale_prices``: launch on prices older than their provider's limit, as in a long outage of it.
+    ``cpu_jobs_on_gpus``: jobs without accelerators may use GPU machines.
     """
 
     max_duration: PositiveDuration | None = None
     allow_reference_prices: StrictBool | None = None
+    allow_stale_prices: StrictBool | None = None
     cpu_jobs_on_gpus: StrictBool | None = None
 
 

@@ -43,6 +43,8 @@ def rule_table(console: Console, policy: PolicySet) -> list[RenderableType]:
     said.append("cash may be spent" if defaults.grants_cash else "no budget grants cash: none is spent")
     if defaults.allow_reference_prices:
         said.append("reference prices may be launched on")
+    if defaults.allow_stale_prices:
+        said.append("stale prices may be launched on")
     if defaults.cpu_jobs_on_gpus:
         said.append("CPU jobs may use GPU machines")
     if defaults.capacity_order:
@@ -199,6 +201,7 @@ def document(policy: PolicySet) -> dict[str, Any]:
         "defaults": {
             "max_duration": defaults.max_duration,
             "allow_reference_prices": defaults.allow_reference_prices,
+            "allow_stale_prices": defaults.allow_stale_prices,
             "cpu_jobs_on_gpus": defaults.cpu_jobs_on_gpus,
             "grants_cash": defaults.grants_cash,
             "capacity_order": list(defaults.capacity_order),

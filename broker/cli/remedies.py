@@ -23,7 +23,7 @@ REMEDIES: dict[Reason, str] = {
     Reason.NO_QUOTA: "ask the provider to raise the account's quota there",
     Reason.TOO_FEW_MACHINES: "wait until machines are free, or lower num_nodes",
     Reason.NO_PRICE: "the provider gave no price that makes sense: see `gpubroker prices status`",
-    Reason.STALE_PRICE: "refresh it: `gpubroker prices poll`",
+    Reason.STALE_PRICE: "refresh it: `gpubroker prices poll`; or set `allow_stale_prices: true` in a policy",
     Reason.ENGINE_CANNOT: "leave out what its engine lacks (see the examples)",
     Reason.SANDBOX_NOT_ASKED_FOR: "for a trial on simulated capacity: constraints.providers: [sandbox]",
     Reason.NEEDS_COMMITMENT: "buy the reservation or commitment first; on-demand and spot need none",

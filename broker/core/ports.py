@@ -216,6 +216,7 @@ class PolicyDefaults:
 
     max_duration: timedelta = timedelta(hours=24)
     allow_reference_prices: bool = False
+    allow_stale_prices: bool = False
     cpu_jobs_on_gpus: bool = False
     grants_cash: bool = False
     capacity_order: tuple[str, ...] = ()

@@ -127,7 +127,7 @@ def test_the_shortest_duration_holds(durations: tuple[str | None, ...], hours: i
     assert policies.defaults.max_duration == timedelta(hours=hours)
 
 
-@pytest.mark.parametrize("switch", ["allow_reference_prices", "cpu_jobs_on_gpus"])
+@pytest.mark.parametrize("switch", ["allow_reference_prices", "allow_stale_prices", "cpu_jobs_on_gpus"])
 @pytest.mark.parametrize(
     ("said", "on"),
     [((), False), (("true",), True), (("true", None), True), (("true", "false"), False), ((None, None), False)],
