@@ -20,7 +20,7 @@ from broker.settings import PollSettings
 if TYPE_CHECKING:
     from broker.store.records import Freshness, PollRun
 
-_STAND_BY = 5.0  # seconds of the wall clock between two tries to take the lead
+_STAND_BY = 2.0  # seconds of the wall clock between two tries to take the lead
 
 
 def providers_to_poll(broker: Broker, names: Sequence[str] = ()) -> tuple[str, ...]:
