@@ -89,7 +89,6 @@ def conditions(broker: Broker, policy: PolicySet | None = None, *, by_carbon: bo
         engines=engines,
         allow_reference_prices=defaults.allow_reference_prices,
         allow_stale_prices=defaults.allow_stale_prices,
-        allow_stale_prices=defaults.allow_stale_prices,
         cpu_jobs_on_gpus=defaults.cpu_jobs_on_gpus,
         capacity_order=defaults.capacity_order,
         default_max_duration=defaults.max_duration,
