@@ -33,7 +33,7 @@ _OLDEST_PYTHON = (3, 11)
 _EXTRAS = {
     "aws": ("boto3", "spot prices, quotas and reservations of an AWS account; list prices need none"),
     "gcp": ("google.cloud.compute_v1", "nothing that is used yet"),
-    "azure": ("azure.mgmt.compute", "nothing that is used yet; Azure's prices need no login"),
+    "azure": ("azure.mgmt.compute", "quotas, spot scores and reservations of an Azure subscription; prices need none"),
     "skypilot": ("sky", "nothing that is used yet: gpubroker cannot run jobs on clouds"),
     "postgres": ("psycopg", "a PostgreSQL store that several machines share"),
     "torch": ("torch", "the PyTorch example"),
