@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import warnings
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
@@ -133,7 +134,7 @@ class Login:
         if bundle := self.settings.ca_bundle:
             if not bundle.is_file():
                 raise InvalidInput("no such file", where=str(bundle), hint=setting(NAME, "ca_bundle"))
-            session.verify = str(bundle)
+            session.mount("https://", _trusting(str(bundle)))
 
     def renew(self) -> None:
         """See to it that the login is good for the next call. Raises `LoginMissing` for one that has expired or been
@@ -161,6 +162,17 @@ class Login:
                 raise Refused(f"the login cannot be renewed: {_short(error)}", where=where, hint=HOW) from error
 
 
+def _trusting(bundle: str) -> requests.adapters.HTTPAdapter:
+    """Trusts the certificates in that file, and no others: ``session.verify`` would give way to REQUESTS_CA_BUNDLE."""
+    from requests.adapters import HTTPAdapter
+
+    class Trusting(HTTPAdapter):
+        def send(self, *args: Any, **kwargs: Any) -> requests.Response:
+            return super().send(*args, **{**kwargs, "verify": bundle})
+
+    return Trusting()
+
+
 class _Patient:
     """google-auth's requests, waiting as long as the settings say."""
 
@@ -183,7 +195,10 @@ def _credentials(settings: GcpSettings, environ: Mapping[str, str]) -> tuple[Any
         return import_module("google.auth.compute_engine").Credentials(scopes=[_SCOPE]), None
     file = settings.credentials_file or Path(environ.get(_FILE) or _usual_file(environ))
     try:
-        credentials, project = auth.load_credentials_from_file(str(file), scopes=[_SCOPE])
+        with warnings.catch_warnings():
+            # The warning is about files from strangers; this one is the user's own, of whatever type it is.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            credentials, project = auth.load_credentials_from_file(str(file), scopes=[_SCOPE])
         told = json.loads(file.read_text("utf-8"))
     except (GoogleAuthError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         said = f"the login cannot be used: {_short(error)}"

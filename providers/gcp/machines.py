@@ -109,6 +109,8 @@ def _rows(
 def _shape(zone: str, row: Any) -> Shape | None:
     """A machine type; without accelerators yet (``count`` 0) where it is an N1. None for what can have none."""
     called = row.name
+    if not called:
+        raise Unfit("malformed_row", f"{zone}: a machine type without a name")
     if row.deprecated.state in _GONE:
         return None
     if called.startswith(_TPU):

@@ -109,9 +109,12 @@ _UNITS = {
 def read_sku(sku: Any, now: datetime) -> Priced | None:
     """The part that a SKU (protobuf) prices; None for what is no part of a machine with accelerators.
 
-    Raises `Unfit` for a part whose price cannot be used: ``contradictory_sku``, ``unknown_usage_type``,
-    ``unknown_unit``, ``foreign_currency``, ``no_price``, ``invalid_price``, ``absurd_price``, ``no_region``.
+    Raises `Unfit` for a part whose price cannot be used: ``malformed_row``, ``contradictory_sku``,
+    ``unknown_usage_type``, ``unknown_unit``, ``foreign_currency``, ``no_price``, ``invalid_price``, ``absurd_price``,
+    ``no_region``.
     """
+    if not sku.description:
+        raise Unfit("malformed_row", f"a SKU without a description: {short(sku.name)}")
     understood = _understand(sku.description)
     if understood is None:
         return None

@@ -91,14 +91,18 @@ class GcpCloud:
 
     ``skus``; ``machine_types``, ``accelerator_types``, ``reservations``, ``future_reservations`` and ``instances`` by
     zone; ``commitments`` by region; ``regions``: what `compute.regions.list` has; ``project``: what
-    `compute.projects.get` has. ``refuse``: method id → an answer to give instead. ``log``: (method id, path
-    parameters, query, body) of what was asked.
+    `compute.projects.get` has. ``unreachable``: zones that Google says it could not ask. ``lenient``: answers are not
+    checked, to be wrong on purpose. ``before``: called with the method before each answer. ``refuse``: method id → an
+    answer to give instead. ``log``: (method id, path parameters, query, body) of what was asked.
     """
 
     def __init__(self, *, page: int = 1000) -> None:
         self.page = page
         self.stuck = False
         self.gap = False
+        self.lenient = False
+        self.unreachable: list[str] = []
+        self.before: Callable[[str], None] = lambda called: None
         self.skus: list[Json] = []
         self.machine_types: dict[str, list[Json]] = {}
         self.accelerator_types: dict[str, list[Json]] = {}
@@ -130,7 +134,8 @@ class GcpCloud:
         if method["id"] in self.refuse:
             return self.refuse[method["id"]]
         answer = self._serve(method["id"], path, request)
-        if answer.status == 200:
+        self.before(method["id"])
+        if answer.status == 200 and not self.lenient:
             spec.check(method["response"], answer.body)
         return answer
 
@@ -164,14 +169,17 @@ class GcpCloud:
         return refusal(404, "notFound", f"the fake has no {called}")
 
     def _aggregated(self, by_place: dict[str, list[Json]], key: str, places: str, query: dict[str, str]) -> Answer:
-        everything = [(place, row) for place, rows in by_place.items() for row in rows if _fits(row, query)]
+        everything = [
+            (place, row) for place, rows in by_place.items() for row in rows if self.lenient or fits(row, query)
+        ]
         rows, token = self._paged(everything, query)
         items: Json = {
             f"{places}/nowhere-north1-a": {"warning": {"code": "NO_RESULTS_ON_PAGE", "message": "no results"}}
         }
         for place, row in rows:
             items.setdefault(f"{places}/{place}", {key: []})[key].append(row)
-        return Answer(200, {"id": f"projects/team-ml/aggregated/{key}", "items": items, **_token(token)})
+        missed = {"unreachables": self.unreachable} if self.unreachable else {}
+        return Answer(200, {"id": f"projects/team-ml/aggregated/{key}", "items": items, **missed, **_token(token)})
 
     def _paged(self, rows: list[Any], query: dict[str, str]) -> tuple[list[Any], str]:
         """A page of the rows, and the token of the next one."""
@@ -211,8 +219,9 @@ def _token(token: str) -> Json:
     return {"nextPageToken": token} if token else {}
 
 
-def _fits(row: Json, query: dict[str, str]) -> bool:
-    """Filters of the two kinds that are sent: ``name ne "regexp"`` and ``labels.key:*``."""
+def fits(row: Json, query: dict[str, str]) -> bool:
+    """Whether the filter lets the row through; of the two kinds that are sent, ``name ne "regexp"`` and
+    ``labels.key:*``."""
     wanted = query.get("filter", "")
     if found := re.fullmatch(r'name ne "(.*)"', wanted):
         return not re.fullmatch(found[1], row["name"])
