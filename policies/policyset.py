@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from broker.core.jobs import Job
-from broker.core.policy import Action, Facts, Verdict
+from broker.core.policy import Action, CaseResult, Facts, Verdict
 from broker.core.ports import BudgetSpec, PolicyDefaults, Rule
 from broker.ledger.budgets import in_scope
 from policies.conditions import Condition, Variables
@@ -57,6 +57,12 @@ class ActivePolicies:
             rule.judge(action, facts) if condition is None else condition.judge(rule, action, facts, seen)
             for rule, condition in self._with_conditions
         ]
+
+    def try_cases(self, file: str, text: str) -> Sequence[CaseResult]:
+        """What is said to every case of a file of policy cases. Raises `InvalidInput` with every mistake in it."""
+        from policies.cases import judge_cases  # needs the reader of job files
+
+        return judge_cases(self, file, text)
 
     @property
     def needs_usage(self) -> bool:

@@ -11,10 +11,12 @@ from typing import Protocol, cast
 
 from broker.app.market import market_for
 from broker.app.wiring import Broker
+from broker.core.decisions import Decision
+from broker.core.documents import read_document
 from broker.core.errors import InvalidInput
 from broker.core.jobs import Job
 from broker.core.money import Money
-from broker.core.policy import BudgetUse, Source
+from broker.core.policy import BudgetUse, CaseResult, Facts, Source
 from broker.core.ports import BudgetSpec, PolicySet
 from broker.launch.admission import Admission, admit, facts_of
 from broker.launch.journal import Reading
@@ -23,33 +25,78 @@ from broker.placement.planner import make_plan
 from broker.store import PolicyVersion
 
 _SUFFIXES = (".yaml", ".yml")
+_CASES = (".test.yaml", ".test.yml")
 _MAX_BYTES = 1_000_000
 
 
 def read_files(paths: Iterable[Path]) -> dict[str, str]:
-    """The texts of policy files by name; folders stand for the YAML files in them, sorted.
+    """The texts of policy files by name; folders stand for the YAML files in them, sorted
+    (but for those of cases, ``*.test.yaml``).
 
     Raises `InvalidInput` for what cannot be read, for an empty folder, and for two files of one name.
     """
     texts: dict[str, str] = {}
     for path in paths:
-        found = sorted(p for p in path.iterdir() if p.suffix in _SUFFIXES) if path.is_dir() else [path]
+        found = [path]
+        if path.is_dir():
+            found = sorted(p for p in path.iterdir() if p.suffix in _SUFFIXES and not _is_cases(p))
         if not found:
             raise InvalidInput("no policy files (*.yaml) in this folder", where=str(path))
         for file in found:
             if str(file) in texts:
                 continue
-            try:
-                if file.stat().st_size > _MAX_BYTES:
-                    raise InvalidInput(
-                        f"too large for a policy file; the limit is {_MAX_BYTES:,} bytes", where=str(file)
-                    )
-                texts[str(file)] = file.read_text(encoding="utf-8")
-            except UnicodeDecodeError as error:
-                raise InvalidInput("not a text file in UTF-8", where=str(file)) from error
-            except OSError as error:
-                raise InvalidInput(f"cannot be read: {error.strerror}", where=str(file)) from error
+            texts[str(file)] = _text(file)
     return texts
+
+
+def _text(file: Path) -> str:
+    try:
+        if file.stat().st_size > _MAX_BYTES:
+            raise InvalidInput(f"too large for a policy file; the limit is {_MAX_BYTES:,} bytes", where=str(file))
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidInput("not a text file in UTF-8", where=str(file)) from error
+    except OSError as error:
+        raise InvalidInput(f"cannot be read: {error.strerror}", where=str(file)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A file of policy cases and what came of each."""
+
+    file: str
+    results: Sequence[CaseResult]
+
+
+def try_cases(broker: Broker, paths: Sequence[Path]) -> list[Tried]:
+    """Judge the cases of these files (``*.test.yaml``), or of all such files in these folders.
+
+    Each file names its policy files in ``policies:``, beside it; without that, ``x.test.yaml`` is about ``x.yaml``.
+    Nothing of the store is read. Raises `InvalidInput` for what cannot be read or understood.
+    """
+    found: list[Path] = []
+    for path in paths:
+        inside = sorted(p for p in path.iterdir() if _is_cases(p)) if path.is_dir() else [path]
+        if not inside:
+            raise InvalidInput("no policy cases (*.test.yaml) in this folder", where=str(path))
+        found += inside
+    return [_try(broker, path) for path in found]
+
+
+def _try(broker: Broker, path: Path) -> Tried:
+    if not _is_cases(path):
+        raise InvalidInput("not a file of policy cases; expected a name that ends in .test.yaml", where=str(path))
+    text = _text(path)
+    said = read_document(text, file=str(path), kind="file of policy cases").data.get("policies")
+    names = [said] if isinstance(said, str) else said
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        names = [path.name.replace(".test.", ".")]
+    policy = broker.registries.load_policies(read_files(path.parent / name for name in names))
+    return Tried(str(path), policy.try_cases(str(path), text))
+
+
+def _is_cases(path: Path) -> bool:
+    return path.name.endswith(_CASES)
 
 
 def check(broker: Broker, paths: Sequence[Path]) -> PolicySet:
@@ -127,8 +174,19 @@ def budgets(broker: Broker) -> list[BudgetLine]:
         ]
 
 
-def explain(broker: Broker, job: Job, policy: PolicySet | None = None) -> Admission | None:
-    """Every rule's verdict on the placement that would be best if no policy turned any down, with all its money.
+def decisions_about(broker: Broker, reference: str) -> Sequence[Decision]:
+    """Every decision about a job that was submitted, oldest first. ``reference``: as `broker.app.jobs.find` takes it.
+    Raises `UnknownName`."""
+    from broker.app.jobs import find
+
+    view = find(broker, reference)
+    with broker.store.reading() as look:
+        return list(reversed(look.decisions(job_id=view.id)))
+
+
+def explain(broker: Broker, job: Job, policy: PolicySet | None = None) -> tuple[Admission, Facts] | None:
+    """Every rule's verdict on the placement that would be best if no policy turned any down, with all its money; and
+    what the rules saw.
 
     None when the market alone leaves nothing. ``policy``: for what-if questions; the active set otherwise.
     """
@@ -140,7 +198,8 @@ def explain(broker: Broker, job: Job, policy: PolicySet | None = None) -> Admiss
         return None
     with broker.store.reading() as look:
         facts_for = facts_of(look, chosen, now)
-        return admit(job, broker.user, plan, chosen, facts_for, max_duration=max_duration, now=now)
+        found = admit(job, broker.user, plan, chosen, facts_for, max_duration=max_duration, now=now)
+        return found, facts_for(found.action)
 
 
 def budget_state(broker: Broker, look: Reading, budget: BudgetSpec) -> BudgetUse:

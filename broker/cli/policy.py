@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from broker.cli.options import AsJson, JobFile, PolicyFiles, examples
+from broker.cli.options import AsJson, PolicyFiles, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import BrokerError, InvalidInput
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from broker.app.wiring import Broker
     from broker.core.ports import PolicySet
 
@@ -120,12 +122,14 @@ def schema(context: typer.Context, as_json: AsJson = False) -> None:
 
 @app.command(
     epilog=examples(
-        "gpubroker policy explain JOB.yaml", "gpubroker policy explain JOB.yaml --policy stricter.yaml --json"
+        "gpubroker policy explain JOB.yaml",
+        "gpubroker policy explain JOB.yaml --policy stricter.yaml --json",
+        "gpubroker policy explain training-x7k2mp",
     )
 )
 def explain(
     context: typer.Context,
-    job: JobFile,
+    job: Annotated[Path, typer.Argument(metavar="JOB", help="A job file; or a submitted job's id or name.")],
     policy: Annotated[
         list[Path] | None,
         typer.Option(
@@ -134,23 +138,95 @@ def explain(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What every rule says to a job, on the placement that would be best if no rule turned any down."""
+    """What every rule says to a job, with what it sees, on the placement that would be best if no rule turned any
+    down. Of a job that was submitted (its id or name instead of a file): what was said when it was decided."""
     from broker.app import policies
     from broker.app.submit import read_job
+    from broker.cli import policy_trial_view as trial
     from broker.cli import policy_view as view
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
+    if not job.exists() and job.suffix not in (".yaml", ".yml"):
+        decisions = policies.decisions_about(broker, str(job))
+        if as_json:
+            terminal.answer(trial.recorded_json(decisions))
+        else:
+            terminal.show(*trial.recorded(terminal.out, decisions))
+        return
     wanted = read_job(job, broker.clock.now())
     terminal.adopt()
     what_if = policies.check(broker, policy) if policy else None
-    found = policies.explain(broker, wanted, what_if)
-    if found is None:
+    explained = policies.explain(broker, wanted, what_if)
+    if explained is None:
         raise _NothingToJudge("the market alone leaves no placement to judge", hint=f"see `gpubroker plan {job}`")
+    found, facts = explained
     if as_json:
-        terminal.answer(view.explained_json(found, (what_if or broker.policy()).version))
+        terminal.answer(view.explained_json(found, facts, (what_if or broker.policy()).version))
     else:
-        terminal.show(*view.explained(terminal.out, found))
+        terminal.show(*trial.inputs(found.action, facts), *view.explained(terminal.out, found))
+
+
+@app.command("test", epilog=examples("gpubroker policy test team.test.yaml", "gpubroker policy test policies/ --json"))
+def try_cases(
+    context: typer.Context,
+    files: Annotated[
+        list[Path], typer.Argument(metavar="CASES...", help="Files of cases (x.test.yaml), or folders of them.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Try policy files out on cases that stand beside them: this job, these facts, this verdict. For a team's CI: ends
+    with 1 when a case comes out differently. Needs no store."""
+    from broker.app import policies
+    from broker.cli import policy_trial_view as trial
+
+    terminal = Terminal.of(context)
+    tried = policies.try_cases(terminal.broker(look_after=False), files)
+    if as_json:
+        terminal.answer(trial.tried_json(tried))
+    else:
+        terminal.show(*trial.tried(tried))
+    if any(result.wrong for one in tried for result in one.results):
+        raise typer.Exit(1)
+
+
+@app.command(
+    epilog=examples(
+        "gpubroker policy backtest --from 2026-11-01 --to 2026-12-01 stricter.yaml",
+        "gpubroker policy backtest --from 30d policies/ --json",
+    ),
+)
+def backtest(
+    context: typer.Context,
+    files: PolicyFiles,
+    since: Annotated[str, typer.Option("--from", metavar="WHEN", help="From then on: 2026-11-01, or 30d ago.")],
+    until: Annotated[
+        str | None, typer.Option("--to", metavar="WHEN", help="Before then; until now by default.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What these policy files would have said to the decisions on record: what would have been refused, asked for or
+    let through, and what that comes to. Changes nothing."""
+    from broker.app.policies_backtest import backtest as backtested
+    from broker.cli import policy_trial_view as trial
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    now = broker.clock.now()
+    found = backtested(broker, files, _when("--from", since, now), _when("--to", until, now) if until else now)
+    if as_json:
+        terminal.answer(trial.backtested_json(found))
+    else:
+        terminal.show(*trial.backtested(terminal.out, found))
+
+
+def _when(option: str, text: str, now: datetime) -> datetime:
+    from broker.cli.words import parse_moment
+
+    try:
+        return parse_moment(text, now)
+    except ValueError as error:
+        raise InvalidInput(str(error), where=option) from error
 
 
 class _NothingToJudge(BrokerError):

@@ -9,8 +9,10 @@ from rich.text import Text
 
 from broker.cli import words
 from broker.cli.plan_view import verdict_json
+from broker.cli.policy_trial_view import WORDS
 from broker.cli.tables import Column, fitting, left_out
-from broker.core.policy import Answer
+from broker.core.decisions import written
+from broker.core.policy import Facts
 from broker.core.ports import BudgetSpec, PolicySet, Rule
 from broker.ledger.budgets import period_name
 
@@ -20,8 +22,6 @@ if TYPE_CHECKING:
     from broker.app.policies import BudgetLine
     from broker.launch.admission import Admission
     from broker.store import PolicyVersion
-
-_ANSWERS = {Answer.ALLOW: ("allows", "green"), Answer.ASK: ("asks", "yellow"), Answer.DENY: ("denies", "red")}
 
 
 def heading(version: PolicyVersion) -> Text:
@@ -103,10 +103,10 @@ def explained(console: Console, found: Admission) -> list[RenderableType]:
     """Every verdict, and what they come to."""
     columns = (Column("answer"), Column("rule"), Column("says", folds=True), Column("where", 1))
     cells: list[list[str | Text]] = [
-        [Text(*_ANSWERS[verdict.answer]), verdict.name or verdict.rule, verdict.message, str(verdict.source)]
+        [Text(*WORDS[verdict.answer]), verdict.name or verdict.rule, verdict.message, str(verdict.source)]
         for verdict in found.verdicts
     ]
-    word, style = _ANSWERS[found.answer]
+    word, style = WORDS[found.answer]
     money = " and ".join(f"{words.money(amount)} {kind}" for kind, amount in found.money.items()) or "no money"
     return [
         Text.assemble("Judged on ", (found.placement.offer.pool, "bold"), f", asking for {money}"),
@@ -221,7 +221,7 @@ def version_json(version: PolicyVersion) -> dict[str, Any]:
     }
 
 
-def explained_json(found: Admission, policy_version: str) -> dict[str, Any]:
+def explained_json(found: Admission, facts: Facts, policy_version: str) -> dict[str, Any]:
     """The document of `gpubroker policy explain --json`."""
     return {
         "answer": found.answer,
@@ -229,4 +229,5 @@ def explained_json(found: Admission, policy_version: str) -> dict[str, Any]:
         "offer": found.placement.offer.id,
         "hold": {str(kind): amount for kind, amount in found.money.items()},
         "verdicts": [verdict_json(verdict) for verdict in found.verdicts],
+        "inputs": written(found.action, facts),
     }

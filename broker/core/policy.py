@@ -132,3 +132,15 @@ class Verdict:
     name: str = ""
     figures: Mapping[str, str] = field(default_factory=dict)
     approvers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """What policies said to a case of `policy test`. ``wrong``: why that is not what was expected; empty if it is."""
+
+    name: str
+    source: Source
+    expected: Answer
+    answer: Answer
+    verdicts: tuple[Verdict, ...]
+    wrong: str = ""

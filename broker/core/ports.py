@@ -16,7 +16,7 @@ from broker.core.capacity import Charge, Instance, Quota, Reservation, Reservati
 from broker.core.jobs import Job
 from broker.core.offers import Offer, OfferQuery, SkippedRow
 from broker.core.placements import Placement
-from broker.core.policy import Action, Facts, Source, Verdict
+from broker.core.policy import Action, CaseResult, Facts, Source, Verdict
 
 
 class Provider(Protocol):
@@ -249,4 +249,8 @@ class PolicySet(Protocol):
 
     def judge(self, action: Action, facts: Facts) -> Sequence[Verdict]:
         """Every rule's verdict, the built-in ones (membership, no budget → no cash) included, in file order."""
+        ...
+
+    def try_cases(self, file: str, text: str) -> Sequence[CaseResult]:
+        """What is said to every case of a file of policy cases. Raises `InvalidInput` with every mistake in it."""
         ...

@@ -129,9 +129,13 @@ class StoreReading:
         """Why the current offers that `offers` leaves out were left out, counted (``max_price`` is not looked at)."""
         return market.rejected_in_sql(self._connection, query)
 
-    def decisions(self, *, job_id: str | None = None, limit: int | None = None) -> Sequence[Decision]:
-        """Decisions kept, or one job's, newest first."""
+    def decisions(
+        self, *, job_id: str | None = None, since: datetime | None = None, limit: int | None = None
+    ) -> Sequence[Decision]:
+        """Decisions kept, or one job's, or those from a time (UTC) on; newest first."""
         query = select(DECISION).order_by(DECISION.c.id.desc()).limit(limit)
+        if since is not None:
+            query = query.where(DECISION.c.at >= to_micros(since))
         if job_id is not None:
             query = query.where(DECISION.c.job_id == job_id)
         return [_decision_from_row(row) for row in self._connection.execute(query)]

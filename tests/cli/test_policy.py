@@ -105,3 +105,73 @@ def test_spend(gpubroker: Any, write: Any, policy: Path) -> None:
     assert document["total"]["held"] == row["held"]
     assert gpubroker("report", "spend", "--json").json["rows"] == []
     assert "nlp" in gpubroker("report", "spend", "--sandbox", "--since", "1d", "--until", "2199-01-01").out
+
+
+# --- trying policies out --------------------------------------------------------------------------------------------
+
+CASES = """\
+cases:
+  - {name: a small one fits, offer: {accelerator: L4, price: $1}, asks: $20, expect: allow}
+  - {name: a big one does not, asks: $501, expect: deny, because: real}
+"""
+
+
+def test_cases_beside_a_policy(gpubroker: Any, policy: Path, write: Any) -> None:
+    cases = write("policy.test.yaml", CASES)
+    done = gpubroker("policy", "test", cases)
+    assert done.code == 0
+    assert "2 cases, all as expected." in done.out
+    assert gpubroker("policy", "test", cases.parent, "--json").json["passed"] == 2
+    write("policy.test.yaml", CASES.replace("$501", "$499"))
+    failed = gpubroker("policy", "test", cases)
+    assert failed.code == 1
+    assert "FAIL" in failed.out
+    assert "expected deny, got allow: no rule objects" in failed.out
+    document = gpubroker("policy", "test", cases, "--json")
+    assert (document.code, document.json["failed"]) == (1, 1)
+    assert document.json["cases"][1]["source"] == f"{cases}:3"
+
+
+def test_files_of_cases_are_no_policies(gpubroker: Any, policy: Path, write: Any) -> None:
+    cases = write("policy.test.yaml", CASES)
+    document = gpubroker("policy", "check", cases.parent, "--json").json
+    assert {rule["source"].partition(":")[0] for rule in document["rules"]} == {str(policy)}
+    done = gpubroker("policy", "test", policy)
+    assert done.code == 2
+    assert "expected a name that ends in .test.yaml" in done.err
+    wrong = gpubroker("policy", "test", write("x.test.yaml", "policies: policy.yaml\ncases: [{name: a, expect: no}]"))
+    assert wrong.code == 2
+    assert "x.test.yaml:2" in wrong.err
+
+
+def test_explain_shows_what_the_rules_saw(gpubroker: Any, sandbox_job: Path, policy: Path) -> None:
+    shown = gpubroker("policy", "explain", sandbox_job).out
+    assert "Seen: user " in shown
+    assert "budget pretend from" in shown
+    document = gpubroker("policy", "explain", sandbox_job, "--json").json
+    assert document["inputs"]["action"]["kind"] == "launch"
+    assert document["inputs"]["facts"]["budgets"]["pretend"][0]["spent"] == "0.00"
+
+
+def test_a_submitted_job_is_explained_from_the_record_and_replayed(gpubroker: Any, write: Any, policy: Path) -> None:
+    file = write("job.yaml", "name: tiny\nrun: echo\nresources: {accelerators: 'L4:1'}\n"
+                 "constraints: {providers: [sandbox]}\nmax_duration: 1h\nmax_cost: $2\n")  # fmt: skip
+    submitted = gpubroker("submit", file, "--yes", "--detach", "--json")
+    assert submitted.code == 0, submitted.err
+    explained = gpubroker("policy", "explain", "tiny")
+    assert explained.code == 0
+    assert "launch on sandbox/" in explained.out
+    (decision,) = gpubroker("policy", "explain", "tiny", "--json").json["decisions"]
+    assert {verdict["name"] for verdict in decision["verdicts"]} >= {"real", "pretend", "prices", "membership"}
+    assert len(decision["facts_hash"]) == 64
+    assert gpubroker("policy", "explain", "unheard-of").code == 2
+
+    same = gpubroker("policy", "backtest", policy, "--from", "1d", "--json").json
+    assert (same["decisions"], same["same"], same["differences"]) == (1, 1, [])
+    strict = write("strict.yaml", "version: 1\nbudgets: [{name: p, amount: $0.01, period: day, counts: [sandbox]}]\n")
+    (difference,) = gpubroker("policy", "backtest", strict, "--from", "1d", "--json").json["differences"]
+    assert (difference["before"], difference["after"]) == ("allow", "deny")
+    assert difference["objections"][0]["name"] == "p"
+    shown = gpubroker("policy", "backtest", strict, "--from", "1d").out
+    assert "1 decision judged again, 0 the same." in shown
+    assert gpubroker("policy", "backtest", strict, "--from", "1d", "--to", "2d").code == 2

@@ -1,0 +1,229 @@
+"""What comes of trying policies out: what a rule is shown, tested cases, recorded decisions and their replay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from broker.cli import words
+from broker.cli.plan_view import verdict_json
+from broker.cli.tables import Column, fitting
+from broker.core.policy import Action, Answer, Facts
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from broker.app.policies import Tried
+    from broker.app.policies_backtest import Backtest, Outcome, Totals
+    from broker.core.decisions import Decision
+
+WORDS = {Answer.ALLOW: ("allows", "green"), Answer.ASK: ("asks", "yellow"), Answer.DENY: ("denies", "red")}
+
+
+# --- what rules are shown -------------------------------------------------------------------------------------------
+
+
+def inputs(action: Action, facts: Facts) -> list[Text]:
+    """What the rules look at, in a few lines."""
+    job, placement = action.job, action.placement
+    who = [f"user {action.user}"]
+    for word in ("team", "project", "environment"):
+        if said := getattr(job, word):
+            who.append(f"{word} {said}")
+    lines = [f"Seen: {', '.join([*who, f'{job.workload.value} job'])}, at {words.moment(facts.now)}"]
+    if placement is not None:
+        offer = placement.offer
+        price = f"{words.rate(placement.rate)}/h" if placement.rate else "free of charge"
+        kind = offer.capacity_type.value.replace("_", "-")
+        lines.append(f"      {placement.nodes} × {offer.machine} {kind} at {offer.location}, {price}")
+    if action.window:
+        begins, ends = action.window
+        lines.append(f"      for up to {words.length(ends - begins)}, until {words.moment(ends)}")
+    running = {one.job_id for one in facts.live}
+    gpus = sum(one.gpus for one in facts.live)
+    lines.append(f"      {words.plural(len(running), 'job')} running on {words.plural(gpus, 'GPU')}")
+    for name, uses in facts.budgets.items():
+        for use in uses:
+            state = f"{words.money(use.spent)} spent, {words.money(use.held)} held"
+            lines.append(f"      budget {name} from {words.moment(use.period_start)}: {state}")
+    return [Text(line, style="dim") for line in lines]
+
+
+# --- policy test ----------------------------------------------------------------------------------------------------
+
+
+def tried(files: Sequence[Tried]) -> list[Text]:
+    """One line a case, and why where it is not what was expected."""
+    lines: list[Text] = []
+    for one in files:
+        for result in one.results:
+            mark, style = ("FAIL", "bold red") if result.wrong else ("ok", "green")
+            lines.append(Text.assemble((f"{mark:<5}", style), f"{result.source}  {result.name}"))
+            if result.wrong:
+                lines.append(Text(f"     {result.wrong}"))
+    failed = sum(bool(result.wrong) for one in files for result in one.results)
+    count = sum(len(one.results) for one in files)
+    said = (
+        f"{failed} of {words.plural(count, 'case')} failed."
+        if failed
+        else f"{words.plural(count, 'case')}, all as expected."
+    )
+    return [*lines, Text(said, style="bold red" if failed else "green")]
+
+
+def tried_json(files: Sequence[Tried]) -> dict[str, Any]:
+    """The document of `gpubroker policy test --json`."""
+    results = [result for one in files for result in one.results]
+    return {
+        "passed": sum(not result.wrong for result in results),
+        "failed": sum(bool(result.wrong) for result in results),
+        "cases": [
+            {
+                "name": result.name,
+                "source": str(result.source),
+                "passed": not result.wrong,
+                "expected": result.expected,
+                "answer": result.answer,
+                "wrong": result.wrong,
+                "verdicts": [verdict_json(verdict) for verdict in result.verdicts],
+            }
+            for result in results
+        ],
+    }
+
+
+# --- recorded decisions ---------------------------------------------------------------------------------------------
+
+
+def recorded(console: Console, decisions: Sequence[Decision]) -> list[RenderableType]:
+    """Every decision about a job, as it was made."""
+    columns = (Column("answer"), Column("rule"), Column("says", folds=True), Column("where", 1))
+    parts: list[RenderableType] = []
+    for one in decisions:
+        word, style = WORDS[one.answer]
+        heading = Text.assemble(
+            (f"{words.moment(one.at)}  ", "bold"),
+            f"{one.action.value} on {one.pool or 'nothing'}: the policy ",
+            (word, style),
+        )
+        cells: list[list[str | Text]] = [
+            [Text(*WORDS[v.answer]), v.name or v.rule, v.message, str(v.source)] for v in one.verdicts
+        ]
+        parts += [heading, *([fitting(console, columns, cells)[0]] if cells else [])]
+    return parts
+
+
+def recorded_json(decisions: Sequence[Decision]) -> dict[str, Any]:
+    """The document of `gpubroker policy explain JOB --json` for a job that was submitted."""
+    return {
+        "decisions": [
+            {
+                "at": one.at,
+                "action": one.action,
+                "answer": one.answer,
+                "attempt": one.attempt,
+                "pool": one.pool,
+                "policy_version": one.policy_version,
+                "facts_hash": one.facts_hash,
+                "verdicts": [verdict_json(verdict) for verdict in one.verdicts],
+                "seen": dict(one.seen),
+            }
+            for one in decisions
+        ]
+    }
+
+
+# --- policy backtest ------------------------------------------------------------------------------------------------
+
+
+def backtested(console: Console, found: Backtest) -> list[RenderableType]:
+    """What would have been different, and what it comes to."""
+    columns = (
+        Column("at"),
+        Column("job"),
+        Column("user", 3),
+        Column("was"),
+        Column("would be"),
+        Column("cost", 1, align="right"),
+        Column("why", 2, folds=True),
+    )
+    cells = [_difference(one) for one in found.differences]
+    parts: list[RenderableType] = [fitting(console, columns, cells)[0]] if cells else []
+    totals = (Column(""), *(Column(word, align="right") for word in ("allowed", "asked", "denied", "late", "cost")))
+    rows = [_totals("as it was", found.before), _totals("under this policy", found.after)]
+    parts.append(fitting(console, totals, rows)[0])
+    count = words.plural(len(found.outcomes), "decision")
+    same = len(found.outcomes) - len(found.differences)
+    parts.append(Text(f"{count} judged again, {same} the same." if cells else f"{count} judged again, all the same."))
+    if found.unknown:
+        parts.append(Text(f"{words.plural(found.unknown, 'decision')} did not keep what they saw.", style="yellow"))
+    return parts
+
+
+def _difference(one: Outcome) -> list[str | Text]:
+    objections = [v for v in one.verdicts if v.answer is not Answer.ALLOW]
+    moved = f"{one.decision.pool} → {one.pool}" if one.pool != one.decision.pool and one.pool else ""
+    if one.answer is None:
+        why = "it was refused before"
+    else:
+        why = "; ".join(f"{v.message} ({v.source})" for v in objections) or moved
+    cost = (
+        "" if one.cost_before == one.cost_after else f"{words.money(one.cost_before)} → {words.money(one.cost_after)}"
+    )
+    return [
+        words.moment(one.decision.at),
+        one.decision.job_id or one.decision.job_name,
+        one.decision.user,
+        one.decision.answer.value,
+        one.answer.value if one.answer else "not asked",
+        cost,
+        why,
+    ]
+
+
+def _totals(name: str, totals: Totals) -> list[str | Text]:
+    cost = ", ".join(f"{words.money(amount)} {kind.value}" for kind, amount in totals.cost.items()) or words.money(None)
+    return [name, str(totals.allowed), str(totals.asked), str(totals.denied), str(totals.late), cost]
+
+
+def backtested_json(found: Backtest) -> dict[str, Any]:
+    """The document of `gpubroker policy backtest --json`."""
+    return {
+        "decisions": len(found.outcomes),
+        "same": len(found.outcomes) - len(found.differences),
+        "unknown": found.unknown,
+        "before": _totals_json(found.before),
+        "after": _totals_json(found.after),
+        "differences": [
+            {
+                "at": one.decision.at,
+                "job_id": one.decision.job_id,
+                "job_name": one.decision.job_name,
+                "user": one.decision.user,
+                "action": one.decision.action,
+                "before": one.decision.answer,
+                "after": one.answer,
+                "pool_before": one.decision.pool,
+                "pool_after": one.pool,
+                "money": one.money,
+                "cost_before": one.cost_before,
+                "cost_after": one.cost_after,
+                "late_before": one.late_before,
+                "late_after": one.late_after,
+                "objections": [verdict_json(v) for v in one.verdicts if v.answer is not Answer.ALLOW],
+            }
+            for one in found.differences
+        ],
+    }
+
+
+def _totals_json(totals: Totals) -> dict[str, Any]:
+    return {
+        "allowed": totals.allowed,
+        "asked": totals.asked,
+        "denied": totals.denied,
+        "late": totals.late,
+        "cost": {kind.value: amount for kind, amount in totals.cost.items()},
+    }

@@ -1,0 +1,281 @@
+"""`policy test`: cases beside a policy file, each with a job, the facts, and the verdict that is expected.
+
+::
+
+    policies: [startup.yaml]          # beside this file; without it, x.test.yaml is about x.yaml
+    cases:
+      - name: a night of training fits
+        user: ann
+        job: {workload: training, max_duration: 10h}       # keys of a job file; what is left out does not matter
+        offer: {accelerator: H100, count: 8, price: $32}
+        expect: allow
+      - name: the month is used up
+        offer: {accelerator: H100, count: 8, price: $32}
+        spent: {company-monthly: $2,990}
+        expect: deny
+        because: company-monthly                           # the rule or the code that must object
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from broker.core.accelerators import canonical
+from broker.core.documents import Document, print_document, read_document
+from broker.core.errors import InvalidInput, Problem, UnknownName, did_you_mean
+from broker.core.findings import validate
+from broker.core.jobfile import parse_job
+from broker.core.jobs import Job
+from broker.core.money import Money
+from broker.core.offers import CapacityType, Interconnect, MoneyKind, Offer
+from broker.core.placements import Placement
+from broker.core.policy import (
+    Action,
+    ActionKind,
+    Answer,
+    BudgetUse,
+    CaseResult,
+    Facts,
+    LiveAttempt,
+    Source,
+    Usage,
+    Verdict,
+)
+from broker.core.ports import PolicySet
+from broker.core.units import PositiveDuration
+from broker.ledger.budgets import periods_touching
+from policies.fields import AttemptCount, GpuCount, Limit, LocalTime, Part, Patterns, Percent
+
+_MONDAY_NOON = datetime(2026, 1, 5, 12)  # noqa: DTZ001 - a local time, whose zone is UTC as everywhere in cases
+
+
+class OfferCase(Part):
+    """The capacity that is asked for: a machine on demand at a cloud, unless it says otherwise. ``price``: per hour and
+    machine. ``age``: how long ago the price was looked at."""
+
+    provider: str = "aws"
+    region: str = "us-east-1"
+    instance_type: str = "machine"
+    accelerator: str | None = None
+    count: GpuCount | None = None
+    capacity_type: CapacityType = CapacityType.ON_DEMAND
+    price: Limit | None = None
+    money: MoneyKind | None = None
+    interconnect: Interconnect | None = None
+    reference: bool = False
+    age: PositiveDuration = timedelta(0)
+
+    @field_validator("accelerator")
+    @classmethod
+    def _known(cls, name: str | None) -> str | None:
+        try:
+            return None if name is None else canonical(name)
+        except UnknownName as error:
+            raise ValueError(error.message) from error
+
+    def offer(self, now: datetime) -> Offer:
+        count = (self.count or 1) if self.accelerator else 0
+        free = self.capacity_type is CapacityType.OWNED
+        kind = MoneyKind.SANDBOX if self.provider == "sandbox" else MoneyKind.AMORTISED if free else MoneyKind.CASH
+        return Offer(
+            provider=self.provider,
+            region=self.region,
+            zone=None,
+            instance_type=self.instance_type,
+            accelerator=self.accelerator,
+            count=count,
+            capacity_type=self.capacity_type,
+            price=self.price or (Money.ZERO if free else Money.usd(1)),
+            as_of=now - self.age,
+            source="test",
+            interconnect=self.interconnect,
+            money=self.money or kind,
+            reference=self.reference,
+        )
+
+
+class RunningCase(Part):
+    """Something that runs already: somebody else's job, or, with ``job``, one that is named."""
+
+    job: str = ""
+    user: str = "somebody"
+    team: str | None = None
+    project: str | None = None
+    workload: str = "training"
+    environment: str | None = None
+    gpus: GpuCount = 1
+    accelerator: str = "H100"
+    provider: str = "aws"
+    capacity_type: CapacityType = CapacityType.ON_DEMAND
+    money: MoneyKind = MoneyKind.CASH
+
+
+class BusyCase(Part):
+    """How busy the accelerators were so long ago."""
+
+    ago: PositiveDuration
+    percent: Percent | None = Field(None, description="a percentage; 0 when left out")
+
+
+class Case(Part):
+    """A question and the answer that is expected. Times are UTC. ``asks``: the money to be held; when left out, what
+    ``max_duration`` (the policy's default without one) costs at the price. ``because``: rules or codes that must
+    object."""
+
+    name: str
+    expect: Answer
+    because: Patterns = ()
+    user: str = "someone"
+    job: dict[str, Any] = Field(default_factory=dict)
+    offer: OfferCase = Field(default_factory=OfferCase)
+    action: ActionKind = ActionKind.LAUNCH
+    at: LocalTime = _MONDAY_NOON
+    asks: Limit | None = None
+    spent: dict[str, Limit] = Field(default_factory=dict)
+    held: dict[str, Limit] = Field(default_factory=dict)
+    running: tuple[RunningCase, ...] = ()
+    cost_so_far: Limit | None = None
+    ran_for: PositiveDuration = timedelta(0)
+    submitted: PositiveDuration | None = Field(None, description="how long ago the job was submitted")
+    attempts: AttemptCount | None = None
+    busy: tuple[BusyCase, ...] = ()
+
+
+class CaseFile(Part):
+    """A file of cases."""
+
+    policies: Patterns = ()
+    cases: tuple[Case, ...]
+
+    @field_validator("cases")
+    @classmethod
+    def _some(cls, cases: tuple[Case, ...]) -> tuple[Case, ...]:
+        if not cases:
+            raise ValueError("is empty; a file of cases has one at least")
+        return cases
+
+
+def judge_cases(policy: PolicySet, file: str, text: str) -> list[CaseResult]:
+    """What the policies say to every case of the file. Raises `InvalidInput` with every mistake in it."""
+    document = read_document(text, file=file, kind="file of policy cases")
+    content, problems = validate(document, CaseFile)
+    if content is None:
+        document.refuse(problems)
+    jobs: list[Job | None] = []
+    known = {rule.name for rule in policy.rules if rule.kind == "budget"}
+    for index, case in enumerate(content.cases):
+        path = ("cases", index)
+        jobs.append(_job(case, document, index, problems))
+        for key in ("spent", "held"):
+            for budget in getattr(case, key):
+                if budget not in known:
+                    message = f"no budget is named {budget!r}{did_you_mean(budget, known)}"
+                    problems.append(document.problem((*path, key, budget), message, at_key=True))
+    if problems:
+        document.refuse(problems)
+    return [
+        _judge(policy, case, job, Source(file, document.values["cases", index][0]))
+        for index, (case, job) in enumerate(zip(content.cases, jobs, strict=True))
+        if job is not None
+    ]
+
+
+def _job(case: Case, document: Document, index: int, problems: list[Problem]) -> Job | None:
+    """The job of a case, with what does not matter filled in."""
+    offer = case.offer
+    wanted = f"{offer.accelerator}:{offer.count or 1}" if offer.accelerator else None
+    resources = {"accelerators": wanted} if wanted else {"cpus": 1}
+    said = {"name": "case", "run": "true"} | (
+        {} if {"resources", "model"} & case.job.keys() else {"resources": resources}
+    )
+    try:
+        return parse_job(print_document(said | case.job), file=document.file, now=case.at.replace(tzinfo=UTC))
+    except InvalidInput as error:
+        for problem in error.problems or [Problem(0, 0, "", error.message)]:
+            message = f"{problem.key}: {problem.message}" if problem.key else problem.message
+            problems.append(document.problem(("cases", index, "job"), message))
+        return None
+
+
+def _judge(policy: PolicySet, case: Case, job: Job, source: Source) -> CaseResult:
+    action, facts = question(policy, case, job)
+    verdicts = tuple(policy.judge(action, facts))
+    order = (Answer.ALLOW, Answer.ASK, Answer.DENY)
+    answer = max((verdict.answer for verdict in verdicts), key=order.index)
+    objecting = [verdict for verdict in verdicts if verdict.answer is not Answer.ALLOW]
+    missing = [word for word in case.because if not any(word in _words(verdict) for verdict in objecting)]
+    wrong = ""
+    if answer is not case.expect:
+        said = "; ".join(f"{verdict.message} ({verdict.source})" for verdict in objecting) or "no rule objects"
+        wrong = f"expected {case.expect.value}, got {answer.value}: {said}"
+    elif missing:
+        said = ", ".join(f"{verdict.name} ({verdict.code})" for verdict in objecting) or "none"
+        wrong = f"expected an objection of {', '.join(missing)}; objections are of {said}"
+    return CaseResult(case.name, source, case.expect, answer, verdicts, wrong)
+
+
+def _words(verdict: Verdict) -> tuple[str, str, str]:
+    return verdict.name, verdict.code, verdict.rule
+
+
+def question(policy: PolicySet, case: Case, job: Job) -> tuple[Action, Facts]:
+    """What the gate would be asked in such a case."""
+    now = case.at.replace(tzinfo=UTC)
+    offer = case.offer.offer(now)
+    rate = (offer.price or Money.ZERO) * job.num_nodes
+    left = max((job.max_duration or policy.defaults.max_duration) - case.ran_for, timedelta(0))
+    cost = rate.for_duration(left)
+    runs = case.action is ActionKind.CONTINUE
+    held = case.asks or (cost if job.max_cost is None else min(cost, job.max_cost))
+    window = (now, now + left)
+    later = case.submitted or case.ran_for or timedelta(0)
+    action = Action(
+        case.action,
+        job,
+        case.user,
+        placement=Placement(offer, job.num_nodes, rate, cost, (), None, None, 1.0, 1.0, 0.0),
+        hold=None if runs else {offer.money: held},
+        window=None if runs else window,
+        elapsed=case.ran_for,
+        spent=case.cost_so_far or Money.ZERO,
+        job_id=None if case.action is ActionKind.LAUNCH else "case",
+        submitted_at=None if case.action is ActionKind.LAUNCH else now - later,
+        attempts=case.attempts or 0,
+        usage=tuple(sorted((Usage(now - b.ago, b.percent or 0.0) for b in case.busy), key=lambda one: one.at)),
+    )
+    budgets = {
+        spec.id: tuple(
+            BudgetUse(*period, *(_first(amounts, spec.id, first=not n) for amounts in (case.spent, case.held)))
+            for n, period in enumerate(periods_touching(spec.period, spec.timezone, action.window or (now, now)))
+        )
+        for spec in policy.budgets(job, case.user)
+    }
+    return action, Facts(now, _live(case.running), budgets)
+
+
+def _first(amounts: dict[str, Money], budget: str, *, first: bool) -> Money:
+    """What is said of a budget is of the period of now; those after it are untouched."""
+    return amounts.get(budget, Money.ZERO) if first else Money.ZERO
+
+
+def _live(running: Sequence[RunningCase]) -> tuple[LiveAttempt, ...]:
+    return tuple(
+        LiveAttempt(
+            one.job or f"other-{n}",
+            one.user,
+            one.team,
+            one.project,
+            one.workload,
+            one.environment,
+            one.gpus,
+            one.accelerator,
+            one.provider,
+            one.money,
+            capacity_type=one.capacity_type,
+        )
+        for n, one in enumerate(running)
+    )

@@ -1,0 +1,106 @@
+"""Cases beside a policy file: a job, the facts, the verdict; and what is said when a case is wrong in itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.core.errors import InvalidInput
+from broker.core.policy import Answer, CaseResult
+from policies.loader import load
+
+POLICY = """\
+version: 1
+budgets:
+  - {name: monthly, amount: "$1,000", period: month}
+  - {name: pretend, amount: $100, period: month, counts: [sandbox]}
+guardrails:
+  - {name: prices, max_price_per_gpu_hour: $4}
+  - {name: two, max_concurrent_jobs: 2}
+  - {name: idle, idle_shutdown: {below: 5%, for: 30m}}
+  - {name: office, working_hours: {from: "08:00", to: "20:00"}, scope: {workload: development}}
+  - {name: short, max_job_duration: 24h}
+"""
+
+
+def results(*cases: str) -> list[CaseResult]:
+    text = "cases:\n" + "".join(f"  - {{name: c, {case}}}\n" for case in cases)
+    return list(load({"p.yaml": POLICY}).try_cases("p.test.yaml", text))
+
+
+def wrong(case: str) -> str:
+    (result,) = results(case)
+    return result.wrong
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "expect: allow",
+        'expect: allow, asks: "$1,000"',
+        'expect: deny, asks: "$1,000.01", because: monthly',
+        "expect: deny, spent: {monthly: $999.50}, because: over_budget",
+        "expect: deny, held: {monthly: $999.50}",
+        "expect: deny, offer: {accelerator: H100, count: 8, price: $33}, because: [prices, price_above_limit]",
+        "expect: allow, offer: {accelerator: H100, count: 8, price: $32}",
+        "expect: deny, running: [{}, {}], because: two",
+        "expect: allow, running: [{job: a}, {job: a}]",
+        "expect: allow, offer: {capacity_type: owned}, spent: {monthly: $5000}",
+        "expect: deny, offer: {provider: sandbox, price: $5}, because: pretend",
+        'expect: deny, at: "2026-01-10", job: {workload: development}, because: office',
+        'expect: allow, at: "2026-01-09T19:59", job: {workload: development}',
+        "expect: deny, action: continue, busy: [{ago: 31m}, {ago: 1m, percent: 4%}], because: idle",
+        "expect: allow, action: continue, busy: [{ago: 31m, percent: 90%}, {ago: 1m}]",
+        "expect: deny, job: {max_duration: 25h}, because: max_job_duration",
+        "expect: deny, action: continue, ran_for: 24h, because: short",
+        "expect: deny, job: {max_cost: $2,000}, asks: $1,500, because: monthly",
+    ],
+)
+def test_what_is_expected(case: str) -> None:
+    if "max_cost" in case:
+        case = case.replace("$2,000", '"$2,000"').replace("$1,500", '"$1,500"')
+    assert wrong(case) == ""
+
+
+def test_what_is_not_expected_is_said_with_the_rules_words() -> None:
+    assert wrong("expect: deny") == "expected deny, got allow: no rule objects"
+    assert wrong("expect: allow, running: [{}, {}]") == (
+        "expected allow, got deny: 2 jobs are running, the limit is 2 (p.yaml:7)"
+    )
+    assert wrong("expect: deny, running: [{}, {}], because: prices") == (
+        "expected an objection of prices; objections are of two (too_many_jobs)"
+    )
+
+
+def test_every_case_has_its_answer_and_its_place() -> None:
+    first, second = results("expect: allow", "expect: deny, running: [{}, {}]")
+
+    assert (first.answer, str(first.source)) == (Answer.ALLOW, "p.test.yaml:2")
+    assert (second.answer, str(second.source)) == (Answer.DENY, "p.test.yaml:3")
+    assert [verdict.name for verdict in second.verdicts][:3] == ["membership", "budget-required", "monthly"]
+
+
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        ("expect: maybe", "expected one of allow, ask, deny; got 'maybe'"),
+        ("because: x", "expect: is missing"),
+        ("expect: allow, spent: {montly: $5}", "no budget is named 'montly'; did you mean 'monthly'?"),
+        ("expect: allow, job: {worklod: training}", "worklod: unknown key; did you mean 'workload'?"),
+        ("expect: allow, offer: {accelerator: H1000}", "did you mean 'H100'?"),
+        ("expect: allow, at: noon", "expected a day, or a day and a time, such as 2026-12-24T18:00; got 'noon'"),
+        ("expect: allow, offer: {price: 5}", "expected an amount with currency, such as $900; got '5'"),
+    ],
+)
+def test_a_case_that_makes_no_sense_is_refused_with_its_place(case: str, said: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        results("expect: allow", case)
+
+    (problem,) = caught.value.problems
+    assert problem.line == 3
+    assert said in f"{problem.key.rpartition('.')[2]}: {problem.message}"
+
+
+def test_a_file_without_cases_is_refused() -> None:
+    for text in ("cases: []", "policies: [a]", ""):
+        with pytest.raises(InvalidInput):
+            load({"p.yaml": POLICY}).try_cases("p.test.yaml", text)

@@ -1,0 +1,208 @@
+"""`when:`: checked when the file is loaded, with the place of what is wrong; evaluated with every request."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from broker.core.errors import InvalidInput
+from broker.core.money import Money
+from broker.core.offers import MoneyKind
+from broker.core.policy import Action, ActionKind, Answer, BudgetUse, Facts, Verdict
+from broker.ledger.budgets import periods_touching
+from policies.loader import load
+from policies.policyset import ActivePolicies
+from tests.contracts.rule_contract import NOW, action, job, placement
+
+GUARDRAIL = "version: 1\nguardrails:\n  - name: g\n    max_concurrent_gpus: 1\n    when: {when}\n"
+
+
+def conditional(when: str) -> ActivePolicies:
+    return load({"p.yaml": GUARDRAIL.format(when=f"'{when}'")})
+
+
+def verdict(when: str, asked: Action | None = None, facts: Facts | None = None) -> Verdict:
+    found = conditional(when).judge(asked or action(), facts or Facts(NOW))
+    return next(one for one in found if one.name == "g")
+
+
+def finding(when: str) -> str:
+    with pytest.raises(InvalidInput) as caught:
+        load({"p.yaml": GUARDRAIL.format(when=when)})
+    (problem,) = caught.value.problems
+    assert problem.key == "guardrails[0].when"
+    return f"{problem.line}:{problem.column}: {problem.message}"
+
+
+@pytest.mark.parametrize(
+    ("when", "met"),
+    [
+        ('job.team == "nlp"', True),
+        ('job.team == "vision"', False),
+        ('user in ["ann", "bob"]', True),
+        ("offer.price > 31.0 && offer.price_per_gpu <= 4.0", True),
+        ('offer.provider == "aws" && offer.region.startsWith("us-")', True),
+        ("placement.gpus == 8 && placement.rate < 33.0", True),
+        ('has(job.max_cost) ? job.max_cost > 5.0 : job.priority == "normal"', True),
+        ("has(job.max_cost)", False),
+        ('action == "launch" && !job.sensitive', True),
+        ('time.weekday == "sat" && time.hour == 12', True),
+        ('hour_in("Asia/Tokyo") == 21 && weekday_in("Pacific/Auckland") == "sun"', True),
+        ('time.now < timestamp("2026-11-22T00:00:00Z")', True),
+        ('time.now - timestamp("2026-11-21T00:00:00Z") > duration("12h1m")', False),
+        ("offer.age_hours < 0.5", True),
+        ("spend.hours + 1.0 > 0.5", True),
+    ],
+)
+def test_a_rule_applies_where_its_condition_is_met(when: str, met: bool) -> None:
+    found = verdict(when)
+
+    assert (found.answer, found.code) == (
+        (Answer.DENY, "too_many_gpus") if met else (Answer.ALLOW, "condition_not_met")
+    )
+
+
+@pytest.mark.parametrize(
+    ("when", "said"),
+    [
+        # Line 5 begins with `    when: `, so the text begins at column 11, and after a quote at 12.
+        ("job.taem == 'a'", "5:15: job has no field 'taem'; did you mean 'team'?"),
+        ("usr == 'a'", "5:11: unknown variable 'usr'; did you mean 'user'?"),
+        ("'job.nodes == \"a\"'", "5:22: a whole number is never the same as a text"),
+        ("offer.price + 1 > 2.0", "5:23: + does not work with a number and a whole number; write whole amounts with a"
+         " decimal point, such as 2.0"),
+        ("job.team", "5:11: expected a condition that is true or false, such as spend.asked > 100.0; this is a text"),
+        ("job", "5:11: job is a group: expected one of its fields, such as job.name"),
+        ("user.startWith('a')", "5:16: a text has no 'startWith'; did you mean 'startsWith'?"),
+        ("siz(user) > 1", "5:11: unknown function 'siz'; did you mean 'size'?"),
+        ("user == 'a' &&", "5:25: expected a value, got the end"),
+        ("(user == 'a'", "5:23: expected ')', got the end"),
+        ("user == 'a' b", "5:23: expected an operator such as && or ==, or the end; got 'b'"),
+        ("user == 'a' && job.nodes", "5:23: && joins conditions; on one side stands a whole number"),
+        ("job.nodes in ['a']", "5:21: expected a whole number in a list of the same kind; got a whole number in a list"
+         " of texts"),
+        ("user.matches('[')", "5:24: expected a regular expression; got '['"),
+        ("time.now > timestamp('2026')", "5:32: expected a time such as 2026-12-01T08:00:00Z; got '2026'"),
+        ("hour_in('Europe/Berln') > 3", "5:19: expected a time zone such as Europe/Berlin; got 'Europe/Berln'"),
+        ("hour_in(user) > 3", "5:19: hour_in() takes the name of a time zone in quotes"),
+        ("time.hour > 'a'", "5:21: a whole number cannot be compared with a text; numbers stand without quotes"),
+        ("'user == $x'", "5:20: '$' is not understood here"),
+        ("5", "5:11: expected a condition in CEL, such as 'spend.asked > 100.0'; got '5'"),
+        ("[]", "5:11: expected a condition in CEL, such as 'spend.asked > 100.0'; got a list"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_found_where_it_is(when: str, said: str) -> None:
+    assert finding(when) == said
+
+
+def test_in_a_text_over_several_lines_the_place_is_said_in_words() -> None:
+    assert finding(">-\n      user == 'a' &&\n      usr == 'b'") == (
+        "5:11: unknown variable 'usr'; did you mean 'user'? (at \"usr == 'b'\")"
+    )
+
+
+def test_mistakes_of_form_and_of_conditions_are_found_at_once() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        load({"p.yaml": "version: 1\nguardrails:\n- {name: a, spot: {use: no}, when: 'x'}\n- {name: a, freez: 1}\n"})
+
+    assert [problem.key for problem in caught.value.problems] == [
+        "guardrails[0].spot.use", "guardrails[0].when", "guardrails[1].name", "guardrails[1].freez",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("when", "reason"),
+    [
+        ("job.max_cost > 5.0", "max_cost is not known here (ask has() first)"),
+        ("placement.hours > 5.0", "hours is not known here (ask has() first)"),
+        ("8 / (job.nodes - 1) > 1", "it divides by zero"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_refused_with_the_reason(when: str, reason: str) -> None:
+    found = verdict(when)
+
+    assert (found.answer, found.code) == (Answer.DENY, "condition_failed")
+    assert reason in found.message
+    assert found.figures == {"when": when}
+
+
+def test_a_condition_about_the_amount_waits_until_it_is_known() -> None:
+    when = "spend.asked > 100.0"
+
+    assert verdict(when).code == "no_amount_yet"
+    for dollars, code in ((100, "condition_not_met"), (101, "too_many_gpus")):
+        assert verdict(when, action(hold={MoneyKind.CASH: Money.usd(dollars)})).code == code
+
+
+def test_whom_the_rule_is_not_about_is_not_asked() -> None:
+    policies = load({"p.yaml": GUARDRAIL.format(when="job.max_cost > 5.0") + "    scope: {team: vision}\n"})
+
+    assert {one.code for one in policies.judge(action(), Facts(NOW)) if one.name == "g"} == {"out_of_scope"}
+
+
+def test_a_running_job_can_be_meant() -> None:
+    running = action(ActionKind.CONTINUE, spent=Money.usd(12), elapsed=timedelta(hours=3), attempts=2)
+    policies = load({"p.yaml": "version: 1\nguardrails:\n- {name: g, capacity_types: owned, when: 'spend.spent > 10.0"
+                     " && spend.hours > 2.0 && spend.attempts == 2'}"})  # fmt: skip
+
+    def code(asked: Action) -> str:
+        return next(one.code for one in policies.judge(asked, Facts(NOW)) if one.name == "g")
+
+    assert code(running) == "capacity_type_not_allowed"
+    assert code(replace(running, spent=Money.usd(9))) == "condition_not_met"
+
+
+# --- budgets with a condition ---------------------------------------------------------------------------------------
+
+NIGHT = "version: 1\nbudgets:\n- {name: night, amount: $100, period: month, when: 'time.hour >= 20'}\n"
+
+
+def codes(policies: ActivePolicies, now: datetime, **asked: Any) -> set[str]:
+    act = action(hold={MoneyKind.CASH: Money.usd(10)}, window=(now, now + timedelta(hours=1)), **asked)
+    uses = {
+        spec.id: tuple(
+            BudgetUse(*period, Money.ZERO, Money.ZERO)
+            for period in periods_touching(spec.period, spec.timezone, (now, now + timedelta(hours=1)))
+        )
+        for spec in policies.budgets(act.job, act.user)
+    }
+    return {one.code for one in policies.judge(act, Facts(now, budgets=uses)) if one.answer is not Answer.ALLOW}
+
+
+def test_a_budget_grants_only_what_meets_its_condition() -> None:
+    day, night = (datetime(2026, 11, 21, hour, tzinfo=UTC) for hour in (12, 21))
+
+    assert codes(load({"p.yaml": NIGHT}), night) == set()
+    assert codes(load({"p.yaml": NIGHT}), day) == {"no_budget"}
+
+
+def test_a_budget_whose_condition_cannot_be_evaluated_grants_nothing() -> None:
+    unknown = load({"p.yaml": NIGHT.replace("time.hour >= 20", "job.max_cost > 5.0")})
+
+    assert codes(unknown, NOW) == {"no_budget", "condition_failed"}
+    known = job(max_cost=Money.usd(10))
+    assert codes(unknown, NOW, job=known) == set()
+
+
+def test_while_the_amount_is_unknown_a_placement_is_not_refused_for_it() -> None:
+    policies = load({"p.yaml": NIGHT.replace("time.hour >= 20", "spend.asked < 20.0")})
+
+    found = policies.judge(action(placement=placement()), Facts(NOW))
+
+    assert {one.answer for one in found} == {Answer.ALLOW}
+
+
+def test_the_cel_library_is_loaded_only_where_a_rule_has_a_condition() -> None:
+    program = (
+        "import sys; from policies.loader import load;"
+        "load({'a.yaml': 'version: 1\\nguardrails: [{name: g, max_concurrent_gpus: 1}]'});"
+        "assert 'cel' not in sys.modules;"
+        "load({'a.yaml': 'version: 1\\nguardrails: [{name: g, max_concurrent_gpus: 1, when: \"job.nodes > 1\"}]'});"
+        "assert 'cel' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
