@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from azure.core.credentials import TokenCredential
 
 SUBSCRIPTION = "AZURE_SUBSCRIPTION_ID"
-HOW = f"set {SUBSCRIPTION}, and run `az login` or set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET"
+_LOG_IN = "run `az login`, or set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET"
+HOW = f"set {SUBSCRIPTION}, and {_LOG_IN}"
 AGAIN = "run `az login` again, or look at AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET"
 EXTRA = "pip install 'gpubroker[azure]'"
 
@@ -94,7 +95,7 @@ class Login:
         if not subscription or not has_sdk():
             return None
         if not sign:
-            raise LoginMissing(f"{SUBSCRIPTION} is set, but nobody is logged in to Azure", where=NAME, hint=HOW)
+            raise LoginMissing(f"{SUBSCRIPTION} is set, but nobody is logged in to Azure", where=NAME, hint=_LOG_IN)
         from providers.azure.pipeline import credential
 
         hosted = settings.managed_identity or any(os.environ.get(variable) for variable in _HOSTED)
@@ -185,7 +186,7 @@ def _translated(where: str) -> Iterator[None]:
         error.where = error.where or where
         raise
     except said.ClientAuthenticationError as error:
-        raise LoginMissing(f"the login is missing or has expired: {_short(error)}", where=where, hint=AGAIN) from error
+        raise LoginMissing(f"the login is missing or has expired: {_why(error)}", where=where, hint=AGAIN) from error
     except (said.DecodeError, said.DeserializationError, said.SerializationError) as error:
         if isinstance(error, said.IncompleteReadError):
             raise Unreachable("the answer was cut short", where=where) from error
@@ -226,6 +227,12 @@ def _unreachable(error: Exception, where: str) -> Unreachable:
         return Unreachable(f"its certificate is not trusted: {_short(error)}", where=where, hint=hint)
     hint = f"is {setting(NAME, 'management_url')} right, and the network up?"
     return Unreachable(f"cannot be reached: {_short(error)}", where=where, hint=hint)
+
+
+def _why(error: Exception) -> str:
+    """What azure-identity says without what it says every time: its own name before, and a link behind."""
+    said = str(error).partition("To mitigate this issue")[0].rpartition("Attempted credentials:")[2]
+    return _short(Exception(said.replace("\n\t", "; ").strip(" ;\n")))
 
 
 def _short(error: Exception) -> str:

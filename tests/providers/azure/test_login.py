@@ -259,6 +259,8 @@ def test_a_secret_that_has_expired_says_so_and_is_looked_for_again(
     found, error = until_error(azure)
     assert isinstance(error, LoginMissing)
     assert "AADSTS7000222" in str(error)
+    assert "DefaultAzureCredential" not in str(error)
+    assert "aka.ms" not in str(error)
     assert "AZURE_CLIENT_SECRET" in error.hint
     assert "s3cret" not in f"{error!r} {error} {error.hint}"
     assert len(offers_in(found)) == 7
@@ -267,6 +269,43 @@ def test_a_secret_that_has_expired_says_so_and_is_looked_for_again(
         list(azure.quotas())
     authority.refusal = None
     assert list(azure.quotas())
+
+
+@pytest.fixture
+def az(
+    cloud: Cloud, settings: Callable[..., AzureSettings], clock: ManualClock, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[[str], Azure]:  # fmt: skip
+    """A provider that logs in with a program called `az`, which does what the given lines of shell say."""
+    from tests.fakes.azure_cloud import SUBSCRIPTION
+
+    def made(lines: str) -> Azure:
+        program = tmp_path / "bin" / "az"
+        program.parent.mkdir()
+        program.write_text(f"#!/bin/sh\n{lines}\n")
+        program.chmod(0o700)
+        (tmp_path / "azureProfile.json").write_text("{}")
+        monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+        monkeypatch.setenv("AZURE_CONFIG_DIR", str(tmp_path))
+        monkeypatch.setenv("AZURE_SUBSCRIPTION_ID", SUBSCRIPTION)
+        return Azure(clock=clock, settings=settings())
+
+    return made
+
+
+def test_az_login_is_a_login(az: Callable[[str], Azure], cloud: Cloud) -> None:
+    token = {"accessToken": cloud.token, "expires_on": 4_000_000_000, "tokenType": "Bearer"}
+    azure = az(f"echo '{json.dumps(token)}'")
+    assert offers_in(rows_of(azure))["eastus", "Standard_ND96isr_H100_v5", "on_demand"].slots == 2
+    assert azure.describe_setup()["logins"]["azure"]["where"].endswith("azureProfile.json")
+
+
+def test_an_az_login_that_has_expired_says_so(az: Callable[[str], Azure]) -> None:
+    said = "ERROR: AADSTS700082: The refresh token has expired due to inactivity. Please run: az login"
+    found, error = until_error(az(f"echo '{said}' >&2; exit 1"))
+    assert isinstance(error, LoginMissing)
+    assert "az login" in error.hint
+    assert len(offers_in(found)) == 7
 
 
 def test_an_authority_that_is_down_leaves_the_prices(
