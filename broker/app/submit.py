@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from broker.app.market import market_for
@@ -32,6 +33,9 @@ from broker.launch.journal import Reading, Writing
 from broker.launch.placing import Market, decision_of, hold_entries, launch_request
 from broker.ledger.entries import Movement, Tags
 from broker.placement.planner import make_plan
+
+if TYPE_CHECKING:
+    from broker.app.advise.model_job import Sizing
 
 
 class NoFeasibleCapacity(BrokerError):
@@ -57,7 +61,8 @@ class DearerNow(BrokerError):
 @dataclass(frozen=True, slots=True)
 class Preview:
     """A plan and what the policies say to it. ``admission`` is None when nothing is left to judge. ``waits``: the job
-    fits capacity that our own jobs occupy, so it would be queued. ``offers``: the ones the plan was made from."""
+    fits capacity that our own jobs occupy, so it would be queued. ``offers``: the ones the plan was made from.
+    ``sizing``: how machines were found for a job that names a model."""
 
     job: Job
     plan: Plan
@@ -66,6 +71,7 @@ class Preview:
     max_duration: timedelta
     waits: bool = False
     offers: Sequence[Offer] = ()
+    sizing: Sizing | None = None
 
     @property
     def counts(self) -> dict[Reason, int]:
@@ -105,9 +111,22 @@ def read_job(path: Path, now: datetime) -> Job:
 def preview(broker: Broker, job: Job, policy: PolicySet | None = None, *, by_carbon: bool = False) -> Preview:
     """What would happen if the job were submitted now; nothing is held. ``policy`` and ``by_carbon`` (rank by what the
     placements emit) are for what-if questions only."""
+    job, sizing = _sized(job)
     market, chosen = market_for(broker, job, policy, by_carbon=by_carbon), policy or broker.policy()
     with broker.store.reading() as look:
-        return _judge(broker, job, market, chosen, look, broker.clock.now())
+        seen = _judge(broker, job, market, chosen, look, broker.clock.now())
+    if sizing is None:
+        return seen
+    return replace(seen, sizing=sizing, plan=replace(seen.plan, notes=(*sizing.notes, *seen.plan.notes)))
+
+
+def _sized(job: Job) -> tuple[Job, Sizing | None]:
+    """The job with machines for its model, where it names one instead of them. Raises `InvalidInput`."""
+    if job.model is None or job.resources:
+        return job, None
+    from broker.app.advise.model_job import sized  # most jobs name their machines
+
+    return sized(job)
 
 
 def _judge(broker: Broker, job: Job, market: Market, policy: PolicySet, look: Reading, now: datetime) -> Preview:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from broker.app.wiring import Broker
     from broker.core.ports import PolicySet
 
+_NAMED = 4  # machines in the heading
 _EXPLAINED = 3  # placements whose cost terms are shown
 
 _COLUMNS = (
@@ -75,7 +76,9 @@ def judged_by(broker: Broker, what_if: PolicySet | None = None) -> str:
 
 def _heading(seen: Preview) -> Text:
     job, plan = seen.job, seen.plan
-    machines = " or ".join(dict.fromkeys(request.machine for request in job.resources)) or "a model to be sized"
+    wanted = list(dict.fromkeys(request.machine for request in job.resources))
+    shown, more = wanted[:_NAMED], len(wanted) - _NAMED
+    machines = " or ".join([*shown, f"{more} others"] if more > 0 else shown) or "a model to be sized"
     nodes = f"{job.num_nodes} × " if job.num_nodes > 1 else ""
     text = Text.assemble((job.name, "bold"), f": {nodes}{machines}")
     if plan.remaining is not None and job.work is not None:
@@ -246,6 +249,7 @@ def document(seen: Preview, policy_version: str, *, limit: int | None = None) ->
         },
         "hold": {str(kind): amount for kind, amount in admission.money.items()} if admission else {},
         "notes": list(plan.notes),
+        "sizing": seen.sizing,
     }
 
 

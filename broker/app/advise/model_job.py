@@ -1,0 +1,185 @@
+"""A job that names a model instead of machines: sized by the same arithmetic as `gpubroker advise size`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from broker.app.advise.subject import Architecture, subject
+from broker.core.accelerators import Accelerator, known, lookup
+from broker.core.errors import InvalidInput
+from broker.core.jobs import Job, MachineRequest, Model, Work
+from broker.core.units import MAX_DURATION
+from broker.economics.fits import smallest_layout
+from broker.economics.memory import Layout, MemoryEstimate, Method, Precision, Recomputation, estimate, usable_gib
+from broker.economics.rules import DEFAULTS, RulesOfThumb
+from broker.economics.throughput import training_time
+
+_NAMED = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Sizing:
+    """How a job was sized: what it ``needs``, the ``machines`` that hold it (``L4:1``) on ``nodes`` each, the work
+    worked out from the tokens (None where it was given or cannot be known), and ``notes`` for people."""
+
+    total_gib: float
+    weights_gib: float
+    gradients_gib: float
+    optimizer_gib: float
+    activations_gib: float
+    kv_cache_gib: float
+    machines: tuple[str, ...]
+    nodes: int
+    work: timedelta | None
+    notes: tuple[str, ...]
+
+
+def sized(job: Job, rules: RulesOfThumb = DEFAULTS) -> tuple[Job, Sizing]:
+    """The job with the machines that hold its model, and how that came about.
+
+    Cards are asked for as one machine where some hold it, else as the fewest machines of eight; with ``num_nodes``
+    given, as so many. Cards without a fast link share a model only where nothing else does. Raises InvalidInput for a
+    model that makes no sense or that nothing holds.
+    """
+    assert job.model is not None
+    try:
+        needs = _needs(job.model, rules)
+    except InvalidInput as error:
+        raise InvalidInput(f"model: {error.message}", where=job.name, hint=error.hint) from error
+    totals = _totals(needs, rules)
+    nodes, counts = _machines(needs, totals, job.num_nodes, rules)
+    if not counts:
+        raise InvalidInput(
+            f"model: no accelerator holds {needs.total_gib:,.1f} GiB on {job.num_nodes} machines",
+            where=job.name,
+            hint="a smaller batch_size, LoRA or QLoRA needs less; or name `resources` yourself",
+        )
+    work = job.work or _work(job.model, nodes, counts, rules)
+    machines = tuple(f"{card.name}:{count}" for card, count in counts)
+    requests = tuple(MachineRequest(accelerator=card.name, count=count) for card, count in counts)
+    changed = job.model_copy(update={"resources": requests, "num_nodes": nodes, "work": work})
+    return changed, Sizing(
+        total_gib=needs.total_gib,
+        weights_gib=needs.weights_gib,
+        gradients_gib=needs.gradients_gib,
+        optimizer_gib=needs.optimizer_gib,
+        activations_gib=needs.activations_gib,
+        kv_cache_gib=needs.kv_cache_gib,
+        machines=machines,
+        nodes=nodes,
+        work=work.duration if work and job.work is None else None,
+        notes=(*_notes(job, needs, machines, nodes, work, rules), *_on_more(job, totals, nodes, rules)),
+    )
+
+
+def _needs(model: Model, rules: RulesOfThumb) -> MemoryEstimate:
+    said = model.extra
+    architecture = Architecture(
+        said.get("layers"), said.get("hidden_size"), said.get("heads"), said.get("kv_heads"), said.get("head_dim")
+    )
+    recomputed = {True: Recomputation.FULL, False: Recomputation.NONE, None: Recomputation.SELECTIVE}
+    precision = said.get("precision")
+    workload = subject(model.parameters, architecture=architecture).workload(
+        Method(model.method),
+        Precision(precision) if precision else None,
+        batch=model.batch_size or 1,
+        context=model.sequence_length or 0,
+        recomputation=recomputed[said.get("activation_checkpointing")],
+    )
+    return estimate(workload, rules=rules)
+
+
+def _totals(needs: MemoryEstimate, rules: RulesOfThumb) -> list[tuple[Accelerator, int]]:
+    """The cards that hold it, and how many it takes in all."""
+    totals: list[tuple[Accelerator, int]] = []
+    for card in map(lookup, known()):
+        if needs.workload.trains and card.inference_only:
+            continue
+        layout = smallest_layout(needs, card, rules)
+        if layout is not None:
+            totals.append((card, layout.gpus))
+    joined = [(card, gpus) for card, gpus in totals if gpus == 1 or card.link is not None]
+    return joined or totals
+
+
+def _machines(
+    needs: MemoryEstimate, totals: list[tuple[Accelerator, int]], nodes: int, rules: RulesOfThumb
+) -> tuple[int, list[tuple[Accelerator, int]]]:
+    """On how many machines, and which cards with how many a machine."""
+    if nodes == 1 and totals:
+        nodes = -(-min(gpus for _, gpus in totals) // rules.gpus_per_node)
+    found = []
+    for card, gpus in totals:
+        each = 1 << (-(-gpus // nodes) - 1).bit_length()  # machines come with 1, 2, 4 or 8
+        while each <= rules.gpus_per_node and not _held(needs, card, each, nodes, rules):
+            each *= 2
+        if each <= rules.gpus_per_node:
+            found.append((card, each))
+    return nodes, sorted(found, key=lambda pair: (pair[1], pair[0].name))
+
+
+def _held(needs: MemoryEstimate, card: Accelerator, each: int, nodes: int, rules: RulesOfThumb) -> bool:
+    """Whether some split within machines, or across them too, keeps every card within what may be filled."""
+    usable = usable_gib(card.memory_gib, rules.memory_headroom)
+    zero = 3 if needs.workload.trains else 0
+    layouts = [Layout(each * nodes, tensor, 1, zero) for tensor in (1, 2, 4, 8) if tensor <= each]
+    layouts.append(Layout(each * nodes, each, nodes, 0))
+    return any(needs.on(layout) <= usable for layout in layouts)
+
+
+def _work(model: Model, nodes: int, counts: list[tuple[Accelerator, int]], rules: RulesOfThumb) -> Work | None:
+    """The time that training on the model's ``tokens`` takes, told for the first card whose speed is known."""
+    tokens = model.extra.get("tokens")
+    if tokens is None or model.method == Method.INFERENCE:
+        return None
+    for card, count in counts:
+        if card.tflops_16bit is None:
+            continue
+        run = training_time(card, parameters=model.parameters, tokens=tokens, gpus=count * nodes, rules=rules)
+        if timedelta(hours=min(run.hours, 1e6)) <= MAX_DURATION:
+            return Work(duration=timedelta(seconds=round(run.hours * 3600)), accelerator=card.name, count=count)
+    return None
+
+
+def _notes(
+    job: Job,
+    needs: MemoryEstimate,
+    machines: tuple[str, ...],
+    nodes: int,
+    work: Work | None,
+    rules: RulesOfThumb,
+) -> tuple[str, ...]:
+    assert job.model is not None
+    named = (
+        ("weights", needs.weights_gib), ("gradients", needs.gradients_gib), ("optimizer", needs.optimizer_gib),
+        ("activations", needs.activations_gib), ("KV cache", needs.kv_cache_gib),
+    )  # fmt: skip
+    parts = ", ".join(f"{name} {gib:,.1f}" for name, gib in named if gib)
+    each = f"{nodes} machines each with " if nodes > 1 else ""
+    more = f" and {len(machines) - _NAMED} more" if len(machines) > _NAMED else ""
+    size = f"{job.model.parameters / 1e9:g}B {job.model.method}"
+    notes = [
+        f"sized from the model: {size} needs {needs.total_gib:,.1f} GiB ({parts}); held by {each}"
+        f"{', '.join(machines[:_NAMED])}{more}, with {rules.memory_headroom:.0%} of each card free"
+    ]
+    if needs.assumptions:
+        notes.append(f"assumed for the size: {'; '.join(needs.assumptions)}")
+    if work is not None and job.work is None:
+        notes.append(
+            f"work from the model's tokens: {work.duration / timedelta(hours=1):,.1f} h on "
+            f"{work.accelerator}:{work.count}, at an MFU of {rules.mfu:.0%}"
+        )
+    return tuple(notes)
+
+
+def _on_more(job: Job, totals: list[tuple[Accelerator, int]], nodes: int, rules: RulesOfThumb) -> tuple[str, ...]:
+    """Which cards would do on more machines than were taken, where the job does not say how many."""
+    wider = [
+        (-(-gpus // rules.gpus_per_node), card.name) for card, gpus in totals if gpus > nodes * rules.gpus_per_node
+    ]
+    if job.num_nodes > 1 or not wider:
+        return ()
+    least = min(number for number, _ in wider)
+    names = [name for number, name in wider if number == least]
+    return (f"with `num_nodes: {least}` it would fit {', '.join(names[:_NAMED])} with {rules.gpus_per_node} each, too",)
