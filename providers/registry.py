@@ -16,6 +16,7 @@ PROVIDERS: dict[str, str] = {
     "aws": "providers.aws.provider:Aws",
     "azure": "providers.azure.provider:Azure",
     "gcp": "providers.gcp.provider:Gcp",
+    "gpuhunt": "providers.gpuhunt_tail:Gpuhunt",
     "lambda_cloud": "providers.lambda_cloud:LambdaCloud",
     "oci": "providers.oci:Oci",
     "owned": "providers.owned:Owned",
@@ -28,7 +29,7 @@ PROVIDERS: dict[str, str] = {
 }
 
 # The optional install a provider needs, where it needs one.
-EXTRAS: dict[str, str] = {}
+EXTRAS: dict[str, str] = {"gpuhunt": "gpuhunt"}
 
 
 class ProviderSettings(BaseModel):

@@ -1,0 +1,242 @@
+"""The clouds that gpuhunt knows and we have no adapter for, and how one of them is asked through gpuhunt's own class.
+
+gpuhunt's query fails as a whole when one cloud fails, and importing all of its modules fails in 0.1.34 (that of Google
+lacks a file), so each cloud's module is loaded and asked by itself. Its modules talk through ``requests``, with
+addresses and time-outs written into them; `_Requests` stands in for that one name in the module, so that the settings
+in force here (another address, certificates, time-outs, no redirects) hold there, too. What a module only logs is
+collected. An answer with one row that a module cannot read is an error of that whole cloud: that is gpuhunt's limit.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+from urllib.parse import urlsplit
+
+from broker.core.clock import Clock
+from broker.core.errors import (
+    BrokerError,
+    GiveUp,
+    LoginMissing,
+    Malformed,
+    MissingExtra,
+    Refused,
+    Throttled,
+    Unreachable,
+)
+from providers.http import HttpSettings, retry_after, retrying, setting, shown
+
+NAME = "gpuhunt"
+
+
+@dataclass(frozen=True, slots=True)
+class Cloud:
+    """One cloud: gpuhunt's class for it and where that asks. ``needs`` and ``takes``: arguments of the class that are
+    logins, by the variable that holds each; the class cannot be made without the former. ``written_down``: gpuhunt gets
+    from the cloud what there is, and has the prices in its own code."""
+
+    name: str
+    maker: str
+    address: str
+    needs: Mapping[str, str] = field(default_factory=dict)
+    takes: Mapping[str, str] = field(default_factory=dict)
+    written_down: bool = False
+
+    def login(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """The arguments that the environment has."""
+        both = {**self.needs, **self.takes}
+        return {name: environment[variable].strip() for name, variable in both.items() if environment.get(variable)}
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The environment variables of its logins."""
+        return (*self.needs.values(), *self.takes.values())
+
+    def may_be_asked(self, environment: Mapping[str, str]) -> bool:
+        """Whether all the logins are there that it cannot do without."""
+        return set(self.needs) <= set(self.login(environment))
+
+
+CLOUDS = {
+    cloud.name: cloud
+    for cloud in (
+        Cloud("cloudrift", "CloudRiftProvider", "https://api.cloudrift.ai"),
+        Cloud(
+            "crusoe",
+            "CrusoeProvider",
+            "https://api.crusoecloud.com",
+            needs={
+                "access_key": "CRUSOE_ACCESS_KEY",
+                "secret_key": "CRUSOE_SECRET_KEY",
+                "project_id": "CRUSOE_PROJECT_ID",
+            },
+            written_down=True,
+        ),
+        Cloud(
+            "daytona",
+            "DaytonaProvider",
+            "https://billing.app.daytona.io/gpu-pricing",
+            takes={"api_key": "DAYTONA_API_KEY"},
+        ),
+        Cloud(
+            "digitalocean",
+            "DigitalOceanProvider",
+            "https://api.digitalocean.com",
+            needs={"api_key": "DIGITAL_OCEAN_API_KEY"},
+        ),
+        Cloud(
+            "hotaisle",
+            "HotAisleProvider",
+            "https://admin.hotaisle.app/api",
+            needs={"api_key": "HOTAISLE_API_KEY", "team_handle": "HOTAISLE_TEAM_HANDLE"},
+        ),
+        Cloud("jarvislabs", "JarvisLabsProvider", "https://backendn.jarvislabs.net", needs={"api_key": "JL_API_KEY"}),
+        Cloud("lium", "LiumProvider", "https://lium.io/api/public/v1/nodes"),
+        Cloud("seeweb", "SeewebProvider", "https://api.seeweb.it/ecs/v2", needs={"token": "SEEWEB_API_TOKEN"}),
+        Cloud("vultr", "VultrProvider", "https://api.vultr.com/v2", takes={"api_key": "VULTR_API_KEY"}),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What one cloud said: gpuhunt's items, and what its module passed over, in its words. ``error``: what is missing
+    from it, and why."""
+
+    cloud: Cloud
+    items: list[Any]
+    passed_over: list[str]
+    error: BrokerError | None = None
+
+
+def ask(cloud: Cloud, settings: HttpSettings, base_url: str | None, clock: Clock, login: Mapping[str, str]) -> Told:
+    """Ask one cloud for everything; never raises for what goes wrong there. Retried as every other call over HTTP.
+
+    Raises `MissingExtra` when gpuhunt is not installed.
+    """
+    try:
+        import_module("gpuhunt")
+    except ImportError as error:
+        raise MissingExtra("gpuhunt", f"provider {NAME!r}") from error
+    where = f"{NAME}/{cloud.name}"
+    try:
+        module = import_module(f"gpuhunt.providers.{cloud.name}")
+        make = getattr(module, cloud.maker)
+    except Exception as error:  # noqa: BLE001  # importing somebody's module may raise anything (a missing file, an SDK)
+        return Told(cloud, [], [], GiveUp(f"gpuhunt cannot read this cloud: {error}", where=where))
+    wire = _Requests(cloud.name, settings, base_url)
+
+    def once() -> list[Any]:
+        wire.failed = None
+        try:
+            found = make(**login).get()
+        except Exception as error:  # noqa: BLE001  # gpuhunt raises whatever it runs into: KeyError, requests' own, …
+            raise _ours(error, cloud, clock.now(), login) from None  # its traceback may show the login
+        return list(found)
+
+    with _said(module) as said:
+        setattr(module, "requests", wire)  # noqa: B010  # a module's name, which no type knows of
+        try:
+            items = retrying(settings, clock)(once)
+        except BrokerError as error:
+            return Told(cloud, [], said, error)
+    part = wire.failed  # a call that the module shrugged off, so that something is missing
+    return Told(cloud, items, said, None if part is None else _ours(part, cloud, clock.now(), login))
+
+
+class _Requests:
+    """What a module of gpuhunt gets for ``requests``: the same library, under the settings in force here."""
+
+    def __init__(self, cloud: str, settings: HttpSettings, base_url: str | None) -> None:
+        self._base = f"{base_url}/{cloud}" if base_url else None
+        self._settings = settings
+        self.failed: Exception | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        import requests
+
+        return getattr(requests, name)
+
+    def get(self, url: str, **more: Any) -> Any:
+        return self.request("GET", url, **more)
+
+    def request(self, method: str, url: str, **more: Any) -> Any:
+        import requests
+
+        more |= {"allow_redirects": False}
+        more.pop("timeout", None)  # what gpuhunt has written down
+        if self._settings.ca_bundle is not None:
+            more["verify"] = str(self._settings.ca_bundle)
+        try:
+            answer = requests.request(method, self._address(url), timeout=self._settings.timeout_seconds, **more)
+            if answer.is_redirect:
+                raise requests.TooManyRedirects("sends elsewhere; redirects are not followed", response=answer)
+            answer.raise_for_status()
+        except (requests.RequestException, OSError) as error:
+            self.failed = error
+            raise
+        return answer
+
+    def _address(self, url: str) -> str:
+        """Where to ask: the path of ``url`` under the base that is set, or ``url`` itself."""
+        if self._base is None:
+            return url
+        parts = urlsplit(url)
+        return self._base + parts.path + (f"?{parts.query}" if parts.query else "")
+
+
+def _ours(error: Exception, cloud: Cloud, now: datetime, login: Mapping[str, str]) -> BrokerError:
+    """The exception as one of ours, without the login that its text may hold."""
+    import requests
+
+    where = f"{NAME}/{cloud.name}"
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    for secret in login.values():
+        text = text.replace(secret, "***")
+    text, change = text[:200], f"is {setting(NAME, 'base_url')} right, and the network up?"
+    if isinstance(error, requests.TooManyRedirects):
+        return Refused(text, where=where, hint=change)
+    answer = getattr(error, "response", None)
+    if isinstance(error, requests.HTTPError) and answer is not None:
+        said = f"HTTP {answer.status_code} {answer.reason}: {shown(answer.url)}"
+        after = retry_after(answer.headers.get("Retry-After"), now)
+        if answer.status_code == 429 or (answer.status_code == 503 and after is not None):
+            return Throttled(f"{said}: asked for fewer requests", after=after, where=where, hint="poll less often")
+        if answer.status_code >= 500 or answer.status_code == 408:
+            return Unreachable(said, where=where, hint="the provider has trouble; the next poll asks again")
+        if answer.status_code in (401, 403) and login:
+            hint = f"renew {', '.join(cloud.variables)}"
+            return LoginMissing(f"{said}: the login is wrong or has expired", where=where, hint=hint)
+        return Refused(said, where=where)
+    if isinstance(error, requests.JSONDecodeError):
+        return Malformed("expected JSON, got something else", where=where)
+    if isinstance(error, requests.RequestException | OSError):
+        return Unreachable(f"cannot be reached: {text}", where=where, hint=change)
+    # What the module made of an answer of another shape: KeyError, TypeError, its own ValueError.
+    return Malformed(f"an answer that gpuhunt cannot read: {text}", where=where, hint="is there a newer gpuhunt?")
+
+
+@contextmanager
+def _said(module: ModuleType) -> Iterator[list[str]]:
+    """The warnings that the module logs meanwhile, which would otherwise land on the terminal."""
+    lines: list[str] = []
+
+    class Collects(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record.getMessage())
+
+    logger, handler = logging.getLogger(module.__name__), Collects(logging.WARNING)
+    before = logger.propagate
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        yield lines
+    finally:
+        logger.propagate = before
+        logger.removeHandler(handler)

@@ -1,0 +1,180 @@
+"""The long tail of GPU clouds, through the library gpuhunt (the optional install ``gpuhunt``), each as a provider of
+its own: cloudrift, crusoe, daytona, digitalocean, hotaisle, jarvislabs, lium, seeweb, vultr.
+
+Some of them need a login, by the variables that gpuhunt has for it; those without are left out. One that fails does not
+hold back the others; what is missing is raised at the end. Machines without accelerators are not read.
+
+What gpuhunt does not tell: whether a machine can be had now, for how long, and as of when its price holds. Prices are
+floats there; their shortest decimal form is what the cloud wrote. Traps: a fraction of a card is counted as one card
+with little memory; the prices of Crusoe are written in gpuhunt's code, so they are reference prices here, and say so in
+their source; that of Crusoe's B200 is a guess, and left out.
+Written for gpuhunt 0.1.34 (November 2026).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from decimal import Decimal
+from os import environ
+from typing import Any, ClassVar
+
+from pydantic import field_validator
+
+from broker.core.accelerators import lookup
+from broker.core.clock import Clock
+from broker.core.errors import NoLogin, UnknownName
+from broker.core.offers import CapacityType, Offer, OfferQuery, SkippedRow
+from providers.failures import Failures
+from providers.gpuhunt_clouds import CLOUDS, NAME, Cloud, Told, ask
+from providers.http import HttpSettings, Url, endpoint
+from providers.rows import Found, Unfit, accelerator, distinct, figure, name, number, price, short, whole
+
+_MAX_AGE = {CapacityType.ON_DEMAND: timedelta(hours=6), CapacityType.SPOT: timedelta(minutes=30)}
+# A card of which less than this part is there is a part of a card: drivers and error correction take less.
+_WHOLE_CARD = 0.8
+_GUESSED = {("crusoe", "B200")}
+
+
+class GpuhuntSettings(HttpSettings):
+    """``clouds``: those to ask; all by default. ``base_url``: where to ask them instead, each under its name, such as
+    ``…/vultr/v2/plans``; their own addresses by default."""
+
+    clouds: tuple[str, ...] = ()
+    base_url: Url | None = None
+
+    @field_validator("clouds")
+    @classmethod
+    def _known(cls, clouds: tuple[str, ...]) -> tuple[str, ...]:
+        for cloud in clouds:
+            if cloud not in CLOUDS:
+                raise ValueError(str(UnknownName("cloud", cloud, CLOUDS)))
+        return clouds
+
+
+class Gpuhunt:
+    """Machines with accelerators of many small clouds."""
+
+    name = NAME
+    Settings: ClassVar = GpuhuntSettings
+
+    def __init__(
+        self, *, clock: Clock, settings: GpuhuntSettings | None = None, environment: Mapping[str, str] = environ
+    ) -> None:
+        self._clock = clock
+        self._settings = settings or GpuhuntSettings()
+        self._environment = environment
+
+    def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
+        """All of them, whatever the query. Clouds without the login they need are left out; raises `NoLogin` where that
+        is every one. At the end, raises what went wrong with any (`RetryLater`, `LoginMissing`, `GiveUp`); at once,
+        `MissingExtra`."""
+        clouds = [CLOUDS[name] for name in self._settings.clouds or CLOUDS]
+        asked = [cloud for cloud in clouds if cloud.may_be_asked(self._environment)]
+        if not asked:
+            needed = "; ".join(f"{cloud.name}: {', '.join(cloud.needs.values())}" for cloud in clouds)
+            raise NoLogin("none of the clouds that are to be asked has its login", where=NAME, hint=f"set {needed}")
+        failures = Failures()
+        yield from distinct(self._everywhere(asked, failures))
+        failures.raise_any()
+
+    def describe_setup(self) -> Mapping[str, Any]:
+        """See `broker.app.doctor.DescribesSetup`."""
+        base = self._settings.base_url
+        return {
+            "endpoints": {
+                cloud.name: endpoint(NAME, "base_url", f"{base}/{cloud.name}" if base else cloud.address)
+                for cloud in CLOUDS.values()
+            },
+            "logins": {
+                cloud.name: {
+                    "found": len(cloud.login(self._environment)) == len(cloud.variables),
+                    "how": f"set {' and '.join(cloud.variables)}",
+                    "adds": f"prices of {cloud.name}" if cloud.needs else f"what {cloud.name} has, beside its prices",
+                }
+                for cloud in CLOUDS.values()
+                if cloud.variables
+            },
+        }
+
+    def _everywhere(self, clouds: list[Cloud], failures: Failures) -> Found:
+        """The clouds are asked side by side, and told of in their order."""
+        base = self._settings.base_url
+
+        def told(cloud: Cloud) -> Told:
+            return ask(cloud, self._settings, base, self._clock, cloud.login(self._environment))
+
+        with ThreadPoolExecutor(max_workers=len(clouds), thread_name_prefix=NAME) as threads:
+            for said in threads.map(told, clouds):
+                yield from self._read(said)
+                if said.error is not None:
+                    failures.add(said.error)
+
+    def _read(self, said: Told) -> Found:
+        for line in said.passed_over:
+            if not any(variable in line for variable in said.cloud.variables):  # what a login would add is no lost row
+                yield SkippedRow("passed_over_by_gpuhunt", f"{said.cloud.name}: {short(line)}")
+        for item in said.items:
+            try:
+                if offer := self._offer(said.cloud, item):
+                    yield offer
+            except Unfit as error:
+                yield SkippedRow(error.reason, f"{said.cloud.name}: {error.detail}")
+
+    def _offer(self, cloud: Cloud, item: Any) -> Offer | None:
+        """The item as an offer, None for a machine without accelerators. Raises `Unfit`."""
+        machine = name(item.instance_name, "instance_name")
+        region = name(item.location, f"{machine}: location")
+        if _exact(item.gpu_count, f"{machine}: gpu_count") == 0:
+            return None
+        count = whole(_exact(item.gpu_count, "gpu_count"), f"{machine}: gpu_count")
+        card = _card(item, machine)
+        if (cloud.name, card) in _GUESSED:
+            raise Unfit("guessed_price", f"{machine}: gpuhunt's own guess")
+        kind = CapacityType.SPOT if item.spot is True else CapacityType.ON_DEMAND
+        return Offer(
+            provider=cloud.name,
+            region=region,
+            zone=None,
+            instance_type=machine,
+            accelerator=card,
+            count=count,
+            capacity_type=kind,
+            price=price(_exact(item.price, f"{machine}: price"), f"{machine} in {region}"),
+            as_of=self._clock.now(),
+            source=_written_in() if cloud.written_down else NAME,
+            cpus=_figure(item.cpu),
+            memory_gib=_figure(item.memory),
+            reference=cloud.written_down,
+            max_age=None if cloud.written_down else _MAX_AGE[kind],
+        )
+
+
+def _written_in() -> str:
+    """The source of prices that stand in gpuhunt's code: they are as old as its release."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return f"{NAME}-{version(NAME)}:price-in-its-code"
+    except PackageNotFoundError:
+        return f"{NAME}:price-in-its-code"
+
+
+def _card(item: Any, machine: str) -> str:
+    memory = _figure(item.gpu_memory)
+    card = accelerator(item.gpu_name, memory_gib=memory)
+    if memory is not None and memory < _WHOLE_CARD * lookup(card).memory_gib:
+        raise Unfit("part_of_an_accelerator", f"{machine}: {memory:g} GB of one {card}")
+    return card
+
+
+def _exact(value: object, what: str) -> Decimal:
+    """A float as the decimal number that it was written as. Raises `Unfit`."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Unfit("malformed_row", f"{what} is not a number: {short(value)}")
+    return number(Decimal(repr(value)), what)
+
+
+def _figure(value: object) -> float | None:
+    return None if isinstance(value, bool) or not isinstance(value, int | float) else figure(Decimal(repr(value)))

@@ -1,0 +1,343 @@
+"""The long tail through gpuhunt: its real classes, over real sockets, against the small clouds on loopback."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import logging
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from broker.core.clock import ManualClock
+from broker.core.errors import (
+    BrokerError,
+    InvalidInput,
+    LoginMissing,
+    Malformed,
+    MissingExtra,
+    NoLogin,
+    RetryLater,
+    Unreachable,
+)
+from broker.core.money import Money
+from broker.core.offers import Availability, CapacityType, Offer, OfferQuery, SkippedRow
+from providers import gpuhunt_clouds, gpuhunt_tail
+from providers.gpuhunt_clouds import CLOUDS, Told
+from providers.gpuhunt_tail import Gpuhunt, GpuhuntSettings
+from providers.registry import build
+from tests.contracts.http_faults import HttpFaults
+from tests.contracts.provider_contract import NOW, ProviderContract
+from tests.fakes.asking import until_error
+from tests.fakes.longtail import LOGINS, LongTail
+from tests.fakes.mutate import HIGHEST, LOWEST, mutate
+from tests.fakes.server import Answer, FakeServer, Market, encode
+
+pytest.importorskip("gpuhunt", reason="the optional install gpuhunt")
+
+
+def gpuhunt(url: str, clock: ManualClock, *clouds: str, logins: dict[str, str] = LOGINS, **settings: Any) -> Gpuhunt:
+    return Gpuhunt(
+        clock=clock, settings=GpuhuntSettings(base_url=url, clouds=clouds, **settings), environment=dict(logins)
+    )
+
+
+@pytest.fixture
+def market() -> LongTail:
+    return LongTail()
+
+
+@pytest.fixture
+def server(market: LongTail) -> Iterator[FakeServer]:
+    with FakeServer(market) as running:
+        yield running
+
+
+class TestGpuhuntIsAProvider(ProviderContract):
+    plugin = "gpuhunt"
+
+    @pytest.fixture
+    def provider(self, clock: ManualClock, server: FakeServer) -> Gpuhunt:
+        return gpuhunt(server.url, clock, "crusoe", "seeweb", "lium")
+
+
+class TestFaultsOfGpuhunt(HttpFaults):
+    """Of one cloud alone: what one of several does to the others is below."""
+
+    def market(self) -> Market:
+        return LongTail()
+
+    def make(self, url: str, clock: ManualClock, **settings: Any) -> Gpuhunt:
+        return gpuhunt(url, clock, "vultr", **settings)
+
+
+def rows(server: FakeServer, *clouds: str, **more: Any) -> tuple[list[Offer], list[SkippedRow]]:
+    found = list(gpuhunt(server.url, ManualClock(NOW), *clouds, **more).offers(OfferQuery()))
+    return [r for r in found if isinstance(r, Offer)], [r for r in found if isinstance(r, SkippedRow)]
+
+
+def test_every_cloud_is_a_provider_of_its_own_with_exact_prices(server: FakeServer) -> None:
+    offers, _ = rows(server)
+    cheapest = {(o.provider, o.machine, o.capacity_type.value): o.price for o in offers}
+    assert {provider for provider, _, _ in cheapest} == set(CLOUDS)
+    assert cheapest["vultr", "H100:8", "on_demand"] == Money.usd("23.92")
+    assert cheapest["vultr", "A100-80GB:1", "on_demand"] == Money.usd("2.397")
+    assert cheapest["lium", "RTX4090:2", "on_demand"] == Money.usd("0.58")
+    assert cheapest["lium", "H100:8", "spot"] == Money.usd("14.4")
+    assert cheapest["cloudrift", "RTX5090:1", "on_demand"] == Money.usd("0.65")
+    assert cheapest["digitalocean", "H100:8", "on_demand"] == Money.usd("23.92")
+    assert cheapest["hotaisle", "MI300X:1", "on_demand"] == Money.usd("1.99")
+    assert cheapest["jarvislabs", "A100-80GB:2", "on_demand"] == Money.usd("2.98")
+    assert cheapest["seeweb", "H100:1", "on_demand"] == Money.usd("2.19")
+    assert cheapest["crusoe", "H100:8", "on_demand"] == Money.usd("31.2")
+    assert cheapest["daytona", "H100:1", "on_demand"] == Money.usd("5.040848")
+
+
+def test_no_cloud_that_has_an_adapter_of_its_own_is_asked_through_gpuhunt() -> None:
+    assert not {*CLOUDS} & {"aws", "azure", "gcp", "lambda", "lambdalabs", "oci", "runpod", "vast", "vastai", "verda"}
+
+
+def test_gpuhunt_knows_no_availability_and_starts_nothing(server: FakeServer) -> None:
+    offers, _ = rows(server)
+    assert {offer.availability for offer in offers} == {Availability.UNKNOWN}
+    assert {offer.engine for offer in offers} == {None}
+
+
+def test_a_price_in_gpuhunts_own_code_is_a_reference_and_its_source_says_so(server: FakeServer) -> None:
+    offers, _ = rows(server)
+    written = [offer for offer in offers if offer.reference]
+    assert {offer.provider for offer in written} == {"crusoe"}
+    assert all(offer.source.endswith(":price-in-its-code") and offer.max_age is None for offer in written)
+    live = [offer for offer in offers if not offer.reference]
+    assert {offer.source for offer in live} == {"gpuhunt"}
+    assert {(o.capacity_type, o.max_age) for o in live} == {
+        (CapacityType.ON_DEMAND, timedelta(hours=6)),
+        (CapacityType.SPOT, timedelta(minutes=30)),
+    }
+
+
+def test_a_price_that_gpuhunt_guessed_is_left_out(server: FakeServer) -> None:
+    offers, skipped = rows(server, "crusoe")
+    assert {offer.accelerator for offer in offers} == {"H100"}
+    assert [row.reason for row in skipped] == ["guessed_price"]
+
+
+def test_a_twentieth_of_a_card_is_no_cheap_card(server: FakeServer) -> None:
+    """gpuhunt counts a fraction of an A100 as one, with 4 GB."""
+    offers, skipped = rows(server, "vultr")
+    assert {o.instance_type for o in offers if o.accelerator == "A100-80GB"} == {"vcg-a100-12c-120g-80vram"}
+    assert [row.reason for row in skipped] == ["part_of_an_accelerator"]
+
+
+def test_machines_without_accelerators_are_not_read(server: FakeServer) -> None:
+    offers, _ = rows(server, "vultr", "digitalocean", "daytona")
+    assert all(offer.count for offer in offers)
+
+
+def test_what_gpuhunt_passes_over_is_counted_and_not_printed(
+    market: LongTail, server: FakeServer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    market.bodies["/vultr/v2/plans"]["plans"][0]["gpu_type"] = "NVIDIA_X900"
+    _, skipped = rows(server, "vultr", "daytona")
+    counted = Counter(row.reason for row in skipped)
+    assert set(counted) == {"passed_over_by_gpuhunt", "part_of_an_accelerator"}
+    assert any("X900" in row.detail for row in skipped)
+    assert not any("DAYTONA_API_KEY" in row.detail for row in skipped)
+    assert capfd.readouterr() == ("", "")
+    assert not logging.getLogger("gpuhunt.providers.vultr").handlers
+
+
+@pytest.mark.parametrize("broken", sorted(CLOUDS))
+def test_one_cloud_that_fails_does_not_hold_back_the_others(market: LongTail, server: FakeServer, broken: str) -> None:
+    before, _ = rows(server)
+    market.broken[broken] = lambda _: Answer(500, b"<html>down</html>")
+    found, error = until_error(gpuhunt(server.url, ManualClock(NOW), attempts=1))
+    assert {o.id for o in found if isinstance(o, Offer)} == {o.id for o in before if o.provider != broken}
+    assert isinstance(error, RetryLater)
+    assert error.where == f"gpuhunt/{broken}"
+
+
+def test_a_part_that_a_cloud_did_not_tell_is_an_error_though_gpuhunt_shrugs(
+    market: LongTail, server: FakeServer
+) -> None:
+    """Hot Aisle's bare metal fails, its virtual machines do not: otherwise the poll would seem complete."""
+    whole = market.bodies
+    market.broken["hotaisle"] = lambda request: (
+        Answer(503, b"busy") if "bare_metal" in request.path else Answer(200, whole[request.path])
+    )
+    found, error = until_error(gpuhunt(server.url, ManualClock(NOW), "hotaisle", attempts=1))
+    assert {o.accelerator for o in found if isinstance(o, Offer)} == {"MI300X"}
+    assert isinstance(error, Unreachable)
+
+
+def test_a_login_that_is_refused_names_the_variable_and_not_the_key(market: LongTail, server: FakeServer) -> None:
+    market.broken["digitalocean"] = lambda _: Answer(401, {"message": "bad token do-secret"})
+    _, error = until_error(gpuhunt(server.url, ManualClock(NOW), "digitalocean", "vultr"))
+    assert isinstance(error, LoginMissing)
+    assert "DIGITAL_OCEAN_API_KEY" in error.hint
+    assert "do-secret" not in f"{error} {error.hint}"
+
+
+def test_an_answer_of_another_shape_is_malformed_and_shows_no_key(market: LongTail, server: FakeServer) -> None:
+    market.broken["seeweb"] = lambda _: Answer(200, {"plans": "sw-secret"})
+    _, error = until_error(gpuhunt(server.url, ManualClock(NOW), "seeweb"))
+    assert isinstance(error, Malformed)
+    assert "sw-secret" not in str(error)
+
+
+def test_clouds_without_their_login_are_left_out(server: FakeServer) -> None:
+    offers, _ = rows(server, logins={})
+    assert {offer.provider for offer in offers} == {"cloudrift", "daytona", "lium", "vultr"}
+    with pytest.raises(NoLogin, match="none of the clouds") as caught:
+        rows(server, "crusoe", "seeweb", logins={"CRUSOE_ACCESS_KEY": "only-one-of-three"})
+    assert "SEEWEB_API_TOKEN" in caught.value.hint
+
+
+def test_a_module_that_cannot_be_imported_is_one_cloud_less(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As gpuhunt.providers.gcp in 0.1.34, whose data file is not in the wheel."""
+    real = gpuhunt_clouds.import_module
+
+    def partly(name: str) -> Any:
+        if name.endswith(".vultr"):
+            raise FileNotFoundError("some-data.json")
+        return real(name)
+
+    monkeypatch.setattr(gpuhunt_clouds, "import_module", partly)
+    found, error = until_error(gpuhunt(server.url, ManualClock(NOW), "vultr", "lium"))
+    assert {o.provider for o in found if isinstance(o, Offer)} == {"lium"}
+    assert error is not None
+    assert "some-data.json" in str(error)
+
+
+def test_without_the_library_the_install_is_named(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> Any:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr(gpuhunt_clouds, "import_module", missing)
+    with pytest.raises(MissingExtra, match="gpuhunt"):
+        rows(server)
+
+
+def test_making_one_imports_neither_gpuhunt_nor_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def watched(name: str, *more: Any, **most: Any) -> Any:
+        assert name.partition(".")[0] not in ("gpuhunt", "requests")
+        return real(name, *more, **most)
+
+    monkeypatch.setattr(builtins, "__import__", watched)
+    assert build("gpuhunt", clock=ManualClock(NOW)).name == "gpuhunt"
+
+
+def test_an_unknown_cloud_is_named_with_the_one_meant() -> None:
+    with pytest.raises(InvalidInput, match="did you mean 'vultr'"):
+        build("gpuhunt", clock=ManualClock(NOW), settings={"clouds": ["vultur"]})
+
+
+def test_it_tells_where_it_asks_and_what_a_login_adds() -> None:
+    setup = Gpuhunt(clock=ManualClock(NOW), environment={"JL_API_KEY": "k"}).describe_setup()
+    assert setup["endpoints"]["vultr"]["url"] == "https://api.vultr.com/v2"
+    assert {place["setting"] for place in setup["endpoints"].values()} == {"GPUBROKER_PROVIDERS__GPUHUNT__BASE_URL"}
+    assert {name for name, login in setup["logins"].items() if login["found"]} == {"jarvislabs"}
+    assert "CRUSOE_SECRET_KEY" in setup["logins"]["crusoe"]["how"]
+
+
+# An answer of each cloud, and where its rows are. gpuhunt may give up a cloud for one row that it cannot read, which is
+# an error and no harm to the others: so the clouds are the rows here.
+ROWS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "lium": ("/lium/api/public/v1/nodes", lambda body: body["nodes"]),
+    "seeweb": ("/seeweb/ecs/v2/plans", lambda body: body["plans"]),
+    "vultr": ("/vultr/v2/plans", lambda body: body["plans"]),
+    "digitalocean": ("/digitalocean/v2/sizes", lambda body: body["sizes"]),
+    "hotaisle": ("/hotaisle/api/teams/team/virtual_machines/available/", lambda body: body),
+    "jarvislabs": ("/jarvislabs/misc/server_meta", lambda body: body["server_meta"]),
+    "crusoe": ("/crusoe/v1alpha5/projects/p-1/compute/vms/types", lambda body: body["items"]),
+    "cloudrift": (
+        "/cloudrift/api/v1/instance-types/list",
+        lambda body: body["data"]["instance_types"][0]["variants"],
+    ),
+    "daytona": ("/daytona/gpu-pricing", lambda body: body["gpus"]),
+}
+
+
+def is_json(body: bytes) -> bool:
+    try:
+        json.loads(body)
+    except ValueError:
+        return False
+    return True
+
+
+def check(mutants: int, clouds: Sequence[str] = tuple(ROWS), seed: int = 20261121) -> None:
+    """Damage one cloud's answer, ask it and another one: no crash, no price out of this world, and the other as before;
+    what is lost of the damaged one without an error is counted."""
+    chance = random.Random(seed)
+    market = LongTail()
+    readable = survived = 0
+    with FakeServer(market) as server:
+
+        def offers_of(*asked: str) -> tuple[set[Offer], BrokerError | None]:
+            found, error = until_error(gpuhunt(server.url, ManualClock(NOW), *asked, attempts=1))
+            assert all(row.reason and row.detail for row in found if isinstance(row, SkippedRow))
+            return {row for row in found if isinstance(row, Offer)}, error
+
+        alone = {cloud: offers_of(cloud)[0] for cloud in ROWS}
+        assert all(alone.values())
+        for number in range(mutants):
+            cloud = clouds[number % len(clouds)]
+            other = "lium" if cloud != "lium" else "seeweb"
+            path, inside = ROWS[cloud]
+            whole = market.bodies[path]
+            mutant = mutate(json.loads(encode(whole), parse_float=Decimal), inside, chance)
+            market.bodies[path] = mutant.body
+            found, error = offers_of(cloud, other)
+            market.bodies[path] = whole
+            where = f"mutant {number} of seed {seed}, {cloud}"
+            for offer in found:
+                assert offer.price is not None, where
+                assert LOWEST <= offer.price <= HIGHEST, f"{where}: {offer.id}: {offer.price}"
+                assert 1 <= offer.count <= 1024, f"{where}: {offer.id}"
+                assert math.isfinite(offer.memory_gib or 0), where
+            assert alone[other] <= found, f"{where}: the other cloud has lost something"
+            assert error is None or error.where == f"gpuhunt/{cloud}", where
+            survived += error is None
+            readable += is_json(mutant.body)
+    assert 2 * readable >= mutants, f"only {readable} of {mutants} mutants are JSON"
+    assert survived, "no mutant was read at all"
+
+
+@pytest.mark.parametrize("mutants", [60, pytest.param(2000, marks=[pytest.mark.system, pytest.mark.timeout(300)])])
+def test_damaged_answers_harm_nothing_but_their_own_cloud(mutants: int) -> None:
+    check(mutants)
+
+
+def _unchecked_price(value: Any, what: str) -> Money:
+    return Money.usd(value)
+
+
+def _one_error_ends_it(provider: Gpuhunt, said: Told, _read: Any = Gpuhunt._read) -> Iterator[Any]:
+    if said.error is not None:
+        raise said.error
+    yield from _read(provider, said)
+
+
+BUGS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
+    "prices as they come": (gpuhunt_tail, "price", _unchecked_price),
+    "one error ends it": (Gpuhunt, "_read", _one_error_ends_it),
+    "errors get through": (gpuhunt_clouds, "_ours", lambda error, *_: error),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_bug_in_the_reader_is_caught_by_the_mutants(monkeypatch: pytest.MonkeyPatch, bug: str) -> None:
+    monkeypatch.setattr(*BUGS[bug])
+    with pytest.raises(Exception):  # noqa: B017, PT011  # a bug may show as any
+        check(150, ("lium", "jarvislabs", "crusoe"))
