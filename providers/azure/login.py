@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal
@@ -36,6 +37,9 @@ _SHOWN = 300  # characters of what Azure said
 _ENOUGH = 3  # calls in a row without an answer: the others of the same poll would wait for as long, one by one
 _SIGNS = ("AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PATH", "AZURE_FEDERATED_TOKEN_FILE", "AZURE_PASSWORD")
 _HOSTED = ("IDENTITY_ENDPOINT", "MSI_ENDPOINT")  # set where Azure runs the process: an identity is there at once
+_NO_ANSWER = re.compile(
+    r"Failed to (establish|resolve)|timed out|Connection (refused|reset|aborted)|CERTIFICATE_VERIFY_FAILED"
+)
 _LEFT_BY_TOOLS = ("azureProfile.json", "AzureRmContext.json")
 
 
@@ -186,7 +190,7 @@ def _translated(where: str) -> Iterator[None]:
         error.where = error.where or where
         raise
     except said.ClientAuthenticationError as error:
-        raise LoginMissing(f"the login is missing or has expired: {_why(error)}", where=where, hint=AGAIN) from error
+        raise _of_login(error, where) from error
     except (said.DecodeError, said.DeserializationError, said.SerializationError) as error:
         if isinstance(error, said.IncompleteReadError):
             raise Unreachable("the answer was cut short", where=where) from error
@@ -200,6 +204,16 @@ def _translated(where: str) -> Iterator[None]:
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         # The SDK's readers let the errors of their own code through, where an answer has another shape.
         raise Malformed(f"the answer cannot be read: {_short(error)}", where=where) from error
+
+
+def _of_login(error: Any, where: str) -> BrokerError:
+    """What to do about a login that failed. That its authority could not be reached, azure-identity says in its text
+    alone."""
+    why = _why(error)
+    if error.response is None and _NO_ANSWER.search(why):
+        hint = f"is the network up? Certificates of one's own: {setting(NAME, 'ca_bundle')}"
+        return Unreachable(f"where one logs in cannot be reached: {why}", where=where, hint=hint)
+    return LoginMissing(f"the login is missing or has expired: {why}", where=where, hint=AGAIN)
 
 
 def _of_service(error: Any, where: str) -> BrokerError:
