@@ -14,7 +14,16 @@ from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import platformdirs
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    SecretStr,
+    ValidationError,
+    field_validator,
+)
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from broker.core.errors import InvalidInput, Problem, did_you_mean
@@ -69,8 +78,9 @@ class Settings(BaseSettings):
     ``home``: where data lies (store, run folders, logs). ``store``: an SQLAlchemy URL; None is SQLite under ``home``.
     The folder of a SQLite file named here must exist, so that a misspelt path does not become a second, empty store.
     ``runs``: the object-store URL of run folders; None is a folder under ``home``. ``policy``: files or folders that
-    an empty personal store adopts at first use, separated by ``:``. ``providers``: settings by provider name.
-    ``reconcile_every``: wall-clock seconds between two looks at running jobs.
+    an empty personal store adopts at first use, separated by ``:``. ``providers``, ``engines``: settings by name.
+    ``notify``: whom to tell of alerts, by a name: addresses as Apprise writes them. They are secrets: kept in no store
+    and never shown. ``reconcile_every``: wall-clock seconds between two looks at running jobs.
     """
 
     model_config = SettingsConfigDict(env_prefix="GPUBROKER_", env_nested_delimiter="__", extra="forbid")
@@ -81,6 +91,8 @@ class Settings(BaseSettings):
     policy: str = ""
     providers: dict[str, dict[str, Any]] = Field(default_factory=dict)
     prices: dict[str, PollSettings] = Field(default_factory=dict)
+    engines: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    notify: dict[str, SecretStr] = Field(default_factory=dict)
     reconcile_every: float = Field(default=1.0, gt=0, le=3600)
     settle_every: float = Field(default=60.0, ge=0)
 
@@ -191,6 +203,8 @@ def as_environment(settings: Settings) -> dict[str, str]:
         "policy": settings.policy,
         "providers": json.dumps(settings.providers),
         "prices": json.dumps({name: how.model_dump(exclude_none=True) for name, how in settings.prices.items()}),
+        "engines": json.dumps(settings.engines),
+        "notify": json.dumps({name: address.get_secret_value() for name, address in settings.notify.items()}),
         "reconcile_every": str(settings.reconcile_every),
         "settle_every": str(settings.settle_every),
     }

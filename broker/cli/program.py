@@ -25,6 +25,7 @@ from broker.cli import (
     prices,
     prices_history,
     prices_import,
+    prices_watch,
     reconcile,
     report,
     serve,
@@ -80,6 +81,7 @@ app.add_typer(backtest.app, name="backtest")
 app.add_typer(prices.app, name="prices")
 prices.app.command("history", epilog=prices_history.EXAMPLES)(prices_history.history)
 prices.app.command("import", epilog=prices_import.EXAMPLES)(prices_import.import_)
+prices.app.add_typer(prices_watch.app, name="watch")
 app.add_typer(advise.app, name="advise")
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 app.command("serve", epilog=serve.EXAMPLES)(serve.serve)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from broker.cli import prices_watch
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 
@@ -26,13 +27,14 @@ def serve(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Poll the providers on a schedule until Ctrl-C or SIGTERM. With --json, the document at the end counts the polls.
+    """Poll the providers on a schedule, and tell of what is watched, until Ctrl-C or SIGTERM.
 
-    Of several on one store, one works and the others stand by. How often each provider is asked:
-    GPUBROKER_PRICES__<NAME>__EVERY, else by how fast its prices age.
+    With --json, the document at the end counts the polls. Of several on one store, one polls and the others stand by.
+    How often each provider is asked: GPUBROKER_PRICES__<NAME>__EVERY, else by how fast its prices age.
     """
     from broker.app.polling import Polling
     from broker.app.serve import serve as run
+    from broker.app.watches import Watching
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
@@ -54,7 +56,8 @@ def serve(
     polling = Polling(broker, provider or (), tell=tell, say=say)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    run([polling], stop)
+    watching = Watching(broker, tell=lambda what: say(*prices_watch.told(what, broker)), say=say)
+    run([polling, watching], stop)
     say("stopped")
     if as_json:
         terminal.answer({"providers": [{"provider": name, **counts} for name, counts in sorted(polls.items())]})

@@ -64,7 +64,7 @@ def test_every_command_is_documented_with_examples_that_parse(words: tuple[str, 
     by_words = dict(ALL)
     for example in examples:
         tokens = shlex.split(example)[1:]
-        depth = next(n for n in (2, 1) if tuple(tokens[:n]) in by_words)
+        depth = next(n for n in (3, 2, 1) if tuple(tokens[:n]) in by_words)
         found = tuple(tokens[:depth])
         assert found == words, f"an example of {' '.join(found)} under {' '.join(words)}"
         command.make_context(" ".join(words), tokens[depth:])
