@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from shutil import which
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def registries() -> Registries:
         load_policies=_load_policies,
         policy_schema=_policy_schema,
         open_catalogue=_open_catalogue,
-        local_providers=("owned", "pricebook"),
+        local_providers=("owned", *(("slurm",) if which("scontrol") else ()), "pricebook"),
         command=this_program(),
         provider_extras=PROVIDER_EXTRAS,
         engine_extras=ENGINE_EXTRAS,

@@ -12,9 +12,9 @@ import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from pydantic import Field
+from pydantic import BeforeValidator
 
 from broker.core.accelerators import canonical
 from broker.core.clock import Clock
@@ -31,6 +31,11 @@ _TIMEOUT = 30.0
 Run = Callable[[Sequence[str]], str]
 
 
+def _listed(value: object) -> object:
+    """Names separated by commas, as a variable has them."""
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
 class SlurmSettings(ProviderSettings):
     """What an hour on the cluster costs, in USD, and which partitions are used.
 
@@ -42,7 +47,7 @@ class SlurmSettings(ProviderSettings):
     price_per_gpu_hour: Money = Money.ZERO
     price_per_cpu_node_hour: Money = Money.ZERO
     amortised_per_gpu_hour: Money | None = None
-    partitions: tuple[str, ...] = Field(default=())
+    partitions: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """A real Slurm cluster on this machine: munged, slurmctld, and a slurmd for each pretend node, on ports of their own.
 
-Two nodes with two pretend H100s each (device nodes are files: nothing computes on them) and two partitions over them:
-jobs of `urgent` take the machines of jobs of `gpu` away. Needs the Debian packages munge and slurm-wlm, and root.
+Two nodes with two pretend H100s each (device nodes are files: nothing computes on them) and partitions over them:
+jobs of `urgent` take the machines of jobs of `gpu` away, and of `patient` after a grace period. Needs the Debian packages munge and slurm-wlm, and root.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 
 NODES = ("one", "two")
 GPUS_A_NODE = 2
+PARTITIONS = 3
 DAEMONS = ("munged", "slurmctld", "slurmd")
 
 _CONF = """
@@ -41,7 +42,7 @@ MpiDefault=none
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 SchedulerType=sched/backfill
-SchedulerParameters=bf_interval=1,sched_min_interval=100000
+SchedulerParameters=bf_interval=1,sched_min_interval=100000,sched_interval=1
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 PreemptType=preempt/partition_prio
@@ -53,7 +54,8 @@ MinJobAge=300
 SlurmdParameters=config_overrides
 GresTypes=gpu
 {nodes}
-PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=5
+PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1
+PartitionName=patient Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=5
 PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
 """
 
@@ -114,7 +116,7 @@ class Cluster:
             ["sinfo", "-h", "-N", "-o", "%T"],
             env={**os.environ, **self.environment}, capture_output=True, text=True, check=False,
         )  # fmt: skip
-        return done.stdout.split() == ["idle"] * 2 * len(NODES)
+        return done.stdout.split() == ["idle"] * PARTITIONS * len(NODES)
 
 
 @contextmanager

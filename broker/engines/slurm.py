@@ -13,14 +13,15 @@ from __future__ import annotations
 import math
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from filelock import FileLock
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from broker.core.clock import Clock
 from broker.core.errors import GiveUp
@@ -41,6 +42,14 @@ _SPARE = timedelta(minutes=10)  # what Slurm's own limit leaves beyond the job's
 _PATIENCE = timedelta(minutes=2)  # from SIGTERM to SIGKILL: the command's grace, the last upload, and a little
 
 
+def _words(value: object) -> object:
+    """Words as a shell splits them, where a variable has them in one string."""
+    return tuple(shlex.split(value)) if isinstance(value, str) else value
+
+
+Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
+
+
 class SlurmSettings(BaseModel):
     """``[engines.slurm]`` of gpubroker.toml, or ``GPUBROKER_ENGINES__SLURM__…``.
 
@@ -51,9 +60,9 @@ class SlurmSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    agent: tuple[str, ...] = (sys.executable, "-m", "broker.launch.agent")
+    agent: Words = (sys.executable, "-m", "broker.launch.agent")
     shared_disk: bool = True
-    environment: tuple[str, ...] = ()
+    environment: Words = ()
     account: str | None = None
     qos: str | None = None
 
