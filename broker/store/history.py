@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, ScalarSelect, and_, case, func, literal, select
@@ -52,14 +53,11 @@ def offers_at(connection: Connection, when: datetime, known_at: datetime | None,
     rows = _without_superseded(rows)
     seen = _seen(connection, {row.polled_by for row in rows}, min(moment, known) if known_at else moment)
     dated = [(*row[:_AS_OF], max(row.since, seen.get(row.polled_by, row.since)), *row[_AS_OF + 1 : -3]) for row in rows]
+    as_time = lru_cache(maxsize=4096)(from_micros)  # most share their dates
+    seen_at = {provider: from_micros(at) for provider, at in seen.items()}
     found = [
-        PastOffer(
-            offer,
-            since=from_micros(row.since),
-            learned=from_micros(row.since if row.learned is None else row.learned),
-            seen=from_micros(seen[row.polled_by]) if row.polled_by in seen else None,
-        )
-        for offer, row in zip(to_offers(dated), rows, strict=True)
+        PastOffer(offer, as_time(since), as_time(since if learned is None else learned), seen_at.get(polled_by))
+        for offer, (*_, since, learned, polled_by) in zip(to_offers(dated), rows, strict=True)
     ]
     if query.max_price is not None:
         most = query.max_price

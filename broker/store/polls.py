@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import groupby
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Executable, Table, bindparam, exists, func, select, update
@@ -40,7 +41,7 @@ class _Writes:
     begun: int
     now: int
     counts: Counter[str]
-    touched: list[dict[str, Any]] = field(default_factory=list)
+    touched: list[tuple[int, int]] = field(default_factory=list)
     updated: list[dict[str, Any]] = field(default_factory=list)
     fresh: list[tuple[str, Offer, int, tuple[Any, ...]]] = field(default_factory=list)
     ended: list[dict[str, Any]] = field(default_factory=list)
@@ -138,7 +139,7 @@ def _again(writes: _Writes, before: Any, as_of: int, words: tuple[Any, ...]) -> 
     """An offer that was known."""
     _, _, series, changed_at, ended_at, signalled_at, *known_words = before
     if ended_at is None and words == tuple(known_words):
-        writes.touched.append({"b_id": series, "as_of": as_of, "run": writes.run})
+        writes.touched.append((series, as_of))
         return
     if ended_at is not None or words[:2] != tuple(known_words[:2]):
         # Two changes of a series never share a moment: a correction of a dated price lands just after it.
@@ -224,11 +225,25 @@ def _write(connection: Connection, writes: _Writes) -> None:
         named: dict[str, Any] = {name: bindparam(name) for name in (rows[0] if rows else ()) if name != "b_id"}
         _many(connection, update(OFFER).where(OFFER.c.id == bindparam("b_id")).values(**named, **fixed), rows)
 
-    change(writes.touched)
+    _touch(connection, writes)
     change(writes.updated, ended_at=None)
     change(writes.ended, availability=Availability.UNAVAILABLE.value, unavailable_because="no longer offered")
     _many(connection, PRICE.insert(), writes.changes)
     _many(connection, SIGNAL.insert(), writes.signals)
+
+
+def _touch(connection: Connection, writes: _Writes) -> None:
+    """Offers that are as they were, but for when: most have one date and ids in a row, so few statements will do."""
+    by_date: dict[int, list[int]] = defaultdict(list)
+    for series, as_of in writes.touched:
+        by_date[as_of].append(series)
+    rows: list[dict[str, int]] = []
+    for as_of, ids in by_date.items():
+        for _, in_a_row in groupby(enumerate(sorted(ids)), key=lambda place: place[1] - place[0]):
+            members = [series for _, series in in_a_row]
+            rows.append({"b_first": members[0], "b_last": members[-1], "as_of": as_of, "run": writes.run})
+    within = OFFER.c.id.between(bindparam("b_first"), bindparam("b_last"))
+    _many(connection, update(OFFER).where(within).values(as_of=bindparam("as_of"), run=bindparam("run")), rows)
 
 
 def _supersede(connection: Connection) -> None:

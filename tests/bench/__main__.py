@@ -6,13 +6,14 @@ import os
 import platform
 from datetime import UTC, datetime
 
-from tests.bench import bench_checkpoints, bench_commands, bench_plan, bench_policies, bench_store
+from tests.bench import bench_checkpoints, bench_commands, bench_market, bench_plan, bench_policies, bench_store
 
 PARTS = {
     "commands, as processes of their own": bench_commands.main,
     "planning": bench_plan.main,
     "policies": bench_policies.main,
     "store": bench_store.main,
+    "market": bench_market.main,
     "checkpoints": bench_checkpoints.main,
 }
 
