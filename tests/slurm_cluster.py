@@ -1,7 +1,8 @@
 """A real Slurm cluster on this machine: munged, slurmctld, and a slurmd for each pretend node, on ports of their own.
 
 Two nodes with two pretend H100s each (device nodes are files: nothing computes on them) and partitions over them:
-jobs of `urgent` take the machines of jobs of `gpu` away, and of `patient` after a grace period. Needs the Debian packages munge and slurm-wlm, and root.
+jobs of `urgent` take the machines of jobs of `gpu` away, and of `patient` after a grace period. Needs the Debian
+packages munge and slurm-wlm, and root.
 """
 
 from __future__ import annotations
