@@ -2,7 +2,8 @@
 
 Azure closes a machine to a subscription in a whole region, or in some zones of it. Prices and machines here are of a
 region: a zone that is closed leaves the region open, so only what is closed for the whole region makes an offer
-unavailable. That a machine is open does not say that there is capacity.
+unavailable. That a machine is open does not say that there is capacity. A region's list has about 2 MB, so its rows are
+read without the SDK's models.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import urlencode
 
 from broker.core.offers import Availability, Offer
 from providers.azure.fields import inside, objects, texts
 from providers.azure.login import Login
 from providers.azure.machines import listed
+
+VERSION = "2021-07-01"  # the one that azure-mgmt-compute asks for
 
 _WHY = {
     "QuotaId": "this kind of subscription may not have it (QuotaId)",
@@ -35,10 +39,10 @@ class Sku:
 
 def read_skus(login: Login, region: str) -> Mapping[str, Sku]:
     """The machines with accelerators of one region, by the table's names. Raises what `Login.rows` raises."""
-    where = f"{region}: resource skus"
-    rows = login.rows(where, lambda client: client.resource_skus.list(filter=f"location eq '{region}'"))
+    query = urlencode({"api-version": VERSION, "$filter": f"location eq '{region}'"})
+    path = f"/subscriptions/{login.subscription}/providers/Microsoft.Compute/skus?{query}"
     found = {}
-    for row in rows:
+    for row in login.plain_rows(f"{region}: resource skus", path, version=VERSION):
         instance_type = listed(str(row.get("name")))
         if instance_type and row.get("resourceType") == "virtualMachines" and _is_in(region, row.get("locations")):
             found[instance_type] = Sku(instance_type, str(row.get("family") or ""), *_limits(row, region))

@@ -14,7 +14,7 @@ import pytest
 
 from broker.core.capacity import Quota
 from broker.core.clock import ManualClock
-from broker.core.errors import BrokerError, Malformed, Refused, Throttled, Unreachable
+from broker.core.errors import BrokerError, LoginMissing, Malformed, Refused, Throttled, Unreachable
 from broker.core.money import Money
 from broker.core.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery
 from providers.azure.provider import Azure
@@ -313,6 +313,7 @@ PARTS = {
         (Answer(200, b"<html>maintenance</html>"), Malformed),
         (Answer(200, b""), Malformed),
         (Answer(200, ["what", "is", "this"]), Malformed),
+        (Answer(401, {"error": {"code": "ExpiredAuthenticationToken", "message": "expired"}}), LoginMissing),
         (Answer(302, b"", {"Location": "https://127.0.0.1:9/elsewhere"}), Refused),
     ],
 )
