@@ -6,22 +6,22 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import timedelta
-from enum import StrEnum
-from importlib import import_module
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from broker.app import background
+from broker.app import background, notify
+from broker.app.doctor_providers import DescribesSetup as DescribesSetup  # providers' docstrings point here
+from broker.app.doctor_providers import provider_findings
+from broker.app.health import Finding, Health
+from broker.app.health import healthy as healthy
 from broker.app.report import ledger_faults
 from broker.app.wiring import Broker
-from broker.core.errors import BrokerError, InvalidInput, MissingExtra, StoreProblem
+from broker.core.errors import BrokerError, InvalidInput, MissingExtra, RetryLater, StoreProblem
 from broker.core.offers import Offer, OfferQuery, SkippedRow
 from broker.settings import unknown_variables
 
@@ -32,40 +32,16 @@ _OLDEST_PYTHON = (3, 11)
 # Optional install → the module that tells whether it is there, and what it adds to what works without it.
 _EXTRAS = {
     "aws": ("boto3", "spot prices, quotas and reservations of an AWS account; list prices need none"),
-    "gcp": ("google.cloud.compute_v1", "nothing that is used yet"),
+    "gcp": ("google.cloud.compute_v1", "everything of Google Cloud, with a login: prices, quotas, reservations"),
     "azure": ("azure.mgmt.compute", "quotas, spot scores and reservations of an Azure subscription; prices need none"),
+    "gpuhunt": ("gpuhunt", "prices of the smaller GPU clouds"),
+    "serve": ("apscheduler", "`gpubroker serve`: polls on a schedule, and notices through Apprise"),
+    "charts": ("matplotlib", "charts as pictures; in the terminal they need nothing"),
+    "backtest": ("scipy", "plans of what to reserve, and backtests"),
     "skypilot": ("sky", "nothing that is used yet: gpubroker cannot run jobs on clouds"),
     "postgres": ("psycopg", "a PostgreSQL store that several machines share"),
     "torch": ("torch", "the PyTorch example"),
 }
-
-
-class Health(StrEnum):
-    """``note``: fine, but something optional is missing or worth knowing. ``problem``: something will not work."""
-
-    OK = "ok"
-    NOTE = "note"
-    PROBLEM = "problem"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing looked at: what it is, and how to mend it when it is not right. ``facts``: for programs."""
-
-    area: str
-    health: Health
-    message: str
-    fix: str = ""
-    facts: Mapping[str, Any] = field(default_factory=dict)
-
-
-@runtime_checkable
-class DescribesSetup(Protocol):
-    """A provider (or the module it is in) that can tell how it is set up."""
-
-    def describe_setup(self) -> Mapping[str, Any]:
-        """``endpoints``: name → {url, setting}; ``logins``: name → {found, how}. Contacts nobody, holds no secret."""
-        ...
 
 
 def examine(make_broker: Callable[[], Broker]) -> Iterator[Finding]:
@@ -93,7 +69,8 @@ def examine(make_broker: Callable[[], Broker]) -> Iterator[Finding]:
     yield _reconciler(broker)
     yield from _policy(broker)
     yield from _engines(broker)
-    yield from _providers(broker)
+    yield from provider_findings(broker)
+    yield from _notify(broker)
 
 
 def prove(broker: Broker) -> Iterator[Finding]:
@@ -235,7 +212,8 @@ def _machines(broker: Broker) -> Iterator[Finding]:
                 continue
             rows = list(provider.offers(OfferQuery()))
         except BrokerError as error:
-            yield Finding("gpu", Health.PROBLEM, str(error), error.hint)
+            passing = isinstance(error, RetryLater)
+            yield Finding("gpu", Health.NOTE if passing else Health.PROBLEM, f"{name}: {error.message}", error.hint)
             continue
         cards = [row.machine for row in rows if isinstance(row, Offer) and row.accelerator]
         why = "; ".join(row.detail or row.reason for row in rows if isinstance(row, SkippedRow))
@@ -302,53 +280,17 @@ def _engines(broker: Broker) -> Iterator[Finding]:
             yield Finding("engine", Health.OK, f"{name}: ready", facts=facts)
 
 
-def _providers(broker: Broker) -> Iterator[Finding]:
-    polls, now = broker.store.last_polls(), broker.clock.now()
-    for name in broker.registries.providers:
-        facts: dict[str, Any] = {"provider": name}
+def _notify(broker: Broker) -> Iterator[Finding]:
+    """Who is told of alerts. Addresses are looked at, and nobody is contacted."""
+    targets = broker.settings.notify
+    for name, address in targets.items():
+        facts = {"target": name, "address": notify.shown(address), "setting": notify.variable(name)}
         try:
-            provider = broker.provider(name)
+            notify.check_addresses({name: address})
         except MissingExtra as error:
-            yield Finding("provider", Health.NOTE, f"{name}: {error}", error.hint, facts | {"ready": False})
-            continue
-        except BrokerError as error:
-            yield Finding("provider", Health.PROBLEM, f"{name}: {error}", error.hint, facts | {"ready": False})
-            continue
-        facts |= {"ready": True, **_setup(provider)}
-        last = polls.get(name)
-        if last is None:
-            yield Finding("provider", Health.OK, f"{name}: ready, not asked yet", "gpubroker prices poll", facts)
-            continue
-        facts |= {"last_poll": last.finished, "offers": last.seen, "last_error": last.error}
-        ago = _ago(now - last.finished)
-        offers = "1 offer" if last.seen == 1 else f"{last.seen:,} offers"
-        if last.error:
-            yield Finding(
-                "provider", Health.PROBLEM, f"{name}: failed {ago}: {last.error}", "gpubroker prices poll", facts
-            )
+            yield Finding("notify", Health.NOTE, f"{name}: {error}", error.hint, facts)
+        except InvalidInput as error:
+            yield Finding("notify", Health.PROBLEM, str(error), error.hint, facts)
         else:
-            yield Finding(
-                "provider",
-                Health.OK,
-                f"{name}: {offers}, asked {ago}",
-                facts=facts,
-            )
-
-
-def _setup(provider: object) -> Mapping[str, Any]:
-    """The endpoints in force and the logins found, where the provider or its module tells them."""
-    module = import_module(type(provider).__module__)
-    for source in (provider, module):
-        if isinstance(source, DescribesSetup):
-            return {"setup": source.describe_setup()}
-    return {}
-
-
-def _ago(age: timedelta) -> str:
-    minutes = int(age / timedelta(minutes=1))
-    return "just now" if minutes < 1 else f"{minutes} min ago" if minutes < 120 else f"{minutes // 60} h ago"
-
-
-def healthy(findings: Sequence[Finding]) -> bool:
-    """Whether nothing is broken; notes are fine."""
-    return all(finding.health is not Health.PROBLEM for finding in findings)
+            fix = f"to try it: gpubroker prices watch test {name}"
+            yield Finding("notify", Health.OK, f"{name}: {notify.shown(address)}", fix, facts)

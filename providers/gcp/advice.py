@@ -13,7 +13,9 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from broker.core.errors import BrokerError
@@ -24,6 +26,7 @@ from providers.gcp.machines import Shape
 from providers.gcp.refusals import NotFound, NotPossible
 
 _AT_ONCE = 8
+_KEPT = timedelta(hours=1)
 _DURATION = re.compile(r"(\d{1,10}(?:\.\d{1,9})?)s")
 _HIGHEST_SHARE = 0.99  # all of the few that ended is not infinitely often
 _SHORTEST = 60.0  # seconds; what lives shorter is a slip
@@ -42,26 +45,33 @@ Advised = Mapping[tuple[str, str], Advice]
 _NONE = Advice()
 
 
-def read_advice(asking: Asking, shapes: Iterable[Shape], exposure: float, failures: Failures) -> Advised:
-    """Advice by region and machine type, on machines whose accelerators come with the type. After the first failure
-    nothing more is asked: spot prices are worth more than waiting."""
-    pools = sorted({(shape.region, shape.name) for shape in shapes if not shape.attached})
-    failed: list[BrokerError] = []
+class Adviser:
+    """Asks for advice, and keeps what it heard for an hour: it takes a call for each machine type and region."""
 
-    def ask(pool: tuple[str, str]) -> Advice:
-        if failed:
-            return _NONE
-        try:
-            return _advice(asking, *pool, exposure)
-        except BrokerError as error:
-            failed.append(error)
-            return _NONE
+    def __init__(self) -> None:
+        self._heard: dict[tuple[str, str], tuple[datetime, Advice]] = {}
 
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="gcp") as threads:
-        found = dict(zip(pools, threads.map(ask, pools), strict=True))
-    for error in failed[:1]:
-        failures.add(error)
-    return found
+    def advice(self, asking: Asking, shapes: Iterable[Shape], exposure: float, failures: Failures) -> Advised:
+        """Advice by region and machine type, on machines whose accelerators come with the type. After the first
+        failure nothing more is asked: spot prices are worth more than waiting."""
+        now = asking.clock.now()
+        pools = {(shape.region, shape.name) for shape in shapes if not shape.attached}
+        self._heard = {pool: heard for pool, heard in self._heard.items() if now - heard[0] < _KEPT}
+        failed: list[BrokerError] = []
+
+        def ask(pool: tuple[str, str]) -> None:
+            if failed:
+                return
+            try:
+                self._heard[pool] = now, _advice(asking, *pool, exposure)
+            except BrokerError as error:
+                failed.append(error)
+
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="gcp") as threads:
+            list(threads.map(ask, sorted(pools - self._heard.keys())))
+        for error in failed[:1]:
+            failures.add(error)
+        return {pool: self._heard[pool][1] for pool in pools if pool in self._heard}
 
 
 def advised(offer: Offer, advice: Advised) -> Offer:
@@ -71,12 +81,14 @@ def advised(offer: Offer, advice: Advised) -> Offer:
 
 
 def _advice(asking: Asking, region: str, machine_type: str, exposure: float) -> Advice:
-    try:
+    """Google has no advice on some machines, and none in some regions (400, 404)."""
+    scores: dict[str, float] = {}
+    rate: float | None = None
+    with suppress(NotFound, NotPossible):
         scores, rate = _capacity(asking, region, machine_type)
-        if rate is None:
+    if rate is None:
+        with suppress(NotFound, NotPossible):
             rate = _preempted(asking, region, machine_type, exposure)
-    except (NotFound, NotPossible):  # no advice on such machines, or none in this region
-        return _NONE
     return Advice(scores, rate)
 
 

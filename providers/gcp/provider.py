@@ -12,7 +12,7 @@ from broker.core.errors import BrokerError, Malformed
 from broker.core.offers import CapacityType, OfferQuery, SkippedRow
 from providers.failures import Failures
 from providers.gcp import holdings
-from providers.gcp.advice import advised, read_advice
+from providers.gcp.advice import Adviser, advised
 from providers.gcp.calls import Asking
 from providers.gcp.catalogue import Catalogue, read_prices
 from providers.gcp.instances import labelled, terminate
@@ -40,6 +40,7 @@ class Gcp:
         self._clock = clock
         self._settings = settings or GcpSettings()
         self._login = login
+        self._adviser = Adviser()
 
     def offers(self, query: OfferQuery) -> Found:
         """Machines at list prices, with what the project's quotas leave of them and what is said of spot; and what the
@@ -95,7 +96,8 @@ class Gcp:
     ) -> Found:
         """Spot comes last: asking for advice takes a call for each machine type and region."""
         settings = self._settings
-        advice = read_advice(asking, shapes, settings.spot_exposure_hours, failures) if settings.advice else {}
+        exposure = settings.spot_exposure_hours
+        advice = self._adviser.advice(asking, shapes, exposure, failures) if settings.advice else {}
         yield from listed_offers(
             shapes,
             catalogue,

@@ -15,7 +15,7 @@ def unreadable() -> tuple[type[Exception], ...]:
     """What Google's readers of answers raise: their own error, and what they let through as it is."""
     from google.protobuf.json_format import Error
 
-    return Error, ValueError, TypeError, LookupError, AttributeError, RecursionError
+    return Error, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError
 
 
 def row_by_row(body: bytes, client: str, answer: str, key: str, scoped: bool, unread: list[SkippedRow]) -> Any:

@@ -19,15 +19,18 @@ from tests.fakes.gcp_cloud import GcpCloud
 from tests.fakes.gcp_rows import small_market
 from tests.fakes.server import FakeServer
 
-pytest.importorskip("googleapiclient", reason="the discovery documents are not installed (the extra `dev`)")
-pytest.importorskip("google.cloud.compute_v1", reason="Google's SDKs are not installed (the extra `gcp`)")
-
 
 @pytest.fixture(autouse=True)
 def _nobody_is_logged_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("googleapiclient", reason="the discovery documents are not installed (the extra `dev`)")
+    pytest.importorskip("google.cloud.compute_v1", reason="Google's SDKs are not installed (the extra `gcp`)")
     for variable in [name for name in os.environ if name.startswith(("GOOGLE_", "GCLOUD_", "CLOUDSDK_", "GCE_"))]:
         monkeypatch.delenv(variable)
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path / "no-gcloud"))
+    # google-auth asks Google, beside each call of a service account, from where it may be used: not from here.
+    from google.oauth2.service_account import Credentials as ServiceAccount
+
+    monkeypatch.setattr(ServiceAccount, "_is_regional_access_boundary_lookup_required", lambda self: False)
 
 
 @pytest.fixture

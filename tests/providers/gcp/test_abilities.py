@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from broker.core.capacity import Instance, Quota
+from broker.core.clock import ManualClock
 from broker.core.errors import LoginMissing, QuotaExceeded, Refused, Throttled
 from broker.core.money import Money
 from broker.core.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery, SkippedRow
@@ -241,6 +242,22 @@ def test_advice_that_fails_costs_no_price_and_is_asked_no_further(make: Make, ma
     assert isinstance(error, Throttled)
     assert {row.pool for row in found if isinstance(row, Offer)} == set(whole)
     assert sum(called == "compute.advice.capacity" for called, *_ in market.log) <= 8
+
+
+def test_advice_is_kept_for_an_hour(make: Make, market: GcpCloud, clock: ManualClock) -> None:
+    market.advice = advice({"g2-standard-4": 0.7})
+    provider = make()
+
+    def asked() -> int:
+        before = len(market.log)
+        assert offers_of(provider)[f"gcp/{ZONE}/g2-standard-4/L4:1/spot"].score == pytest.approx(0.7)
+        return sum(called == "compute.advice.capacity" for called, *_ in market.log[before:])
+
+    first = asked()
+    clock.advance(timedelta(minutes=59))
+    assert (first > 0, asked()) == (True, 0)
+    clock.advance(timedelta(minutes=1))
+    assert asked() == first
 
 
 def test_advice_need_not_be_asked(make: Make, market: GcpCloud) -> None:

@@ -1,0 +1,206 @@
+"""Damaged answers of Google's APIs, over HTTP and through its own SDK: no crash, no price out of this world, and no
+harm to what another row says. Seeded."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from broker.core.clock import ManualClock
+from broker.core.errors import BrokerError
+from broker.core.money import Money
+from broker.core.offers import CapacityType, Offer, OfferQuery, SkippedRow
+from providers.gcp import calls, catalogue, skus
+from providers.gcp.login import Login
+from providers.gcp.provider import Gcp
+from providers.gcp.settings import GcpSettings
+from tests.contracts.provider_contract import NOW
+from tests.fakes.gcp_cloud import GcpCloud
+from tests.fakes.gcp_rows import accelerator_type, machine_type, parts, put_machines, sku
+from tests.fakes.mutate import HIGHEST, LOWEST, Hijacked, Mutant, mutate
+from tests.fakes.server import FakeServer, Request
+
+SEED = 20261121
+_SYSTEM = (pytest.mark.system, pytest.mark.timeout(600))
+REGIONS = ("us-central1", "us-east4", "europe-west4", "asia-east1", "asia-south1")
+SKUS = "/v1/services/6F81-5844-456A/skus"
+MACHINES = "/compute/v1/projects/team-ml/aggregated/machineTypes"
+ACCELERATORS = "/compute/v1/projects/team-ml/aggregated/acceleratorTypes"
+
+
+def world() -> GcpCloud:
+    """In each region one machine of parts and one of slices, whose prices are those of that region alone."""
+    cloud = GcpCloud()
+    for region in REGIONS:
+        zone = f"{region}-a"
+        put_machines(cloud, zone, machine_type("g2-standard-4", zone, 4, "16", "nvidia-l4", 1))
+        put_machines(cloud, zone, machine_type("a4-highgpu-8g", zone, 224, "3968", "nvidia-b200", 8))
+        put_machines(cloud, zone, machine_type("n1-standard-8", zone, 8, "30"))
+        cloud.accelerator_types[zone] = [accelerator_type("nvidia-tesla-t4", zone, 1)]
+        cloud.skus += parts("G2", "Nvidia L4 GPU", "0.025", "0.003", "0.56", region)
+        cloud.skus += parts("N1 Predefined", "Nvidia Tesla T4 GPU", "0.03", "0.004", "0.35", region, how="spot")
+        cloud.skus.append(sku("Spot Preemptible A4 Nvidia B200 (1 gpu slice) running in X", "4.95", region))
+    return cloud
+
+
+_ABOUT = OfferQuery(capacity_types=(CapacityType.ON_DEMAND, CapacityType.SPOT))
+_ODD: tuple[Any, ...] = (
+    None, True, 0, 1, -1, "0", "-1", "7", "10000000", "9223372036854775807", 999_999_999, 10**15, 1.5, "1.5", "NaN",
+    float("nan"), float("-inf"), "", "x" * 3000, [], {}, [None], "USD", "EUR", "h", "GiBy.mo", "Preemptible",
+    "Commit1Yr", "Commit1Mo", "Nvidia L4 GPU running in X", "us-central1 ",
+    "Nvidia L4 GPU attached to Spot Preemptible VMs",
+)  # fmt: skip
+_PRICE = ("pricingInfo", 0, "pricingExpression")
+_MONEY = (*_PRICE, "tieredRates", 0, "unitPrice")
+_PLACES: tuple[tuple[str | int, ...], ...] = (
+    ("description",), ("category", "usageType"), ("serviceRegions",), ("serviceRegions", 0), ("pricingInfo",),
+    ("pricingInfo", 0, "effectiveTime"), (*_PRICE, "usageUnit"), (*_PRICE, "tieredRates"), (*_MONEY, "currencyCode"),
+    (*_MONEY, "units"), (*_MONEY, "units"), (*_MONEY, "nanos"), (*_MONEY, "nanos"), _MONEY,
+)  # fmt: skip
+
+
+def damage_where_it_counts(body: Any, chance: random.Random) -> Mutant:
+    """Something odd in one of the fields of one SKU that make its price."""
+    damaged = copy.deepcopy(body)
+    row = chance.randrange(len(damaged["skus"]))
+    *way, at = chance.choice(_PLACES)
+    inner = damaged["skus"][row]
+    for step in way:
+        inner = inner[step]
+    inner[at] = chance.choice(_ODD)
+    return Mutant(json.dumps(damaged).encode(), row)
+
+
+class Asker:
+    """Asks the hijacked world again and again, with one login."""
+
+    def __init__(self, path: str, cloud: GcpCloud) -> None:
+        self.hijacked = Hijacked(cloud, path)
+        self.server = FakeServer(self.hijacked)
+        url = self.server.url
+        self.settings = GcpSettings(
+            compute_url=url, billing_url=url, attempts=1, anonymous=True, project="team-ml", advice=False, quotas=False
+        )
+        self.login = Login.find(self.settings)
+
+    def ask(self) -> tuple[set[Offer], list[SkippedRow], BrokerError | None]:
+        provider = Gcp(clock=ManualClock(NOW), settings=self.settings, login=self.login)
+        offers: set[Offer] = set()
+        skipped: list[SkippedRow] = []
+        try:
+            for row in provider.offers(_ABOUT):
+                if isinstance(row, Offer):
+                    offers.add(replace(row, as_of=NOW))
+                else:
+                    skipped.append(row)
+        except BrokerError as error:
+            return offers, skipped, error
+        return offers, skipped, None
+
+
+@pytest.fixture
+def cloud() -> GcpCloud:
+    return world()
+
+
+def answer_at(cloud: GcpCloud, path: str) -> Any:
+    """What the undamaged world says there, as JSON."""
+    asked = Request("GET", path, {}, {})
+    return json.loads(json.dumps(cloud(asked).body))
+
+
+def check(
+    cloud: GcpCloud, path: str, rows: Callable[[Any], Any], region_of_row: Callable[[int], str], mutants: int
+) -> None:
+    """Damage one answer again and again. Where one row is damaged, the offers of the other regions are there as they
+    were; a price that the mutant does not touch is never another."""
+    body, chance = answer_at(cloud, path), random.Random(SEED)
+    asker = Asker(path, cloud)
+    readable = 0
+    with asker.server:
+        whole, _, error = asker.ask()
+        assert error is None
+        assert len({offer.region for offer in whole}) == len(REGIONS)
+        for number in range(mutants):
+            priced = path == SKUS and chance.random() < 0.5
+            mutant = damage_where_it_counts(body, chance) if priced else mutate(body, rows, chance)
+            asker.hijacked.body = mutant.body
+            readable += is_json(mutant.body)
+            offers, skipped, error = asker.ask()
+            where = f"mutant {number} of seed {SEED}"
+            for offer in offers:
+                assert offer.price is not None, where
+                assert LOWEST <= offer.price <= HIGHEST, f"{where}: {offer.id}: {offer.price}"
+                assert offer.count > 0, where
+            assert all(row.reason and row.detail for row in skipped), where
+            if mutant.row is not None:
+                assert error is None, f"{where}: one odd row is no reason to give up: {error}"
+                hit = region_of_row(mutant.row)
+                missing = {offer for offer in whole if offer.region != hit} - offers
+                assert not missing, f"{where} loses {sorted(offer.id for offer in missing)[:3]}"
+    assert 2 * readable >= mutants, f"only {readable} of {mutants} mutants are JSON"
+
+
+def is_json(body: bytes) -> bool:
+    try:
+        json.loads(body)
+    except ValueError:
+        return False
+    return True
+
+
+def check_skus(cloud: GcpCloud, mutants: int) -> None:
+    check(cloud, SKUS, lambda body: body["skus"], lambda row: REGIONS[row // 7], mutants)
+
+
+def scoped(body: Any) -> dict[str, Any]:
+    """The rows are the zones here: what is damaged is a machine, a list of them, or a zone."""
+    items: dict[str, Any] = body["items"]
+    return items
+
+
+def check_scoped(cloud: GcpCloud, path: str, mutants: int) -> None:
+    zones = list(scoped(answer_at(cloud, path)))
+    check(cloud, path, scoped, lambda row: zones[row].removeprefix("zones/").removesuffix("-a"), mutants)
+
+
+@pytest.mark.parametrize("mutants", [60, pytest.param(2000, marks=_SYSTEM)])
+def test_damaged_skus(cloud: GcpCloud, mutants: int) -> None:
+    check_skus(cloud, mutants)
+
+
+@pytest.mark.parametrize("mutants", [30, pytest.param(1000, marks=_SYSTEM)])
+@pytest.mark.parametrize("path", [MACHINES, ACCELERATORS])
+def test_damaged_machines(cloud: GcpCloud, path: str, mutants: int) -> None:
+    check_scoped(cloud, path, mutants)
+
+
+# The fuzz test must bite: parser bugs, planted, have to be found by it.
+
+
+def zero_is_a_price(bug: pytest.MonkeyPatch) -> None:
+    bug.setattr(skus, "_CHEAPEST", Decimal("-1e30"))
+    bug.setattr(skus, "_DEAREST", Decimal("1e30"))
+    bug.setattr(catalogue, "price", lambda total, what: Money.usd(total))
+
+
+def one_odd_row_costs_the_page(bug: pytest.MonkeyPatch) -> None:
+    def give_up(*args: Any) -> Any:
+        raise ValueError("unreadable")
+
+    bug.setattr(calls, "row_by_row", give_up)
+
+
+@pytest.mark.parametrize("plant", [zero_is_a_price, one_odd_row_costs_the_page])
+def test_planted_bugs_are_caught(cloud: GcpCloud, plant: Callable[[pytest.MonkeyPatch], None]) -> None:
+    with pytest.MonkeyPatch.context() as bug:
+        plant(bug)
+        with pytest.raises(AssertionError, match="mutant"):
+            check_skus(cloud, 400)
