@@ -109,9 +109,8 @@ def _show(terminal: Terminal, found: Sequence[ProviderStatus], now: datetime) ->
         terminal.show(fitting(terminal.out, columns, cells)[0])
     for one in found:
         if one.last is not None and one.last.error:
-            terminal.show(
-                Text.assemble((f"{one.provider}: ", "bold"), (one.last.error, _STYLES[one.last.status.value]))
-            )
+            style, error = _STYLES[one.last.status.value], one.last.error.removeprefix(f"{one.provider}: ")
+            terminal.show(Text.assemble((f"{one.provider}: ", "bold"), (error, style)))
             if one.last.hint:
                 terminal.show(Text(f"  hint: {one.last.hint}", style="cyan"))
     if never := [one.provider for one in found if one.last is None]:
