@@ -46,6 +46,7 @@ class Enforcement:
         self._usage = usage
         self._every = every
         self._judged: dict[str, tuple[str, datetime]] = {}
+        self._trouble = ""  # said once
 
     def __call__(self, view: JobView) -> bool:
         """Judge the attempt that runs, if it is time; whether it was told to stop."""
@@ -56,8 +57,11 @@ class Enforcement:
         try:
             policy = self._policy()
         except BrokerError as error:
-            log.warning("job %s goes on unjudged, the policy cannot be read: %s", view.id, error)
+            if self._trouble != str(error):
+                self._trouble = str(error)
+                log.warning("what runs goes on unjudged, the policy cannot be read: %s", error)
             return False
+        self._trouble = ""
         version, at = self._judged.get(view.id, ("", now))
         if version == policy.version and now - at < self._every:
             return False
