@@ -79,6 +79,7 @@ class Settings(BaseSettings):
     The folder of a SQLite file named here must exist, so that a misspelt path does not become a second, empty store.
     ``runs``: the object-store URL of run folders; None is a folder under ``home``. ``policy``: files or folders that
     an empty personal store adopts at first use, separated by ``:``. ``providers``, ``engines``: settings by name.
+    ``prices``: how each provider is polled, by its name.
     ``notify``: whom to tell of alerts, by a name: addresses as Apprise writes them. They are secrets: kept in no store
     and never shown. ``reconcile_every``: wall-clock seconds between two looks at running jobs.
     """
