@@ -16,6 +16,7 @@ from broker.cli import (
     advise,
     backtest,
     budget,
+    capacity,
     demo,
     doctor,
     jobs,
@@ -77,6 +78,7 @@ app.add_typer(jobs.app, name="jobs")
 app.add_typer(policy.app, name="policy")
 app.add_typer(budget.app, name="budget")
 app.add_typer(report.app, name="report")
+app.add_typer(capacity.app, name="capacity")
 app.add_typer(backtest.app, name="backtest")
 app.add_typer(prices.app, name="prices")
 prices.app.command("history", epilog=prices_history.EXAMPLES)(prices_history.history)

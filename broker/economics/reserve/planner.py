@@ -59,17 +59,19 @@ class Memory:
     def __init__(self, term: int, history: Iterable[float] = ()) -> None:
         self.term = whole("term", term, most=LONGEST_TERM)
         self._windows = {hours: Window(hours) for hours in (IN_USE_HOURS, *HORIZONS, *memories(term))}
-        self.hours = 0
-        for demand in history:
-            self.add(demand)
+        self.extend(history)
+
+    def extend(self, history: Iterable[float]) -> None:
+        """The demand of the next hours, oldest first, each 0 or more. Raises InvalidInput."""
+        values = [_demand(demand) for demand in history]
+        for window in self._windows.values():
+            window.extend(values)
 
     def add(self, demand: float) -> None:
         """The demand of the next hour, 0 or more. Raises InvalidInput."""
-        if not (math.isfinite(demand) and demand >= 0):
-            raise InvalidInput(f"demand: expected 0 or more, got {demand!r}")
-        self.hours += 1
+        value = _demand(demand)
         for window in self._windows.values():
-            window.add(demand)
+            window.add(value)
 
     @property
     def in_use(self) -> int:
@@ -79,7 +81,7 @@ class Memory:
     def level(self, ratio: float, patience: float = PATIENCE) -> int:
         """Units worth holding for the whole term. Never more at a higher ``ratio``; 0 above 1, where on-demand is
         cheaper even for what is always in use."""
-        return self._mean(memories(self.term), ratio, patience)
+        return self._mean(memories(self.term), positive("ratio", ratio), patience)
 
     def level_for(self, horizon: int, ratio: float) -> int:
         """Units worth holding for ``horizon`` hours only, one of `HORIZONS`, and for no longer than the term."""
@@ -87,16 +89,24 @@ class Memory:
         return self._mean([hours for hours in HORIZONS if hours <= horizon], ratio, min(patience, PATIENCE))
 
     def _mean(self, lengths: Iterable[int], ratio: float, patience: float) -> int:
-        if positive("ratio", ratio) > 1:
+        if ratio > 1:
             return 0
         q = 1 - share_asked(ratio, patience)
         levels = [self._windows[hours].quantile(q) for hours in lengths]
         return math.floor(sum(levels) / len(levels) + 0.5)
 
 
+def _demand(value: float) -> float:
+    if not (math.isfinite(value) and value >= 0):
+        raise InvalidInput(f"demand: expected 0 or more, got {value!r}")
+    return value
+
+
 def units_to_buy(memory: Memory, ratio: float, stock: Stock, hour: int) -> int:
     """How many units to buy at the start of ``hour`` for one term, given what is held and when it lapses."""
     held, in_use = stock.held(hour), memory.in_use
+    if in_use <= held:
+        return 0
     level = memory.level(ratio)
     wanted = max(held, min(level, in_use))
     early = 0
@@ -115,8 +125,7 @@ class Planner:
         self._ratio = positive("ratio", ratio)
 
     def remember(self, history: Iterable[float]) -> None:
-        for demand in history:
-            self._memory.add(demand)
+        self._memory.extend(history)
 
     def buy(self, stock: Stock, hour: int, hours_left: int | None) -> int:
         """With a known end a term's price must come back in what is left of the time."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from collections import deque
+from collections.abc import Sequence
 
 
 class Window:
@@ -13,11 +14,16 @@ class Window:
 
     def __init__(self, hours: int) -> None:
         self._hours = hours
-        self._latest: deque[float] = deque()
+        self._latest: deque[float] = deque(maxlen=hours)
         self._sorted: list[float] = []
 
     def __len__(self) -> int:
         return len(self._sorted)
+
+    def extend(self, values: Sequence[float]) -> None:
+        """Take many hours at once, oldest first."""
+        self._latest.extend(values[-self._hours :])
+        self._sorted = sorted(self._latest)
 
     def add(self, value: float) -> None:
         """Take the next hour's value; the oldest leaves once the window is full."""

@@ -34,8 +34,7 @@ class StaggeredQuantile:
         self._week = Window(STAGGERED_HOURS)
 
     def remember(self, history: Iterable[float]) -> None:
-        for demand in history:
-            self._week.add(demand)
+        self._week.extend(list(history))
 
     def buy(self, stock: Stock, hour: int, hours_left: int | None) -> int:
         if hour % STAGGERED_EVERY or not len(self._week) or self._ratio > 1:

@@ -1,0 +1,197 @@
+"""`gpubroker capacity plan`: how much to own or reserve, and how much to leave to bursts."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from broker.app.capacity_plan import Stated
+
+EXAMPLES = examples(
+    "gpubroker capacity plan",
+    "gpubroker capacity plan --demand H100=h100.csv --reserved-price 2.10 --term 1y --spot-share 0.5",
+    "gpubroker capacity plan --demand fleet.csv --ratio 0.6 --term 720h --chart",
+    "gpubroker capacity plan --from-history --gpu A100-80GB --own-price 15000 --life 4y --watts 700 --kwh-usd 0.15",
+)
+
+
+def plan(
+    context: typer.Context,
+    demand: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--demand",
+            metavar="[GPU=]FILE",
+            help="GPUs asked for, hour by hour: one number a line, or a CSV with a column for each accelerator.",
+        ),
+    ] = None,
+    from_history: Annotated[
+        bool, typer.Option("--from-history", help="What ran here, as this store knows it: the default.")
+    ] = False,
+    last: Annotated[str, typer.Option("--last", metavar="TIME", help="With --from-history: so far back.")] = "1y",
+    gpu: Annotated[
+        list[str] | None, typer.Option("--gpu", metavar="NAME", help="These accelerators only; may be repeated.")
+    ] = None,
+    provider: Annotated[
+        list[str] | None, typer.Option("--provider", metavar="NAME", help="These providers' prices only.")
+    ] = None,
+    on_demand_price: Annotated[
+        list[str] | None,
+        typer.Option("--on-demand-price", metavar="[GPU=]USD", help="Per GPU-hour, instead of the market's."),
+    ] = None,
+    spot_price: Annotated[
+        list[str] | None, typer.Option("--spot-price", metavar="[GPU=]USD", help="Per GPU-hour, likewise.")
+    ] = None,
+    reserved_price: Annotated[
+        list[str] | None,
+        typer.Option("--reserved-price", metavar="[GPU=]USD", help="Per GPU-hour, likewise, for --term."),
+    ] = None,
+    ratio: Annotated[
+        float | None, typer.Option("--ratio", help="Reserved over on-demand price, instead of a reserved price.")
+    ] = None,
+    term: Annotated[
+        list[str] | None,
+        typer.Option("--term", metavar="TIME", help="Of a stated reserved price: 720h, 1y, 36mo; may be repeated."),
+    ] = None,
+    own_price: Annotated[
+        list[str] | None,
+        typer.Option("--own-price", metavar="[GPU=]USD", help="Of buying a GPU, with its share of the machine."),
+    ] = None,
+    life: Annotated[str, typer.Option("--life", metavar="TIME", help="How long a bought GPU is used.")] = "4y",
+    watts: Annotated[float, typer.Option("--watts", help="What a bought GPU draws, with its share.")] = 0.0,
+    kwh_usd: Annotated[float, typer.Option("--kwh-usd", help="Price of electricity.")] = 0.0,
+    pue: Annotated[float, typer.Option("--pue", help="Total power over computing power.")] = 1.0,
+    spot_share: Annotated[
+        float, typer.Option("--spot-share", help="The part of bursts that runs on spot, from 0 to 1.")
+    ] = 0.0,
+    chart: Annotated[bool, typer.Option("--chart", help="Draw it in the terminal.")] = False,
+    picture: Annotated[
+        Path | None, typer.Option("--picture", metavar="FILE", help="Draw it into a file: .html, .png or .svg.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Let --picture replace a file that is not a chart.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """How much to own or reserve for how long, what to leave to bursts, what to let lapse, and when.
+
+    Buys nothing. A GPU is worth holding when demand reaches it in a larger share of the hours than its price is of the
+    price of bursts, and a margin for being bound. Prices are the market's cheapest unless given.
+    """
+    from broker.app import capacity_plan as use_case
+    from broker.cli import capacity_plan_view as view
+    from broker.cli.capacity_terms import length
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    stated = use_case.checked(
+        _stated(on_demand_price, spot_price, reserved_price, ratio, term, own_price, life, watts, kwh_usd, pue)
+    )
+    if demand and from_history:
+        raise InvalidInput("give --demand or --from-history, not both", where="--from-history")
+    if demand:
+        found, notes = use_case.demand_of_files([_named(text) for text in demand])
+        source = ", ".join(demand)
+    else:
+        since = broker.clock.now() - length("--last", last)
+        found, attempts = use_case.demand_of_history(broker, since)
+        source, notes = f"{attempts} attempts on record here", []
+    planned = use_case.plan(
+        broker,
+        _only(found, gpu or []),
+        source,
+        stated,
+        providers=provider or [],
+        spot_share=spot_share,
+        notes=notes,
+    )
+    if chart or picture is not None:
+        figures = view.charts(planned)
+        if picture is not None:
+            from broker.cli.charts.picture import write_picture
+
+            write_picture(figures, picture, replace=force)
+            terminal.say(f"wrote {picture}")
+        if chart:
+            from broker.cli.backtest_reserve_view import drawn
+
+            terminal.show(*drawn(terminal, figures))
+    if as_json:
+        terminal.answer(view.document(planned))
+    else:
+        terminal.show(*view.tables(terminal.out, planned))
+
+
+def _stated(
+    on_demand: list[str] | None,
+    spot: list[str] | None,
+    reserved: list[str] | None,
+    ratio: float | None,
+    term: list[str] | None,
+    own: list[str] | None,
+    life: str,
+    watts: float,
+    kwh_usd: float,
+    pue: float,
+) -> Stated:
+    from broker.app.capacity_plan import Stated
+    from broker.cli.capacity_terms import hours, length
+
+    if term and ratio is None and not reserved:
+        raise InvalidInput("a term is of a stated price", where="--term", hint="add --reserved-price or --ratio")
+    if reserved and ratio is not None:
+        raise InvalidInput("give --reserved-price or --ratio, not both", where="--ratio")
+    return Stated(
+        on_demand=_prices("--on-demand-price", on_demand),
+        spot=_prices("--spot-price", spot),
+        reserved=_prices("--reserved-price", reserved),
+        ratio=ratio,
+        terms=tuple(hours("--term", text) for text in term or ["1y"]),
+        own=_prices("--own-price", own),
+        life_hours=length("--life", life) / timedelta(hours=1),
+        watts=watts,
+        kwh_usd=kwh_usd,
+        pue=pue,
+    )
+
+
+def _prices(option: str, texts: list[str] | None) -> dict[str, float]:
+    """``H100=2.10`` for one accelerator, ``2.10`` for all of them."""
+    from broker.app.capacity_plan import ALL
+    from broker.cli import asked
+    from broker.core.accelerators import canonical
+    from broker.core.errors import UnknownName
+
+    found: dict[str, float] = {}
+    for text in texts or []:
+        name, equals, amount = text.rpartition("=")
+        try:
+            called = canonical(name) if equals else ALL
+        except UnknownName:
+            called = name  # a series of that name
+        found[called] = float(asked.price(option, amount).dollars)
+    return found
+
+
+def _named(text: str) -> tuple[str, Path]:
+    name, equals, path = text.partition("=")
+    return (name, Path(path)) if equals and not Path(text).exists() else ("", Path(text))
+
+
+def _only(found: dict[str, list[int]], wanted: list[str]) -> dict[str, list[int]]:
+    from broker.core.accelerators import canonical
+    from broker.core.errors import UnknownName
+
+    if not wanted:
+        return found
+    names = [name if name in found else canonical(name) for name in wanted]
+    for name in names:
+        if name not in found:
+            raise UnknownName("accelerator with demand", name, found, where="--gpu")
+    return {name: found[name] for name in names}

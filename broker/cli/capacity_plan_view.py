@@ -1,0 +1,307 @@
+"""The capacity plan on the screen, as a document and as charts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, timedelta
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from broker.app.capacity_plan import Planned
+from broker.cli.charts.chart import Bars, Chart, Line
+from broker.cli.tables import Column, fitting, left_out
+from broker.economics.reserve.capacity import CapacityPlan, Choice, Step
+from broker.economics.reserve.costs import Range, Scenario
+from broker.economics.units import HOURS_PER_MONTH
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+_SCENARIOS = {
+    Scenario.AS_IS: "as is",
+    Scenario.ALL_ON_DEMAND: "all on demand",
+    Scenario.ALL_SPOT: "all on spot",
+    Scenario.PLANNED: "planned",
+}
+_ACTIONS = {"buy": "buy", "renew": "renew", "let_lapse": "let lapse"}
+_MEANT = (
+    "USD a month of 730 hours, as the weeks of the last quarter would have cost; the range is their 10th to 90th"
+    " percentile. All on demand and all on spot are as if nothing were held."
+)
+
+
+def tables(console: Console, planned: Planned) -> list[RenderableType]:
+    """The plan of each accelerator with its arithmetic."""
+    shown: list[RenderableType] = []
+    for plan in planned.plans:
+        shown += [*_plan(console, planned, plan), ""]
+    shown.append(Text(f"Demand: {planned.source}.", style="dim"))
+    shown.append(Text(_MEANT, style="dim"))
+    return [*shown, *(Text(note, style="dim") for note in planned.notes)]
+
+
+def _plan(console: Console, planned: Planned, plan: CapacityPlan) -> Iterator[RenderableType]:
+    yield Text(f"{plan.accelerator}: {_headline(plan)}", style="bold")
+    yield Text(
+        f"{plan.hours:,} h of demand: {plan.mean:,.1f} GPUs on average, {plan.peak:,} at most, {plan.in_use:,} in use"
+        " now",
+        style="dim",
+    )
+    if plan.choices:
+        yield from _fitting(console, _CHOICES, [_choice(choice) for choice in plan.choices])
+        yield from _arithmetic(plan, plan.choices[0])
+    else:
+        worth = ", ".join(f"{gpus:,} at {ratio:g}" for ratio, gpus in plan.sensitivity.items())
+        yield Text(f"GPUs worth holding for a year, by reserved over on-demand price: {worth}")
+    yield ""
+    yield from _fitting(console, _COSTS, [_cost(plan, cost.scenario) for cost in plan.scenarios])
+    if plan.held:
+        yield ""
+        yield from _fitting(console, _HELD, _held(plan))
+    if plan.steps:
+        yield ""
+        yield from (Text(_step(step)) for step in plan.steps)
+    yield from (Text(note, style="yellow") for note in plan.notes)
+
+
+def _headline(plan: CapacityPlan) -> str:
+    best = plan.best
+    if best is None:
+        return "reserve nothing" if plan.choices else "no price of reserved capacity is known"
+    missing = f"buy {best.buy_now:,} now" if best.buy_now else "buy nothing now"
+    return f"hold {best.baseline:,} GPUs ({plan.held_gpus:,} held; {missing}), burst above"
+
+
+_CHOICES = (
+    Column("can be held", folds=True),
+    Column("$/GPU-h", 1, "right"),
+    Column("of burst price", 2, "right"),
+    Column("worth holding", 0, "right"),
+    Column("buy now", 0, "right"),
+    Column("$ a month", 1, "right"),
+)
+
+
+def _choice(choice: Choice) -> list[str | Text]:
+    return [
+        choice.option.name,
+        f"{choice.option.usd:,.3f}",
+        f"{choice.ratio:.2f}",
+        f"{choice.baseline:,}",
+        f"{choice.buy_now:,}",
+        f"{choice.usd_per_month.expected:,.0f}",
+    ]
+
+
+def _arithmetic(plan: CapacityPlan, best: Choice) -> Iterator[Text]:
+    market = plan.market
+    spot = "" if not market.spot_share else f" ({market.spot_share:.0%} of it on spot at ${market.spot:,.3f})"
+    says = (
+        "More than bursts: no demand makes it worth holding."
+        if best.share_asked is None
+        else f"A GPU is worth holding when demand reaches it in {best.share_asked:.0%} of the hours: ρ, and a margin"
+        " for being bound."
+    )
+    yield Text(
+        f"A burst's GPU-hour costs ${market.burst:,.3f}{spot}, a held one ${best.option.usd:,.3f}: ρ ="
+        f" {best.option.usd:,.3f} / {market.burst:,.3f} = {best.ratio:.2f}. {says}",
+        style="dim",
+    )
+    if plan.hindsight is not None:
+        past = plan.hindsight
+        yield Text(
+            f"Followed hour by hour over the last {past.hours / 24:.0f} days, from nothing held, this would have cost"
+            f" ${past.usd_per_month:,.0f} a month; bursts alone ${past.all_on_bursts_usd_per_month:,.0f}.",
+            style="dim",
+        )
+
+
+_COSTS = (
+    Column("scenario"),
+    Column("$ a month", 0, "right"),
+    Column("range", 1, "right"),
+    Column("held", 3, "right"),
+    Column("reserved anew", 4, "right"),
+    Column("on demand", 2, "right"),
+    Column("spot", 2, "right"),
+)
+
+
+def _cost(plan: CapacityPlan, scenario: Scenario) -> list[str | Text]:
+    cost = next(cost for cost in plan.scenarios if cost.scenario is scenario)
+    style = "bold" if scenario is Scenario.PLANNED else ""
+    amounts = (cost.held, cost.reserved, cost.on_demand, cost.spot)
+    spread = f"{cost.usd_per_month.low:,.0f} – {cost.usd_per_month.high:,.0f}"
+    cells = [_SCENARIOS[scenario], f"{cost.usd_per_month.expected:,.0f}", spread, *(f"{a:,.0f}" for a in amounts)]
+    return [Text(cell, style=style) for cell in cells]
+
+
+_HELD = (
+    Column("#", align="right"),
+    Column("held"),
+    Column("GPUs", 1, "right"),
+    Column("used", 0, "right"),
+    Column("$/GPU-h", 3, "right"),
+    Column("$/used GPU-h", 2, "right"),
+    Column("ends", 1),
+    Column("renew", 1, "right"),
+    Column("let lapse", 0, "right"),
+)
+
+
+def _held(plan: CapacityPlan) -> list[Sequence[str | Text]]:
+    rows: list[Sequence[str | Text]] = []
+    for use in plan.held:
+        held = use.recorded.holding
+        per_used = use.usd_per_used_gpu_hour
+        rows.append(
+            [
+                str(use.recorded.number),
+                f"{held.kind.value} {held.provider}",
+                f"{held.gpus:,}",
+                f"{use.utilisation:.0%}",
+                f"{use.usd_per_gpu_hour:,.3f}",
+                "never used" if per_used is None else f"{per_used:,.3f}",
+                f"{held.ends.astimezone(UTC):%Y-%m-%d}",
+                f"{use.renew:,}",
+                f"{use.lapse:,}",
+            ]
+        )
+    return rows
+
+
+def _step(step: Step) -> str:
+    condition = f", {step.condition}" if step.condition else ""
+    return f"{step.at.astimezone(UTC):%Y-%m-%d}  {_ACTIONS[step.action]} {step.gpus:,}: {step.what}{condition}"
+
+
+def _fitting(
+    console: Console, columns: Sequence[Column], rows: Sequence[Sequence[str | Text]]
+) -> Iterator[RenderableType]:
+    built, hidden = fitting(console, columns, rows)
+    yield built
+    if hidden:
+        yield Text(left_out(hidden), style="dim")
+
+
+def charts(planned: Planned) -> list[Chart]:
+    """Of each accelerator: the demand with what is held and worth holding, and what the scenarios cost."""
+    return [chart for plan in planned.plans for chart in (_levels(planned, plan), _costs(plan))]
+
+
+def _levels(planned: Planned, plan: CapacityPlan) -> Chart:
+    demand = planned.demand[plan.accelerator]
+    until = planned.now.replace(minute=0, second=0, microsecond=0)
+    times = [until - timedelta(hours=len(demand) - hour) for hour in range(len(demand))]
+    edges = [times[0], times[-1]]
+    lines = [Line("demand", times, list(demand))]
+    if plan.held_gpus:
+        lines.append(Line("held now", edges, [plan.held_gpus, plan.held_gpus]))
+    if plan.best is not None:
+        lines.append(Line("worth holding", edges, [plan.best.baseline, plan.best.baseline]))
+    return Chart(f"{plan.accelerator}: demand and what is worth holding", "time", "GPUs", lines=lines)
+
+
+def _costs(plan: CapacityPlan) -> Chart:
+    labels = [_SCENARIOS[cost.scenario] for cost in plan.scenarios]
+    values = [round(cost.usd_per_month.expected) for cost in plan.scenarios]
+    return Chart(
+        f"{plan.accelerator}: what the same demand costs",
+        "scenario",
+        "USD a month",
+        bars=[Bars("expected", labels, values)],
+        note=_MEANT,
+    )
+
+
+def document(planned: Planned) -> dict[str, Any]:
+    """The plans, money as decimal strings in USD."""
+    return {
+        "as_of": planned.now,
+        "demand_from": planned.source,
+        "hours_per_month": HOURS_PER_MONTH,
+        "plans": [_document(plan) for plan in planned.plans],
+        "notes": list(planned.notes),
+    }
+
+
+def _document(plan: CapacityPlan) -> dict[str, Any]:
+    market = plan.market
+    best = plan.best
+    return {
+        "accelerator": plan.accelerator,
+        "demand_hours": plan.hours,
+        "mean_gpus": plan.mean,
+        "peak_gpus": plan.peak,
+        "in_use_gpus": plan.in_use,
+        "held_gpus": plan.held_gpus,
+        "baseline_gpus": best.baseline if best else 0,
+        "buy_now_gpus": best.buy_now if best else 0,
+        "prices": {
+            "on_demand_usd_per_gpu_hour": _usd(market.on_demand),
+            "spot_usd_per_gpu_hour": None if market.spot is None else _usd(market.spot),
+            "spot_share_of_burst": market.spot_share,
+            "burst_usd_per_gpu_hour": _usd(market.burst),
+        },
+        "choices": [
+            {
+                "option": choice.option.name,
+                "kind": choice.option.kind,
+                "term_s": choice.option.term * 3600,
+                "usd_per_gpu_hour": _usd(choice.option.usd),
+                "ratio": choice.ratio,
+                "share_of_hours_asked": choice.share_asked,
+                "baseline_gpus": choice.baseline,
+                "buy_now_gpus": choice.buy_now,
+                "usd_per_month": _range(choice.usd_per_month),
+                "demand_known_enough": choice.known_enough,
+            }
+            for choice in plan.choices
+        ],
+        "scenarios": [
+            {
+                "scenario": cost.scenario,
+                "usd_per_month": _range(cost.usd_per_month),
+                "held_usd": _usd(cost.held),
+                "reserved_anew_usd": _usd(cost.reserved),
+                "on_demand_usd": _usd(cost.on_demand),
+                "spot_usd": _usd(cost.spot),
+            }
+            for cost in plan.scenarios
+        ],
+        "held": [
+            {
+                "number": use.recorded.number,
+                "kind": use.recorded.holding.kind,
+                "provider": use.recorded.holding.provider,
+                "gpus": use.recorded.holding.gpus,
+                "ends": use.recorded.holding.ends,
+                "utilisation": use.utilisation,
+                "usd_per_gpu_hour": _usd(use.usd_per_gpu_hour),
+                "usd_per_used_gpu_hour": None if use.usd_per_used_gpu_hour is None else _usd(use.usd_per_used_gpu_hour),
+                "renew_gpus": use.renew,
+                "renew_by": use.renew_by,
+                "let_lapse_gpus": use.lapse,
+            }
+            for use in plan.held
+        ],
+        "steps": list(plan.steps),
+        "hindsight": None
+        if plan.hindsight is None
+        else {
+            "hours": plan.hindsight.hours,
+            "usd_per_month": _usd(plan.hindsight.usd_per_month),
+            "all_on_bursts_usd_per_month": _usd(plan.hindsight.all_on_bursts_usd_per_month),
+        },
+        "sensitivity": [{"ratio": ratio, "baseline_gpus": gpus} for ratio, gpus in plan.sensitivity.items()],
+        "notes": list(plan.notes),
+    }
+
+
+def _range(found: Range) -> dict[str, str]:
+    return {"expected": _usd(found.expected), "low": _usd(found.low), "high": _usd(found.high)}
+
+
+def _usd(amount: float) -> str:
+    return f"{amount:.6f}".rstrip("0").rstrip(".")

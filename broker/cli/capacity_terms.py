@@ -1,0 +1,34 @@
+"""How long capacity is held, as people write it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from broker.core.errors import InvalidInput
+
+_UNITS = {"mo": 365 / 12, "y": 365.0}
+_LONGEST = 100 * 365
+
+
+def length(option: str, text: str) -> timedelta:
+    """A time as `broker.core.units` reads it (``720h``, ``30d``), and years of 365 days and twelfths of them: ``3y``,
+    ``36mo``. Raises `InvalidInput` naming the option."""
+    from broker.cli import asked
+
+    bare = text.strip().lower()
+    for unit, days in _UNITS.items():
+        amount = bare.removesuffix(unit)
+        if amount == bare or not amount.replace(".", "", 1).isdecimal():
+            continue
+        if not 0 < float(amount) * days <= _LONGEST:
+            raise InvalidInput(f"expected more than nothing and at most a century, got {text!r}", where=option)
+        return timedelta(days=float(amount) * days)
+    return asked.duration(option, text)
+
+
+def hours(option: str, text: str) -> int:
+    """The same in whole hours, one at least."""
+    found = length(option, text)
+    if found < timedelta(hours=1):
+        raise InvalidInput(f"expected an hour or more, got {text!r}", where=option)
+    return round(found / timedelta(hours=1))

@@ -1,0 +1,278 @@
+"""What to hold, what to let lapse, and when to act: one accelerator's demand, holdings and prices put together.
+
+Amounts are USD, prices per GPU and hour. Demand is in GPUs, an hour each, the last hour being the one before ``now``.
+Costs are those of `broker.economics.reserve.costs`, levels those of `broker.economics.reserve.planner`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from broker.core.errors import InvalidInput
+from broker.economics.reserve.costs import QUARTER, WEEK, Held, Market, Range, Scenario, ScenarioCost, scenario_cost
+from broker.economics.reserve.holdings import HoldingKind, RecordedHolding
+from broker.economics.reserve.planner import HORIZONS, LONGEST_TERM, PATIENCE, Memory, Planner, memories, share_asked
+from broker.economics.reserve.replay import Terms, replay
+from broker.economics.units import HOURS_PER_MONTH, positive
+
+RECENT = 4 * WEEK
+SENSITIVITY = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+RECHECKS = ((7, PATIENCE / 2), (14, 0.0))
+"""Days until another look, and with how little patience what is still in use then is bought."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """Capacity that can be had for a while: ``term`` in hours, ``usd`` per GPU-hour, used or not. ``name`` says from
+    whom and where."""
+
+    name: str
+    term: int
+    usd: float
+    kind: HoldingKind = HoldingKind.RESERVATION
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One option weighed. ``ratio``: its price over that of bursts. ``share_asked``: of the hours, in which demand must
+    reach a GPU; None where no demand makes it worth its price. ``baseline``: GPUs worth holding in all. ``buy_now``:
+    what is missing to it and in use. ``usd_per_month``: of all the demand, with that bought. ``known_enough``: at
+    least a quarter of the term is known of the demand, a year for the longest."""
+
+    option: Option
+    ratio: float
+    share_asked: float | None
+    baseline: int
+    buy_now: int
+    usd_per_month: Range
+    known_enough: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HeldUse:
+    """A holding and its use in the last four weeks. It serves demand from GPU ``from_unit`` on; owned machines and
+    what lasts longest come first. ``usd_per_used_gpu_hour``: None where it was not used. At its end ``renew`` of it are
+    worth having again, by ``renew_by``, and ``lapse`` are not."""
+
+    recorded: RecordedHolding
+    from_unit: int
+    utilisation: float
+    usd_per_gpu_hour: float
+    usd_per_used_gpu_hour: float | None
+    renew: int
+    renew_by: str
+    lapse: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something to do ``at`` a time (UTC): ``buy``, ``renew`` or ``let_lapse``. ``condition``: empty for what is to be
+    done in any case."""
+
+    at: datetime
+    action: str
+    gpus: int
+    what: str
+    condition: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Hindsight:
+    """What following the rule hour by hour over the last ``hours`` would have cost a month, from nothing held, with the
+    best option's price and term; terms that go on are charged pro rata."""
+
+    hours: int
+    usd_per_month: float
+    all_on_bursts_usd_per_month: float
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityPlan:
+    """The answer for one accelerator. ``held_gpus``: that serve demand now. ``choices``: best first; none where nothing
+    that can be held has a price. ``sensitivity``: GPUs worth holding at other ratios, for the longest term."""
+
+    accelerator: str
+    hours: int
+    peak: int
+    mean: float
+    in_use: int
+    held_gpus: int
+    market: Market
+    choices: tuple[Choice, ...]
+    held: tuple[HeldUse, ...]
+    scenarios: tuple[ScenarioCost, ...]
+    steps: tuple[Step, ...]
+    hindsight: Hindsight | None
+    sensitivity: Mapping[float, int]
+    notes: tuple[str, ...]
+
+    @property
+    def best(self) -> Choice | None:
+        """The choice to follow; None when nothing can be reserved, or bursts are cheaper than anything held."""
+        return self.choices[0] if self.choices and self.choices[0].baseline else None
+
+
+def plan_capacity(
+    accelerator: str,
+    demand: Sequence[int],
+    now: datetime,
+    market: Market,
+    options: Iterable[Option] = (),
+    holdings: Iterable[RecordedHolding] = (),
+    *,
+    kwh_usd: float = 0.0,
+    pue: float = 1.0,
+) -> CapacityPlan:
+    """Weigh every option and put the plan together. ``holdings``: those of this accelerator; past ones are left out,
+    and commitments add no capacity: bursts up to what was promised cost nothing more. Raises InvalidInput for no or
+    senseless demand."""
+    if not demand:
+        raise InvalidInput(f"{accelerator}: no demand to plan with")
+    stacked = _stacked(recorded for recorded in holdings if recorded.holding.ends > now)
+    held = Held.of((recorded.holding for _, recorded in stacked), now, kwh_usd, pue)
+    weighed = [_weigh(demand, option, market, held) for option in options]
+    choices = tuple(sorted(weighed, key=_merit))
+    best = choices[0] if choices and choices[0].baseline else None
+    longest = _memory(max((choice.option.term for choice in choices), default=8760), demand)
+    uses = tuple(_use(demand, unit, recorded, market, best, kwh_usd, pue) for unit, recorded in stacked)
+    return CapacityPlan(
+        accelerator=accelerator,
+        hours=len(demand),
+        peak=max(demand),
+        mean=sum(demand) / len(demand),
+        in_use=longest.in_use,
+        held_gpus=held.gpus,
+        market=market,
+        choices=choices,
+        held=uses,
+        scenarios=tuple(_scenarios(demand, market, held, best)),
+        steps=tuple(_steps(demand, now, best, uses, held)),
+        hindsight=_hindsight(demand, market, best),
+        sensitivity={ratio: longest.level(ratio) for ratio in SENSITIVITY},
+        notes=tuple(_notes(demand, market, choices, best, held)),
+    )
+
+
+def _memory(term: int, demand: Sequence[int]) -> Memory:
+    """Only as much of the past as is looked at."""
+    return Memory(term, demand[-max(*memories(term), *HORIZONS) :])
+
+
+def _merit(choice: Choice) -> tuple[bool, float, int]:
+    return not choice.known_enough, choice.usd_per_month.expected, choice.option.term
+
+
+def _stacked(holdings: Iterable[RecordedHolding]) -> list[tuple[int, RecordedHolding]]:
+    """Each with the GPU from which on it serves demand: owned machines first, then what lasts longest."""
+    order = {HoldingKind.OWNED: 0, HoldingKind.RESERVATION: 1, HoldingKind.COMMITMENT: 2}
+    ranked = sorted(holdings, key=lambda r: (order[r.holding.kind], -r.holding.ends.timestamp(), r.number))
+    found, unit = [], 0
+    for recorded in ranked:
+        found.append((unit, recorded))
+        unit += 0 if recorded.holding.kind is HoldingKind.COMMITMENT else recorded.holding.gpus
+    return found
+
+
+def _weigh(demand: Sequence[int], option: Option, market: Market, held: Held) -> Choice:
+    ratio = positive("reserved price", option.usd, "USD") / market.burst
+    memory = _memory(option.term, demand)
+    baseline = memory.level(ratio)
+    buy = max(min(baseline, memory.in_use) - held.gpus, 0)
+    cost = scenario_cost(Scenario.PLANNED, demand, market, held, buy, option.usd)
+    enough = len(demand) >= min(option.term / 4, 8760)
+    return Choice(option, ratio, share_asked(ratio) if ratio <= 1 else None, baseline, buy, cost.usd_per_month, enough)
+
+
+def _scenarios(demand: Sequence[int], market: Market, held: Held, best: Choice | None) -> Iterable[ScenarioCost]:
+    nothing = Held(0, 0.0, 0.0, 0.0)
+    yield scenario_cost(Scenario.AS_IS, demand, market, held)
+    yield scenario_cost(Scenario.ALL_ON_DEMAND, demand, Market(market.on_demand, market.spot), nothing)
+    if market.spot is not None:
+        yield scenario_cost(Scenario.ALL_SPOT, demand, Market(market.on_demand, market.spot, 1.0), nothing)
+    buy, usd = (best.buy_now, best.option.usd) if best else (0, 0.0)
+    yield scenario_cost(Scenario.PLANNED, demand, market, held, buy, usd)
+
+
+def _use(
+    demand: Sequence[int],
+    unit: int,
+    recorded: RecordedHolding,
+    market: Market,
+    best: Choice | None,
+    kwh_usd: float,
+    pue: float,
+) -> HeldUse:
+    """Its use, and what of it is worth having again: at what it costs now, or by the best option where that is
+    cheaper."""
+    holding, recent = recorded.holding, demand[-RECENT:]
+    used = sum(min(max(wanted - unit, 0), holding.gpus) for wanted in recent) / (len(recent) * holding.gpus)
+    paid, energy = holding.usd_per_gpu_hour, holding.energy_usd_per_gpu_hour(kwh_usd, pue)
+    if best is not None and best.option.usd <= paid + energy:
+        level, by = best.baseline, best.option.name
+    else:
+        term = min(max(round(holding.hours), 1), LONGEST_TERM)
+        level, by = (_memory(term, demand).level((paid + energy) / market.burst) if paid + energy else max(demand)), ""
+    renew = min(max(level - unit, 0), holding.gpus)
+    per_used = paid / used + energy if used else None
+    return HeldUse(recorded, unit, used, paid, per_used, renew, by or "the same price", holding.gpus - renew)
+
+
+def _steps(
+    demand: Sequence[int], now: datetime, best: Choice | None, uses: Sequence[HeldUse], held: Held
+) -> list[Step]:
+    """What to do when: buy what is missing now, look again, and decide on each holding before it ends."""
+    steps = []
+    if best is not None:
+        name, have = best.option.name, held.gpus + best.buy_now
+        if best.buy_now:
+            steps.append(Step(now, "buy", best.buy_now, name))
+        memory = _memory(best.option.term, demand)
+        for days, patience in RECHECKS:
+            more = memory.level(best.ratio, patience) - have
+            if more > 0:
+                have += more
+                condition = f"if demand has stayed at {have:,} GPUs or more until then"
+                steps.append(Step(now + timedelta(days=days), "buy", more, name, condition))
+    for use in uses:
+        what = f"{use.recorded.holding.kind.value} #{use.recorded.number} of {use.recorded.holding.provider}"
+        ends = use.recorded.holding.ends
+        if use.renew:
+            steps.append(Step(ends, "renew", use.renew, f"{what}, by {use.renew_by}", "if demand is then as now"))
+        if use.lapse:
+            steps.append(Step(ends, "let_lapse", use.lapse, what, "if demand is then as now"))
+    return sorted(steps, key=lambda step: step.at)
+
+
+def _hindsight(demand: Sequence[int], market: Market, best: Choice | None) -> Hindsight | None:
+    """Over the last quarter at most, with what was before as history; None with less than two weeks of demand."""
+    if best is None or len(demand) < 2 * WEEK:
+        return None
+    counted = min(QUARTER, len(demand) - WEEK)
+    before = max(*memories(best.option.term), *HORIZONS)
+    known = demand[-counted - before :]
+    terms = Terms(best.option.term, best.ratio)
+    followed = replay(Planner(terms.term, terms.ratio), known, terms, warm_up=len(known) - counted)
+    to_month = HOURS_PER_MONTH / counted * market.burst
+    return Hindsight(counted, followed.cost * to_month, sum(demand[-counted:]) * to_month)
+
+
+def _notes(
+    demand: Sequence[int], market: Market, choices: Sequence[Choice], best: Choice | None, held: Held
+) -> Iterable[str]:
+    if len(demand) < WEEK:
+        yield f"only {len(demand)} h of demand are known: plan again with a week at least"
+    if not choices:
+        yield "no price of reserved capacity is known: the figures say what would be worth it at which price"
+    elif all(choice.ratio >= 1 for choice in choices):
+        yield "whatever can be held costs as much as bursts or more: reserve nothing"
+    if best is not None and not best.known_enough:
+        days, term = len(demand) / 24, best.option.term / 24
+        yield f"{days:.0f} days of demand are known for a term of {term:.0f}: prefer a shorter term, or buy in parts"
+    if best is not None and held.gpus > best.baseline:
+        yield f"{held.gpus:,} GPUs are held and {best.baseline:,} are worth holding: see what to let lapse"
+    if market.spot is not None and market.spot >= market.on_demand:
+        yield "spot is no cheaper than on-demand at the moment"
+    elif market.spot_share:
+        yield "spot is taken at its price now, without what interruptions cost"

@@ -1,0 +1,126 @@
+"""What a demand costs a month with what is held, what is reserved anew, and bursts on demand and on spot.
+
+Amounts are USD, prices per GPU and hour. A month is 730 hours. What was is taken for what comes: expected cost is the
+mean over the blocks (weeks, or days where there are fewer than four weeks) of the last quarter, its range their 10th
+and 90th percentile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from broker.core.errors import InvalidInput
+from broker.economics.reserve.holdings import Holding, HoldingKind
+from broker.economics.units import HOURS_PER_MONTH, positive, share
+
+DAY, WEEK, QUARTER = 24, 168, 13 * 168
+
+
+@dataclass(frozen=True, slots=True)
+class Market:
+    """What bursts cost. ``spot``: None where there is none. ``spot_share``: the part of bursts that runs on it."""
+
+    on_demand: float
+    spot: float | None
+    spot_share: float = 0.0
+
+    def __post_init__(self) -> None:
+        positive("on-demand price", self.on_demand, "USD")
+        if self.spot is not None:
+            positive("spot price", self.spot, "USD")
+        if share("spot share", self.spot_share) and self.spot is None:
+            raise InvalidInput("a share of bursts on spot, and no spot price", hint="give --spot-price")
+
+    @property
+    def burst(self) -> float:
+        """The blended price of a burst's GPU-hour."""
+        return self.on_demand if self.spot is None else self.on_demand - self.spot_share * (self.on_demand - self.spot)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Expected value with the 10th and 90th percentile of the blocks. USD per month."""
+
+    expected: float
+    low: float
+    high: float
+
+
+class Scenario(StrEnum):
+    """Ways to serve the same demand."""
+
+    AS_IS = "as_is"
+    ALL_ON_DEMAND = "all_on_demand"
+    ALL_SPOT = "all_spot"
+    PLANNED = "planned"
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioCost:
+    """``usd_per_month`` in parts: what is held, what would be reserved anew, bursts on demand and on spot."""
+
+    scenario: Scenario
+    usd_per_month: Range
+    held: float
+    reserved: float
+    on_demand: float
+    spot: float
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What is held now: GPUs that serve, what they cost an hour, what an hour of use adds per GPU, and what is promised
+    to be spent on bursts each hour."""
+
+    gpus: int
+    usd_per_hour: float
+    energy: float
+    promised: float
+
+    @classmethod
+    def of(cls, holdings: Iterable[Holding], now: datetime, kwh_usd: float, pue: float) -> Held:
+        active = [holding for holding in holdings if holding.active(now)]
+        serving = [holding for holding in active if holding.kind is not HoldingKind.COMMITMENT]
+        gpus = sum(holding.gpus for holding in serving)
+        energy = sum(holding.energy_usd_per_gpu_hour(kwh_usd, pue) * holding.gpus for holding in serving)
+        paid = sum(holding.usd_per_gpu_hour * holding.gpus for holding in serving)
+        every = sum(holding.usd_per_gpu_hour * holding.gpus for holding in active)
+        return cls(gpus, paid, energy / gpus if gpus else 0.0, every - paid)
+
+
+def scenario_cost(
+    scenario: Scenario, demand: Sequence[int], market: Market, held: Held, reserved: int = 0, usd: float = 0.0
+) -> ScenarioCost:
+    """What the demand of the last quarter would have cost a month, block by block."""
+    recent = demand[-QUARTER:]
+    size = WEEK if len(recent) >= 4 * WEEK else DAY if len(recent) >= DAY else len(recent)
+    whole = recent[len(recent) % size :]
+    paid_for, burst = [], []
+    for start in range(0, len(whole), size):
+        block = whole[start : start + size]
+        used = sum(min(wanted, held.gpus) for wanted in block) / size
+        above = [max(wanted - held.gpus - reserved, 0) * market.burst for wanted in block]
+        paid_for.append(HOURS_PER_MONTH * (held.usd_per_hour + held.promised + held.energy * used))
+        burst.append(HOURS_PER_MONTH * sum(max(paid - held.promised, 0.0) for paid in above) / size)
+    anew = HOURS_PER_MONTH * reserved * usd
+    totals = [paid + anew + rented for paid, rented in zip(paid_for, burst, strict=True)]
+    bursts = sum(burst) / len(burst)
+    on_spot = market.spot_share * (market.spot or 0.0) / market.burst
+    return ScenarioCost(
+        scenario=scenario,
+        usd_per_month=Range(sum(totals) / len(totals), _percentile(totals, 0.1), _percentile(totals, 0.9)),
+        held=sum(paid_for) / len(paid_for),
+        reserved=anew,
+        on_demand=bursts * (1 - on_spot),
+        spot=bursts * on_spot,
+    )
+
+
+def _percentile(values: Iterable[float], q: float) -> float:
+    order = sorted(values)
+    at = q * (len(order) - 1)
+    low = int(at)
+    return order[low] + (at - low) * (order[min(low + 1, len(order) - 1)] - order[low])

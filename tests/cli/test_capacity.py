@@ -1,0 +1,143 @@
+"""`gpubroker capacity` as people run it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Gpubroker
+
+Write = Callable[[str, str], Path]
+
+DAILY = "".join(f"{12 if 9 <= hour % 24 < 15 else 4}\n" for hour in range(24 * 40))
+
+
+def test_what_is_added_is_listed_and_can_be_taken_back(gpubroker: Gpubroker) -> None:
+    added = gpubroker(
+        *("capacity", "add", "owned", "h100:8", "--machines", "2", "--site", "basement", "--price", "$560,640"),
+        *("--from", "2026-01-01T00:00Z", "--life", "4y", "--power", "11.2kW", "--json"),
+    )
+    assert added.code == 0
+    assert added.json["accelerator"] == "H100"
+    assert added.json["gpus"] == 16
+    assert added.json["watts"] == 11200
+    assert added.json["usd_per_gpu_hour"] == "1.000000"  # 560,640 / (4 × 8,760 × 16)
+    listed = gpubroker("capacity", "list", "--json")
+    assert [row["number"] for row in listed.json["recorded"]] == [1]
+    assert "basement" in gpubroker("capacity", "list").out
+    assert gpubroker("capacity", "remove", "1").code == 0
+    assert gpubroker("capacity", "list", "--json").json["recorded"] == []
+    assert gpubroker("capacity", "remove", "1").code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("owned", "H100:8"), "--term"),
+        (("owned", "H100:8", "--term", "1y", "--until", "2030-01-01"), "--term"),
+        (("owned", "H100:8", "--term", "forever"), "--term"),
+        (("owned", "H100:8", "--until", "2001-01-01"), "before it starts"),
+        (("owned", "H1000:8", "--term", "1y"), "H1000"),
+        (("owned", "H100:0", "--term", "1y"), "GPU"),
+        (("owned", "H100:8", "--term", "1y", "--price", "-5"), "--price"),
+        (("owned", "H100:8", "--term", "1y", "--power", "much"), "--power"),
+        (("reservation", "H100:8", "--term", "1y"), "--provider"),
+    ],
+)
+def test_what_makes_no_sense_is_not_recorded(gpubroker: Gpubroker, arguments: tuple[str, ...], says: str) -> None:
+    done = gpubroker("capacity", "add", *arguments)
+    assert done.code == 2
+    assert says in done.err
+    assert gpubroker("capacity", "list", "--offline", "--json").json["recorded"] == []
+
+
+def test_a_plan_from_a_file_and_stated_prices(gpubroker: Gpubroker, write: Write, tmp_path: Path) -> None:
+    done = gpubroker(
+        *(
+            "capacity",
+            "plan",
+            "--demand",
+            f"H100={write('x.csv', DAILY)}",
+            "--on-demand-price",
+            "2",
+            "--spot-price",
+            "1",
+        ),
+        *("--reserved-price", "H100=1.2", "--term", "720h", "--spot-share", "0.5", "--json"),
+    )
+    assert done.code == 0
+    (plan,) = done.json["plans"]
+    assert (plan["accelerator"], plan["baseline_gpus"], plan["buy_now_gpus"]) == ("H100", 4, 4)
+    assert plan["prices"]["burst_usd_per_gpu_hour"] == "1.5"
+    costs = {row["scenario"]: row["usd_per_month"]["expected"] for row in plan["scenarios"]}
+    assert costs == {"as_is": "6570", "all_on_demand": "8760", "all_spot": "4380", "planned": "5694"}
+    assert plan["steps"][0]["action"] == "buy"
+
+
+def test_what_is_on_record_counts_in_the_plan(gpubroker: Gpubroker, write: Write) -> None:
+    gpubroker("capacity", "add", "reservation", "H100:3", "--provider", "aws", "--hourly", "3", "--term", "1y")
+    file = write("x.csv", DAILY)
+    done = gpubroker("capacity", "plan", "--demand", f"H100={file}", "--on-demand-price", "2", "--ratio", "0.6")
+    assert done.code == 0
+    assert "3 held; buy 1 now" in done.out
+    assert "reservation aws" in done.out
+
+
+def test_market_prices_are_used_where_none_are_stated_and_charts_drawn(
+    gpubroker: Gpubroker, write: Write, tmp_path: Path
+) -> None:
+    picture = tmp_path / "plan.html"
+    fleet = write("fleet.csv", "H100,L4\n" + "".join(f"{4 + hour % 3},2\n" for hour in range(400)))
+    done = gpubroker("capacity", "plan", "--demand", fleet, "--chart", "--picture", picture)
+    assert done.code == 0
+    assert "worth holding" in done.out
+    assert picture.read_text().count("<svg") == 4
+    only = gpubroker("capacity", "plan", "--demand", fleet, "--gpu", "L4", "--json")
+    assert [plan["accelerator"] for plan in only.json["plans"]] == ["L4"]
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "says"),
+    [
+        ("", (), "empty"),
+        ("1\n\n2\n", (), ":2"),
+        (DAILY, ("--ratio", "0"), "--ratio"),
+        (DAILY, ("--ratio", "0.5", "--reserved-price", "1"), "--ratio"),
+        (DAILY, ("--term", "1y"), "--term"),
+        (DAILY, ("--spot-share", "70"), "spot share"),
+        (DAILY, ("--pue", "0"), "--pue"),
+        (DAILY, ("--own-price", "free"), "--own-price"),
+        (DAILY, ("--gpu", "L4"), "L4"),
+        (DAILY, ("--provider", "nobody"), "nobody"),
+        (DAILY, ("--from-history",), "--from-history"),
+    ],
+)
+def test_bad_input_ends_with_a_sentence(
+    gpubroker: Gpubroker, write: Write, text: str, arguments: tuple[str, ...], says: str
+) -> None:
+    done = gpubroker("capacity", "plan", "--demand", f"H100={write('x.csv', text)}", *arguments)
+    assert done.code == 2
+    assert says in done.err
+
+
+def test_without_demand_or_a_price_it_says_what_to_give(gpubroker: Gpubroker, write: Write) -> None:
+    nothing = gpubroker("capacity", "plan")
+    assert nothing.code == 2
+    assert "--demand" in nothing.err
+    unknown = gpubroker("capacity", "plan", "--demand", write("our_cards.csv", DAILY), "--ratio", "0.5")
+    assert unknown.code == 2
+    assert "--on-demand-price our_cards=" in unknown.err
+
+
+def test_a_year_of_ten_accelerators_takes_seconds(gpubroker: Gpubroker, write: Write) -> None:
+    names = ["H100", "A100", "A100-80GB", "L4", "T4", "A10G", "V100", "L40S", "H200", "RTX4090"]
+    rows = (",".join(str(50 + (hour * (7 + i) % 97) + hour // 200) for i in range(10)) for hour in range(8760))
+    fleet = write("fleet.csv", ",".join(names) + "\n" + "\n".join(rows) + "\n")
+    start = time.process_time()
+    done = gpubroker("capacity", "plan", "--demand", fleet, "--on-demand-price", "3", "--ratio", "0.6", "--json")
+    assert time.process_time() - start < 5
+    assert done.code == 0
+    assert len(done.json["plans"]) == 10
