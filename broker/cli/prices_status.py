@@ -73,7 +73,7 @@ def _show(terminal: Terminal, found: Sequence[ProviderStatus], now: datetime) ->
     from rich.text import Text
 
     from broker.cli import words
-    from broker.cli.tables import Column, fitting
+    from broker.cli.tables import Column, fitting, left_out
 
     columns = (
         Column("provider"),
@@ -106,7 +106,10 @@ def _show(terminal: Terminal, found: Sequence[ProviderStatus], now: datetime) ->
             ]
         )
     if cells:
-        terminal.show(fitting(terminal.out, columns, cells)[0])
+        table, hidden = fitting(terminal.out, columns, cells)
+        terminal.show(table)
+        if hidden:
+            terminal.show(Text(left_out(hidden), style="dim"))
     for one in found:
         if one.last is not None and one.last.error:
             style, error = _STYLES[one.last.status.value], one.last.error.removeprefix(f"{one.provider}: ")
