@@ -2,8 +2,8 @@
 
 An hour of it is paid whether used or not (at the on-demand price, or at once for a block), so using it costs nothing
 more; what it is worth the API does not say. Only a group of type Open is used by any machine of that size; of the
-others a machine has to name the group, which no engine here does. Azure's reservations and savings plans are discounts
-on a bill, not capacity, and belong to billing accounts rather than to a subscription: they are not told here.
+others a machine has to name the group, which no engine here does. What Azure calls a reservation is a discount and no
+capacity: see `discounts`.
 """
 
 from __future__ import annotations

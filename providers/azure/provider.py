@@ -13,7 +13,7 @@ from broker.core.capacity import Charge, Instance, Quota, Reservation
 from broker.core.clock import Clock
 from broker.core.errors import MissingExtra, NoLogin
 from broker.core.offers import CapacityType, Offer, OfferQuery
-from providers.azure import holdings, instances
+from providers.azure import discounts, holdings, instances
 from providers.azure.account import Account, RememberedScores
 from providers.azure.charges import read_charges
 from providers.azure.locations import read_locations
@@ -103,9 +103,15 @@ class Azure:
         failures.raise_any()
 
     def reservations(self) -> Iterator[Reservation]:
-        """See `HasReservations`: capacity reservations and blocks of machines with accelerators."""
-        login = self._need_login()
-        yield from holdings.capacity_reservations(login, read_locations(login))
+        """See `HasReservations`: capacity reservations and blocks of machines with accelerators, reservations and
+        savings plans. What may not be seen of them does not hold back the rest."""
+        login, failures = self._need_login(), Failures()
+        locations = failures.kept_or_none(partial(read_locations, login))
+        if locations is not None:
+            yield from failures.kept(holdings.capacity_reservations(login, locations))
+        yield from failures.kept(discounts.reserved_instances(login, self._clock.now()))
+        yield from failures.kept(discounts.savings_plans(login, self._clock.now()))
+        failures.raise_any()
 
     def instances(self) -> Iterator[Instance]:
         """See `RunsInstances`."""

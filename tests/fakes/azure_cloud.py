@@ -101,6 +101,51 @@ def reservation(group: str, name: str, size: str, capacity: int, used: int, **mo
     return {**row, **more, "properties": properties}
 
 
+def bought(id: str, size: str, quantity: int, **more: Any) -> dict[str, Any]:
+    """A reservation as Microsoft.Capacity lists it."""
+    properties = {
+        "reservedResourceType": "VirtualMachines",
+        "instanceFlexibility": "On",
+        "displayName": id,
+        "quantity": quantity,
+        "provisioningState": "Succeeded",
+        "effectiveDateTime": "2026-03-01T10:00:00.1234567Z",
+        "expiryDate": "2027-03-01",
+        "expiryDateTime": "2027-03-01T10:00:00.1234567Z",
+        "term": "P1Y",
+        **more,
+    }
+    return {
+        "id": f"/providers/Microsoft.Capacity/reservationOrders/order/reservations/{id}",
+        "name": f"order/{id}",
+        "type": "Microsoft.Capacity/reservationOrders/reservations",
+        "location": "eastus",
+        "sku": {"name": size},
+        "etag": 1,
+        "properties": properties,
+    }
+
+
+def plan(id: str, **more: Any) -> dict[str, Any]:
+    """A savings plan as Microsoft.BillingBenefits lists it."""
+    properties = {
+        "displayName": id,
+        "provisioningState": "Succeeded",
+        "term": "P3Y",
+        "commitment": {"currencyCode": "USD", "amount": 12.5, "grain": "Hourly"},
+        "effectiveDateTime": "2026-01-01T00:00:00Z",
+        "expiryDateTime": "2029-01-01T00:00:00Z",
+        **more,
+    }
+    return {
+        "id": f"/providers/Microsoft.BillingBenefits/savingsPlanOrders/order/savingsPlans/{id}",
+        "name": f"order/{id}",
+        "type": "Microsoft.BillingBenefits/savingsPlanOrders/savingsPlans",
+        "sku": {"name": "Compute_Savings_Plan"},
+        "properties": properties,
+    }
+
+
 def machine(name: str, size: str = "Standard_ND96isr_H100_v5", **more: Any) -> dict[str, Any]:
     properties = {
         "vmId": "7d5c-0000",
@@ -134,6 +179,8 @@ class Cloud:
     evictions: list[dict[str, Any]] = field(default_factory=list)
     costs: list[list[Any]] = field(default_factory=list)
     cost_columns: tuple[str, ...] = ("Cost", "CostUSD", "UsageDate", "TagKey", "TagValue", "Currency")
+    bought: list[dict[str, Any]] = field(default_factory=list)
+    plans: list[dict[str, Any]] = field(default_factory=list)
     zones: dict[str, dict[str, str]] = field(default_factory=dict)
     page: int = 2
     stuck: bool = False
@@ -280,8 +327,14 @@ class Cloud:
         about = {"id": "q-1", "name": "q-1", "type": "Microsoft.CostManagement/query"}
         return Answer(200, {**about, "properties": properties}, _JSON)
 
-    def _list(self, request: Request, model: type, rows: list[Any]) -> Answer:
-        wrong = [fault for row in rows for fault in faults(model, row)]
+    def _bought(self, request: Request) -> Answer:
+        return self._list(request, None, self.bought)
+
+    def _plans(self, request: Request) -> Answer:
+        return self._list(request, None, self.plans)
+
+    def _list(self, request: Request, model: type | None, rows: list[Any]) -> Answer:
+        wrong = [fault for row in rows if model for fault in faults(model, row)]
         assert not wrong, f"the fake says what Azure cannot say: {wrong[:3]}"
         token = request.query.get("$skiptoken", "0")
         start = int(token.rstrip("+"))
@@ -312,6 +365,8 @@ _ROUTES = (
     ("POST", rf"{_S}{COMPUTE}/locations/(\w+)/placementScores/spot/generate", "_scores"),
     ("POST", "/providers/Microsoft.ResourceGraph/resources", "_graph"),
     ("POST", f"{_S}/providers/Microsoft.CostManagement/query", "_costs"),
+    ("GET", "/providers/Microsoft.Capacity/reservations", "_bought"),
+    ("GET", "/providers/Microsoft.BillingBenefits/savingsPlans", "_plans"),
 )
 
 

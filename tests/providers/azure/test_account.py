@@ -6,13 +6,13 @@ import json
 import math
 import os
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker.core.capacity import Quota
+from broker.core.capacity import Quota, Reservation
 from broker.core.clock import ManualClock
 from broker.core.errors import BrokerError, LoginMissing, Malformed, Refused, Throttled, Unreachable
 from broker.core.money import Money
@@ -289,6 +289,40 @@ def test_what_is_held_is_told_with_its_place_and_group(azure: Azure, cloud: Clou
     assert (one.kind, one.machines, one.free, one.open, one.holds_capacity) == (
         "capacity_reservation", 3, 2, True, True,
     )  # fmt: skip
+
+
+def test_discounts_that_were_bought_are_told_and_make_no_offers(azure: Azure, cloud: Cloud) -> None:
+    from tests.fakes.azure_cloud import bought, plan
+
+    cloud.bought = [
+        bought("ri-1", H100, 2),
+        bought("ri-2", "Standard_D8_v4", 9),
+        bought("ri-3", H100, 1, provisioningState="Expired"),
+        bought("ri-4", H100, 1, expiryDateTime="2026-11-01T00:00:00Z"),
+    ]
+    cloud.plans = [plan("sp-1"), plan("sp-2", provisioningState="PendingBilling")]
+    told = {one.id: one for one in azure.reservations()}
+    assert {id: (one.kind, one.machines, one.region, one.instance_type) for id, one in told.items()} == {
+        "ri-1": ("reserved_instances", 2, "eastus", H100),
+        "sp-1": ("savings_plan", 0, "*", "*"),
+    }
+    assert not any(one.holds_capacity for one in told.values())
+    assert told["ri-1"].ends == datetime(2027, 3, 1, 10, 0, 0, 123456, tzinfo=UTC)
+    assert told["sp-1"].starts == datetime(2026, 1, 1, tzinfo=UTC)
+    assert held(azure) == {}
+
+
+def test_who_may_not_see_what_was_bought_sees_the_rest(azure: Azure, cloud: Cloud) -> None:
+    from tests.fakes.azure_cloud import plan, reservation
+
+    cloud.groups, cloud.reservations = {"open": "Open"}, {"open": [reservation("open", "one", H100, 3, 1)]}
+    cloud.plans = [plan("sp-1")]
+    cloud.answers = {"Microsoft.Capacity/": Answer(403, {"error": {"code": "Forbidden", "message": "no"}})}
+    told: list[Reservation] = []
+    with pytest.raises(Refused, match="azure/reservations") as caught:
+        told.extend(azure.reservations())
+    assert "Reservations Reader" in caught.value.hint
+    assert [one.id for one in told] == ["open/one", "sp-1"]
 
 
 # What is left when a part fails.

@@ -19,6 +19,7 @@ from broker.core.money import Money
 from broker.core.offers import Offer
 from providers.azure import fields, holdings, spot, usages
 from providers.azure.charges import read_charges
+from providers.azure.discounts import reserved_instances, savings_plans
 from providers.azure.holdings import capacity_reservations, held_offers
 from providers.azure.instances import tagged
 from providers.azure.locations import Locations, read_locations
@@ -115,6 +116,18 @@ PARTS = {
         lambda login: {one.key: one for one in tagged(login, _PLACES)},
         lambda one: isinstance(one, Instance) and one.id.startswith("/") and isinstance(one.billed, bool),
     ),
+    "bought": Part(
+        "/providers/Microsoft.Capacity",
+        _value,
+        lambda login: {one.id: one for one in reserved_instances(login, NOW)},
+        _sane_reservation,
+    ),
+    "plans": Part(
+        "/providers/Microsoft.BillingBenefits",
+        _value,
+        lambda login: {one.id: one for one in savings_plans(login, NOW)},
+        _sane_reservation,
+    ),
     "charges": Part(
         "/Microsoft.CostManagement",
         lambda body: body["properties"]["rows"],
@@ -127,7 +140,7 @@ PARTS = {
 
 @pytest.fixture
 def populated(cloud: Cloud) -> Cloud:
-    from tests.fakes.azure_cloud import closed, cost, machine, reservation, sku, usage
+    from tests.fakes.azure_cloud import bought, closed, cost, machine, plan, reservation, sku, usage
 
     cloud.page = 100
     cloud.skus = [sku(name, "eastus", f"family{name}", closed("eastus"), zones=("1", "2")) for name in _SIZES]
@@ -142,6 +155,8 @@ def populated(cloud: Cloud) -> Cloud:
         {"id": name, "skuName": name.lower(), "location": "eastus", "spotEvictionRate": "5-10"} for name in _SIZES
     ]
     cloud.machines = [machine(f"vm-{number}", tags={"gpubroker": f"job-{number}"}, zones=["1"]) for number in range(3)]
+    cloud.bought = [bought(f"ri-{number}", H100, number) for number in range(1, 4)]
+    cloud.plans = [plan(f"sp-{number}") for number in range(3)]
     cloud.costs = [cost("1.5", 20261118 + number, f"job-{number}") for number in range(3)]
     return cloud
 

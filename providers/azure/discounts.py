@@ -1,0 +1,85 @@
+"""Reservations and savings plans that somebody with this login has bought: discounts on what runs anyway; with a login.
+
+They belong to a billing account and are told to whoever may see them (the roles Reservations Reader and Savings Plan
+Reader), across subscriptions. None of them holds capacity, and how much of one is used up is not known here: so they
+are told, and make no offers. Documented in Microsoft Learn as "Reservation - List All" and "Savings Plan - List All".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from broker.core.capacity import Reservation
+from broker.core.errors import Refused
+from providers.azure.fields import count, inside, parts_of, region_of, utc
+from providers.azure.login import Login
+from providers.azure.machines import listed
+from providers.azure.settings import NAME
+
+RESERVED_INSTANCES = "reserved_instances"
+SAVINGS_PLAN = "savings_plan"
+
+RESERVATIONS = "/providers/Microsoft.Capacity/reservations"
+RESERVATIONS_VERSION = "2022-11-01"
+SAVINGS_PLANS = "/providers/Microsoft.BillingBenefits/savingsPlans"
+SAVINGS_PLANS_VERSION = "2022-11-01"
+
+_ACTIVE = "succeeded"
+
+
+def reserved_instances(login: Login, now: datetime) -> Iterator[Reservation]:
+    """Reservations of machines with accelerators that are in force. Raises what `Login.rows` raises."""
+    for row in _rows(login, "reservations", RESERVATIONS, RESERVATIONS_VERSION, "Reservations Reader"):
+        about, instance_type = inside(row, "properties"), listed(str(inside(row, "sku").get("name")))
+        id = parts_of(row.get("id")).get("reservations")
+        ends = utc(about.get("expiryDateTime")) or utc(about.get("expiryDate"))
+        if instance_type is None or not id or not _is_active(about.get("provisioningState"), ends, now):
+            continue
+        yield Reservation(
+            id=id,
+            provider=NAME,
+            region=region_of(row) or "*",
+            zone=None,
+            instance_type=instance_type,
+            machines=count(about.get("quantity")) or 0,
+            kind=RESERVED_INSTANCES,
+            starts=utc(about.get("effectiveDateTime")),
+            ends=ends,
+            holds_capacity=False,
+        )
+
+
+def savings_plans(login: Login, now: datetime) -> Iterator[Reservation]:
+    """Savings plans for compute that are in force; they apply everywhere. Raises what `Login.rows` raises."""
+    for row in _rows(login, "savings plans", SAVINGS_PLANS, SAVINGS_PLANS_VERSION, "Savings Plan Reader"):
+        about, id = inside(row, "properties"), parts_of(row.get("id")).get("savingsplans")
+        ends = utc(about.get("expiryDateTime"))
+        if not id or not _is_active(about.get("provisioningState"), ends, now):
+            continue
+        yield Reservation(
+            id=id,
+            provider=NAME,
+            region="*",
+            zone=None,
+            instance_type="*",
+            machines=0,
+            kind=SAVINGS_PLAN,
+            starts=utc(about.get("effectiveDateTime")),
+            ends=ends,
+            holds_capacity=False,
+        )
+
+
+def _rows(login: Login, where: str, path: str, version: str, role: str) -> Iterator[Mapping[str, Any]]:
+    try:
+        yield from login.plain_rows(where, path, version=version)
+    except Refused as error:
+        if error.message.startswith("not permitted"):
+            error.hint = f"the login needs the role {role!r} to see what was bought"
+        raise
+
+
+def _is_active(state: object, ends: datetime | None, now: datetime) -> bool:
+    return isinstance(state, str) and state.lower() == _ACTIVE and (ends is None or ends > now)
