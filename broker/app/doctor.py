@@ -28,6 +28,7 @@ from broker.settings import unknown_variables
 _LOW_DISK = 10**9
 _FULL_DISK = 50 * 10**6  # bytes
 _OLDEST_PYTHON = (3, 11)
+_THIS_MACHINE = "owned"
 
 # Optional install → the module that tells whether it is there, and what it adds to what works without it.
 _EXTRAS = {
@@ -204,7 +205,7 @@ def _try_runs(url: str) -> None:
 
 
 def _machines(broker: Broker) -> Iterator[Finding]:
-    """What this machine itself offers."""
+    """What this machine itself offers, and what other local sources do."""
     for name in broker.registries.local_providers:
         try:
             provider = broker.provider(name)
@@ -215,12 +216,13 @@ def _machines(broker: Broker) -> Iterator[Finding]:
             passing = isinstance(error, RetryLater)
             yield Finding("gpu", Health.NOTE if passing else Health.PROBLEM, f"{name}: {error.message}", error.hint)
             continue
-        cards = [row.machine for row in rows if isinstance(row, Offer) and row.accelerator]
+        cards = sorted({row.machine for row in rows if isinstance(row, Offer) and row.accelerator})
         why = "; ".join(row.detail or row.reason for row in rows if isinstance(row, SkippedRow))
         facts = {"accelerators": cards, "nvml": why or "ok"}
         if cards:
-            yield Finding("gpu", Health.OK, f"this machine has {', '.join(cards)}", facts=facts)
-        else:
+            has = "this machine has" if name == _THIS_MACHINE else f"{name} has"
+            yield Finding("gpu", Health.OK, f"{has} {', '.join(cards)}", facts=facts)
+        elif name == _THIS_MACHINE:
             message = f"no GPU found in this machine{f' ({why})' if why else ''}; CPU jobs run here"
             yield Finding("gpu", Health.NOTE, message, "install the NVIDIA driver if there is a GPU", facts)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,12 +12,16 @@ from broker.cli.terminal import Terminal
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rich.console import RenderableType
     from rich.table import Table
 
-    from broker.app.doctor import Finding
+    from broker.app.doctor_providers import Setup
+    from broker.app.health import Finding
     from broker.app.wiring import Broker
 
-EXAMPLES = examples("gpubroker doctor", "gpubroker doctor --rebuild", "gpubroker doctor --json")
+_PLAIN_LOGINS = ("api_key", "client_id")  # names that say no more than that it is a login
+
+EXAMPLES = examples("gpubroker doctor", "gpubroker doctor --verbose", "gpubroker doctor --rebuild --json")
 
 
 def doctor(
@@ -29,7 +33,8 @@ def doctor(
         ),
     ] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Also what each optional part adds, and how to install it.")
+        bool,
+        typer.Option("--verbose", "-v", help="Also every endpoint with its setting, and what each optional part adds."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -45,13 +50,15 @@ def doctor(
     if rebuild and use_case.healthy([one for one in found if one.area in ("settings", "store")]):
         found += use_case.prove(open_broker())
     healthy = use_case.healthy(found)
+    setups = [setup for finding in found if (setup := finding.facts.get("setup")) is not None]
     if as_json:
-        terminal.answer({"healthy": healthy, "findings": found})
+        terminal.answer({"healthy": healthy, "findings": found, "providers": [_setup_json(setup) for setup in setups]})
     else:
         terminal.show(_table(found))
+        terminal.show(*_logins(setups), *_endpoints(setups, every=verbose))
         if verbose:
             terminal.show(*_optional_parts(found))
-        terminal.show("" if healthy else "Something is broken: see what is marked ✗ above.")
+        terminal.show("" if healthy else "\nSomething is broken: see what is marked ✗ above.")
     if not healthy:
         raise typer.Exit(2)
 
@@ -59,6 +66,52 @@ def doctor(
 def _optional_parts(findings: Sequence[Finding]) -> list[str]:
     adds: dict[str, str] = next((f.facts["adds"] for f in findings if "adds" in f.facts), {})
     return [f"  pip install 'gpubroker[{extra}]' adds {what}" for extra, what in adds.items()]
+
+
+def _logins(setups: Sequence[Setup]) -> list[RenderableType]:
+    """What each login that was not found would add, and how to give it."""
+    from rich.text import Text
+
+    from broker.cli.tables import hanging
+
+    missing = [(setup.provider, login) for setup in setups for login in setup.missing]
+    if not missing:
+        return []
+    lines: list[RenderableType] = ["", Text("What further logins would add", style="bold")]
+    for provider, login in missing:
+        label = f"{provider} ({login.name})" if login.name not in (provider, *_PLAIN_LOGINS) else provider
+        lines.append(hanging(Text.assemble((f"{label}: ", "bold"), login.adds or "more of it"), 2))
+        lines.append(hanging(Text(login.how, style="cyan"), 4))
+    return lines
+
+
+def _endpoints(setups: Sequence[Setup], *, every: bool) -> list[RenderableType]:
+    """Where providers are asked: all endpoints, or those that a setting changed."""
+    from rich.text import Text
+
+    from broker.cli.tables import hanging
+
+    shown = [(setup.provider, it) for setup in setups for it in setup.endpoints if every or it.changed]
+    if not shown:
+        return []
+    title = "Endpoints in force, and the setting that changes each" if every else "Endpoints that a setting changed"
+    lines: list[RenderableType] = ["", Text(title, style="bold")]
+    for provider, it in shown:
+        mark = " (changed)" if every and it.changed else ""
+        lines.append(hanging(Text.assemble((f"{provider} {it.name}: ", "bold"), it.url, (mark, "yellow")), 2))
+        lines.append(hanging(Text(it.setting, style="cyan"), 4))
+    return lines
+
+
+def _setup_json(setup: Setup) -> dict[str, Any]:
+    return {
+        "provider": setup.provider,
+        "ready": setup.ready,
+        "problem": setup.problem,
+        "endpoints": setup.endpoints,
+        "logins_found": [login for login in setup.logins if login.found],
+        "logins_missing": [login for login in setup.logins if not login.found],
+    }
 
 
 def _table(findings: Sequence[Finding]) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -22,7 +23,7 @@ from providers.aws.price_list import PriceList
 from providers.aws.quotas import read_quotas
 from providers.aws.settings import KEYLESS_REGIONS, NAME, REGIONS, AwsSettings
 from providers.failures import Failures
-from providers.http import endpoint
+from providers.http import endpoint, shown
 from providers.rows import Found, distinct
 
 T = TypeVar("T")
@@ -163,7 +164,7 @@ class Aws:
             "endpoints": {
                 "price_list": endpoint(NAME, "price_list_url", settings.price_list_url),
                 "spot_advisor": endpoint(NAME, "spot_advisor_url", settings.spot_advisor_url),
-                "api": {"url": "as boto3 has it", "setting": "AWS_ENDPOINT_URL or AWS_ENDPOINT_URL_<SERVICE>"},
+                **_api_endpoints(os.environ),
             },
             "logins": {
                 "aws": {
@@ -174,6 +175,20 @@ class Aws:
                 }
             },
         }
+
+
+def _api_endpoints(environment: Mapping[str, str]) -> dict[str, Mapping[str, str]]:
+    """Where boto3 asks: the standard variables, for all services and for single ones."""
+    everywhere = "AWS_ENDPOINT_URL"
+    url = environment.get(everywhere, "")
+    found: dict[str, Mapping[str, str]] = {
+        "api": {"url": shown(url) if url else "as boto3 has it", "setting": everywhere},
+    }
+    for name in sorted(environment):
+        if name.startswith(f"{everywhere}_") and environment[name]:
+            service = name.removeprefix(f"{everywhere}_").lower()
+            found[f"api {service}"] = {"url": shown(environment[name]), "setting": name}
+    return found
 
 
 def _wants(query: OfferQuery, *kinds: CapacityType) -> bool:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from broker.core.clock import SystemClock
+from broker.store import open_store
+from broker.store.records import PollStatus
 
 
 def findings(gpubroker: Any, *arguments: str) -> dict[str, list[dict[str, Any]]]:
@@ -105,13 +110,102 @@ def test_rebuild_proves_what_is_kept(gpubroker: Any, job: Path, home: Path) -> N
     assert findings(gpubroker, "--rebuild")["rebuild"][0]["health"] == "ok"
 
 
-def test_a_provider_tells_its_endpoints(gpubroker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+SETUP = {
+    "endpoints": {
+        "prices": {"url": "https://example.org", "setting": "GPUBROKER_PROVIDERS__SANDBOX__BASE_URL", "tls": "X"},
+        "charges": {"url": "https://example.com", "setting": "GPUBROKER_PROVIDERS__SANDBOX__CHARGES_URL"},
+    },
+    "logins": {
+        "key": {"found": True, "where": "SANDBOX_KEY", "how": "set SANDBOX_KEY", "adds": "prices"},
+        "id": {"found": False, "how": "set SANDBOX_ID and SANDBOX_SECRET", "adds": "quotas"},
+        "secret": {"found": False, "how": "set SANDBOX_ID and SANDBOX_SECRET", "adds": "quotas"},
+    },
+}
+
+
+@pytest.fixture
+def setup(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    """The sandbox tells of endpoints and logins, as a cloud does."""
     import providers.sandbox
 
-    setup = {"endpoints": {"prices": {"url": "https://example.org", "setting": "GPUBROKER_X"}}, "logins": {}}
-    monkeypatch.setattr(providers.sandbox, "describe_setup", lambda: setup, raising=False)
-    (sandbox,) = [f for f in findings(gpubroker)["provider"] if f["facts"]["provider"] == "sandbox"]
-    assert sandbox["facts"]["setup"] == setup
+    monkeypatch.setattr(providers.sandbox, "describe_setup", lambda: SETUP, raising=False)
+
+
+def sandbox_of(document: dict[str, Any]) -> dict[str, Any]:
+    (found,) = [one for one in document["providers"] if one["provider"] == "sandbox"]
+    assert isinstance(found, dict)
+    return found
+
+
+def test_each_provider_tells_its_endpoints_and_logins(
+    gpubroker: Any, setup: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = gpubroker("doctor", "--json").json
+    assert {one["provider"] for one in document["providers"]} == {"owned", "pricebook", "sandbox"}
+    found = sandbox_of(document)
+    assert found["ready"]
+    assert [(it["name"], it["url"], it["setting"], it["changed"]) for it in found["endpoints"]] == [
+        ("prices", "https://example.org", "GPUBROKER_PROVIDERS__SANDBOX__BASE_URL", False),
+        ("charges", "https://example.com", "GPUBROKER_PROVIDERS__SANDBOX__CHARGES_URL", False),
+    ]
+    assert [it["name"] for it in found["logins_found"]] == ["key"]
+    assert [it["name"] for it in found["logins_missing"]] == ["id", "secret"]
+    monkeypatch.setenv("GPUBROKER_PROVIDERS__SANDBOX__BASE_URL", "https://example.org")
+    assert [it["changed"] for it in sandbox_of(gpubroker("doctor", "--json").json)["endpoints"]] == [True, False]
+
+
+def test_people_see_what_a_login_would_add_and_what_was_changed(
+    gpubroker: Any, setup: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = gpubroker("doctor")
+    assert "What further logins would add" in done.out
+    assert done.out.count("set SANDBOX_ID and SANDBOX_SECRET") == 1
+    assert "SANDBOX_KEY" not in done.out
+    assert "https://example" not in done.out
+    assert "GPUBROKER_PROVIDERS__SANDBOX__CHARGES_URL" in gpubroker("doctor", "--verbose").out
+    monkeypatch.setenv("GPUBROKER_PROVIDERS__SANDBOX__BASE_URL", "https://example.org")
+    done = gpubroker("doctor")
+    assert "sandbox prices: https://example.org" in done.out
+    assert "https://example.com" not in done.out
+
+
+def test_a_bad_setting_of_a_provider_is_named(gpubroker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUBROKER_PROVIDERS__OWNED__WATTS", "many")
+    done = gpubroker("doctor", "--json")
+    assert done.code == 2
+    (owned,) = [one for one in done.json["providers"] if one["provider"] == "owned"]
+    assert not owned["ready"]
+    assert "watts" in owned["problem"]
+    monkeypatch.setenv("GPUBROKER_PROVIDERS__OWNT__WATTS", "3")
+    done = gpubroker("doctor")
+    assert done.code == 2
+    assert "did you mean 'owned'?" in done.out
+
+
+def test_a_login_that_nobody_gave_is_no_fault_and_one_that_is_refused_is(
+    gpubroker: Any, home: Path, setup: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(f"sqlite:///{home / 'gpubroker.db'}", clock=SystemClock())
+    now = datetime.now(UTC)
+    for name in ("sandbox", "pricebook"):
+        more: dict[str, Any] = {"status": PollStatus.LOGIN_MISSING, "hint": "set IT", "complete": False}
+        store.record_poll(name, started=now, finished=now, offers=[], error="no login", **more)
+    store.close()
+    health = {one["facts"]["provider"]: one["health"] for one in findings(gpubroker)["provider"]}
+    assert (health["sandbox"], health["pricebook"]) == ("problem", "note")  # the sandbox has found a key
+    assert "mend it: set IT" in gpubroker("doctor").out
+
+
+def test_who_is_told_of_alerts(gpubroker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUBROKER_NOTIFY__OPS", "json://example.com/s3cr3t")
+    monkeypatch.setenv("GPUBROKER_NOTIFY__ODD", "nonsense://s3cr3t")
+    done = gpubroker("doctor", "--json")
+    assert done.code == 2
+    told = {one["facts"]["target"]: one for one in done.json["findings"] if one["area"] == "notify"}
+    assert told["ops"]["health"] == "ok"
+    assert told["ops"]["facts"]["address"] == "json://example.com/…"
+    assert "GPUBROKER_NOTIFY__ODD" in told["odd"]["message"]
+    assert "s3cr3t" not in done.out + done.err
 
 
 def test_polls(gpubroker: Any) -> None:

@@ -345,3 +345,11 @@ def test_only_what_is_asked_for_is_asked(make: Make, populated: Cloud) -> None:
     assert {region for name, region, _ in populated.asked if name != "GetProducts"} == {"us-east-1"}
     rows_of(make(), OfferQuery(accelerators=("MI300X",)))
     assert populated.calls("DescribeSpotPriceHistory") == []
+
+
+def test_it_says_where_boto3_asks(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:5000")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_EC2", "https://me:s3cr3t@proxy.example/?key=s3cr3t")
+    told = make(fresh=True).describe_setup()["endpoints"]
+    assert told["api"] == {"url": "http://127.0.0.1:5000", "setting": "AWS_ENDPOINT_URL"}
+    assert told["api ec2"] == {"url": "https://proxy.example/", "setting": "AWS_ENDPOINT_URL_EC2"}
