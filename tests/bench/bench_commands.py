@@ -25,6 +25,20 @@ work: 48h on A100-80GB:8
 checkpoint: {every: 10m, size: 14GB, restart: 6m}
 """
 OFFERS = 50_000
+ADVICE = (
+    ("advise", "size", "--parameters", "7B"),
+    ("advise", "parallelism", "--parameters", "70B", "--gpus", "64"),
+    ("advise", "throughput", "--parameters", "7B", "--tokens", "1T", "--gpus", "64"),
+    ("advise", "scale", "--parameters", "7B", "--tokens", "100B", "--chart"),
+    ("advise", "unit-cost", "--gpu", "H100", "--tokens-per-second", "1500"),
+    ("advise", "buy-or-rent", "--gpu", "H100", "--chart"),
+    ("advise", "serve", "--requests-per-minute", "600", "--tokens-per-request", "300", "--parameters", "13B"),
+    ("advise", "hardware", "--chart"),
+    ("advise", "eco", "--hours", "100"),
+    ("advise", "savings", "--inference"),
+    ("advise", "deploy", "--for", "serve", "--parameters", "13B", "--requests-per-minute", "600"),
+    ("advise", "deploy", "--for", "pretrain", "--parameters", "70B", "--deadline", "8w"),
+)
 
 
 def cpu_seconds(*arguments: str, home: Path, times: int = 3) -> float:
@@ -63,7 +77,10 @@ def main() -> None:
         measured = [("gpubroker --help", cpu_seconds("--help", home=home), 0.3)]
         cpu_seconds("offers", home=home, times=1)  # the first run makes and fills the store
         measured.append(("gpubroker offers", cpu_seconds("offers", home=home), 0.9))
+        measured += [(f"gpubroker {' '.join(line[:2])}", cpu_seconds(*line, home=home), 0.5) for line in ADVICE]
         fill(home, OFFERS)
+        filled = cpu_seconds(*ADVICE[0], home=home)
+        measured.append((f"gpubroker advise size over {OFFERS:,} stored offers", filled, 0.5))
         planned = cpu_seconds("plan", str(job), home=home)
         measured.append((f"gpubroker plan over {OFFERS:,} stored offers", planned, 1.0))
     for what, seconds, limit in measured:

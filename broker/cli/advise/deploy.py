@@ -80,7 +80,7 @@ def deploy(
     from broker.app.advise.deploy.path import deploy as advise
     from broker.app.advise.deploy.situation import Situation
     from broker.app.advise.subject import subject
-    from broker.cli.advise.document import document
+    from broker.cli.advise.document import document, fields_of
 
     terminal = Terminal.of(context)
     model = subject(parameters, config, inputs.architecture(layers, hidden, heads, kv_heads, head_dim))
@@ -108,9 +108,7 @@ def deploy(
             _write(path, text)
             terminal.say(f"Written to {path}.")
     if as_json:
-        told = document(found)
-        del told["job"]
-        terminal.answer(told)
+        terminal.answer(document({name: value for name, value in fields_of(found).items() if name != "job"}))
     else:
         terminal.show(*_screen(found, written=(job_file is not None, policy_file is not None)))
 

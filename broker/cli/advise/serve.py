@@ -87,6 +87,8 @@ def serve(
 
     terminal = Terminal.of(context)
     notes: list[str] = []
+    if tokens_per_second_per_replica is not None:
+        notes.append(f"{tokens_per_second_per_replica:g} tokens/s of a replica, as given")
     if headroom is None:
         headroom = DEFAULTS.serving_headroom
         notes.append(f"{headroom:.0%} of headroom")

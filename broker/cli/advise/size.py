@@ -58,6 +58,13 @@ def size(
     adapter: Annotated[
         float | None, typer.Option("--adapter-fraction", help="LoRA's share of the parameters; 0.01 if not given.")
     ] = None,
+    gradient_bytes: Annotated[
+        float | None, typer.Option("--gradient-bytes", help="Per trained parameter; 4 if not given.")
+    ] = None,
+    activations: Annotated[
+        float | None,
+        typer.Option("--activations-per-weight", help="Activations per byte of weights, without --layers; 2."),
+    ] = None,
     gpu: inputs.Gpus = None,
     price: inputs.Price = None,
     as_json: AsJson = False,
@@ -77,6 +84,8 @@ def size(
         DEFAULTS,
         memory_headroom=DEFAULTS.memory_headroom if headroom is None else headroom,
         adapter_fraction=DEFAULTS.adapter_fraction if adapter is None else adapter,
+        gradient_bytes=DEFAULTS.gradient_bytes if gradient_bytes is None else gradient_bytes,
+        activations_per_weight=DEFAULTS.activations_per_weight if activations is None else activations,
     )
     model = subject(parameters, config, inputs.architecture(layers, hidden, heads, kv_heads, head_dim))
     workload = model.workload(

@@ -103,7 +103,7 @@ def throughput(
     title = f"{view.big(model.parameters)} in {precision} on {gpus} × {card.name}"
     if found.tokens_per_second is None:
         terminal.show(view.heading(title, ": does not fit, so there is no speed to tell"))
-    else:
+    elif training is None:
         rows = [
             ("speed", f"{found.tokens_per_second:,.1f} tokens/s over {batch} sequence{'s' * (batch != 1)}"),
             ("latency", f"{found.latency_per_token_ms:,.2f} ms per token"),

@@ -93,9 +93,7 @@ def _on(
         return []
     slower = 1 - rules.consumer_heat_loss if card.consumer else 1.0
     gpu_hours = alone.gpu_hours / slower
-    gpus = _enough(situation, least.gpus, gpu_hours, card, rules)
-    if gpus > MOST_GPUS:
-        return []
+    gpus = min(_enough(situation, least.gpus, gpu_hours, card, rules), MOST_GPUS // least.gpus * least.gpus)
     plan = least if gpus == least.gpus else choose(needs, card, gpus=gpus, rules=rules)
     _, per_machine = split_machine(plan.machine)
     hours = gpu_hours / plan.gpus

@@ -1,0 +1,111 @@
+"""`advise deploy`: three situations, three sensible answers, each ending in files that are taken as they are."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.core.jobfile import parse_job
+from broker.core.offers import CapacityType
+from policies.loader import load
+
+FINE_TUNE = "--for fine-tune --parameters 7B --tokens 50M --budget-usd 100"
+SENSITIVE = "--for serve --parameters 13B --requests-per-minute 600 --tokens-per-request 300 --months 36 --sensitive"
+PRETRAIN = "--for pretrain --parameters 70B --tokens 1.4T --deadline 8w"
+PATH = [
+    "demand", "supply and budget", "right-size the model", "hardware", "owned, cloud or hybrid", "parallelism",
+    "optimisations", "monitoring", "sustainability", "revisit",
+]  # fmt: skip
+
+
+def deploy(gpubroker: Any, line: str, folder: Path) -> Any:
+    files = ("--job-file", folder / "job.yaml", "--policy-file", folder / "policy.yaml")
+    done = gpubroker("advise", "deploy", *line.split(), *files, "--json")
+    assert done.code == 0, done.out
+    return done.json
+
+
+@pytest.mark.parametrize("line", [FINE_TUNE, SENSITIVE, PRETRAIN], ids=["fine-tune", "sensitive", "pretrain"])
+def test_each_step_has_its_arithmetic_and_the_files_are_taken(gpubroker: Any, line: str, tmp_path: Path) -> None:
+    found = deploy(gpubroker, line, tmp_path)
+    assert [step["step"] for step in found["steps"]] == PATH
+    assert all(step["rule"] and step["numbers"] and step["decision"] for step in found["steps"])
+    assert found["job_file"] == (tmp_path / "job.yaml").read_text("utf-8")
+    planned = gpubroker("plan", tmp_path / "job.yaml", "--policy", tmp_path / "policy.yaml", "--json")
+    assert planned.code in (0, 3, 4, 6), f"plan does not take the file: {planned.out}{planned.err}"
+    assert planned.json["job"]["name"] == parse_job(found["job_file"], file="job.yaml", now=datetime.now(UTC)).name
+    assert gpubroker("policy", "check", tmp_path / "policy.yaml").code == 0
+
+
+def test_a_fine_tune_on_a_small_budget_adapts_on_one_cheap_card(gpubroker: Any, tmp_path: Path) -> None:
+    found = deploy(gpubroker, FINE_TUNE, tmp_path)
+    job = parse_job(found["job_file"], file="job.yaml", now=datetime.now(UTC))
+    assert (found["verdict"], found["gpus"], found["fits_budget"]) == ("rent", 1, True)
+    assert "qlora" in found["summary"]
+    assert float(found["usd"]) < 20
+    assert job.max_cost is not None
+    assert job.max_cost.as_json() == "100.00"
+    assert job.checkpoint.size is not None
+    assert job.checkpoint.size < 2e9, "an adapter, not the model"
+    flops = next(step["numbers"]["flops"] for step in found["steps"] if step["step"] == "demand")
+    assert flops == pytest.approx(6 * 7e9 * 50e6)
+
+
+def test_sensitive_inference_around_the_clock_is_bought_and_stays_at_home(gpubroker: Any, tmp_path: Path) -> None:
+    found = deploy(gpubroker, SENSITIVE, tmp_path)
+    job = parse_job(found["job_file"], file="job.yaml", now=datetime.now(UTC))
+    assert found["verdict"] == "buy"
+    assert job.data.sensitive
+    assert job.constraints.capacity_types == (CapacityType.OWNED,)
+    where = next(step for step in found["steps"] if step["step"] == "owned, cloud or hybrid")
+    assert float(where["numbers"]["own_npv_usd"]) < float(where["numbers"]["rent_npv_usd"])
+    assert "sensitive data: on premises" in where["numbers"]["rules_of_thumb"]
+    policy = load({"policy.yaml": found["policy_file"]})
+    assert "allowed_locations" in {rule.kind for rule in policy.rules}
+
+
+def test_a_pre_training_in_eight_weeks_is_rented_by_the_hundred(gpubroker: Any, tmp_path: Path) -> None:
+    found = deploy(gpubroker, PRETRAIN, tmp_path)
+    job = parse_job(found["job_file"], file="job.yaml", now=datetime.now(UTC))
+    assert found["verdict"] == "rent"
+    assert found["meets_deadline"] is True
+    assert found["gpus"] > 100
+    assert job.num_nodes * 8 == found["gpus"]
+    assert job.constraints.interconnect == "nvlink"
+    assert job.work is not None
+    weeks = job.work.duration.total_seconds() / 604_800
+    assert 4 < weeks < 8 * 0.9 + 0.01
+    parallel = next(step["numbers"] for step in found["steps"] if step["step"] == "parallelism")
+    assert parallel["tensor"] * parallel["pipeline"] * parallel["data"] == found["gpus"]
+    assert parallel["gib_per_gpu"] <= parallel["usable_gib"]
+
+
+def test_limits_that_cannot_be_met_are_said(gpubroker: Any, tmp_path: Path) -> None:
+    (tmp_path / "late").mkdir()
+    dear = deploy(gpubroker, PRETRAIN + " --budget-usd 50000", tmp_path)
+    assert dear["fits_budget"] is False
+    assert any("above the budget" in warning for warning in dear["warnings"])
+
+    late = deploy(gpubroker, PRETRAIN.replace("8w", "1h"), tmp_path / "late")
+    assert late["meets_deadline"] is False
+    assert any("not done in time" in warning for warning in late["warnings"])
+
+
+def test_bursts_are_rented_and_the_baseline_owned(gpubroker: Any, tmp_path: Path) -> None:
+    line = SENSITIVE.replace(" --sensitive", " --peak-to-baseline 3")
+    assert deploy(gpubroker, line, tmp_path)["verdict"] == "hybrid"
+
+
+def test_a_few_hours_a_day_are_rented(gpubroker: Any, tmp_path: Path) -> None:
+    line = SENSITIVE.replace("--sensitive", "--hours-per-day 3")
+    assert deploy(gpubroker, line, tmp_path)["verdict"] == "rent"
+
+
+def test_a_file_that_is_there_is_left_alone(gpubroker: Any, write: Any) -> None:
+    file = write("job.yaml", "mine")
+    done = gpubroker("advise", "deploy", *FINE_TUNE.split(), "--job-file", file)
+    assert done.code == 2
+    assert file.read_text() == "mine"
