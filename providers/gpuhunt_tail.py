@@ -7,7 +7,8 @@ hold back the others; what is missing is raised at the end. Machines without acc
 What gpuhunt does not tell: whether a machine can be had now, for how long, and as of when its price holds. Prices are
 floats there; their shortest decimal form is what the cloud wrote. Traps: a fraction of a card is counted as one card
 with little memory; the prices of Crusoe are written in gpuhunt's code, so they are reference prices here, and say so in
-their source; that of Crusoe's B200 is a guess, and left out.
+their source; that of Crusoe's B200 is a guess, and left out; Lium's H100 may be the SXM or the PCIe card, and gpuhunt
+drops which.
 Written for gpuhunt 0.1.34 (November 2026).
 """
 
@@ -26,6 +27,7 @@ from broker.core.accelerators import lookup
 from broker.core.clock import Clock
 from broker.core.errors import NoLogin, UnknownName
 from broker.core.offers import CapacityType, Offer, OfferQuery, SkippedRow
+from providers.catalogue.layout import finer
 from providers.failures import Failures
 from providers.gpuhunt_clouds import CLOUDS, NAME, Cloud, Told, ask
 from providers.http import HttpSettings, Url, endpoint
@@ -163,7 +165,7 @@ def _written_in() -> str:
 
 def _card(item: Any, machine: str) -> str:
     memory = _figure(item.gpu_memory)
-    card = accelerator(item.gpu_name, memory_gib=memory)
+    card = finer(accelerator(item.gpu_name, memory_gib=memory), machine)
     if memory is not None and memory < _WHOLE_CARD * lookup(card).memory_gib:
         raise Unfit("part_of_an_accelerator", f"{machine}: {memory:g} GB of one {card}")
     return card

@@ -43,6 +43,13 @@ class CatalogueFile:
             header = next(self._rows(text), None)
         if header is None:
             raise InvalidInput("the file is empty: no header, no rows", where=str(file))
+        if len(header) == 1 and (other := next((mark for mark in ";\t|" if mark in header[0]), None)):
+            raise InvalidInput(
+                f"line 1: columns parted by {other!r}; they have to be parted by commas",
+                where=str(file),
+                hint="save it as CSV with commas, and with points in numbers",
+                problems=[Problem(1, 0, "", f"{other!r} where commas were expected")],
+            )
         self._columns = [column.strip().lower() for column in header]
         self._refuse_foreign(header)
         self._layout = self._find_layout(header)

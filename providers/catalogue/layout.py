@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from broker.core.money import Money
 from broker.core.offers import CapacityType, Offer
 from providers.catalogue.fields import Cells
-from providers.rows import Unfit
+from providers.rows import Unfit, accelerator
 
 # A list price holds for weeks, a spot price for minutes: nobody should buy on a table of spot prices of yesterday.
 _SPOT_AGE = timedelta(hours=6)
@@ -37,6 +37,20 @@ class Layout:
     needs: tuple[str, ...]
     knows: tuple[str, ...]
     read: Callable[[Cells, About], Iterator[Offer | Unfit]]
+
+
+def finer(card: str, *hints: str) -> str:
+    """The card, by the more exact name that one of ``hints`` gives it, or a machine type that says ``pcie``: what many
+    tables call an H100 may be the PCIe card, which is slower and cheaper than the SXM one of that name."""
+    for hint in hints:
+        for told in (hint, f"{card}-PCIe" if "pcie" in hint.lower() else ""):
+            try:
+                found = accelerator(told)
+            except Unfit:
+                continue
+            if found.startswith(f"{card}-"):
+                return found
+    return card
 
 
 def offer(

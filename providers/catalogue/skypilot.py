@@ -1,19 +1,22 @@
 """SkyPilot's ``vms.csv`` (skypilot-catalog, schema 5 and later): a row is a machine in a zone, with both its prices.
 
 Traps: the on-demand price is repeated for every zone; Google's accelerators are priced apart from the machines they are
-in, so that neither row is the price of anything that can be rented; fractions of a card are counted as 0.125.
+in, so that neither row is the price of anything that can be rented; fractions of a card are counted as 0.125; RunPod's
+``H100`` is the PCIe card.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from broker.core.offers import CapacityType, Offer
 from providers.catalogue.fields import Cells
-from providers.catalogue.layout import SKYPILOT_CLOUDS, About, Layout, offer
+from providers.catalogue.layout import SKYPILOT_CLOUDS, About, Layout, finer, offer
 from providers.rows import Unfit, accelerator, name, short
 
+_NAME = re.compile(r"'Name':\s*'([^']{1,60})'")
 _MEMORY = re.compile(r"'SizeInMiB':\s*(\d{3,7})\b", re.ASCII)
 _GOOGLE_GPU_HOST = re.compile(r"[ag]\d[a-z]*-")
 
@@ -31,8 +34,7 @@ def _read(cells: Cells, about: About) -> Iterator[Offer | Unfit]:
     machine = name(called or listed, "InstanceType")
     region = name(cells.text("region"), "Region")
     zone = name(cells.text("availabilityzone") or region, "AvailabilityZone")
-    memory = _MEMORY.search(cells.text("gpuinfo"))
-    card = accelerator(listed, memory_gib=int(memory[1]) / 1024 if memory else None) if listed else None
+    card = _card(listed, cells.text("gpuinfo"), machine) if listed else None
     if not cells.text("price") and not cells.text("spotprice"):
         raise Unfit("no_price", f"{machine} in {region}: no price")
     for kind, column, place in ((CapacityType.ON_DEMAND, "price", None), (CapacityType.SPOT, "spotprice", zone)):
@@ -55,6 +57,14 @@ def _read(cells: Cells, about: About) -> Iterator[Offer | Unfit]:
             )
         except Unfit as error:
             yield error
+
+
+@lru_cache(maxsize=4096)  # a table has a hundred thousand rows and a hundred kinds of machine
+def _card(listed: str, info: str, machine: str) -> str:
+    """The column's name, made more exact by the name and the memory in ``GpuInfo`` (a Python literal)."""
+    memory, called = _MEMORY.search(info), _NAME.search(info)
+    card = accelerator(listed, memory_gib=int(memory[1]) / 1024 if memory else None)
+    return finer(card, called[1] if called else "", machine)
 
 
 SKYPILOT = Layout(

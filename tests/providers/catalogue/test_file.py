@@ -121,6 +121,36 @@ def test_a_part_of_an_accelerator_is_no_machine_to_compare(tmp_path: Path) -> No
     assert [row.reason for row in skipped] == ["part_of_an_accelerator"]
 
 
+def test_gigabytes_under_a_heading_of_mebibytes_change_no_card(tmp_path: Path) -> None:
+    """As in SkyPilot's table of RunPod, where an A100 with 80 GB says ``'SizeInMiB': 80``."""
+    info = gpu_info("A100 PCIe", 1, 80).replace(str(80 * 1024), "80")
+    row = ["1x_A100-80GB_SECURE", "A100-80GB", "1.0", "8.0", "117.0", info, "1.39", "1.39", "CA", "CA-MTL-1"]
+    offers, _ = read(tmp_path, table(SKYPILOT_COLUMNS, [row]), "runpod")
+    assert {(o.accelerator, o.region, o.zone) for o in offers} == {
+        ("A100-80GB", "CA", None),
+        ("A100-80GB", "CA", "CA-MTL-1"),
+    }
+
+
+def test_runpods_h100_in_skypilots_table_is_the_pcie_card(tmp_path: Path) -> None:
+    rows = [
+        ["1x_H100_SECURE", "H100", "1.0", "16", "176", gpu_info("H100 PCIe", 1, 80), "2.89", "", "CA", "CA-MTL-1"],
+        ["1x_H100-SXM_SECURE", "H100", "1.0", "16", "176", gpu_info("H100 SXM", 1, 80), "2.99", "", "CA", "CA-MTL-1"],
+        ["gpu_1x_h100_pcie", "H100", "1.0", "26", "200", "", "2.49", "", "us-west-1", ""],
+    ]
+    offers, _ = read(tmp_path, table(SKYPILOT_COLUMNS, rows), "runpod")
+    assert [o.accelerator for o in offers] == ["H100-PCIe", "H100", "H100-PCIe"]
+
+
+def test_a_machine_without_accelerators_counts_0_of_them(tmp_path: Path) -> None:
+    """As in SkyPilot's table of Nebius, which has no column of zones either."""
+    columns = SKYPILOT_COLUMNS[:-1]
+    row = ["cpu-d3_4vcpu-16gb", "", "0", "4", "16", "", "0.0992", "", "eu-north1"]
+    (offer,), skipped = read(tmp_path, table(columns, [row]), "nebius")
+    assert (offer.accelerator, offer.count, offer.zone, offer.price) == (None, 0, None, Money.usd("0.0992"))
+    assert not skipped
+
+
 def test_gpuhunts_a100_is_told_by_its_memory(tmp_path: Path) -> None:
     offers, skipped = read(tmp_path, table(GPUHUNT_COLUMNS, GPUHUNT_ROWS), "azure")
     assert {(o.instance_type, o.accelerator, o.count, o.capacity_type.value) for o in offers} == {
@@ -131,6 +161,27 @@ def test_gpuhunts_a100_is_told_by_its_memory(tmp_path: Path) -> None:
     }
     assert next(o.price for o in offers if o.instance_type == "NC40ads_H100_v5") == Money.usd("2.094")
     assert not skipped
+
+
+def test_gpuhunts_machine_types_tell_a_pcie_card(tmp_path: Path) -> None:
+    row = [
+        "NVIDIA H100 PCIe",
+        "CA-MTL-1",
+        "2.39",
+        "16",
+        "176",
+        "1",
+        "H100",
+        "80",
+        "False",
+        "",
+        "nvidia",
+        "",
+        "x86",
+        "{}",
+    ]
+    (offer,), _ = read(tmp_path, table(GPUHUNT_COLUMNS, [row]), "runpod")
+    assert (offer.accelerator, offer.instance_type) == ("H100-PCIe", "NVIDIA-H100-PCIe")
 
 
 def test_gpuhunts_google_places_are_zones_and_its_tpus_lost_their_prefix(tmp_path: Path) -> None:
@@ -264,6 +315,8 @@ def test_wrong_columns_say_what_was_found_what_was_expected_and_what_was_meant(t
         ("\n\n\n", "empty"),
         (table(OURS_COLUMNS, []), "no rows"),
         ("name,city\nann,bonn\n", "no layout"),
+        ("region;instance_type;price_per_hour\nx;y;1,5\n", "parted by ';'"),
+        ("region\tinstance_type\tprice_per_hour\n", "parted by commas"),
         (b"\x1f\x8b\x08\x00\xff\xfe\xfd", "UTF-8"),
         (table((*OURS_COLUMNS, "region"), OURS_ROWS), "twice"),
     ],
