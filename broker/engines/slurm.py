@@ -28,9 +28,9 @@ from broker.core.errors import GiveUp
 from broker.core.offers import Offer
 from broker.core.ports import EngineState, Launch, Observation
 from broker.engines.detached import Slot
-from broker.engines.output import uploaded_lines
 from broker.engines.slurm_commands import Row, cluster_name, from_accounting, own_jobs, run
-from broker.launch.agent.store import make_private
+from broker.launch.agent.store import make_private, split_folder
+from broker.launch.runfolder import RunFolder
 
 _HANDLE = re.compile(r"slurm:(?P<cluster>[A-Za-z0-9._-]+):(?P<number>[0-9]+):(?P<key>[A-Za-z0-9-]{1,40})")
 _SCRIPT = Path(__file__).with_name("slurm_job.sh")
@@ -139,7 +139,13 @@ class Slurm:
     def logs(self, handle: str) -> Iterator[str]:
         parts = _HANDLE.fullmatch(handle)
         launch = self._slot(parts["key"]).read("launch.json") if parts else None
-        return uploaded_lines(str(launch["run_folder"]), int(launch["nodes"])) if launch else iter(())
+        if launch is None:
+            return
+        job, attempt = split_folder(str(launch["run_folder"]))
+        runs_url, _, job_id = job.rpartition("/")
+        runs, nodes = RunFolder(runs_url, job_id), int(launch["nodes"])
+        for rank in range(nodes):
+            yield from (f"[{rank}] {line}" if nodes > 1 else line for line in runs.logs(attempt, rank))
 
     def _slot(self, key: str) -> Slot:
         return Slot.of(self._root, key)

@@ -37,6 +37,7 @@ from broker.launch.agent.formats import (
     attempt_path,
     rank_of,
 )
+from broker.launch.agent.output import PIECE
 from broker.launch.agent.store import Store, StoreTrouble
 from broker.launch.interpret import Dated, ExitRecord, NodeState
 from broker.launch.mailbox import Lease as Granted
@@ -130,11 +131,15 @@ class RunFolder:
         return None
 
     def logs(self, attempt: int, rank: int = 0) -> Iterator[str]:
-        """The lines that a rank's command has printed, as far as they are uploaded, oldest first."""
+        """The lines that a rank's command has printed, as far as they are uploaded, oldest first. Where the oldest are
+        no longer kept, the first line says so."""
         rest = b""
         folder = attempt_path(attempt, "logs")
         with self._reaching():
             pieces = [name for name in self._store.files(folder) if name.startswith(f"{rank}-")]
+        first = int(pieces[0].removesuffix(".log").partition("-")[2]) if pieces else 0
+        if first:
+            yield f"[the first {first * PIECE:,} bytes are no longer kept]"
         for name in pieces:
             with self._reaching():
                 data = rest + (self._store.read(f"{folder}/{name}") or b"")

@@ -17,10 +17,12 @@ FILE_VARIABLE = "GPUBROKER_NOTICE_FILE"
 
 @dataclass(frozen=True)
 class Notice:
-    """``source``: who says so. ``terminates_at``: when the machine goes, if that was said (UTC, the spec's clock)."""
+    """``source``: who says so. ``terminates_at``: when the machine goes, if that was said (UTC, the spec's clock).
+    ``warning``: it may go some time; nothing has to end for it."""
 
     source: str
     terminates_at: datetime | None = None
+    warning: bool = False
 
 
 NoticeSource = Callable[[], Optional[Notice]]
@@ -44,14 +46,14 @@ def from_file(path: Path) -> NoticeSource:
     return look
 
 
-def sources() -> list[NoticeSource]:
-    """The sources that this machine has."""
+def from_variable() -> list[NoticeSource]:
+    """The file that `FILE_VARIABLE` names, if it does."""
     path = os.environ.get(FILE_VARIABLE)
     return [from_file(Path(path))] if path else []
 
 
 def watch(every: float, asked: list[NoticeSource], tell: Callable[[Notice], None]) -> None:
-    """Ask the sources every so many seconds, in a thread of its own, until one has a notice."""
+    """Ask the sources every so many seconds, in a thread of its own, until one has a notice that is no warning."""
 
     def run() -> None:
         pause = threading.Event()
@@ -60,7 +62,8 @@ def watch(every: float, asked: list[NoticeSource], tell: Callable[[Notice], None
                 notice = source()
                 if notice is not None:
                     tell(notice)
-                    return
+                    if not notice.warning:
+                        return
             pause.wait(every)
 
     if asked:

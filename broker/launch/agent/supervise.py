@@ -33,7 +33,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Callable
 
-from broker.launch.agent import checkpoints, claims, notices
+from broker.launch.agent import checkpoints, claims, metadata, notices
 from broker.launch.agent.clock import to_text, wall_now
 from broker.launch.agent.command import CannotStart, Command, Empty, Exited, GuardGone
 from broker.launch.agent.endings import Ended, Stop
@@ -191,11 +191,13 @@ class Attempt:
         )
         self._mailbox.saved_step = lambda: self._saver.step
         self._mailbox.start()
-        notices.watch(spec.intervals.notice, notices.sources(), self._on_notice)
+        asked = [*notices.from_variable(), *metadata.sources(self._clock.now)]
+        notices.watch(spec.intervals.notice, asked, self._on_notice)
 
     def _on_notice(self, notice: Notice) -> None:
         self._journal_notice(notice.source, notice.terminates_at)
-        self._inbox.put(Stop("preempted", f"notice from {notice.source}", notice.terminates_at))
+        if not notice.warning:
+            self._inbox.put(Stop("preempted", f"notice from {notice.source}", notice.terminates_at))
 
     def _journal_notice(self, source: str, at: datetime | None) -> None:
         self._journal.append("notice_received", source=source, terminates_at=to_text(at) if at else None)
