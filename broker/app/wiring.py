@@ -15,8 +15,10 @@ from pathlib import Path
 from pwd import getpwuid
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pydantic import ValidationError
+
 from broker.core.clock import Clock, ScaledClock, SystemClock
-from broker.core.errors import StoreProblem
+from broker.core.errors import InvalidInput, Problem, StoreProblem
 from broker.core.offers import Offer, OfferQuery, SkippedRow
 from broker.core.ports import Engine, PolicySet, Provider
 from broker.core.registry import Registry, load
@@ -78,6 +80,23 @@ def process_user() -> str:
         return getpwuid(os.getuid()).pw_name
     except KeyError:  # a user id without a name, as containers have them
         return f"uid-{os.getuid()}"
+
+
+def engine_settings(name: str, engine: Any, asked: Mapping[str, Any]) -> Any:
+    """What ``[engines.NAME]`` says, checked. Raises `InvalidInput` naming each setting that does not fit."""
+    model = getattr(engine, "Settings", None)
+    if model is None:
+        raise InvalidInput(f"engine {name!r} has no settings", where=f"[engines.{name}]", hint="remove the section")
+    try:
+        return model.model_validate(dict(asked))
+    except ValidationError as error:
+        problems = [Problem(0, 0, ".".join(map(str, found["loc"])), found["msg"]) for found in error.errors()]
+        raise InvalidInput(
+            f"engine {name!r} cannot be set up: {'; '.join(map(str, problems))}",
+            where=f"[engines.{name}]",
+            hint=f"settings of this engine: {', '.join(model.model_fields)}",
+            problems=problems,
+        ) from error
 
 
 class Broker:
@@ -161,10 +180,12 @@ class Broker:
         self._providers.pop(name, None)
 
     def engine(self, name: str) -> Engine:
-        """An engine by name. Raises `UnknownName` or `MissingExtra`."""
+        """An engine by name. Raises `UnknownName`, `MissingExtra`, or `InvalidInput` for bad settings of it."""
         if name not in self._engines:
             make = load(self.registries.engines, name, "engine", extras=self.registries.engine_extras)
             settings: dict[str, Any] = self._sandbox() if name == SANDBOX else {}
+            if asked := self.settings.engines.get(name):
+                settings["settings"] = engine_settings(name, make, asked)
             self._engines[name] = make(home=self.settings.home / "engines" / name, clock=self.clock, **settings)
         return self._engines[name]
 
