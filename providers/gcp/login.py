@@ -30,10 +30,7 @@ HOW = (
     f"{setting(NAME, 'credentials_file')} to a service account's key file"
 )
 WHOSE = f"set GOOGLE_CLOUD_PROJECT or {setting(NAME, 'project')}"
-ADDS = (
-    "all of Google Cloud, where nothing is told without a login: prices on demand, of spot and of commitments; spot "
-    "scores; reservations, quotas and machines"
-)
+ADDS = "prices on demand, of spot and of commitments, spot scores, reservations, quotas and machines: all there is"
 
 _FILE = "GOOGLE_APPLICATION_CREDENTIALS"
 _PROJECTS = ("GOOGLE_CLOUD_PROJECT", "GCLOUD_PROJECT", "CLOUDSDK_CORE_PROJECT")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from providers.gcp.accelerators import families_in_skus, sku_names
@@ -130,7 +130,7 @@ def read_sku(sku: Any, now: datetime) -> Priced | None:
     return Priced(part, price, regions)
 
 
-@cache
+@lru_cache(maxsize=2**16)  # the whole catalogue: its sentences are the same at every poll
 def _understand(description: str) -> tuple[Kind, str, How | None] | None:
     """What the sentence says: the kind of part, of what, and how it is had where it says so."""
     text = " ".join(description.lower().split())

@@ -6,6 +6,7 @@ Descriptions are worded as in the public SKU list, prices are near those of 2026
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -140,6 +141,54 @@ def accelerator_type(name: str, zone: str, most: int) -> Json:
         "zone": f"{_URL}/zones/{zone}",
         "selfLink": f"{_URL}/zones/{zone}/acceleratorTypes/{name}",
     }
+
+
+def quota(metric: str, limit: float, usage: float = 0) -> Json:
+    """One quota of a project or a region."""
+    return {"metric": metric, "limit": limit, "usage": usage}
+
+
+def region(name: str, *quotas: Json) -> Json:
+    """A region with its quotas."""
+    return {"kind": "compute#region", "name": name, "status": "UP", "quotas": list(quotas)}
+
+
+def reservation(name: str, machine_type: str, count: int, used: int, **more: Any) -> Json:
+    """A reservation of ``count`` machines. ``card``, ``cards``: GPUs attached to each."""
+    properties: Json = {"machineType": machine_type}
+    if card := more.pop("card", None):
+        properties["guestAccelerators"] = [{"acceleratorType": card, "acceleratorCount": more.pop("cards")}]
+    return {
+        "kind": "compute#reservation",
+        "name": name,
+        "status": "READY",
+        "creationTimestamp": "2026-11-01T08:00:00.000-08:00",
+        "specificReservation": {"count": str(count), "inUseCount": str(used), "instanceProperties": properties},
+        "specificReservationRequired": False,
+        **more,
+    }
+
+
+def advice(scores: dict[str, float], uptime: str | None = None) -> Callable[[str, Json], Json]:
+    """What `GcpCloud.advice` takes: obtainability by machine type, in zone ``-a`` of every region."""
+
+    def told(region: str, body: Json) -> Json:
+        (name,) = body["instanceFlexibilityPolicy"]["instanceSelections"]["machine"]["machineTypes"]
+        assert body["instanceProperties"]["scheduling"]["provisioningModel"] == "SPOT"
+        if name not in scores:
+            raise LookupError(name)
+        scored: Json = {"obtainability": scores[name]}
+        if uptime:
+            scored["estimatedUptime"] = uptime
+        shard = {
+            "zone": f"{_URL}/zones/{region}-a",
+            "machineType": name,
+            "instanceCount": 1,
+            "provisioningModel": "SPOT",
+        }
+        return {"recommendations": [{"scores": scored, "shards": [shard]}]}
+
+    return told
 
 
 def put_machines(cloud: GcpCloud, zone: str, *rows: Json) -> None:

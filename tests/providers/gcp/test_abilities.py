@@ -18,7 +18,7 @@ from broker.core.ports import HasCharges, HasQuotas, HasReservations, RunsInstan
 from providers.gcp.provider import Gcp
 from tests.fakes.asking import until_error
 from tests.fakes.gcp_cloud import GcpCloud, Json, refusal
-from tests.fakes.gcp_rows import IOWA, TOKYO
+from tests.fakes.gcp_rows import IOWA, TOKYO, advice, quota, region, reservation
 from tests.fakes.server import Answer, FakeServer, Fault
 from tests.providers.gcp.conftest import offers_of, rows_of
 
@@ -36,14 +36,6 @@ def test_what_it_can_do_and_what_it_cannot(make: Make) -> None:
 
 
 # Quotas.
-
-
-def quota(metric: str, limit: float, usage: float = 0) -> Json:
-    return {"metric": metric, "limit": limit, "usage": usage}
-
-
-def region(name: str, *quotas: Json) -> Json:
-    return {"kind": "compute#region", "name": name, "status": "UP", "quotas": list(quotas)}
 
 
 def test_quotas_of_every_region(make: Make, cloud: GcpCloud) -> None:
@@ -97,21 +89,6 @@ def test_quotas_need_not_be_asked(make: Make, market: GcpCloud) -> None:
 
 
 # What is held.
-
-
-def reservation(name: str, machine_type: str, count: int, used: int, **more: Any) -> Json:
-    properties: Json = {"machineType": machine_type}
-    if card := more.pop("card", None):
-        properties["guestAccelerators"] = [{"acceleratorType": card, "acceleratorCount": more.pop("cards")}]
-    return {
-        "kind": "compute#reservation",
-        "name": name,
-        "status": "READY",
-        "creationTimestamp": "2026-11-01T08:00:00.000-08:00",
-        "specificReservation": {"count": str(count), "inUseCount": str(used), "instanceProperties": properties},
-        "specificReservationRequired": False,
-        **more,
-    }
 
 
 def test_reservations_future_reservations_and_commitments(make: Make, cloud: GcpCloud) -> None:
@@ -174,26 +151,6 @@ def test_what_is_reserved_is_offered_at_no_further_cost(make: Make, market: GcpC
 
 
 # Spot advice.
-
-
-def advice(scores: dict[str, float], uptime: str | None = None) -> Callable[[str, Json], Json]:
-    def told(region: str, body: Json) -> Json:
-        (name,) = body["instanceFlexibilityPolicy"]["instanceSelections"]["machine"]["machineTypes"]
-        assert body["instanceProperties"]["scheduling"]["provisioningModel"] == "SPOT"
-        if name not in scores:
-            raise LookupError(name)
-        scored: Json = {"obtainability": scores[name]}
-        if uptime:
-            scored["estimatedUptime"] = uptime
-        shard = {
-            "zone": f"{_ZONES}/{region}-a",
-            "machineType": name,
-            "instanceCount": 1,
-            "provisioningModel": "SPOT",
-        }
-        return {"recommendations": [{"scores": scored, "shards": [shard]}]}
-
-    return told
 
 
 def test_spot_advice_by_zone(make: Make, market: GcpCloud) -> None:

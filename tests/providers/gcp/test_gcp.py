@@ -12,7 +12,7 @@ from providers.gcp.provider import Gcp
 from tests.contracts.http_faults import HttpFaults
 from tests.contracts.provider_contract import ProviderContract
 from tests.fakes.gcp_cloud import GcpCloud
-from tests.fakes.gcp_rows import small_market
+from tests.fakes.gcp_rows import IOWA, advice, quota, region, reservation, small_market
 from tests.fakes.server import Market
 from tests.providers.gcp.conftest import gcp
 
@@ -22,6 +22,24 @@ class TestGcpIsAProvider(ProviderContract):
 
     @pytest.fixture
     def provider(self, make: Callable[..., Gcp], market: GcpCloud) -> Gcp:
+        return make()
+
+
+class TestGcpWithAllThatAnAccountHas(ProviderContract):
+    plugin = "gcp"
+
+    @pytest.fixture
+    def provider(self, make: Callable[..., Gcp], market: GcpCloud) -> Gcp:
+        zone = f"{IOWA}-a"
+        market.page = 7
+        market.advice = advice({"g2-standard-4": 0.9, "a3-highgpu-8g": 0.1}, "86400s")
+        market.project["quotas"] = [quota("GPUS_ALL_REGIONS", 8)]
+        market.regions = [region(IOWA, quota("NVIDIA_L4_GPUS", 8, 1), quota("PREEMPTIBLE_NVIDIA_T4_GPUS", 1))]
+        market.reservations[zone] = [
+            reservation("ours", "a3-highgpu-8g", 4, 1),
+            reservation("full", "g2-standard-4", 1, 1),
+            reservation("t4s", "n1-standard-8", 3, 0, card="nvidia-tesla-t4", cards=2),
+        ]
         return make()
 
 
