@@ -62,7 +62,7 @@ class Account:
     def seen(self, offers: Iterable[Offer]) -> Found:
         """The offers, with what the subscription knows of each."""
         offers = list(offers)
-        asked = [offer for offer in offers if offer.capacity_type in _RUNNABLE and listed(offer.instance_type)]
+        asked = [offer for offer in offers if _can_be_asked_about(offer)]
         on_spot = [offer for offer in asked if offer.capacity_type is CapacityType.SPOT]
         regions = dict.fromkeys(offer.region for offer in asked)
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="azure") as threads:
@@ -102,6 +102,12 @@ class Account:
         if scores:
             self.remembered.answers[question] = now, scores
         return scores
+
+
+def _can_be_asked_about(offer: Offer) -> bool:
+    """Regions become parts of addresses: only what looks like one does."""
+    plain = offer.region.isascii() and offer.region.isalnum()
+    return plain and offer.capacity_type in _RUNNABLE and listed(offer.instance_type) is not None
 
 
 def _judged(offer: Offer, look: _Region) -> Offer:

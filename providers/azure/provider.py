@@ -153,7 +153,7 @@ class Azure:
         subscription, sign = subscription_of(settings), sign_of_login(settings)
         return {
             "endpoints": {
-                "retail prices": endpoint(NAME, "retail_prices_url", settings.retail_prices_url),
+                "retail prices": endpoint(NAME, "retail_prices_url", settings.retail_prices),
                 "management": endpoint(NAME, "management_url", settings.management_url),
             },
             "logins": {

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from broker.core.clock import Clock
 from broker.core.errors import BrokerError, Malformed
@@ -33,6 +33,7 @@ _FILTER = "serviceName eq 'Virtual Machines' and ({})".format(
 )
 _VERSION = "2023-01-01-preview"
 _MOST_PAGES = 5_000
+_Page = tuple[str, dict[str, str]]
 _TERM = re.compile(r"([135]) Years?")
 _OTHER_PRODUCT = re.compile(r"\b(Windows|Win|Cloud ?Services|Dedicated)\b")
 
@@ -50,12 +51,14 @@ class RetailPrices:
         yield from distinct(each(_best_first(self._rows()), self._read))
 
     def _rows(self) -> Iterator[object]:
-        """Every page. Of a link to the next one only the query counts: it may name a host that a proxy stands for."""
-        url = self.settings.retail_prices_url
-        asked = {"api-version": _VERSION, "$filter": _FILTER}
-        seen: list[dict[str, str]] = []
-        with Api(NAME, url, self.settings, self.clock, url_key="retail_prices_url") as api:
-            while asked:
+        """Every page. A link to the next one is followed at the address that is set, because it may name a host that a
+        proxy stands for; only a link to that address itself may name another path."""
+        url = urlsplit(self.settings.retail_prices)
+        asked: _Page | None = (url.path, {"api-version": _VERSION, "$filter": _FILTER})
+        seen: list[_Page] = []
+        origin = url._replace(path="", query="", fragment="").geturl()
+        with Api(NAME, origin, self.settings, self.clock, url_key="retail_prices_url") as api:
+            while asked is not None:
                 if asked in seen or len(seen) >= _MOST_PAGES:
                     raise Malformed(
                         f"page {len(seen) + 1} of the price list came before, or there is no end to it",
@@ -63,12 +66,13 @@ class RetailPrices:
                         hint="only a part of the list was read; the offers before it are kept",
                     )
                 seen.append(asked)
-                page = api.get("", params=asked)
+                path, parameters = asked
+                page = api.get(path, params=parameters)
                 rows = page.get("Items") if isinstance(page, dict) else None
                 if not isinstance(rows, list):
                     raise Malformed("no Items in the answer", where=NAME)
                 yield from rows
-                asked = _query_of(page.get("NextPageLink"))
+                asked = _following(page.get("NextPageLink"), url)
 
     def _read(self, row: Row) -> Found:
         instance_type = name(row.get("armSkuName"), "armSkuName")
@@ -186,17 +190,19 @@ def _rank(row: object) -> tuple[bool, str]:
     return row.get("isPrimaryMeterRegion") is not False, began if isinstance(began, str) else ""
 
 
-def _query_of(link: object) -> dict[str, str]:
-    """The parameters of the link to the next page; empty at the end. Raises `Malformed`."""
+def _following(link: object, asked: SplitResult) -> _Page | None:
+    """Path and parameters of the next page; None at the end. Raises `Malformed`."""
     if link is None or link == "":
-        return {}
+        return None
     try:
-        found = dict(parse_qsl(urlsplit(link).query)) if isinstance(link, str) else {}
+        parts = urlsplit(link) if isinstance(link, str) else None
     except ValueError:  # brackets that are no IPv6 address
-        found = {}
-    if not found:
-        raise Malformed(f"no link to the next page: {short(link)}", where=NAME)
-    return found
+        parts = None
+    if parts is not None:
+        path = parts.path if parts.netloc == asked.netloc else asked.path
+        if parts.query or path != asked.path:
+            return path, dict(parse_qsl(parts.query))
+    raise Malformed(f"no link to the next page: {short(link)}", where=NAME)
 
 
 def _ends(row: Row, word: str) -> bool:

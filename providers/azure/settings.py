@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -11,6 +12,7 @@ from broker.core.offers import CapacityType
 from providers.http import HttpSettings, Url
 
 NAME = "azure"
+PRICES_PATH = "/api/retail/prices"
 ENGINE = "skypilot"
 
 # Spot prices move a few times a day, list prices every few weeks; what the account holds changes by the hour.
@@ -34,12 +36,12 @@ TlsUrl = Annotated[Url, AfterValidator(_with_tls)]
 
 
 class AzureSettings(HttpSettings):
-    """``retail_prices_url``: where the price list is. ``management_url``: Azure Resource Manager, where everything is
-    asked that needs a login. ``subscription_id``: before AZURE_SUBSCRIPTION_ID. ``regions``: where to look, as a list
-    or with commas; all unless set. ``managed_identity``: log in as the Azure machine this is. ``quotas``,
-    ``placement_scores``, ``eviction_rates``: whether to ask for them."""
+    """``retail_prices_url``: where the price list is, or its host. ``management_url``: Azure Resource Manager, where
+    everything is asked that needs a login. ``subscription_id``: before AZURE_SUBSCRIPTION_ID. ``regions``: where to
+    look, as a list or with commas; all unless set. ``managed_identity``: log in as the Azure machine this is.
+    ``quotas``, ``placement_scores``, ``eviction_rates``: whether to ask for them."""
 
-    retail_prices_url: Url = "https://prices.azure.com/api/retail/prices"
+    retail_prices_url: Url = f"https://prices.azure.com{PRICES_PATH}"
     management_url: TlsUrl = "https://management.azure.com"
     subscription_id: str | None = Field(default=None, pattern=r"^[0-9a-fA-F-]{36}$")
     regions: Names = ()
@@ -47,3 +49,9 @@ class AzureSettings(HttpSettings):
     quotas: bool = True
     placement_scores: bool = True
     eviction_rates: bool = True
+
+    @property
+    def retail_prices(self) -> str:
+        """Where the price list is."""
+        url = self.retail_prices_url
+        return url if urlsplit(url).path else url + PRICES_PATH

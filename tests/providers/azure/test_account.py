@@ -21,8 +21,9 @@ from providers.azure.provider import Azure
 from providers.azure.spot import Score, questions, rate_per_hour, scores_in
 from tests.contracts.provider_contract import NOW
 from tests.fakes.asking import until_error
+from tests.fakes.azure_retail import RetailPrices
 from tests.fakes.server import Answer, FakeServer, Fault
-from tests.providers.azure.conftest import H100, T4, offers_in, rows_of
+from tests.providers.azure.conftest import H100, T4, meters, offers_in, rows_of
 
 if TYPE_CHECKING:
     from tests.fakes.azure_cloud import Cloud
@@ -77,6 +78,17 @@ def test_what_the_region_does_not_have_is_unavailable(azure: Azure, cloud: Cloud
     found = offers_in(rows_of(azure))
     assert "not offered in this region" in found["westeurope", H100, "spot"].unavailable_because
     assert state(found[SPOT])[0] == "unknown"
+
+
+@pytest.mark.parametrize("region", ["../../evil", "a'b", "x?y=1", "münchen"])
+def test_what_is_no_name_of_a_region_is_not_asked_about(
+    azure: Azure, prices: FakeServer, server: FakeServer, region: str
+) -> None:
+    odd = meters()[0].model_copy(update={"armRegionName": region})
+    prices.market = RetailPrices(*meters(), odd)
+    found = offers_in(rows_of(azure))
+    assert len(found) == 8
+    assert not [request for request in server.requests if "evil" in request.path or region in str(request)]
 
 
 def test_the_case_of_names_does_not_matter(azure: Azure, cloud: Cloud) -> None:

@@ -26,7 +26,7 @@ from tests.contracts.provider_contract import NOW, ProviderContract
 from tests.fakes.asking import until_error
 from tests.fakes.azure_retail import Meter, RetailPrices, SavingsPlan
 from tests.fakes.mutate import check_mutants
-from tests.fakes.server import Answer, FakeServer, Fault, Market
+from tests.fakes.server import Answer, FakeServer, Fault, Market, Request
 
 DATA = os.environ.get("GPUBROKER_TEST_DATA")
 SAMPLE = Path(DATA or ".") / "payloads" / "azure_retail_full_shape_consumption_and_reservation.json"
@@ -233,6 +233,34 @@ def test_trap_pages_go_on_behind_the_next_page_link_at_the_address_that_was_set(
     meters = [changed(armRegionName=f"region{n}") for n in range(5)]
     with FakeServer(RetailPrices(*meters, page=page)) as server:
         assert {row.region for row in rows(server) if isinstance(row, Offer)} == {f"region{n}" for n in range(5)}
+
+
+def test_the_setting_may_be_the_host_alone(server: FakeServer) -> None:
+    provider = Azure(clock=ManualClock(NOW), settings=AzureSettings(retail_prices_url=server.url))
+    assert len(list(provider.offers(OfferQuery()))) == len(rows(server))
+    assert provider.describe_setup()["endpoints"]["retail prices"]["url"] == f"{server.url}/api/retail/prices"
+
+
+def test_a_link_to_the_address_that_is_set_may_name_another_path() -> None:
+    pages = {"/list": "/more/2", "/more/2": "/more/3?x=1", "/more/3": None}
+
+    def answer(request: Request) -> Answer:
+        link = pages[request.path]
+        region = changed(armRegionName=request.path.replace("/", ""))
+        return Answer(200, {"Items": [region.item()], "NextPageLink": link and f"{server.url}{link}"})
+
+    with FakeServer(answer) as server:
+        settings = AzureSettings(retail_prices_url=f"{server.url}/list", attempts=1)
+        found = [*Azure(clock=ManualClock(NOW), settings=settings).offers(OfferQuery())]
+    assert sorted(row.region for row in found if isinstance(row, Offer)) == ["list", "more2", "more3"]
+
+
+@pytest.mark.parametrize("link", [7, "", None, [], "https://[", "https://prices.azure.com/api/retail/prices", "next"])
+def test_a_link_that_leads_nowhere_is_told(link: Any) -> None:
+    with FakeServer(lambda _: Answer(200, {"Items": [H100.item()], "NextPageLink": link})) as server:
+        found, error = until_error(azure(server.url, ManualClock(NOW)))
+    assert len(found) == 3
+    assert isinstance(error, Malformed) == bool(link or link == [])
 
 
 def test_an_empty_page_is_not_the_end() -> None:
