@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import sys
-from shutil import which
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ def registries() -> Registries:
     from broker.engines.registry import EXTRAS as ENGINE_EXTRAS
     from providers.registry import EXTRAS as PROVIDER_EXTRAS
     from providers.registry import PROVIDERS, build
+    from providers.slurm import is_here as slurm_is_here
 
     return Registries(
         providers=PROVIDERS,
@@ -32,7 +32,7 @@ def registries() -> Registries:
         load_policies=_load_policies,
         policy_schema=_policy_schema,
         open_catalogue=_open_catalogue,
-        local_providers=("owned", *(("slurm",) if which("scontrol") else ()), "pricebook"),
+        local_providers=("owned", *(("slurm",) if slurm_is_here() else ()), "pricebook"),
         command=this_program(),
         provider_extras=PROVIDER_EXTRAS,
         engine_extras=ENGINE_EXTRAS,

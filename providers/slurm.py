@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator
 
 from broker.core.accelerators import canonical
 from broker.core.clock import Clock
-from broker.core.errors import GiveUp, RetryLater, UnknownName
+from broker.core.errors import GiveUp, NoLogin, RetryLater, UnknownName
 from broker.core.money import Money
 from broker.core.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery, SkippedRow
 from providers.registry import ProviderSettings
@@ -27,6 +29,8 @@ _GRES = re.compile(r"gpu:(?P<type>[A-Za-z0-9._-]+):(?P<count>[0-9]+)")
 _BARE_GRES = re.compile(r"gpu:(?P<count>[0-9]+)(?:\(|,|$)")
 _TAKES_JOBS = frozenset({"IDLE", "MIXED", "ALLOCATED", "COMPLETING", "PLANNED"})
 _TIMEOUT = 30.0
+_NONE = "for a Slurm cluster's GPUs, run gpubroker where its commands work (a login node), or set SLURM_CONF"
+_CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/run/slurm/conf/slurm.conf")
 
 Run = Callable[[Sequence[str]], str]
 
@@ -64,6 +68,12 @@ class Node:
     used: Counter[str]
 
 
+def is_here() -> bool:
+    """Whether Slurm's commands are installed and know a cluster. Asks nobody."""
+    configured = "SLURM_CONF" in os.environ or any(Path(path).exists() for path in _CONFIGURATIONS)
+    return configured and shutil.which("scontrol") is not None
+
+
 def _command(arguments: Sequence[str]) -> str:
     try:
         done = subprocess.run(  # noqa: S603 (a fixed command; no shell reads its arguments)
@@ -78,10 +88,11 @@ def _command(arguments: Sequence[str]) -> str:
     except subprocess.TimeoutExpired as error:
         raise RetryLater(f"{arguments[0]} did not answer within {_TIMEOUT:.0f} s", where="slurm") from error
     except OSError as error:
-        hint = "install Slurm's commands here, or run gpubroker on a login node of the cluster"
-        raise GiveUp(f"{arguments[0]} cannot be run: {error.strerror or error}", where="slurm", hint=hint) from error
+        raise NoLogin(f"{arguments[0]} cannot be run: {error.strerror or error}", where="slurm", hint=_NONE) from error
     if done.returncode:
         words = " ".join(done.stderr.split())[:300]
+        if "establish a configuration source" in words:
+            raise NoLogin(f"{arguments[0]} finds no cluster: {words}", where="slurm", hint=_NONE)
         raise RetryLater(f"{arguments[0]}: {words}", where="slurm", hint="is slurmctld up, and does munge run here?")
     return done.stdout
 
@@ -100,8 +111,8 @@ class Slurm:
         self._run = run
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
-        """Every partition's, whatever the query. Read-only. Raises `RetryLater` while the controller is away, `GiveUp`
-        where there are no Slurm commands."""
+        """Every partition's, whatever the query. Read-only. Raises `RetryLater` while the controller is away,
+        `NoLogin` where there is no cluster."""
         cluster = _cluster(self._run(["scontrol", "show", "config"]))
         nodes, skipped = parse_nodes(self._run(["scontrol", "--oneliner", "--details", "show", "nodes"]))
         yield from skipped
@@ -186,8 +197,6 @@ class Slurm:
 
 def _with_slots(offer: Offer, ours: int) -> Offer:
     """``slots`` counts what our own jobs occupy as well: who plans takes those off again."""
-    from dataclasses import replace
-
     free = offer.slots or 0
     if free:
         return replace(offer, slots=free + ours, availability=Availability.AVAILABLE)

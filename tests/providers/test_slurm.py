@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from broker.core.clock import ManualClock, SystemClock
-from broker.core.errors import GiveUp, RetryLater
+from broker.core.errors import NoLogin, RetryLater
 from broker.core.money import Money
 from broker.core.offers import Availability, Offer, OfferQuery, SkippedRow
 from providers.slurm import Slurm, SlurmSettings, parse_nodes
@@ -107,7 +107,7 @@ def test_the_price_is_that_of_its_gpus_and_partitions_can_be_chosen() -> None:
 
 def test_no_slurm_here_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
-    with pytest.raises(GiveUp, match="scontrol cannot be run"):
+    with pytest.raises(NoLogin, match="scontrol cannot be run"):
         list(Slurm(clock=SystemClock()).offers(OfferQuery()))
 
 
