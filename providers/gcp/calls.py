@@ -96,12 +96,13 @@ class Asking:
     ) -> Any:
         def once() -> Any:
             self.login.renew()
-            made, answers = self.login.client(client)
+            answers = self.login.answers
             answers.clear()
             with translated(_asked(client, method, where), answers, self.clock):
                 try:
                     timeout = self.login.settings.timeout_seconds
-                    answer = unwrap(getattr(made, method)(request=request, retry=None, timeout=timeout))
+                    asked = getattr(self.login.client(client), method)
+                    answer = unwrap(asked(request=request, retry=None, timeout=timeout))
                     if not answers[0].content.lstrip().startswith(b"{"):  # protobuf takes a list for an empty answer
                         raise ValueError("not a JSON object")
                     return type(answer).pb(answer)

@@ -70,15 +70,17 @@ def _usual_file(environ: Mapping[str, str]) -> Path:
 
 
 class Login:
-    """Clients of one project. Safe to share between threads: each has clients of its own. ``sign``: where the login
-    was found; ``project``: whose resources are asked for."""
+    """Clients of one project; safe to share between threads. ``sign``: where the login was found; ``project``: whose
+    resources are asked for."""
 
     def __init__(self, credentials: Any, project: str, settings: GcpSettings, sign: str = "") -> None:
         self.sign = sign
         self.project = project
         self.settings = settings
         self._credentials = credentials
+        self._clients: dict[str, Any] = {}
         self._own = threading.local()
+        self._making = threading.Lock()
         self._renewing = threading.Lock()
 
     @classmethod
@@ -101,30 +103,34 @@ class Login:
             raise LoginMissing("the login does not say which project to ask for", where=f"{NAME}: {sign}", hint=WHOSE)
         return cls(credentials, project, settings, sign)
 
-    def client(self, kind: str) -> tuple[Any, list[requests.Response]]:
-        """The SDK's client of that name, of this thread, and the list in which the last answer to it lies."""
-        made: dict[str, tuple[Any, list[requests.Response]]] = self._own.__dict__
-        if kind not in made:
-            made[kind] = self._make(kind)
-        return made[kind]
+    def client(self, kind: str) -> Any:
+        """The SDK's client of that name."""
+        with self._making:
+            if kind not in self._clients:
+                self._clients[kind] = self._make(kind)
+            return self._clients[kind]
 
-    def _make(self, kind: str) -> tuple[Any, list[requests.Response]]:
+    @property
+    def answers(self) -> list[requests.Response]:
+        """The last answer to this thread lies in here, as it came."""
+        heard: list[requests.Response] = self._own.__dict__.setdefault("answers", [])
+        return heard
+
+    def _make(self, kind: str) -> Any:
         billing = kind == "CloudCatalogClient"
         sdk = import_module("google.cloud.billing_v1" if billing else "google.cloud.compute_v1")
         url = self.settings.billing if billing else self.settings.compute
-        client = getattr(sdk, kind)(
-            credentials=self._credentials, client_options={"api_endpoint": url}, transport="rest"
-        )
-        answers: list[requests.Response] = []
+        options = {"api_endpoint": url}
+        client = getattr(sdk, kind)(credentials=self._credentials, client_options=options, transport="rest")
 
         def keep(answer: requests.Response, *args: Any, **kwargs: Any) -> None:
-            answers[:] = [answer]
+            self.answers[:] = [answer]
 
         # The SDK's REST transports take no session of ours, and all have theirs under this name.
         session = client.transport._session
         self._prepare(session)
         session.hooks["response"].append(keep)
-        return client, answers
+        return client
 
     def _prepare(self, session: requests.Session) -> None:
         session.max_redirects = 0  # the APIs do not redirect; what does is no place to send a login to
