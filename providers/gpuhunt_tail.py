@@ -27,11 +27,11 @@ from broker.core.accelerators import lookup
 from broker.core.clock import Clock
 from broker.core.errors import NoLogin, UnknownName
 from broker.core.offers import CapacityType, Offer, OfferQuery, SkippedRow
-from providers.catalogue.layout import finer
+from providers.catalogue.layout import card
 from providers.failures import Failures
 from providers.gpuhunt_clouds import CLOUDS, NAME, Cloud, Told, ask
 from providers.http import HttpSettings, Url, endpoint
-from providers.rows import Found, Unfit, accelerator, distinct, figure, name, number, price, short, whole
+from providers.rows import Found, Unfit, distinct, figure, name, number, price, short, whole
 
 _MAX_AGE = {CapacityType.ON_DEMAND: timedelta(hours=6), CapacityType.SPOT: timedelta(minutes=30)}
 # A card of which less than this part is there is a part of a card: drivers and error correction take less.
@@ -131,8 +131,8 @@ class Gpuhunt:
         if _exact(item.gpu_count, f"{machine}: gpu_count") == 0:
             return None
         count = whole(_exact(item.gpu_count, "gpu_count"), f"{machine}: gpu_count")
-        card = _card(item, machine)
-        if (cloud.name, card) in _GUESSED:
+        found = _card(item, machine)
+        if (cloud.name, found) in _GUESSED:
             raise Unfit("guessed_price", f"{machine}: gpuhunt's own guess")
         kind = CapacityType.SPOT if item.spot is True else CapacityType.ON_DEMAND
         return Offer(
@@ -140,7 +140,7 @@ class Gpuhunt:
             region=region,
             zone=None,
             instance_type=machine,
-            accelerator=card,
+            accelerator=found,
             count=count,
             capacity_type=kind,
             price=price(_exact(item.price, f"{machine}: price"), f"{machine} in {region}"),
@@ -165,10 +165,10 @@ def _written_in() -> str:
 
 def _card(item: Any, machine: str) -> str:
     memory = _figure(item.gpu_memory)
-    card = finer(accelerator(item.gpu_name, memory_gib=memory), machine)
-    if memory is not None and memory < _WHOLE_CARD * lookup(card).memory_gib:
-        raise Unfit("part_of_an_accelerator", f"{machine}: {memory:g} GB of one {card}")
-    return card
+    found = card(str(item.gpu_name), memory_gib=memory, machine=machine)
+    if memory is not None and memory < _WHOLE_CARD * lookup(found).memory_gib:
+        raise Unfit("part_of_an_accelerator", f"{machine}: {memory:g} GB of one {found}")
+    return found
 
 
 def _exact(value: object, what: str) -> Decimal:

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from broker.core.offers import CapacityType, Offer
 from providers.catalogue.fields import Cells
-from providers.catalogue.layout import About, Layout, finer, offer
-from providers.rows import Unfit, accelerator, name
+from providers.catalogue.layout import About, Layout, card, offer
+from providers.rows import Unfit, name
 
 _GOOGLE_ZONE = re.compile(r"([a-z]+-[a-z]+\d+)-[a-z]")
 # Where gpuhunt calls machines by the names that SkyPilot starts them by.
@@ -27,14 +27,14 @@ def _read(cells: Cells, about: About) -> Iterator[Offer | Unfit]:
     if count and not listed:
         raise Unfit("malformed_row", f"{machine}: {count} accelerators without a name")
     names = [f"tpu-{listed}", listed] if cells.text("gpu_vendor").lower() == "google" else [listed]
-    card = finer(accelerator(*names, memory_gib=cells.figure("gpu_memory")), machine) if count else None
+    found = card(*names, memory_gib=cells.figure("gpu_memory"), machine=machine) if count else None
     yield offer(
         about,
         "gpuhunt",
         region=zone[1] if zone else place,
         zone=place,
         instance_type=machine,
-        accelerator=card,
+        accelerator=found,
         count=count,
         capacity_type=kind,
         price=cells.price("price", f"{machine} in {place}, {kind}"),

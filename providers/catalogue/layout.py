@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 from broker.core.money import Money
 from broker.core.offers import CapacityType, Offer
 from providers.catalogue.fields import Cells
-from providers.rows import Unfit, accelerator
+from providers.rows import Unfit, accelerator, short
 
 # A list price holds for weeks, a spot price for minutes: nobody should buy on a table of spot prices of yesterday.
 _SPOT_AGE = timedelta(hours=6)
@@ -39,18 +40,27 @@ class Layout:
     read: Callable[[Cells, About], Iterator[Offer | Unfit]]
 
 
-def finer(card: str, *hints: str) -> str:
-    """The card, by the more exact name that one of ``hints`` gives it, or a machine type that says ``pcie``: what many
-    tables call an H100 may be the PCIe card, which is slower and cheaper than the SXM one of that name."""
-    for hint in hints:
-        for told in (hint, f"{card}-PCIe" if "pcie" in hint.lower() else ""):
-            try:
-                found = accelerator(told)
-            except Unfit:
-                continue
-            if found.startswith(f"{card}-"):
-                return found
-    return card
+def card(*names: str, memory_gib: float | None = None, told: str = "", machine: str = "") -> str:
+    """The canonical name of the first of ``names`` that is known, made more exact by what else is ``told`` of the card,
+    or by a machine type that says ``pcie``: what many tables call an H100 may be the PCIe card, which is slower and
+    cheaper than the SXM one of that name. Raises `Unfit`."""
+    found = _known(names, memory_gib)
+    if found is None:
+        raise Unfit("unknown_accelerator", " or ".join(short(name) for name in names))
+    pcie = "pcie" in f"{told} {machine}".lower()
+    for hint in (told, f"{found}-PCIe" if pcie else ""):
+        exact = _known((hint,), None) if hint else None
+        if exact is not None and exact.startswith(f"{found}-"):
+            return exact
+    return found
+
+
+@lru_cache(maxsize=4096)  # a table has a hundred thousand rows, and what is unknown takes long: it is compared with all
+def _known(names: tuple[str, ...], memory_gib: float | None) -> str | None:
+    try:
+        return accelerator(*names, memory_gib=memory_gib)
+    except Unfit:
+        return None
 
 
 def offer(

@@ -14,8 +14,8 @@ from typing import TypeVar
 
 from broker.core.offers import Availability, CapacityType, Interconnect, Offer
 from providers.catalogue.fields import Cells
-from providers.catalogue.layout import About, Layout, offer
-from providers.rows import Unfit, accelerator, name, short, whole
+from providers.catalogue.layout import About, Layout, card, offer
+from providers.rows import Unfit, name, short, whole
 
 _MOST_MONTHS = 120
 _Kind = TypeVar("_Kind", bound=StrEnum)
@@ -40,7 +40,7 @@ def _read(cells: Cells, about: About) -> Iterator[Offer | Unfit]:
         region=region,
         zone=name(cells.text("zone") or region, "zone"),
         instance_type=machine,
-        accelerator=accelerator(listed) if listed else None,
+        accelerator=card(listed) if listed else None,
         count=count,
         capacity_type=kind,
         price=cells.price("price_per_hour", f"{machine} in {region}, {kind}"),

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import lru_cache
 
 from broker.core.offers import CapacityType, Offer
 from providers.catalogue.fields import Cells
-from providers.catalogue.layout import SKYPILOT_CLOUDS, About, Layout, finer, offer
-from providers.rows import Unfit, accelerator, name, short
+from providers.catalogue.layout import SKYPILOT_CLOUDS, About, Layout, card, offer
+from providers.rows import Unfit, name, short
 
 _NAME = re.compile(r"'Name':\s*'([^']{1,60})'")
 _MEMORY = re.compile(r"'SizeInMiB':\s*(\d{3,7})\b", re.ASCII)
@@ -34,7 +33,7 @@ def _read(cells: Cells, about: About) -> Iterator[Offer | Unfit]:
     machine = name(called or listed, "InstanceType")
     region = name(cells.text("region"), "Region")
     zone = name(cells.text("availabilityzone") or region, "AvailabilityZone")
-    card = _card(listed, cells.text("gpuinfo"), machine) if listed else None
+    found = _card(listed, cells.text("gpuinfo"), machine) if listed else None
     if not cells.text("price") and not cells.text("spotprice"):
         raise Unfit("no_price", f"{machine} in {region}: no price")
     for kind, column, place in ((CapacityType.ON_DEMAND, "price", None), (CapacityType.SPOT, "spotprice", zone)):
@@ -47,7 +46,7 @@ def _read(cells: Cells, about: About) -> Iterator[Offer | Unfit]:
                 region=region,
                 zone=place,
                 instance_type=machine,
-                accelerator=card,
+                accelerator=found,
                 count=count,
                 capacity_type=kind,
                 price=cells.price(column, f"{machine} in {region}, {kind}"),
@@ -59,12 +58,11 @@ def _read(cells: Cells, about: About) -> Iterator[Offer | Unfit]:
             yield error
 
 
-@lru_cache(maxsize=4096)  # a table has a hundred thousand rows and a hundred kinds of machine
 def _card(listed: str, info: str, machine: str) -> str:
     """The column's name, made more exact by the name and the memory in ``GpuInfo`` (a Python literal)."""
-    memory, called = _MEMORY.search(info), _NAME.search(info)
-    card = accelerator(listed, memory_gib=int(memory[1]) / 1024 if memory else None)
-    return finer(card, called[1] if called else "", machine)
+    memory, told = _MEMORY.search(info), _NAME.search(info)
+    gib = int(memory[1]) / 1024 if memory else None
+    return card(listed, memory_gib=gib, told=told[1] if told else "", machine=machine)
 
 
 SKYPILOT = Layout(
