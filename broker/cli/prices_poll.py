@@ -114,7 +114,8 @@ def told(result: PollResult) -> list[Text]:
         counts += f"; {words.plural(skipped, 'row')} skipped ({why})"
     lines = [Text.assemble((f"{result.provider}: ", "bold"), counts)]
     if result.error:
-        lines.append(Text(f"  {result.error.removeprefix(f'{result.provider}: ')}", style="red" if result.failed else "dim"))
+        error = result.error.removeprefix(f"{result.provider}: ")
+        lines.append(Text(f"  {error}", style="red" if result.failed else "dim"))
         if result.hint:
             lines.append(Text(f"  hint: {result.hint}", style="cyan"))
     return lines
