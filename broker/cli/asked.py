@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -58,6 +59,11 @@ def fits(offer: Offer, wanted: dict[str, set[int]]) -> bool:
     """Whether the offer's machine has one of the counts asked for."""
     counts = wanted.get(offer.accelerator or "cpu")
     return not counts or offer.count in counts
+
+
+def matches(name: str, patterns: Sequence[str]) -> bool:
+    """Whether the name is one of these, or fits a pattern of them; any does when there are none."""
+    return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def capacity_types(texts: Sequence[str]) -> tuple[CapacityType, ...]:

@@ -11,7 +11,7 @@ from rich.text import Text
 from broker.cli import words
 from broker.cli.offer_view import Row, as_json, footer, note, sort_key
 from broker.cli.tables import Column, fitting
-from broker.core.errors import UnknownName
+from broker.core.errors import InvalidInput, UnknownName
 from broker.core.money import Money
 from broker.core.offers import Availability, Offer
 
@@ -42,11 +42,13 @@ class Group:
 
 
 def dimensions(text: str) -> tuple[str, ...]:
-    """``gpu,provider``. Raises `UnknownName`."""
+    """``gpu,provider``. Raises `UnknownName`, and `InvalidInput` for no name at all."""
     names = tuple(dict.fromkeys(name.strip().replace("-", "_") for name in text.split(",") if name.strip()))
     for name in names:
         if name not in _DIMENSIONS:
             raise UnknownName("dimension", name, _DIMENSIONS)
+    if not names:
+        raise InvalidInput(f"expected some of {', '.join(_DIMENSIONS)}; got none", where="--group-by")
     return names
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 EXAMPLES = examples(
     "gpubroker offers --gpu H100:8 --spot",
     "gpubroker offers --gpu A100-80GB --gpu H100 --region 'us-*' --max-price '$4'",
+    "gpubroker offers --gpu H100:8 --available --live --sort interruptions",
     "gpubroker offers --group-by gpu,provider --json",
     "gpubroker offers --provider sandbox",
 )
@@ -44,6 +45,12 @@ def offers(
     owned: Annotated[bool, typer.Option("--owned", help="Machines of our own.")] = False,
     provider: asked.Providers = None,
     region: asked.Regions = None,
+    machine_type: Annotated[
+        list[str] | None,
+        typer.Option("--machine-type", "-m", help="A provider's name of a machine, or a pattern. Repeatable."),
+    ] = None,
+    available: Annotated[bool, typer.Option("--available", help="Only what its provider says can be had now.")] = False,
+    live: Annotated[bool, typer.Option("--live", help="Only current prices: neither reference nor stale.")] = False,
     max_price: Annotated[
         str | None, typer.Option("--max-price", metavar="USD", help="At most so much per GPU-hour, such as $4 or 4.")
     ] = None,
@@ -52,7 +59,7 @@ def offers(
         typer.Option(
             "--group-by",
             metavar="DIMS",
-            help="Cheapest per group: gpu, machine, provider, region, zone, capacity_type.",
+            help="Cheapest per group: gpu, machine, provider, region, zone, instance_type, capacity_type.",
         ),
     ] = None,
     sort: Annotated[Sort, typer.Option("--sort", help="What comes first.")] = Sort.GPU_PRICE,
@@ -70,7 +77,7 @@ def offers(
     from broker.app.market import listing
     from broker.cli import offer_groups
     from broker.cli import offer_view as view
-    from broker.core.offers import CapacityType
+    from broker.core.offers import Availability, CapacityType
 
     terminal = Terminal.of(context)
     switches = {
@@ -82,13 +89,16 @@ def offers(
     wanted = frozenset(kind for kind, on in switches.items() if on)
     machines = asked.machines(gpu or [])
     ceiling = None if max_price is None else asked.price("--max-price", max_price)
-    dimensions = offer_groups.dimensions(group_by) if group_by else ()
+    dimensions = () if group_by is None else offer_groups.dimensions(group_by)
     found = listing(terminal.broker(), _query(machines, provider or [], region or []))
     rows = [
         row
         for row in view.rows(found.offers, found.now)
         if asked.fits(row.offer, machines)
         and (not wanted or row.offer.capacity_type in wanted)
+        and asked.matches(row.offer.instance_type, machine_type or [])
+        and not (available and row.offer.availability is not Availability.AVAILABLE)
+        and not (live and (row.stale or row.offer.reference))
         and (ceiling is None or (row.per_gpu is not None and row.per_gpu <= ceiling))
     ]
     rows.sort(key=view.sort_key(sort.value))

@@ -18,15 +18,15 @@ from broker.store.database import Database
 from broker.store.journal import StoreReading, StoreWriting
 from broker.store.leader import Duty, StillLeading
 from broker.store.market_history import MarketHistory
-from broker.store.outbox import Outbox
 from broker.store.records import PolicyVersion, PollRun, PollStatus
 from broker.store.schema import ensure_current
 from broker.store.tables import SETTING
-from broker.store.watches import Watches
 
 if TYPE_CHECKING:
     from broker.economics.reserve.holdings import Holding, RecordedHolding
     from broker.launch.journal import Journal
+    from broker.store.outbox import Outbox
+    from broker.store.watches import Watches
 
     def _is_a_journal(store: Store) -> Journal:
         """Nothing runs this: the type checker proves by it that the store is what the launcher asks for."""
@@ -52,11 +52,15 @@ class Store:
     @cached_property
     def watches(self) -> Watches:
         """What people want to be told of about prices."""
+        from broker.store.watches import Watches  # most commands do without
+
         return Watches(self._database)
 
     @cached_property
     def outbox(self) -> Outbox:
         """Notices on their way to people."""
+        from broker.store.outbox import Outbox  # most commands do without
+
         return Outbox(self._database)
 
     @property

@@ -68,6 +68,23 @@ def test_filters(gpubroker: Any) -> None:
     assert len(offers_of(gpubroker, "--limit", "3")) == 3
 
 
+def test_only_what_can_be_had_and_only_what_is_live(gpubroker: Any) -> None:
+    kinds = {o["availability"] for o in offers_of(gpubroker, "--provider", "sandbox", "--gpu", "H100")}
+    assert {"available", "unavailable"} & kinds
+    available = offers_of(gpubroker, "--provider", "sandbox", "--available")
+    assert {o["availability"] for o in available} == {"available"}
+    assert offers_of(gpubroker, "--live", "--provider", "aws") == []
+    assert {o["source"] for o in offers_of(gpubroker, "--live")} == {"owned"}
+    assert {o["instance_type"] for o in offers_of(gpubroker, "--machine-type", "p5.*")} == {"p5.48xlarge"}
+    assert offers_of(gpubroker, "--machine-type", "p5") == []
+
+
+def test_groups_by_nothing_are_refused(gpubroker: Any) -> None:
+    done = gpubroker("offers", "--group-by", ",")
+    assert done.code == 2
+    assert "expected some of gpu, machine" in done.err
+
+
 def test_simulated_offers_only_when_they_are_asked_for(gpubroker: Any) -> None:
     simulated = offers_of(gpubroker, "--provider", "sandbox")
     assert {o["money"] for o in simulated} == {"sandbox"}
