@@ -41,7 +41,7 @@ def read_locations(login: Login) -> Locations:
     regions, zones = [], {}
     for row in objects(rows):
         region = row.get("name")
-        if not isinstance(region, str) or not region.isalnum():
+        if not isinstance(region, str) or not (region.isascii() and region.isalnum()):
             continue
         if inside(row, "metadata").get("regionType", "Physical") == "Physical":
             regions.append(region.lower())

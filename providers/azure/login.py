@@ -1,4 +1,4 @@
-"""A login to Azure, and calls with it; the exceptions of Azure's SDK end here.
+"""A login to Azure, and calls with it.
 
 A login is a subscription (AZURE_SUBSCRIPTION_ID or the setting) and what azure-identity finds: variables of a service
 principal, workload identity, `az login` and its like. Whether there may be one is seen without asking anybody; the
@@ -19,27 +19,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from broker.core.clock import Clock
-from broker.core.errors import BrokerError, InvalidInput, LoginMissing, Malformed, Refused, Throttled, Unreachable
-from providers.azure.settings import NAME, AzureSettings
+from broker.core.errors import InvalidInput, LoginMissing, Malformed, Unreachable
+from providers.azure.errors import is_silence, translated
+from providers.azure.settings import NAME, SUBSCRIPTION, AzureSettings
 from providers.http import setting
 
 if TYPE_CHECKING:
     from azure.core.credentials import TokenCredential
 
-SUBSCRIPTION = "AZURE_SUBSCRIPTION_ID"
 _LOG_IN = "run `az login`, or set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET"
 HOW = f"set {SUBSCRIPTION}, and {_LOG_IN}"
-AGAIN = "run `az login` again, or look at AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET"
 EXTRA = "pip install 'gpubroker[azure]'"
 
+_ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _MOST_PAGES = 500
-_SHOWN = 300  # characters of what Azure said
 _ENOUGH = 3  # calls in a row without an answer: the others of the same poll would wait for as long, one by one
 _SIGNS = ("AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PATH", "AZURE_FEDERATED_TOKEN_FILE", "AZURE_PASSWORD")
 _HOSTED = ("IDENTITY_ENDPOINT", "MSI_ENDPOINT")  # set where Azure runs the process: an identity is there at once
-_NO_ANSWER = re.compile(
-    r"Failed to (establish|resolve)|timed out|Connection (refused|reset|aborted)|CERTIFICATE_VERIFY_FAILED"
-)
 _LEFT_BY_TOOLS = ("azureProfile.json", "AzureRmContext.json")
 
 
@@ -98,12 +94,15 @@ class Login:
         subscription, sign = subscription_of(settings), sign_of_login(settings)
         if not subscription or not has_sdk():
             return None
+        if not _ID.fullmatch(subscription):
+            said = f"{SUBSCRIPTION} is not the id of a subscription"
+            raise LoginMissing(said, where=NAME, hint="`az account show --query id` prints it")
         if not sign:
             raise LoginMissing(f"{SUBSCRIPTION} is set, but nobody is logged in to Azure", where=NAME, hint=_LOG_IN)
         from providers.azure.pipeline import credential
 
         hosted = settings.managed_identity or any(os.environ.get(variable) for variable in _HOSTED)
-        with _translated(f"{NAME}: {sign}"):
+        with translated(f"{NAME}: {sign}"):
             found = cls(credential(settings, managed_identity=hosted), subscription, settings, clock)
         found.sign = (subscription, sign)
         found.check()
@@ -112,7 +111,7 @@ class Login:
     def check(self) -> None:
         """Get a token, so that a login that cannot be used is known before many calls fail by it. Raises
         `LoginMissing` or `Unreachable`."""
-        with _translated(f"{NAME}: login"):
+        with translated(f"{NAME}: login"):
             self._token.get_token(self._scope)
 
     def begin(self) -> None:
@@ -180,96 +179,14 @@ class Login:
         if self._unanswered >= _ENOUGH:
             raise Unreachable("not asked, because the calls before got no answer", where=where)
         try:
-            with _translated(where):
+            with translated(where):
                 yield
         except Unreachable as error:
-            self._unanswered += _is_silence(error.__cause__)
+            self._unanswered += is_silence(error.__cause__)
             raise
         self._unanswered = 0
-
-
-def _is_silence(error: BaseException | None) -> bool:
-    from azure.core.exceptions import ServiceRequestError, ServiceResponseError
-
-    return isinstance(error, ServiceRequestError | ServiceResponseError)
 
 
 def _list_or_none(pages: Iterator[Iterable[Any]]) -> list[Any] | None:
     page = next(pages, None)
     return None if page is None else list(page)
-
-
-@contextmanager
-def _translated(where: str) -> Iterator[None]:
-    from azure.core import exceptions as said
-
-    try:
-        yield
-    except BrokerError as error:
-        error.where = error.where or where
-        raise
-    except said.ClientAuthenticationError as error:
-        raise _of_login(error, where) from error
-    except (said.DecodeError, said.DeserializationError, said.SerializationError) as error:
-        if isinstance(error, said.IncompleteReadError):
-            raise Unreachable("the answer was cut short", where=where) from error
-        raise Malformed(f"the answer cannot be read: {_short(error)}", where=where) from error
-    except said.HttpResponseError as error:
-        raise _of_service(error, where) from error
-    except (said.ServiceRequestError, said.ServiceResponseError) as error:
-        raise _unreachable(error, where) from error
-    except said.AzureError as error:
-        raise Refused(_short(error), where=where) from error
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        # The SDK's readers let the errors of their own code through, where an answer has another shape.
-        raise Malformed(f"the answer cannot be read: {_short(error)}", where=where) from error
-
-
-def _of_login(error: Any, where: str) -> BrokerError:
-    """What to do about a login that failed. That its authority could not be reached, azure-identity says in its text
-    alone."""
-    why = _why(error)
-    if error.response is None and _NO_ANSWER.search(why):
-        hint = f"is the network up? Certificates of one's own: {setting(NAME, 'ca_bundle')}"
-        return Unreachable(f"where one logs in cannot be reached: {why}", where=where, hint=hint)
-    return LoginMissing(f"the login is missing or has expired: {why}", where=where, hint=AGAIN)
-
-
-def _of_service(error: Any, where: str) -> BrokerError:
-    """Azure's own refusal, in our words."""
-    status = error.status_code or 0
-    headers = error.response.headers if error.response is not None else {}
-    after = headers.get("Retry-After", "")
-    said = f"HTTP {status}: {_short(error)}"
-    if status == 429 or (status == 503 and after):
-        seconds = float(after) if after.isdecimal() else None
-        return Throttled(f"asked for fewer requests ({said})", after=seconds, where=where, hint="poll less often")
-    if status >= 500 or status == 408:
-        return Unreachable(said, where=where, hint="Azure has trouble; the next poll asks again")
-    if status == 401:
-        return LoginMissing(f"the login is missing or has expired: {said}", where=where, hint=AGAIN)
-    if status == 403:
-        return Refused(f"not permitted ({said})", where=where, hint="the login needs a role such as Reader there")
-    if "SubscriptionNotFound" in said or "InvalidSubscriptionId" in said:
-        return LoginMissing(said, where=where, hint=f"is {SUBSCRIPTION} right, and the login of its tenant?")
-    change = f"is {setting(NAME, 'management_url')} right? Redirects are not followed"
-    return Refused(said, where=where, hint=change if status < 400 else "")
-
-
-def _unreachable(error: Exception, where: str) -> Unreachable:
-    if "CERTIFICATE_VERIFY_FAILED" in str(error):
-        hint = f"a proxy or a private endpoint? Name its certificates with {setting(NAME, 'ca_bundle')}"
-        return Unreachable(f"its certificate is not trusted: {_short(error)}", where=where, hint=hint)
-    hint = f"is {setting(NAME, 'management_url')} right, and the network up?"
-    return Unreachable(f"cannot be reached: {_short(error)}", where=where, hint=hint)
-
-
-def _why(error: Exception) -> str:
-    """What azure-identity says without what it says every time: its own name before, and a link behind."""
-    said = str(error).partition("To mitigate this issue")[0].rpartition("Attempted credentials:")[2]
-    return _short(Exception(said.replace("\n\t", "; ").strip(" ;\n")))
-
-
-def _short(error: Exception) -> str:
-    text = " ".join("".join(char if char.isprintable() else " " for char in str(error)).split())
-    return (text or type(error).__name__)[:_SHOWN]

@@ -17,9 +17,9 @@ from providers.azure import discounts, holdings, instances
 from providers.azure.account import Account, RememberedScores
 from providers.azure.charges import read_charges
 from providers.azure.locations import read_locations
-from providers.azure.login import EXTRA, HOW, SUBSCRIPTION, Login, has_sdk, sign_of_login, subscription_of
+from providers.azure.login import EXTRA, HOW, Login, has_sdk, sign_of_login, subscription_of
 from providers.azure.retail import RetailPrices
-from providers.azure.settings import NAME, AzureSettings
+from providers.azure.settings import NAME, SUBSCRIPTION, AzureSettings
 from providers.azure.skus import read_skus
 from providers.azure.usages import quotas_of, read_usages
 from providers.failures import Failures

@@ -14,6 +14,7 @@ from providers.http import HttpSettings, Url
 NAME = "azure"
 PRICES_PATH = "/api/retail/prices"
 ENGINE = "skypilot"
+SUBSCRIPTION = "AZURE_SUBSCRIPTION_ID"  # the variable that names it
 
 # Spot prices move a few times a day, list prices every few weeks; what the account holds changes by the hour.
 MAX_AGE = {CapacityType.SPOT: timedelta(hours=6)}
@@ -43,7 +44,7 @@ class AzureSettings(HttpSettings):
 
     retail_prices_url: Url = f"https://prices.azure.com{PRICES_PATH}"
     management_url: TlsUrl = "https://management.azure.com"
-    subscription_id: str | None = Field(default=None, pattern=r"^[0-9a-fA-F-]{36}$")
+    subscription_id: str | None = Field(default=None, pattern=r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$")
     regions: Names = ()
     managed_identity: bool = False
     quotas: bool = True

@@ -184,6 +184,28 @@ def test_a_subscription_without_a_login_is_told_after_the_prices(
     assert len(offers_in(found)) == 7
 
 
+@pytest.mark.parametrize("id", ["my-subscription", "11111111-2222-3333-4444-555555555555/../x", "é" * 36])
+def test_what_is_no_subscription_is_told_and_not_asked_for(
+    settings: Callable[..., AzureSettings], clock: ManualClock, monkeypatch: pytest.MonkeyPatch, server: FakeServer,
+    id: str,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("AZURE_SUBSCRIPTION_ID", id)
+    monkeypatch.setenv("AZURE_CLIENT_SECRET", "x")
+    found, error = until_error(Azure(clock=clock, settings=settings()))
+    assert isinstance(error, LoginMissing)
+    assert "AZURE_SUBSCRIPTION_ID is not the id" in str(error)
+    assert len(offers_in(found)) == 7
+    assert not server.requests
+
+
+def test_a_clock_that_is_off_is_told(azure: Azure, cloud: Cloud) -> None:
+    said = {"error": {"code": "InvalidAuthenticationToken", "message": "The access token is not yet valid."}}
+    cloud.answers = {"/subscriptions/": Answer(401, said)}
+    with pytest.raises(LoginMissing) as caught:
+        list(azure.instances())
+    assert "clock" in caught.value.hint
+
+
 @pytest.mark.parametrize("file", ["azureProfile.json", "AzureRmContext.json"])
 def test_what_az_login_leaves_behind_is_a_sign(tmp_path: Path, file: str) -> None:
     (tmp_path / file).write_text("{}")

@@ -1,0 +1,109 @@
+"""The exceptions of Azure's SDK, in our words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from broker.core.errors import BrokerError, LoginMissing, Malformed, Refused, Throttled, Unreachable
+from providers.azure.settings import NAME, SUBSCRIPTION
+from providers.http import setting
+
+AGAIN = "run `az login` again, or look at AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET"
+
+_SHOWN = 300  # characters of what Azure said
+_CLOCK = re.compile(r"not yet valid|not within its valid time|AADSTS700024|NotYetValid")
+_NO_ANSWER = re.compile(
+    r"Failed to (establish|resolve)|timed out|Connection (refused|reset|aborted)|CERTIFICATE_VERIFY_FAILED"
+)
+
+
+@contextmanager
+def translated(where: str) -> Iterator[None]:
+    """Turns what the SDK raises inside into a `BrokerError`. ``where``: for its message."""
+    from azure.core import exceptions as said
+
+    try:
+        yield
+    except BrokerError as error:
+        error.where = error.where or where
+        raise
+    except said.ClientAuthenticationError as error:
+        raise _of_login(error, where) from error
+    except (said.DecodeError, said.DeserializationError, said.SerializationError) as error:
+        if isinstance(error, said.IncompleteReadError):
+            raise Unreachable("the answer was cut short", where=where) from error
+        raise Malformed(f"the answer cannot be read: {_short(error)}", where=where) from error
+    except said.HttpResponseError as error:
+        raise _of_service(error, where) from error
+    except (said.ServiceRequestError, said.ServiceResponseError) as error:
+        raise _unreachable(error, where) from error
+    except said.AzureError as error:
+        raise Refused(_short(error), where=where) from error
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        # The SDK's readers let the errors of their own code through, where an answer has another shape.
+        raise Malformed(f"the answer cannot be read: {_short(error)}", where=where) from error
+
+
+def _of_login(error: Any, where: str) -> BrokerError:
+    """What to do about a login that failed. That its authority could not be reached, azure-identity says in its text
+    alone."""
+    why = _why(error)
+    if error.response is None and _NO_ANSWER.search(why):
+        hint = f"is the network up? Certificates of one's own: {setting(NAME, 'ca_bundle')}"
+        return Unreachable(f"where one logs in cannot be reached: {why}", where=where, hint=hint)
+    return _expired(why, where)
+
+
+def _expired(said: str, where: str) -> LoginMissing:
+    hint = "is this machine's clock right? (timedatectl)" if _CLOCK.search(said) else AGAIN
+    return LoginMissing(f"the login is missing or has expired: {said}", where=where, hint=hint)
+
+
+def _of_service(error: Any, where: str) -> BrokerError:
+    """Azure's own refusal, in our words."""
+    status = error.status_code or 0
+    headers = error.response.headers if error.response is not None else {}
+    after = headers.get("Retry-After", "")
+    said = f"HTTP {status}: {_short(error)}"
+    if status == 429 or (status == 503 and after):
+        seconds = float(after) if after.isdecimal() else None
+        return Throttled(f"asked for fewer requests ({said})", after=seconds, where=where, hint="poll less often")
+    if status >= 500 or status == 408:
+        return Unreachable(said, where=where, hint="Azure has trouble; the next poll asks again")
+    if status == 401:
+        return _expired(said, where)
+    if status == 403:
+        return Refused(f"not permitted ({said})", where=where, hint="the login needs a role such as Reader there")
+    if "SubscriptionNotFound" in said or "InvalidSubscriptionId" in said:
+        return LoginMissing(said, where=where, hint=f"is {SUBSCRIPTION} right, and the login of its tenant?")
+    change = f"is {setting(NAME, 'management_url')} right? Redirects are not followed"
+    return Refused(said, where=where, hint=change if status < 400 else "")
+
+
+def _unreachable(error: Exception, where: str) -> Unreachable:
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        hint = f"a proxy or a private endpoint? Name its certificates with {setting(NAME, 'ca_bundle')}"
+        return Unreachable(f"its certificate is not trusted: {_short(error)}", where=where, hint=hint)
+    hint = f"is {setting(NAME, 'management_url')} right, and the network up?"
+    return Unreachable(f"cannot be reached: {_short(error)}", where=where, hint=hint)
+
+
+def _why(error: Exception) -> str:
+    """What azure-identity says without what it says every time: its own name before, and a link behind."""
+    said = str(error).partition("To mitigate this issue")[0].rpartition("Attempted credentials:")[2]
+    return _short(Exception(said.replace("\n\t", "; ").strip(" ;\n")))
+
+
+def _short(error: Exception) -> str:
+    text = " ".join("".join(char if char.isprintable() else " " for char in str(error)).split())
+    return (text or type(error).__name__)[:_SHOWN]
+
+
+def is_silence(error: BaseException | None) -> bool:
+    """Whether it says that nobody answered, rather than that somebody could not."""
+    from azure.core.exceptions import ServiceRequestError, ServiceResponseError
+
+    return isinstance(error, ServiceRequestError | ServiceResponseError)
