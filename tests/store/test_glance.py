@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 
+from broker.core import events as ev
 from broker.core.clock import ManualClock
+from broker.core.jobs import Job
 from broker.core.money import Money
 from broker.core.offers import Availability, CapacityType, Interconnect, MoneyKind, Offer
+from broker.core.placements import Placement
 from broker.store import open_store
-from broker.store.glance import cheapest
+from broker.store.glance import Ran, cheapest, ran
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -91,3 +94,35 @@ def test_it_needs_no_object_mapper() -> None:
     asked = "import sys, broker.store.glance; print(any(m.startswith('sqlalchemy') for m in sys.modules))"
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def launched(url: str, team: str | None, *, nodes: int = 2, money: MoneyKind = MoneyKind.CASH) -> None:
+    """A job whose machines came up at `NOW` and are there still."""
+    job = Job(name="j", run="true", team=team)
+    placed = Placement(offer("20", money=money), nodes, Money(1), Money(1), (), None, None, 1.0, 1.0, 0.0)
+    events: list[tuple[int | None, ev.EventBody]] = [
+        (None, ev.Submitted(job=job, user="ada", max_duration_seconds=3600)),
+        (1, ev.LaunchRequested(key="k", engine="local", placement=placed)),
+        (1, ev.Launched(handle="h")),
+        (1, ev.MachineUp(since=NOW)),
+    ]
+    store = open_store(url, clock=ManualClock(NOW))
+    with store.writing() as journal:
+        journal.append(f"j-{team}-{money}", events, NOW)
+    store.close()
+
+
+def test_what_ran_is_told_with_its_gpus_and_times(url: str) -> None:
+    launched(url, "nlp")
+    launched(url, None, nodes=1)
+    launched(url, "play", money=MoneyKind.SANDBOX)
+    assert sorted(ran(url) or (), key=lambda one: one.gpus) == [
+        Ran(None, "H100", 8, NOW, None),
+        Ran("nlp", "H100", 16, NOW, None),
+    ]
+
+
+def test_nothing_ran_is_not_the_same_as_not_known(url: str) -> None:
+    assert ran(url) is None
+    fill(url)
+    assert ran(url) == ()

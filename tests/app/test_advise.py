@@ -1,0 +1,129 @@
+"""Prices and use for advice: the quick look and the whole store agree, and the arithmetic of use."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.app.advise import history
+from broker.app.advise.prices import Prices, known
+from broker.app.wiring import Broker
+from broker.core.errors import InvalidInput
+from broker.core.offers import CapacityType
+from broker.store.glance import Cheapest, Ran
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+ON_DEMAND, SPOT = CapacityType.ON_DEMAND, CapacityType.SPOT
+
+
+def row(count: int, usd: float, **changed: Any) -> Cheapest:
+    fields: dict[str, Any] = {
+        "accelerator": "H100", "count": count, "capacity_type": "on_demand", "provider": "aws", "region": "us-east-1",
+        "instance_type": f"p5-{count}", "term_months": None, "interconnect": "nvlink", "as_of": NOW, "source": "api",
+        "reference": False, "stale": False, "offers": 1, "micros": round(usd * 1e6),
+    }  # fmt: skip
+    return Cheapest(**(fields | changed))
+
+
+def test_a_machine_larger_than_needed_is_paid_in_full() -> None:
+    quote = Prices((row(8, 24), row(1, 4))).quote("H100", per_machine=4, machines=2)
+    assert quote is not None
+    assert (quote.machine, quote.machines, quote.gpus) == ("H100:8", 2, 8)
+    assert quote.usd_per_hour == 48
+    assert quote.usd_per_gpu_hour == 6
+
+
+def test_what_is_stale_counts_only_where_nothing_else_is_known() -> None:
+    stale = row(1, 1, stale=True)
+    assert Prices((stale, row(1, 4))).quote("H100").usd_per_hour == 4  # type: ignore[union-attr]
+    only = Prices((stale,)).quote("H100")
+    assert only is not None
+    assert only.stale
+
+
+def test_what_was_stated_comes_first() -> None:
+    prices = Prices((row(1, 4),)).with_stated({"H100": 2.5})
+    for kind in (ON_DEMAND, SPOT):
+        quote = prices.quote("H100", 8, 2, kind)
+        assert quote is not None
+        assert (quote.usd_per_hour, quote.usd_per_gpu_hour) == (40, 2.5)
+
+
+def test_no_price_is_none_not_zero() -> None:
+    assert Prices((row(1, 4),)).quote("H100", per_machine=2) is None
+    assert Prices((row(1, 4),)).quote("H100", kind=SPOT) is None
+    assert Prices(()).quote("L4") is None
+
+
+def test_the_quick_look_and_the_store_tell_the_same(broker: Broker) -> None:
+    asked: list[int] = []
+
+    def whole() -> Broker:
+        asked.append(1)
+        return broker
+
+    now = datetime.now(UTC)
+    slow = known(broker.settings.store_url, now, whole)  # the store is not there yet: it is made and filled
+    quick = known(broker.settings.store_url, now, whole)
+    assert len(asked) == 1
+
+    def plain(prices: Prices) -> set[tuple[object, ...]]:
+        return {(r.accelerator, r.count, r.capacity_type, r.term_months, r.micros, r.offers) for r in prices.rows}
+
+    assert plain(slow) == plain(quick) != set()
+
+
+def test_use_is_counted_hour_by_hour() -> None:
+    since = NOW - timedelta(hours=10)
+    used = history.measured(
+        [
+            (since, since + timedelta(hours=4), 2),
+            (since + timedelta(hours=3, minutes=30), since + timedelta(hours=5), 8),
+            (since - timedelta(days=9), since + timedelta(minutes=30), 1),  # began before
+        ],
+        since,
+        NOW,
+        gpus=1,
+    )
+    assert used.gpu_hours == pytest.approx(4 * 2 + 1.5 * 8 + 0.5)
+    assert used.hours == 10
+    assert used.utilisation == pytest.approx(0.5)
+    assert used.peak == 8
+    assert used.steady == 2  # in at least 4 of the 10 hours
+    assert used.peak_to_baseline == 4
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 200), st.floats(0.01, 50), st.integers(1, 64)), min_size=1, max_size=12),
+    st.integers(1, 8),
+)
+def test_no_hour_is_counted_twice_and_nothing_is_used_more_than_always(
+    ran: list[tuple[float, float, int]], gpus: int
+) -> None:
+    since = NOW - timedelta(hours=100)
+    stretches = [
+        (since + timedelta(hours=start), since + timedelta(hours=start + length), count) for start, length, count in ran
+    ]
+    used = history.measured(stretches, since, NOW, gpus)
+    expected = sum(max(0.0, min(start + length, 100) - start) * count for start, length, count in ran)
+    assert used.gpu_hours == pytest.approx(expected, abs=1e-6)
+    assert 0 <= used.utilisation <= 1 + 1e-9
+    assert used.peak_to_baseline >= 1
+
+
+def test_use_of_one_team_and_card() -> None:
+    start, end = NOW - timedelta(hours=24), NOW - timedelta(hours=12)
+    ran = [Ran("nlp", "H100", 1, start, end), Ran("nlp", "L4", 4, start, None), Ran(None, "H100", 8, start, end)]
+    one = history.usage(ran, NOW, days=1, accelerator="H100", team="nlp")
+    assert (one.gpu_hours, one.attempts) == (pytest.approx(12), 1)
+    assert one.utilisation == pytest.approx(0.5)
+    running = history.usage(ran, NOW, days=1, accelerator="L4")
+    assert running.gpu_hours == pytest.approx(96), "what is not gone runs until now"
+    with pytest.raises(InvalidInput, match="no GPU job ran on A100"):
+        history.usage(ran, NOW, days=1, accelerator="A100")
+    with pytest.raises(InvalidInput, match=r"in the last 0\.25 days"):
+        history.usage(ran, NOW, days=0.25, accelerator="H100")
