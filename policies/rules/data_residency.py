@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from broker.core.policy import Action, Facts, Source, Verdict
 from policies.fields import Part, Patterns
@@ -18,7 +18,7 @@ class Residency(Part):
     """Jobs whose ``data.location`` (``provider/region``) matches ``data`` run only where ``run_in`` matches; without
     ``data``, all jobs that say where their data is. A job whose data is sensitive must say where."""
 
-    run_in: Patterns
+    run_in: Patterns = Field(description="where such jobs may run, such as ['*/eu-*', 'owned/*']")
     data: Patterns = ()
 
 

@@ -20,8 +20,8 @@ class Window(Part):
     """``from`` and ``to`` (a day, or a day and a time; ``to`` is the first moment after it) by the clock of
     ``timezone``. ``running``: what happens to what runs already: it goes on (when left out), or ``stop``."""
 
-    start: LocalTime = Field(alias="from")
-    end: LocalTime = Field(alias="to")
+    start: LocalTime = Field(alias="from", description="a day, or a day and a time, such as 2026-12-24T18:00")
+    end: LocalTime = Field(alias="to", description="a day, or a day and a time, such as 2027-01-02")
     timezone: TimeZone = "UTC"
     running: Literal["go_on", "stop"] = "go_on"
 

@@ -17,8 +17,8 @@ from policies.verdicts import allow, deny, length, out_of_scope
 class Idleness(Part):
     """Accelerators below ``below`` (``5%``), the busiest one counting, all through the last ``for`` (``30m``)."""
 
-    below: Percent
-    stretch: PositiveDuration = Field(alias="for")
+    below: Percent = Field(description="a percentage such as 5%")
+    stretch: PositiveDuration = Field(alias="for", description="a duration such as 30m")
 
 
 @dataclass(frozen=True, eq=False)

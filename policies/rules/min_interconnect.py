@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from broker.core.offers import Interconnect
 from broker.core.policy import Action, Facts, Source, Verdict
@@ -20,7 +20,7 @@ class Link(Part):
     """``nvlink`` or ``pcie``, or ``{at_least: nvlink, from_gpus: 4}``: for machines with so many accelerators and more
     (2 when left out). An unknown interconnect is too weak."""
 
-    at_least: Literal["nvlink", "pcie"]
+    at_least: Literal["nvlink", "pcie"] = Field(description="one of nvlink, pcie")
     from_gpus: GpuCount = 2
 
     @model_validator(mode="before")

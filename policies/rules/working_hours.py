@@ -23,8 +23,8 @@ class Hours(Part):
     """``from`` and ``to`` (``08:00``, ``20:00``) by the clock of ``timezone``, on ``days`` (``mon`` to ``sun``; Monday
     to Friday when left out). ``to`` before ``from`` is the next morning."""
 
-    start: WallTime = Field(alias="from")
-    end: WallTime = Field(alias="to")
+    start: WallTime = Field(alias="from", description="a time of day such as 08:00")
+    end: WallTime = Field(alias="to", description="a time of day such as 20:00")
     timezone: TimeZone = "UTC"
     days: tuple[str, ...] = _DAYS[:5]
 

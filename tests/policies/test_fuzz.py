@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+import re
+import string
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from broker.core.documents import print_document
 from broker.core.errors import InvalidInput
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
-from broker.core.policy import Answer, Facts
+from broker.core.policy import ActionKind, Answer, Facts, Verdict
 from policies.loader import load
-from tests.contracts.rule_contract import NOW, action
+from tests.contracts.rule_contract import NOW, action, live
 
 ROOT = Path(__file__).parents[2]
-FILES = [path.read_text("utf-8") for path in sorted((ROOT / "policies/library").glob("*.yaml"))]
+FILES = [
+    path.read_text("utf-8")
+    for path in sorted((ROOT / "policies/library").glob("*.yaml"))
+    if not path.name.endswith(".test.yaml")
+]
+EVERYTHING = Path(__file__).with_name("everything.yaml").read_text("utf-8")
+FILES += [EVERYTHING] * 4  # every kind of rule is in it
 FILES.append((ROOT / "examples/policy.yaml").read_text("utf-8"))
 WORDS = """
     : - { } [ ] , # ' " | > &a *a << --- ... null ~ true no 0 -1 1e9 $ $0 $-1 $1,000 900 1.5 NaN .inf 24h 2026-01-01
     é 💸 * ? [! default H100 scope team name version budgets guardrails allow deny UTC ../.. month sandbox cash
+"""
+WORDS += """
+    && || == != <= in ( ) "nlp" 'nlp' 5% 101% 24:00 8:00 2026-12-24 fixed spot forbidden on_premises when has(
+    job.max_cost spend.asked job.nope offer.price 1.0 == 1 "a" !job.sensitive duration("1h") nvlink stop from: to: for:
 """
 FRAGMENTS = ["", " ", "  ", "\n", "\t", "\x00", "\u2028", ": ", "- ", "a" * 300, "!!python/object:os.system "]
 FRAGMENTS += WORDS.split()
@@ -58,14 +71,20 @@ def check(text: str) -> None:
         policies = load({"mutated.yaml": text})
     except InvalidInput as error:
         assert (error.where, bool(error.problems)) == ("mutated.yaml", True)  # noqa: PT017 # either outcome is right
+        # The line after the last one is where something that is missing would stand.
+        rows = len(re.findall("[\n\r\x85\u2028\u2029]", text)) + 2
+        assert all(0 <= problem.line <= rows for problem in error.problems)  # noqa: PT017
+        assert all(problem.message.strip() for problem in error.problems)  # noqa: PT017
         return
     asked = action(hold={MoneyKind.CASH: Money.usd(10**9)})
     verdicts = policies.judge(asked, Facts(NOW))
     assert any(verdict.answer is Answer.DENY for verdict in verdicts), "a thousand million dollars went through"
+    for other in (action(), action(ActionKind.CONTINUE, window=None), action(placement=None)):
+        assert all(isinstance(verdict, Verdict) for verdict in policies.judge(other, Facts(NOW, (live(8),))))
 
 
 @given(mutated())
-@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 def test_a_mutated_file_is_refused_or_still_holds(text: str) -> None:
     check(text)
 
@@ -75,6 +94,19 @@ def test_a_mutated_file_is_refused_or_still_holds(text: str) -> None:
 @settings(max_examples=8000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_thousands_of_mutated_files_are_refused_or_still_hold(text: str) -> None:
     check(text)
+
+
+@given(st.text(alphabet=string.printable, max_size=60) | st.text(max_size=20))
+@settings(max_examples=300)
+def test_any_condition_at_all_is_refused_with_its_place_or_can_be_asked(text: str) -> None:
+    entry = {"name": "g", "max_concurrent_gpus": 1, "when": text}
+    try:
+        policies = load({"p.yaml": print_document({"version": 1, "guardrails": [entry]})})
+    except InvalidInput as error:
+        assert error.problems  # noqa: PT017 # either outcome is right
+        assert all(problem.line >= 1 for problem in error.problems)  # noqa: PT017
+        return
+    assert policies.judge(action(), Facts(NOW))
 
 
 @given(st.text() | st.binary().map(lambda raw: raw.decode("latin-1")))

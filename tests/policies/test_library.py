@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker.core.money import Money
-from broker.core.offers import CapacityType, MoneyKind
+from broker.core.offers import CapacityType, Interconnect, MoneyKind
 from broker.core.policy import Answer, BudgetUse, Facts
 from broker.ledger.budgets import periods_touching
 from policies.loader import load
@@ -17,7 +17,8 @@ from policies.policyset import ActivePolicies
 from tests.contracts.rule_contract import NOW, action, job, live, placement
 
 ROOT = Path(__file__).parents[2]
-LIBRARY = sorted((ROOT / "policies/library").glob("*.yaml"))
+CASES = sorted((ROOT / "policies/library").glob("*.test.yaml"))
+LIBRARY = sorted(set((ROOT / "policies/library").glob("*.yaml")) - set(CASES))
 
 
 def read(*names: str) -> ActivePolicies:
@@ -53,6 +54,28 @@ def test_there_is_one_for_each_kind_of_team() -> None:
     assert [path.stem for path in LIBRARY] == ["enterprise", "on-premises-first", "research-lab", "startup"]
 
 
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.name)
+def test_each_file_does_what_its_cases_say(path: Path) -> None:
+    policies = read(f"policies/library/{path.name.replace('.test.', '.')}")
+    results = policies.try_cases(path.name, path.read_text("utf-8"))
+
+    assert [result for result in results if result.wrong] == []
+    assert {result.answer for result in results} == {Answer.ALLOW, Answer.DENY}
+
+
+def test_each_guardrail_of_each_file_is_the_reason_of_some_case() -> None:
+    for path in LIBRARY:
+        cases = path.with_name(path.name.replace(".yaml", ".test.yaml")).read_text("utf-8")
+        policies = read(f"policies/library/{path.name}")
+        objecting = {
+            verdict.name
+            for result in policies.try_cases("cases", cases)
+            for verdict in result.verdicts
+            if verdict.answer is not Answer.ALLOW
+        }
+        assert {rule.name for rule in policies.rules if rule.kind != "budget"} - objecting == set()
+
+
 def test_startup() -> None:
     policies = read("policies/library/startup.yaml")
     mine = {"user": "ann", "job": job(team=None)}
@@ -65,9 +88,10 @@ def test_startup() -> None:
 
 def test_research_lab() -> None:
     policies = read("policies/library/research-lab.yaml")
+    joined = placement("24", interconnect=Interconnect.NVLINK)
 
     def asking(team: str | None) -> set[str]:
-        return codes(policies, "50", user="ann", job=job(team=team), placement=placement("24"))
+        return codes(policies, "50", user="ann", job=job(team=team), placement=joined)
 
     assert asking("vision") == set()
     assert asking("robotics") == {"not_a_member"}
@@ -90,8 +114,9 @@ def test_on_premises_first() -> None:
     policies = read("policies/library/on-premises-first.yaml")
 
     assert policies.defaults.capacity_order[0] is CapacityType.OWNED
-    assert codes(policies, "40", user="ann", job=job(team=None)) == set()
-    assert codes(policies, "400", user="ann", job=job(team=None)) == {"over_budget"}
+    urgent = job(team=None, priority="urgent")
+    assert codes(policies, "40", user="ann", job=urgent) == set()
+    assert codes(policies, "400", user="ann", job=urgent) == {"over_budget"}
 
 
 def test_the_example_governs_the_sandbox_and_real_money_apart() -> None:
