@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from broker.core.capacity import Reservation
-from broker.core.errors import Refused
+from providers.azure.errors import NotPermitted
 from providers.azure.fields import count, inside, parts_of, region_of, utc
 from providers.azure.login import Login
 from providers.azure.machines import listed
@@ -75,9 +75,8 @@ def savings_plans(login: Login, now: datetime) -> Iterator[Reservation]:
 def _rows(login: Login, where: str, path: str, version: str, role: str) -> Iterator[Mapping[str, Any]]:
     try:
         yield from login.plain_rows(where, path, version=version)
-    except Refused as error:
-        if error.message.startswith("not permitted"):
-            error.hint = f"the login needs the role {role!r} to see what was bought"
+    except NotPermitted as error:
+        error.hint = f"the login needs the role {role!r} to see what was bought"
         raise
 
 

@@ -13,11 +13,21 @@ from providers.http import setting
 
 AGAIN = "run `az login` again, or look at AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET"
 
+# What Azure itself says of a thing that is gone; a 404 of a proxy in between says nothing of it.
+_GONE = ("ResourceNotFound", "ResourceGroupNotFound", "NotFound")
 _SHOWN = 300  # characters of what Azure said
 _CLOCK = re.compile(r"not yet valid|not within its valid time|AADSTS700024|NotYetValid")
 _NO_ANSWER = re.compile(
     r"Failed to (establish|resolve)|timed out|Connection (refused|reset|aborted)|CERTIFICATE_VERIFY_FAILED"
 )
+
+
+class NotThere(Refused):
+    """Azure knows nothing of what was asked about (any more)."""
+
+
+class NotPermitted(Refused):
+    """The login has not the role for it."""
 
 
 @contextmanager
@@ -76,9 +86,11 @@ def _of_service(error: Any, where: str) -> BrokerError:
     if status == 401:
         return _expired(said, where)
     if status == 403:
-        return Refused(f"not permitted ({said})", where=where, hint="the login needs a role such as Reader there")
+        return NotPermitted(f"not permitted ({said})", where=where, hint="the login needs a role such as Reader there")
     if "SubscriptionNotFound" in said or "InvalidSubscriptionId" in said:
         return LoginMissing(said, where=where, hint=f"is {SUBSCRIPTION} right, and the login of its tenant?")
+    if status == 404 and getattr(error.error, "code", None) in _GONE:
+        return NotThere(said, where=where)
     change = f"is {setting(NAME, 'management_url')} right? Redirects are not followed"
     return Refused(said, where=where, hint=change if status < 400 else "")
 

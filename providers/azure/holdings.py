@@ -15,9 +15,9 @@ from functools import partial
 from typing import Any
 
 from broker.core.capacity import Reservation
-from broker.core.errors import Refused
 from broker.core.money import Money
 from broker.core.offers import Availability, CapacityType, MoneyKind, Offer, SkippedRow
+from providers.azure.errors import NotThere
 from providers.azure.fields import count, inside, parts_of, region_of, texts, utc
 from providers.azure.locations import Locations
 from providers.azure.login import Login
@@ -72,9 +72,7 @@ def _seen(login: Login, resources: str, group: str, id: str) -> Mapping[str, Any
             f"{group}/{id}: capacity reservation",
             lambda client: client.capacity_reservations.get(resources, group, id, expand="instanceView"),
         )
-    except Refused as error:
-        if "HTTP 404" not in error.message:
-            raise
+    except NotThere:
         return {}
     return found if isinstance(found, Mapping) else {}
 

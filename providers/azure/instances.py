@@ -9,12 +9,14 @@ so (``deleteOption: Delete``); others stay and cost.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from broker.core.capacity import Instance
 from broker.core.errors import Refused
 from broker.core.offers import CapacityType
+from providers.azure.errors import NotThere
 from providers.azure.fields import inside, objects, parts_of, region_of, texts, utc
 from providers.azure.locations import Locations
 from providers.azure.login import Login
@@ -49,9 +51,7 @@ def _state(login: Login, resources: str, called: str, row: Mapping[str, Any]) ->
             f"{called}: instance view",
             lambda client: client.virtual_machines.instance_view(resources, called),
         )
-    except Refused as error:
-        if "HTTP 404" not in error.message:
-            raise
+    except NotThere:
         return ""
     codes = [code for one in objects(view.get("statuses")) for code in texts([one.get("code")])]
     power = [code.partition("/")[2] for code in codes if code.startswith("PowerState/")]
@@ -93,11 +93,8 @@ def terminate(login: Login, id: str) -> None:
         raise Refused(f"not the name of a machine: {id!r}", where=NAME, hint=f"expected {expected}")
     if names.get("subscriptions", "").lower() != login.subscription.lower():
         raise Refused(f"a machine of another subscription: {id!r}", where=NAME, hint="look at AZURE_SUBSCRIPTION_ID")
-    try:
+    with suppress(NotThere):
         login.call(
             f"{called}: delete",
             lambda client: client.virtual_machines.begin_delete(resources, called, polling=False),
         )
-    except Refused as error:
-        if "HTTP 404" not in error.message:
-            raise

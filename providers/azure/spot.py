@@ -17,8 +17,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from broker.core.errors import Malformed, Refused
+from broker.core.errors import Malformed
 from broker.core.offers import Availability, Offer
+from providers.azure.errors import NotPermitted
 from providers.azure.login import Login
 from providers.azure.machines import accelerated_types, listed
 from providers.azure.settings import NAME
@@ -80,9 +81,8 @@ def placement_scores(login: Login, regions: tuple[str, ...], sizes: tuple[str, .
     }
     try:
         answer = login.asked(where, "POST", f"{path}/placementScores/spot/generate", body, version=SCORES_VERSION)
-    except Refused as error:
-        if error.message.startswith("not permitted"):
-            error.hint = _ROLE
+    except NotPermitted as error:
+        error.hint = _ROLE
         raise
     return scores_in(answer)
 

@@ -119,6 +119,18 @@ def test_ending_what_is_not_there_is_fine_and_what_is_no_machine_is_refused(azur
         azure.terminate(elsewhere)
 
 
+@pytest.mark.parametrize("answer", [Answer(404, b"<html>no such page</html>"), Answer(404, {"message": "no route"})])
+def test_a_404_that_is_not_azures_does_not_mean_that_the_machine_is_gone(
+    azure: Azure, cloud: Cloud, answer: Answer
+) -> None:
+    from tests.fakes.azure_cloud import machine
+
+    cloud.machines = [machine("ours", tags={"gpubroker": "k"})]
+    cloud.answers = {"virtualMachines": answer}
+    with pytest.raises(Refused, match="404"):
+        azure.terminate(cloud.machines[0]["id"])
+
+
 def test_ending_does_not_wait_until_the_machine_is_gone(azure: Azure, cloud: Cloud, server: FakeServer) -> None:
     from tests.fakes.azure_cloud import machine
 

@@ -16,6 +16,7 @@ import pytest
 from broker.core.clock import ManualClock
 from broker.core.errors import BrokerError, InvalidInput, LoginMissing, Malformed, Refused, Throttled, Unreachable
 from broker.core.offers import OfferQuery
+from providers.azure.errors import NotPermitted
 from providers.azure.login import Login, sign_of_login
 from providers.azure.provider import Azure
 from providers.azure.settings import AzureSettings
@@ -62,7 +63,7 @@ def test_a_fault_that_passes_costs_time_and_nothing_else(
         (Fault.WRONG_TYPE, Malformed),
         (Fault.REDIRECT, Refused),
         (Fault.EXPIRED_LOGIN, LoginMissing),
-        (Fault.FORBIDDEN, Refused),
+        (Fault.FORBIDDEN, NotPermitted),
     ],
 )
 def test_a_fault_that_lasts_has_its_own_error(
