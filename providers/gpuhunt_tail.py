@@ -6,9 +6,9 @@ hold back the others; what is missing is raised at the end. Machines without acc
 
 What gpuhunt does not tell: whether a machine can be had now, for how long, and as of when its price holds. Prices are
 floats there; their shortest decimal form is what the cloud wrote. Traps: a fraction of a card is counted as one card
-with little memory; the prices of Crusoe are written in gpuhunt's code, so they are reference prices here, and say so in
-their source; that of Crusoe's B200 is a guess, and left out; Lium's H100 may be the SXM or the PCIe card, and gpuhunt
-drops which.
+with little memory; the prices of Crusoe are written in gpuhunt's code, so they are reference prices here, dated as
+that, and say so in their source; that of Crusoe's B200 is a guess, and left out; Lium's H100 may be the SXM or the
+PCIe card, and gpuhunt drops which.
 Written for gpuhunt 0.1.34 (November 2026).
 """
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from os import environ
 from typing import Any, ClassVar
@@ -37,6 +37,8 @@ _MAX_AGE = {CapacityType.ON_DEMAND: timedelta(hours=6), CapacityType.SPOT: timed
 # A card of which less than this part is there is a part of a card: drivers and error correction take less.
 _WHOLE_CARD = 0.8
 _GUESSED = {("crusoe", "B200")}
+# When gpuhunt 0.1.34 was made (the files of its wheel): prices in its code held then at the latest that we know of.
+_WRITTEN = datetime(2026, 10, 20, tzinfo=UTC)
 
 
 class GpuhuntSettings(HttpSettings):
@@ -134,6 +136,7 @@ class Gpuhunt:
         found = _card(item, machine)
         if (cloud.name, found) in _GUESSED:
             raise Unfit("guessed_price", f"{machine}: gpuhunt's own guess")
+        now = self._clock.now()
         kind = CapacityType.SPOT if item.spot is True else CapacityType.ON_DEMAND
         return Offer(
             provider=cloud.name,
@@ -144,7 +147,7 @@ class Gpuhunt:
             count=count,
             capacity_type=kind,
             price=price(_exact(item.price, f"{machine}: price"), f"{machine} in {region}"),
-            as_of=self._clock.now(),
+            as_of=min(_WRITTEN, now) if cloud.written_down else now,
             source=_written_in() if cloud.written_down else NAME,
             cpus=_figure(item.cpu),
             memory_gib=_figure(item.memory),
@@ -154,7 +157,7 @@ class Gpuhunt:
 
 
 def _written_in() -> str:
-    """The source of prices that stand in gpuhunt's code: they are as old as its release."""
+    """The source of prices that stand in gpuhunt's code."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

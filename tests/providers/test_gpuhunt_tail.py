@@ -9,7 +9,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -114,7 +114,9 @@ def test_a_price_in_gpuhunts_own_code_is_a_reference_and_its_source_says_so(serv
     written = [offer for offer in offers if offer.reference]
     assert {offer.provider for offer in written} == {"crusoe"}
     assert all(offer.source.endswith(":price-in-its-code") and offer.max_age is None for offer in written)
+    assert {offer.as_of for offer in written} == {datetime(2026, 10, 20, tzinfo=UTC)}
     live = [offer for offer in offers if not offer.reference]
+    assert {offer.as_of for offer in live} == {NOW}
     assert {offer.source for offer in live} == {"gpuhunt"}
     assert {(o.capacity_type, o.max_age) for o in live} == {
         (CapacityType.ON_DEMAND, timedelta(hours=6)),
