@@ -103,12 +103,17 @@ def demand_of_files(
     found: dict[str, list[int]] = {}
     notes = []
     for name, path in files:
-        for series in read_demand([path]):
-            called = _canonical(name or series.name)
+        columns = read_demand([path])
+        for series in columns:
+            called = _canonical(name if name and len(columns) == 1 else series.name)
             if called in found:
                 raise InvalidInput(f"two series for {called}", where=str(path), hint="name them: --demand H100=FILE")
             found[called] = list(series.hours)
             notes += [f"{called}: {note}" for note in series.notes]
+            ends = (
+                f", which was {series.starts + len(series.hours) * _HOUR:%Y-%m-%d %H:%M} UTC" if series.starts else ""
+            )
+            notes.append(f"{called}: the end of the file{ends} is taken as now")
     return found, notes
 
 

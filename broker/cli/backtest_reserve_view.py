@@ -68,17 +68,17 @@ def charts(report: Report) -> list[Chart]:
     labels = list(dict.fromkeys(mean.policy for mean in means))
     found = {(mean.ratio, mean.policy): mean.mean for mean in means}
     bars = [
-        Bars(f"reserved at {ratio:g} of on-demand", labels, [_rounded(found.get((ratio, label))) for label in labels])
+        Bars(f"reserved at {ratio:g} of on-demand", labels, [_above(found.get((ratio, label))) for label in labels])
         for ratio in dict.fromkeys(mean.ratio for mean in means)
     ]
-    shown = [Chart(_title(report), "rule", "cost over the optimum's", bars=bars, note=_NOTE)]
+    shown = [Chart(_title(report), "rule", "% above the optimum's cost", bars=bars)]
     if len(report.series) == 1:
         shown.append(_stock(report))
     return shown
 
 
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 3)
+def _above(over: float | None) -> float | None:
+    return None if over is None else round(100 * (over - 1), 1)
 
 
 def _title(report: Report) -> str:

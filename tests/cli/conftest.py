@@ -68,7 +68,6 @@ def ready_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("ready") / "home"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GPUBROKER_HOME", str(home))
-        patch.setattr(cli, "which", lambda name: None)
         assert run(["offers", "--json"], cli.registries) == 0
     return home
 
@@ -83,7 +82,6 @@ def home(ready_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     monkeypatch.setenv("GPUBROKER_HOME", str(home))
     monkeypatch.setenv("GPUBROKER_RECONCILE_EVERY", "0.05")
     monkeypatch.setenv("COLUMNS", "500")  # a terminal this wide folds nothing
-    monkeypatch.setattr(cli, "which", lambda name: None)  # a cluster of this machine's is not the test's
     monkeypatch.setattr(registry, "PROVIDERS", {name: registry.PROVIDERS[name] for name in OFFLINE})
     monkeypatch.chdir(tmp_path)
     return home
