@@ -134,6 +134,20 @@ def test_what_arrived_before_the_time_was_up_is_kept(polled: Poll, store: Store)
     assert told(store) == {"slow/x", "slow/y", "slow/new", "fast/x"}  # what was not reached has not ended
 
 
+def test_whoever_answers_after_its_time_while_others_are_waited_for_is_counted_once(
+    store: Store, clock: ManualClock
+) -> None:
+    late, other = threading.Event(), threading.Event()
+    results = poll_side_by_side([ask("late", late, "x", timeout=0.05), ask("other", other, "x")], store, clock)
+    assert next(results).cut_short
+    late.set()
+    for thread in threading.enumerate():
+        if thread.name == "poll late":
+            thread.join(10)
+    other.set()
+    assert [(result.provider, result.ok) for result in results] == [("other", True)]
+
+
 def test_whoever_answers_too_late_is_not_heard(store: Store, clock: ManualClock) -> None:
     go = threading.Event()
     hearing = Hearing(ask("late", "x", go, "y"), clock)
