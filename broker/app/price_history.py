@@ -94,9 +94,11 @@ class PriceHistory:
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """Price histories of a period, cheapest first by their newest price of a GPU-hour. ``matching``: how many series
-    match; ``unpriced``: how many of those looked at have no price in the period; ``began``: when the first poll of this
-    store ended, where there is nothing to show."""
+    """Price histories of a period, cheapest first by their newest price of a GPU-hour, those that ended last.
+
+    ``matching``: how many series match; ``unpriced``: how many of those looked at have no price in the period;
+    ``began``: when the first poll of this store ended, where there is nothing to show.
+    """
 
     histories: tuple[PriceHistory, ...]
     matching: int
@@ -130,7 +132,7 @@ def over(
         for series in _without_stand_ins(_real(listed, query))
         if fits(series.offer) and (series.ended is None or series.ended > start)
     ]
-    found.sort(key=lambda series: _by_price(series.offer))
+    found.sort(key=lambda series: (series.ended is not None, _by_price(series.offer)))
     chosen = found[:most]
     prices = market.price_series_of([series.offer for series in chosen], start, end)
     histories = [

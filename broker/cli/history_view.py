@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -156,22 +157,32 @@ def chart(period: Period, about: str, most: int) -> Chart:
         title=f"{about}, {period.start:%Y-%m-%d} to {period.end:%Y-%m-%d}",
         x_label="time",
         y_label="USD per GPU-hour" if all(one.offer.count for one in chosen) else "USD per GPU-hour (or machine-hour)",
-        lines=[_line(one, _told_apart(chosen)) for one in chosen],
+        lines=[_line(one, name) for one, name in zip(chosen, _names(chosen), strict=True)],
         note=f"{note}Prices as this store saw them; a gap: not offered, or not known.",
     )
 
 
-def _told_apart(chosen: Sequence[PriceHistory]) -> bool:
-    """Whether the machine is needed to tell the lines apart."""
-    return len({one.offer.machine for one in chosen}) > 1
+def _names(chosen: Sequence[PriceHistory]) -> list[str]:
+    """No longer than is needed to tell the lines apart."""
+    machines = len({one.offer.machine for one in chosen}) > 1
+    short = [_name(one.offer, machines) for one in chosen]
+    again = Counter(short)
+    return [
+        f"{name} by {one.offer.source}" if again[name] > 1 else name for one, name in zip(chosen, short, strict=True)
+    ]
 
 
-def _line(one: PriceHistory, with_machine: bool) -> Line:
-    offer = one.offer
+def _name(offer: Offer, with_machine: bool) -> str:
     kind = offer.capacity_type.value.replace("_", "-")
     term = f" {offer.term_months}m" if offer.term_months else ""
     machine = [offer.machine] if with_machine else []
-    name = " ".join([offer.provider, offer.zone or offer.region, offer.instance_type, *machine, f"{kind}{term}"])
+    reference = " (reference)" if offer.reference else ""
+    place = [offer.provider, offer.zone or offer.region, offer.instance_type]
+    return " ".join([*place, *machine, f"{kind}{term}{reference}"])
+
+
+def _line(one: PriceHistory, name: str) -> Line:
+    offer = one.offer
     stretches = one.stretches
     times = [stretch.start for stretch in stretches]
     values = [_dollars(unit_price(offer, stretch.price)) for stretch in stretches]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -103,6 +104,19 @@ def test_charts_and_pictures(gpubroker: Any, market: datetime, tmp_path: Path) -
     (tmp_path / "b.png").write_text("mine")
     assert gpubroker("prices", "history", *LIVE, "--picture", tmp_path / "b.png").code == 2
     assert gpubroker("prices", "history", *LIVE, "--picture", tmp_path / "b.png", "--force").code == 0
+
+
+def test_lines_of_the_same_name_are_told_apart_by_their_source(gpubroker: Any, market: datetime, home: Path) -> None:
+    store = open_store(f"sqlite:///{home / 'gpubroker.db'}", clock=SystemClock())
+    other = replace(pool("use1-az6", 17, market), source="catalogue")
+    store.record_poll("other", started=market, finished=market, offers=[other])
+    store.close()
+    drawn = gpubroker("prices", "history", *LIVE, "--chart").out
+    assert "aws use1-az6 p5.48xlarge spot by spot" in drawn
+    assert "aws use1-az6 p5.48xlarge spot by catalogue" in drawn
+    assert "aws use1-az1 p5.48xlarge spot by" not in drawn
+    reference = gpubroker("prices", "history", "--gpu", "H100:8", "-p", "aws", "-c", "on-demand", "--chart").out
+    assert "on-demand (reference)" in reference
 
 
 @pytest.mark.parametrize(
