@@ -1,10 +1,13 @@
-"""What Google says of spot machines: how likely one is to be had, how long it will live, how often they were taken.
+"""What Google says of spot machines: how likely one is to be had, how often they were taken, how long one lives.
 
 Asked by region and machine type (advice.capacity, advice.capacityHistory). ``obtainability`` (0 to 1) is the score of
-the zones that Google recommends. The rate of interruptions is ln 2 over ``estimatedUptime``, the time that "the
-majority" of machines ran before they were preempted, read as their median under a constant hazard. Where there is none,
-it comes from the share of machines that were preempted among those that ended: −ln(1 − share) ÷ exposure, the setting
-``spot_exposure_hours`` being how long such machines are taken to run. Machines that Google has no advice on have none.
+the zone that Google recommends. The rate of interruptions comes from the last month: −ln(1 − share) ÷ exposure, where
+share is the mean over its days of the machines that were preempted among those that ended, and exposure (the setting
+``spot_exposure_hours``) is how long such machines are taken to run.
+
+``estimatedUptime`` is the time that most machines will live at least, in steps of which the highest is an hour ("View
+availability of Spot VMs"). Read as a median it gives ln 2 ÷ uptime, which is more than what is to be expected. So it
+counts where it is shorter than that hour, which is a warning, and where there is no history.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ _AT_ONCE = 8
 _KEPT = timedelta(hours=1)
 _DURATION = re.compile(r"(\d{1,10}(?:\.\d{1,9})?)s")
 _HIGHEST_SHARE = 0.99  # all of the few that ended is not infinitely often
-_SHORTEST = 60.0  # seconds; what lives shorter is a slip
+_SHORTEST, _LONGEST = 60.0, 3600.0  # seconds; what lives shorter is a slip, and longer is not told
 _SPOT = {"scheduling": {"provisioning_model": "SPOT"}}
 
 
@@ -83,12 +86,14 @@ def advised(offer: Offer, advice: Advised) -> Offer:
 def _advice(asking: Asking, region: str, machine_type: str, exposure: float) -> Advice:
     """Google has no advice on some machines, and none in some regions (400, 404)."""
     scores: dict[str, float] = {}
+    life: float | None = None
     rate: float | None = None
     with suppress(NotFound, NotPossible):
-        scores, rate = _capacity(asking, region, machine_type)
-    if rate is None:
-        with suppress(NotFound, NotPossible):
-            rate = _preempted(asking, region, machine_type, exposure)
+        scores, life = _capacity(asking, region, machine_type)
+    with suppress(NotFound, NotPossible):
+        rate = _preempted(asking, region, machine_type, exposure)
+    if life is not None and (rate is None or life < _LONGEST):
+        rate = max(rate or 0.0, math.log(2) * 3600 / life)
     return Advice(scores, rate)
 
 
@@ -116,7 +121,7 @@ def _capacity(asking: Asking, region: str, machine_type: str) -> tuple[dict[str,
             if 0 <= score <= 1 and last(shard.machine_type) == machine_type:
                 zone = last(shard.zone)
                 scores[zone] = max(score, scores.get(zone, 0.0))
-    return scores, math.log(2) * 3600 / max(lives) if lives else None
+    return scores, max(lives, default=None)
 
 
 def _preempted(asking: Asking, region: str, machine_type: str, exposure: float) -> float | None:

@@ -169,20 +169,37 @@ def test_spot_advice_by_zone(make: Make, market: GcpCloud) -> None:
     assert not any("n1-" in str(body) for body in asked)
 
 
-def test_where_no_life_is_told_the_share_of_preempted_machines_counts(make: Make, market: GcpCloud) -> None:
-    market.advice = advice({"g2-standard-4": 0.7})
-    day = {"startTime": "2026-11-19T00:00:00Z", "endTime": "2026-11-20T00:00:00Z"}
+def preempted(*shares: float) -> Callable[[str, Json], Json]:
+    """A history in which so many of each day's machines were taken."""
 
-    def history(region: str, body: Json) -> Json:
+    def told(region: str, body: Json) -> Json:
         assert body["types"] == ["PREEMPTION"]
-        shares = (0.25, 0.75)
+        day = {"startTime": "2026-11-19T00:00:00Z", "endTime": "2026-11-20T00:00:00Z"}
         records = [{"interval": day, "preemptionRate": share} for share in shares]
         return {"machineType": body["instanceProperties"]["machineType"], "preemptionHistory": records}
 
-    market.history = history
+    return told
+
+
+@pytest.mark.parametrize(("uptime", "rate"), [
+    (None, math.log(2) / 12),  # half of them are taken within 12 hours
+    ("3600s", math.log(2) / 12),  # an hour is the longest that is told: it says nothing more
+    ("600s", math.log(2) * 6),  # a warning
+])  # fmt: skip
+def test_interruptions_are_those_of_the_last_month_unless_lives_are_short(
+    make: Make, market: GcpCloud, uptime: str | None, rate: float
+) -> None:
+    market.advice = advice({"g2-standard-4": 0.7}, uptime)
+    market.history = preempted(0.25, 0.75)
     found = offers_of(make(spot_exposure_hours=12))
-    rate = found[f"gcp/{ZONE}/g2-standard-4/L4:1/spot"].interruption_rate
-    assert rate == pytest.approx(math.log(2) / 12)
+    assert found[f"gcp/{ZONE}/g2-standard-4/L4:1/spot"].interruption_rate == pytest.approx(rate)
+
+
+@pytest.mark.parametrize(("shares", "rate"), [((0.0,), 0.0), ((1.0,), -math.log(0.01) / 24), ((2.0, -1.0), None)])
+def test_shares_at_the_edge(make: Make, market: GcpCloud, shares: tuple[float, ...], rate: float | None) -> None:
+    market.history = preempted(*shares)
+    found = offers_of(make())[f"gcp/{ZONE}/g2-standard-4/L4:1/spot"].interruption_rate
+    assert found == (rate if rate is None else pytest.approx(rate))
 
 
 @pytest.mark.parametrize("uptime", ["0s", "-5s", "soon", "NaN", "1e9s", "99999999999999999999s"])
