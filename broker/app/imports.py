@@ -83,7 +83,7 @@ def import_catalogue(broker: Broker, file: Path, provider: str, dated: datetime 
         why = "; ".join(f"{count} × {reason} ({samples[reason]})" for reason, count in skipped.most_common(3))
         raise InvalidInput(f"no row of it can be used: {why}", where=str(file))
     finished = broker.clock.now()
-    changed = broker.store.record_poll(
+    run = broker.store.record_poll(
         f"csv:{provider}",
         started=now,
         finished=finished,
@@ -101,7 +101,7 @@ def import_catalogue(broker: Broker, file: Path, provider: str, dated: datetime 
         started=now,
         finished=finished,
         offers_seen=len(offers),
-        offers_changed=changed,
+        offers_changed=run.changed,
         stale=sum(offer.max_age is not None and now - offer.as_of > offer.max_age for offer in offers),
         sources=tuple(sorted({offer.source for offer in offers})),
         rows_skipped=dict(skipped),

@@ -15,7 +15,7 @@ from broker.core.clock import Clock
 from broker.core.errors import BrokerError, GiveUp, LoginMissing, MissingExtra, NoLogin, Unreachable
 from broker.core.offers import Offer, OfferQuery, SkippedRow
 from broker.core.ports import Provider
-from broker.store.records import PollStatus
+from broker.store.records import PollRun, PollStatus
 
 log = logging.getLogger(__name__)
 
@@ -64,8 +64,8 @@ class PollStore(Protocol):
         status: PollStatus,
         hint: str,
         keep_unchanged: bool,
-    ) -> int:
-        """Store what was seen; returns how many offers changed. With ``complete``, offers not seen are no longer
+    ) -> PollRun:
+        """Store what was seen; returns what is on record of it. With ``complete``, offers not seen are no longer
         current. Without ``keep_unchanged``, an uneventful poll before this one is forgotten."""
         ...
 
@@ -162,7 +162,7 @@ class Hearing:
         if limit is not None:
             offers = [offer if offer.reference else replace(offer, max_age=limit) for offer in offers]
         error, hint = (str(failure), failure.hint) if failure else ("", "")
-        changed = store.record_poll(
+        run = store.record_poll(
             self.name,
             started=self.started,
             finished=finished,
@@ -176,7 +176,7 @@ class Hearing:
             keep_unchanged=keep_unchanged and status in (PollStatus.OK, PollStatus.FAILED),
         )
         refused = status is PollStatus.LOGIN_MISSING and not isinstance(failure, NoLogin)
-        counts = (len(offers), changed, dict(self._skipped))
+        counts = (run.seen, run.changed, run.skipped)
         return PollResult(self.name, self.started, finished, *counts, error, hint, status, refused, self._cut_short)
 
 

@@ -62,8 +62,8 @@ def record_poll(
     status: PollStatus,
     hint: str,
     keep_unchanged: bool,
-) -> int:
-    """Store what a poll saw; returns how many prices or availabilities changed.
+) -> PollRun:
+    """Store what a poll saw; returns it as it is on record, with what was found wrong in storing it.
 
     A price that makes no sense is kept as unknown and counted (``invalid_price``); of two offers with one id the
     first counts (``duplicate``); a date that has not come yet is taken for the end of the poll (``dated_ahead``). A
@@ -110,7 +110,7 @@ def record_poll(
     if not keep_unchanged:
         _forget_the_same(connection, row)
     connection.execute(POLL.insert().values(id=run, started=begun, finished=now, seen=len(told), **row))
-    return len(writes.changes)
+    return _run(connection.execute(select(POLL).where(POLL.c.id == run)).one())
 
 
 def _forget_the_same(connection: Connection, row: Mapping[str, Any]) -> None:

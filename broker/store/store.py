@@ -120,8 +120,9 @@ class Store:
         status: PollStatus | None = None,
         hint: str = "",
         keep_unchanged: bool = True,
-    ) -> int:
-        """Store what one poll of ``provider`` (the adapter's name) saw; returns how many offers changed.
+    ) -> PollRun:
+        """Store what one poll of ``provider`` (the adapter's name) saw; returns it as it is on record: how many
+        different offers it saw, how many changed, and what was skipped, rows that made no sense to the store included.
 
         With ``complete``, offers it did not tell of are no longer current. ``status``: failed where there is an error,
         unless said. Without ``keep_unchanged``, the poll before this one is forgotten if it changed nothing and

@@ -38,9 +38,9 @@ WANTED = OfferQuery(accelerators=("H100",), count=8)
 JOB = Job(name="bench", run="true", resources=(MachineRequest(accelerator="H100", count=8),))
 
 
-def polled(store: Store, offers: list[Offer], at: timedelta) -> int:
+def polled(store: Store, offers: list[Offer], at: timedelta) -> None:
     started = NOW + at
-    return store.record_poll("bench", started=started, finished=started + timedelta(seconds=30), offers=offers)
+    store.record_poll("bench", started=started, finished=started + timedelta(seconds=30), offers=offers)
 
 
 def cheapest(store: Store) -> Offer | None:

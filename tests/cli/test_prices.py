@@ -60,12 +60,12 @@ def test_a_poll_tells_of_each_provider(gpubroker: Gpubroker, cloud: type[Cloud])
     assert set(polls) == {"cloud", "pricebook"}
     assert all(set(one) == SIX for one in polls.values())
     found = polls["cloud"]
-    assert (found["status"], found["offers_seen"], found["offers_changed"], found["error"]) == ("ok", 3, 2, None)
-    assert found["rows_skipped"] == {"no_price": 1}
+    assert (found["status"], found["offers_seen"], found["offers_changed"], found["error"]) == ("ok", 2, 2, None)
+    assert found["rows_skipped"] == {"no_price": 1, "duplicate": 1}
     assert found["seconds"] >= 0
     again = gpubroker("prices", "poll", "--provider", "cloud")
-    assert "cloud: 3 offers, 0 changed" in again.out
-    assert "1 row skipped (1 × no_price)" in again.out
+    assert "cloud: 2 offers, 0 changed" in again.out
+    assert "2 rows skipped (1 × no_price, 1 × duplicate)" in again.out
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_failure_is_said_with_what_to_do(
     done = gpubroker("prices", "poll", "--json")
     polls = {one["provider"]: one for one in done.json["polls"]}
     assert done.code == code
-    assert (polls["cloud"]["status"], polls["cloud"]["offers_seen"]) == (status, 3)
+    assert (polls["cloud"]["status"], polls["cloud"]["offers_seen"]) == (status, 2)
     assert {one["status"] for name, one in polls.items() if name != "cloud"} == {"ok"}
     if isinstance(failure, BrokerError):
         assert polls["cloud"]["error"] == f"cloud: {failure.message}; {failure.hint}"

@@ -31,7 +31,7 @@ def offer(name: str = "p5", price: int | None = 100, at: datetime = T, **more: o
 
 
 def poll(store: Store, *offers: Offer, at: datetime = T, provider: str = "aws", **more: object) -> int:
-    return store.record_poll(provider, started=at, finished=at + MINUTE, offers=offers, **more)
+    return store.record_poll(provider, started=at, finished=at + MINUTE, offers=offers, **more).changed
 
 
 def series(store: Store, of: Offer, start: datetime, end: datetime) -> list[tuple[float, int]]:
@@ -109,7 +109,7 @@ def test_a_date_that_has_not_come_yet_is_not_believed(store: Store) -> None:
 def test_a_poll_overtaken_by_a_later_one_changes_nothing(store: Store) -> None:
     store.record_poll("aws", started=T + MINUTE, finished=T + 2 * MINUTE, offers=[offer("a", 2, T + MINUTE)])
     slow = [offer("a", 1), offer("b")]
-    assert store.record_poll("aws", started=T, finished=T + 9 * MINUTE, offers=slow) == 0
+    assert store.record_poll("aws", started=T, finished=T + 9 * MINUTE, offers=slow).changed == 0
     assert [(o.instance_type, o.price) for o in store.offers()] == [("a", Money(2))]
     assert store.last_polls()["aws"].skipped == {"overtaken": 2}
 

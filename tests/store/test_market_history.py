@@ -26,9 +26,9 @@ def offer(name: str = "p5", price: int | None = 100, minute: float = 0, **more: 
     return Offer(instance_type=name, **{**about, **more})
 
 
-def poll(store: Store, minute: float, *offers: Offer, provider: str = "aws", **more: object) -> int:
+def poll(store: Store, minute: float, *offers: Offer, provider: str = "aws", **more: object) -> None:
     at = T + minute * MINUTE
-    return store.record_poll(provider, started=at, finished=at + MINUTE, offers=offers, **more)
+    store.record_poll(provider, started=at, finished=at + MINUTE, offers=offers, **more)
 
 
 def at(store: Store, minute: float, known: float | None = None, **query: object) -> dict[str, int | None]:
