@@ -4,14 +4,14 @@ gpuhunt's query fails as a whole when one cloud fails, and importing all of its 
 lacks a file), so each cloud's module is loaded and asked by itself. Its modules talk through ``requests``, with
 addresses and time-outs written into them; `_Requests` stands in for that one name in the module, so that the settings
 in force here (another address, certificates, time-outs, no redirects) hold there, too. What a module only logs is
-collected. An answer with one row that a module cannot read is an error of that whole cloud: that is gpuhunt's limit.
+collected, and a row that it cannot read does not cost the others (`providers.gpuhunt_rows`).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib import import_module
@@ -30,6 +30,7 @@ from broker.core.errors import (
     Throttled,
     Unreachable,
 )
+from providers.gpuhunt_rows import Kept, Replayed, row_by_row
 from providers.http import HttpSettings, retry_after, retrying, setting, shown
 
 NAME = "gpuhunt"
@@ -131,23 +132,35 @@ def ask(cloud: Cloud, settings: HttpSettings, base_url: str | None, clock: Clock
     except Exception as error:  # noqa: BLE001  # importing somebody's module may raise anything (a missing file, an SDK)
         return Told(cloud, [], [], GiveUp(f"gpuhunt cannot read this cloud: {error}", where=where))
     wire = _Requests(cloud.name, settings, base_url)
+    setattr(module, "requests", wire)  # noqa: B010  # a module's name, which no type knows of
+    with _heard(module) as heard:
 
-    def once() -> list[Any]:
-        wire.failed = None
-        try:
-            found = make(**login).get()
-        except Exception as error:  # noqa: BLE001  # gpuhunt raises whatever it runs into: KeyError, requests' own, …
-            raise _ours(error, cloud, clock.now(), login) from None  # its traceback may show the login
-        return list(found)
+        def get() -> list[Any]:
+            heard.broken = wire.failed = None
+            found = list(make(**login).get())
+            if heard.broken and not wire.failed:
+                raise heard.broken  # an answer that the module could not read, and shrugged off
+            return found
 
-    with _said(module) as said:
-        setattr(module, "requests", wire)  # noqa: B010  # a module's name, which no type knows of
+        def once() -> list[Any]:
+            try:
+                return get()
+            except Exception as error:  # noqa: BLE001  # gpuhunt raises whatever it runs into
+                raise _ours(error, cloud, clock.now(), login) from None  # its traceback may show the login
+
         try:
             items = retrying(settings, clock)(once)
+            part, lines = wire.failed, heard.lines
+        except Malformed as error:
+            part, lines = wire.failed, list(heard.lines)
+            items, lost = row_by_row(wire.kept, get)
+            if not items:
+                return Told(cloud, [], lines, error)
+            lines += lost
         except BrokerError as error:
-            return Told(cloud, [], said, error)
-    part = wire.failed  # a call that the module shrugged off, so that something is missing
-    return Told(cloud, items, said, None if part is None else _ours(part, cloud, clock.now(), login))
+            return Told(cloud, [], heard.lines, error)
+    # A call that failed and that the module shrugged off: something is missing, and the poll must not seem complete.
+    return Told(cloud, items, lines, None if part is None else _ours(part, cloud, clock.now(), login))
 
 
 class _Requests:
@@ -157,6 +170,7 @@ class _Requests:
         self._base = f"{base_url}/{cloud}" if base_url else None
         self._settings = settings
         self.failed: Exception | None = None
+        self.kept = Kept()
 
     def __getattr__(self, name: str) -> Any:
         import requests
@@ -169,6 +183,9 @@ class _Requests:
     def request(self, method: str, url: str, **more: Any) -> Any:
         import requests
 
+        call = f"{method} {url} {more.get('params')}"
+        if self.kept.replaying:
+            return Replayed(self.kept.bodies[call])
         more |= {"allow_redirects": False}
         more.pop("timeout", None)  # what gpuhunt has written down
         if self._settings.ca_bundle is not None:
@@ -181,6 +198,8 @@ class _Requests:
         except (requests.RequestException, OSError) as error:
             self.failed = error
             raise
+        with suppress(ValueError, RecursionError):
+            self.kept.bodies[call] = answer.json()
         return answer
 
     def _address(self, url: str) -> str:
@@ -222,21 +241,30 @@ def _ours(error: Exception, cloud: Cloud, now: datetime, login: Mapping[str, str
     return Malformed(f"an answer that gpuhunt cannot read: {text}", where=where, hint="is there a newer gpuhunt?")
 
 
+class _Heard(logging.Handler):
+    """What a module logs: its warnings, and the exception that it caught and went on without."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+        self.broken: BaseException | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and record.exc_info[1]:
+            self.broken = record.exc_info[1]
+        else:
+            self.lines.append(record.getMessage())
+
+
 @contextmanager
-def _said(module: ModuleType) -> Iterator[list[str]]:
-    """The warnings that the module logs meanwhile, which would otherwise land on the terminal."""
-    lines: list[str] = []
-
-    class Collects(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            lines.append(record.getMessage())
-
-    logger, handler = logging.getLogger(module.__name__), Collects(logging.WARNING)
+def _heard(module: ModuleType) -> Iterator[_Heard]:
+    """What the module logs meanwhile, which would otherwise land on the terminal."""
+    logger, heard = logging.getLogger(module.__name__), _Heard()
     before = logger.propagate
-    logger.addHandler(handler)
+    logger.addHandler(heard)
     logger.propagate = False
     try:
-        yield lines
+        yield heard
     finally:
         logger.propagate = before
-        logger.removeHandler(handler)
+        logger.removeHandler(heard)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import copy
 import json
 import logging
 import math
@@ -36,7 +37,7 @@ from tests.contracts.http_faults import HttpFaults
 from tests.contracts.provider_contract import NOW, ProviderContract
 from tests.fakes.asking import until_error
 from tests.fakes.longtail import LOGINS, LongTail
-from tests.fakes.mutate import HIGHEST, LOWEST, mutate
+from tests.fakes.mutate import HIGHEST, LOWEST, check_mutants, mutate
 from tests.fakes.server import Answer, FakeServer, Market, encode
 
 pytest.importorskip("gpuhunt", reason="the optional install gpuhunt")
@@ -252,8 +253,7 @@ def test_it_tells_where_it_asks_and_what_a_login_adds() -> None:
     assert "CRUSOE_SECRET_KEY" in setup["logins"]["crusoe"]["how"]
 
 
-# An answer of each cloud, and where its rows are. gpuhunt may give up a cloud for one row that it cannot read, which is
-# an error and no harm to the others: so the clouds are the rows here.
+# An answer of each cloud, and where its rows are.
 ROWS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "lium": ("/lium/api/public/v1/nodes", lambda body: body["nodes"]),
     "seeweb": ("/seeweb/ecs/v2/plans", lambda body: body["plans"]),
@@ -319,6 +319,38 @@ def check(mutants: int, clouds: Sequence[str] = tuple(ROWS), seed: int = 2026112
 @pytest.mark.parametrize("mutants", [60, pytest.param(2000, marks=[pytest.mark.system, pytest.mark.timeout(300)])])
 def test_damaged_answers_harm_nothing_but_their_own_cloud(mutants: int) -> None:
     check(mutants)
+
+
+@pytest.mark.parametrize("cloud", ["lium", "seeweb", "vultr", "digitalocean", "hotaisle", "jarvislabs", "cloudrift"])
+@pytest.mark.parametrize("mutants", [20, pytest.param(2000, marks=[pytest.mark.system, pytest.mark.timeout(300)])])
+def test_a_row_that_gpuhunt_cannot_read_does_not_cost_the_others(cloud: str, mutants: int) -> None:
+    """gpuhunt's modules read an answer as a whole: a price of null in one row of Vultr's is a TypeError for all."""
+    path, inside = ROWS[cloud]
+    body = json.loads(json.dumps(LongTail().bodies[path]), parse_float=Decimal)
+    rows = inside(body)
+    rows[:] = [row for row in rows if row.get("type") != "vc2" and row.get("slug") != "s-1vcpu-1gb"][:2]
+    rows += [named(rows[0], number) for number in range(3)]
+    rows[:] = [row for row in rows if row.get("id") != "vcg-a100-1c-6g-4vram"]
+    market = LongTail()
+    market.bodies["/vultr/v2/plans-metal"]["plans_metal"] = []
+
+    def make(url: str, clock: ManualClock) -> Gpuhunt:
+        return gpuhunt(url, clock, cloud, attempts=1)
+
+    check_mutants(make, market, path, body, inside, mutants=mutants, seed=20261121)
+
+
+def named(row: dict[str, Any], number: int) -> dict[str, Any]:
+    """The same row by another name; where gpuhunt makes the name, with another number of GPUs."""
+    other = copy.deepcopy(row)
+    for key in {"id", "name", "slug"} & {*row}:
+        other[key] = f"{row[key]}-{number}"
+    if "Specs" in row:
+        other["Specs"]["gpus"][0]["count"] = number + 2
+    if "gpu_type" in row and "region" in row:
+        other["gpu_type"] = ("H100", "H200", "L4")[number]
+        other["vram"] = ("80", "141", "24")[number]
+    return other
 
 
 def _unchecked_price(value: Any, what: str) -> Money:
