@@ -1,8 +1,8 @@
 """What the project may run: the quotas of each region, and the one on GPUs in all regions; with what is in use.
 
 Google counts GPUs by kind, on demand and preemptible apart; spot machines draw on the quota for on-demand ones where
-the one for preemptible ones is 0 ("Allocation quotas", GPU quota). New projects have ``GPUS_ALL_REGIONS`` 0. H100s and
-newer are counted by the Cloud Quotas API, which is not asked: of them nothing is known here.
+the one for preemptible ones is 0 ("Allocation quotas", GPU quota). New projects have ``GPUS_ALL_REGIONS`` 0. Some of
+the newest GPUs are counted by the Cloud Quotas API alone, which is not asked: of them nothing is known here.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from broker.core.clock import ManualClock
-from broker.core.errors import InvalidInput, LoginMissing, NoLogin, Unreachable
+from broker.core.errors import InvalidInput, LoginMissing, MissingExtra, NoLogin, Unreachable
 from broker.core.offers import OfferQuery
 from providers.gcp.login import Login
 from providers.gcp.provider import Gcp
@@ -70,6 +70,17 @@ def test_without_a_login_it_says_what_one_would_add(server: FakeServer, clock: M
         with pytest.raises(NoLogin):
             list(getattr(asks(server, clock), ability)())
     assert server.requests == []
+
+
+def test_without_googles_libraries_it_says_how_to_install_them(
+    server: FakeServer, clock: ManualClock, key_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("providers.gcp.login._SDKS", ("google.auth", "google.cloud.no_such_library"))
+    with pytest.raises(NoLogin) as caught:
+        rows_of(asks(server, clock))
+    assert "pip install 'gpubroker[gcp]'" in caught.value.hint
+    with pytest.raises(MissingExtra, match="gcp"):
+        rows_of(asks(server, clock, credentials_file=key_file))
 
 
 @pytest.mark.parametrize("where", ["variable", "setting", "gcloud"])

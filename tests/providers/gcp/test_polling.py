@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -118,6 +119,15 @@ def test_a_fault_among_the_machines_is_told_and_the_prices_do_not_leak(
     assert said is not None
     assert "MachineTypes.aggregated_list" in str(said)
     assert not [row for row in found if isinstance(row, Offer)]
+
+
+def test_several_may_ask_at_once(make: Make, market: GcpCloud) -> None:
+    whole = offers_of(make())
+    market.skus.insert(2, {"description": ["odd"]})  # so that pages are read again, each by its own thread
+    market.lenient = True
+    provider = make()
+    with ThreadPoolExecutor(4) as threads:
+        assert all(found == whole for found in threads.map(lambda _: offers_of(provider), range(8)))
 
 
 def test_a_zone_that_google_could_not_ask_is_told(make: Make, market: GcpCloud) -> None:
