@@ -14,12 +14,13 @@ from broker.core.errors import InvalidInput, UnknownName
 from broker.core.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery
 from broker.economics.reserve.capacity import CapacityPlan, Option, plan_capacity
 from broker.economics.reserve.costs import Market
-from broker.economics.reserve.holdings import HoldingKind
+from broker.economics.reserve.holdings import HoldingKind, RecordedHolding
 from broker.economics.unit_cost import energy_usd_per_hour
 from broker.economics.units import HOURS_PER_MONTH, not_negative, positive
 
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
+    from broker.backtest.reserve_demand import Demand
 
 _HOUR = timedelta(hours=1)
 ALL = ""
@@ -82,15 +83,28 @@ def plan(
     now = broker.clock.now()
     holdings = broker.store.holdings()
     offers = _offers(broker, demand, providers, now)
-    plans = []
+    plans, said = [], list(notes)
     for accelerator, hours in demand.items():
         own = [recorded for recorded in holdings if recorded.holding.accelerator == accelerator]
         market = _market(accelerator, offers, stated, spot_share)
         options = _options(accelerator, offers, stated, market)
+        said += _not_on_record(broker, accelerator, own)
         plans.append(
             plan_capacity(accelerator, hours, now, market, options, own, kwh_usd=stated.kwh_usd, pue=stated.pue)
         )
-    return Planned(now, source, tuple(plans), demand, tuple(notes))
+    return Planned(now, source, tuple(plans), demand, tuple(said))
+
+
+def _not_on_record(broker: Broker, accelerator: str, holdings: Sequence[RecordedHolding]) -> list[str]:
+    """Owned machines that offer themselves count only once somebody has said what they cost and how long they last."""
+    query = OfferQuery(accelerators=(accelerator,), capacity_types=(CapacityType.OWNED,))
+    owned = [offer for offer in broker.store.offers(query) if offer.money is not MoneyKind.SANDBOX]
+    if not owned or any(recorded.holding.kind is HoldingKind.OWNED for recorded in holdings):
+        return []
+    gpus = sum(offer.count * (offer.slots or 1) for offer in owned)
+    return [
+        f"{accelerator}: {gpus} owned GPU(s) are not counted: put them on record with `gpubroker capacity add owned`"
+    ]
 
 
 def demand_of_files(
@@ -105,7 +119,7 @@ def demand_of_files(
     for name, path in files:
         columns = read_demand([path])
         for series in columns:
-            called = _canonical(name if name and len(columns) == 1 else series.name)
+            called = _called(name if len(columns) == 1 else "", series)
             if called in found:
                 raise InvalidInput(f"two series for {called}", where=str(path), hint="name them: --demand H100=FILE")
             found[called] = list(series.hours)
@@ -233,11 +247,15 @@ def _days(hours: float) -> str:
     return f"{count:g} {unit}{'' if count == 1 else 's'}"
 
 
-def _canonical(name: str) -> str:
-    try:
-        return canonical(name)
-    except UnknownName:
-        return name  # a name of the asker's own: prices must then be given
+def _called(name: str, series: Demand) -> str:
+    """The accelerator that was named, that the column is called after, or that the file is; else the asker's own name,
+    for which prices must be given."""
+    for candidate in (name, series.column, series.name):
+        try:
+            return canonical(candidate)
+        except UnknownName:
+            continue
+    return name or series.name
 
 
 def checked(stated: Stated) -> Stated:

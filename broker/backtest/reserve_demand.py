@@ -39,12 +39,13 @@ _Row = tuple[int, list[str]]
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """One series. ``where``: the file. ``starts``: of its first hour (UTC), where the file says. ``notes``: what was
-    taken for granted."""
+    """One series. ``where``: the file. ``column``: what its column is called there, if anything. ``starts``: of its
+    first hour (UTC), where the file says. ``notes``: what was taken for granted."""
 
     name: str
     hours: tuple[int, ...]
     where: str
+    column: str = ""
     starts: datetime | None = None
     notes: tuple[str, ...] = ()
 
@@ -74,28 +75,31 @@ def _read(path: Path) -> list[Demand]:
     columns = range(1 if timed else 0, width)
     if len(columns) > 1 and not header:
         raise InvalidInput("several columns and no header to name them", where=f"{path}:{rows[0][0]}")
-    names = [header[column] or f"column {column + 1}" for column in columns] if len(columns) > 1 else [path.stem]
+    titles = [header[column] if header else "" for column in columns]
+    if len(set(titles)) < len(titles):
+        raise InvalidInput(f"two columns of one name: {', '.join(titles)}", where=f"{path}:1")
     repeats, starts, notes = _timing(path, rows) if timed else ([1] * len(rows), None, [])
     return [
-        _series(path, name, rows, column, repeats, starts, notes) for name, column in zip(names, columns, strict=True)
+        Demand(
+            name=title if len(columns) > 1 else path.stem,
+            hours=hours,
+            where=str(path),
+            column=title,
+            starts=starts,
+            notes=(*notes, *told),
+        )
+        for column, title in zip(columns, titles, strict=True)
+        for hours, told in [_hours(path, rows, column, repeats)]
     ]
 
 
-def _series(
-    path: Path,
-    name: str,
-    rows: Sequence[_Row],
-    column: int,
-    repeats: Sequence[int],
-    starts: datetime | None,
-    notes: Sequence[str],
-) -> Demand:
+def _hours(path: Path, rows: Sequence[_Row], column: int, repeats: Sequence[int]) -> tuple[tuple[int, ...], list[str]]:
+    """One column as whole units, and what was taken for granted."""
     values = [_number(cells[column], f"{path}:{line}") for line, cells in rows]
     fractions = sum(value % 1 != 0 for value in values)
-    told = [*notes, *([f"{fractions} h with fractions of a unit: rounded to whole ones"] if fractions else [])]
+    told = [f"{fractions} h with fractions of a unit: rounded to whole ones"] if fractions else []
     whole = [math.floor(value + 0.5) for value in values]
-    hours = [value for value, times in zip(whole, repeats, strict=True) for _ in range(times)]
-    return Demand(name, tuple(hours), str(path), starts, tuple(told))
+    return tuple(value for value, times in zip(whole, repeats, strict=True) for _ in range(times)), told
 
 
 def _rows(path: Path) -> list[_Row]:

@@ -82,7 +82,8 @@ def plan(
     """How much to own or reserve for how long, what to leave to bursts, what to let lapse, and when.
 
     Buys nothing. A GPU is worth holding when demand reaches it in a larger share of the hours than its price is of the
-    price of bursts, and a margin for being bound. Prices are the market's cheapest unless given.
+    price of bursts, and a margin for being bound. Prices are the market's cheapest unless given. Held already is what
+    `capacity list` has on record.
     """
     from broker.app import capacity_plan as use_case
     from broker.cli import capacity_plan_view as view

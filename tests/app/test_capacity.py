@@ -130,5 +130,10 @@ def test_demand_of_files_is_named_as_accelerators_are(tmp_path: Path) -> None:
     found, notes = demand_of_files([("", path)])
     assert found == {"H100": [5, 6], "ours": [1, 0]}
     assert any("2026-03-01" in note for note in notes)
+    one = tmp_path / "usage.csv"
+    one.write_text("time,NVIDIA H100 80GB HBM3\n2026-03-01T00:00Z,5\n")
+    assert list(demand_of_files([("", one)])[0]) == ["H100"]
+    one.write_text("time,demand\n2026-03-01T00:00Z,5\n")
+    assert list(demand_of_files([("", one)])[0]) == ["usage"]
     with pytest.raises(InvalidInput, match="two series"):
         demand_of_files([("", path), ("H100", path)])

@@ -121,6 +121,7 @@ def test_a_misspelt_policy_is_recognised(tmp_path: Path) -> None:
         ("time,H100\n2026-03-01T00:00Z,1\nnoon,2\n", "demand.csv:3", "ISO 8601"),
         ("time,H100\n2026-03-01T00:00Z,1\n2026-03-01T01:00,2\n", "demand.csv", "time zone"),
         ("H100,L4\n1,2\n3,\n", "demand.csv:3", "gap"),
+        ("H100,H100\n1,2\n", "demand.csv:1", "two columns"),
     ],
 )
 def test_a_bad_file_is_refused_with_its_place(tmp_path: Path, text: str, where: str, says: str) -> None:
