@@ -5,7 +5,12 @@ A policy file may replace any of them. Nothing in this package computes with a n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from broker.core.errors import InvalidInput, UnknownName
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +86,37 @@ class RulesOfThumb:
     # Targets
     training_utilisation: float = 0.70
     inference_utilisation: float = 0.50
+    idle_hours_below: float = 0.05  # share of the paid hours
 
 
 DEFAULTS = RulesOfThumb()
+
+
+def replaced(values: Mapping[str, object], where: str = "") -> RulesOfThumb:
+    """The defaults with some replaced by name, such as ``{memory_headroom: 0.15, rent_below_hours_per_day: 5}``; a pair
+    is a list of two. Raises UnknownName, and InvalidInput for a value that is no number of 0 or more."""
+    known = {field.name: field.default for field in fields(RulesOfThumb)}
+    changed: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in known:
+            raise UnknownName("rule of thumb", name, known, where=where)
+        default = known[name]
+        if isinstance(default, tuple):
+            pair = value if isinstance(value, list) else []
+            numeric = all(isinstance(item, int | float) for item in default)
+            if not numeric or len(pair) != len(default) or not all(_is_number(item) for item in pair):
+                raise InvalidInput(f"{name}: expected a list such as {list(default)}, got {value!r}", where=where)
+            changed[name] = tuple(pair)
+        elif not _is_number(value) or (isinstance(default, int) and not isinstance(value, int)):
+            kind = "a whole number" if isinstance(default, int) else "a number"
+            raise InvalidInput(f"{name}: expected {kind} of 0 or more such as {default:g}, got {value!r}", where=where)
+        else:
+            changed[name] = value
+    return replace(DEFAULTS, **changed)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
 
 
 @dataclass(frozen=True, slots=True)

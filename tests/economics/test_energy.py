@@ -18,6 +18,7 @@ from broker.economics.energy import (
     energy_kwh,
     footprint,
     grid_intensity,
+    grid_near,
     known_regions,
     scorecard,
 )
@@ -122,3 +123,19 @@ def test_bad_input_is_refused() -> None:
         energy_kwh(700, 1, pue=0.8)
     with pytest.raises(InvalidInput, match="idle power"):
         average_watts(700, 0.5, idle_w=900)
+
+
+@pytest.mark.parametrize(
+    ("place", "grams", "known"),
+    [
+        ("aws/us-east-1", 396.25, True),
+        ("gcp/europe-north1", 29.84, True),
+        ("vast/SE", 41, True),
+        ("vast/de-frankfurt", 381, True),
+        ("hyperstack/global", 481, False),
+        ("owned/local", 481, False),
+    ],
+)
+def test_the_nearest_grid_that_is_known(place: str, grams: float, known: bool) -> None:
+    grid, found = grid_near(place)
+    assert (grid.grams_per_kwh, found) == (grams, known)

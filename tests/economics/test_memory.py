@@ -190,3 +190,15 @@ def test_floating_point_dust_asks_for_no_extra_card() -> None:
     assert lower_bound_cards(0.1 + 0.2, 0.1) == 3
     assert lower_bound_cards(0.31, 0.1) == 4
     assert lower_bound_cards(0, 80) == 1
+
+
+@given(st.floats(1e6, 1e12), st.sampled_from(Method), st.integers(1, 64), st.sampled_from([0, 512, 8192]))
+def test_the_parts_are_gib_and_add_up(parameters: float, method: Method, batch: int, context: int) -> None:
+    """Units: bytes go in, GiB (2**30) come out, and nothing on the way is a GB (10**9)."""
+    shape = ModelShape(layers=32, hidden=4096, heads=32, kv_heads=8, head_dim=128)
+    needs = estimate(Workload(parameters, method, batch=batch, context=context, shape=shape))
+    parts = (needs.weights_gib, needs.gradients_gib, needs.optimizer_gib, needs.activations_gib, needs.kv_cache_gib)
+    assert needs.total_gib == pytest.approx(sum(parts))
+    assert needs.weights_gib * 2**30 == pytest.approx(parameters * needs.workload.weights.bytes)
+    if method is Method.INFERENCE and context:
+        assert needs.kv_cache_gib * 2**30 == pytest.approx(kv_cache_bytes(shape, batch, context))

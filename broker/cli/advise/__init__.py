@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
+from broker.cli.advise.inputs import RULES
 from broker.cli.lazy import lazy_group
 from broker.cli.options import examples
 
@@ -26,6 +30,22 @@ COMMANDS = (
 app = typer.Typer(
     cls=lazy_group("broker.cli.advise", COMMANDS),
     no_args_is_help=True,
-    help="What GPU work needs and costs: size it, price it, buy it or rent it. Every figure says what it assumes.",
-    epilog=examples("gpubroker advise size --parameters 7B --method qlora"),
+    epilog=examples(
+        "gpubroker advise size --parameters 7B --method qlora",
+        "gpubroker advise --rules rules.yaml buy-or-rent --gpu H100 --hours-per-day 5",
+    ),
 )
+
+
+@app.callback()
+def advise(
+    context: typer.Context,
+    rules: Annotated[
+        Path | None,
+        typer.Option(
+            "--rules", metavar="FILE", help="Rules of thumb of your own (YAML), such as `memory_headroom: 0.15`."
+        ),
+    ] = None,
+) -> None:
+    """What GPU work needs and costs: size it, price it, buy it or rent it. Every figure says what it assumes."""
+    context.meta[RULES] = rules

@@ -15,6 +15,7 @@ from broker.core.offers import CapacityType
 if TYPE_CHECKING:
     from broker.app.advise.history import Usage
     from broker.economics.buy_or_rent import Case
+    from broker.economics.rules import RulesOfThumb
 
 EXAMPLES = examples(
     "gpubroker advise buy-or-rent --purchase-usd 12000 --rent-usd-per-hour 5.12 --years 3",
@@ -94,6 +95,7 @@ def buy_or_rent(
     from broker.economics.buy_or_rent import buy_or_rent as answer_of
 
     terminal = Terminal.of(context)
+    thumb = inputs.thumb(context)
     ways = [hours_per_day is not None, utilisation is not None, from_history]
     if sum(ways) > 1:
         raise InvalidInput("give one of --hours-per-day, --utilisation and --from-history")
@@ -109,8 +111,8 @@ def buy_or_rent(
     ]
     if purchase_usd is None or rent_usd_per_hour is None:
         raise InvalidInput(f"{' and '.join(missing)}: missing", hint="give it, or --gpu to take the market's")
-    used = _history(terminal, days, gpu, team, notes) if from_history else None
-    after, faster = _obsolescence(obsolescence)
+    used = _history(terminal, days, gpu, team, notes, thumb) if from_history else None
+    after, faster = _obsolescence(obsolescence, thumb)
     case = Case(
         purchase_usd=purchase_usd,
         rent_usd_per_hour=rent_usd_per_hour,
@@ -129,8 +131,8 @@ def buy_or_rent(
         new_generation_speedup=faster,
         peak_to_baseline=used.peak_to_baseline if used else peak_to_baseline,
     )
-    found = answer_of(case)
-    opinions = _opinions(case)
+    found = answer_of(case, thumb)
+    opinions = _opinions(case, thumb)
     if as_json:
         terminal.answer(
             document(
@@ -184,7 +186,9 @@ def _looked_up(
     return purchase, rent, watts
 
 
-def _history(terminal: Terminal, days: float, gpu: str | None, team: str | None, notes: list[str]) -> Usage:
+def _history(
+    terminal: Terminal, days: float, gpu: str | None, team: str | None, notes: list[str], thumb: RulesOfThumb
+) -> Usage:
     from datetime import UTC, datetime
 
     from broker.app.advise.history import known, usage
@@ -193,7 +197,9 @@ def _history(terminal: Terminal, days: float, gpu: str | None, team: str | None,
 
     positive("--days", days, "days", most=3650)
     ran = known(terminal.settings().store_url, lambda: terminal.broker(look_after=False))
-    found = usage(ran, datetime.now(UTC), days=days, accelerator=canonical(gpu) if gpu else None, team=team)
+    found = usage(
+        ran, datetime.now(UTC), days=days, accelerator=canonical(gpu) if gpu else None, team=team, rules=thumb
+    )
     notes.append(
         f"use: {found.gpu_hours:,.1f} GPU-hours of {found.attempts} attempts in {days:g} days; one owned GPU would "
         f"have been busy {found.utilisation:.1%} of the time"
@@ -211,26 +217,23 @@ def _utilisation(hours_per_day: float | None, utilisation: float | None, used: U
     return 1.0 if utilisation is None else utilisation
 
 
-def _obsolescence(text: str | None) -> tuple[float | None, float]:
+def _obsolescence(text: str | None, thumb: RulesOfThumb) -> tuple[float | None, float]:
     """``2`` or ``2:3``: from two years on a newer card is three times as fast."""
-    from broker.economics.rules import DEFAULTS
-
     if text is None:
         return None, 1.0
     years, _, times = text.partition(":")
     try:
-        return float(years), float(times) if times else DEFAULTS.new_generation_speedup
+        return float(years), float(times) if times else thumb.new_generation_speedup
     except ValueError as error:
         raise InvalidInput(f"--obsolescence: expected years, or YEARS:TIMES such as 2:3; got {text[:40]!r}") from error
 
 
-def _opinions(case: Case) -> list[dict[str, str]]:
+def _opinions(case: Case, thumb: RulesOfThumb) -> list[dict[str, str]]:
     """What the rules of thumb say of such use before any arithmetic."""
-    from broker.economics.rules import DEFAULTS
     from broker.economics.sourcing import Situation, opinions
 
-    bursty = case.peak_to_baseline > DEFAULTS.bursty_above_peak_to_baseline
+    bursty = case.peak_to_baseline > thumb.bursty_above_peak_to_baseline
     situation = Situation(
         hours_per_day=24 * case.utilisation, months=12 * case.years, bursty=bursty, steady_baseline=bursty
     )
-    return [{"rule": one.rule, "says": one.says} for one in opinions(situation)]
+    return [{"rule": one.rule, "says": one.says} for one in opinions(situation, thumb)]

@@ -70,7 +70,7 @@ def cluster_cost(
         discount_rate=discount_rate,
         utilisation=utilisation,
     )
-    rules = (cluster.check_quoted_range(found, found),)
+    rules = (cluster.check_quoted_range(found, found, inputs.thumb(context)),)
     zero = {
         "power distribution": power_distribution_usd, "cooling": cooling_usd, "networking": networking_usd,
         "power": watts, "staff": staff, "resale value": resale_usd, "discount rate": discount_rate,

@@ -102,7 +102,7 @@ def deploy(
         sensitive=sensitive,
         location=location,
     )
-    found = advise(situation, inputs.market(terminal, price))
+    found = advise(situation, inputs.market(terminal, price), inputs.thumb(context))
     for path, text in ((job_file, found.job_file), (policy_file, found.policy_file)):
         if path is not None:
             _write(path, text)

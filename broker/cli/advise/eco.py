@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from broker.core.accelerators import Accelerator
     from broker.economics.energy import Footprint, Scorecard
+    from broker.economics.rules import RulesOfThumb
 
 EXAMPLES = examples(
     "gpubroker advise eco --gpu H100 --gpus 8 --hours 100 --location aws/us-east-1",
@@ -58,25 +59,32 @@ def eco(
     from broker.cli.advise.document import document
     from broker.core.accelerators import lookup
     from broker.economics.energy import default_pue, footprint
-    from broker.economics.rules import DEFAULTS
 
     terminal = Terminal.of(context)
+    thumb = inputs.thumb(context)
     card = lookup(gpu)
     notes: list[str] = []
     if utilisation is None:
-        utilisation = DEFAULTS.inference_utilisation if inference else DEFAULTS.training_utilisation
+        utilisation = thumb.inference_utilisation if inference else thumb.training_utilisation
         notes.append(f"GPUs {utilisation:.0%} busy, the target")
     if pue is None:
         notes.append(f"PUE {default_pue(location):g}")
     used = footprint(
-        card, gpus=gpus, hours=hours, utilisation=utilisation, location=location, pue=pue, idle_w=idle_watts
+        card,
+        gpus=gpus,
+        hours=hours,
+        utilisation=utilisation,
+        location=location,
+        pue=pue,
+        idle_w=idle_watts,
+        rules=thumb,
     )
     notes += [
         f"grid: {used.intensity.grams_per_kwh:g} g CO2e/kWh in {used.intensity.year} ({used.intensity.source})",
         "making the hardware is not counted, nor the host around the card",
     ]
     elsewhere = cleaner(used, location)
-    card_of = scores(used, card, utilisation, not inference, units, parameters, smallest)
+    card_of = scores(used, card, utilisation, not inference, units, parameters, smallest, thumb)
     if as_json:
         told = {"gpu": card.name, "gpus": gpus, "hours": hours, "utilisation": utilisation, "location": location}
         terminal.answer(document(told, used, scorecard=card_of, cleaner=elsewhere, assumptions=notes))
@@ -110,11 +118,11 @@ def scores(
     units: float,
     parameters: float | None,
     smallest: float | None,
+    thumb: RulesOfThumb,
 ) -> Scorecard:
     """The scorecard against the best there is: the most efficient card known, on a grid of 100 g/kWh."""
     from broker.core.accelerators import known, lookup
     from broker.economics.energy import scorecard
-    from broker.economics.rules import DEFAULTS
     from broker.economics.units import positive
 
     every = [lookup(name) for name in known()]
@@ -126,10 +134,11 @@ def scores(
         utilisation=utilisation,
         training=training,
         units_of_work=units,
-        best_kg_per_unit=max(used.kwh * DEFAULTS.clean_grid_g_per_kwh / 1000 / positive("--units", units), 1e-12),
+        best_kg_per_unit=max(used.kwh * thumb.clean_grid_g_per_kwh / 1000 / positive("--units", units), 1e-12),
         model_parameters=size,
         smallest_sufficient_parameters=min(smallest or size, size),
         best_tflops_per_watt=best,
+        rules=thumb,
     )
 
 

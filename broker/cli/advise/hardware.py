@@ -61,7 +61,7 @@ def hardware(
         raise InvalidInput("no price of these is known", hint="give --price NAME=USD, or --buy for street prices")
     values = rank(candidates, bound_by)
     rows = radar(candidates, bound_by) if candidates else ()
-    unit = "purchase price" if buy else "hour"
+    unit = "purchase price" if buy else "rent"
     notes = [f"prices: {'the middle of street prices of a card' if buy else 'the cheapest on-demand GPU-hour'}"]
     notes += [f"no price known, left out: {', '.join(unpriced)}"] if unpriced else []
     if as_json:
@@ -134,7 +134,7 @@ def _screen(
         what = "TFLOPS" if bound_by is BoundBy.COMPUTE else "GB/s"
         parts.append(view.heading(f"By {what} per $1,000 of {unit}", ", radar axes from 0 to 1"))
         header = (
-            Column("card"), Column("$ a card" if unit != "hour" else "$ an hour", 2, align="right"),
+            Column("card"), Column("$ a card" if unit != "rent" else "$ an hour", 2, align="right"),
             Column(f"{what} per $1,000", align="right"), Column("link", 6), Column("cost", 3, align="right"),
             Column("performance", 3, align="right"), Column("energy", 4, align="right"),
             Column("maturity", 4, align="right"), Column("score", align="right"), Column("to know", 5),

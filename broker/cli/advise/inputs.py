@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from broker.app.advise.subject import Architecture
     from broker.cli.terminal import Terminal
     from broker.core.accelerators import Accelerator
+    from broker.economics.rules import RulesOfThumb
 
 _SCIENTIFIC = re.compile(r"\d+(?:\.\d+)?[eE]\+?\d{1,3}", re.ASCII)
 
@@ -40,6 +41,8 @@ def dollars(text: str | float) -> float:
     except ValueError as error:
         raise typer.BadParameter(f"expected an amount in USD, such as 12000 or $12,000; got {plain[:40]!r}") from error
 
+
+RULES = "gpubroker.advise.rules"  # where the file's name is kept in the context of a command
 
 Parameters = Annotated[
     float | None,
@@ -70,6 +73,24 @@ ShowChart = Annotated[bool, typer.Option("--chart", help="Draw it in the termina
 Picture = Annotated[
     Path | None, typer.Option("--picture", metavar="FILE", help="Draw it into a file: .html, .svg or .png.")
 ]
+
+
+def thumb(context: typer.Context) -> RulesOfThumb:
+    """The rules of thumb in force: those of ``gpubroker advise --rules FILE``, else the defaults. Raises
+    `InvalidInput` for a file that is wrong."""
+    from broker.economics.rules import DEFAULTS, replaced
+
+    path: Path | None = context.meta.get(RULES)
+    if path is None:
+        return DEFAULTS
+    from broker.core.documents import MAX_BYTES, read_document
+
+    try:
+        with path.open("rb") as file:
+            text = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise InvalidInput(f"cannot be read: {error.strerror}", where=str(path)) from error
+    return replaced(read_document(text, file=str(path), kind="file of rules").data, str(path))
 
 
 def architecture(

@@ -63,14 +63,19 @@ def parallelism(
     from broker.economics.parallelism import choose
 
     terminal = Terminal.of(context)
+    thumb = inputs.thumb(context)
     card = lookup(gpu)
     model = subject(parameters, config, inputs.architecture(layers, hidden, heads, kv_heads, head_dim))
-    needs = estimate(model.workload(method, precision, batch=batch, context=tokens, recomputation=recompute))
+    needs = estimate(
+        model.workload(method, precision, batch=batch, context=tokens, recomputation=recompute), rules=thumb
+    )
     prices = inputs.market(terminal, price, card.name)
-    chosen = choose(needs, card, linked=linked, gpus=gpus)
+    chosen = choose(needs, card, linked=linked, gpus=gpus, rules=thumb)
     found = supply(prices, chosen)
     if linked is None and found.linked == 0 and found.offers:
-        chosen = choose(needs, card, linked=False, gpus=gpus)  # the card could, but no machine on offer does
+        chosen = choose(
+            needs, card, linked=False, gpus=gpus, rules=thumb
+        )  # the card could, but no machine on offer does
         found = supply(prices, chosen)
     job = constraint(chosen)
     notes = (*model.notes, *needs.assumptions)

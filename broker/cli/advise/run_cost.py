@@ -46,10 +46,10 @@ def run_cost(
     from broker.cli.advise import view
     from broker.cli.advise.document import document
     from broker.core.accelerators import canonical
-    from broker.economics.rules import DEFAULTS
     from broker.economics.unit_cost import per_quality_point, training_run
 
     terminal = Terminal.of(context)
+    thumb = inputs.thumb(context)
     notes: list[str] = []
     if usd_per_gpu_hour is None:
         if gpu is None:
@@ -61,7 +61,7 @@ def run_cost(
         usd_per_gpu_hour = quote.usd_per_gpu_hour
         notes.append(f"${usd_per_gpu_hour:.2f} per GPU-hour ({view.quoted(quote)})")
     if preprocessing is None:
-        notes.append(f"data preparation: {DEFAULTS.preprocessing_share:.0%} of training (10-30 % is common)")
+        notes.append(f"data preparation: {thumb.preprocessing_share:.0%} of training (10-30 % is common)")
     found = training_run(
         gpu_hours=gpu_hours,
         usd_per_gpu_hour=usd_per_gpu_hour,
@@ -71,6 +71,7 @@ def run_cost(
         storage_gb=storage_gb,
         storage_usd_per_gb_month=storage_usd,
         storage_months=storage_months,
+        rules=thumb,
     )
     point = None if quality is None else per_quality_point(found.total_usd, quality, baseline)
     if as_json:

@@ -57,10 +57,10 @@ def savings(
     """
     from broker.cli.advise.document import document
     from broker.economics import savings as economics
-    from broker.economics.rules import DEFAULTS
     from broker.economics.units import fraction, positive
 
     terminal = Terminal.of(context)
+    thumb = inputs.thumb(context)
     workload = economics.Described(
         inference=inference,
         parameters=parameters,
@@ -80,12 +80,12 @@ def savings(
     )
     if monthly_usd is not None:
         positive("--monthly-usd", monthly_usd, "USD")
-    goal = target or (DEFAULTS.inference_utilisation if inference else DEFAULTS.training_utilisation)
+    goal = target or (thumb.inference_utilisation if inference else thumb.training_utilisation)
     now = fraction("utilisation", utilisation)
     fewer = max(0.0, economics.fewer_gpus(now, fraction("target utilisation", goal)))
-    advice = economics.ladder(workload)
-    rules: list[RuleCheck] = [economics.check_together(advice)] if inference else []
-    rules.append(economics.check_fleet_claim(*DEFAULTS.quoted_fleet_claim))
+    advice = economics.ladder(workload, rules=thumb)
+    rules: list[RuleCheck] = [economics.check_together(advice, thumb)] if inference else []
+    rules.append(economics.check_fleet_claim(*thumb.quoted_fleet_claim))
     notes = ["expected savings are ranges from practice, of the GPU cost that each step works on"]
     if as_json:
         steps = [_priced(one, monthly_usd) for one in advice]

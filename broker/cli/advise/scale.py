@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from broker.cli.charts.chart import Chart
+    from broker.economics.rules import RulesOfThumb
     from broker.economics.scaling import ScalingCurve, ScalingModel
 
 EXAMPLES = examples(
@@ -69,18 +70,19 @@ def scale(
     from broker.economics.scaling import curve
 
     terminal = Terminal.of(context)
+    thumb = inputs.thumb(context)
     card = lookup(gpu)
     notes: list[str] = []
-    model, residual = _model(measured, serial, communication, notes)
+    model, residual = _model(measured, serial, communication, notes, thumb)
     if gpu_hours is None:
         from broker.economics.throughput import training_time
 
         if parameters is None or tokens is None:
             raise InvalidInput("the work is missing", hint="give --gpu-hours, or --parameters and --tokens")
-        alone = training_time(card, parameters=parameters, tokens=tokens, gpus=1, mfu=mfu)
+        alone = training_time(card, parameters=parameters, tokens=tokens, gpus=1, mfu=mfu, rules=thumb)
         gpu_hours = alone.gpu_hours
         notes.append(f"{gpu_hours:,.0f} hours of one {card.name}: 6 × parameters × tokens at an MFU of {alone.mfu:.0%}")
-    quote = inputs.market(terminal, price, card.name).quote(card.name, per_machine=8)
+    quote = inputs.market(terminal, price, card.name).quote(card.name, per_machine=thumb.gpus_per_node)
     quote = quote or inputs.market(terminal, price, card.name).quote(card.name)
     if quote is None:
         raise InvalidInput(f"no price of {card.name} is known", hint="give --price, or `gpubroker prices poll`")
@@ -93,6 +95,7 @@ def scale(
         deadline_hours=deadline,
         fixed_usd_per_hour=fixed_usd_per_hour,
         residual=residual,
+        rules=thumb,
     )
     if as_json:
         told = document(
@@ -107,10 +110,9 @@ def scale(
 
 
 def _model(
-    measured: list[str] | None, serial: float | None, communication: float | None, notes: list[str]
+    measured: list[str] | None, serial: float | None, communication: float | None, notes: list[str], thumb: RulesOfThumb
 ) -> tuple[ScalingModel, float | None]:
     """Fitted where there are measurements, as said where there are none, else the rules' default."""
-    from broker.economics.rules import DEFAULTS
     from broker.economics.scaling import ScalingModel, fit
 
     if measured:
@@ -121,10 +123,10 @@ def _model(
         return model, residual
     if serial is None and communication is None:
         notes.append(
-            f"scaling not measured: {DEFAULTS.serial_share:.1%} of the work taken as serial, each pair of GPUs "
-            f"to cost {DEFAULTS.pair_cost:.4%} of a step"
+            f"scaling not measured: {thumb.serial_share:.1%} of the work taken as serial, each pair of GPUs "
+            f"to cost {thumb.pair_cost:.4%} of a step"
         )
-        return ScalingModel(DEFAULTS.serial_share, DEFAULTS.pair_cost), None
+        return ScalingModel(thumb.serial_share, thumb.pair_cost), None
     return ScalingModel(serial or 0.0, communication or 0.0), None
 
 

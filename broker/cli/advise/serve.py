@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from broker.app.advise.prices import Prices
     from broker.app.advise.subject import Subject
     from broker.economics.routing import Routing, Tier
+    from broker.economics.rules import RulesOfThumb
     from broker.economics.serving import ScaleToZero, ServingOption, Traffic
 
 EXAMPLES = examples(
@@ -82,15 +83,15 @@ def serve(
     from broker.cli.advise import serve_view
     from broker.cli.advise.document import document
     from broker.economics import serving
-    from broker.economics.rules import DEFAULTS
     from broker.economics.units import HOURS_PER_MONTH
 
     terminal = Terminal.of(context)
+    thumb = inputs.thumb(context)
     notes: list[str] = []
     if tokens_per_second_per_replica is not None:
         notes.append(f"{tokens_per_second_per_replica:g} tokens/s of a replica, as given")
     if headroom is None:
-        headroom = DEFAULTS.serving_headroom
+        headroom = thumb.serving_headroom
         notes.append(f"{headroom:.0%} of headroom")
     traffic = serving.Traffic(requests_per_minute, tokens_per_request, headroom, p95)
     known = parameters is not None or config is not None
@@ -106,7 +107,7 @@ def serve(
         model = subject(parameters, config, inputs.architecture(layers, hidden, heads, kv_heads, head_dim))
         notes += model.notes
         prices = inputs.market(terminal, price, gpu[0] if gpu and len(gpu) == 1 else None)
-        options = _options(traffic, model, sequence, batch, least_replicas, gpu, prices, notes)
+        options = _options(traffic, model, sequence, batch, least_replicas, gpu, prices, notes, thumb)
     if tokens_per_second_per_replica is None:
         if not options:
             raise InvalidInput("no accelerator holds the model", hint="a smaller context or batch needs less memory")
@@ -122,7 +123,7 @@ def serve(
         batch=batch,
         least_replicas=least_replicas,
     )
-    sleep = _sleep(idle_share, rent_usd_per_hour, cold_starts, cold_start, warm, found.replicas, traffic)
+    sleep = _sleep(idle_share, rent_usd_per_hour, cold_starts, cold_start, warm, found.replicas, traffic, thumb)
     routing, tiers = _routing(tier, task)
     monthly = None
     if rent_usd_per_hour is not None:
@@ -158,8 +159,8 @@ def _options(
     gpu: list[str] | None,
     prices: Prices,
     notes: list[str],
+    thumb: RulesOfThumb,
 ) -> tuple[ServingOption, ...]:
-    from broker.economics.rules import DEFAULTS
     from broker.economics.serving import Prices as PerGpu
     from broker.economics.serving import options
     from broker.economics.unit_cost import energy_usd_per_hour
@@ -172,16 +173,16 @@ def _options(
     priced = []
     for card in inputs.accelerators(gpu):
         low, high = card.street_price or (None, None)
-        power = energy_usd_per_hour(card.tdp_w or 0.0, DEFAULTS.kwh_usd, DEFAULTS.pue)
-        owned = (low + high) / 2 / (DEFAULTS.life_years * HOURS_PER_YEAR) + power if low and high else None
+        power = energy_usd_per_hour(card.tdp_w or 0.0, thumb.kwh_usd, thumb.pue)
+        owned = (low + high) / 2 / (thumb.life_years * HOURS_PER_YEAR) + power if low and high else None
         kinds = (CapacityType.RESERVED, CapacityType.ON_DEMAND)
         priced.append((card, PerGpu(owned, *(per_gpu(card.name, kind) for kind in kinds))))
     if batch is None:
         notes.append("one request at a time on a replica (--batch)")
     notes += [
         "speeds are roofline estimates: measure before you buy",
-        f"owned: the card's street price over {DEFAULTS.life_years:g} years and its board power at "
-        f"${DEFAULTS.kwh_usd:g}/kWh, PUE {DEFAULTS.pue:g}; no host, no staff",
+        f"owned: the card's street price over {thumb.life_years:g} years and its board power at "
+        f"${thumb.kwh_usd:g}/kWh, PUE {thumb.pue:g}; no host, no staff",
     ]
     return options(
         traffic,
@@ -191,6 +192,7 @@ def _options(
         batch=batch or 1,
         accelerators=priced,
         least_replicas=least,
+        rules=thumb,
     )
 
 
@@ -202,6 +204,7 @@ def _sleep(
     warm: int,
     replicas: int,
     traffic: Traffic,
+    thumb: RulesOfThumb,
 ) -> ScaleToZero | None:
     from broker.economics.serving import scale_to_zero
 
@@ -217,6 +220,7 @@ def _sleep(
         cold_start_s=seconds,
         warm_replicas=warm,
         replicas=replicas,
+        rules=thumb,
     )
 
 

@@ -77,15 +77,15 @@ def size(
     from broker.app.advise.subject import subject
     from broker.cli.advise.document import document
     from broker.economics.memory import Layout, estimate, lower_bound_cards
-    from broker.economics.rules import DEFAULTS
 
     terminal = Terminal.of(context)
+    thumb = inputs.thumb(context)
     rules = replace(
-        DEFAULTS,
-        memory_headroom=DEFAULTS.memory_headroom if headroom is None else headroom,
-        adapter_fraction=DEFAULTS.adapter_fraction if adapter is None else adapter,
-        gradient_bytes=DEFAULTS.gradient_bytes if gradient_bytes is None else gradient_bytes,
-        activations_per_weight=DEFAULTS.activations_per_weight if activations is None else activations,
+        thumb,
+        memory_headroom=thumb.memory_headroom if headroom is None else headroom,
+        adapter_fraction=thumb.adapter_fraction if adapter is None else adapter,
+        gradient_bytes=thumb.gradient_bytes if gradient_bytes is None else gradient_bytes,
+        activations_per_weight=thumb.activations_per_weight if activations is None else activations,
     )
     model = subject(parameters, config, inputs.architecture(layers, hidden, heads, kv_heads, head_dim))
     workload = model.workload(

@@ -68,6 +68,7 @@ def throughput(
     from broker.economics.units import GB, positive
 
     terminal = Terminal.of(context)
+    thumb = inputs.thumb(context)
     card = lookup(gpu)
     derived: tuple[str, ...] = ()
     if parameters is None and config is None and model_gb is not None:
@@ -86,11 +87,18 @@ def throughput(
         model_bytes=model.parameters * precision.bytes if model_gb is None else model_gb * GB,
         cache_bytes=cache,
         gpus=gpus,
+        rules=thumb,
     )
     training = None
     if tokens is not None:
         training = economics.training_time(
-            card, parameters=model.active, tokens=tokens, gpus=gpus, mfu=mfu, precision=_training(precision)
+            card,
+            parameters=model.active,
+            tokens=tokens,
+            gpus=gpus,
+            mfu=mfu,
+            precision=_training(precision),
+            rules=thumb,
         )
     achieved = _achieved(card, model.active, gpus, measured, precision)
     notes = (*model.notes, *derived, *found.assumptions)

@@ -14,7 +14,7 @@ from broker.core.errors import InvalidInput
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from broker.economics.rules import RuleCheck
+    from broker.economics.rules import RuleCheck, RulesOfThumb
     from broker.economics.unit_cost import UnitCost
 
 EXAMPLES = examples(
@@ -62,6 +62,7 @@ def unit_cost(
     from broker.economics import unit_cost as economics
 
     terminal = Terminal.of(context)
+    thumb = inputs.thumb(context)
     notes = [f"busy {utilisation:.0%} of the hours"]
     if rent_usd_per_hour is None and hardware_usd is None:
         rent_usd_per_hour, note = _market_rent(terminal, gpu, price)
@@ -89,7 +90,7 @@ def unit_cost(
     per_prediction = None
     if tokens_per_prediction is not None:
         per_prediction = economics.per_prediction(found.usd_per_million_tokens, tokens_per_prediction)
-    break_even, rules = _against_api(found, tokens_per_second, api_usd)
+    break_even, rules = _against_api(found, tokens_per_second, api_usd, thumb)
     if as_json:
         terminal.answer(
             document(
@@ -123,17 +124,16 @@ def _market_rent(terminal: Terminal, gpu: str | None, price: list[str] | None) -
 
 
 def _against_api(
-    found: UnitCost, tokens_per_second: float, api_usd: float | None
+    found: UnitCost, tokens_per_second: float, api_usd: float | None, thumb: RulesOfThumb
 ) -> tuple[float | None, tuple[RuleCheck, ...]]:
     """The utilisation at which it costs as much as the API, and the quoted ones held against it."""
-    from broker.economics.rules import DEFAULTS
     from broker.economics.unit_cost import break_even_utilisation, check_quoted_utilisation
 
     if api_usd is None:
         return None, ()
     quoted = tuple(
-        check_quoted_utilisation(name, share, found.usd_per_hour, tokens_per_second, api_usd)
-        for name, share in DEFAULTS.quoted_api_break_even
+        check_quoted_utilisation(name, share, found.usd_per_hour, tokens_per_second, api_usd, thumb)
+        for name, share in thumb.quoted_api_break_even
     )
     return break_even_utilisation(found.usd_per_hour, tokens_per_second, api_usd), quoted
 

@@ -208,3 +208,23 @@ def test_parallelism_ends_in_a_constraint_that_a_job_file_takes(gpubroker: Any) 
         "resources": {"accelerators": "H100:8"}, "num_nodes": 8, "constraints": {"interconnect": "nvlink"}
     }  # fmt: skip
     assert found["supply"]["linked"] > 0
+
+
+def test_rules_of_thumb_of_ones_own(gpubroker: Any, write: Any) -> None:
+    rules = write("rules.yaml", "memory_headroom: 0.3\nrent_below_hours_per_day: 2\n")
+    size = gpubroker("advise", "--rules", rules, "size", "--parameters", "7B", "--json").json
+    assert "30% of each card stays free" in size["assumptions"]
+    line = ("buy-or-rent", "--purchase-usd", "12000", "--rent-usd-per-hour", "5.12", "--json")
+    found = gpubroker("advise", "--rules", rules, *line).json["rules_of_thumb"]
+    assert found[0]["rule"] == "under 2 h/day: rent"
+    assert found[0]["holds"] is True
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [("memory_hedroom: 0.1", "did you mean 'memory_headroom'"), ("memory_headroom: much", "expected a number")],
+)
+def test_rules_that_are_wrong(gpubroker: Any, write: Any, content: str, says: str) -> None:
+    done = gpubroker("advise", "--rules", write("rules.yaml", content), "eco")
+    assert done.code == 2
+    assert says in done.err

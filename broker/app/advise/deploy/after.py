@@ -49,7 +49,7 @@ def after(
         Step(
             "monitoring",
             "GPU compute and memory utilisation, idle hours, cost per unit, spend against budget",
-            {"target_utilisation": target, "idle_hours_below": 0.05},
+            {"target_utilisation": target, "idle_hours_below": rules.idle_hours_below},
             "`gpubroker report utilisation` and `gpubroker report spend`, weekly",
         ),
         _sustainability(situation, card, gpus, hours, target, rules),

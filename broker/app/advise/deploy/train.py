@@ -175,7 +175,7 @@ def _right_size(found: tuple[Way, ...], best: Way) -> Step:
 
 
 def _hardware(found: tuple[Way, ...], best: Way) -> Step:
-    numbers = {way.card.name: f"{way.plan.gpus} cards, {way.hours:,.1f} h, ${way.usd:,.2f}" for way in _by_card(found)}
+    numbers = {way.card.name: f"{way.plan.gpus} × {way.hours:,.1f} h, ${way.usd:,.2f}" for way in _by_card(found)}
     rule = "training is bound by compute: GPU-hours = FLOPs ÷ (peak × MFU), then by cost among those in time"
     return Step("hardware", rule, numbers, f"{best.plan.gpus} × {best.card.name}, {best.gpu_hours:,.0f} GPU-hours")
 
