@@ -69,6 +69,11 @@ class ActivePolicies:
         """Whether some rule must know what the accelerators of a running job do."""
         return any(getattr(rule, "needs_usage", False) for rule in self.rules)
 
+    @property
+    def counts_live(self) -> bool:
+        """Whether some rule counts what runs."""
+        return any(getattr(rule, "counts_live", False) for rule in self.rules)
+
     @cached_property
     def _with_conditions(self) -> tuple[tuple[Rule, Condition | None], ...]:
         return tuple((rule, self.conditions.get(rule.name)) for rule in self.every_rule)

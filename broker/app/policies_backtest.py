@@ -8,7 +8,8 @@ expected cost is spent and the rest released.
 
 What cannot be known is left as it was: jobs that no placement was left for were never judged as a whole and are not on
 record, no market is asked anew (only the placements that the plan ranked next are tried), what ran is not judged anew
-while it ran, and what is asked for counts as granted.
+while it ran, and what is asked for counts as granted. Where no rule counted what runs, it was not kept: a new rule that
+counts sees the jobs that hold money, with what their bills say they occupied.
 """
 
 from __future__ import annotations
@@ -153,6 +154,19 @@ class _Course:
         """What was posted up to now."""
         return (e for e in self.entries if e.at <= now and (self.since is None or e.at <= self.since))
 
+    def holding(self, job: str, now: datetime) -> LiveAttempt | None:
+        """What the job occupies while it holds money, as its bill tells (sooner or later); None for one that holds
+        nothing, and for capacity that costs nothing."""
+        held = sum((e.amount for e in self.until(now) if e.account is Account.HELD), Money.ZERO)
+        placed = next((e for e in self.entries if e.tags.provider), None)
+        if held <= Money.ZERO or placed is None or (self.since is not None and self.since <= now):
+            return None
+        tags = placed.tags
+        return LiveAttempt(
+            job, tags.user, tags.team, tags.project, tags.workload or "", tags.environment, tags.gpus,
+            tags.accelerator, tags.provider or "", placed.money, capacity_type=tags.capacity_type,
+        )  # fmt: skip
+
 
 @dataclass(slots=True)
 class _OpenHold:
@@ -246,6 +260,8 @@ class _Replay:
             return inputs.facts
         now, action = inputs.facts.now, inputs.action
         live = [one for one in inputs.facts.live if one.job_id not in self.gone]
+        if not inputs.live_kept:
+            live = [one for job, course in self.courses.items() if job != key and (one := course.holding(job, now))]
         on_record = {one.job_id for one in live}
         for job, course in self.courses.items():
             if course.occupies and job not in on_record and course.occupies[0][0] <= now < course.occupies[0][1]:

@@ -243,6 +243,11 @@ class PolicySet(Protocol):
         """Whether some rule must know what the accelerators of a running job do (`Action.usage`)."""
         ...
 
+    @property
+    def counts_live(self) -> bool:
+        """Whether some rule counts what runs (`Facts.live`), so that a record of the decision must have it."""
+        ...
+
     def budgets(self, job: Job, user: str) -> Sequence[BudgetSpec]:
         """The budgets that a job of that user falls under; their ledger state goes into `Facts.budgets`."""
         ...

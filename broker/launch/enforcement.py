@@ -113,7 +113,7 @@ def judge_running(
     verdicts = tuple(policy.judge(action, facts))
     if strictest(verdicts) is not Answer.DENY:
         return None
-    inputs = written(action, facts)
+    inputs = written(action, facts, counts_live=policy.counts_live)
     return Decision(
         at=now,
         action=action.kind,

@@ -71,7 +71,8 @@ def hold_entries(
 def decision_of(admission: Admission, plan: Plan, policy: PolicySet, facts: Facts) -> Decision:
     """The record of one passage through the gate."""
     p, action = admission.placement, admission.action
-    inputs = written(action, facts, [other for other in plan.placements if other is not p])
+    others = [other for other in plan.placements if other is not p]
+    inputs = written(action, facts, others, counts_live=policy.counts_live)
     return Decision(
         at=plan.made_at,
         action=action.kind,

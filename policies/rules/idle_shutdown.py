@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from pydantic import BaseModel, Field
@@ -28,7 +28,7 @@ class IdleShutdown:
     kind: ClassVar[str] = "idle_shutdown"
     Config: ClassVar[type[BaseModel]] = Idleness
     # Whoever asks must know what the accelerators were doing.
-    needs_usage: ClassVar[bool] = field(default=True)
+    needs_usage: ClassVar[bool] = True
 
     name: str
     config: Idleness

@@ -32,6 +32,7 @@ class MaxConcurrentGpus:
 
     kind: ClassVar[str] = "max_concurrent_gpus"
     Config: ClassVar[type[BaseModel]] = Gpus
+    counts_live: ClassVar[bool] = True
 
     name: str
     config: Gpus

@@ -32,6 +32,7 @@ class MaxConcurrentJobs:
 
     kind: ClassVar[str] = "max_concurrent_jobs"
     Config: ClassVar[type[BaseModel]] = Jobs
+    counts_live: ClassVar[bool] = True
 
     name: str
     config: Jobs

@@ -45,6 +45,11 @@ class Spot:
     scope: Scope
     source: Source
 
+    @property
+    def counts_live(self) -> bool:
+        """Whether it counts what runs."""
+        return self.config.min_share is not None
+
     def judge(self, action: Action, facts: Facts) -> Verdict:
         if not self.scope.covers(action):
             return out_of_scope(self)

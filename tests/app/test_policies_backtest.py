@@ -63,7 +63,7 @@ class Month:
         verdicts = tuple(self.policy.judge(action, facts))
         answer = strictest(verdicts)
         job_id = f"{job.name}-id" if answer is not Answer.DENY else None
-        inputs = written(action, facts, others)
+        inputs = written(action, facts, others, counts_live=self.policy.counts_live)
         self.decisions.append(
             Decision(
                 at, ActionKind.LAUNCH, user, job.name, answer, self.policy.version,
@@ -100,7 +100,11 @@ class Month:
         assert action.window is not None
         assert action.hold is not None
         job, (at, ends) = action.job, action.window
-        tags = Tags(job_id, action.user, job.team, job.project, job.workload.value, job.environment)
+        offer = placed.offer
+        tags = Tags(
+            job_id, action.user, job.team, job.project, job.workload.value, job.environment, 1, offer.provider,
+            offer.region, offer.capacity_type, offer.accelerator, placed.gpus,
+        )  # fmt: skip
         held = action.hold[MoneyKind.CASH]
         self.entries += hold_entries(tags, action.hold, Movement.HOLD, 1, action.window)
         for what, amount, covers in (
@@ -267,6 +271,21 @@ def test_jobs_that_are_refused_occupy_nothing() -> None:
 
     # The second one is too dear, so the third one is the second that runs, and the fourth one too many.
     assert answers(found) == ["allow", "deny", "allow", "deny"]
+
+
+def test_a_new_rule_that_counts_sees_those_that_hold_money() -> None:
+    month = Month(load({"p.yaml": budget("$900")}))
+    for n in range(3):
+        month.submit(at(n), "50", hours=2.5)
+    assert all(not inputs.live_kept for one in month.decisions if (inputs := inputs_of(one)))
+
+    found = month.again(budget("$900", "guardrails: [{name: two, max_concurrent_gpus: 2}]"))
+    assert answers(found) == ["allow", "allow", "deny"]
+    assert found.outcomes[-1].verdicts[-1].figures["running"] == "2"
+    # With room for one, the second one is refused, and so there is room for the third one at its time.
+    assert answers(month.again(budget("$900", "guardrails: [{name: one, max_concurrent_jobs: 1}]"))) == [
+        "allow", "deny", "deny",
+    ]  # fmt: skip
 
 
 def test_a_provider_that_is_forbidden_is_left_for_the_next_best_with_its_price_and_its_lateness() -> None:

@@ -140,6 +140,7 @@ class OpenPolicy:
     defaults: PolicyDefaults = field(default_factory=lambda: PolicyDefaults(grants_cash=True))
 
     needs_usage: bool = False
+    counts_live: bool = True
 
     def budgets(self, job: Job, user: str) -> Sequence[BudgetSpec]:
         return ()
