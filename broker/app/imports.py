@@ -20,7 +20,9 @@ from broker.core.offers import Offer, OfferQuery, SkippedRow
 from broker.core.sandbox_scenario import PROVIDER as SANDBOX
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
-_NOT_FOR_SALE = frozenset({SANDBOX, "owned"})
+# Sources of offers that are no clouds, and one that is called otherwise than the cloud whose prices it asks for.
+_NO_CLOUDS = frozenset({SANDBOX, "owned", "slurm", "pricebook", "gpuhunt", "csv"})
+_CALLED_OTHERWISE = {"lambda_cloud": "lambda"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +58,14 @@ def import_catalogue(broker: Broker, file: Path, provider: str, dated: datetime 
         raise InvalidInput(
             f"{provider!r} cannot be a provider's name", where="--provider", hint="small letters and digits, as in aws"
         )
-    if provider in _NOT_FOR_SALE:
+    if provider in _NO_CLOUDS:
         raise InvalidInput(f"{provider!r} is no cloud whose prices could be imported", where="--provider")
+    if provider in _CALLED_OTHERWISE:
+        raise InvalidInput(
+            f"offers of {provider!r} are called {_CALLED_OTHERWISE[provider]!r}",
+            where="--provider",
+            hint=f"--provider {_CALLED_OTHERWISE[provider]}",
+        )
     now = broker.clock.now()
     at = _date(file, dated, now)
     catalogue = broker.registries.open_catalogue(file, provider=provider, dated=at, now=now)

@@ -141,6 +141,8 @@ def test_a_file_of_no_use_is_refused_and_stores_nothing(
         (["--provider", "aws", "--dated", "soon"], "expected a date"),
         (["--provider", "sandbox"], "no cloud"),
         (["--provider", "owned"], "no cloud"),
+        (["--provider", "pricebook"], "no cloud"),
+        (["--provider", "lambda_cloud"], "--provider lambda"),
         (["--provider", "A/b"], "cannot be a provider's name"),
         ([], "--provider"),
     ],
