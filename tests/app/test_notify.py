@@ -151,6 +151,20 @@ def test_what_was_claimed_by_a_process_that_died_is_sent_later(
     assert notify.deliver(store, clock, {"ops": receiver.address})[0].ok
 
 
+def test_while_one_sends_no_other_does(store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    targets, sent = {"ops": SecretStr("json://127.0.0.1")}, []
+
+    def send(notice: Notice, address: str) -> str:
+        sent.append(notice.key)
+        clock.advance(timedelta(minutes=1))  # a slow service; meanwhile another process looks
+        assert len(sent) > 1 or notify.deliver(store, clock, targets) == []
+        return ""
+
+    monkeypatch.setattr(notify, "_send", send)
+    notify.notify(store, clock, NOTICE, targets)
+    assert sent == [NOTICE.key]
+
+
 def test_pauses_are_of_the_wall_clock(store: Store) -> None:
     clock = ScaledClock(datetime.now(UTC), NOW, 1000.0)
     (failed,) = notify.notify(store, clock, NOTICE, {"ops": SecretStr("nonsense")})
