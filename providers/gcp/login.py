@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 import warnings
 from collections.abc import Mapping
 from importlib import import_module
@@ -34,6 +35,8 @@ ADDS = "prices on demand, of spot and of commitments, spot scores, reservations,
 
 _FILE = "GOOGLE_APPLICATION_CREDENTIALS"
 _PROJECTS = ("GOOGLE_CLOUD_PROJECT", "GCLOUD_PROJECT", "CLOUDSDK_CORE_PROJECT")
+_MAX_ANSWER = 64 * 2**20  # bytes; a page of 5,000 SKUs has about 8 MB
+_WHOLE_ANSWER = 6  # times the time-out: a server that trickles bytes is a server that hangs
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _SDKS = ("google.auth", "google.cloud.compute_v1", "google.cloud.billing_v1")
 
@@ -124,6 +127,7 @@ class Login:
         client = getattr(sdk, kind)(credentials=self._credentials, client_options=options, transport="rest")
 
         def keep(answer: requests.Response, *args: Any, **kwargs: Any) -> None:
+            _read(answer, self.settings.timeout_seconds)
             self.answers[:] = [answer]
 
         # The SDK's REST transports take no session of ours, and all have theirs under this name.
@@ -163,6 +167,21 @@ class Login:
                 raise LoginMissing(said, where=where, hint=HOW) from error
             except (ValueError, TypeError, KeyError, AttributeError) as error:  # an answer that makes no sense
                 raise Refused(f"the login cannot be renewed: {_short(error)}", where=where, hint=HOW) from error
+
+
+def _read(answer: requests.Response, seconds: float) -> None:
+    """Reads the body, but no more of it than makes sense, and not for ever: the SDK's time-out is for each silence."""
+    import requests
+
+    ends = time.monotonic() + _WHOLE_ANSWER * seconds
+    body = bytearray()
+    for piece in answer.iter_content(2**16):
+        body += piece
+        if len(body) > _MAX_ANSWER:
+            raise ValueError(f"more than {_MAX_ANSWER >> 20} MiB")
+        if time.monotonic() > ends:
+            raise requests.Timeout("the answer comes too slowly to be waited for")
+    answer._content = bytes(body)  # where `content` looks first
 
 
 def _trusting(bundle: str) -> requests.adapters.HTTPAdapter:

@@ -121,6 +121,19 @@ def test_a_fault_among_the_machines_is_told_and_the_prices_do_not_leak(
     assert not [row for row in found if isinstance(row, Offer)]
 
 
+@pytest.mark.parametrize(("limit", "value", "error"), [
+    ("_MAX_ANSWER", 1000, Malformed), ("_WHOLE_ANSWER", -1, Unreachable),
+])  # fmt: skip
+def test_an_answer_without_end_is_given_up(
+    make: Make, market: GcpCloud, monkeypatch: pytest.MonkeyPatch, limit: str, value: int, error: type[Exception]
+) -> None:
+    monkeypatch.setattr(f"providers.gcp.login.{limit}", value)
+    _, said = until_error(make())
+    assert type(said) is error
+    assert said is not None
+    assert "CloudCatalog.list_skus" in str(said)
+
+
 def test_several_may_ask_at_once(make: Make, market: GcpCloud) -> None:
     whole = offers_of(make())
     market.skus.insert(2, {"description": ["odd"]})  # so that pages are read again, each by its own thread
