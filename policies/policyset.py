@@ -64,6 +64,11 @@ class ActivePolicies:
 
         return judge_cases(self, file, text)
 
+    def when(self, rule: str) -> str:
+        """The condition of the rule of that name, as it is written; empty without one."""
+        condition = self.conditions.get(rule)
+        return condition.text if condition else ""
+
     @property
     def needs_usage(self) -> bool:
         """Whether some rule must know what the accelerators of a running job do."""

@@ -35,8 +35,17 @@ def heading(version: PolicyVersion) -> Text:
 
 def rule_table(console: Console, policy: PolicySet) -> list[RenderableType]:
     """The rules of a set, and the defaults it gives."""
-    columns = (Column("rule"), Column("kind"), Column("where", 1))
-    cells = [[rule.name, rule.kind, str(rule.source)] for rule in policy.rules]
+    columns = (
+        Column("rule"),
+        Column("kind"),
+        Column("for", 2, folds=True),
+        Column("when", 3, folds=True),
+        Column("where", 1),
+    )
+    cells = [
+        [rule.name, rule.kind, str(getattr(rule, "scope", "")), policy.when(rule.name), str(rule.source)]
+        for rule in policy.rules
+    ]
     parts: list[RenderableType] = [fitting(console, columns, cells)[0]] if cells else [Text("No rules.")]
     defaults = policy.defaults
     said = [f"a job without max_duration is stopped after {words.length(defaults.max_duration)}"]
@@ -60,7 +69,7 @@ def difference(text: str) -> list[Text]:
 
 def changes(before: PolicySet | None, after: PolicySet) -> str:
     """``2 rules added, 1 changed, 1 removed``."""
-    old, new = ({r.name: _says(r) for r in one.rules} if one else {} for one in (before, after))
+    old, new = ({r.name: _says(one, r) for r in one.rules} if one else {} for one in (before, after))
     counts = {
         "added": len(new.keys() - old.keys()),
         "changed": sum(old[name] != new[name] for name in old.keys() & new.keys()),
@@ -72,9 +81,9 @@ def changes(before: PolicySet | None, after: PolicySet) -> str:
     return f"Rules: {', '.join(said)}." if said else "The rules say the same as before."
 
 
-def _says(rule: Rule) -> tuple[str, str, str]:
+def _says(policy: PolicySet, rule: Rule) -> tuple[str, str, str, str]:
     """What a rule is told in its file, wherever that stands."""
-    return rule.kind, repr(getattr(rule, "config", None)), repr(getattr(rule, "scope", None))
+    return rule.kind, repr(getattr(rule, "config", None)), repr(getattr(rule, "scope", None)), policy.when(rule.name)
 
 
 def files(version: PolicyVersion) -> list[Text]:
@@ -197,7 +206,16 @@ def document(policy: PolicySet) -> dict[str, Any]:
     defaults = policy.defaults
     return {
         "policy_version": policy.version,
-        "rules": [{"name": r.name, "kind": r.kind, "source": str(r.source)} for r in policy.rules],
+        "rules": [
+            {
+                "name": r.name,
+                "kind": r.kind,
+                "source": str(r.source),
+                "scope": str(getattr(r, "scope", "")),
+                "when": policy.when(r.name),
+            }
+            for r in policy.rules
+        ],
         "defaults": {
             "max_duration": defaults.max_duration,
             "allow_reference_prices": defaults.allow_reference_prices,

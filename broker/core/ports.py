@@ -252,6 +252,10 @@ class PolicySet(Protocol):
         """The budgets that a job of that user falls under; their ledger state goes into `Facts.budgets`."""
         ...
 
+    def when(self, rule: str) -> str:
+        """The condition of the rule of that name, as it is written; empty without one."""
+        ...
+
     def judge(self, action: Action, facts: Facts) -> Sequence[Verdict]:
         """Every rule's verdict, the built-in ones (membership, no budget → no cash) included, in file order."""
         ...

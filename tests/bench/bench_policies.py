@@ -4,19 +4,34 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from broker.core.policy import Facts
+from broker.core.money import Money
+from broker.core.offers import MoneyKind
+from broker.core.policy import BudgetUse, Facts
+from broker.ledger.budgets import periods_touching
 from tests.contracts.rule_contract import NOW, action, live, placement
 from tests.policies.test_speed import policy_set, seconds
 
+WHEN = "job.workload == 'training' && offer.price > 1.0 && hour_in('Europe/Berlin') < 25"
+
 
 def main() -> None:
-    facts = Facts(NOW, tuple(live(8, job_id=f"j-{n}") for n in range(200)), {})
+    running = tuple(live(8, job_id=f"j-{n}") for n in range(200))
+    for when in ("", WHEN):
+        policies = policy_set(20, 200, when)
+        act = action(hold={MoneyKind.CASH: Money.usd(100)})
+        (period,) = periods_touching("month", "UTC", (NOW, NOW))
+        uses = {spec.id: (BudgetUse(*period, Money.ZERO, Money.ZERO),) for spec in policies.budgets(act.job, "ann")}
+        facts = Facts(NOW, running, uses)
+        taken = seconds(lambda policies=policies, act=act, facts=facts: policies.judge(act, facts))
+        what = f"1 submission judged under 20 files, {len(policies.rules)} rules"
+        print(f"{what + (', each with a condition' if when else ''):<76} {taken * 1000:8.3f} ms CPU   (at most 5)")
+    facts = Facts(NOW, running, {})
     actions = [replace(action(), placement=placement(f"{20 + n / 1000:.3f}", region=f"us-{n % 9}")) for n in range(500)]
     for files, rules in ((2, 20), (20, 200)):
         policies = policy_set(files, rules)
         taken = seconds(lambda policies=policies: [policies.judge(act, facts) for act in actions])
         what = f"500 placements judged under {len(policies.rules)} rules, 200 jobs running"
-        print(f"{what:<58} {taken:8.3f} s CPU")
+        print(f"{what:<76} {taken:8.3f} s CPU")
 
 
 if __name__ == "__main__":
