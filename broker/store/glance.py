@@ -103,6 +103,13 @@ def cheapest(store_url: str, now: datetime) -> tuple[Cheapest, ...] | None:
     ) or None  # fmt: skip
 
 
+def is_missing(store_url: str) -> bool:
+    """Whether the store would be a SQLite file, and there is none yet."""
+    return (
+        store_url.startswith(_SQLITE) and not Path(unquote(store_url.removeprefix(_SQLITE).partition("?")[0])).exists()
+    )
+
+
 def ran(store_url: str) -> tuple[Ran, ...] | None:
     """Every attempt that had machines with accelerators; None where `cheapest` is None, except for want of rows."""
     rows = _rows(store_url, _RAN, {})

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from broker.app.advise import history
 from broker.app.advise.prices import Prices, known
+from broker.app.market import freshen
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
 from broker.core.offers import CapacityType
@@ -67,14 +68,18 @@ def test_the_quick_look_and_the_store_tell_the_same(broker: Broker) -> None:
         return broker
 
     now = datetime.now(UTC)
-    slow = known(broker.settings.store_url, now, whole)  # the store is not there yet: it is made and filled
+    listed = known(broker.settings.store_url, now, whole)  # the store is not there yet, and is not made
+    assert "store" not in broker.__dict__
+    freshen(broker)
     quick = known(broker.settings.store_url, now, whole)
     assert len(asked) == 1
+    slow = known(broker.settings.store_url + "?", now, whole)  # an address that the quick way leaves alone
+    assert len(asked) == 2
 
     def plain(prices: Prices) -> set[tuple[object, ...]]:
         return {(r.accelerator, r.count, r.capacity_type, r.term_months, r.micros, r.offers) for r in prices.rows}
 
-    assert plain(slow) == plain(quick) != set()
+    assert plain(slow) == plain(quick) == plain(listed) != set()
 
 
 def test_use_is_counted_hour_by_hour() -> None:

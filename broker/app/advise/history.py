@@ -70,8 +70,8 @@ def usage(
 def known(store_url: str, broker: Callable[[], Broker]) -> tuple[Ran, ...]:
     """Every attempt on record that had GPUs. ``broker`` is asked for only where the quick way does not do."""
     found = glance.ran(store_url)
-    if found is not None:
-        return found
+    if found is not None or glance.is_missing(store_url):
+        return found or ()
     with broker().store.reading() as look:
         return tuple(
             Ran(view.job.team, offer.accelerator or "", attempt.placement.gpus, attempt.up_since, attempt.gone_at)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from broker.core.clock import SystemClock
 from broker.core.money import MICROS_PER_USD
-from broker.core.offers import Availability, CapacityType, MoneyKind
-from broker.store.glance import Cheapest, cheapest
+from broker.core.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery
+from broker.store.glance import Cheapest, cheapest, is_missing
 
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
-    from broker.core.offers import Offer
 
 STATED = "given on the command line"
 RENTED = (CapacityType.ON_DEMAND, CapacityType.SPOT, CapacityType.RESERVED)
@@ -90,10 +90,20 @@ class Prices:
 
 
 def known(store_url: str, now: datetime, broker: Callable[[], Broker]) -> Prices:
-    """The prices in the store. ``broker`` is asked for only where the short way does not do: a store that is not there
-    yet (it is made and filled from the local sources) or is no SQLite file."""
+    """The prices in the store at ``now`` (UTC). ``broker`` is asked for only where the short way does not do.
+
+    A store that is not there yet is not made for the sake of advice: then the lists that come with gpubroker are read.
+    """
     rows = cheapest(store_url, now)
-    return Prices(_from_store(broker()) if rows is None else rows)
+    if rows is not None:
+        return Prices(rows)
+    if is_missing(store_url):
+        return Prices(_summed_up(_listed(broker()), now))
+    opened = broker()
+    from broker.app.market import freshen
+
+    freshen(opened)
+    return Prices(_summed_up(opened.store.offers(), opened.clock.now()))
 
 
 def _quote(row: Cheapest, gpus: int, machines: int) -> Quote:
@@ -116,14 +126,19 @@ def _quote(row: Cheapest, gpus: int, machines: int) -> Quote:
     )
 
 
-def _from_store(broker: Broker) -> tuple[Cheapest, ...]:
-    """The same as `broker.store.glance.cheapest`, by way of the store."""
-    from broker.app.market import freshen
+def _listed(broker: Broker) -> Iterator[Offer]:
+    """The offers of local sources that are lists, not machines."""
+    for name in broker.registries.local_providers:
+        settings = broker.settings.providers.get(name, {})
+        provider = broker.registries.build_provider(name, clock=SystemClock(), settings=settings)
+        if not getattr(provider, "refresh_before_deciding", False):
+            yield from (found for found in provider.offers(OfferQuery()) if isinstance(found, Offer))
 
-    freshen(broker)
-    now = broker.clock.now()
+
+def _summed_up(offers: Iterable[Offer], now: datetime) -> tuple[Cheapest, ...]:
+    """The same as `broker.store.glance.cheapest` tells."""
     found: dict[tuple[object, ...], Cheapest] = {}
-    for offer in broker.store.offers():
+    for offer in offers:
         if not _for_rent(offer):
             continue
         row = _row(offer, now)

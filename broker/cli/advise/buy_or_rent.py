@@ -96,10 +96,9 @@ def buy_or_rent(
 
     terminal = Terminal.of(context)
     thumb = inputs.thumb(context)
-    ways = [hours_per_day is not None, utilisation is not None, from_history]
-    if sum(ways) > 1:
-        raise InvalidInput("give one of --hours-per-day, --utilisation and --from-history")
     notes: list[str] = []
+    if from_history and (hours_per_day is not None or utilisation is not None):
+        raise InvalidInput("give --from-history, or --hours-per-day or --utilisation")
     if gpu is not None:
         purchase_usd, rent_usd_per_hour, watts = _looked_up(
             terminal, gpu, rented_as, price, (purchase_usd, rent_usd_per_hour, watts), notes
@@ -117,7 +116,7 @@ def buy_or_rent(
         purchase_usd=purchase_usd,
         rent_usd_per_hour=rent_usd_per_hour,
         years=years,
-        utilisation=_utilisation(hours_per_day, utilisation, used),
+        utilisation=_utilisation(hours_per_day, utilisation, used, notes),
         watts=watts or 0.0,
         kwh_usd=kwh_usd,
         pue=pue,
@@ -207,14 +206,21 @@ def _history(
     return found
 
 
-def _utilisation(hours_per_day: float | None, utilisation: float | None, used: Usage | None) -> float:
+def _utilisation(hours_per_day: float | None, utilisation: float | None, used: Usage | None, notes: list[str]) -> float:
+    """The share of all hours in use. Hours and a share that say the same are taken as one; else the share is of those
+    hours."""
     from broker.economics.buy_or_rent import utilisation_of
+    from broker.economics.units import fraction
 
     if used is not None:
         return used.utilisation
-    if hours_per_day is not None:
-        return utilisation_of(hours_per_day)
-    return 1.0 if utilisation is None else utilisation
+    if hours_per_day is None:
+        return 1.0 if utilisation is None else utilisation
+    of_day = utilisation_of(hours_per_day)
+    if utilisation is None or abs(fraction("utilisation", utilisation) - of_day) <= 0.01 * of_day:
+        return of_day
+    notes.append(f"{utilisation:.0%} of {hours_per_day:g} h/day in use")
+    return of_day * utilisation
 
 
 def _obsolescence(text: str | None, thumb: RulesOfThumb) -> tuple[float | None, float]:

@@ -115,7 +115,7 @@ BAD = [
     ("buy-or-rent --purchase-usd 100 --rent-usd-per-hour 1 --resale-usd 200", "resale value: expected"),
     ("buy-or-rent --purchase-usd 100 --rent-usd-per-hour 1 --obsolescence soon", "--obsolescence"),
     ("buy-or-rent --purchase-usd 100 --rent-usd-per-hour 1 --years 1 --lead-time-weeks 60", "longer than"),
-    ("buy-or-rent --purchase-usd 1 --rent-usd-per-hour 1 --utilisation 1 --hours-per-day 2", "give one of"),
+    ("buy-or-rent --purchase-usd 1 --rent-usd-per-hour 1 --utilisation 1 --from-history", "or --hours-per-day"),
     ("buy-or-rent --gpu H100 --from-history", "no GPU job ran on H100 in the last 90 days"),
     ("serve --requests-per-minute 0 --tokens-per-request 1 --parameters 7B", "requests per minute: expected"),
     ("serve --requests-per-minute 1 --tokens-per-request 1", "the speed of a replica is missing"),
@@ -228,3 +228,14 @@ def test_rules_that_are_wrong(gpubroker: Any, write: Any, content: str, says: st
     done = gpubroker("advise", "--rules", write("rules.yaml", content), "eco")
     assert done.code == 2
     assert says in done.err
+
+
+@pytest.mark.parametrize(
+    ("line", "hours"),
+    [("--hours-per-day 12", 12), ("--utilisation 0.5", 12), ("--hours-per-day 12 --utilisation 0.5", 12),
+     ("--hours-per-day 24 --utilisation 0.7", 16.8), ("--hours-per-day 12 --utilisation 0.8", 9.6)],
+)  # fmt: skip
+def test_hours_and_utilisation(gpubroker: Any, line: str, hours: float) -> None:
+    case = "--purchase-usd 12000 --rent-usd-per-hour 5.12 --years 1"
+    found = gpubroker("advise", "buy-or-rent", *case.split(), *line.split(), "--json").json
+    assert found["hours"] == pytest.approx(hours * 365)
