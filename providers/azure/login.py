@@ -22,13 +22,14 @@ from broker.core.clock import Clock
 from broker.core.errors import InvalidInput, LoginMissing, Malformed, Unreachable
 from providers.azure.errors import is_silence, translated
 from providers.azure.settings import NAME, SUBSCRIPTION, AzureSettings
-from providers.http import setting
+from providers.http import setting, shown
 
 if TYPE_CHECKING:
     from azure.core.credentials import TokenCredential
 
 _LOG_IN = "run `az login`, or set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET"
 HOW = f"set {SUBSCRIPTION}, and {_LOG_IN}"
+AUTHORITY = "AZURE_AUTHORITY_HOST"  # azure-identity's own variable
 EXTRA = "pip install 'gpubroker[azure]'"
 
 _ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -37,6 +38,11 @@ _ENOUGH = 3  # calls in a row without an answer: the others of the same poll wou
 _SIGNS = ("AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PATH", "AZURE_FEDERATED_TOKEN_FILE", "AZURE_PASSWORD")
 _HOSTED = ("IDENTITY_ENDPOINT", "MSI_ENDPOINT")  # set where Azure runs the process: an identity is there at once
 _LEFT_BY_TOOLS = ("azureProfile.json", "AzureRmContext.json")
+
+
+def authority(environ: Mapping[str, str] = os.environ) -> str:
+    """Where azure-identity logs in."""
+    return shown(environ.get(AUTHORITY) or "https://login.microsoftonline.com")
 
 
 def subscription_of(settings: AzureSettings, environ: Mapping[str, str] = os.environ) -> str:

@@ -23,6 +23,7 @@ from azure.mgmt.core.policies import ARMChallengeAuthenticationPolicy
 
 from broker.core.clock import Clock
 from broker.core.errors import Throttled
+from providers.azure.login import AUTHORITY
 from providers.azure.settings import AzureSettings
 
 _LONGEST_WAIT = 60.0  # s; whoever asks for more is left alone until the next poll
@@ -41,7 +42,7 @@ def credential(settings: AzureSettings, *, managed_identity: bool) -> TokenCrede
     return DefaultAzureCredential(
         exclude_managed_identity_credential=not managed_identity,
         exclude_interactive_browser_credential=True,
-        disable_instance_discovery=bool(os.environ.get("AZURE_AUTHORITY_HOST")),
+        disable_instance_discovery=bool(os.environ.get(AUTHORITY)),
         retry_total=settings.attempts - 1,
         **_connection(settings),
     )

@@ -17,7 +17,7 @@ from providers.azure import discounts, holdings, instances
 from providers.azure.account import Account, RememberedScores
 from providers.azure.charges import read_charges
 from providers.azure.locations import read_locations
-from providers.azure.login import EXTRA, HOW, Login, has_sdk, sign_of_login, subscription_of
+from providers.azure.login import AUTHORITY, EXTRA, HOW, Login, authority, has_sdk, sign_of_login, subscription_of
 from providers.azure.retail import RetailPrices
 from providers.azure.settings import NAME, SUBSCRIPTION, AzureSettings
 from providers.azure.skus import read_skus
@@ -155,6 +155,7 @@ class Azure:
             "endpoints": {
                 "retail prices": endpoint(NAME, "retail_prices_url", settings.retail_prices),
                 "management": endpoint(NAME, "management_url", settings.management_url),
+                "authority": {"url": authority(), "setting": AUTHORITY},
             },
             "logins": {
                 "azure": {

@@ -35,7 +35,7 @@ def test_the_others_say_where_they_ask_and_which_setting_changes_it(name: str) -
     assert setup()["endpoints"]
     for place in setup()["endpoints"].values():
         assert place["url"]
-        assert place["setting"].startswith(("GPUBROKER_PROVIDERS__", "AWS_ENDPOINT_URL"))
+        assert place["setting"].startswith(("GPUBROKER_PROVIDERS__", "AWS_ENDPOINT_URL", "AZURE_AUTHORITY_HOST"))
     for login in setup()["logins"].values():
         assert {"found", "how"} <= set(login)
 

@@ -52,6 +52,7 @@ def test_the_addresses_are_settings(prices: FakeServer, clock: ManualClock, monk
 
     monkeypatch.setenv("GPUBROKER_PROVIDERS__AZURE__RETAIL_PRICES_URL", f"{prices.url}/api/retail/prices")
     monkeypatch.setenv("GPUBROKER_PROVIDERS__AZURE__MANAGEMENT_URL", "https://azure.proxy.example/arm")
+    monkeypatch.setenv("AZURE_AUTHORITY_HOST", "https://me:pw@login.proxy.example")
     monkeypatch.setenv("GPUBROKER_PROVIDERS__AZURE__REGIONS", "eastus, westus3")
     provider = build("azure", clock=clock, settings=read_settings().providers["azure"])
     assert {row.region for row in offers_in(list(provider.offers(OfferQuery()))).values()} == {"eastus"}
@@ -60,8 +61,9 @@ def test_the_addresses_are_settings(prices: FakeServer, clock: ManualClock, monk
     assert {name: (place["url"], place["setting"]) for name, place in told.items()} == {
         "retail prices": (f"{prices.url}/api/retail/prices", "GPUBROKER_PROVIDERS__AZURE__RETAIL_PRICES_URL"),
         "management": ("https://azure.proxy.example/arm", "GPUBROKER_PROVIDERS__AZURE__MANAGEMENT_URL"),
+        "authority": ("https://login.proxy.example", "AZURE_AUTHORITY_HOST"),
     }
-    assert {place["tls"] for place in told.values()} == {"GPUBROKER_PROVIDERS__AZURE__CA_BUNDLE"}
+    assert {place["tls"] for place in told.values() if "tls" in place} == {"GPUBROKER_PROVIDERS__AZURE__CA_BUNDLE"}
 
 
 @pytest.mark.parametrize(

@@ -294,6 +294,15 @@ def test_a_secret_that_has_expired_says_so_and_is_looked_for_again(
     assert list(azure.quotas())
 
 
+def test_a_token_that_was_revoked_is_not_used_for_ever(principal: tuple[Azure, Authority], cloud: Cloud) -> None:
+    azure, _ = principal
+    rows_of(azure)
+    cloud.token = "a-new-t0ken"
+    _, error = until_error(azure)
+    assert isinstance(error, LoginMissing)
+    rows_of(azure)
+
+
 @pytest.fixture
 def az(
     cloud: Cloud, settings: Callable[..., AzureSettings], clock: ManualClock, tmp_path: Path,
