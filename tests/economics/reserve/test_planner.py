@@ -43,6 +43,14 @@ def test_a_renewal_that_is_due_soon_makes_buying_for_a_short_while_worth_it() ->
     assert units_to_buy(memory, 0.6, soon, 0) == 2
 
 
+def test_what_lapses_above_the_baseline_will_not_be_renewed_and_spares_nothing() -> None:
+    memory = Memory(168, [10] * 160 + [22] * 20)
+    stock = Stock()
+    stock.add(10, 200)
+    stock.add(10, 6)
+    assert units_to_buy(memory, 0.6, stock, 0) == 0
+
+
 def test_longer_terms_look_further_back() -> None:
     assert memories(168) == memories(720) == (72, 168)
     assert memories(8760) == (72, 168, 504, 1512)
