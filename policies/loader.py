@@ -14,9 +14,9 @@ from broker.core.findings import validate
 from broker.core.policy import Source
 from broker.core.ports import PolicyDefaults, Rule
 from policies.conditions import Condition
-from policies.meaning import Together, conditions
+from policies.meaning import Together, conditions, entries
 from policies.policyset import ActivePolicies
-from policies.registry import rule_class
+from policies.registry import GUARDRAILS, rule_class
 from policies.rules.budget import Budget
 from policies.rules.membership import Roster
 from policies.schema import BudgetEntry, GuardrailEntry, PolicyFile, policy_file_model
@@ -71,12 +71,14 @@ def load(files: Mapping[str, str]) -> ActivePolicies:
     conditions, names that are used twice, teams in scopes that no file lists, rules that cover each other, and files
     that contradict each other.
     """
-    read, refused = [], []
+    documents, refused = [], []
     for file in sorted(files):
         try:
-            read.append(_read(file, files[file]))
+            documents.append(_document(file, files[file]))
         except InvalidInput as error:
             refused.append(error)  # no YAML that could be looked at further
+    model = policy_file_model(frozenset(_kinds(documents)))
+    read = [_read(document, model, files[document.file]) for document in documents]
     between = Together([one.document for one in read], {one.file: one.name for one in read}).look()
     right: list[_Right] = []
     for one in read:
@@ -106,12 +108,21 @@ def load(files: Mapping[str, str]) -> ActivePolicies:
     return ActivePolicies(_version(read), _defaults(contents, rules), tuple(rules), tuple(rosters), by_name)
 
 
-def _read(file: str, text: str) -> _Read:
+def _document(file: str, text: str) -> Document:
     document = read_document(text, file=file, kind=_KIND)
     cut = list(_cut_amounts(document))
     if cut:
         document.refuse(cut)  # the rest follows from it
-    content, problems = validate(document, policy_file_model())
+    return document
+
+
+def _kinds(documents: list[Document]) -> Iterator[str]:
+    """The guardrails that occur in these files."""
+    return (key for document in documents for _, entry in entries(document) for key in entry if key in GUARDRAILS)
+
+
+def _read(document: Document, model: type[PolicyFile], text: str) -> _Read:
+    content, problems = validate(document, model)
     found, wrong = conditions(document, text)
     return _Read(document, content, found, (*problems, *wrong))
 
