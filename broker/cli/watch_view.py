@@ -62,11 +62,11 @@ def table(console: Console, found: Sequence[Listed], broker: Broker) -> list[Ren
         Column("delivered", 1, folds=True),
         Column("tells", 5),
     )
-    built, hidden = fitting(console, columns, [_cells(one, now) for one in found])
+    built, hidden = fitting(console, columns, [_cells(one, targets, now) for one in found])
     return [built, *(Text(line, style="dim") for line in [left_out(hidden)] if line), *below]
 
 
-def _cells(one: Listed, now: datetime) -> list[str | Text]:
+def _cells(one: Listed, targets: notify.Targets, now: datetime) -> list[str | Text]:
     watch, state = one.watch, one.state
     return [
         watch.name,
@@ -74,7 +74,7 @@ def _cells(one: Listed, now: datetime) -> list[str | Text]:
         _stand(state),
         "never" if state.checked_at is None else f"{words.age(now - state.checked_at)} ago",
         "" if state.noticed_at is None else f"{words.age(now - state.noticed_at)} ago",
-        _delivered(one.dispatches, now),
+        _delivered(one.dispatches, targets, now),
         ", ".join(watch.targets) or "all",
     ]
 
@@ -87,17 +87,19 @@ def _stand(state: WatchState) -> Text:
     return Text(f"it is so; {state.seen}", style="green") if state.firing else Text(f"not so; {state.seen}")
 
 
-def _delivered(dispatches: Sequence[Dispatch], now: datetime) -> Text:
-    """The newest notice; any that is still waiting, first."""
-    waiting = [one for one in dispatches if one.next_try is not None]
-    lost = [one for one in dispatches if one.given_up]
-    if waiting:
-        one = waiting[0]
-        due = f"next try in {words.age(max(one.next_try - now, now - now))}" if one.next_try else ""
-        why = f"{one.target}: {one.error}" if one.error else f"{one.target}: not sent yet"
-        return Text(f"{why}; try {one.tries}, {due}", style="yellow")
-    if lost:
-        return Text(f"{lost[0].target}: {lost[0].error}", style="red")
+def _delivered(dispatches: Sequence[Dispatch], targets: notify.Targets, now: datetime) -> Text:
+    """Whether its notices arrived: one that is waiting first, then one that was given up."""
+    for one in dispatches:
+        if one.next_try is None:
+            continue
+        if one.target not in targets:
+            return Text(f"{one.target}: the settings have no such target", style="red")
+        due = f"in {words.age(one.next_try - now)}" if one.next_try > now else "at the next look"
+        why = one.error or "not sent yet"
+        return Text(f"{one.target}: {why}; tried {words.plural(one.tries, 'time')}, again {due}", style="yellow")
+    lost = next((one for one in dispatches if one.given_up), None)
+    if lost is not None:
+        return Text(f"{lost.target}: {lost.error}", style="red")
     return Text("yes" if dispatches else "")
 
 
@@ -189,7 +191,13 @@ def _dispatch_json(one: Dispatch) -> dict[str, Any]:
 
 def delivery_json(one: notify.Delivery) -> dict[str, Any]:
     """One try to tell somebody."""
-    return {"target": one.target, "ok": one.ok, "title": one.title, "error": one.error, "next_try_in": one.next_try_in}
+    return {
+        "target": one.target,
+        "ok": one.ok,
+        "title": one.title,
+        "error": one.error,
+        "next_try_in_seconds": one.next_try_in,
+    }
 
 
 def targets_json(broker: Broker) -> list[dict[str, str]]:

@@ -72,8 +72,10 @@ def test_what_cannot_be_delivered_is_shown_and_tried_again(
     assert "could not tell down (nonsense://…): no address that Apprise understands; tried again in 30s" in done.out
     assert "told ops (json://127.0.0.1" in done.out
     shown = gpubroker("prices", "watch", "list")
-    assert "down: no address that Apprise understands; try 1, next try in" in shown.out
+    assert "down: no address that Apprise understands; tried 1 time, again in" in shown.out
     assert gpubroker("prices", "watch", "check").code == 0  # not due yet
+    monkeypatch.delenv("GPUBROKER_NOTIFY__DOWN")
+    assert "down: the settings have no such target" in gpubroker("prices", "watch", "list").out
 
 
 def test_secrets_are_never_shown(gpubroker: Any, taken: list[dict[str, Any]]) -> None:
