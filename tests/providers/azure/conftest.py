@@ -124,7 +124,7 @@ def settings(_tls: tuple[FakeServer, Path], prices: FakeServer) -> Callable[...,
             "management_url": _tls[0].url,
             "ca_bundle": _tls[1],
             "attempts": 1,
-            "timeout_seconds": 5,
+            "timeout_seconds": 20,
         }
         return AzureSettings(**{**known, **more})
 
