@@ -54,6 +54,16 @@ class Stated:
 
 
 @dataclass(frozen=True, slots=True)
+class History:
+    """What ran: GPUs at work each hour by accelerator, how many attempts that were, and the share of the rented
+    GPU-hours that ran on spot."""
+
+    demand: dict[str, list[int]]
+    attempts: int
+    spot_share: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
 class Planned:
     """A plan for each accelerator that has demand. ``source``: where the demand is from. ``notes``: what was taken for
     granted for all of them."""
@@ -72,11 +82,12 @@ def plan(
     stated: Stated,
     *,
     providers: Sequence[str] = (),
-    spot_share: float = 0.0,
+    spot_share: float | Mapping[str, float] = 0.0,
     notes: Iterable[str] = (),
 ) -> Planned:
-    """One plan for each accelerator of ``demand``. ``providers``: whose prices count; all of them by default. Raises
-    InvalidInput where an accelerator has no on-demand price at all."""
+    """One plan for each accelerator of ``demand``. ``providers``: whose prices count; all of them by default.
+    ``spot_share``: of bursts, for all or by accelerator; where it was merely observed and spot has no price now, none.
+    Raises InvalidInput where an accelerator has no on-demand price at all."""
     from broker.app.market import freshen
 
     freshen(broker)
@@ -131,13 +142,13 @@ def demand_of_files(
     return found, notes
 
 
-def demand_of_history(broker: Broker, since: datetime) -> tuple[dict[str, list[int]], int]:
-    """GPUs at work each hour up to now, by accelerator, from the attempts on record, and how many attempts those are:
-    the mean over the hour, to whole GPUs. From the first use on, and not from before ``since``. Simulated machines do
-    not count. Raises InvalidInput when nothing ran."""
+def demand_of_history(broker: Broker, since: datetime) -> History:
+    """What ran here up to now, from the attempts on record: the mean over each hour, to whole GPUs, from the first use
+    on and not from before ``since``. Simulated machines do not count. Raises InvalidInput when nothing ran."""
     now = broker.clock.now()
     until = now.replace(minute=0, second=0, microsecond=0)
     stretches: dict[str, list[tuple[datetime, datetime, int]]] = {}
+    rented: dict[tuple[str, CapacityType], float] = {}
     attempts = 0
     with broker.store.reading() as look:
         for view in look.jobs():
@@ -146,7 +157,10 @@ def demand_of_history(broker: Broker, since: datetime) -> tuple[dict[str, list[i
                 if start is None or offer.money is MoneyKind.SANDBOX or not offer.accelerator or end <= since:
                     continue
                 attempts += 1
-                stretches.setdefault(offer.accelerator, []).append((max(start, since), end, attempt.placement.gpus))
+                begin, gpus = max(start, since), attempt.placement.gpus
+                stretches.setdefault(offer.accelerator, []).append((begin, end, gpus))
+                key = (offer.accelerator, offer.capacity_type)
+                rented[key] = rented.get(key, 0.0) + gpus * ((end - begin) / _HOUR)
     found = {name: _hourly(used, until) for name, used in sorted(stretches.items())}
     found = {name: hours for name, hours in found.items() if hours}
     if not found:
@@ -154,7 +168,13 @@ def demand_of_history(broker: Broker, since: datetime) -> tuple[dict[str, list[i
             f"no GPU job ran for an hour since {since.astimezone(UTC):%Y-%m-%d}",
             hint="give the demand: --demand H100=FILE, one number of GPUs an hour",
         )
-    return found, attempts
+    return History(found, attempts, {name: _spot_share(rented, name) for name in found})
+
+
+def _spot_share(rented: Mapping[tuple[str, CapacityType], float], accelerator: str) -> float:
+    spot = rented.get((accelerator, CapacityType.SPOT), 0.0)
+    either = spot + rented.get((accelerator, CapacityType.ON_DEMAND), 0.0)
+    return spot / either if either else 0.0
 
 
 def _hourly(stretches: Iterable[tuple[datetime, datetime, int]], until: datetime) -> list[int]:
@@ -203,7 +223,9 @@ def _stated(prices: Mapping[str, float], accelerator: str) -> float | None:
     return prices.get(accelerator, prices.get(ALL))
 
 
-def _market(accelerator: str, offers: Mapping[str, list[Offer]], stated: Stated, spot_share: float) -> Market:
+def _market(
+    accelerator: str, offers: Mapping[str, list[Offer]], stated: Stated, spot_share: float | Mapping[str, float]
+) -> Market:
     def price(kind: CapacityType, given: Mapping[str, float]) -> float | None:
         said = _stated(given, accelerator)
         best = _cheapest(offer for offer in offers[accelerator] if offer.capacity_type is kind)
@@ -215,7 +237,10 @@ def _market(accelerator: str, offers: Mapping[str, list[Offer]], stated: Stated,
             f"no on-demand price of {accelerator} is known",
             hint=f"give it: --on-demand-price {accelerator}=2.50 (USD per GPU-hour)",
         )
-    return Market(on_demand, price(CapacityType.SPOT, stated.spot), spot_share)
+    spot = price(CapacityType.SPOT, stated.spot)
+    if isinstance(spot_share, Mapping):
+        return Market(on_demand, spot, 0.0 if spot is None else spot_share.get(accelerator, 0.0))
+    return Market(on_demand, spot, spot_share)
 
 
 def _options(accelerator: str, offers: Mapping[str, list[Offer]], stated: Stated, market: Market) -> Iterable[Option]:

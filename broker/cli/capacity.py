@@ -59,9 +59,9 @@ def list_(
 
 @app.command(
     epilog=examples(
-        "gpubroker capacity add owned H100:8 --site basement --price $250000 --from 2026-01-15 --life 4y --power 5600W",
-        "gpubroker capacity add reservation H100:8 --machines 2 --provider aws --site us-east-1 --hourly $80 --term 1y",
-        "gpubroker capacity add commitment A100-80GB:8 --provider gcp --price $90000 --until 2027-06-30",
+        "gpubroker capacity add owned H100:8 --site basement --price 250000 --from 2026-01-15 --life 4y --power 5600W",
+        "gpubroker capacity add reservation H100:8 --machines 2 --provider aws --site us-east-1 --hourly 80 --term 1y",
+        "gpubroker capacity add commitment A100-80GB:8 --provider gcp --price 90000 --until 2027-06-30",
     )
 )
 def add(

@@ -70,8 +70,12 @@ def plan(
     kwh_usd: Annotated[float, typer.Option("--kwh-usd", help="Price of electricity.")] = 0.0,
     pue: Annotated[float, typer.Option("--pue", help="Total power over computing power.")] = 1.0,
     spot_share: Annotated[
-        float, typer.Option("--spot-share", help="The part of bursts that runs on spot, from 0 to 1.")
-    ] = 0.0,
+        float | None,
+        typer.Option(
+            "--spot-share",
+            help="The part of bursts that runs on spot, from 0 to 1. By default as it ran here; 0 with --demand.",
+        ),
+    ] = None,
     chart: Annotated[bool, typer.Option("--chart", help="Draw it in the terminal.")] = False,
     picture: Annotated[
         Path | None, typer.Option("--picture", metavar="FILE", help="Draw it into a file: .html, .png or .svg.")
@@ -98,18 +102,19 @@ def plan(
         raise InvalidInput("give --demand or --from-history, not both", where="--from-history")
     if demand:
         found, notes = use_case.demand_of_files([_named(text) for text in demand])
-        source = ", ".join(demand)
+        source, observed = ", ".join(demand), dict.fromkeys(found, 0.0)
     else:
         since = broker.clock.now() - length("--last", last)
-        found, attempts = use_case.demand_of_history(broker, since)
-        source, notes = f"{attempts} attempts on record here", []
+        history = use_case.demand_of_history(broker, since)
+        found, observed, notes = history.demand, history.spot_share, []
+        source = f"{history.attempts} attempts on record here"
     planned = use_case.plan(
         broker,
         _only(found, gpu or []),
         source,
         stated,
         providers=provider or [],
-        spot_share=spot_share,
+        spot_share=observed if spot_share is None else spot_share,
         notes=notes,
     )
     if chart or picture is not None:
@@ -124,7 +129,9 @@ def plan(
 
             terminal.show(*drawn(terminal, figures))
     if as_json:
-        terminal.answer(view.document(planned))
+        from broker.cli.capacity_plan_document import document
+
+        terminal.answer(document(planned))
     else:
         terminal.show(*view.tables(terminal.out, planned))
 

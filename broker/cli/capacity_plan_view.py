@@ -1,19 +1,18 @@
-"""The capacity plan on the screen, as a document and as charts."""
+"""The capacity plan on the screen and as charts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from broker.app.capacity_plan import Planned
 from broker.cli.charts.chart import Bars, Chart, Line
 from broker.cli.tables import Column, fitting, left_out
-from broker.economics.reserve.capacity import CapacityPlan, Choice, Step
-from broker.economics.reserve.costs import Range, Scenario
-from broker.economics.units import HOURS_PER_MONTH
+from broker.economics.reserve.capacity import CapacityPlan, Choice, Mix, Step
+from broker.economics.reserve.costs import Scenario
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -56,6 +55,9 @@ def _plan(console: Console, planned: Planned, plan: CapacityPlan) -> Iterator[Re
         yield Text(f"GPUs worth holding for a year, by reserved over on-demand price: {worth}")
     yield ""
     yield from _fitting(console, _COSTS, [_cost(plan, cost.scenario) for cost in plan.scenarios])
+    if plan.mixes and plan.best is not None:
+        yield ""
+        yield from _fitting(console, _MIXES, [_mix(plan, mix) for mix in plan.mixes])
     if plan.held:
         yield ""
         yield from _fitting(console, _HELD, _held(plan))
@@ -137,6 +139,24 @@ def _cost(plan: CapacityPlan, scenario: Scenario) -> list[str | Text]:
     return [Text(cell, style=style) for cell in cells]
 
 
+_MIXES = (
+    Column("bursts on spot", 0, "right"),
+    Column("$/GPU-h of bursts", 1, "right"),
+    Column("worth holding", 0, "right"),
+    Column("$ a month", 0, "right"),
+)
+
+
+def _mix(plan: CapacityPlan, mix: Mix) -> list[str | Text]:
+    now = " (as planned)" if mix.spot_share == plan.market.spot_share else ""
+    return [
+        f"{mix.spot_share:.0%}{now}",
+        f"{mix.burst_usd:,.3f}",
+        f"{mix.baseline:,}",
+        f"{mix.usd_per_month.expected:,.0f}",
+    ]
+
+
 _HELD = (
     Column("#", align="right"),
     Column("held"),
@@ -213,95 +233,3 @@ def _costs(plan: CapacityPlan) -> Chart:
         bars=[Bars("expected", labels, values)],
         note=_MEANT,
     )
-
-
-def document(planned: Planned) -> dict[str, Any]:
-    """The plans, money as decimal strings in USD."""
-    return {
-        "as_of": planned.now,
-        "demand_from": planned.source,
-        "hours_per_month": HOURS_PER_MONTH,
-        "plans": [_document(plan) for plan in planned.plans],
-        "notes": list(planned.notes),
-    }
-
-
-def _document(plan: CapacityPlan) -> dict[str, Any]:
-    market = plan.market
-    best = plan.best
-    return {
-        "accelerator": plan.accelerator,
-        "demand_hours": plan.hours,
-        "mean_gpus": plan.mean,
-        "peak_gpus": plan.peak,
-        "in_use_gpus": plan.in_use,
-        "held_gpus": plan.held_gpus,
-        "baseline_gpus": best.baseline if best else 0,
-        "buy_now_gpus": best.buy_now if best else 0,
-        "prices": {
-            "on_demand_usd_per_gpu_hour": _usd(market.on_demand),
-            "spot_usd_per_gpu_hour": None if market.spot is None else _usd(market.spot),
-            "spot_share_of_burst": market.spot_share,
-            "burst_usd_per_gpu_hour": _usd(market.burst),
-        },
-        "choices": [
-            {
-                "option": choice.option.name,
-                "kind": choice.option.kind,
-                "term_s": choice.option.term * 3600,
-                "usd_per_gpu_hour": _usd(choice.option.usd),
-                "ratio": choice.ratio,
-                "share_of_hours_asked": choice.share_asked,
-                "baseline_gpus": choice.baseline,
-                "buy_now_gpus": choice.buy_now,
-                "usd_per_month": _range(choice.usd_per_month),
-                "demand_known_enough": choice.known_enough,
-            }
-            for choice in plan.choices
-        ],
-        "scenarios": [
-            {
-                "scenario": cost.scenario,
-                "usd_per_month": _range(cost.usd_per_month),
-                "held_usd": _usd(cost.held),
-                "reserved_anew_usd": _usd(cost.reserved),
-                "on_demand_usd": _usd(cost.on_demand),
-                "spot_usd": _usd(cost.spot),
-            }
-            for cost in plan.scenarios
-        ],
-        "held": [
-            {
-                "number": use.recorded.number,
-                "kind": use.recorded.holding.kind,
-                "provider": use.recorded.holding.provider,
-                "gpus": use.recorded.holding.gpus,
-                "ends": use.recorded.holding.ends,
-                "utilisation": use.utilisation,
-                "usd_per_gpu_hour": _usd(use.usd_per_gpu_hour),
-                "usd_per_used_gpu_hour": None if use.usd_per_used_gpu_hour is None else _usd(use.usd_per_used_gpu_hour),
-                "renew_gpus": use.renew,
-                "renew_by": use.renew_by,
-                "let_lapse_gpus": use.lapse,
-            }
-            for use in plan.held
-        ],
-        "steps": list(plan.steps),
-        "hindsight": None
-        if plan.hindsight is None
-        else {
-            "hours": plan.hindsight.hours,
-            "usd_per_month": _usd(plan.hindsight.usd_per_month),
-            "all_on_bursts_usd_per_month": _usd(plan.hindsight.all_on_bursts_usd_per_month),
-        },
-        "sensitivity": [{"ratio": ratio, "baseline_gpus": gpus} for ratio, gpus in plan.sensitivity.items()],
-        "notes": list(plan.notes),
-    }
-
-
-def _range(found: Range) -> dict[str, str]:
-    return {"expected": _usd(found.expected), "low": _usd(found.low), "high": _usd(found.high)}
-
-
-def _usd(amount: float) -> str:
-    return f"{amount:.6f}".rstrip("0").rstrip(".")

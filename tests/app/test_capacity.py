@@ -33,10 +33,11 @@ def ran(
     accelerator: str | None = "H100",
     gpus: int = 8,
     money: MoneyKind = MoneyKind.CASH,
+    had_as: CapacityType = CapacityType.ON_DEMAND,
 ) -> None:
     """Put an attempt on record that was up in that time; still is, without an end."""
     offer = Offer(
-        "aws", "us-east-1", None, "p5", accelerator, gpus, CapacityType.ON_DEMAND, Money.usd(8), start, "test",
+        "aws", "us-east-1", None, "p5", accelerator, gpus, had_as, Money.usd(8), start, "test",
         money=money,
     )  # fmt: skip
     place = Placement(offer, 1, Money.usd(8), Money.usd(8), (), None, None, 1.0, 1.0, 0.0)
@@ -60,21 +61,25 @@ def this_hour(broker: Broker) -> datetime:
 def test_gpus_at_work_hour_by_hour_up_to_now(broker: Broker) -> None:
     until = this_hour(broker)
     ran(broker, "a", until - 5 * HOUR, until - 3 * HOUR)
-    ran(broker, "b", until - 3.5 * HOUR, until - 2 * HOUR)  # half of its first hour: 4 of 8 GPUs on average
+    ran(
+        broker, "b", until - 3.5 * HOUR, until - 2 * HOUR, had_as=CapacityType.SPOT
+    )  # half of its first hour: 4 of 8 GPUs on average
     ran(broker, "c", until - 2 * HOUR, None, accelerator="L4", gpus=1)
     ran(broker, "d", until - 5 * HOUR, None, money=MoneyKind.SANDBOX)
     ran(broker, "e", until - 5 * HOUR, None, accelerator=None, gpus=0)
-    found, attempts = demand_of_history(broker, until - 100 * HOUR)
-    assert found == {"H100": [8, 12, 8, 0, 0], "L4": [1, 1]}
-    assert attempts == 3
+    found = demand_of_history(broker, until - 100 * HOUR)
+    assert found.demand == {"H100": [8, 12, 8, 0, 0], "L4": [1, 1]}
+    assert found.attempts == 3
+    assert found.spot_share["H100"] == pytest.approx(1.5 / 3.5)
+    assert found.spot_share["L4"] == 0
 
 
 def test_what_was_before_the_time_asked_about_does_not_count(broker: Broker) -> None:
     until = this_hour(broker)
     ran(broker, "a", until - 50 * HOUR, until - 40 * HOUR)
     ran(broker, "b", until - 20 * HOUR, None)
-    found, attempts = demand_of_history(broker, until - 2 * HOUR)
-    assert (found, attempts) == ({"H100": [8, 8]}, 1)
+    found = demand_of_history(broker, until - 2 * HOUR)
+    assert (found.demand, found.attempts) == ({"H100": [8, 8]}, 1)
     with pytest.raises(InvalidInput, match="no GPU job ran"):
         demand_of_history(broker, broker.clock.now() - timedelta(seconds=1))
 

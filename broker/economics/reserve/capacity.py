@@ -18,6 +18,7 @@ from broker.economics.reserve.replay import Terms, replay
 from broker.economics.units import HOURS_PER_MONTH, positive
 
 RECENT = 4 * WEEK
+SPOT_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 SENSITIVITY = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 RECHECKS = ((7, PATIENCE / 2), (14, 0.0))
 """Days until another look, and with how little patience what is still in use then is bought."""
@@ -48,6 +49,17 @@ class Choice:
     buy_now: int
     usd_per_month: Range
     known_enough: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """Bursts with this share of spot: what their GPU-hour costs, how many GPUs are then worth holding by the best
+    option, and what all the demand costs a month with those. The cheaper bursts are, the less is worth holding."""
+
+    spot_share: float
+    burst_usd: float
+    baseline: int
+    usd_per_month: Range
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +113,7 @@ class CapacityPlan:
     held_gpus: int
     market: Market
     choices: tuple[Choice, ...]
+    mixes: tuple[Mix, ...]
     held: tuple[HeldUse, ...]
     scenarios: tuple[ScenarioCost, ...]
     steps: tuple[Step, ...]
@@ -146,6 +159,7 @@ def plan_capacity(
         held_gpus=held.gpus,
         market=market,
         choices=choices,
+        mixes=tuple(_mixes(demand, choices[0].option, market, held)) if choices else (),
         held=uses,
         scenarios=tuple(_scenarios(demand, market, held, best)),
         steps=tuple(_steps(demand, now, best, uses, held)),
@@ -183,6 +197,15 @@ def _weigh(demand: Sequence[int], option: Option, market: Market, held: Held) ->
     cost = scenario_cost(Scenario.PLANNED, demand, market, held, buy, option.usd)
     enough = len(demand) >= min(option.term / 4, 8760)
     return Choice(option, ratio, share_asked(ratio) if ratio <= 1 else None, baseline, buy, cost.usd_per_month, enough)
+
+
+def _mixes(demand: Sequence[int], option: Option, market: Market, held: Held) -> Iterable[Mix]:
+    if market.spot is None:
+        return
+    for spot_share in SPOT_SHARES:
+        mixed = Market(market.on_demand, market.spot, spot_share)
+        choice = _weigh(demand, option, mixed, held)
+        yield Mix(spot_share, mixed.burst, choice.baseline, choice.usd_per_month)
 
 
 def _scenarios(demand: Sequence[int], market: Market, held: Held, best: Choice | None) -> Iterable[ScenarioCost]:

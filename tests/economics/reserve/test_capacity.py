@@ -65,6 +65,15 @@ def test_steady_part_held_and_bursts_rented_by_hand() -> None:
     assert (planned.on_demand, planned.spot) == (pytest.approx(730 * 2.0), pytest.approx(730 * 1.0))
 
 
+def test_the_cheaper_bursts_are_the_less_is_worth_holding() -> None:
+    plan = plan_capacity("H100", DAILY, NOW, Market(2.0, 1.0), [MONTH])
+    assert [mix.spot_share for mix in plan.mixes] == [0.0, 0.25, 0.5, 0.75, 1.0]
+    assert [mix.baseline for mix in plan.mixes] == [4, 4, 4, 4, 0]
+    assert [mix.burst_usd for mix in plan.mixes] == [2.0, 1.75, 1.5, 1.25, 1.0]
+    assert plan.mixes[0].usd_per_month == plan.choices[0].usd_per_month
+    assert plan_capacity("H100", DAILY, NOW, Market(2.0, None), [MONTH]).mixes == ()
+
+
 def test_what_is_held_is_used_from_the_bottom_and_what_is_not_worth_it_lapses() -> None:
     plan = plan_capacity("H100", DAILY, NOW, Market(2.0, None), [MONTH], [held(1, 2, "2.4", 10), held(2, 6, "7.2", 90)])
     assert plan.best is not None
