@@ -59,7 +59,7 @@ class Listed:
 
 def name_for(broker: Broker, watch: Watch) -> str:
     """A name that says what it waits for, and that no other watch has: ``h100-8-spot-below-2.00``."""
-    base = re.sub(r"[^a-z0-9.]+", "-", watch.sentence.lower().replace(" per gpu-hour", ""))[:32].strip("-.")
+    base = re.sub(r"[^a-z0-9.]+", "-", watch.sentence.lower().replace(" per gpu-hour", ""))[:28].strip("-.")
     taken = {other.name for other, _ in broker.store.watches.all()}
     return next(name for name in (base, *(f"{base}-{n}" for n in range(2, len(taken) + 3))) if name not in taken)
 

@@ -63,7 +63,12 @@ def table(console: Console, found: Sequence[Listed], broker: Broker) -> list[Ren
         Column("tells", 5),
     )
     built, hidden = fitting(console, columns, [_cells(one, targets, now) for one in found])
-    return [built, *(Text(line, style="dim") for line in [left_out(hidden)] if line), *below]
+    trouble = [
+        Text.assemble(f"{one.watch.name}: ", _delivered(one.dispatches, targets, now))
+        for one in found
+        if "delivered" in hidden and any(it.delivered_at is None for it in one.dispatches)
+    ]
+    return [built, *trouble, *(Text(line, style="dim") for line in [left_out(hidden)] if line), *below]
 
 
 def _cells(one: Listed, targets: notify.Targets, now: datetime) -> list[str | Text]:
