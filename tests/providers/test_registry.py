@@ -28,7 +28,7 @@ def test_what_needs_no_network_offers_something_without_settings(name: str) -> N
     assert poll(build(name, clock=CLOCK))
 
 
-@pytest.mark.parametrize("name", sorted({*PROVIDERS} - {"owned", "pricebook", "sandbox"}))
+@pytest.mark.parametrize("name", sorted({*PROVIDERS} - {"owned", "pricebook", "sandbox", "slurm"}))
 def test_the_others_say_where_they_ask_and_which_setting_changes_it(name: str) -> None:
     provider = build(name, clock=CLOCK)
     setup = getattr(provider, "describe_setup", None) or import_module(type(provider).__module__).describe_setup
