@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from broker.app.wiring import Broker
 from broker.core import events as ev
 from broker.core.errors import BrokerError, InvalidInput, NotAllowed, UnknownName
-from broker.core.events import JobState
+from broker.core.events import Cause, JobState
 from broker.core.lifecycle import JobView
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
@@ -68,7 +68,7 @@ class More:
 
 
 def extend(broker: Broker, view: JobView, more: More) -> JobView:
-    """Raise a job's limits; a paused job goes on.
+    """Raise a job's limits; a paused job goes on. One that a policy stopped goes on with the limits it has, too.
 
     For a running job the money is held here, in the same transaction, and the policies judge it; a paused one is
     judged when it is placed again. Raises `InvalidInput` for limits that are not higher, or below what the job has
@@ -76,7 +76,7 @@ def extend(broker: Broker, view: JobView, more: More) -> JobView:
     nothing changes).
     """
     _only_ones_own(broker, view)
-    if more.max_cost is None and more.max_duration is None:
+    if more.max_cost is None and more.max_duration is None and not _stopped_by_policy(view):
         raise InvalidInput("nothing to extend", hint="say --max-cost or --max-duration")
     now = broker.clock.now()
     with broker.store.writing() as tx:
@@ -95,6 +95,12 @@ def extend(broker: Broker, view: JobView, more: More) -> JobView:
         if after.latest is not None and not after.latest.state.final:
             tx.post(_top_up(broker, tx, after, now))
     return after
+
+
+def _stopped_by_policy(view: JobView) -> bool:
+    """Whether it is paused because a policy stopped it: then it needs no more money or time to go on."""
+    latest = view.latest
+    return view.state is JobState.PAUSED_BUDGET and latest is not None and latest.cause is Cause.STOPPED_BY_POLICY
 
 
 def _only_ones_own(broker: Broker, view: JobView) -> None:

@@ -128,7 +128,7 @@ def _about_the_job(body: ev.EventBody, course: Course) -> tuple[str, str] | None
                 from datetime import timedelta
 
                 given.append(f"{words.length(timedelta(seconds=body.max_duration_seconds))} in all")
-            return f"extended by {body.by} to {' and '.join(given)}", GOOD
+            return f"extended by {body.by} to {' and '.join(given)}" if given else f"sent on by {body.by}", GOOD
         case ev.NothingFeasible():
             return f"waits, nothing can be launched now: {body.denied or in_words(body.reasons)}", ODD
         case ev.DeadlineAtRisk():

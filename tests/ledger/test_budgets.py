@@ -15,8 +15,11 @@ from broker.ledger.budgets import (
     Window,
     allocate,
     budget_uses,
+    fixed_period,
     in_scope,
+    is_fixed,
     period_containing,
+    period_name,
     periods_touching,
     share_within,
 )
@@ -263,3 +266,26 @@ def test_a_time_zone_that_does_not_exist_is_named(name: str) -> None:
 def test_an_unknown_period_is_named() -> None:
     with pytest.raises(ValueError, match="expected one of day, week, month, quarter"):
         period_containing("fortnight", "UTC", utc("2026-01-01T00:00+00:00"))
+
+
+def test_fixed_days_are_one_period_from_midnight_to_midnight_on_the_local_calendar() -> None:
+    period = fixed_period(date(2026, 3, 28), date(2026, 3, 29))  # the clocks go forward on the second day
+    window = (utc("2026-03-27T23:00+00:00"), utc("2026-03-29T22:00+00:00"))
+
+    for moment in ("2020-01-01", "2026-03-28", "2030-01-01"):
+        assert period_containing(period, "Europe/Berlin", utc(f"{moment}T00:00+00:00")) == window
+        assert periods_touching(period, "Europe/Berlin", (utc(f"{moment}T00:00+00:00"),) * 2) == [window]
+    assert window[1] - window[0] == 47 * HOUR
+    assert period_name(period, "Europe/Berlin", window[0]) == "2026-03-28 to 2026-03-29"
+    assert is_fixed(period)
+    assert not any(map(is_fixed, PERIODS))
+
+
+@given(zones, st.dates(date(2020, 1, 1), date(2030, 1, 1)), st.integers(0, 400))
+def test_fixed_days_begin_and_end_where_single_days_do(timezone: str, first: date, days: int) -> None:
+    last = first + timedelta(days=days)
+    start, end = period_containing(fixed_period(first, last), timezone, datetime(2026, 1, 1, tzinfo=UTC))
+
+    assert start.astimezone(ZoneInfo(timezone)).date() in (first, first + timedelta(days=1)), "a day may be skipped"
+    assert period_containing("day", timezone, end)[0] == end
+    assert period_containing("day", timezone, start)[0] == start

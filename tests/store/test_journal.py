@@ -110,6 +110,7 @@ def test_an_attempt_is_live_until_its_machine_is_gone(store: Store) -> None:
         [live] = journal.live_attempts()
         assert (live.job_id, live.user, live.team, live.gpus) == ("j1", "ada", "nlp", 16)
         assert (live.accelerator, live.provider, live.money) == ("H100", "aws", MoneyKind.CASH)
+        assert live.capacity_type is journal.jobs()[0].attempts[0].placement.offer.capacity_type
         journal.append("j1", [(1, ev.AttemptEnded(cause=ev.Cause.COMPLETED))], NOW)
         assert len(journal.live_attempts()) == 1
         journal.append("j1", [(1, ev.MachineGone(gone_at=NOW))], NOW)
@@ -137,6 +138,8 @@ def test_decisions_come_back_whole(store: Store) -> None:
     with store.reading() as journal:
         assert journal.decisions(job_id="j1") == [decision]
         assert journal.decisions(job_id="j2") == []
+        assert journal.decisions(since=NOW) == [decision]
+        assert journal.decisions(since=NOW + timedelta(microseconds=1)) == []
 
 
 _counter = itertools.count()

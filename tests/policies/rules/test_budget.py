@@ -149,3 +149,32 @@ def test_the_ledger_is_told_what_to_add_up() -> None:
     assert (spec.id, spec.period, spec.timezone) == ("nlp-monthly", "month", "Europe/Berlin")
     assert spec.counts == {"cash", "amortised"}
     assert (spec.teams, spec.users, spec.projects) == (("nlp",), ("a*",), ())
+
+
+# --- fixed days -----------------------------------------------------------------------------------------------------
+
+DAYS = {"period": "fixed", "from": "2026-11-01", "to": "2026-11-30"}
+
+
+def fixed_use(spent: str = "0") -> BudgetUse:
+    (period,) = periods_touching("2026-11-01/2026-12-01", "Europe/Berlin", (NOW, NOW))
+    return BudgetUse(*period, Money.usd(spent), Money.ZERO)
+
+
+def test_what_lies_within_the_days_is_paid_from_them() -> None:
+    grant = budget(**DAYS)
+
+    assert grant.spec.period == "2026-11-01/2026-12-01"
+    assert judge(grant, asking("200"), fixed_use("300")).answer is Answer.ALLOW
+    denied = judge(grant, asking("200.01"), fixed_use("300"))
+    assert denied.message == (
+        "budget nlp-monthly of $500 for 2026-11-01 to 2026-11-30: $200.01 asked; $200 is left ($300 spent, $0 held)"
+    )
+
+
+@pytest.mark.parametrize("start", [datetime(2026, 11, 30, 20, tzinfo=UTC), datetime(2027, 5, 1, tzinfo=UTC)])
+def test_what_goes_beyond_the_days_is_refused(start: datetime) -> None:
+    verdict = judge(budget(**DAYS), asking("5", window=(start, start + timedelta(hours=10))), fixed_use())
+
+    assert (verdict.answer, verdict.code) == (Answer.DENY, "outside_of_period")
+    assert verdict.message.startswith("budget nlp-monthly is for 2026-11-01 to 2026-11-30 only, and $5 is asked for")
