@@ -32,6 +32,9 @@ PATIENCE = 0.8
 IN_USE_HOURS = 6
 """A unit counts as in use when demand reached it in each of so many hours."""
 
+LEAST_KNOWN_HOURS = 24
+"""Nothing is bought before a day of demand is known."""
+
 HORIZONS = (12, 24, 72, 168)
 """Hours until a renewal that is spared, with the memories of no more than that length."""
 
@@ -75,7 +78,9 @@ class Memory:
 
     @property
     def in_use(self) -> int:
-        """Whole units that demand reached in each of the last hours."""
+        """Whole units that demand reached in each of the last hours; 0 before a day is known."""
+        if len(self._windows[HORIZONS[-1]]) < LEAST_KNOWN_HOURS:
+            return 0
         return math.floor(self._windows[IN_USE_HOURS].quantile(0.0))
 
     def level(self, ratio: float, patience: float = PATIENCE) -> int:

@@ -28,6 +28,11 @@ def test_nothing_is_bought_that_is_not_in_use() -> None:
     assert units_to_buy(memory, 0.6, Stock(), 0) == 0
 
 
+def test_nothing_is_bought_before_a_day_is_known() -> None:
+    assert units_to_buy(Memory(720, [10] * 23), 0.6, Stock(), 0) == 0
+    assert units_to_buy(Memory(720, [10] * 24), 0.6, Stock(), 0) == 10
+
+
 def test_above_the_on_demand_price_nothing_is_reserved() -> None:
     memory = Memory(168, [7] * 400)
     assert memory.level(1.0) == 7
