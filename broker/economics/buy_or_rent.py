@@ -14,7 +14,7 @@ from itertools import pairwise
 from broker.core.errors import InvalidInput
 from broker.economics.rules import DEFAULTS, RuleCheck, RulesOfThumb
 from broker.economics.unit_cost import energy_usd_per_hour
-from broker.economics.units import HOURS_PER_MONTH, HOURS_PER_YEAR, fraction, not_negative, positive
+from broker.economics.units import HOURS_PER_MONTH, HOURS_PER_YEAR, MOST_USD, fraction, not_negative, positive
 
 WEEKS_PER_YEAR = HOURS_PER_YEAR / 168
 DECLINES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
@@ -59,13 +59,13 @@ class Case:
     peak_to_baseline: float = 1.0
 
     def __post_init__(self) -> None:
-        positive("purchase price", self.purchase_usd, "USD")
-        positive("rent", self.rent_usd_per_hour, "USD per hour")
+        positive("purchase price", self.purchase_usd, "USD", most=MOST_USD)
+        positive("rent", self.rent_usd_per_hour, "USD per hour", most=MOST_USD)
         positive("years", self.years, most=50)
         fraction("utilisation", self.utilisation)
         energy_usd_per_hour(self.watts, self.kwh_usd, self.pue)
         not_negative("staff", self.staff_usd_per_hour, "USD per hour")
-        not_negative("facility", self.facility_usd, "USD")
+        not_negative("facility", self.facility_usd, "USD", most=MOST_USD)
         not_negative("resale value", self.resale_usd, "USD", most=self.purchase_usd)
         not_negative("discount rate", self.discount_rate, most=1)
         not_negative("price decline", self.price_decline, most=0.99)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.economics.rules import DEFAULTS, RuleCheck, RulesOfThumb
-from broker.economics.units import HOURS_PER_YEAR, fraction, not_negative, positive, share
+from broker.economics.units import HOURS_PER_YEAR, MOST_USD, fraction, not_negative, positive, share
 
 _MILLION = 1_000_000
 
@@ -42,7 +42,7 @@ def owned(
 
     Power is drawn around the clock, whatever the utilisation. ``years``: the life it is written off over.
     """
-    positive("hardware price", hardware_usd, "USD")
+    positive("hardware price", hardware_usd, "USD", most=MOST_USD)
     positive("years", years, most=50)
     hardware = hardware_usd / (years * HOURS_PER_YEAR)
     power = energy_usd_per_hour(watts, kwh_usd, pue)
@@ -59,7 +59,7 @@ def owned(
 
 def rented(*, rent_usd_per_hour: float, tokens_per_second: float, utilisation: float) -> UnitCost:
     """Rented capacity: hourly rent ÷ (tokens/s × 3600 × utilisation)."""
-    rent = positive("rent", rent_usd_per_hour, "USD per hour")
+    rent = positive("rent", rent_usd_per_hour, "USD per hour", most=MOST_USD)
     millions = _millions_per_hour(tokens_per_second, utilisation)
     return UnitCost(0.0, 0.0, rent / millions, rent / millions, millions * HOURS_PER_YEAR, rent)
 

@@ -17,6 +17,9 @@ HOURS_PER_YEAR = 8760
 MONTHS_PER_YEAR = 12
 HOURS_PER_MONTH = HOURS_PER_YEAR / MONTHS_PER_YEAR
 
+MOST_USD = 1e12
+"""More than anybody ever paid for anything: what is beyond is a slip of the keyboard."""
+
 MOST_PARAMETERS = 1e14
 """A hundred times the largest model anybody has trained: what is beyond is a slip of the keyboard."""
 

@@ -104,7 +104,7 @@ def scale(
         )  # fmt: skip
         terminal.answer(told)
     else:
-        terminal.show(*_screen(terminal, found, deadline, notes))
+        terminal.show(*_screen(terminal, found, card.name, deadline, notes))
     if chart or picture:
         view.picture(terminal, drawing(found, card.name, notes), shown=chart, file=picture)
 
@@ -147,7 +147,9 @@ def _sizes(text: str | None) -> list[int]:
         raise InvalidInput(f"--sizes: expected numbers such as 8,16,32; got {text[:40]!r}") from error
 
 
-def _screen(terminal: Terminal, found: ScalingCurve, deadline: float | None, notes: list[str]) -> list[RenderableType]:
+def _screen(
+    terminal: Terminal, found: ScalingCurve, accelerator: str, deadline: float | None, notes: list[str]
+) -> list[RenderableType]:
     from broker.cli.advise import view
     from broker.cli.tables import Column
 
@@ -155,7 +157,7 @@ def _screen(terminal: Terminal, found: ScalingCurve, deadline: float | None, not
         told = view.heading("No size meets the deadline", f" of {deadline:g} h")
     else:
         within = f" that is done within {deadline:g} h" if deadline else ""
-        told = view.heading(f"{found.efficient_gpus} GPUs", f" are the cheapest size{within}")
+        told = view.heading(f"{found.efficient_gpus} × {accelerator}", f" is the cheapest size{within}")
     model = found.model
     parts: list[RenderableType] = [
         told,

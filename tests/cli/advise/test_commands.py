@@ -109,6 +109,7 @@ BAD = [
     ("buy-or-rent --purchase-usd 100 --rent-usd-per-hour 1 --hours-per-day 25", "hours per day: expected"),
     ("buy-or-rent --purchase-usd 100 --rent-usd-per-hour 1 --hours-per-day 0", "hours per day: expected"),
     ("buy-or-rent --purchase-usd 100 --rent-usd-per-hour 0", "rent: expected"),
+    ("buy-or-rent --purchase-usd 1e300 --rent-usd-per-hour 1", "purchase price: expected"),
     ("buy-or-rent --purchase-usd -1 --rent-usd-per-hour 1", "purchase price: expected"),
     ("buy-or-rent --purchase-usd 100 --rent-usd-per-hour 1 --utilisation 1.2", "utilisation: expected"),
     ("buy-or-rent --purchase-usd 100 --rent-usd-per-hour 1 --pue 0.5", "PUE"),

@@ -56,7 +56,8 @@ def methods_of(situation: Situation) -> tuple[Method, ...]:
 
 
 def ways(situation: Situation, prices: Prices, rules: RulesOfThumb) -> tuple[Way, ...]:
-    """Every way that has a price and is in time, the cheapest first; without any in time, the fastest first."""
+    """Every way that has a price and is in time, adaptations first, then the cheapest; without any in time, the fastest
+    first."""
     found = []
     for method in methods_of(situation):
         precision = None if method is Method.QLORA else Precision.BF16
@@ -70,8 +71,8 @@ def ways(situation: Situation, prices: Prices, rules: RulesOfThumb) -> tuple[Way
                 continue
             found += _on(situation, needs, card, prices, rules)
     in_time = [way for way in found if _in_time(way, situation)]
-    if in_time:
-        return tuple(sorted(in_time, key=lambda way: (way.usd, way.hours)))
+    if in_time:  # every weight is trained only where that was asked for, or nothing less is in time
+        return tuple(sorted(in_time, key=lambda way: (way.method is Method.ADAMW, way.usd, way.hours)))
     return tuple(sorted(found, key=lambda way: (way.hours, way.usd)))
 
 
