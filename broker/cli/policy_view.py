@@ -46,7 +46,10 @@ def rule_table(console: Console, policy: PolicySet) -> list[RenderableType]:
         [rule.name, rule.kind, str(getattr(rule, "scope", "")), policy.when(rule.name), str(rule.source)]
         for rule in policy.rules
     ]
-    parts: list[RenderableType] = [fitting(console, columns, cells)[0]] if cells else [Text("No rules.")]
+    built, hidden = fitting(console, columns, cells)
+    parts: list[RenderableType] = [built] if cells else [Text("No rules.")]
+    if hidden:
+        parts.append(Text(left_out(hidden), style="dim"))
     defaults = policy.defaults
     said = [f"a job without max_duration is stopped after {words.length(defaults.max_duration)}"]
     said.append("cash may be spent" if defaults.grants_cash else "no budget grants cash: none is spent")
