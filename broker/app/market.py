@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from broker.app.carbon import kg_per_hour
 from broker.app.names import check_names
 from broker.app.wiring import Broker
 from broker.core.errors import MissingExtra, UnknownName
@@ -92,9 +92,15 @@ def conditions(broker: Broker, policy: PolicySet | None = None, *, by_carbon: bo
         cpu_jobs_on_gpus=defaults.cpu_jobs_on_gpus,
         capacity_order=defaults.capacity_order,
         default_max_duration=defaults.max_duration,
-        carbon=kg_per_hour if by_carbon or any(rule.kind == CARBON_RULE for rule in chosen.rules) else None,
+        carbon=_carbon() if by_carbon or any(rule.kind == CARBON_RULE for rule in chosen.rules) else None,
         by_carbon=by_carbon,
     )
+
+
+def _carbon() -> Callable[[Offer], float | None]:
+    from broker.app.carbon import kg_per_hour  # most plans do not ask
+
+    return kg_per_hour
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ EXAMPLES = examples(
     "--price 2.5 --chart",
     "gpubroker advise scale --gpu-hours 5000 --serial 0.005 --communication 0.00002 --price H100=2.5 --json",
 )
-_SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+_SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
 _POINTED = 60  # points of a drawn curve
 
 
@@ -123,8 +123,8 @@ def _model(
         return model, residual
     if serial is None and communication is None:
         notes.append(
-            f"scaling not measured: {thumb.serial_share:.1%} of the work taken as serial, each pair of GPUs "
-            f"to cost {thumb.pair_cost:.4%} of a step"
+            f"scaling not measured: {thumb.serial_share * 100:.3g}% of the work taken as serial, each pair of GPUs "
+            f"to cost {thumb.pair_cost * 100:.3g}% of a step"
         )
         return ScalingModel(thumb.serial_share, thumb.pair_cost), None
     return ScalingModel(serial or 0.0, communication or 0.0), None
@@ -163,10 +163,10 @@ def _screen(
         told,
         view.figures(
             [
-                ("diminishing returns beyond", f"{found.diminishing_gpus} GPUs (one more adds less than half of one)"),
+                ("diminishing returns beyond", _worthwhile(found)),
                 ("fastest of these", f"{found.fastest_gpus} GPUs"),
                 ("serial share", f"{model.serial:.3%}"),
-                ("cost of a pair", f"{model.communication:.5%} of a step"),
+                ("cost of a pair", f"{model.communication * 100:.3g}% of a step"),
             ]
         ),
     ]
@@ -187,8 +187,15 @@ def _screen(
     return parts
 
 
+def _worthwhile(found: ScalingCurve) -> str:
+    if found.diminishing_gpus == found.points[-1].gpus:
+        return f"not reached with {found.diminishing_gpus} GPUs"
+    return f"{found.diminishing_gpus} GPUs (one more adds less than half of one)"
+
+
 def _mark(found: ScalingCurve, gpus: int, in_time: bool) -> str:
-    marks = {found.efficient_gpus: "cheapest in time", found.diminishing_gpus: "diminishing returns beyond"}
+    marks = {found.diminishing_gpus: "diminishing returns beyond"} if gpus != found.points[-1].gpus else {}
+    marks |= {found.efficient_gpus: "cheapest in time"} if found.efficient_gpus else {}
     return "too late" if not in_time else marks.get(gpus, "")
 
 
