@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -240,3 +243,31 @@ def test_hours_and_utilisation(gpubroker: Any, line: str, hours: float) -> None:
     case = "--purchase-usd 12000 --rent-usd-per-hour 5.12 --years 1"
     found = gpubroker("advise", "buy-or-rent", *case.split(), *line.split(), "--json").json
     assert found["hours"] == pytest.approx(hours * 365)
+
+
+HEAVY = {"sqlalchemy", "sqlmodel", "numpy", "scipy", "matplotlib", "boto3", "alembic"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "size --parameters 7B",
+        "buy-or-rent --gpu H100 --purchase-usd 30000",
+        "buy-or-rent --gpu H100 --from-history",
+        "deploy --for pretrain --parameters 70B --deadline 8w",
+        "deploy --for serve --parameters 13B --requests-per-minute 600",
+    ],
+)
+def test_advice_is_quick_because_it_imports_nothing_heavy(home: Path, line: str) -> None:
+    script = (
+        f"import sys, cli; sys.argv[1:] = {['advise', *line.split()]!r}\n"
+        "try: cli.main()\nfinally: print('MODULES', *sys.modules, file=sys.stderr)"
+    )
+    root = Path(__file__).parents[3]
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(root)}
+    )
+    assert done.returncode in (0, 2), done.stderr
+    modules = done.stderr.rpartition("MODULES ")[2].split()
+    assert "broker.economics.rules" in modules
+    assert HEAVY.isdisjoint(modules)
