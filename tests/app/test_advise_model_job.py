@@ -45,6 +45,8 @@ def test_the_number_of_machines_is_kept_when_the_job_gives_it() -> None:
     found, how = sized(job(70e9, "adamw", num_nodes=4))
     assert found.num_nodes == how.nodes == 4
     assert "H100:8" in how.machines
+    _, three = sized(job(70e9, "adamw", num_nodes=3))
+    assert "H100:8" not in three.machines, "24 cards are 81 GiB each: as many as the states need, not the activations"
 
 
 def test_smaller_cards_on_more_machines_are_pointed_out() -> None:

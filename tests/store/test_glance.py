@@ -75,6 +75,14 @@ def test_what_cannot_be_rented_has_no_price(url: str, changed: dict[str, Any]) -
     assert [row.micros for row in cheapest(url, NOW) or ()] == [40_000_000]
 
 
+def test_a_list_price_is_not_told_where_a_live_one_is_known(url: str) -> None:
+    store = open_store(url, clock=ManualClock(NOW))
+    for source, priced in (("pricebook", offer("10", source="pricebook", reference=True)), ("api", offer("40"))):
+        store.record_poll(source, started=NOW, finished=NOW, offers=[priced])
+    store.close()
+    assert [(row.source, row.micros) for row in cheapest(url, NOW) or ()] == [("api", 40_000_000)]
+
+
 def test_an_old_price_is_marked(url: str) -> None:
     fill(url, offer("40", max_age=timedelta(hours=1)))
     later = NOW + timedelta(hours=2)

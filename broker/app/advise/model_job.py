@@ -11,7 +11,7 @@ from broker.core.errors import InvalidInput
 from broker.core.jobs import Job, MachineRequest, Model, Work
 from broker.core.units import MAX_DURATION
 from broker.economics.fits import smallest_layout
-from broker.economics.memory import Layout, MemoryEstimate, Method, Precision, Recomputation, estimate, usable_gib
+from broker.economics.memory import MemoryEstimate, Method, Precision, Recomputation, estimate
 from broker.economics.rules import DEFAULTS, RulesOfThumb
 from broker.economics.throughput import training_time
 
@@ -48,7 +48,7 @@ def sized(job: Job, rules: RulesOfThumb = DEFAULTS) -> tuple[Job, Sizing]:
     except InvalidInput as error:
         raise InvalidInput(f"model: {error.message}", where=job.name, hint=error.hint) from error
     totals = _totals(needs, rules)
-    nodes, counts = _machines(needs, totals, job.num_nodes, rules)
+    nodes, counts = _machines(totals, job.num_nodes, rules)
     if not counts:
         raise InvalidInput(
             f"model: no accelerator holds {needs.total_gib:,.1f} GiB on {job.num_nodes} machines",
@@ -104,28 +104,18 @@ def _totals(needs: MemoryEstimate, rules: RulesOfThumb) -> list[tuple[Accelerato
 
 
 def _machines(
-    needs: MemoryEstimate, totals: list[tuple[Accelerator, int]], nodes: int, rules: RulesOfThumb
+    totals: list[tuple[Accelerator, int]], nodes: int, rules: RulesOfThumb
 ) -> tuple[int, list[tuple[Accelerator, int]]]:
-    """On how many machines, and which cards with how many a machine."""
+    """On how many machines, and which cards with how many a machine. As many cards as hold it in one arrangement hold
+    it in any number of machines, too: split inside them and in stages across them, each has an equal part."""
     if nodes == 1 and totals:
         nodes = -(-min(gpus for _, gpus in totals) // rules.gpus_per_node)
     found = []
     for card, gpus in totals:
         each = 1 << (-(-gpus // nodes) - 1).bit_length()  # machines come with 1, 2, 4 or 8
-        while each <= rules.gpus_per_node and not _held(needs, card, each, nodes, rules):
-            each *= 2
         if each <= rules.gpus_per_node:
             found.append((card, each))
     return nodes, sorted(found, key=lambda pair: (pair[1], pair[0].name))
-
-
-def _held(needs: MemoryEstimate, card: Accelerator, each: int, nodes: int, rules: RulesOfThumb) -> bool:
-    """Whether some split within machines, or across them too, keeps every card within what may be filled."""
-    usable = usable_gib(card.memory_gib, rules.memory_headroom)
-    zero = 3 if needs.workload.trains else 0
-    layouts = [Layout(each * nodes, tensor, 1, zero) for tensor in (1, 2, 4, 8) if tensor <= each]
-    layouts.append(Layout(each * nodes, each, nodes, 0))
-    return any(needs.on(layout) <= usable for layout in layouts)
 
 
 def _work(model: Model, nodes: int, counts: list[tuple[Accelerator, int]], rules: RulesOfThumb) -> Work | None:
