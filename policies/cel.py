@@ -56,9 +56,9 @@ _METHODS: dict[str, tuple[tuple[str, ...], tuple[str, ...], str]] = {
 }
 _FUNCTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     "size": (("string", "list"), "int"),
-    "int": (("int", "double", "string"), "int"),
-    "double": (("int", "double", "string"), "double"),
-    "string": (("int", "double", "string", "bool"), "string"),
+    "int": (("int", "double"), "int"),
+    "double": (("int", "double"), "double"),
+    "string": (("int", "double", "string"), "string"),
     "timestamp": (("string",), "timestamp"),
     "duration": (("string",), "duration"),
     # Ours: the hour (0 to 23) and the day ("mon" to "sun") of now in a time zone.

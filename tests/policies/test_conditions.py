@@ -121,6 +121,7 @@ def test_mistakes_of_form_and_of_conditions_are_found_at_once() -> None:
         ("job.max_cost > 5.0", "max_cost is not known here (ask has() first)"),
         ("placement.hours > 5.0", "hours is not known here (ask has() first)"),
         ("8 / (job.nodes - 1) > 1", "it divides by zero"),
+        ("spend.spent / spend.hours > 1.0", "it divides by zero"),
     ],
 )
 def test_what_cannot_be_evaluated_is_refused_with_the_reason(when: str, reason: str) -> None:
