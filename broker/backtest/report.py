@@ -102,7 +102,14 @@ class Report:
         for cell in self.cells:
             groups.setdefault((cell.family, cell.deadline_s, cell.changeover_s, cell.policy), []).append(cell)
         return tuple(
-            Cell(family, f"{len(cells)} pools", deadline, changeover, policy, tuple(_windows(cells)))
+            Cell(
+                family,
+                "1 pool" if len(cells) == 1 else f"{len(cells)} pools",
+                deadline,
+                changeover,
+                policy,
+                tuple(_windows(cells)),
+            )
             for (family, deadline, changeover, policy), cells in groups.items()
         )
 

@@ -165,8 +165,12 @@ def _check(request: Request) -> None:
         raise InvalidInput(f"expected at least one start, found {request.starts}", where="--starts")
     if not 0 <= request.from_fraction < 1:
         raise InvalidInput(f"expected 0 ≤ from < 1, found {request.from_fraction:g}", where="--from")
-    if min(request.changeovers) < 0:
-        raise InvalidInput("a changeover cannot be negative", where="--changeover")
+    if min(request.changeovers) <= 0:
+        raise InvalidInput(
+            f"expected a changeover longer than nothing, found {min(request.changeovers):g} s",
+            where="--changeover",
+            hint="boot and restore take time on every cloud; 12m is usual, 1s is as good as nothing",
+        )
     deadline, changeover = min(request.deadlines), max(request.changeovers)
     if deadline < request.work:
         raise InvalidInput(

@@ -31,11 +31,27 @@ MAX_BYTES = 200_000_000
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """USD per hour for traces that carry no price of their own, and how many machines a job needs at once."""
+    """USD per hour for traces that carry no price of their own, and how many machines a job needs at once.
+
+    ``stated``: somebody named both prices. Machine counts of a CSV without ``prices.json`` are priced by nothing else:
+    they may be of any machine, and the ratio of its prices decides everything.
+    """
 
     on_demand: float = 3.06
     spot: float = 0.9731
     gang: int = 1
+    stated: bool = False
+
+    @classmethod
+    def given(cls, on_demand: float | None, spot: float | None, gang: int = 1) -> Prices:
+        """From what somebody said, None where nothing. Raises `InvalidInput` for what is no price and no count."""
+        for option, value in (("--on-demand-price", on_demand), ("--spot-price", spot)):
+            if value is not None:
+                _amount(value, "USD per hour", option)
+        if gang < 1:
+            raise InvalidInput(f"expected at least one machine, found {gang}", where="--gang")
+        stated = on_demand is not None and spot is not None
+        return cls(3.06 if on_demand is None else on_demand, 0.9731 if spot is None else spot, gang, stated)
 
 
 def read_markets(
@@ -213,8 +229,14 @@ def _spacing(times: Sequence[datetime], path: Path) -> tuple[float, tuple[str, .
 
 
 def _zone_prices(path: Path, zones: Sequence[str], defaults: Prices) -> dict[str, tuple[float, float]]:
-    """Spot and on-demand price of each zone; the defaults for all of them when there is no price file at all."""
+    """Spot and on-demand price of each zone; stated prices for all of them when there is no price file at all."""
     if not path.exists():
+        if not defaults.stated:
+            raise InvalidInput(
+                "expected the zones' prices",
+                where=str(path),
+                hint='write {"ZONE": {"spot": USD, "on_demand": USD}, …}, or give --on-demand-price and --spot-price',
+            )
         return dict.fromkeys(zones, (defaults.spot, defaults.on_demand))
     document = _json(path)
     prices = {}

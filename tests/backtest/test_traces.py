@@ -69,7 +69,7 @@ def test_csv_with_prices_beside_it(tmp_path: Path) -> None:
 
 def test_holes_are_noted_and_do_not_stretch_the_ticks(tmp_path: Path) -> None:
     rows = [*ROWS, "2025-10-03T19:40,1,1"]
-    market = read_markets([csv(tmp_path / "c.csv", *rows)], Prices())[0]
+    market = read_markets([csv(tmp_path / "c.csv", *rows)], Prices(stated=True))[0]
     assert market.ticks == 5
     assert any("hole of 120 min" in note and "row 6" in note for note in market.notes)
 
@@ -140,6 +140,14 @@ def test_bad_csv_is_located(tmp_path: Path, rows: list[str], header: str, says: 
         read_markets([csv(tmp_path / "c.csv", *rows, header=header)], Prices())
 
     assert re.search(says, str(caught.value))
+
+
+def test_counts_without_a_price_file_need_stated_prices(tmp_path: Path) -> None:
+    path = csv(tmp_path / "c.csv", *ROWS)
+    with pytest.raises(InvalidInput, match="expected the zones' prices"):
+        read_markets([path], Prices.given(10, None))
+    (market, _) = read_markets([path], Prices.given(10, 4))
+    assert (market.on_demand_price, market.pools[0].price[0]) == (10, 4)
 
 
 def test_a_zone_without_price_is_named(tmp_path: Path) -> None:

@@ -1,0 +1,173 @@
+"""`gpubroker backtest placement`: what placing a job by a strategy would have cost on recorded spot markets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from broker.backtest.run import Progress
+
+EXAMPLES = examples(
+    "gpubroker backtest placement traces/ --work 48h --deadline 52h --deadline 70h",
+    "gpubroker backtest placement a.json b.json --changeover 2m --changeover 30m --starts 30 --per-window --json",
+    "gpubroker backtest placement h100/ --zones together --policies gpubroker,eager-next-region,omniscient --chart",
+)
+
+
+class Zones(StrEnum):
+    """Whether one job may choose between the pools of a family."""
+
+    TOGETHER = "together"
+    APART = "apart"
+
+
+def placement(
+    context: typer.Context,
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="TRACE...", help="JSON traces, CSV files of machine counts, or folders of them."),
+    ] = None,
+    traces: Annotated[
+        list[Path] | None, typer.Option("--traces", metavar="TRACE", help="The same as TRACE; may be repeated.")
+    ] = None,
+    work: Annotated[str | None, typer.Option("--work", metavar="TIME", help="Work of the job. 48h by default.")] = None,
+    deadline: Annotated[
+        list[str] | None,
+        typer.Option("--deadline", metavar="TIME", help="From the start; may be repeated. 60h by default."),
+    ] = None,
+    changeover: Annotated[
+        list[str] | None,
+        typer.Option("--changeover", metavar="TIME", help="Boot and restore, billed; may be repeated. 12m by default."),
+    ] = None,
+    starts: Annotated[int, typer.Option("--starts", help="Windows per pool.")] = 100,
+    seed: Annotated[int, typer.Option("--seed", help="Which windows are drawn.")] = 7,
+    from_fraction: Annotated[
+        float,
+        typer.Option(
+            "--from", metavar="PART", help="Windows start after this part of the trace; before it is history."
+        ),
+    ] = 0.5,
+    policies: Annotated[
+        str | None,
+        typer.Option(
+            "--policies",
+            metavar="NAMES",
+            help="gpubroker, uniform-progress, greedy, on-demand, omniscient, eager-next-region, time-sliced; with"
+            " commas.",
+        ),
+    ] = None,
+    zones: Annotated[
+        Zones, typer.Option("--zones", help="together: one job may choose between the pools of a folder.")
+    ] = Zones.APART,
+    pools: Annotated[
+        list[str] | None, typer.Option("--pool", metavar="NAME", help="Only this pool; may be repeated.")
+    ] = None,
+    on_demand_price: Annotated[
+        float | None,
+        typer.Option("--on-demand-price", metavar="USD", help="Per hour, where the trace has none. 3.06 by default."),
+    ] = None,
+    spot_price: Annotated[
+        float | None,
+        typer.Option("--spot-price", metavar="USD", help="Per hour, where the trace has none. 0.9731 by default."),
+    ] = None,
+    gang: Annotated[
+        int, typer.Option("--gang", help="Machines the job needs at once; fewer count as no capacity.")
+    ] = 1,
+    per_window: Annotated[
+        bool, typer.Option("--per-window", help="With --json: start and cost of every window.")
+    ] = False,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="Processes; as many as there are processors by default.")
+    ] = None,
+    chart: Annotated[bool, typer.Option("--chart", help="Draw it in the terminal.")] = False,
+    picture: Annotated[
+        Path | None, typer.Option("--picture", metavar="FILE", help="Draw it into a file: .html, .png or .svg.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Let --picture replace a file that is not a chart.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """What placing a job would have cost on recorded spot markets: this strategy, others, and the best possible.
+
+    At the start of a tick a strategy knows that tick and what was before; a changeover is billed and makes no progress.
+    Cost over optimum: the optimum knew the whole window beforehand. The code that decides is the broker's own.
+    """
+    from broker.backtest.run import DEFAULT_POLICIES, Request, run_backtest
+    from broker.backtest.traces import Prices
+    from broker.cli import backtest_placement_view as view
+
+    terminal = Terminal.of(context)
+    given = [*(paths or []), *(traces or [])]
+    if not given:
+        raise InvalidInput("expected traces", where="--traces", hint="gpubroker backtest placement FOLDER")
+    request = Request(
+        traces=given,
+        work=48 * 3600.0 if work is None else _seconds("--work", work),
+        deadlines=_distinct("--deadline", deadline or ["60h"]),
+        changeovers=_distinct("--changeover", changeover or ["12m"]),
+        policies=DEFAULT_POLICIES if policies is None else _names(policies),
+        starts=starts,
+        seed=seed,
+        from_fraction=from_fraction,
+        together=zones is Zones.TOGETHER,
+        zones=tuple(pools or ()),
+        prices=Prices.given(on_demand_price, spot_price, gang),
+    )
+    with _progress(terminal) as progress:
+        report = run_backtest(request, progress, workers=workers or len(os.sched_getaffinity(0)))
+    if chart or picture is not None:
+        figures = view.charts(report)
+        if picture is not None:
+            from broker.cli.charts.picture import write_picture
+
+            write_picture(figures, picture, replace=force)
+            terminal.say(f"wrote {picture}")
+        if chart:
+            terminal.show(*view.drawn(terminal, figures))
+    if as_json:
+        terminal.answer(report.as_dict(per_window=per_window))
+    else:
+        terminal.show(*view.tables(terminal.out, report))
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for name in (part.strip() for part in text.split(",")) if name))
+
+
+def _distinct(option: str, texts: list[str]) -> tuple[float, ...]:
+    return tuple(dict.fromkeys(_seconds(option, text) for text in texts))
+
+
+def _seconds(option: str, text: str) -> float:
+    """Seconds from ``48h`` or ``12m``; a bare number is refused, because nobody knows its unit."""
+    from broker.core.units import parse_duration
+
+    try:
+        return parse_duration(text) / timedelta(seconds=1)
+    except ValueError as error:
+        raise InvalidInput(str(error), where=option) from error
+
+
+@contextmanager
+def _progress(terminal: Terminal) -> Iterator[Progress | None]:
+    """A line on standard error that says how far it is, where somebody looks at it."""
+    if not terminal.err.is_terminal:
+        yield None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=terminal.err, transient=True) as shown:
+        task = shown.add_task("replaying", total=None)
+        yield lambda done, total, what: shown.update(task, completed=done, total=total, description=what)

@@ -1,0 +1,134 @@
+"""A backtest of placement on the screen: cost over optimum by family and by pool, what else happened, and a chart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from broker.backtest.report import Cell, Report
+from broker.backtest.run import OMNISCIENT
+from broker.cli.charts.chart import Bars, Chart
+from broker.cli.tables import Column, fitting, left_out
+from broker.cli.words import length, percent, plural
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from broker.cli.terminal import Terminal
+
+_NOTE = "Mean cost over mean optimum; the optimum knew the whole window beforehand. Bold is the least of a row."
+_MOST_ROWS = 60
+
+
+def tables(console: Console, report: Report) -> list[RenderableType]:
+    """Cost over optimum of each policy, by family and by pool; then what it took: money, deadlines, interruptions."""
+    policies = list(dict.fromkeys(cell.policy for cell in report.cells))
+    families = report.families()
+    shown: list[RenderableType] = [
+        Text(f"Cost over optimum · {_hours(report.work_s)} of work", style="bold"),
+        *_ratios(console, families, policies),
+    ]
+    if len(report.cells) > len(families):
+        rows = len(report.cells) // len(policies)
+        if rows <= _MOST_ROWS:
+            shown += ["", Text("By pool", style="bold"), *_ratios(console, report.cells, policies)]
+        else:
+            shown.append(Text(f"{plural(rows, 'row')} by pool: see --json", style="dim"))
+    shown += ["", Text("All of it", style="bold"), *_totals(console, report.cells, policies), ""]
+    return [*shown, Text(_NOTE, style="dim"), *(Text(note, style="dim") for note in report.notes)]
+
+
+def _ratios(console: Console, cells: Sequence[Cell], policies: Sequence[str]) -> list[RenderableType]:
+    compared = [policy for policy in policies if policy != OMNISCIENT]
+    rows: list[list[str | Text]] = []
+    by: dict[tuple[str, str, float, float], dict[str, Cell]] = {}
+    for cell in cells:
+        by.setdefault((cell.family, cell.pool, cell.deadline_s, cell.changeover_s), {})[cell.policy] = cell
+    for (family, pool, deadline, changeover), of in by.items():
+        ratios = {policy: of[policy].ratio_mean for policy in compared}
+        least = min(ratios.values(), default=None)
+        found = [Text(f"{ratio:.3f}", style="bold" if ratio == least else "") for ratio in ratios.values()]
+        windows = str(len(next(iter(of.values())).windows))
+        rows.append([family, pool, _hours(deadline), _hours(changeover), *found, windows])
+    # Where there is no room, the policies that matter least for the decision are left out first.
+    ranks = {"gpubroker": 0, "uniform-progress": 0}
+    columns = [
+        Column("family", 8 if len({family for family, *_ in by}) == 1 else 1, folds=True),
+        Column("pool", folds=True),
+        Column("deadline", align="right"),
+        Column("changeover", 7, "right"),
+        *(Column(policy, ranks.get(policy, 2 + i), "right") for i, policy in enumerate(compared)),
+        Column("windows", 9, "right"),
+    ]
+    return _fitted(console, columns, rows)
+
+
+def _totals(console: Console, cells: Sequence[Cell], policies: Sequence[str]) -> list[RenderableType]:
+    rows: list[list[str | Text]] = []
+    for policy in policies:
+        mine = [cell for cell in cells if cell.policy == policy]
+        missed = sum(cell.missed for cell in mine)
+        shares = [cell.on_demand_share for cell in mine if cell.on_demand_share is not None]
+        taken = [cell.interruptions for cell in mine if cell.interruptions is not None]
+        rows.append(
+            [
+                policy,
+                f"${fmean(w.cost for cell in mine for w in cell.windows):,.2f}",
+                f"{fmean(cell.ratio_mean for cell in mine):.3f}",
+                f"{max(cell.ratio_mean for cell in mine):.3f}",
+                f"{fmean(cell.ratio_p95 for cell in mine):.3f}",
+                Text(str(missed), style="bold red" if missed else ""),
+                percent(fmean(shares)) if shares else "–",
+                f"{fmean(taken):.1f}" if taken else "–",
+            ]
+        )
+    columns = [
+        Column("policy"),
+        Column("mean cost", 2, "right"),
+        Column("over optimum", 0, "right"),
+        Column("worst cell", 4, "right"),
+        Column("95th percentile", 3, "right"),
+        Column("missed", 1, "right"),
+        Column("on-demand", 5, "right"),
+        Column("interruptions", 6, "right"),
+    ]
+    return _fitted(console, columns, rows)
+
+
+def _fitted(console: Console, columns: list[Column], rows: list[list[str | Text]]) -> list[RenderableType]:
+    built, hidden = fitting(console, columns, rows)
+    return [built, *([Text(left_out(hidden), style="dim")] if hidden else [])]
+
+
+def charts(report: Report) -> list[Chart]:
+    """How far each policy is above the optimum, a bar for each deadline, all pools together."""
+    policies = [policy for policy in dict.fromkeys(cell.policy for cell in report.cells) if policy != OMNISCIENT]
+    bars = []
+    for deadline in dict.fromkeys(cell.deadline_s for cell in report.cells):
+        found = [
+            fmean(c.ratio_mean for c in report.cells if c.policy == policy and c.deadline_s == deadline)
+            for policy in policies
+        ]
+        bars.append(Bars(f"deadline {_hours(deadline)}", policies, [round(100 * (ratio - 1), 1) for ratio in found]))
+    pools = plural(len({(cell.family, cell.pool) for cell in report.cells}), "pool")
+    title = f"{_hours(report.work_s)} of work on {pools}: what each policy would have cost"
+    return [Chart(title, "policy", "% above the optimum's cost", bars=bars)]
+
+
+def drawn(terminal: Terminal, figures: list[Chart]) -> list[RenderableType]:
+    """The charts for the terminal that people look at."""
+    from broker.cli.charts.terminal import in_terminal
+
+    console = terminal.err if terminal.as_json else terminal.out
+    width = min(console.width, 100)
+    return [Text.from_ansi(in_terminal(figure, width=width, colour=console.is_terminal)) for figure in figures]
+
+
+def _hours(seconds: float) -> str:
+    if seconds >= 3600 and seconds % 3600 == 0:
+        return f"{seconds / 3600:g} h"
+    return length(timedelta(seconds=seconds))
