@@ -46,6 +46,7 @@ class Enforcement:
         self._usage = usage
         self._every = every
         self._judged: dict[str, tuple[str, datetime]] = {}
+        self._read: tuple[datetime, PolicySet | None] | None = None
         self._trouble = ""  # said once
 
     def __call__(self, view: JobView) -> bool:
@@ -54,14 +55,9 @@ class Enforcement:
         if attempt is None or not _runs(view, attempt):
             self._judged.pop(view.id, None)
             return False
-        try:
-            policy = self._policy()
-        except BrokerError as error:
-            if self._trouble != str(error):
-                self._trouble = str(error)
-                log.warning("what runs goes on unjudged, the policy cannot be read: %s", error)
+        policy = self._active(now)
+        if policy is None:
             return False
-        self._trouble = ""
         version, at = self._judged.get(view.id, ("", now))
         if version == policy.version and now - at < self._every:
             return False
@@ -81,6 +77,21 @@ class Enforcement:
             body = ev.StopRequested(cause=Cause.STOPPED_BY_POLICY, by="the policy", why=why)
             tx.append(view.id, [(attempt.number, body)], now)
         return True
+
+    def _active(self, now: datetime) -> PolicySet | None:
+        """The policy in force, read once for all jobs of a look; None when it cannot be read."""
+        if self._read is not None and timedelta(0) <= now - self._read[0] < self._every / 5:
+            return self._read[1]
+        policy = None
+        try:
+            policy = self._policy()
+            self._trouble = ""
+        except BrokerError as error:
+            if self._trouble != str(error):
+                self._trouble = str(error)
+                log.warning("what runs goes on unjudged, the policy cannot be read: %s", error)
+        self._read = (now, policy)
+        return policy
 
     def _usage_of(self, view: JobView, attempt: AttemptView) -> tuple[Usage, ...]:
         try:
