@@ -45,6 +45,15 @@ ENVIRONMENT: Mapping[str, str | Mapping[str, str]] = {
     "time": {"now": "timestamp", "hour": "int", "weekday": "string"},
 }  # fmt: skip
 
+
+def variables() -> str:
+    """Every variable that a condition may ask about, in one line: ``user, job.name, …``."""
+    groups = ENVIRONMENT.items()
+    return ", ".join(
+        f"{group}.{{{', '.join(fields)}}}" if isinstance(fields, Mapping) else group for group, fields in groups
+    )
+
+
 _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _GIGABYTE = 10**9
 _HOUR = timedelta(hours=1)

@@ -27,6 +27,7 @@ from pydantic import Field, StrictBool, create_model, field_validator, model_val
 from broker.core.findings import each
 from broker.core.offers import CapacityType
 from broker.core.units import PositiveDuration
+from policies.conditions import variables
 from policies.fields import Name, Part, Patterns, When, parse_name
 from policies.registry import GUARDRAILS, rule_class
 from policies.rules.budget import Terms
@@ -163,6 +164,8 @@ def json_schema() -> dict[str, Any]:
     """JSON Schema (2020-12) of policy files, for editors to complete and check with."""
     schema = policy_file_model().model_json_schema()
     schema["$defs"]["Guardrail"]["oneOf"] = [{"required": [kind]} for kind in GUARDRAILS]
+    for entry in ("Guardrail", "BudgetEntry"):
+        schema["$defs"][entry]["properties"]["when"]["description"] = f"A condition in CEL over {variables()}."
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **cast(dict[str, Any], _without_null(schema))}
 
 

@@ -28,6 +28,7 @@ def test_editors_get_every_section_and_every_guardrail() -> None:
     assert set(GUARDRAILS) < set(guardrail["properties"])
     assert guardrail["oneOf"] == [{"required": [kind]} for kind in GUARDRAILS]
     assert guardrail["additionalProperties"] is False
+    assert "offer.{provider, region," in guardrail["properties"]["when"]["description"]
     assert nulls(schema) == 0, "a key without a value is a mistake in a policy file"
 
 
