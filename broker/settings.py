@@ -72,6 +72,16 @@ class PollSettings(BaseModel):
     max_age: Duration | None = None
 
 
+class ServeSettings(BaseModel):
+    """``listen``: where `gpubroker serve` answers ``/healthz`` and ``/metrics``, as HOST:PORT, or ``off``. ``token``:
+    what every request must carry; needed where others can reach that address."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    listen: str = "127.0.0.1:9464"
+    token: SecretStr | None = None
+
+
 class Settings(BaseSettings):
     """All settings with their defaults.
 
@@ -94,6 +104,7 @@ class Settings(BaseSettings):
     prices: dict[str, PollSettings] = Field(default_factory=dict)
     engines: dict[str, dict[str, Any]] = Field(default_factory=dict)
     notify: dict[str, SecretStr] = Field(default_factory=dict)
+    serve: ServeSettings = ServeSettings()
     reconcile_every: float = Field(default=1.0, gt=0, le=3600)
     settle_every: float = Field(default=60.0, ge=0)
 

@@ -12,10 +12,12 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from broker.app.market import freshen
 from broker.app.wiring import Broker
@@ -24,6 +26,9 @@ from broker.core.events import AttemptState, JobState
 from broker.core.lifecycle import JobView
 from broker.core.offers import MoneyKind
 from broker.settings import as_environment
+
+if TYPE_CHECKING:
+    from broker.launch.reconciler import Tick
 
 log = logging.getLogger(__name__)
 
@@ -146,24 +151,50 @@ def run(broker: Broker, *, forever: bool = False) -> bool:
 
 def _until_idle(broker: Broker, still_leading: Callable[[], bool], own: str, *, forever: bool) -> bool:
     """Look after the jobs; whether it ended because another process is to take over. ``own``: see `_TURN`."""
+    own = own or broker.store.setting(_TURN) or ""
+    idle = 0
+    for look in looks(broker, still_leading, broker.clock.sleep):
+        if forever or look.brought is None:
+            continue
+        idle = idle + 1 if look.brought.idle else 0
+        try:
+            if (broker.store.setting(_TURN) or "") != own:
+                return True
+        except BrokerError as error:  # the next look will find out what is wrong
+            log.warning("%s (%s)", error, error.hint)
+        if idle >= _IDLE_TICKS:
+            return False
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at all jobs. ``brought``: None where the store did not answer. ``seconds``: of the wall clock."""
+
+    brought: Tick | None
+    seconds: float
+
+
+def looks(broker: Broker, still_leading: Callable[[], bool], pause: Callable[[float], object]) -> Iterator[Look]:
+    """Look after the jobs again and again while the lead holds. A store that does not answer (locked, full or away)
+    ends nothing: jobs go on, and so does looking after them. ``pause`` waits so many seconds of the wall clock between
+    two looks, longer the longer the store is in trouble."""
     from broker.app.launching import reconciler  # every command looks whether one runs; one process runs it
 
     worker = reconciler(broker)
-    own = own or broker.store.setting(_TURN) or ""
-    idle = failed = 0
-    while (forever or idle < _IDLE_TICKS) and still_leading():
+    failed = 0
+    while still_leading():
+        tick, began = None, time.monotonic()
         try:
             if _sandbox_runs(broker):
                 freshen(broker, sandbox=True)  # its spot prices are settled as they are observed
-            idle = idle + 1 if worker.tick().idle else 0
+            tick = worker.tick()
             failed = 0
-            if not forever and (broker.store.setting(_TURN) or "") != own:
-                return True
-        except BrokerError as error:  # a store that is locked, full or away: jobs go on, and so does looking after them
+        except BrokerError as error:
             failed += 1
             log.warning("%s (%s)", error, error.hint)
-        broker.clock.sleep(min(broker.settings.reconcile_every * 2 ** min(failed, _MOST_DOUBLINGS), _SLOWEST_LOOK))
-    return False
+        yield Look(tick, time.monotonic() - began)
+        pause(min(broker.settings.reconcile_every * 2 ** min(failed, _MOST_DOUBLINGS), _SLOWEST_LOOK))
 
 
 def _sandbox_runs(broker: Broker) -> bool:

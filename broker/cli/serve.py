@@ -12,8 +12,14 @@ import typer
 from broker.cli import prices_watch
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.app.metrics import Page
+    from broker.app.pulse import Pulses
+    from broker.app.wiring import Broker
     from broker.market.poller import PollResult
 
 EXAMPLES = examples("gpubroker serve", "gpubroker serve --provider aws --provider azure")
@@ -25,14 +31,23 @@ def serve(
         list[str] | None,
         typer.Option("--provider", "-p", help="Poll only this one; may be repeated. All but the sandbox by default."),
     ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Where /healthz and /metrics are, or off. 127.0.0.1:9464 by default."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Poll the providers on a schedule, and tell of what is watched, until Ctrl-C or SIGTERM.
+    """Look after jobs, poll the providers on a schedule, and tell of what is watched, until Ctrl-C or SIGTERM.
 
-    With --json, the document at the end counts the polls. Of several on one store, one polls and the others stand by.
-    How often each provider is asked: GPUBROKER_PRICES__<NAME>__EVERY, else by how fast its prices age.
+    Of several on one store, one looks after the jobs and one polls; the others stand by and take over. Without one jobs
+    go on, but nothing is placed anew. How often a provider is asked: GPUBROKER_PRICES__<NAME>__EVERY, else by how
+    fast its prices age. With --json, the document at the end counts polls and looks.
     """
+    from broker.app.background import log_to_file
     from broker.app.polling import Polling
+    from broker.app.pulse import Pulses
+    from broker.app.reconciling import Reconciling
+    from broker.app.serve import Duty
     from broker.app.serve import serve as run
     from broker.app.watches import Watching
 
@@ -57,7 +72,36 @@ def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     watching = Watching(broker, tell=lambda what: say(*prices_watch.told(what, broker)), say=say)
-    run([polling, watching], stop)
+    health = Pulses()
+    duties: list[Duty] = [Reconciling(broker, health=health, say=say), polling, watching]
+    health.begins(Reconciling.name)
+    page = _page(broker, health, listen, say)
+    if page is not None:
+        duties.append(page)
+    log_to_file(broker.settings.home)
+    run(duties, stop)
     say("stopped")
     if as_json:
-        terminal.answer({"providers": [{"provider": name, **counts} for name, counts in sorted(polls.items())]})
+        jobs = health.pulses()[Reconciling.name]
+        providers = [{"provider": name, **counts} for name, counts in sorted(polls.items())]
+        terminal.answer({"providers": providers, "jobs": {"looks": jobs.looks, "steps": jobs.steps}})
+
+
+def _page(broker: Broker, health: Pulses, listen: str | None, say: Callable[[str], None]) -> Page | None:
+    """Where the service tells of itself. A second one on this machine does without, unless an address was asked for."""
+    from broker.app.metrics import Page
+    from broker.settings import ServeSettings
+
+    asked = broker.settings.serve
+    where = listen or asked.listen
+    if where == "off":
+        return None
+    try:
+        page = Page(broker, health, where, asked.token.get_secret_value() if asked.token else None)
+    except InvalidInput as error:
+        if listen or where != ServeSettings().listen:
+            raise
+        say(f"no page of its own: {error}")
+        return None
+    say(f"answering at {page.url}/healthz and /metrics")
+    return page

@@ -1,0 +1,90 @@
+"""Whether a service does its work: what its duties say of themselves, for people, load balancers and Prometheus."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+
+class Standing(StrEnum):
+    """What a duty is doing."""
+
+    STARTING = "starting"
+    LEADING = "leading"
+    STANDING_BY = "standing_by"
+    IN_TROUBLE = "in_trouble"
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """One duty. ``at``: when it last said something, ``seconds`` that its last look took (both of the wall clock).
+    ``looks``, ``failures``, ``steps``: since the service began."""
+
+    standing: Standing
+    at: float
+    looks: int = 0
+    failures: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+
+
+class Pulses:
+    """What the duties of one process last said. Safe to use from several threads.
+
+    ``patience``: seconds of the wall clock after which a silent duty counts as stuck. ``monotonic``: the clock.
+    """
+
+    def __init__(self, patience: float = 120.0, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._patience = patience
+        self._monotonic = monotonic
+        self._pulses: dict[str, Pulse] = {}
+        self._lock = threading.Lock()
+
+    def begins(self, name: str) -> None:
+        """A duty that has not said anything yet."""
+        self._change(name, lambda pulse: replace(pulse, standing=Standing.STARTING))
+
+    def looked(self, name: str, seconds: float, steps: int = 0) -> None:
+        """It leads, and has done its work once more."""
+        self._change(
+            name,
+            lambda pulse: replace(
+                pulse, standing=Standing.LEADING, looks=pulse.looks + 1, seconds=seconds, steps=pulse.steps + steps
+            ),
+        )
+
+    def stands_by(self, name: str) -> None:
+        """Another process has this duty."""
+        self._change(name, lambda pulse: replace(pulse, standing=Standing.STANDING_BY))
+
+    def failed(self, name: str) -> None:
+        """It could not do its work this time, and goes on trying."""
+        self._change(name, lambda pulse: replace(pulse, standing=Standing.IN_TROUBLE, failures=pulse.failures + 1))
+
+    def pulses(self) -> Mapping[str, Pulse]:
+        """Every duty, by name."""
+        with self._lock:
+            return dict(self._pulses)
+
+    def silent_for(self, name: str) -> float:
+        """Seconds since the duty last said something."""
+        return self._monotonic() - self.pulses()[name].at
+
+    def ill(self) -> dict[str, str]:
+        """The duties that do not do their work, each with why; empty when all is well."""
+        found = {}
+        for name, pulse in self.pulses().items():
+            silent = self._monotonic() - pulse.at
+            if silent > self._patience:
+                found[name] = f"silent for {silent:.0f} s"
+            elif pulse.standing is Standing.IN_TROUBLE:
+                found[name] = "the store does not answer"
+        return found
+
+    def _change(self, name: str, change: Callable[[Pulse], Pulse]) -> None:
+        with self._lock:
+            before = self._pulses.get(name, Pulse(Standing.STARTING, 0.0))
+            self._pulses[name] = replace(change(before), at=self._monotonic())
