@@ -16,7 +16,6 @@ from broker.core.money import Money
 from broker.core.policy import Action, ActionKind, Facts, Verdict
 from broker.core.ports import Rule
 from broker.ledger.budgets import zone
-from policies import cel
 from policies.verdicts import allow, deny
 
 # What conditions may ask about. Amounts are USD, times UTC, lengths of time hours unless the name says otherwise. Text
@@ -104,6 +103,8 @@ class Condition:
 
 def condition(text: str) -> Condition:
     """A condition from its text. Raises `policies.cel.Mistake`, with how far into the text the mistake is."""
+    from policies import cel  # only where there is a condition
+
     checked = cel.check(text, ENVIRONMENT)
     for function, literal, at in checked.literals:
         _try_out(function, literal, at)
@@ -116,6 +117,8 @@ def condition(text: str) -> Condition:
 
 def _try_out(function: str, literal: str, at: int) -> None:
     """A literal that a function cannot take is found now, not when it is evaluated."""
+    from policies.cel import Mistake
+
     expected = {
         "matches": "a regular expression",
         "timestamp": "a time such as 2026-12-01T08:00:00Z",
@@ -132,7 +135,7 @@ def _try_out(function: str, literal: str, at: int) -> None:
         else:
             _compiled(call).execute({})
     except Exception as error:
-        raise cel.Mistake(at, f"expected {expected}; got {literal}") from error
+        raise Mistake(at, f"expected {expected}; got {literal}") from error
 
 
 class Variables:

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.core.documents import Document, Path
 from broker.core.errors import Problem, did_you_mean
-from policies.cel import Mistake
 from policies.conditions import Condition, condition
+
+if TYPE_CHECKING:
+    from policies.cel import Mistake
 
 SECTIONS = ("budgets", "guardrails")
 _PATTERN_SIGNS = frozenset("*?[")
@@ -40,6 +42,8 @@ def conditions(document: Document, text: str) -> tuple[dict[Path, Condition], li
         said = entry.get("when")
         if not isinstance(said, str) or not said.strip():
             continue  # a mistake of form
+        from policies.cel import Mistake  # only where there is a condition
+
         try:
             found[path] = condition(said)
         except Mistake as mistake:
