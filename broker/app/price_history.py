@@ -49,8 +49,13 @@ class PriceHistory:
 
     @property
     def stretches(self) -> list[Stretch]:
-        """The period cut at each change; what lies before the first price or after ``known_until`` is left out."""
-        points = [point for point in self.prices if point.at < self.known_until]
+        """The period cut at each change; what lies before the first price or after ``known_until`` is left out. A price
+        that the last poll was the first to tell is a stretch without length."""
+        points = [
+            point
+            for point in self.prices
+            if point.at < self.known_until or (point.at == self.known_until and point.price is not None)
+        ]
         ends = [*(point.at for point in points), self.known_until][1:]
         return [
             Stretch(max(point.at, self.start), end, point.price)
@@ -71,10 +76,12 @@ class PriceHistory:
 
     @property
     def mean(self) -> Money | None:
-        """Over the time for which there was a price."""
+        """Over the time for which there was a price; of one that was only just told, itself."""
         parts = [(s.price.micros, in_microseconds(s.end - s.start)) for s in self.stretches if s.price is not None]
         total = sum(length for _, length in parts)
-        return Money(divide_half_even(sum(price * length for price, length in parts), total)) if total else None
+        if not total:
+            return Money(parts[-1][0]) if parts else None
+        return Money(divide_half_even(sum(price * length for price, length in parts), total))
 
     @property
     def available_part(self) -> float | None:

@@ -62,6 +62,18 @@ def test_a_series_is_cut_at_each_change(broker: Broker) -> None:
     assert one.available_part == 1.0
 
 
+def test_what_the_last_poll_was_the_first_to_tell_is_part_of_it(broker: Broker) -> None:
+    poll(broker, 2, offer("16", 2))
+    (one,) = over(broker, OfferQuery(), NOW - 9 * HOUR, NOW, every).histories
+    assert (one.known, one.mean, one.changes) == ([Money.usd("16")], Money.usd("16"), 0)
+    poll(broker, 1, offer("20", 1))
+    (one,) = over(broker, OfferQuery(), NOW - 9 * HOUR, NOW, every).histories
+    assert (one.known, one.mean, one.changes) == ([Money.usd("16"), Money.usd("20")], Money.usd("16"), 1)
+    poll(broker, 0)
+    (one,) = over(broker, OfferQuery(), NOW - 9 * HOUR, NOW, every).histories
+    assert [stretch.price for stretch in one.stretches] == [Money.usd("16"), Money.usd("20")]  # and then no more
+
+
 def test_the_cheapest_come_first_and_unfit_ones_not_at_all(broker: Broker) -> None:
     poll(broker, 5, offer("16", 5), offer("8", 5, region="us-west-2"), offer("1", 5, count=1, instance_type="x"))
     poll(broker, 5, offer("9", 5, provider="gcp", count=0, accelerator=None), provider="gcp")
@@ -143,7 +155,8 @@ def test_stretches_cover_what_is_known_without_overlap(changes: list[tuple[int, 
     one = PriceHistory(offer(), start, until, until, None, points, (), ())
     found = one.stretches
     assert all(a.end == b.start for a, b in pairwise(found))
-    assert all(start <= stretch.start < stretch.end <= until for stretch in found)
+    assert all(start <= stretch.start < stretch.end <= until for stretch in found[:-1])
+    assert all(start <= stretch.start <= stretch.end <= until for stretch in found[-1:])
     if found:
         assert found[-1].end == until
     if one.known:
