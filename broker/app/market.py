@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from broker.app.names import check_names
+from broker.app.risk import risks
 from broker.app.wiring import Broker
 from broker.core.errors import MissingExtra, UnknownName
 from broker.core.jobs import Job
@@ -69,7 +70,7 @@ def market_for(broker: Broker, job: Job, policy: PolicySet | None = None, *, by_
     query = query_for(job)
     return Market(
         offers=broker.store.offers(query),
-        conditions=conditions(broker, policy, by_carbon=by_carbon),
+        conditions=replace(conditions(broker, policy, by_carbon=by_carbon), hazard=risks(broker, query)),
         left_out=broker.store.rejected_in_sql(query),
     )
 

@@ -18,6 +18,7 @@ EXAMPLES = examples(
     "gpubroker offers --gpu H100:8 --spot",
     "gpubroker offers --gpu A100-80GB --gpu H100 --region 'us-*' --max-price '$4'",
     "gpubroker offers --gpu H100:8 --available --live --sort interruptions",
+    "gpubroker offers --gpu H100:8 --spot --risk",
     "gpubroker offers --group-by gpu,provider --json",
     "gpubroker offers --provider sandbox",
 )
@@ -63,6 +64,12 @@ def offers(
         ),
     ] = None,
     sort: Annotated[Sort, typer.Option("--sort", help="What comes first.")] = Sort.GPU_PRICE,
+    risk: Annotated[
+        bool,
+        typer.Option(
+            "--risk", help="How often each is taken away, how soon it returns, and from how much data that is known."
+        ),
+    ] = False,
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=1, help="So many rows; 30 in tables, all in JSON if not given.")
     ] = None,
@@ -77,6 +84,7 @@ def offers(
     from broker.app.market import listing
     from broker.cli import offer_groups
     from broker.cli import offer_view as view
+    from broker.core.errors import InvalidInput
     from broker.core.offers import Availability, CapacityType
 
     terminal = Terminal.of(context)
@@ -90,7 +98,10 @@ def offers(
     machines = asked.machines(gpu or [])
     ceiling = None if max_price is None else asked.price("--max-price", max_price)
     dimensions = () if group_by is None else offer_groups.dimensions(group_by)
-    found = listing(terminal.broker(), _query(machines, provider or [], region or []))
+    if risk and dimensions:
+        raise InvalidInput("--risk does not go with --group-by", hint="leave one of them out")
+    broker, query = terminal.broker(), _query(machines, provider or [], region or [])
+    found = listing(broker, query)
     rows = [
         row
         for row in view.rows(found.offers, found.now)
@@ -110,6 +121,17 @@ def offers(
         else:
             table = offer_groups.table(terminal.out, groups[:shown], dimensions, len(groups), len(rows), found)
             terminal.show(*table)
+    elif risk:
+        from broker.app.risk import risks
+        from broker.cli import risk_view
+
+        known = risks(broker, query)
+        if sort is Sort.INTERRUPTIONS:
+            rows.sort(key=lambda row: known(row.offer))
+        if as_json:
+            terminal.answer(risk_view.document(rows, found, shown, known))
+        else:
+            terminal.show(*risk_view.table(terminal.out, rows[:shown], len(rows), found, known))
     elif as_json:
         terminal.answer(view.document(rows, found, shown))
     else:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from broker.core.offers import Offer
+from broker.placement.priors import interruption_rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,9 @@ class Conditions:
     policies cap it or ``by_carbon`` ranks by it: expected emissions first (of a useful hour, where the work is not
     known), cost between equals, what is not known last.
 
+    ``hazard``: interruptions per hour of one machine of an offer, by what was seen of it (`broker.placement.hazard`)
+    or by the priors.
+
     Assumptions, to be replaced by measurements where there are any: ``start_up`` is the billed time from launch to
     the first useful step on rented capacity (boot, image, set-up); owned machines are there already. ``restart`` is
     the time to load a checkpoint when the job does not say. ``write_bytes_per_second`` is how fast a checkpoint is
@@ -42,6 +46,7 @@ class Conditions:
     sandbox: bool = False
     carbon: Callable[[Offer], float | None] | None = None
     by_carbon: bool = False
+    hazard: Callable[[Offer], float] = interruption_rate
     start_up: timedelta = timedelta(minutes=5)
     restart: timedelta = timedelta(minutes=2)
     write_bytes_per_second: float = 500e6

@@ -18,7 +18,6 @@ from broker.placement.course import Effort
 from broker.placement.estimate import Estimator, Hazard, effective_price
 from broker.placement.feasibility import Request, fit
 from broker.placement.notes import notes
-from broker.placement.priors import interruption_rate
 from broker.placement.words import hours, span
 
 # So many placements that nobody takes away (on-demand, owned, reserved) belong to the fallbacks of a plan, and so many
@@ -54,7 +53,7 @@ def make_plan(
     conditions: Conditions | None = None,
     remaining: timedelta | None = None,
     excluded: Mapping[str, str] | None = None,
-    hazard: Hazard = interruption_rate,
+    hazard: Hazard | None = None,
     surcharge: Surcharge | None = None,
     deny: Deny | None = None,
 ) -> Plan:
@@ -62,8 +61,8 @@ def make_plan(
 
     ``remaining``: useful work left since the last verified checkpoint, on the job's reference machine; None for all
     of it. ``excluded``: names of pools not to be tried, each with the reason. ``hazard``: interruptions
-    per hour of one machine of an offer. ``surcharge`` and ``deny`` are the policies' part; ``deny`` is asked last, so
-    what it turns down would otherwise do.
+    per hour of one machine of an offer; the conditions' one where None. ``surcharge`` and ``deny`` are the policies'
+    part; ``deny`` is asked last, so what it turns down would otherwise do.
 
     Ranked by emissions if the conditions say so, then by the policy's capacity order if it declares one, then by the
     job's own order if its list is ordered, then by expected cost plus surcharge (for work of unknown size: price of a
@@ -71,6 +70,7 @@ def make_plan(
     Pure. Raises InvalidInput for a job that must be sized first.
     """
     conditions = conditions or Conditions()
+    hazard = hazard or conditions.hazard
     request = Request.of(job, conditions, now, excluded)
     effort = Effort.of(job, conditions, remaining)
     estimator = Estimator(effort, now, hazard)
@@ -155,7 +155,11 @@ def explain(plan: Plan, examples: int = 3) -> tuple[ReasonCount, ...]:
 
 
 def _hopeless(offer: Offer, interruptions: float) -> Rejection:
-    detail = f"one interruption in {hours(1 / interruptions)} expected"
+    detail = (
+        f"one interruption in {hours(1 / interruptions)} expected"
+        if interruptions
+        else "starting and saving leave no time to work"
+    )
     return Rejection(offer.id, Reason.TOO_OFTEN_INTERRUPTED, detail)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from broker.core.offers import Offer, OfferQuery
-from broker.store import freshness, history, polls, retention
+from broker.store import freshness, history, lives, polls, retention
 from broker.store.database import Database
 from broker.store.journal import StoreReading
 from broker.store.records import (
@@ -76,6 +76,17 @@ class MarketHistory:
         an offer whose provider never gave either."""
         with self._database.reading() as connection:
             return history.signal_points(connection, offer, start, end)
+
+    def came_and_went(self, query: OfferQuery, since: datetime) -> list[lives.Told]:
+        """When the pools that match could be had, and when not, since then; those that nobody ever told to be available
+        are left out."""
+        with self._database.reading() as connection:
+            return lives.told(connection, query, to_micros(since))
+
+    def attempts_ran(self, since: datetime) -> list[lives.Ran]:
+        """What ran where, how long, and why it ended: the attempts of the newest jobs submitted since then."""
+        with self._database.reading() as connection:
+            return lives.ran(connection, to_micros(since))
 
     def poll_runs(
         self, provider: str | None = None, *, since: datetime | None = None, limit: int | None = None

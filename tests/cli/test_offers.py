@@ -176,3 +176,19 @@ def test_what_was_typed_is_quoted_and_a_region_that_is_none_is_said(gpubroker: A
     wrong = gpubroker("offers", "--region", "us-esat-1")
     assert wrong.code == 2
     assert "did you mean 'us-east-1'" in wrong.err
+
+
+def test_risk_is_shown_with_what_it_rests_on(gpubroker: Any) -> None:
+    spot = gpubroker("offers", "--gpu", "H100:8", "--spot", "--risk", "--json")
+    risk = spot.json["offers"][0]["risk"]
+    assert set(risk) == {
+        "interruptions_per_hour", "mean_life", "time_to_return", "by_age", "basis", "prior_per_hour", "own", "family",
+    }  # fmt: skip
+    assert (risk["basis"], risk["own"]) == ("assumed", {"hours": 0, "losses": 0})
+    assert risk["mean_life"] == pytest.approx(3600 / risk["interruptions_per_hour"])
+    shown = gpubroker("offers", "--gpu", "H100:8", "--risk", "--sort", "interruptions")
+    assert "assumed" in shown.out
+    assert "lost per h" in shown.out
+    both = gpubroker("offers", "--risk", "--group-by", "gpu")
+    assert both.code == 2
+    assert "--group-by" in both.err
