@@ -5,8 +5,9 @@ from __future__ import annotations
 ENGINES: dict[str, str] = {
     "local": "broker.engines.local:Local",
     "sandbox": "broker.engines.sandbox:Sandbox",
+    "skypilot": "broker.engines.skypilot.engine:Skypilot",
     "slurm": "broker.engines.slurm:Slurm",
 }
 
 # The optional installs that engines need.
-EXTRAS: dict[str, str] = {}
+EXTRAS: dict[str, str] = {"skypilot": "skypilot"}

@@ -89,6 +89,15 @@ class RunFolder:
         with self._reaching():
             self._store.write_json(attempt_path(attempt, "lease.json"), lease.to_json())
 
+    def read_lease(self, attempt: int) -> Lease | None:
+        """The lease as it is now; None before there is one."""
+        with self._reaching():
+            lease = self._read(attempt, "lease.json")
+        try:
+            return None if lease is None else Lease.from_json(lease)
+        except BadDocument as error:
+            raise Malformed(str(error), where=self.attempt_url(attempt)) from error
+
     def read_state(self, attempt: int, seen: int = 0) -> AttemptFolder:
         """What the agents wrote. ``seen``: how many journal entries are known already. The exit record is read first,
         so when there is one, the journal beside it is complete."""

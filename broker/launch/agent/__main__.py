@@ -20,6 +20,9 @@ def _arguments(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--rank", type=int, default=0, help="which node of the gang this is (default 0)")
     parser.add_argument("--gang", default="", help="an id that all agents of one gang share")
     parser.add_argument("--scratch", type=Path, help="a private folder on this machine (default: a temporary one)")
+    parser.add_argument(
+        "--workdir", help="where the job's working folder is on this machine, if not where spec.json says"
+    )
     parser.add_argument("--hold", type=int, action="append", default=[], help="file descriptor to hold while alive")
     return parser.parse_args(given)
 
@@ -43,7 +46,9 @@ def main(given: list[str] | None = None) -> int:
     except StoreTrouble as error:
         logging.getLogger("gpubroker-agent").error("%s", error)
         return FOLDER_OUT_OF_REACH
-    return Attempt(store, attempt, arguments.rank, arguments.gang, Scratch(scratch), arguments.hold).run()
+    return Attempt(
+        store, attempt, arguments.rank, arguments.gang, Scratch(scratch), arguments.hold, arguments.workdir
+    ).run()
 
 
 if __name__ == "__main__":

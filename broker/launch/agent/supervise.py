@@ -75,13 +75,21 @@ class _PeerEnded:
 
 
 class Attempt:
-    """``keep_open``: file descriptors that the guards hold as long as anything of the job is alive."""
+    """``keep_open``: file descriptors that the guards hold as long as anything of the job is alive. ``workdir``: where
+    the job's working folder is on this machine, if not where the spec says."""
 
     def __init__(
-        self, store: Store, attempt: int, rank: int, gang: str, scratch: Scratch, keep_open: Sequence[int] = ()
+        self,
+        store: Store,
+        attempt: int,
+        rank: int,
+        gang: str,
+        scratch: Scratch,
+        keep_open: Sequence[int] = (),
+        workdir: str | None = None,
     ) -> None:
         self._store, self._number, self._rank, self._gang = store, attempt, rank, gang
-        self._scratch, self._keep_open = scratch, keep_open
+        self._scratch, self._keep_open, self._workdir = scratch, keep_open, workdir
         self._umask = os.umask(0o077)  # ours are private; the command gets its own back
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._session = -1
@@ -97,6 +105,7 @@ class Attempt:
         self._scratch.make()
         try:
             self._spec = patiently(lambda: read_spec(self._store, self._number), 600.0, self._told_to_stop)
+            self._spec = replace(self._spec, workdir=self._workdir or self._spec.workdir)
             self._clock = self._spec.clock
             self._share = max(self._spec.grace, 1.0)
             self._own = claims.make_claim(self._rank, self._gang, self._clock)

@@ -1,0 +1,343 @@
+"""The clouds, Kubernetes and whatever else SkyPilot can start machines on: one cluster of SkyPilot's an attempt.
+
+The cluster's name is the attempt's key, so its API server can be asked for it whoever forgot what. Launching a cluster
+that exists would run the job there once more: the agent's claim in the run folder keeps it from running twice. Where
+the job goes on after an interruption is decided by the broker, never by SkyPilot.
+
+SkyPilot's word that a cluster is up is no proof of life: the heartbeat in the run folder is. It looks at the clouds
+only now and then, so it is asked to look anew once a minute. What has ended is taken down, and counts as gone only when
+the server knows the cluster no more.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from filelock import FileLock
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+
+from broker.core.clock import Clock
+from broker.core.errors import BrokerError, InvalidInput, RetryLater
+from broker.core.events import Cause
+from broker.core.ports import EngineState, Launch, Observation
+from broker.engines.detached import Slot
+from broker.engines.skypilot.sdk import Cluster, Request, Sdk
+from broker.engines.skypilot.task import CLOUDS, cluster_name, task_config, waits_in_line
+from broker.launch.agent.store import make_private, split_folder
+from broker.launch.bundle import write_agent
+from broker.launch.runfolder import AttemptFolder, RunFolder
+
+_HANDLE = re.compile(r"skypilot:(?P<place>[0-9a-f]{12}):(?P<key>[A-Za-z0-9-]{1,40})")
+_PATIENCE = timedelta(minutes=2)  # from the stop in the lease to force: the command's grace and the last upload
+# How long the end of a cluster may take before it is asked for again: when nothing came of it, and in any case.
+_DOWN_AGAIN, _DOWN_STUCK = timedelta(seconds=10), timedelta(minutes=10)
+
+
+def _words(value: object) -> object:
+    """Words as a shell splits them, where a variable has them in one string."""
+    return tuple(shlex.split(value)) if isinstance(value, str) else value
+
+
+class SkypilotSettings(BaseModel):
+    """``[engines.skypilot]`` of gpubroker.toml, or ``GPUBROKER_ENGINES__SKYPILOT__…``.
+
+    ``shared_disk``: whether nodes see this machine's run folders, on a disk that is shared. ``environment``: variables
+    of this process to hand to every node as secrets (credentials for run folders where machines have no identity).
+    ``clouds``: SkyPilot's cloud for offers of a provider that is called otherwise. ``refresh``: seconds between
+    SkyPilot's looks at the clouds themselves.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    shared_disk: bool = False
+    environment: Annotated[tuple[str, ...], BeforeValidator(_words)] = ()
+    clouds: dict[str, str] = {}
+    refresh: float = 60.0
+
+
+class Skypilot:
+    """The engine. Its handles are ``skypilot:<which API server>:<key>``."""
+
+    name = "skypilot"
+    honours = frozenset({"several_nodes", "workdir", "setup", "file_mounts", "secrets", "image"})
+    Settings: ClassVar = SkypilotSettings
+
+    def __init__(
+        self, home: Path, clock: Clock, settings: SkypilotSettings | None = None, sdk: Sdk | None = None
+    ) -> None:
+        """``home``: the engine's own folder, made when needed. ``clock`` dates what SkyPilot does not. Contacts nobody.
+        Raises `MissingExtra`."""
+        self._root = home
+        self._clock = clock
+        self._settings = settings or SkypilotSettings()
+        self._sdk = sdk or Sdk()
+        self._refreshed = datetime.min.replace(tzinfo=UTC)
+
+    @property
+    def remote(self) -> bool:
+        return not self._settings.shared_disk
+
+    def submit(self, launch: Launch) -> str:
+        slot = self._slot(launch.key)
+        if self.remote and launch.run_folder.startswith("file:"):
+            raise InvalidInput(
+                "run folders on this machine's disk are out of reach for machines elsewhere",
+                where="GPUBROKER_RUNS",
+                hint="set GPUBROKER_RUNS to a bucket (s3://…, gs://…, az://…); or, where nodes see this disk, "
+                "GPUBROKER_ENGINES__SKYPILOT__SHARED_DISK=true",
+            )
+        make_private(slot.folder)
+        with FileLock(slot.folder / "submit.lock", mode=0o600):
+            known = self.find(launch.key)
+            if known is not None:
+                return known
+            clouds = {**CLOUDS, **self._settings.clouds}
+            config = task_config(launch, self._archive(), self._secrets(launch), clouds)
+            about = {
+                "run_folder": launch.run_folder,
+                "nodes": launch.placement.nodes,
+                "queued": waits_in_line(clouds.get(launch.placement.offer.provider)),
+                "at": self._clock.now().isoformat(),
+            }
+            slot.write("launch.json", about)
+            return self._remember(slot, launch.key, self._sdk.launch(config, cluster_name(launch.key)))
+
+    def find(self, key: str) -> str | None:
+        slot = self._slot(key)
+        if known := slot.read("request.json"):
+            return str(known["handle"])
+        # The server may know what this folder does not: a launch that was cut short, or one of another machine.
+        asked = self._sdk.launches(cluster_name(key))
+        if not asked and not self._sdk.clusters([cluster_name(key)]):
+            return None
+        make_private(slot.folder)
+        return self._remember(slot, key, asked[0].id if asked else None)
+
+    def observe(self, handles: Sequence[str]) -> Mapping[str, Observation]:
+        found = {handle: self._known(handle) for handle in handles}
+        open_ones = {handle: self._key(handle) for handle, one in found.items() if one is None}
+        if open_ones:
+            slots = {key: self._slot(key) for key in open_ones.values()}
+            # Requests before clusters: one that has succeeded by now has a cluster, or had one.
+            requests = self._requests(slots)
+            clusters = self._sdk.clusters([cluster_name(key) for key in slots])
+            self._look_anew([name for name, cluster in clusters.items() if cluster.status != "init"])
+            for handle, key in open_ones.items():
+                found[handle] = self._observe(slots[key], key, requests.get(key), clusters.get(cluster_name(key)))
+        return {handle: one or _UNKNOWN for handle, one in found.items()}
+
+    def cancel(self, handle: str) -> None:
+        key = self._own(handle)
+        if key is None:
+            return
+        slot = self._slot(key)
+        if slot.read("gone.json") is not None or not slot.folder.exists():
+            return
+        slot.keep_first("cancelled.json", {"wall": datetime.now(UTC).isoformat()})
+        if not self._may_still_save(slot):
+            self._end(slot, key)
+
+    def logs(self, handle: str) -> Iterator[str]:
+        key = self._own(handle)
+        launch = self._slot(key).read("launch.json") if key else None
+        if launch is None:
+            return
+        runs, attempt = _run_folder(launch)
+        nodes = int(launch["nodes"])
+        for rank in range(nodes):
+            yield from (f"[{rank}] {line}" if nodes > 1 else line for line in runs.logs(attempt, rank))
+
+    def _slot(self, key: str) -> Slot:
+        return Slot.of(self._root, key)
+
+    def _archive(self) -> Path:
+        try:
+            return write_agent(self._root)
+        except OSError as error:
+            raise RetryLater(f"the agent cannot be packed: {error.strerror or error}", where=str(self._root)) from error
+
+    def _secrets(self, launch: Launch) -> dict[str, str]:
+        handed = {name: os.environ[name] for name in self._settings.environment if name in os.environ}
+        return {**handed, **launch.secrets}
+
+    def _remember(self, slot: Slot, key: str, request: str | None) -> str:
+        handle = f"skypilot:{self._sdk.place}:{key}"
+        return str(slot.keep_first("request.json", {"handle": handle, "request": request})["handle"])
+
+    def _own(self, handle: str) -> str | None:
+        """The key of a handle of this server's."""
+        parts = _HANDLE.fullmatch(handle)
+        return parts["key"] if parts is not None and parts["place"] == self._sdk.place else None
+
+    def _key(self, handle: str) -> str:
+        parts = _HANDLE.fullmatch(handle)
+        assert parts is not None, "the others are known"
+        return parts["key"]
+
+    def _known(self, handle: str) -> Observation | None:
+        """What needs no question: handles that are none, other servers', and what is gone for good."""
+        parts = _HANDLE.fullmatch(handle)
+        if parts is None:
+            return _UNKNOWN
+        if parts["place"] != self._sdk.place:
+            evidence = "another SkyPilot API server runs it; `sky api info` says which one is asked here"
+            return Observation(EngineState.ELSEWHERE, evidence=evidence)
+        gone = self._slot(parts["key"]).read("gone.json")
+        return _from_record(gone) if gone else None
+
+    def _requests(self, slots: Mapping[str, Slot]) -> dict[str, Request]:
+        """The launches that are not known to have ended, by key."""
+        ids = {}
+        for key, slot in slots.items():
+            request = (slot.read("request.json") or {}).get("request")
+            if request and slot.read("launched.json") is None:
+                ids[str(request)] = key
+        return {ids[id]: one for id, one in self._sdk.requests(list(ids)).items() if id in ids}
+
+    def _look_anew(self, names: Sequence[str]) -> None:
+        now = datetime.now(UTC)
+        if names and (now - self._refreshed).total_seconds() >= self._settings.refresh:
+            self._refreshed = now
+            self._sdk.refresh(names)
+
+    def _observe(self, slot: Slot, key: str, request: Request | None, cluster: Cluster | None) -> Observation:
+        if request is not None and request.finished:
+            error = self._sdk.failure(request.id)
+            slot.keep_first("launched.json", {"status": request.status, "failure": str(error) if error else ""})
+        launching = request is not None and not request.finished
+        cancelled = slot.read("cancelled.json") is not None
+        if cluster is None:
+            if request is not None and launching:
+                return Observation(EngineState.PENDING, evidence=f"SkyPilot's launch is {request.status}")
+            return self._vanished(slot) if slot.folder.exists() else _UNKNOWN
+        outcome = slot.read("launched.json") or {}
+        if cancelled:
+            if not self._may_still_save(slot):
+                self._end(slot, key)
+        elif not launching and (cluster.status != "up" or outcome.get("failure")):
+            # Nothing more comes of it, and its machines may be billed: a launch that failed half-way, nodes that died.
+            self._end(slot, key)
+        if launching and cluster.status != "up":
+            if not (slot.read("launch.json") or {}).get("queued", True):
+                slot.keep_first("starting.json", {"at": cluster.since.isoformat()})
+            return Observation(EngineState.PENDING, evidence=f"SkyPilot: {cluster.why or 'starting'}")
+        since = self._since(slot, cluster)
+        why = outcome.get("failure") or cluster.why
+        ending = "; being taken down" if slot.read("down.json") else ""
+        return Observation(
+            EngineState.UP, since, evidence=f"SkyPilot: {cluster.status}{ending}" + (f": {why}" if why else "")
+        )
+
+    def _since(self, slot: Slot, cluster: Cluster) -> datetime:
+        """When billing starts: when its cloud was asked for machines, if that was seen, else when they were up.
+        SkyPilot tells whole seconds, cut off, so never before the launch."""
+        launch, starting = slot.read("launch.json"), slot.read("starting.json")
+        since = datetime.fromisoformat(starting["at"]) if starting else cluster.since
+        if launch is not None:
+            since = max(since, datetime.fromisoformat(launch["at"]))
+        return datetime.fromisoformat(slot.keep_first("up.json", {"since": since.isoformat()})["since"])
+
+    def _vanished(self, slot: Slot) -> Observation:
+        """The server knows the cluster no more: its machines are gone, and why follows from what was seen before."""
+        at = slot.keep_first("vanished.json", {"at": self._clock.now().isoformat()})["at"]
+        outcome = slot.read("launched.json") or {}
+        up = slot.read("up.json")
+        since = up["since"] if up else None
+        if since is None and outcome.get("status") == "succeeded":
+            since = (slot.read("launch.json") or {}).get("at", at)
+        interrupted = False
+        if slot.read("cancelled.json"):
+            said = "taken down by gpubroker"
+        elif outcome.get("failure"):
+            said = f"SkyPilot could not launch it: {outcome['failure']}"
+        elif since is None:
+            said = "SkyPilot knows nothing of its launch any more"
+        else:
+            try:
+                folder = _folder(slot)
+            except BrokerError as error:
+                # Whether the job ended first is written there; nothing follows before it can be read.
+                return Observation(EngineState.UP, datetime.fromisoformat(since), evidence=f"gone, and {error}")
+            interrupted, said = _why_gone(folder)
+        record = {"since": since, "at": max(at, since or at), "interrupted": interrupted, "evidence": said}
+        return _from_record(slot.keep_first("gone.json", record))
+
+    def _may_still_save(self, slot: Slot) -> bool:
+        """Whether its agent was told to stop, and has time left to save."""
+        cancelled = slot.read("cancelled.json")
+        if cancelled is None or datetime.now(UTC) - datetime.fromisoformat(cancelled["wall"]) > _PATIENCE:
+            return False
+        try:
+            launch = slot.read("launch.json")
+            folder = _folder(slot)
+            if launch is None or folder is None or not folder.claims or folder.exit is not None:
+                return False
+            runs, attempt = _run_folder(launch)
+            lease = runs.read_lease(attempt)
+            return lease is not None and lease.stop is not None
+        except BrokerError:
+            return True  # out of reach for us is not out of reach for the node
+
+    def _end(self, slot: Slot, key: str) -> None:
+        """Have the cluster taken down, and again if that came to nothing."""
+        asked = slot.read("down.json")
+        if asked is not None:
+            passed = datetime.now(UTC) - datetime.fromisoformat(asked["wall"])
+            if passed < _DOWN_AGAIN or (passed < _DOWN_STUCK and not self._finished(asked["request"])):
+                return
+        launch = (slot.read("request.json") or {}).get("request")
+        if launch and slot.read("launched.json") is None:
+            self._sdk.stop_launching(launch)
+        slot.write("down.json", {"wall": datetime.now(UTC).isoformat(), "request": self._sdk.down(cluster_name(key))})
+
+    def _finished(self, id: str) -> bool:
+        found = self._sdk.requests([id]).get(id)
+        return found is None or found.finished
+
+
+_UNKNOWN = Observation(EngineState.LOST, evidence="SkyPilot knows nothing of it")
+
+
+def _run_folder(launch: Mapping[str, Any]) -> tuple[RunFolder, int]:
+    job, attempt = split_folder(str(launch["run_folder"]))
+    runs_url, _, job_id = job.rpartition("/")
+    return RunFolder(runs_url, job_id), attempt
+
+
+def _folder(slot: Slot) -> AttemptFolder | None:
+    """What its agents wrote; None where this machine does not know its run folder. Raises `BrokerError`."""
+    launch = slot.read("launch.json")
+    if launch is None:
+        return None
+    runs, attempt = _run_folder(launch)
+    return runs.read_state(attempt)
+
+
+def _why_gone(folder: AttemptFolder | None) -> tuple[bool, str]:
+    """Whether the machines were taken from us, and what to say of it: an agent that ended by itself lets SkyPilot take
+    its cluster down, one that never began has nothing to be interrupted."""
+    if folder is None:
+        return True, "the cluster is gone"
+    if folder.exit is not None:
+        taken = folder.exit.cause is Cause.PREEMPTED
+        return taken, f"the cluster is gone; the agent ended: {folder.exit.cause.value}"
+    if not folder.claims:
+        return False, "the cluster went away before the agent started: setup failed, or the machine was taken"
+    return True, "the cluster is gone, and its agent had not ended: its machines were taken away"
+
+
+def _from_record(record: Mapping[str, Any]) -> Observation:
+    since = record.get("since")
+    return Observation(
+        EngineState.GONE,
+        datetime.fromisoformat(since) if since else None,
+        datetime.fromisoformat(record["at"]),
+        bool(record["interrupted"]),
+        str(record["evidence"]),
+    )

@@ -1,0 +1,72 @@
+"""What a node is told: how to get the agent ready (setup), and how to start it (run). Pure.
+
+Both are for bash, run as whatever user the cloud's image has; nothing needs root. A node needs Python ≥ 3.9 with pip,
+or uv, and a package index in reach; where it has no such Python, the one that SkyPilot brought along is used.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+from broker.launch.bundle import OBSTORE
+
+# A folder of each attempt's own, and in it of each rank's: nodes, and attempts, may share one home.
+_FOLDER = ".gpubroker"
+
+
+def archive_path(key: str) -> str:
+    """Where the agent's file is put on the node."""
+    return f"~/{_FOLDER}/{key}/agent.pyz"
+
+
+_SETUP = """\
+set -eu
+umask 077
+own="$HOME/{folder}/{key}/rank-${{SKYPILOT_NODE_RANK:-${{SKYPILOT_SETUP_NODE_RANK:-0}}}}"
+mkdir -p "$own"
+found=
+for python in python3 python3.13 python3.12 python3.11 python3.10 python3.9 \\
+    "${{SKY_RUNTIME_DIR:-$HOME}}/skypilot-runtime/bin/python"; do
+  if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then
+    found="$(command -v "$python")"
+    break
+  fi
+done
+if [ -z "$found" ]; then
+  echo "gpubroker: this machine has no Python 3.9 or newer" >&2
+  exit 1
+fi
+version="$("$found" -c 'import sys; print("%d%02d" % sys.version_info[:2])')"
+{pins}
+if "$found" -m pip --version >/dev/null 2>&1; then
+  "$found" -m pip install --quiet --disable-pip-version-check --target "$own/lib" --upgrade "$obstore"
+else
+  PATH="$HOME/.local/bin:$PATH" uv pip install --quiet --python "$found" --target "$own/lib" "$obstore"
+fi
+ln -sf ../agent.pyz "$own/agent.pyz"
+printf %s "$found" > "$own/python"
+"""
+
+_RUN = """\
+rank="${{SKYPILOT_NODE_RANK:-0}}"
+own="$HOME/{folder}/{key}/rank-$rank"
+exec "$(cat "$own/python")" -I "$own/agent.pyz" --folder {run_folder} --rank "$rank" \\
+  --gang "${{SKYPILOT_TASK_ID:-{key}}}" --scratch "$own/scratch"{workdir}
+"""
+
+
+def setup_script(key: str) -> str:
+    """Installs obstore for the node's own Python into the attempt's folder. May be repeated."""
+    words = ["if", *["elif"] * (len(OBSTORE) - 1)]
+    pins = [
+        f'{word} [ "$version" -ge {major}{minor:02d} ]; then obstore={shlex.quote(pin)}'
+        for word, ((major, minor), pin) in zip(words, OBSTORE, strict=True)
+    ]
+    return _SETUP.format(folder=_FOLDER, key=key, pins="\n".join([*pins, "fi"]))
+
+
+def run_script(key: str, run_folder: str, *, workdir: bool) -> str:
+    """Becomes the agent. ``workdir``: whether the job brought a working folder, which SkyPilot copies to a place of its
+    own."""
+    copied = ' --workdir "$HOME/sky_workdir"' if workdir else ""
+    return _RUN.format(folder=_FOLDER, key=key, run_folder=shlex.quote(run_folder), workdir=copied)

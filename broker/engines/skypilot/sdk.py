@@ -1,0 +1,231 @@
+"""SkyPilot's SDK as the engine needs it: imported when first used, its answers as values, its errors as ours.
+
+Every call asks the API server that SkyPilot itself is configured for (``SKYPILOT_API_SERVER_ENDPOINT``, ``sky api
+login``); a local one is started by SkyPilot when there is none. Changes are requests there: a call returns when the
+request is taken down, not when it is done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from broker.core.errors import (
+    AskAPerson,
+    BrokerError,
+    GiveUp,
+    InvalidInput,
+    LoginMissing,
+    MissingExtra,
+    NoCapacity,
+    NotAllowed,
+    Throttled,
+    TryAnotherOffer,
+    Unreachable,
+)
+
+EXTRA = "skypilot"
+_SERVER = "see `sky api info`; SKYPILOT_API_SERVER_ENDPOINT says which server is asked"
+_CLOUDS = "`sky check` says which clouds its API server may use, and what is missing"
+
+# What SkyPilot's exceptions ask for, by name, since nothing of it is imported for looking at one. The most derived
+# class that is listed counts; see sky/exceptions.py of 0.14.
+_MEANINGS: Mapping[str, tuple[type[BrokerError], str]] = {
+    "ResourcesUnavailableError": (NoCapacity, ""),
+    "ProvisionPrechecksError": (TryAnotherOffer, _CLOUDS),
+    "NotSupportedError": (TryAnotherOffer, ""),
+    "ProvisionUnsupportedError": (TryAnotherOffer, ""),
+    "NoCloudAccessError": (LoginMissing, _CLOUDS),
+    "InvalidCloudCredentials": (LoginMissing, _CLOUDS),
+    "InvalidCloudConfigs": (LoginMissing, _CLOUDS),
+    "CloudUserIdentityError": (LoginMissing, _CLOUDS),
+    "ClusterOwnerIdentityMismatchError": (LoginMissing, _CLOUDS),
+    "ApiServerAuthenticationError": (LoginMissing, "sky api login"),
+    "PermissionDeniedError": (LoginMissing, "sky api login"),
+    "UserRequestRejectedByPolicy": (NotAllowed, "SkyPilot's own admin policy decided this"),
+    "RestfulPolicyError": (AskAPerson, "SkyPilot's own admin policy does not answer"),
+    "APIVersionMismatchError": (AskAPerson, "install the SkyPilot version of the API server"),
+    "APINotSupportedError": (AskAPerson, "install the SkyPilot version of the API server"),
+    "InvalidSkyPilotConfigError": (InvalidInput, "see ~/.sky/config.yaml"),
+    "StorageError": (InvalidInput, "see `file_mounts`"),
+    "StorageSpecError": (InvalidInput, "see `file_mounts`"),
+    "ConcurrentWorkerExhaustedError": (Throttled, ""),
+    "ExecutionPoolFullError": (Throttled, ""),
+    "ApiServerConnectionError": (Unreachable, _SERVER),
+    "ServerTemporarilyUnavailableError": (Unreachable, _SERVER),
+    "RequestInterruptedError": (Unreachable, _SERVER),
+    "KubeAPIUnreachableError": (Unreachable, _CLOUDS),
+    "NetworkError": (Unreachable, ""),
+    "FetchClusterInfoError": (Unreachable, ""),
+    "ClusterStatusFetchingError": (Unreachable, ""),
+    "CloudError": (Unreachable, ""),
+    "OSError": (Unreachable, _SERVER),  # what the HTTP library raises is one
+}
+_COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_PRINTING = threading.Lock()  # where standard output goes is one thing for all threads
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request at the API server. ``status``: pending, running, succeeded, failed, cancelled."""
+
+    id: str
+    name: str
+    status: str
+
+    @property
+    def finished(self) -> bool:
+        return self.status in ("succeeded", "failed", "cancelled")
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A cluster as the API server last saw it. ``status``: init, up, stopped. ``since``: when it was last launched."""
+
+    name: str
+    status: str
+    since: datetime
+    why: str
+
+
+class Sdk:
+    """The SDK, of whatever server it is configured for."""
+
+    def __init__(self, module: Any = None, url: str | None = None) -> None:
+        """``module`` and ``url`` stand in for SkyPilot and its server. Raises `MissingExtra` when SkyPilot is not
+        installed; imports nothing yet (that takes seconds)."""
+        if module is None and find_spec("sky") is None:
+            raise MissingExtra(EXTRA, "engine 'skypilot'")
+        self._module, self._url = module, url
+
+    @cached_property
+    def _sky(self) -> Any:
+        if self._module is not None:
+            return self._module
+        with _PRINTING, redirect_stdout(sys.stderr), _ours():  # its log goes where standard output is at this moment
+            return import_module("sky")
+
+    @cached_property
+    def place(self) -> str:
+        """Which API server is asked: a short hash; of a local one, with the machine and the home it belongs to."""
+        with _ours():
+            parts = urlsplit(self._url or _server_url())
+        words = [parts.hostname or "", str(parts.port or ""), parts.path]
+        if parts.hostname in ("127.0.0.1", "localhost", "0.0.0.0", "::1"):  # noqa: S104 (compared with, not bound to)
+            with suppress(OSError):
+                words.append(Path("/etc/machine-id").read_text("ascii").strip())
+            words.append(str(Path.home()))
+        return hashlib.sha256("\0".join(words).encode()).hexdigest()[:12]
+
+    def launch(self, config: Mapping[str, Any], cluster: str) -> str:
+        """Ask for the task on a cluster of that name, to be taken down when it has ended; the request's id. SkyPilot
+        copies the task's files to its server before this returns. Raises what the task's own errors amount to."""
+        secrets = tuple(str(value) for value in config.get("secrets", {}).values())
+        sky = self._sky
+        with _PRINTING, redirect_stdout(sys.stderr), _ours(secrets):
+            task = sky.Task.from_yaml_config(dict(config))
+            return str(sky.launch(task, cluster_name=cluster, down=True))
+
+    def requests(self, ids: Sequence[str]) -> dict[str, Request]:
+        """Those of the requests that the server remembers, by id."""
+        if not ids:
+            return {}
+        with _ours():
+            return {one.id: one for one in _requests(self._sky.api_status(request_ids=list(ids)))}
+
+    def launches(self, cluster: str) -> list[Request]:
+        """Every request to launch that cluster that the server remembers, oldest first."""
+        with _ours():
+            found = list(self._sky.api_status(cluster_name=cluster, all_status=True))
+        ours = [one for one in found if one.cluster_name == cluster and one.name.endswith("launch")]
+        return list(_requests(sorted(ours, key=lambda one: one.created_at)))
+
+    def failure(self, id: str) -> BrokerError | None:
+        """What became of a request that has finished: None when it succeeded."""
+        try:
+            with _ours():
+                self._sky.get(id)
+        except BrokerError as error:
+            return error
+        return None
+
+    def clusters(self, names: Sequence[str]) -> dict[str, Cluster]:
+        """Those of the clusters that the server knows, by name, as it last saw them."""
+        if not names:
+            return {}
+        with _ours():
+            rows = self._sky.get(self._sky.status(list(names), all_users=True))
+            return {str(row["name"]): _cluster(row) for row in rows}
+
+    def refresh(self, names: Sequence[str]) -> None:
+        """Have the server look at the clouds anew. Returns at once; `clusters` tells what it found later."""
+        with _ours():
+            self._sky.status(list(names), refresh=self._sky.StatusRefreshMode.FORCE, all_users=True)
+
+    def stop_launching(self, id: str) -> None:
+        """Abort a request. Returns at once; one that has finished is fine."""
+        with _ours():
+            self._sky.api_cancel([id], silent=True)
+
+    def down(self, cluster: str) -> str:
+        """Ask for the end of a cluster and all its machines; the request's id."""
+        with _ours():
+            return str(self._sky.down(cluster))
+
+
+def meaning(error: BaseException, secrets: Iterable[str] = ()) -> BrokerError:
+    """The error of ours that an exception of SkyPilot's amounts to, without colours and without the secrets."""
+    said = _COLOURS.sub("", str(error)).strip() or type(error).__name__
+    for secret in filter(None, secrets):
+        said = said.replace(secret, "…")
+    message = " ".join(said.split())[:500]
+    for kind in type(error).__mro__:
+        if kind.__name__ in _MEANINGS:
+            ours, hint = _MEANINGS[kind.__name__]
+            return ours(message, where="skypilot", hint=hint)
+    return GiveUp(message, where="skypilot")
+
+
+@contextmanager
+def _ours(secrets: Iterable[str] = ()) -> Iterator[None]:
+    """Whatever SkyPilot raises comes out as one of our errors."""
+    try:
+        yield
+    except BrokerError:
+        raise
+    except Exception as error:  # noqa: BLE001 (an SDK of 100 packages; none of their exceptions may pass this border)
+        raise meaning(error, secrets) from None
+    except SystemExit as error:  # as click and SkyPilot's own checks end programs
+        raise GiveUp(f"SkyPilot ended: {error}", where="skypilot") from None
+
+
+def _requests(payloads: Iterable[Any]) -> Iterator[Request]:
+    for one in payloads:
+        yield Request(str(one.request_id), str(one.name), str(getattr(one.status, "value", one.status)).lower())
+
+
+def _cluster(row: Mapping[str, Any]) -> Cluster:
+    status = row["status"]
+    why = row.get("init_status_reason") or row.get("last_event") or ""
+    since = datetime.fromtimestamp(int(row["launched_at"]), UTC)
+    return Cluster(
+        str(row["name"]), str(getattr(status, "value", status)).lower(), since, " ".join(str(why).split())[:200]
+    )
+
+
+def _server_url() -> str:
+    url: Callable[[], str] = import_module("sky.server.common").get_server_url
+    return os.environ.get("SKYPILOT_API_SERVER_ENDPOINT") or url()

@@ -1,0 +1,110 @@
+"""What SkyPilot is asked for: one launch as a task of SkyPilot's, its placement pinned. Pure; needs no SDK.
+
+SkyPilot gets nothing to choose that was decided here: cloud, region, zone, instance type and spot or not are the
+offer's. The job's own command, setup and variables are not in the task: they lie in the run folder, where the agent
+finds them as they were written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from broker.core.errors import TryAnotherOffer
+from broker.core.jobs import MachineRequest
+from broker.core.offers import CapacityType, Offer
+from broker.core.ports import Launch
+from broker.engines.skypilot.node import archive_path, run_script, setup_script
+
+# SkyPilot's clouds by the names that our offers have.
+CLOUDS: Mapping[str, str] = {
+    name: name
+    for name in ("aws", "azure", "gcp", "oci", "lambda", "runpod", "vast", "nebius", "kubernetes", "ssh", "slurm")
+}
+# Clouds without instance types of their own: machines are asked for by what they must have.
+_BY_SIZE = frozenset({"kubernetes", "ssh", "slurm"})
+_WITHOUT_ZONES = frozenset({"azure", "lambda", "vast", "nebius", "kubernetes", "ssh"})
+TAG = "gpubroker"  # by which providers find machines of ours
+
+
+def cluster_name(key: str) -> str:
+    """The key, behind a letter where it begins with none: SkyPilot wants one."""
+    return key if key[:1].isalpha() else f"gpubroker-{key}"
+
+
+def waits_in_line(cloud: str | None) -> bool:
+    """Whether machines there are queued for, so that a launch under way is no machine yet."""
+    return cloud in _BY_SIZE
+
+
+def task_config(
+    launch: Launch, archive: Path, secrets: Mapping[str, str], clouds: Mapping[str, str] = CLOUDS
+) -> dict[str, Any]:
+    """The task as SkyPilot's YAML has it. ``archive``: the agent's file here. ``secrets``: variables that the node gets
+    and nobody writes down. Raises `TryAnotherOffer` for an offer of no cloud that SkyPilot knows."""
+    job, key = launch.job, launch.key
+    mounts = {place: _absolute(source) for place, source in job.file_mounts.items()}
+    config: dict[str, Any] = {
+        "name": cluster_name(key),
+        "num_nodes": launch.placement.nodes,
+        "resources": resources(launch, clouds),
+        "file_mounts": {**mounts, archive_path(key): str(archive)},
+        "setup": setup_script(key),
+        "run": run_script(key, launch.run_folder, workdir=job.workdir is not None),
+    }
+    if job.workdir is not None:
+        config["workdir"] = _absolute(job.workdir)
+    if secrets:
+        config["secrets"] = dict(secrets)
+    return config
+
+
+def resources(launch: Launch, clouds: Mapping[str, str]) -> dict[str, Any]:
+    """The offer, pinned, and what the job asks beyond it."""
+    offer = launch.placement.offer
+    cloud = clouds.get(offer.provider)
+    if cloud is None:
+        raise TryAnotherOffer(
+            f"SkyPilot knows no cloud {offer.provider!r}",
+            where="skypilot",
+            hint="if it has another name there, say so in GPUBROKER_ENGINES__SKYPILOT__CLOUDS",
+        )
+    wanted: dict[str, Any] = {
+        "infra": infra(offer, cloud),
+        "use_spot": offer.capacity_type is CapacityType.SPOT,
+        "labels": {TAG: launch.key},
+    }
+    request = next((one for one in launch.job.resources if one.accelerator == offer.accelerator), None)
+    if offer.accelerator:
+        wanted["accelerators"] = {offer.accelerator: offer.count}
+    if cloud in _BY_SIZE:
+        wanted |= _size(offer, request)
+    else:
+        wanted["instance_type"] = offer.instance_type
+    if request is not None and request.disk_gib:
+        wanted["disk_size"] = math.ceil(request.disk_gib)
+    if request is not None and request.image:
+        wanted["image_id"] = request.image
+    return wanted
+
+
+def infra(offer: Offer, cloud: str) -> str:
+    """``cloud/region[/zone]``; of a zone called ``region:zone``, as a Slurm partition is, the latter."""
+    zone = None if cloud in _WITHOUT_ZONES else offer.zone
+    return "/".join([cloud, offer.region, *([zone.removeprefix(f"{offer.region}:")] if zone else [])])
+
+
+def _size(offer: Offer, request: MachineRequest | None) -> dict[str, float]:
+    """Processors and GiB of memory, always said: what SkyPilot would assume instead is nobody's decision."""
+    cpus = (request.cpus if request else None) or offer.cpus or 1
+    memory = (request.memory_gib if request else None) or offer.memory_gib
+    return {"cpus": cpus, **({"memory": memory} if memory else {})}
+
+
+def _absolute(source: Any) -> Any:
+    """Paths of this machine in full, whatever folder the broker runs in; addresses and buckets as they stand."""
+    if not isinstance(source, str) or "://" in source:
+        return source
+    return str(Path(source).expanduser().absolute())

@@ -1,0 +1,327 @@
+"""The SkyPilot engine: its contract on a stand-in of the SDK whose machines are processes here, the tasks it makes, and
+what it concludes from SkyPilot's answers. The real API server is in `tests/system/test_skypilot_job.py`."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from broker.core.clock import SystemClock
+from broker.core.errors import (
+    BrokerError,
+    GiveUp,
+    InvalidInput,
+    LoginMissing,
+    MissingExtra,
+    NoCapacity,
+    NotAllowed,
+    TryAnotherOffer,
+    Unreachable,
+)
+from broker.core.events import Cause
+from broker.core.jobs import Job, MachineRequest
+from broker.core.money import Money
+from broker.core.offers import Availability, CapacityType, Offer
+from broker.core.placements import Placement
+from broker.core.ports import EngineState, Launch
+from broker.engines.skypilot import node, sdk
+from broker.engines.skypilot.engine import Skypilot, SkypilotSettings
+from broker.engines.skypilot.sdk import Sdk, meaning
+from broker.engines.skypilot.task import CLOUDS, task_config
+from tests.contracts.engine_contract import Bench, EngineContract, eventually, lines
+from tests.fakes import skypilot as fake
+
+URL = "http://127.0.0.1:46580"
+
+
+def offer(provider: str = "aws", **more: object) -> Offer:
+    values: dict[str, object] = {
+        "provider": provider,
+        "region": "us-east-1",
+        "zone": "us-east-1a",
+        "instance_type": "p5.48xlarge",
+        "accelerator": "H100",
+        "count": 8,
+        "capacity_type": CapacityType.SPOT,
+        "price": Money.usd(20),
+        "as_of": datetime(2026, 1, 1, tzinfo=UTC),
+        "source": provider,
+        "cpus": 192.0,
+        "memory_gib": 2048.0,
+        "availability": Availability.AVAILABLE,
+        "engine": "skypilot",
+    }
+    return Offer(**{**values, **more})  # type: ignore[arg-type]  # fields by name
+
+
+def placed(what: Offer, nodes: int = 1) -> Placement:
+    return Placement(what, nodes, Money.usd(20), Money.usd(20), (), None, None, 1.0, 1.0, 0.0)
+
+
+def launch(what: Offer, job: Job | None = None, nodes: int = 1) -> Launch:
+    return Launch("train-1", job or Job(name="train", run="true"), placed(what, nodes), "s3://runs/train/attempts/1")
+
+
+# --- the contract ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sky(tmp_path: Path) -> Iterator[fake.Sky]:
+    (tmp_path / "sky").mkdir(mode=0o700)
+    with contextlib.closing(fake.Sky(tmp_path / "sky" / "nodes")) as running:
+        yield running
+
+
+@pytest.fixture
+def bench(tmp_path: Path, sky: fake.Sky) -> Bench:
+    settings = SkypilotSettings(shared_disk=True, refresh=0.1)
+    return Bench(
+        make=lambda: Skypilot(tmp_path / "home", SystemClock(), settings, Sdk(sky, URL)),
+        placement=placed(offer()),
+        clock=SystemClock(),
+        folder=tmp_path,
+        doomed=placed(offer()),
+        take_away=lambda handle: sky.take_away(handle.rpartition(":")[2]),
+    )
+
+
+class TestSkypilot(EngineContract):
+    plugin = "skypilot"
+
+    @pytest.fixture
+    def bench(self, bench: Bench) -> Bench:
+        return bench
+
+
+def test_handles_of_another_server_are_elsewhere(bench: Bench, sky: fake.Sky) -> None:
+    handle = bench.engine.submit(bench.launch("exec sleep 300"))
+    bench.until(handle, EngineState.UP)
+    other = Skypilot(bench.folder / "other", SystemClock(), None, Sdk(sky, "https://sky.example.org"))
+    assert other.observe([handle])[handle].state is EngineState.ELSEWHERE
+    other.cancel(handle)
+    assert bench.look(handle).state is EngineState.UP
+
+
+def test_a_broker_that_forgot_finds_what_the_server_knows(bench: Bench, sky: fake.Sky) -> None:
+    prepared = bench.launch("exec sleep 300")
+    handle = bench.engine.submit(prepared)
+    bench.until(handle, EngineState.UP)
+    forgetful = Skypilot(bench.folder / "new-home", SystemClock(), None, Sdk(sky, URL))
+    assert forgetful.find(prepared.key) == handle
+    assert forgetful.observe([handle])[handle].state is EngineState.UP
+    assert len(sky.tasks) == 1
+
+
+def test_many_handles_are_one_look(bench: Bench, sky: fake.Sky) -> None:
+    handles = [bench.engine.submit(bench.launch("exec sleep 300")) for _ in range(4)]
+    for handle in handles:
+        bench.until(handle, EngineState.UP)
+    time.sleep(0.2)
+    before = sky.status_calls
+    bench.engine.observe(handles)
+    assert sky.status_calls - before <= 2, "one look, and one refresh"
+
+
+def test_what_cannot_be_launched_is_gone_and_costs_nothing(bench: Bench, sky: fake.Sky) -> None:
+    sky.refuse = fake.ResourcesUnavailableError("\x1b[31mno p5.48xlarge in us-east-1a\x1b[0m")
+    gone = bench.until(bench.engine.submit(bench.launch("true")), EngineState.GONE)
+    assert (gone.since, gone.interrupted) == (None, False)
+    assert "no p5.48xlarge in us-east-1a" in gone.evidence
+    assert "\x1b" not in gone.evidence
+
+
+def test_a_launch_that_fails_half_way_is_taken_down(
+    bench: Bench, sky: fake.Sky, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node, "_SETUP", "exit 3 # {folder}{key}{pins}")
+    handle = bench.engine.submit(bench.launch("true"))
+    gone = bench.until(handle, EngineState.GONE)
+    assert gone.since is not None, "its machine was billed"
+    assert not gone.interrupted
+    assert "exit code 3" in gone.evidence
+
+
+def test_a_gang_runs_once_on_every_node(bench: Bench) -> None:
+    import json
+
+    mark = bench.mark()
+    prepared = bench.launch(f'echo "$GPUBROKER_RANK of $GPUBROKER_NODES" >> {mark}', placed(offer(), nodes=2))
+    spec = bench.folder / "runs" / prepared.key.removesuffix("-1") / "attempts" / "1" / "spec.json"
+    spec.write_text(json.dumps({**json.loads(spec.read_text()), "nodes": 2}))
+    bench.until(bench.engine.submit(prepared), EngineState.GONE)
+    assert sorted(lines(mark)) == ["0 of 2", "1 of 2"]
+    assert bench.ending(prepared).cause is Cause.COMPLETED
+
+
+def test_the_working_folder_comes_along(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir(mode=0o700)
+    (tmp_path / "project" / "words.txt").write_text("brought along\n")
+    prepared = bench.launch("cat words.txt")
+    job = prepared.job.model_copy(update={"workdir": str(tmp_path / "project")})
+    handle = bench.engine.submit(replace(prepared, job=job))
+    bench.until(handle, EngineState.GONE)
+    assert list(bench.engine.logs(handle)) == ["brought along"]
+
+
+def test_nothing_is_printed_where_documents_are(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.until(bench.engine.submit(bench.launch("true")), EngineState.GONE)
+    assert capsys.readouterr().out == ""
+
+
+def test_run_folders_on_this_disk_are_refused_for_machines_elsewhere(bench: Bench, sky: fake.Sky) -> None:
+    engine = Skypilot(bench.folder / "home", SystemClock(), None, Sdk(sky, URL))
+    assert engine.remote
+    with pytest.raises(InvalidInput) as refused:
+        engine.submit(bench.launch("true"))
+    assert "GPUBROKER_RUNS" in refused.value.hint
+    assert not sky.tasks
+
+
+def test_variables_of_the_broker_go_to_the_node_as_secrets(
+    bench: Bench, sky: fake.Sky, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIA")
+    settings = SkypilotSettings.model_validate(
+        {"environment": "AWS_ACCESS_KEY_ID NOT_SET", "shared_disk": True, "refresh": 0.1}
+    )
+    engine = Skypilot(bench.folder / "home", SystemClock(), settings, Sdk(sky, URL))
+    handle = engine.submit(bench.launch("echo $AWS_ACCESS_KEY_ID"))
+    assert sky.tasks[0]["secrets"] == {"AWS_ACCESS_KEY_ID": "AKIA"}
+    eventually(lambda: engine.observe([handle])[handle].state is EngineState.GONE, "it ends")
+    assert list(engine.logs(handle)) == ["AKIA"]
+
+
+def test_without_skypilot_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sdk, "find_spec", lambda _: None)
+    with pytest.raises(MissingExtra) as missing:
+        Skypilot(tmp_path, SystemClock())
+    assert missing.value.extra == "skypilot"
+
+
+# --- tasks ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_placement_is_pinned() -> None:
+    config = task_config(launch(offer(), nodes=2), Path("/broker/agent.pyz"), {})
+    assert config["num_nodes"] == 2
+    assert config["resources"] == {
+        "infra": "aws/us-east-1/us-east-1a",
+        "instance_type": "p5.48xlarge",
+        "accelerators": {"H100": 8},
+        "use_spot": True,
+        "labels": {"gpubroker": "train-1"},
+    }
+    assert "secrets" not in config
+    assert config["file_mounts"] == {"~/.gpubroker/train-1/agent.pyz": "/broker/agent.pyz"}
+
+
+@pytest.mark.parametrize(
+    ("provider", "region", "zone", "expected"),
+    [
+        ("gcp", "us-central1", "us-central1-a", "gcp/us-central1/us-central1-a"),
+        ("aws", "us-east-1", None, "aws/us-east-1"),
+        ("azure", "eastus", "1", "azure/eastus"),
+        ("slurm", "lab", "lab:gpu", "slurm/lab/gpu"),
+    ],
+)
+def test_where_it_runs(provider: str, region: str, zone: str | None, expected: str) -> None:
+    config = task_config(launch(offer(provider, region=region, zone=zone)), Path("/a"), {})
+    assert config["resources"]["infra"] == expected
+
+
+def test_clouds_without_instance_types_are_asked_by_size() -> None:
+    job = Job(name="train", run="true", resources=(MachineRequest(accelerator="H100", count=8, cpus=16),))
+    wanted = task_config(launch(offer("kubernetes"), job), Path("/a"), {})["resources"]
+    assert (wanted["cpus"], wanted["memory"]) == (16, 2048.0)
+    assert "instance_type" not in wanted
+
+
+def test_what_the_job_brings_is_passed_through() -> None:
+    job = Job(
+        name="train",
+        run="true",
+        workdir=".",
+        file_mounts={
+            "/data": "s3://bucket/data",
+            "/etc/conf": "conf.yaml",
+            "/out": {"name": "bucket", "mode": "MOUNT"},
+        },
+        resources=(MachineRequest(accelerator="H100", count=8, disk_gib=99.5, image="docker:nvcr.io/nvidia/pytorch"),),
+    )
+    config = task_config(launch(offer(), job), Path("/a"), {"TOKEN": "s3cret"})
+    assert config["workdir"] == str(Path.cwd())
+    assert config["file_mounts"]["/data"] == "s3://bucket/data"
+    assert config["file_mounts"]["/etc/conf"] == str(Path.cwd() / "conf.yaml")
+    assert config["file_mounts"]["/out"] == {"name": "bucket", "mode": "MOUNT"}
+    assert config["resources"]["disk_size"] == 100
+    assert config["resources"]["image_id"] == "docker:nvcr.io/nvidia/pytorch"
+    assert config["secrets"] == {"TOKEN": "s3cret"}
+    assert "s3cret" not in config["run"] + config["setup"]
+    assert "sky_workdir" in config["run"]
+
+
+def test_a_cloud_that_skypilot_does_not_know_is_said() -> None:
+    with pytest.raises(TryAnotherOffer, match="no cloud 'lab'"):
+        task_config(launch(offer("lab")), Path("/a"), {})
+    config = task_config(launch(offer("lab", zone=None)), Path("/a"), {}, {**CLOUDS, "lab": "ssh"})
+    assert config["resources"]["infra"] == "ssh/us-east-1"
+
+
+def test_scripts_are_shell_and_folders_are_words() -> None:
+    folder = "s3://runs/$(touch pwned)/it's/attempts/1"
+    for script in (node.setup_script("train-1"), node.run_script("train-1", folder, workdir=True)):
+        assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
+    assert shlex.quote(folder) in node.run_script("train-1", folder, workdir=False)
+
+
+@pytest.mark.parametrize(("version", "pin"), [("309", "0.8.2"), ("310", "0.11.1"), ("311", "0.12"), ("314", "0.12")])
+def test_obstore_is_pinned_for_the_nodes_python(version: str, pin: str) -> None:
+    setup = node.setup_script("train-1")
+    choice = setup[setup.index('if [ "$version"') : setup.index('if "$found" -m pip')]
+    script = f'version={version}\n{choice}\nprintf %s "$obstore"'
+    said = subprocess.run(["bash", "-euc", script], capture_output=True, text=True, check=True).stdout
+    assert pin in said
+
+
+# --- errors ---------------------------------------------------------------------------------------------------------
+
+
+class UserRequestRejectedByPolicy(Exception):
+    pass
+
+
+class NoCloudAccessError(Exception):
+    pass
+
+
+class ApiServerConnectionError(RuntimeError):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (fake.ResourcesUnavailableError("sold out"), NoCapacity),
+        (UserRequestRejectedByPolicy("team ml: $412.10 of $400.00"), NotAllowed),
+        (NoCloudAccessError("run sky check"), LoginMissing),
+        (ApiServerConnectionError("no server"), Unreachable),
+        (TimeoutError("read timed out"), Unreachable),
+        (ValueError("invalid task"), GiveUp),
+    ],
+)
+def test_errors_are_classed_by_what_to_do_next(error: Exception, kind: type[BrokerError]) -> None:
+    found = meaning(error)
+    assert isinstance(found, kind)
+    assert str(error) in found.message
+
+
+def test_errors_tell_no_secrets() -> None:
+    assert "hunter2" not in str(meaning(ValueError("bad value 'hunter2' in secrets"), ["hunter2"]))

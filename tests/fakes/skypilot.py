@@ -1,0 +1,273 @@
+"""A stand-in for SkyPilot's SDK and API server: requests that take a moment, and machines that are processes here.
+
+It does what version 0.14.1 was seen to do on a real cluster: a launch is pending, then running; its cluster is INIT
+until setup has run; a launch on a cluster that exists runs the job there once more; a job that ends has its cluster
+taken down (as on clouds); a machine that its cloud took away is listed until somebody asks to look anew; `down` of what
+is not there fails. A node is a home folder and whatever runs with that HOME. Secrets are in its environment only.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+
+class StatusRefreshMode(Enum):
+    NONE = "NONE"
+    FORCE = "FORCE"
+
+
+class ClusterStatus(Enum):
+    INIT = "INIT"
+    UP = "UP"
+
+
+class ClusterDoesNotExist(ValueError):
+    pass
+
+
+class ResourcesUnavailableError(Exception):
+    pass
+
+
+class RequestCancelled(Exception):
+    pass
+
+
+@dataclass
+class Task:
+    config: Mapping[str, Any]
+
+    @classmethod
+    def from_yaml_config(cls, config: Mapping[str, Any]) -> Task:
+        return cls(config)
+
+
+@dataclass
+class Request:
+    """As SkyPilot's payloads have it."""
+
+    name: str
+    cluster_name: str | None
+    request_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    created_at: float = field(default_factory=time.time)
+    status: str = "PENDING"
+    value: Any = None
+    error: Exception | None = None
+    aborted: threading.Event = field(default_factory=threading.Event)
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass
+class Cluster:
+    name: str
+    home: Path
+    nodes: int
+    launched_at: int = field(default_factory=lambda: int(time.time()))
+    status: ClusterStatus = ClusterStatus.INIT
+    there: bool = True
+
+    def processes(self) -> list[psutil.Process]:
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if process.status() != psutil.STATUS_ZOMBIE and process.environ().get("HOME") == str(self.home):
+                    found.append(process)
+        return found
+
+    def end(self) -> None:
+        """As a machine that is switched off."""
+        while victims := self.processes():
+            for process in victims:
+                with suppress(psutil.Error):
+                    process.kill()
+            time.sleep(0.01)
+
+
+# The package index that a node would reach: obstore as it is installed here.
+_PYTHON = """#!/bin/sh
+case "$*" in
+  "-m pip --version") echo pip ;;
+  "-m pip install "*)
+    while [ "$1" != --target ]; do shift; done
+    mkdir -p "$2" && cp -r {obstore} "$2/" ;;
+  *) exec {python} "$@" ;;
+esac
+"""
+
+
+class Sky:
+    """What `import sky` gives, as far as the engine uses it."""
+
+    Task = Task
+    StatusRefreshMode = StatusRefreshMode
+
+    def __init__(self, folder: Path) -> None:
+        import obstore
+
+        self._folder = folder
+        (folder / "bin").mkdir(parents=True, mode=0o700)
+        python = folder / "bin" / "python3"
+        python.write_text(_PYTHON.format(obstore=Path(obstore.__file__).parent, python=sys.executable))
+        python.chmod(0o700)
+        self._lock = threading.RLock()
+        self._requests: dict[str, Request] = {}
+        self._clusters: dict[str, Cluster] = {}
+        self.refuse: Exception | None = None
+        self.tasks: list[Mapping[str, Any]] = []
+        self.status_calls = 0
+
+    def launch(self, task: Task, cluster_name: str, down: bool) -> str:
+        assert down, "nobody would take it down"
+        print("Running on cluster:", cluster_name)  # to standard output, as SkyPilot's SDK does
+        self.tasks.append(task.config)
+        return self._start("sky.launch", cluster_name, lambda request: self._launch(request, task.config, cluster_name))
+
+    def down(self, cluster_name: str) -> str:
+        return self._start("sky.down", cluster_name, lambda _: self._down(cluster_name))
+
+    def status(
+        self, names: Sequence[str], refresh: StatusRefreshMode = StatusRefreshMode.NONE, all_users: bool = False
+    ) -> str:
+        assert all_users, "a colleague's clusters would be taken for gone"
+        self.status_calls += 1
+        return self._start("sky.status", None, lambda _: self._status(names, refresh))
+
+    def api_status(
+        self, request_ids: Sequence[str] | None = None, cluster_name: str | None = None, all_status: bool = False
+    ) -> list[Request]:
+        with self._lock:
+            if request_ids is not None:
+                return [self._requests[id] for id in request_ids if id in self._requests]
+            found = [one for one in self._requests.values() if one.cluster_name == cluster_name]
+            return [one for one in found if all_status or not one.done.is_set()]
+
+    def get(self, request_id: str) -> Any:
+        request = self._requests[request_id]
+        request.done.wait()
+        if request.error is not None:
+            raise request.error
+        return request.value
+
+    def api_cancel(self, request_ids: Sequence[str], silent: bool) -> str:
+        for id in request_ids:
+            self._requests[id].aborted.set()
+        return "cancelled"
+
+    def take_away(self, cluster_name: str) -> None:
+        """The cloud takes the machines back."""
+        cluster = self._clusters[cluster_name]
+        cluster.there = False
+        cluster.end()
+
+    def close(self) -> None:
+        for request in list(self._requests.values()):
+            request.aborted.set()
+        for cluster in list(self._clusters.values()):
+            cluster.end()
+
+    def _start(self, name: str, cluster: str | None, work: Callable[[Request], Any]) -> str:
+        request = Request(name, cluster)
+        with self._lock:
+            self._requests[request.request_id] = request
+
+        def run() -> None:
+            if name != "sky.status":
+                time.sleep(0.02)
+            request.status = "RUNNING"
+            try:
+                request.value = work(request)
+                request.status = "SUCCEEDED"
+            except RequestCancelled as error:
+                request.status, request.error = "CANCELLED", error
+            except Exception as error:  # noqa: BLE001 (a server keeps whatever a request ended with)
+                request.status, request.error = "FAILED", error
+            request.done.set()
+
+        threading.Thread(target=run, daemon=True).start()
+        return request.request_id
+
+    def _launch(self, request: Request, config: Mapping[str, Any], name: str) -> None:
+        if request.aborted.is_set():
+            raise RequestCancelled("cancelled by another process")
+        if self.refuse is not None:
+            raise self.refuse
+        with self._lock:
+            cluster = self._clusters.get(name)
+            if cluster is None:
+                cluster = Cluster(name, self._folder / f"{name}-{request.request_id[:8]}", int(config["num_nodes"]))
+                cluster.home.mkdir(mode=0o700)
+                self._clusters[name] = cluster
+        for place, source in config["file_mounts"].items():
+            target = Path(place.replace("~", str(cluster.home)))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, target)
+        if "workdir" in config:
+            shutil.copytree(config["workdir"], cluster.home / "sky_workdir", dirs_exist_ok=True)
+        self._on_every_node(cluster, config, config["setup"], request)
+        if request.aborted.is_set():
+            raise RequestCancelled("cancelled by another process")
+        cluster.status = ClusterStatus.UP
+
+        def job() -> None:
+            with suppress(RequestCancelled):
+                self._on_every_node(cluster, config, config["run"], None)
+            with suppress(ClusterDoesNotExist):
+                if cluster.there:
+                    self._down(name)
+
+        threading.Thread(target=job, daemon=True).start()
+
+    def _on_every_node(self, cluster: Cluster, config: Mapping[str, Any], script: str, request: Request | None) -> None:
+        running = []
+        for rank in range(cluster.nodes):
+            environment = {
+                **config.get("secrets", {}),
+                "HOME": str(cluster.home),
+                "PATH": f"{self._folder / 'bin'}:{os.environ['PATH']}",
+                "SKYPILOT_NODE_RANK": str(rank),
+                "SKYPILOT_TASK_ID": f"sky-{cluster.home.name}",
+            }
+            running.append(
+                subprocess.Popen(["bash", "-c", script], env=environment, cwd=cluster.home, start_new_session=True)
+            )
+        for process in running:
+            while process.poll() is None:
+                if request is not None and request.aborted.is_set():
+                    raise RequestCancelled("cancelled by another process")
+                time.sleep(0.01)
+            if request is not None and process.returncode:
+                raise RuntimeError(f"setup: {shlex.quote(script)[:60]} exit code {process.returncode}")
+
+    def _down(self, name: str) -> None:
+        with self._lock:
+            cluster = self._clusters.get(name)
+        if cluster is None:
+            raise ClusterDoesNotExist(f"Cluster {name!r} does not exist.")
+        cluster.end()
+        with self._lock:
+            self._clusters.pop(name, None)
+
+    def _status(self, names: Sequence[str], refresh: StatusRefreshMode) -> list[dict[str, Any]]:
+        with self._lock:
+            if refresh is StatusRefreshMode.FORCE:
+                self._clusters = {name: one for name, one in self._clusters.items() if one.there}
+            return [
+                {"name": one.name, "status": one.status, "launched_at": one.launched_at, "init_status_reason": None}
+                for one in self._clusters.values()
+                if one.name in names
+            ]
