@@ -66,8 +66,8 @@ class Failures:
         return any(isinstance(error, LoginMissing) for error in self._errors)
 
     def raise_any(self) -> None:
-        """Raise the only error as it is; of several, one that says all, of the class in which a person is most
-        needed."""
+        """Raise the only error as it is; of several, one that says all, a line each, of the class in which a person is
+        most needed."""
         distinct = list({str(error): error for error in self._errors}.values())
         if not distinct:
             return
@@ -77,5 +77,5 @@ class Failures:
         alike = all(type(error) is type(chosen) for error in distinct)
         kind = next(kind for kind in (*(_PLAIN if alike else ()), *_MOST_NEEDED) if isinstance(chosen, kind))
         others = [str(error) for error in distinct if error is not chosen]
-        more = f"; and {len(others) - _TOLD} more failures" if len(others) > _TOLD else ""
-        raise kind("; ".join([str(chosen), *others[:_TOLD]]) + more, hint=chosen.hint) from chosen
+        more = [f"and {len(others) - _TOLD} more failures"] if len(others) > _TOLD else []
+        raise kind("\n".join([str(chosen), *others[:_TOLD], *more]), hint=chosen.hint) from chosen

@@ -186,7 +186,7 @@ def _line(one: PriceHistory, name: str) -> Line:
     stretches = one.stretches
     times = [stretch.start for stretch in stretches]
     values = [_dollars(unit_price(offer, stretch.price)) for stretch in stretches]
-    if stretches:
+    if stretches and stretches[-1].end > stretches[-1].start:
         times.append(stretches[-1].end)
         values.append(values[-1])
     return Line(name, times, values, step=True)

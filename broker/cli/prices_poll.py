@@ -104,7 +104,8 @@ def told(result: PollResult) -> list[Text]:
     from broker.store.records import PollStatus
 
     if result.status in (PollStatus.LOGIN_MISSING, PollStatus.EXTRA_MISSING) and not result.offers_seen:
-        counts = "no login" if result.status is PollStatus.LOGIN_MISSING else "not installed"
+        login = "login refused" if result.refused else "no login"
+        counts = login if result.status is PollStatus.LOGIN_MISSING else "not installed"
     else:
         took = words.length(result.finished - result.started)
         counts = f"{words.plural(result.offers_seen, 'offer')}, {result.offers_changed:,} changed, {took}"
@@ -114,8 +115,8 @@ def told(result: PollResult) -> list[Text]:
         counts += f"; {words.plural(skipped, 'row')} skipped ({why})"
     lines = [Text.assemble((f"{result.provider}: ", "bold"), counts)]
     if result.error:
-        error = result.error.removeprefix(f"{result.provider}: ")
-        lines.append(Text(f"  {error}", style="red" if result.failed else "dim"))
+        style = "red" if result.failed else "dim"
+        lines += [Text(f"  {failure}", style=style) for failure in failures(result.provider, result.error)]
         if result.hint:
             lines.append(Text(f"  hint: {result.hint}", style="cyan"))
     return lines
@@ -134,6 +135,11 @@ def as_document(result: PollResult) -> dict[str, Any]:
     }
 
 
+def failures(provider: str, error: str) -> list[str]:
+    """What went wrong, a line each: a provider of which several parts (regions, clouds) failed tells of each."""
+    return [line.removeprefix(f"{provider}: ") for line in error.splitlines()]
+
+
 def said(error: str, hint: str) -> str | None:
     """An error and what to do about it, in one line; None when there is none."""
-    return "; ".join(part for part in (error, hint) if part) if error else None
+    return "; ".join([*error.splitlines(), *([hint] if hint else [])]) if error else None

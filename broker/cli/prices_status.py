@@ -73,6 +73,7 @@ def _show(terminal: Terminal, found: Sequence[ProviderStatus], now: datetime) ->
     from rich.text import Text
 
     from broker.cli import words
+    from broker.cli.prices_poll import failures
     from broker.cli.tables import Column, fitting, left_out
 
     columns = (
@@ -112,8 +113,10 @@ def _show(terminal: Terminal, found: Sequence[ProviderStatus], now: datetime) ->
             terminal.show(Text(left_out(hidden), style="dim"))
     for one in found:
         if one.last is not None and one.last.error:
-            style, error = _STYLES[one.last.status.value], one.last.error.removeprefix(f"{one.provider}: ")
-            terminal.show(Text.assemble((f"{one.provider}: ", "bold"), (error, style)))
+            style, told = _STYLES[one.last.status.value], failures(one.provider, one.last.error)
+            alone = told.pop() if len(told) == 1 else ""
+            terminal.show(Text.assemble((f"{one.provider}:", "bold"), (f" {alone}" if alone else "", style)))
+            terminal.show(*(Text(f"  {failure}", style=style) for failure in told))
             if one.last.hint:
                 terminal.show(Text(f"  hint: {one.last.hint}", style="cyan"))
     if never := [one.provider for one in found if one.last is None]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions, RenderableType
     from rich.padding import Padding
+    from rich.segment import Segment
     from rich.table import Table
     from rich.text import Text
 
@@ -75,6 +76,25 @@ def hanging(text: Text, indent: int) -> Padding:
     from rich.padding import Padding
 
     return Padding(text, (0, 0, 0, indent), expand=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """The same without the blanks that tables and paragraphs are filled up with to their right: in a file they make
+    every line as long as the longest, and on a terminal they wrap when the window gets narrower."""
+
+    part: RenderableType
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        from rich.segment import Segment
+
+        for line in console.render_lines(self.part, options, pad=False):
+            while line and not line[-1].text.strip():
+                line.pop()
+            if line:
+                *first, last = line
+                yield from (*first, Segment(last.text.rstrip(), last.style))
+            yield Segment.line()
 
 
 def left_out(hidden: Sequence[str]) -> str:

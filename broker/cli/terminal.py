@@ -59,7 +59,7 @@ class Terminal:
         """Part of the answer for people; chatter when the answer is a document."""
         console = self.err if self.as_json else self.out
         for part in parts:
-            console.print(part, highlight=False, soft_wrap=not console.is_terminal)
+            console.print(_trimmed(part), highlight=False, soft_wrap=not console.is_terminal)
 
     def say(self, *parts: RenderableType) -> None:
         """A word beside the answer."""
@@ -145,6 +145,14 @@ class Terminal:
         """Give the store back, if it was opened."""
         if self._broker is not None and "store" in self._broker.__dict__:
             self._broker.store.close()
+
+
+def _trimmed(part: RenderableType) -> RenderableType:
+    from rich.text import Text
+
+    from broker.cli.tables import Trimmed
+
+    return part if isinstance(part, str | Text) else Trimmed(part)
 
 
 def _console(*, stderr: bool) -> Console:

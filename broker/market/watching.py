@@ -130,8 +130,10 @@ def _stale(watch: Watch, fresh: Mapping[str, Freshness], now: datetime) -> Seen:
 
 def _of_poll(found: Freshness, now: datetime) -> str:
     well = "never" if found.last_success is None else f"{_ago(now - found.last_success)} ago"
-    why = f": {found.last.error}" if found.last is not None and found.last.error else ""
-    return f"{found.provider}: last good poll {well}{why}"
+    first, *others = (found.last.error if found.last is not None else "").splitlines() or [""]
+    why = f": {first}" if first else ""
+    more = f"; and {len(others)} more" if others else ""
+    return f"{found.provider}: last good poll {well}{why}{more}"
 
 
 def _ago(age: timedelta) -> str:

@@ -22,6 +22,11 @@ def findings(gpubroker: Any, *arguments: str) -> dict[str, list[dict[str, Any]]]
     return by_area
 
 
+def test_no_line_is_filled_up_with_blanks(gpubroker: Any, home: Path) -> None:
+    lines = gpubroker("doctor", "--verbose").out.splitlines()
+    assert lines == [line.rstrip() for line in lines]
+
+
 def test_a_fresh_install_is_healthy(gpubroker: Any, home: Path) -> None:
     found = findings(gpubroker)
     assert set(found) >= {

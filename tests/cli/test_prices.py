@@ -92,6 +92,26 @@ def test_a_failure_is_said_with_what_to_do(
     assert gpubroker("prices", "poll", "-p", "cloud").code == named
 
 
+def test_several_failures_have_a_line_each(gpubroker: Gpubroker, cloud: type[Cloud]) -> None:
+    cloud.failure = Unreachable("cloud/east: HTTP 503\ncloud/west: HTTP 500", where="cloud", hint="wait")
+    told = gpubroker("prices", "poll", "-p", "cloud").out
+    assert "\n  cloud/east: HTTP 503\n  cloud/west: HTTP 500\n  hint: wait\n" in told
+    told = gpubroker("prices", "status").out
+    assert "\ncloud:\n  cloud/east: HTTP 503\n  cloud/west: HTTP 500\n  hint: wait\n" in told
+    asked = {one["provider"]: one for one in gpubroker("prices", "status", "--json").json["providers"]}
+    assert asked["cloud"]["error"] == "cloud: cloud/east: HTTP 503; cloud/west: HTTP 500; wait"
+
+
+def test_a_login_that_is_refused_is_not_called_none(
+    gpubroker: Gpubroker, cloud: type[Cloud], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(self: Cloud, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
+        raise LoginMissing("HTTP 401", where="cloud", hint="set CLOUD_KEY")
+
+    monkeypatch.setattr(cloud, "offers", refuses)
+    assert "cloud: login refused\n  HTTP 401\n" in gpubroker("prices", "poll", "-p", "cloud").out
+
+
 def test_an_unknown_provider_is_met_with_a_suggestion(gpubroker: Gpubroker, cloud: type[Cloud]) -> None:
     done = gpubroker("prices", "poll", "--provider", "clowd")
     assert (done.code, "did you mean 'cloud'" in done.err) == (2, True)

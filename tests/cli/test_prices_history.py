@@ -155,3 +155,14 @@ def test_an_empty_history_says_why(gpubroker: Any, market: datetime, tmp_path: P
     assert done.code == 0
     assert "nothing to draw" in done.out
     assert "no values" in (tmp_path / "a.svg").read_text()
+
+
+def test_one_poll_makes_a_picture_of_points(gpubroker: Any, home: Path, tmp_path: Path) -> None:
+    now = datetime.now(UTC)
+    with_one = open_store(f"sqlite:///{home / 'gpubroker.db'}", clock=SystemClock())
+    with_one.record_poll("aws", started=now, finished=now, offers=[pool("use1-az1", 24, now)])
+    with_one.close()
+    done = gpubroker("prices", "history", *LIVE, "--picture", str(tmp_path / "one.html"))
+    assert "$3.00" in done.out
+    page = (tmp_path / "one.html").read_text()
+    assert page.count("<td>3</td>") == 1  # not drawn as a line from here to here

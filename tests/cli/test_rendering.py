@@ -14,7 +14,7 @@ from rich.text import Text
 
 from broker.cli import story, waiting, words
 from broker.cli.document import plain, to_json
-from broker.cli.tables import Column, fitting
+from broker.cli.tables import Column, Trimmed, fitting
 from broker.core import events as ev
 from broker.core.events import Cause, Event, JobState
 from broker.core.money import Money
@@ -141,6 +141,20 @@ def sample(body: type[ev.Body]) -> ev.Body:
         "handle": "h", "since": NOW, "checkpoint": "c-1", "source": "imds", "cause": Cause.PREEMPTED, "gone_at": NOW,
     }  # fmt: skip
     return body.model_validate({name: value for name, value in values.items() if name in body.model_fields})
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_lines_of_tables_end_where_their_words_do(terminal: bool) -> None:
+    console = Console(width=30 if terminal else 100_000, force_terminal=terminal, color_system=None)
+    table, _ = fitting(
+        console, (Column("a"), Column("b", folds=True), Column("c")), [["x", "word " * 9, ""], ["y"] * 3]
+    )
+    with console.capture() as captured:
+        console.print(Trimmed(table))
+    lines = captured.get().splitlines()
+    assert len(lines) > 3
+    assert lines == [line.rstrip() for line in lines]
+    assert all(cell in captured.get() for cell in ("word", "x", "y"))
 
 
 def test_every_cause_has_words() -> None:
