@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from broker.core.documents import Document, Path
@@ -81,6 +82,7 @@ class Together:
         self._policy_names()
         self._names()
         self._teams()
+        self._approvers()
         self._orders()
         for document in self.documents:
             self._covered_twice(document)
@@ -122,6 +124,22 @@ class Together:
                         message = f"no file lists a team {team!r}{did_you_mean(team, teams)}"
                         self._add(document, (*path, "scope", "team"), message)
 
+    def _approvers(self) -> None:
+        """Once files list people, an approver must be one of them: what nobody can grant stays shut by mistake."""
+        listed = [document.data.get("teams") for document in self.documents]
+        people = [name for teams in listed if isinstance(teams, dict) for name in _members(teams)]
+        if not people:
+            return  # any name may be right
+        for document in self.documents:
+            for path, name in _named_approvers(document):
+                if name not in people and not any(fnmatchcase(name, person) for person in people):
+                    known = [person for person in people if not _PATTERN_SIGNS.intersection(person)]
+                    message = (
+                        f"no file lists {name!r} as a member of a team, so there is nobody of that name to ask"
+                        f"{did_you_mean(name, known)}; add the team, such as finance: {{members: [{name}]}}"
+                    )
+                    self._add(document, path, message)
+
     def _orders(self) -> None:
         first: tuple[object, str] | None = None
         for document in self.documents:
@@ -152,6 +170,24 @@ class Together:
                 seen[key].append((said, line))
 
 
+def _members(teams: Mapping[str, Any]) -> Iterator[str]:
+    """Everybody that some team lists, patterns included."""
+    for team in teams.values():
+        members = team.get("members") if isinstance(team, dict) else None
+        yield from (name for name in (members if isinstance(members, list) else [members]) if isinstance(name, str))
+
+
+def _named_approvers(document: Document) -> Iterator[tuple[Path, str]]:
+    """Every approver that is named outright, and where: in a budget or guardrail, or in the rule in it."""
+    for path, entry in entries(document):
+        for inside, said in ((path, entry), *(((*path, key), part) for key, part in entry.items())):
+            names = said.get("approvers") if isinstance(said, dict) else None
+            listed = isinstance(names, list)
+            for index, name in enumerate(names if isinstance(names, list) else [names]):
+                if isinstance(name, str) and not _PATTERN_SIGNS.intersection(name):
+                    yield (*inside, "approvers", *([index] if listed else [])), name
+
+
 def _plain_teams(scope: object) -> list[str]:
     """The teams that are named outright, not by a pattern."""
     said = scope.get("team") if isinstance(scope, dict) else None
@@ -167,8 +203,8 @@ def _subjects(path: Path, entry: Mapping[str, Any]) -> Iterator[tuple[str, objec
             yield f"budget per {entry.get('period')}", dict.fromkeys(kinds)
         return
     for kind, said in entry.items():
-        # Two windows of time are two, and not one twice.
-        if kind not in _BESIDE and kind not in ("freeze", "data_residency"):
+        # Two windows of time are two, and not one twice; above some threshold, somebody else may be asked.
+        if kind not in _BESIDE and kind not in ("freeze", "data_residency", "approve_above"):
             yield kind, said
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from broker.core.approvals import with_grants
 from broker.core.jobs import Job
 from broker.core.policy import Action, CaseResult, Facts, Verdict
 from broker.core.ports import BudgetSpec, PolicyDefaults, Rule
@@ -49,7 +50,11 @@ class ActivePolicies:
         ]
 
     def judge(self, action: Action, facts: Facts) -> Sequence[Verdict]:
-        """Every rule's verdict: the built-in ones first, then in file order. All apply: the strictest decides."""
+        """Every rule's verdict: the built-in ones first, then in file order. All apply: the strictest decides. What was
+        approved (`Facts.grants`) is not asked again."""
+        return with_grants(self._said(action, facts), action, facts.grants, facts.now)
+
+    def _said(self, action: Action, facts: Facts) -> Sequence[Verdict]:
         if not self.conditions:
             return [rule.judge(action, facts) for rule in self.every_rule]
         seen = Variables(action, facts, self._groups)
@@ -78,6 +83,11 @@ class ActivePolicies:
     def counts_live(self) -> bool:
         """Whether some rule counts what runs."""
         return any(getattr(rule, "counts_live", False) for rule in self.rules)
+
+    @cached_property
+    def asks(self) -> bool:
+        """Whether some rule asks somebody first."""
+        return any(getattr(getattr(rule, "config", None), "approvers", ()) for rule in self.rules)
 
     @cached_property
     def _with_conditions(self) -> tuple[tuple[Rule, Condition | None], ...]:

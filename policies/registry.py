@@ -26,6 +26,7 @@ RULES: dict[str, str] = {
     "freeze": "policies.rules.freeze:Freeze",
     "max_kg_co2e": "policies.rules.max_kg_co2e:MaxKgCo2e",
     "runaway": "policies.rules.runaway:RunawayLimit",
+    "approve_above": "policies.rules.approve_above:ApproveAbove",
     "idle_shutdown": "policies.rules.idle_shutdown:IdleShutdown",
 }
 

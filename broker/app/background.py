@@ -91,10 +91,13 @@ def ensure(broker: Broker, for_secrets_of: JobView | None = None) -> bool:
 
 def work_left(broker: Broker) -> bool:
     """Whether a job is open that time alone could move on."""
-    people = (JobState.AWAITING_APPROVAL, JobState.PAUSED_BUDGET)
+    people, now = (JobState.AWAITING_APPROVAL, JobState.PAUSED_BUDGET), broker.clock.now()
     with broker.store.reading() as look:
         return any(
-            view.state not in people or view.cancel_requested or not all(a.over for a in view.attempts)
+            view.state not in people
+            or view.cancel_requested
+            or (view.asked is not None and view.asked.expired(now))
+            or not all(a.over for a in view.attempts)
             for view in look.unclosed()
         )
 

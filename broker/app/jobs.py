@@ -10,17 +10,18 @@ from broker.app.wiring import Broker
 from broker.core import events as ev
 from broker.core.errors import BrokerError, InvalidInput, NotAllowed, UnknownName
 from broker.core.events import Cause, JobState
-from broker.core.lifecycle import JobView
+from broker.core.lifecycle import JobView, advance
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
 from broker.core.placements import Plan
 from broker.core.policy import Answer
-from broker.launch.admission import facts_of, re_place
+from broker.launch.admission import Admission, facts_of, re_place
+from broker.launch.approvals import ask, through_standing
 from broker.launch.journal import Reading
 from broker.launch.placing import hold_entries
 from broker.launch.progress import billed_time, machine_time, on_demand_cost
 from broker.launch.settlement import tags_of
-from broker.ledger.entries import Account, Balance, Entry, Movement
+from broker.ledger.entries import Account, Balance, Movement
 from broker.ledger.holds import ledger_rate
 
 
@@ -71,9 +72,10 @@ def extend(broker: Broker, view: JobView, more: More) -> JobView:
     """Raise a job's limits; a paused job goes on. One that a policy stopped goes on with the limits it has, too.
 
     For a running job the money is held here, in the same transaction, and the policies judge it; a paused one is
-    judged when it is placed again. Raises `InvalidInput` for limits that are not higher, or below what the job has
-    spent and holds already, `NotAllowed` for somebody else's job, one that has ended, or when a policy refuses (then
-    nothing changes).
+    judged when it is placed again. Where a rule asks somebody first, the money is held and the question put
+    (`JobView.asked`); a running job goes on with what it has until that is approved. Raises `InvalidInput` for limits
+    that are not higher, or below what the job has spent and holds already, `NotAllowed` for somebody else's job, one
+    that has ended, one that waits for approval already, or when a policy refuses (then nothing changes).
     """
     _only_ones_own(broker, view)
     if more.max_cost is None and more.max_duration is None and not _stopped_by_policy(view):
@@ -83,6 +85,9 @@ def extend(broker: Broker, view: JobView, more: More) -> JobView:
         current = tx.job(view.id) or view
         if current.state.final or current.cancel_requested:
             raise NotAllowed(f"{view.id} is over ({current.state.value}); submit it again instead")
+        if current.asked is not None:
+            who = ", ".join(current.asked.approvers)
+            raise NotAllowed(f"{view.id} waits for approval already, of {who}", hint="`gpubroker approvals list`")
         if more.max_cost is not None and current.max_cost is not None and more.max_cost <= current.max_cost:
             raise InvalidInput(f"max_cost is {current.max_cost} already; expected more than that")
         if more.max_cost is not None:
@@ -91,9 +96,22 @@ def extend(broker: Broker, view: JobView, more: More) -> JobView:
             raise InvalidInput(f"max_duration is {current.max_duration} already; expected more than that")
         seconds = None if more.max_duration is None else more.max_duration.total_seconds()
         body = ev.Extended(by=broker.user, max_cost=more.max_cost, max_duration_seconds=seconds)
-        after = tx.append(view.id, [(None, body)], now)
-        if after.latest is not None and not after.latest.state.final:
-            tx.post(_top_up(broker, tx, after, now))
+        after = advance(current, ev.Event(view.id, current.seq + 1, now, None, body))
+        found = _judged(broker, tx, after, now)
+        if found is not None and found.answer is Answer.ASK:
+            asked = ask(
+                found, now, by=broker.user, extension=True, max_cost=more.max_cost, max_duration=more.max_duration
+            )
+            tx.post(hold_entries(tags_of(after), found.money, Movement.TOP_UP, after.seq, found.window))
+            return tx.append(view.id, [(None, asked)], now)
+        runs = after.latest is not None and not after.latest.state.final
+        if found is not None and runs and found.answer is Answer.DENY:
+            raise NotAllowed("; ".join(f"{v.message} ({v.source})" for v in found.objections))
+        given = through_standing(tx, found, view.id) if found is not None else []
+        items: list[tuple[int | None, ev.EventBody]] = [*((None, one) for one in given), (None, body)]
+        after = tx.append(view.id, items, now)
+        if found is not None and runs:
+            tx.post(hold_entries(tags_of(after), found.money, Movement.TOP_UP, after.seq, found.window))
     return after
 
 
@@ -124,15 +142,15 @@ def _covers_what_is_held(balance: Mapping[MoneyKind, Balance], max_cost: Money) 
         )
 
 
-def _top_up(broker: Broker, look: Reading, view: JobView, now: datetime) -> list[Entry]:
-    """What the running attempt needs held under the new limits, judged. Raises `NotAllowed`."""
-    policy, attempt = broker.policy(), view.attempts[-1]
-    here = Plan(now, (attempt.placement,), (), 1, None, view.deadline)
-    balance, billed = look.balance(view.id), billed_time(view, now)
-    found = re_place(view, here, policy, facts_of(look, policy, now), balance, billed=billed, now=now)
-    if found.answer is not Answer.ALLOW:
-        raise NotAllowed("; ".join(f"{v.message} ({v.source})" for v in found.objections))
-    return hold_entries(tags_of(view), found.money, Movement.TOP_UP, view.seq, found.window)
+def _judged(broker: Broker, look: Reading, view: JobView, now: datetime) -> Admission | None:
+    """What the policies say to what the job needs held under its new limits, where it runs or last ran. None for one
+    that never did: it is judged when it is placed."""
+    if view.latest is None:
+        return None
+    policy = broker.policy()
+    here = Plan(now, (view.latest.placement,), (), 1, None, view.deadline)
+    facts_for, billed = facts_of(look, policy, now), billed_time(view, now)
+    return re_place(view, here, policy, facts_for, look.balance(view.id), billed=billed, now=now)
 
 
 def logs(broker: Broker, view: JobView, attempt: int | None = None) -> Iterator[str]:

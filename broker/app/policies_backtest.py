@@ -271,7 +271,7 @@ class _Replay:
             budget.id: self._use(budget, window, now, key, decision)
             for budget in self.policy.budgets(action.job, action.user)
         }
-        return Facts(now, tuple(live), uses)
+        return Facts(now, tuple(live), uses, inputs.facts.grants)
 
     def _use(
         self, budget: BudgetSpec, window: Window, now: datetime, key: str, decision: Decision

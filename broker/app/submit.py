@@ -29,6 +29,7 @@ from broker.core.policy import Action, ActionKind, Answer
 from broker.core.ports import PolicySet
 from broker.core.reasons import Origin, Reason
 from broker.launch.admission import Admission, admit, denials, facts_of, still_free, with_occupancy
+from broker.launch.approvals import ask, through_standing
 from broker.launch.journal import Reading, Writing
 from broker.launch.placing import Market, decision_of, hold_entries, launch_request
 from broker.ledger.entries import Movement, Tags
@@ -201,7 +202,8 @@ def _admit(broker: Broker, seen: Preview, policy: PolicySet, tx: Writing) -> tup
     )
     tx.record(replace(record, job_id=job_id, attempt=1))
     tx.post(hold_entries(tags, admission.money, Movement.HOLD, 1, admission.window))
-    return admission, tx.append(job_id, _first_events(broker, seen, admission, job_id, now), now)
+    given = through_standing(tx, admission, job_id)
+    return admission, tx.append(job_id, _first_events(broker, seen, admission, job_id, given, now), now)
 
 
 def _dearer(now: Admission, agreed: Admission | None) -> bool:
@@ -235,7 +237,12 @@ def _can_be_run_from_here(broker: Broker, job: Job) -> None:
 
 
 def _first_events(
-    broker: Broker, seen: Preview, admission: Admission, job_id: str, now: datetime
+    broker: Broker,
+    seen: Preview,
+    admission: Admission,
+    job_id: str,
+    given: Sequence[ev.ApprovalGiven],
+    now: datetime,
 ) -> list[tuple[int | None, EventBody]]:
     submitted = ev.Submitted(
         job=seen.job,
@@ -245,14 +252,13 @@ def _first_events(
         work_seconds=seen.plan.remaining.total_seconds() if seen.plan.remaining else None,
         on_demand=_baseline(seen.plan),
     )
+    first: list[tuple[int | None, EventBody]] = [(None, submitted), *((None, body) for body in given)]
     if admission.answer is Answer.ASK:
-        because = "; ".join(verdict.message for verdict in admission.objections)
-        approvers = tuple(sorted({name for verdict in admission.objections for name in verdict.approvers}))
-        return [(None, submitted), (None, ev.ApprovalAsked(approvers=approvers, because=because))]
+        return [*first, (None, ask(admission, now))]
     if seen.waits:
         reasons = {str(Reason.TOO_FEW_MACHINES): 1}
-        return [(None, submitted), (None, ev.NothingFeasible(reasons=reasons, denied="waits for our own machines"))]
-    return [(None, submitted), (1, launch_request(job_id, 1, admission.placement))]
+        return [*first, (None, ev.NothingFeasible(reasons=reasons, denied="waits for our own machines"))]
+    return [*first, (1, launch_request(job_id, 1, admission.placement))]
 
 
 def _baseline(plan: Plan) -> ev.Baseline | None:

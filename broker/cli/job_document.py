@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from broker.cli.job_view import last_step
+from broker.core.approvals import Asked
 from broker.core.lifecycle import AttemptView, JobView, SavedCheckpoint
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
@@ -35,6 +36,7 @@ def document(view: JobView, bill: Bill, progress: Progress | None, now: datetime
         "closed": view.closed,
         "because": view.because,
         "waiting_because": view.waiting_because,
+        "asked": _asked(view.asked) if view.asked else None,
         "cancel_requested": view.cancel_requested,
         "deadline": view.deadline,
         "deadline_missed": view.deadline_missed,
@@ -57,6 +59,18 @@ def document(view: JobView, bill: Bill, progress: Progress | None, now: datetime
         "on_demand_cost": bill.on_demand,
         "savings": bill.savings,
         "savings_percent": percent,
+    }
+
+
+def _asked(asked: Asked) -> dict[str, Any]:
+    return {
+        "at": asked.at,
+        "expires_at": asked.expires_at,
+        "approvers": asked.approvers,
+        "because": "; ".join(question.because for question in asked.open),
+        "total": asked.total,
+        "max_cost": asked.max_cost,
+        "max_duration": asked.max_duration,
     }
 
 

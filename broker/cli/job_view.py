@@ -145,6 +145,9 @@ def story(
         parts.append(Text(f"  deadline {words.moment(view.deadline)}{risk}"))
     if view.waiting_because:
         parts.append(Text.assemble(("  waiting because ", "yellow"), because(view.waiting_because)))
+    elif view.asked is not None:
+        parts.append(Text("  more for it was asked, and waits for approval; meanwhile it goes on", style="yellow"))
+    if view.waiting_because or view.asked is not None:
         parts += [Text(f"  {hint}") for hint in _what_helps(view)]
     if not view.closed and not watched and view.state not in (JobState.PAUSED_BUDGET, JobState.AWAITING_APPROVAL):
         parts.append(Text("  no reconciler runs: nothing is re-placed until one does", style="yellow"))
@@ -158,6 +161,10 @@ def story(
 
 
 def _what_helps(view: JobView) -> list[str]:
+    if view.asked is not None:
+        until = f" before {words.moment(view.asked.expires_at)}" if view.asked.expires_at else ""
+        who = " or ".join(view.asked.approvers)
+        return [f"{who} may type{until}: {words.program()} approvals grant {view.id} (or refuse)"]
     if view.state is JobState.PAUSED_BUDGET:
         return [
             f"give it more: {words.program()} jobs extend {view.id} --max-cost USD (or --max-duration TIME)",

@@ -174,7 +174,8 @@ def extend(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give a job more money or more time; a paused one goes on. The policies judge it."""
+    """Give a job more money or more time; a paused one goes on. The policies judge it; exits with 6 when somebody must
+    approve it first (a running job goes on with what it has meanwhile)."""
     from broker.app import background, jobs
     from broker.app.jobs import More
     from broker.cli import job_document
@@ -193,8 +194,14 @@ def extend(
     background.revive(broker)
     if as_json:
         terminal.answer(job_document.document(after, jobs.bill(broker, after), None, broker.clock.now()))
+    elif after.asked is not None:
+        from broker.cli.submit import approval_needed
+
+        terminal.refuse(approval_needed(after))
     else:
         terminal.show(f"{after.id} extended; it is {after.state.value.replace('_', ' ')}")
+    if after.asked is not None:
+        raise typer.Exit(6)
 
 
 def _body(body: object) -> dict[str, object]:

@@ -15,6 +15,7 @@ from typer.exceptions import TyperException
 
 from broker.cli import (
     advise,
+    approvals,
     backtest,
     budget,
     capacity,
@@ -78,6 +79,7 @@ app.command("submit", epilog=submit.EXAMPLES)(submit.submit)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(policy.app, name="policy")
 app.add_typer(budget.app, name="budget")
+app.add_typer(approvals.app, name="approvals")
 app.add_typer(report.app, name="report")
 app.add_typer(capacity.app, name="capacity")
 app.add_typer(backtest.app, name="backtest")

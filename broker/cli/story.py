@@ -113,11 +113,12 @@ def _about_the_job(body: ev.EventBody, course: Course) -> tuple[str, str] | None
             return f"submitted by {body.user}{by}", PLAIN
         case ev.ApprovalAsked():
             whom = f" of {', '.join(body.approvers)}" if body.approvers else ""
-            return f"waits for approval{whom}: {body.because}", ODD
+            more = f" of up to {words.money(body.max_cost)} in all" if body.extension and body.max_cost else ""
+            return f"waits for approval{more}{whom}: {body.because}", ODD
         case ev.ApprovalGiven():
             return f"approved by {body.by}{_note(body.note)}", GOOD
         case ev.ApprovalRefused():
-            return f"refused by {body.by}{_note(body.note)}" if body.by else "the request for approval expired", BAD
+            return f"refused by {body.by}{_note(body.note)}" if body.by else "nobody approved it in time", BAD
         case ev.CancelRequested():
             return f"{body.by} asked for it to be cancelled", ODD
         case ev.Extended():

@@ -84,8 +84,7 @@ def _afterwards(terminal: Terminal, broker: Broker, view: JobView, *, detach: bo
     if terminal.as_json:
         terminal.answer(job_document.document(last, bill, jobs.progress(broker, last), broker.clock.now()))
     elif waits:
-        error = ApprovalNeeded(f"{last.id} waits for approval: {last.waiting_because}")
-        raise typer.Exit(terminal.refuse(error))
+        raise typer.Exit(terminal.refuse(approval_needed(last)))
     elif followed is not None:
         terminal.show(*job_view.ending(last, bill))
     elif detach:
@@ -94,6 +93,23 @@ def _afterwards(terminal: Terminal, broker: Broker, view: JobView, *, detach: bo
         raise typer.Exit(130)
     if code := 0 if detach and not waits else exit_code(last):
         raise typer.Exit(code)
+
+
+def approval_needed(view: JobView) -> ApprovalNeeded:
+    """That somebody must be asked first: whom, until when, and what they type."""
+    from broker.cli import words
+
+    asked = view.asked
+    if asked is None:
+        return ApprovalNeeded(f"{view.id} waits for approval: {view.waiting_because}")
+    because = "; ".join(question.because for question in asked.open)
+    until = f" until {words.moment(asked.expires_at)}" if asked.expires_at else ""
+    what = "more for it is asked" if asked.extension else "the money is held"
+    return ApprovalNeeded(
+        f"{view.id} waits for approval: {because} ({what}{until})",
+        hint=f"ask {' or '.join(asked.approvers)}: `gpubroker approvals grant {view.id}`;"
+        f" `gpubroker jobs show {view.id}` tells what came of it",
+    )
 
 
 def _refused(terminal: Terminal, broker: Broker, seen: Preview) -> None:

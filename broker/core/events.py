@@ -15,8 +15,10 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from broker.core.approvals import Question
 from broker.core.jobs import Job
 from broker.core.money import Money
+from broker.core.offers import MoneyKind
 from broker.core.placements import Placement
 
 
@@ -167,20 +169,36 @@ class Submitted(Body):
 
 
 class ApprovalAsked(Body):
-    """A policy asks first; the money is held meanwhile."""
+    """A policy asks first; the money is held meanwhile. Its fields are those of `Asked`; with ``extension``, more money
+    or time for a job is asked for, which goes on as it is meanwhile."""
 
     kind: Literal["approval_asked"] = "approval_asked"
+    by: str = ""
     approvers: tuple[str, ...] = ()
     because: str = ""
     expires_at: datetime | None = None
+    questions: tuple[Question, ...] = ()
+    total: Money = Money.ZERO
+    held: dict[MoneyKind, Money] = Field(default_factory=dict)
+    gpus: int = 0
+    lasts_seconds: float | None = None
+    extension: bool = False
+    max_cost: Money | None = None
+    max_duration_seconds: float | None = None
 
 
 class ApprovalGiven(Body):
-    """Somebody granted it."""
+    """Somebody granted it: the questions of these ``rules`` (all that are open, where none are named). ``standing``: a
+    standing grant of theirs did, nobody had to be asked; its limits for this job are ``total`` and the others."""
 
     kind: Literal["approval_given"] = "approval_given"
     by: str
     note: str = ""
+    rules: tuple[str, ...] = ()
+    standing: int | None = None
+    total: Money = Money.ZERO
+    gpus: int = 0
+    lasts_seconds: float | None = None
 
 
 class ApprovalRefused(Body):

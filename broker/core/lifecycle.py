@@ -19,10 +19,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from broker.core import events as ev
+from broker.core.approvals import Asked, Question
 from broker.core.events import OUTCOMES, AttemptState, Cause, Event, JobState, Next
 from broker.core.jobs import Job
 from broker.core.money import Money
 from broker.core.placements import Placement
+from broker.core.policy import Grant
 
 
 class ImpossibleSequence(ValueError):
@@ -109,6 +111,8 @@ class JobView:
     because: str = ""
     closed: bool = False
     extended_after: int | None = None  # how many attempts there were when more money or time was last granted
+    asked: Asked | None = None  # what it, or more money for it, waits to hear
+    grants: tuple[Grant, ...] = ()  # what was approved for it
 
     @property
     def latest(self) -> AttemptView | None:
@@ -187,17 +191,19 @@ def _job_event(view: JobView, event: Event) -> JobView:
     idle = view.latest is None or view.latest.state.final
     match body:
         case ev.ApprovalAsked():
-            only(idle, "an attempt is under way")
-            return replace(view, state=JobState.AWAITING_APPROVAL, waiting_because=body.because)
+            only(idle or body.extension, "an attempt is under way")
+            only(view.asked is None, "something else was asked already")
+            return _asked(view, event, body, idle=idle)
         case ev.ApprovalGiven():
-            only(view.state is JobState.AWAITING_APPROVAL, "nothing was asked")
-            return replace(view, state=JobState.PLANNED, waiting_because="")
+            only(view.asked is not None or body.standing is not None, "nothing was asked")
+            return _approved(view, body)
         case ev.ApprovalRefused():
-            only(view.state is JobState.AWAITING_APPROVAL, "nothing was asked")
+            only(view.asked is not None, "nothing was asked")
             by = f"refused by {body.by}" if body.by else "the request for approval expired"
-            return replace(
-                view, state=JobState.PAUSED_BUDGET, waiting_because=f"{by}: {body.note}" if body.note else by
-            )
+            because = f"{by}: {body.note}" if body.note else by
+            if view.state is not JobState.AWAITING_APPROVAL:
+                return replace(view, asked=None)  # what runs goes on with what it had
+            return replace(view, asked=None, state=JobState.PAUSED_BUDGET, waiting_because=because)
         case ev.CancelRequested():
             return replace(view, cancel_requested=True)
         case ev.Extended():
@@ -225,17 +231,54 @@ def _job_event(view: JobView, event: Event) -> JobView:
             return replace(view, deadline_at_risk=True)
         case ev.Paused():
             only(idle, "an attempt is under way")
-            return replace(view, state=JobState.PAUSED_BUDGET, waiting_because=body.because)
+            state = JobState.AWAITING_APPROVAL if view.asked else JobState.PAUSED_BUDGET
+            return replace(view, state=state, waiting_because=body.because)
         case ev.JobEnded():
             only(body.state.final, f"{body.state.value} is not an end")
             only(idle, "an attempt is under way")
-            return replace(view, state=body.state, ended_at=event.at, because=body.because, waiting_because="")
+            ended = replace(view, asked=None, waiting_because="")
+            return replace(ended, state=body.state, ended_at=event.at, because=body.because)
         case ev.JobClosed():
             only(view.state.final, "the job has not ended")
             only(all(a.over for a in view.attempts), "a machine is not known to be gone")
             return replace(view, closed=True)
         case _:
             raise ImpossibleSequence(event, "concerns an attempt, and names none")
+
+
+def _asked(view: JobView, event: Event, body: ev.ApprovalAsked, *, idle: bool) -> JobView:
+    longer, lasts = body.max_duration_seconds, body.lasts_seconds
+    asked = Asked(
+        at=event.at,
+        questions=body.questions or (Question(rule="", approvers=body.approvers, because=body.because),),
+        expires_at=body.expires_at,
+        total=body.total,
+        held=body.held,
+        gpus=body.gpus,
+        lasts=None if lasts is None else timedelta(seconds=lasts),
+        extension=body.extension,
+        max_cost=body.max_cost,
+        max_duration=None if longer is None else timedelta(seconds=longer),
+        by=body.by,
+    )
+    if not idle:
+        return replace(view, asked=asked)
+    return replace(view, asked=asked, state=JobState.AWAITING_APPROVAL, waiting_because=body.because)
+
+
+def _approved(view: JobView, body: ev.ApprovalGiven) -> JobView:
+    """Once every question has its yes, the job may go on, and what was approved is kept with its limits."""
+    if body.standing is not None:
+        lasts = None if body.lasts_seconds is None else timedelta(seconds=body.lasts_seconds)
+        return replace(view, grants=(*view.grants, Grant(body.by, body.rules, body.total, lasts, body.gpus or None)))
+    asked = view.asked or Asked(view.submitted_at, ())
+    asked = asked.answered(body.by, body.rules or [question.rule for question in asked.open])
+    if asked.open:
+        return replace(view, asked=asked)
+    after = replace(view, asked=None, grants=(*view.grants, *asked.grants()))
+    if view.state is not JobState.AWAITING_APPROVAL:
+        return after
+    return replace(after, state=JobState.PLANNED, waiting_because="")
 
 
 def _attempt_event(view: JobView, event: Event) -> JobView:

@@ -87,15 +87,36 @@ class BudgetUse:
 
 
 @dataclass(frozen=True, slots=True)
+class Grant:
+    """What somebody approved: that the ``rules`` of these names are not asked again while a job comes to no more than
+    ``up_to`` (USD in all, spent and held; what was paid before does not count), runs for no longer than
+    ``max_duration`` (None: however long) and on no more than ``gpus`` (None: however many).
+
+    ``standing``: the number of the standing grant that it comes from; such a one is good before ``until`` (UTC) and
+    only while the rule still lets ``by`` approve.
+    """
+
+    by: str
+    rules: tuple[str, ...]
+    up_to: Money
+    max_duration: timedelta | None = None
+    gpus: int | None = None
+    standing: int | None = None
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """All a rule may know beside the action: the time, who occupies what, and the money of each budget.
 
     ``budgets`` maps a budget's id (as the policy set names it) to its periods touched by the action, in order.
+    ``grants``: what was approved for the job of the action, or for its like.
     """
 
     now: datetime
     live: tuple[LiveAttempt, ...] = ()
     budgets: Mapping[str, tuple[BudgetUse, ...]] = field(default_factory=dict)
+    grants: tuple[Grant, ...] = ()
 
 
 class Answer(StrEnum):
@@ -121,7 +142,8 @@ class Source:
 class Verdict:
     """One rule's answer: a countable code, a sentence for people with the figures in it, and the figures.
 
-    ``rule``: the kind of rule; ``name``: the policy's name for this one; ``approvers``: who could grant an ask.
+    ``rule``: the kind of rule; ``name``: the policy's name for this one. Of an ask: ``approvers`` could grant it (names
+    or shell-style patterns), who asks only if ``own_requests``, and it ends after ``expires``.
     """
 
     answer: Answer
@@ -132,6 +154,8 @@ class Verdict:
     name: str = ""
     figures: Mapping[str, str] = field(default_factory=dict)
     approvers: tuple[str, ...] = ()
+    expires: timedelta | None = None
+    own_requests: bool = False
 
 
 @dataclass(frozen=True, slots=True)

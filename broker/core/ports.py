@@ -248,6 +248,11 @@ class PolicySet(Protocol):
         """Whether some rule counts what runs (`Facts.live`), so that a record of the decision must have it."""
         ...
 
+    @property
+    def asks(self) -> bool:
+        """Whether some rule asks somebody first, so that what was approved (`Facts.grants`) matters."""
+        ...
+
     def budgets(self, job: Job, user: str) -> Sequence[BudgetSpec]:
         """The budgets that a job of that user falls under; their ledger state goes into `Facts.budgets`."""
         ...

@@ -7,17 +7,18 @@ of it with its hold (`admit`, `re_place`), inside the transaction that writes th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
+from broker.core.approvals import StandingGrant
 from broker.core.jobs import Job
 from broker.core.lifecycle import JobView
 from broker.core.money import Money
 from broker.core.offers import MoneyKind, Offer
 from broker.core.placements import Placement, Plan
-from broker.core.policy import Action, ActionKind, Answer, BudgetUse, Facts, LiveAttempt, Verdict
+from broker.core.policy import Action, ActionKind, Answer, BudgetUse, Facts, Grant, LiveAttempt, Verdict
 from broker.core.ports import PolicySet
 from broker.launch.journal import Reading
 from broker.ledger.budgets import budget_uses
@@ -62,9 +63,10 @@ FactsFor = Callable[[Action], Facts]
 
 
 def facts_of(look: Reading, policy: PolicySet, now: datetime) -> FactsFor:
-    """What the rules may know, as this look at the store has it: who occupies what, and each budget in the periods an
-    action's money falls into. Each is read at most once, however many placements are judged.
+    """What the rules may know, as this look at the store has it: who occupies what, each budget in the periods an
+    action's money falls into, and what was approved. Each is read at most once, however many placements are judged.
     """
+    grants_for = grants_of(look, policy, now)
     live: list[tuple[LiveAttempt, ...]] = []
     uses: dict[tuple[str, tuple[datetime, datetime]], tuple[BudgetUse, ...]] = {}
 
@@ -77,9 +79,33 @@ def facts_of(look: Reading, policy: PolicySet, now: datetime) -> FactsFor:
             if (budget.id, window) not in uses:
                 spent = partial(look.spent, budget)
                 uses[budget.id, window] = budget_uses(budget, window, now, spent, look.open_holds(budget))
-        return Facts(now=now, live=live[0], budgets={b.id: uses[b.id, window] for b in budgets})
+        known = {b.id: uses[b.id, window] for b in budgets}
+        return Facts(now=now, live=live[0], budgets=known, grants=grants_for(action))
 
     return facts_for
+
+
+def grants_of(look: Reading, policy: PolicySet, now: datetime) -> Callable[[Action], tuple[Grant, ...]]:
+    """What was approved for the job of an action, or ahead for its like; read once, and only where some rule asks."""
+    standing: list[Sequence[StandingGrant]] = []
+    known: dict[str | None, tuple[Grant, ...]] = {}
+
+    def grants_for(action: Action) -> tuple[Grant, ...]:
+        if not policy.asks:
+            return ()
+        if action.job_id not in known:
+            if not standing:
+                standing.append([one for one in look.standing_grants() if one.active(now)])
+            view = look.job(action.job_id) if action.job_id else None
+            ahead = [
+                one.grant(look.standing_share(one.number, action.job_id) if action.job_id else Money.ZERO)
+                for one in standing[0]
+                if one.is_for(action)
+            ]
+            known[action.job_id] = (*(view.grants if view else ()), *ahead)
+        return known[action.job_id]
+
+    return grants_for
 
 
 def strictest(verdicts: Iterable[Verdict]) -> Answer:

@@ -90,7 +90,12 @@ class Release:
     """The job rests until a person acts: give back what it holds."""
 
 
-Step = MissDeadline | Release | Submit | Abandon | Watch | Stop | Place | Pause | End | Close | Wait
+@dataclass(frozen=True, slots=True)
+class Expire:
+    """Nobody answered in time: what was asked for is refused."""
+
+
+Step = MissDeadline | Expire | Release | Submit | Abandon | Watch | Stop | Place | Pause | End | Close | Wait
 
 # Attempts that come to nothing are repeated ever more slowly, so that a machine that cannot work is not hammered, nor
 # one that the job itself knocks over: 2 s, 4 s, … up to 5 minutes.
@@ -119,6 +124,8 @@ def next_steps(
     """
     if view.deadline is not None and now > view.deadline and not view.deadline_missed and not view.state.final:
         return [MissDeadline()]
+    if view.asked is not None and view.asked.expired(now) and not view.state.final:
+        return [Expire()]
     latest = view.latest
     if latest is not None and not latest.state.final:
         left_over = [a for a in view.attempts if not a.over and a is not latest]

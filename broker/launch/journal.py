@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from broker.core.approvals import StandingGrant
 from broker.core.decisions import Decision
 from broker.core.events import Event, EventBody
 from broker.core.lifecycle import JobView
@@ -65,6 +66,14 @@ class Reading(Protocol):
         """The holds not yet settled or released that count under that budget."""
         ...
 
+    def standing_grants(self) -> Sequence[StandingGrant]:
+        """Every standing grant, oldest first, with what the jobs that use it have spent and hold."""
+        ...
+
+    def standing_share(self, number: int, job_id: str) -> Money:
+        """What of a standing grant's use is this job's; zero for one that does not use it."""
+        ...
+
     def live_attempts(self) -> Sequence[LiveAttempt]:
         """Every attempt whose machine may still exist, requested ones included."""
         ...
@@ -91,6 +100,10 @@ class Writing(Reading, Protocol):
 
     def record(self, decision: Decision) -> None:
         """Keep a decision."""
+        ...
+
+    def use_standing(self, number: int, job_id: str) -> None:
+        """Count what the job holds and spends against a standing grant from now on. Twice is once."""
         ...
 
 

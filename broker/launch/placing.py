@@ -18,6 +18,7 @@ from broker.core.policy import Action, ActionKind, Answer, Facts
 from broker.core.ports import PolicySet
 from broker.core.reasons import Reason, count_reasons
 from broker.launch.admission import Admission, denials, facts_of, re_place, still_free, with_occupancy
+from broker.launch.approvals import ask, through_standing, usable
 from broker.launch.journal import Journal
 from broker.launch.progress import billed_time, remaining_work
 from broker.launch.settlement import tags_of
@@ -133,12 +134,18 @@ class Placing:
             if self._policy().version != policy.version:
                 return True
             facts_for = facts_of(tx, policy, now)
-            found = re_place(view, plan, policy, facts_for, tx.balance(view.id), billed=billed, now=now)
+            mine = usable(current, tx.balance(view.id))
+            found = re_place(view, plan, policy, facts_for, mine, billed=billed, now=now)
             facts = facts_for(found.action)
             if not still_free(found.placement, market.offers, facts.live):
                 return True
             record = decision_of(found, plan, policy, facts)
             number = len(view.attempts) + 1
+            if found.answer is Answer.ASK and found.short_of is None and view.asked is None:
+                tx.record(replace(record, job_id=view.id))
+                tx.post(hold_entries(tags_of(view), found.money, Movement.TOP_UP, view.seq, found.window))
+                tx.append(view.id, [(None, ask(found, now))], now)
+                return True
             if not found.may_launch:
                 body = _refusal(found)
                 changed = isinstance(body, ev.Paused) or body.denied != view.waiting_because
@@ -149,6 +156,7 @@ class Placing:
             tx.record(replace(record, job_id=view.id, attempt=number))
             tx.post(hold_entries(tags_of(view), found.money, Movement.TOP_UP, view.seq, found.window))
             items: list[tuple[int | None, EventBody]] = [(None, body) for body in at_risk]
+            items += [(None, given) for given in through_standing(tx, found, view.id)]
             items.append((number, launch_request(view.id, number, found.placement, view)))
             tx.append(view.id, items, now)
         return True

@@ -21,6 +21,7 @@ from broker.core.lifecycle import AttemptView, JobView
 from broker.core.offers import MoneyKind
 from broker.core.ports import Engine, EngineState, Launch, Observation
 from broker.launch import decide
+from broker.launch.approvals import refuse
 from broker.launch.interpret import Dated, NodeState, Patience, Silence, must_be_removed, news
 from broker.launch.journal import Journal, Writing
 from broker.launch.mailbox import Lease, Mailbox
@@ -170,6 +171,8 @@ class Reconciler:
         match step:
             case decide.MissDeadline():
                 return self._append(view, (None, ev.DeadlineMissed()))
+            case decide.Expire():
+                return self._expire(view)
             case decide.Submit(attempt):
                 return self._submit(view, attempt)
             case decide.Abandon(attempt, cause):
@@ -202,6 +205,14 @@ class Reconciler:
             return True
         self._next_try[view.id] = now + self._timing.retry_place
         return False
+
+    def _expire(self, view: JobView) -> bool:
+        """Nobody answered in time; unless somebody just did."""
+        with self._journal.writing() as tx:
+            current = tx.job(view.id)
+            if current is not None and current.seq == view.seq:
+                refuse(tx, current, self._clock.now())
+        return True
 
     def _submit(self, view: JobView, attempt: AttemptView) -> bool:
         """Find the attempt or launch it. Only what the engine itself answers to the launch may end the attempt: before

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from broker.core.events import AttemptState
@@ -15,6 +15,11 @@ from broker.ledger.entries import Account, Balance, Entry, Movement, Tags, balan
 from broker.ledger.holds import Metering, cost_of, due, ledger_rate, paid_until
 
 SeriesOf = Callable[[Offer, datetime, datetime], Sequence[tuple[datetime, Money]]]
+
+
+def waiting(view: JobView, kind: MoneyKind) -> Money:
+    """What is held for something that nobody has approved yet: set aside, and not to be spent."""
+    return view.asked.held.get(kind, Money.ZERO) if view.asked and view.asked.extension else Money.ZERO
 
 
 def tags_of(view: JobView, attempt: AttemptView | None = None) -> Tags:
@@ -61,7 +66,7 @@ def settle(
     as an adjustment: the provider bills it all the same.
     """
     found: list[Entry] = []
-    held = {kind: balance.held for kind, balance in balances(entries).items()}
+    held = {kind: balance.held - waiting(view, kind) for kind, balance in balances(entries).items()}
     for attempt in view.attempts:
         if attempt.up_since is None:
             continue
@@ -90,13 +95,20 @@ def settle(
 
 def release(view: JobView, entries: Sequence[Entry], now: datetime) -> list[Entry]:
     """The entries that give back what the job still holds."""
+    return release_of(view, entries, {kind: balance.held for kind, balance in balances(entries).items()}, now)
+
+
+def release_of(
+    view: JobView, entries: Sequence[Entry], amounts: Mapping[MoneyKind, Money], now: datetime
+) -> list[Entry]:
+    """The entries that give back so much of what the job still holds, or all of it where that is less."""
     number = len({e.movement_id for e in entries})
     return [
         entry
         for kind, balance in balances(entries).items()
         for entry in move(
             Movement.RELEASE,
-            balance.held,
+            min(balance.held, amounts.get(kind, Money.ZERO)),
             movement_id=f"{view.id}/release/{number}/{kind}",
             money=kind,
             at=now,
@@ -124,7 +136,8 @@ def lease_of(
     if attempt.placement.money is not MoneyKind.AMORTISED:
         offer = attempt.placement.offer
         own = [e for e in entries if e.tags.attempt == attempt.number and e.account is Account.SPENT]
-        left = balances(entries).get(attempt.placement.money, Balance()).held
+        kind = attempt.placement.money
+        left = balances(entries).get(kind, Balance()).held - waiting(view, kind)
         start, price = attempt.up_since or now, ledger_rate(offer)
         if offer.capacity_type is CapacityType.SPOT:
             # Its price moves: what is left lasts from the last settlement on at the price of now.

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import TypeAdapter
 from sqlalchemy import Connection, select
 
+from broker.core.approvals import StandingGrant
 from broker.core.decisions import Decision
 from broker.core.events import Event, EventBody, JobState, body_from_json, body_to_json
 from broker.core.lifecycle import JobView, advance, fold
@@ -21,7 +22,7 @@ from broker.core.ports import BudgetSpec
 from broker.core.reasons import Reason
 from broker.launch.journal import OpenHold
 from broker.ledger.entries import Balance, Entry
-from broker.store import ledger, market
+from broker.store import approvals, ledger, market
 from broker.store.tables import DECISION, EVENT, JOB
 from broker.store.times import from_micros, to_micros
 
@@ -82,6 +83,18 @@ class StoreReading:
     def open_holds(self, budget: BudgetSpec) -> Sequence[OpenHold]:
         """The holds not yet settled or released that count under that budget."""
         return ledger.open_holds(self._connection, budget)
+
+    def standing_grants(self) -> Sequence[StandingGrant]:
+        """Every standing grant, oldest first, with what the jobs that use it have spent and hold."""
+        return approvals.standing(self._connection)
+
+    def standing_share(self, number: int, job_id: str) -> Money:
+        """What of a standing grant's use is this job's; zero for one that does not use it."""
+        return approvals.share(self._connection, number, job_id)
+
+    def asked_about(self, limit: int) -> Sequence[str]:
+        """The jobs for which an approval was asked or answered, those of the newest word first."""
+        return approvals.asked_about(self._connection, limit)
 
     def live_attempts(self) -> Sequence[LiveAttempt]:
         """Every attempt whose machine may still exist, requested ones included."""
@@ -189,6 +202,18 @@ class StoreWriting(StoreReading):
                 body=_anything().dump_json(body).decode(),
             )
         )
+
+    def use_standing(self, number: int, job_id: str) -> None:
+        """Count what the job holds and spends against a standing grant from now on. Twice is once."""
+        approvals.use(self._connection, number, job_id)
+
+    def give_standing(self, grant: StandingGrant) -> StandingGrant:
+        """Put a standing grant on record and return it with its number."""
+        return approvals.give(self._connection, grant)
+
+    def revoke_standing(self, number: int, *, by: str, at: datetime) -> StandingGrant:
+        """Take a standing grant back. Raises `UnknownName` when there is none of that number."""
+        return approvals.revoke(self._connection, number, by=by, at=at)
 
     def rebuild(self) -> int:
         """Make every projection anew from events and entries; returns the number of jobs."""

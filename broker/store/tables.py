@@ -40,6 +40,14 @@ class EventRow(SQLModel, table=True):
     """One fact of a job's stream. Append-only."""
 
     __tablename__: ClassVar[str] = "attempt_event"
+    __table_args__ = (
+        Index(
+            "attempt_event_approval",
+            "at",
+            sqlite_where=text("kind IN ('approval_asked', 'approval_given', 'approval_refused')"),
+            postgresql_where=text("kind IN ('approval_asked', 'approval_given', 'approval_refused')"),
+        ),
+    )
 
     job_id: str = Field(primary_key=True)
     seq: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
@@ -321,6 +329,32 @@ class NoticeRow(SQLModel, table=True):
     error: str
 
 
+class StandingGrantRow(SQLModel, table=True):
+    """One approval ahead. ``whom``: its rules, users, teams and projects as JSON; ``total``: micro-dollars;
+    ``revoked_at``: when it was taken back."""
+
+    __tablename__: ClassVar[str] = "standing_grant"
+
+    number: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
+    granted_by: str
+    at: int = Field(sa_type=BigInteger)
+    until: int = Field(sa_type=BigInteger)
+    total: int = Field(sa_type=BigInteger)
+    whom: str
+    note: str
+    revoked_at: int | None = Field(sa_type=BigInteger)
+    revoked_by: str
+
+
+class StandingUseRow(SQLModel, table=True):
+    """One job that was let through by a standing grant: its money counts there."""
+
+    __tablename__: ClassVar[str] = "standing_use"
+
+    number: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
+    job_id: str = Field(primary_key=True)
+
+
 def table_of(row: type[SQLModel]) -> Table:
     """The Core table of a row class: bulk work goes past the ORM."""
     table = SQLModel.metadata.tables[str(row.__tablename__)]
@@ -343,3 +377,5 @@ SIGNAL = table_of(SignalRow)
 HOLDING = table_of(HoldingRow)
 WATCH = table_of(WatchRow)
 NOTICE = table_of(NoticeRow)
+STANDING_GRANT = table_of(StandingGrantRow)
+STANDING_USE = table_of(StandingUseRow)

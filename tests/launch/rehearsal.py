@@ -141,6 +141,7 @@ class OpenPolicy:
 
     needs_usage: bool = False
     counts_live: bool = True
+    asks: bool = True
 
     def budgets(self, job: Job, user: str) -> Sequence[BudgetSpec]:
         return ()

@@ -1,0 +1,205 @@
+"""`gpubroker approvals`: what waits for somebody's yes, and who may say it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from broker.app.wiring import Broker
+    from broker.core.approvals import StandingGrant
+    from broker.core.lifecycle import JobView
+
+app = typer.Typer(no_args_is_help=True, help="What waits for somebody's yes: list it, grant it, refuse it.")
+
+Job = Annotated[str, typer.Argument(metavar="JOB", help="The job that waits: its id, a beginning of it, or its name.")]
+Reason = Annotated[str, typer.Option("--reason", "-m", metavar="WHY", help="Why, for the record and for who asked.")]
+
+
+@app.command(
+    "list",
+    epilog=examples("gpubroker approvals list", "gpubroker approvals list --all", "gpubroker approvals list --json"),
+)
+def list_(
+    context: typer.Context,
+    all_of_them: Annotated[
+        bool, typer.Option("--all", "-a", help="Also what was decided, and standing grants that are over.")
+    ] = False,
+    mine: Annotated[bool, typer.Option("--mine", help="Only what I may decide.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """What waits for approval: who asks, how much, why, whom, until when; and standing grants."""
+    from broker.app import approvals
+    from broker.cli import approvals_view as view
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    found = approvals.requests(broker, all_of_them=all_of_them)
+    if mine:
+        found = [one for one in found if one.asked.answerable_by(broker.user, one.view.user)]
+    standing = approvals.standing_grants(broker, all_of_them=all_of_them)
+    now = broker.clock.now()
+    if as_json:
+        terminal.answer(
+            {
+                "requests": [view.request_json(one, broker.user) for one in found],
+                "standing": [view.standing_json(one, now) for one in standing],
+            }
+        )
+    else:
+        terminal.show(*view.listing(terminal.out, found, standing, broker.user, now))
+
+
+@app.command(
+    epilog=examples(
+        "gpubroker approvals grant bert --reason 'agreed in the stand-up'",
+        "gpubroker approvals grant --for-user ann --total '$3,000' --until 2027-01-31 --reason 'thesis'",
+        "gpubroker approvals grant --for-team nlp --rule big-jobs --total '$3,000' --until 30d",
+    )
+)
+def grant(
+    context: typer.Context,
+    job: Annotated[
+        str | None,
+        typer.Argument(metavar="[JOB]", help="The job that waits; without it, a standing grant is made."),
+    ] = None,
+    for_user: Annotated[list[str] | None, typer.Option("--for-user", help="Standing: for whom. Repeatable.")] = None,
+    for_team: Annotated[list[str] | None, typer.Option("--for-team", help="Standing: for a team. Repeatable.")] = None,
+    for_project: Annotated[
+        list[str] | None, typer.Option("--for-project", help="Standing: for a project. Repeatable.")
+    ] = None,
+    rule: Annotated[
+        list[str] | None,
+        typer.Option("--rule", help="Standing: what this rule asks; all that I may approve if not given. Repeatable."),
+    ] = None,
+    total: Annotated[
+        str | None, typer.Option("--total", metavar="USD", help="Standing: how much, over all jobs together.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="WHEN", help="Standing: until when: 2027-01-31, or 30d from now.")
+    ] = None,
+    reason: Reason = "",
+    as_json: AsJson = False,
+) -> None:
+    """Say yes: to what a job waits for, or ahead of time (a standing grant: for whom, how much, until when). Recorded
+    with who, when and why."""
+    from broker.app import approvals
+
+    terminal = Terminal.of(context)
+    ahead = {"--for-user": for_user, "--for-team": for_team, "--for-project": for_project, "--rule": rule,
+             "--total": total, "--until": until}  # fmt: skip
+    given = [name for name, value in ahead.items() if value]
+    if job is not None and given:
+        raise InvalidInput(f"a job is approved as it was asked; {given[0]} is for standing grants", where=given[0])
+    broker = terminal.broker()
+    if job is None:
+        _standing(terminal, broker, for_user or [], for_team or [], for_project or [], rule or [], total, until, reason,
+                  as_json=as_json)  # fmt: skip
+        return
+    after = approvals.grant(broker, job, reason)
+    _answered(terminal, broker, after, "approved", as_json=as_json)
+
+
+@app.command(epilog=examples("gpubroker approvals refuse bert --reason 'too dear before the quarter ends'"))
+def refuse(context: typer.Context, job: Job, reason: Reason = "", as_json: AsJson = False) -> None:
+    """Say no: what was held for it is given back. A job that never ran ends; one that waits is paused; what runs goes
+    on with what it had."""
+    from broker.app import approvals
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    after = approvals.refuse(broker, job, reason)
+    _answered(terminal, broker, after, "refused", as_json=as_json)
+
+
+@app.command(epilog=examples("gpubroker approvals revoke 3"))
+def revoke(
+    context: typer.Context,
+    number: Annotated[int, typer.Argument(min=1, help="Its number in `gpubroker approvals list`.")],
+    as_json: AsJson = False,
+) -> None:
+    """Take a standing grant back. What was launched under it goes on."""
+    from broker.app import approvals
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    _granted(terminal, broker, approvals.revoke(broker, number), "Taken back", as_json=as_json)
+
+
+def _answered(terminal: Terminal, broker: Broker, after: JobView, word: str, *, as_json: bool) -> None:
+    from broker.app import background, jobs
+    from broker.cli import job_document
+
+    background.revive(broker)
+    if as_json:
+        terminal.answer(job_document.document(after, jobs.bill(broker, after), None, broker.clock.now()))
+        return
+    state = after.state.value.replace("_", " ")
+    if after.asked is not None:
+        terminal.show(f"{after.id}: {word}; it still waits for {' or '.join(after.asked.approvers)}")
+    else:
+        terminal.show(f"{after.id}: {word}; it is {state}. See `gpubroker jobs show {after.id}`.")
+
+
+def _standing(
+    terminal: Terminal,
+    broker: Broker,
+    users: list[str],
+    teams: list[str],
+    projects: list[str],
+    rules: list[str],
+    total: str | None,
+    until: str | None,
+    reason: str,
+    *,
+    as_json: bool,
+) -> None:
+    from broker.app import approvals
+    from broker.core.units import parse_money
+
+    missing = [name for name, value in (("--total", total), ("--until", until)) if value is None]
+    if missing or total is None or until is None:
+        raise InvalidInput(
+            f"name the job that waits; or, for a standing grant, say {' and '.join(missing)} as well",
+            hint="see `gpubroker approvals grant --help`",
+        )
+    try:
+        amount = parse_money(total)
+    except ValueError as error:
+        raise InvalidInput(str(error), where="--total") from error
+    end = _time_ahead(until, broker.clock.now())
+    ahead = approvals.Ahead(amount, end, tuple(rules), tuple(users), tuple(teams), tuple(projects), reason)
+    _granted(terminal, broker, approvals.grant_ahead(broker, ahead), "Granted", as_json=as_json)
+
+
+def _granted(terminal: Terminal, broker: Broker, grant: StandingGrant, word: str, *, as_json: bool) -> None:
+    from broker.cli import approvals_view as view
+
+    if as_json:
+        terminal.answer(view.standing_json(grant, broker.clock.now()))
+    else:
+        terminal.show(f"{word}: {view.standing_sentence(grant)}")
+
+
+def _time_ahead(text: str, now: datetime) -> datetime:
+    from datetime import UTC
+    from datetime import datetime as moment
+
+    from broker.core.units import parse_duration
+
+    try:
+        return moment.fromisoformat(text).astimezone(UTC)
+    except ValueError:
+        pass
+    try:
+        return now + parse_duration(text)
+    except (ValueError, OverflowError):
+        raise InvalidInput(f"expected a date such as 2027-01-31, or a time from now such as 30d; got {text!r}",
+                           where="--until") from None  # fmt: skip

@@ -1,0 +1,167 @@
+"""Requests for approval and standing grants, for people and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from broker.app.approvals import Request, Standing
+from broker.cli import words
+from broker.cli.tables import Column, fitting, left_out
+from broker.core.approvals import StandingGrant
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+_STYLES = {
+    Standing.WAITING: "yellow",
+    Standing.APPROVED: "green",
+    Standing.REFUSED: "red",
+    Standing.EXPIRED: "red",
+    Standing.WITHDRAWN: "dim",
+}
+_COLUMNS = (
+    Column("Job"),
+    Column("Asks", rank=2),
+    Column("In all", align="right"),
+    Column("State"),
+    Column("Expires", rank=1),
+    Column("Of whom", rank=1),
+    Column("Because", folds=True),
+)
+_STANDING = (
+    Column("#", align="right"),
+    Column("For", folds=True),
+    Column("By", rank=1),
+    Column("In all", align="right"),
+    Column("Left", align="right"),
+    Column("Until"),
+    Column("Rules", rank=2, folds=True),
+    Column("Note", rank=3, folds=True),
+)
+
+
+def listing(
+    console: Console, found: Sequence[Request], standing: Sequence[StandingGrant], me: str, now: datetime
+) -> list[RenderableType]:
+    """The requests, the standing grants, and what to do next."""
+    parts: list[RenderableType] = []
+    if found:
+        table, hidden = fitting(console, _COLUMNS, [_cells(one, now) for one in found])
+        parts.append(table)
+        if hidden:
+            parts.append(Text(left_out(hidden), style="dim"))
+    else:
+        parts.append("Nothing waits for approval.")
+    mine = [one for one in found if one.state is Standing.WAITING and one.asked.answerable_by(me, one.view.user)]
+    if mine:
+        parts.append(f"You may decide: `gpubroker approvals grant {mine[0].view.id}`, or `refuse`.")
+    if standing:
+        table, hidden = fitting(console, _STANDING, [_standing_cells(one, now) for one in standing])
+        parts += ["", Text("Standing grants", style="bold"), table]
+        if hidden:
+            parts.append(Text(left_out(hidden), style="dim"))
+    return parts
+
+
+def _cells(one: Request, now: datetime) -> list[str | Text]:
+    asked = one.asked
+    who = ", ".join(one.decided_by) or " or ".join(asked.approvers)
+    because = "; ".join(question.because for question in asked.questions)
+    expires = words.moment(asked.expires_at) if one.state in (Standing.WAITING, Standing.EXPIRED) else ""
+    return [
+        one.view.id,
+        asked.by or one.view.user,
+        words.money(asked.total),
+        Text(one.state.value, style=_STYLES[one.state]),
+        expires,
+        who,
+        f"{because}{f' (“{one.note}”)' if one.note else ''}",
+    ]
+
+
+def _standing_cells(one: StandingGrant, now: datetime) -> list[str | Text]:
+    over = "taken back" if one.revoked_at else words.moment(one.until)
+    return [
+        str(one.number),
+        _whom(one),
+        one.by,
+        words.money(one.total),
+        words.money(one.total - one.used) if one.active(now) else "",
+        over,
+        ", ".join(one.rules),
+        one.note,
+    ]
+
+
+def _whom(one: StandingGrant) -> str:
+    said = (("user", one.users), ("team", one.teams), ("project", one.projects))
+    return ", ".join(f"{word} {' or '.join(names)}" for word, names in said if names)
+
+
+def standing_sentence(one: StandingGrant) -> str:
+    """``standing grant 3 for team nlp: $3,000 in all until 2027-01-31 (big-jobs)``."""
+    until = words.moment(one.until)
+    return (
+        f"standing grant {one.number} for {_whom(one)}: {words.money(one.total)} in all until {until}"
+        f" ({', '.join(one.rules)})"
+    )
+
+
+def request_json(one: Request, me: str) -> dict[str, Any]:
+    """A request as JSON. ``mine``: whether who asks for the list may decide it."""
+    asked = one.asked
+    return {
+        "job": one.view.id,
+        "name": one.view.job.name,
+        "user": one.view.user,
+        "asked_by": asked.by or one.view.user,
+        "team": one.view.job.team,
+        "project": one.view.job.project,
+        "state": one.state,
+        "asked_at": asked.at,
+        "expires_at": asked.expires_at,
+        "total": asked.total,
+        "held": dict(asked.held),
+        "extension": asked.extension,
+        "max_cost": asked.max_cost,
+        "max_duration": asked.max_duration,
+        "questions": [
+            {
+                "rule": question.rule,
+                "source": question.source,
+                "because": question.because,
+                "approvers": question.approvers,
+                "own_requests": question.own_requests,
+                "approved_by": next((who for rule, who in asked.yes if rule == question.rule), None),
+            }
+            for question in asked.questions
+        ],
+        "mine": one.state is Standing.WAITING and bool(asked.answerable_by(me, one.view.user)),
+        "decided_at": one.decided_at,
+        "decided_by": one.decided_by,
+        "reason": one.note,
+    }
+
+
+def standing_json(one: StandingGrant, now: datetime) -> dict[str, Any]:
+    """A standing grant as JSON."""
+    return {
+        "number": one.number,
+        "by": one.by,
+        "at": one.at,
+        "until": one.until,
+        "users": one.users,
+        "teams": one.teams,
+        "projects": one.projects,
+        "rules": one.rules,
+        "total": one.total,
+        "used": one.used,
+        "active": one.active(now),
+        "reason": one.note,
+        "revoked_at": one.revoked_at,
+        "revoked_by": one.revoked_by,
+    }
