@@ -70,6 +70,14 @@ class Prices:
         best = min(fitting, key=lambda row: (row.stale, row.micros, row.count), default=None)
         return None if best is None else _quote(best, gpus, machines)
 
+    def gpu_hour(self, accelerator: str, kind: CapacityType = CapacityType.ON_DEMAND) -> Quote | None:
+        """The cheapest GPU-hour in a machine of any size, for what is told by the GPU: a quote for that whole machine,
+        whose ``usd_per_gpu_hour`` counts. None when no price is known."""
+        if accelerator in self.stated:
+            return self.quote(accelerator, kind=kind)
+        best = min(self._of(accelerator, kind), key=lambda row: (row.stale, row.micros / row.count), default=None)
+        return None if best is None else _quote(best, best.count, 1)
+
     def cheapest(
         self, accelerator: str, gpus: int = 1, per_machine: int = 1, kinds: Iterable[CapacityType] = RENTED
     ) -> Quote | None:

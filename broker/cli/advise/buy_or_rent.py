@@ -171,14 +171,14 @@ def _looked_up(
         purchase = (low + high) / 2
         notes.append(f"purchase: ${purchase:,.0f}, the middle of street prices of ${low:,.0f}-{high:,.0f} for a card")
     if rent is None:
-        quote = inputs.market(terminal, price, card.name).quote(card.name, kind=kind)
+        quote = inputs.market(terminal, price, card.name).gpu_hour(card.name, kind)
         if quote is None:
             raise InvalidInput(
                 f"no {kind.value.replace('_', '-')} price of {card.name} is known",
                 hint="`gpubroker prices poll` asks for some, or give --rent-usd-per-hour",
             )
-        rent = quote.usd_per_hour
-        notes.append(f"rent: ${rent:.3f}/h ({view.quoted(quote)})")
+        rent = quote.usd_per_gpu_hour
+        notes.append(f"rent: ${rent:.3f}/h for a GPU of {quote.machine} ({view.quoted(quote)})")
     if watts is None and card.tdp_w:
         watts = card.tdp_w
         notes.append(f"power: {watts:g} W, the board power of {card.name}")

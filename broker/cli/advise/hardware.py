@@ -94,7 +94,7 @@ def _candidates(gpu: list[str] | None, prices: Prices, *, buy: bool) -> tuple[li
 
     found, missing = [], []
     for card in inputs.accelerators(gpu):
-        quote = prices.quote(card.name, kind=CapacityType.ON_DEMAND) or prices.quote(card.name, kind=CapacityType.SPOT)
+        quote = prices.gpu_hour(card.name) or prices.gpu_hour(card.name, CapacityType.SPOT)
         usd = prices.stated.get(card.name)
         if usd is None and buy:
             usd = sum(card.street_price) / 2 if card.street_price else None

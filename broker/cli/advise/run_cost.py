@@ -55,7 +55,7 @@ def run_cost(
         if gpu is None:
             raise InvalidInput("the price is missing", hint="give --usd-per-gpu-hour, or --gpu to look it up")
         name = canonical(gpu)
-        quote = inputs.market(terminal, price, name).quote(name)
+        quote = inputs.market(terminal, price, name).gpu_hour(name)
         if quote is None:
             raise InvalidInput(f"no price of {name} is known", hint="give --usd-per-gpu-hour, or --price")
         usd_per_gpu_hour = quote.usd_per_gpu_hour

@@ -83,7 +83,7 @@ def scale(
         gpu_hours = alone.gpu_hours
         notes.append(f"{gpu_hours:,.0f} hours of one {card.name}: 6 × parameters × tokens at an MFU of {alone.mfu:.0%}")
     quote = inputs.market(terminal, price, card.name).quote(card.name, per_machine=thumb.gpus_per_node)
-    quote = quote or inputs.market(terminal, price, card.name).quote(card.name)
+    quote = quote or inputs.market(terminal, price, card.name).gpu_hour(card.name)
     if quote is None:
         raise InvalidInput(f"no price of {card.name} is known", hint="give --price, or `gpubroker prices poll`")
     notes.append(f"${quote.usd_per_gpu_hour:.2f} per GPU-hour ({view.quoted(quote)})")

@@ -167,7 +167,7 @@ def _options(
     from broker.economics.units import HOURS_PER_YEAR
 
     def per_gpu(name: str, kind: CapacityType) -> float | None:
-        quote = prices.quote(name, kind=kind)
+        quote = prices.gpu_hour(name, kind)
         return quote.usd_per_gpu_hour if quote else None
 
     priced = []
@@ -181,6 +181,7 @@ def _options(
         notes.append("one request at a time on a replica (--batch)")
     notes += [
         "speeds are roofline estimates: measure before you buy",
+        "rented: by the cheapest GPU-hour; a machine with more cards than that is paid in full",
         f"owned: the card's street price over {thumb.life_years:g} years and its board power at "
         f"${thumb.kwh_usd:g}/kWh, PUE {thumb.pue:g}; no host, no staff",
     ]

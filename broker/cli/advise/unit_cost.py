@@ -115,12 +115,13 @@ def _market_rent(terminal: Terminal, gpu: str | None, price: list[str] | None) -
             "the price is missing", hint="give --hardware-usd (owned), --rent-usd-per-hour, or --gpu to look it up"
         )
     name = canonical(gpu)
-    quote = inputs.market(terminal, price, name).quote(name)
+    quote = inputs.market(terminal, price, name).gpu_hour(name)
     if quote is None:
         raise InvalidInput(
             f"no price of {name} is known", hint="`gpubroker prices poll` asks for some, or give --rent-usd-per-hour"
         )
-    return quote.usd_per_hour, f"rent: ${quote.usd_per_hour:.2f}/h ({view.quoted(quote)})"
+    rent = quote.usd_per_gpu_hour
+    return rent, f"rent: ${rent:.3f}/h for a GPU of {quote.machine} ({view.quoted(quote)})"
 
 
 def _against_api(
