@@ -109,3 +109,25 @@ def test_a_file_that_is_there_is_left_alone(gpubroker: Any, write: Any) -> None:
     done = gpubroker("advise", "deploy", *FINE_TUNE.split(), "--job-file", file)
     assert done.code == 2
     assert file.read_text() == "mine"
+
+
+@pytest.mark.parametrize("rate", [60, 370, 600, 1100, 2300])
+def test_as_many_cards_are_asked_for_as_are_paid(gpubroker: Any, tmp_path: Path, rate: int) -> None:
+    line = f"--for serve --parameters 13B --requests-per-minute {rate} --tokens-per-request 300 --sensitive"
+    found = deploy(gpubroker, line, tmp_path)
+    job = parse_job(found["job_file"], file="job.yaml", now=datetime.now(UTC))
+    assert job.resources[0].count * job.num_nodes == found["gpus"]
+    assert f"buy {found['gpus']} × {found['accelerator']}" in found["summary"]
+    parallel = next(step["numbers"] for step in found["steps"] if step["step"] == "parallelism")
+    assert found["gpus"] >= parallel["replicas"] * parallel["gpus_per_replica"]
+
+
+def test_nothing_is_advised_that_was_decided_before(gpubroker: Any, tmp_path: Path) -> None:
+    (tmp_path / "serve").mkdir()
+    gang = deploy(gpubroker, PRETRAIN, tmp_path)
+    service = deploy(gpubroker, SENSITIVE, tmp_path / "serve")
+    assert "int8 weights" in service["summary"]
+    steps = {step["step"]: step for one in (gang,) for step in one["steps"]}
+    assert "spot" not in steps["optimisations"]["decision"], "a gang of machines is no work for spot"
+    ladder = next(step for step in service["steps"] if step["step"] == "optimisations")
+    assert not [name for name in ladder["numbers"] if "quantisation" in name], "its weights are quantised"

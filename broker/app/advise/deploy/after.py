@@ -17,18 +17,22 @@ def after(
     gpus: int,
     hours: float,
     *,
-    spot: bool,
+    interruptible: bool,
     committed: bool,
     rules: RulesOfThumb,
+    spot: bool = False,
+    quantised: bool = False,
 ) -> tuple[Step, ...]:
-    """``hours``: of a run, or in use a month."""
+    """``hours``: of a run, or in use a month. ``interruptible``: whether spot would do, ``quantised``: whether weights
+    are already, so that nothing is advised that the path before has decided."""
     serves = situation.goal is Goal.SERVE
     target = rules.inference_utilisation if serves else rules.training_utilisation
     advice = ladder(
         Described(
             inference=serves,
             parameters=situation.model.parameters,
-            interruptible=not serves,
+            quantised=quantised,
+            interruptible=interruptible,
             checkpointed=not serves,
             on_spot=spot,
             steady_share=situation.hours_per_day / 24 if serves else 0.0,

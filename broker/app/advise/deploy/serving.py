@@ -11,7 +11,6 @@ from broker.app.advise.deploy.situation import Deployment, Situation, Step
 from broker.app.advise.prices import Prices
 from broker.core.accelerators import Accelerator, known, lookup
 from broker.core.errors import InvalidInput
-from broker.core.offers import CapacityType
 from broker.economics import serving
 from broker.economics.buy_or_rent import Answer, Case, Verdict, buy_or_rent
 from broker.economics.fits import FLASH_ATTENTION_2
@@ -27,13 +26,20 @@ _PRECISIONS = (Precision.FP16, Precision.FP8, Precision.INT8)  # INT4 only after
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """A way to serve, on which card, and what owning and renting the same hours of it comes to."""
+    """A way to serve, on which card, on how many machines with how many cards each (together as many as are needed or
+    a few more: what is asked for is what is paid), and what owning and renting the same hours of it comes to."""
 
     option: serving.ServingOption
     card: Accelerator
+    per_machine: int
+    nodes: int
     rent_usd_per_hour: float
     purchase_usd: float
     answer: Answer
+
+    @property
+    def gpus(self) -> int:
+        return self.per_machine * self.nodes
 
     @property
     def owns(self) -> bool:
@@ -59,20 +65,18 @@ def serve(situation: Situation, prices: Prices, rules: RulesOfThumb) -> Deployme
     monthly = (answer.own_npv_usd if owned else answer.rent_npv_usd) / months
     fits = situation.budget_usd is None or monthly <= situation.budget_usd
     summary = (
-        f"serve: {verdict} {option.gpus} × {best.card.name}, {option.precision} weights, "
+        f"serve: {verdict} {best.gpus} × {best.card.name}, {option.precision} weights, "
         f"{option.replicas} replicas, ${monthly:,.0f} a month over {months:g} months"
     )
-    per_machine = min(rules.gpus_per_node, option.gpus)
-    nodes = ceil(option.gpus / per_machine)
     # What is owned costs no cash by the hour; the limit is there for the hours that are rented.
     limit = best.rent_usd_per_hour * HOURS_PER_MONTH * (1 + rules.max_cost_margin)
-    job = serving_job(situation, f"{best.card.name}:{per_machine}", nodes, monthly=limit)
+    job = serving_job(situation, f"{best.card.name}:{best.per_machine}", best.nodes, monthly=limit)
     policy = policy_text(
         situation,
         budget=monthly * (1 + rules.max_cost_margin) if not owned else limit,
-        usd_per_gpu_hour=best.rent_usd_per_hour / option.gpus * (1 + rules.max_cost_margin),
+        usd_per_gpu_hour=best.rent_usd_per_hour / best.gpus * (1 + rules.max_cost_margin),
         accelerator=best.card.name,
-        gpus=nodes * per_machine,
+        gpus=best.gpus,
         order=["owned"] if situation.sensitive else ["owned", "reserved", "on_demand"],
     )
     warnings = _warnings(situation, best, monthly, fits=fits)
@@ -82,10 +86,10 @@ def serve(situation: Situation, prices: Prices, rules: RulesOfThumb) -> Deployme
         _right_size(choices, best),
         _hardware(choices, best),
         _where(situation, best, verdict, rules),
-        _parallelism(best, per_machine, nodes),
+        _parallelism(best),
         *after(
-            situation, best.card, option.gpus, situation.hours_per_day / 24 * HOURS_PER_MONTH,
-            spot=False, committed=owned, rules=rules,
+            situation, best.card, best.gpus, situation.hours_per_day / 24 * HOURS_PER_MONTH,
+            interruptible=False, quantised=option.precision is not Precision.FP16, committed=owned, rules=rules,
         ),
     )  # fmt: skip
     return Deployment(
@@ -93,7 +97,7 @@ def serve(situation: Situation, prices: Prices, rules: RulesOfThumb) -> Deployme
         verdict=verdict,
         summary=summary,
         accelerator=best.card.name,
-        gpus=option.gpus,
+        gpus=best.gpus,
         usd=monthly,
         fits_budget=fits,
         meets_deadline=True,
@@ -112,7 +116,7 @@ def _choices(situation: Situation, traffic: serving.Traffic, prices: Prices, rul
     for name in known():
         card = lookup(name)
         modern = card.compute_capability is None or card.compute_capability >= FLASH_ATTENTION_2
-        quote = prices.quote(name, kind=CapacityType.ON_DEMAND)
+        quote = prices.gpu_hour(name)
         if card.street_price is None or quote is None or not modern or card.maturity < rules.least_maturity:
             continue
         if card.consumer and situation.hours_per_day >= 24:
@@ -128,7 +132,7 @@ def _choices(situation: Situation, traffic: serving.Traffic, prices: Prices, rul
         precisions=_PRECISIONS,
         rules=rules,
     )
-    found = [_choice(situation, option, rules) for option in options if option.monthly_usd_on_demand]
+    found = [choice for option in options if (choice := _choice(situation, option, prices, rules))]
 
     def cost(choice: _Choice) -> tuple[bool, float]:
         own = choice.answer.own_npv_usd
@@ -139,12 +143,32 @@ def _choices(situation: Situation, traffic: serving.Traffic, prices: Prices, rul
     return sorted(found, key=cost)
 
 
-def _choice(situation: Situation, option: serving.ServingOption, rules: RulesOfThumb) -> _Choice:
+def _machines(option: serving.ServingOption, prices: Prices, rules: RulesOfThumb) -> tuple[int, int, float] | None:
+    """Cards a machine, machines, and their rent an hour: whole copies on each, the cheapest, of equals the fewest
+    machines. None when none has a price."""
+    each = min(option.gpus_per_replica, rules.gpus_per_node)
+    found = []
+    while each <= rules.gpus_per_node:
+        nodes = ceil(option.gpus / each)
+        quote = prices.quote(option.accelerator, each, nodes)
+        if quote is not None:
+            found.append((round(quote.usd_per_hour, 6), nodes, each))
+        each *= 2
+    if not found:
+        return None
+    usd, nodes, each = min(found)
+    return each, nodes, usd
+
+
+def _choice(situation: Situation, option: serving.ServingOption, prices: Prices, rules: RulesOfThumb) -> _Choice | None:
     card = lookup(option.accelerator)
     assert card.street_price is not None
-    assert option.monthly_usd_on_demand is not None
-    rent = option.monthly_usd_on_demand / HOURS_PER_MONTH
-    purchase = sum(card.street_price) / 2 * option.gpus * rules.server_per_card_price
+    machines = _machines(option, prices, rules)
+    if machines is None:
+        return None
+    per_machine, nodes, rent = machines
+    gpus = per_machine * nodes
+    purchase = sum(card.street_price) / 2 * gpus * rules.server_per_card_price
     years = situation.months / 12
     lead = rules.lead_time_weeks if years * 52 > rules.lead_time_weeks else 0.0
     case = Case(
@@ -152,14 +176,14 @@ def _choice(situation: Situation, option: serving.ServingOption, rules: RulesOfT
         rent_usd_per_hour=rent,
         years=years,
         utilisation=situation.hours_per_day / 24,
-        watts=(card.tdp_w or 0.0) * option.gpus,
+        watts=(card.tdp_w or 0.0) * gpus,
         kwh_usd=rules.kwh_usd,
         pue=rules.pue,
         resale_usd=purchase * rules.resale_share,
         lead_time_weeks=lead,
         peak_to_baseline=situation.peak_to_baseline,
     )
-    return _Choice(option, card, rent, purchase, buy_or_rent(case, rules))
+    return _Choice(option, card, per_machine, nodes, rent, purchase, buy_or_rent(case, rules))
 
 
 def _demand(traffic: serving.Traffic) -> Step:
@@ -188,7 +212,7 @@ def _right_size(choices: list[_Choice], best: _Choice) -> Step:
         if one.card.name == best.card.name:
             numbers.setdefault(
                 one.option.precision.value,
-                f"{one.option.gpus} GPUs, {one.option.tokens_per_second_per_replica:,.0f} tokens/s a replica",
+                f"{one.gpus} GPUs, {one.option.tokens_per_second_per_replica:,.0f} tokens/s a replica",
             )
     rule = "the fewest bytes a weight that keep the quality; below 8 bits only when it was measured"
     return Step("right-size the model", rule, numbers, f"{best.option.precision} weights: check the quality first")
@@ -198,10 +222,10 @@ def _hardware(choices: list[_Choice], best: _Choice) -> Step:
     numbers: dict[str, object] = {}
     for one in choices:
         cheaper = min(one.answer.own_npv_usd, one.answer.rent_npv_usd)
-        numbers.setdefault(one.card.name, f"{one.option.gpus} cards, ${cheaper:,.0f} over the whole time")
+        numbers.setdefault(one.card.name, f"{one.gpus} cards, ${cheaper:,.0f} over the whole time")
     kept = dict(list(numbers.items())[:_SHOWN])
     rule = "decoding is bound by memory bandwidth; the cheapest over the whole time that keeps the latency"
-    return Step("hardware", rule, kept, f"{best.option.gpus} × {best.card.name}")
+    return Step("hardware", rule, kept, f"{best.gpus} × {best.card.name}")
 
 
 def _where(situation: Situation, best: _Choice, verdict: str, rules: RulesOfThumb) -> Step:
@@ -210,7 +234,7 @@ def _where(situation: Situation, best: _Choice, verdict: str, rules: RulesOfThum
         Sourcing(
             hours_per_day=situation.hours_per_day,
             months=situation.months,
-            gpus=best.option.gpus,
+            gpus=best.gpus,
             bursty=situation.peak_to_baseline > rules.bursty_above_peak_to_baseline,
             steady_baseline=True,
             sensitive=situation.sensitive,
@@ -230,14 +254,14 @@ def _where(situation: Situation, best: _Choice, verdict: str, rules: RulesOfThum
     return Step("owned, cloud or hybrid", rule, numbers, f"{verdict}: {why}")
 
 
-def _parallelism(best: _Choice, per_machine: int, nodes: int) -> Step:
+def _parallelism(best: _Choice) -> Step:
     option = best.option
     split = f"each copy over {option.gpus_per_replica} cards" if option.gpus_per_replica > 1 else "a copy on each card"
     return Step(
         "parallelism",
         "as few cards a copy as hold it; copies side by side",
         {"gpus_per_replica": option.gpus_per_replica, "replicas": option.replicas, "p95_s": option.p95_s},
-        f"{split}, {option.replicas} copies: {nodes} × {best.card.name}:{per_machine}",
+        f"{split}, {option.replicas} copies: {best.nodes} × {best.card.name}:{best.per_machine}",
     )
 
 

@@ -64,7 +64,14 @@ def train(situation: Situation, prices: Prices, rules: RulesOfThumb) -> Deployme
         _where(best, answer, situation, rules),
         _parallelism(best),
         *after(
-            situation, best.card, best.plan.gpus, best.hours, spot=best.spot, committed=situation.sensitive, rules=rules
+            situation,
+            best.card,
+            best.plan.gpus,
+            best.hours,
+            spot=best.spot,
+            interruptible=best.plan.num_nodes <= rules.spot_most_machines,
+            committed=situation.sensitive,
+            rules=rules,
         ),
     )
     return Deployment(
