@@ -14,7 +14,15 @@ from itertools import pairwise
 from broker.core.errors import InvalidInput
 from broker.economics.rules import DEFAULTS, RuleCheck, RulesOfThumb
 from broker.economics.unit_cost import energy_usd_per_hour
-from broker.economics.units import HOURS_PER_MONTH, HOURS_PER_YEAR, MOST_USD, fraction, not_negative, positive
+from broker.economics.units import (
+    HOURS_PER_MONTH,
+    HOURS_PER_YEAR,
+    MOST_USD,
+    at_least_one,
+    fraction,
+    not_negative,
+    positive,
+)
 
 WEEKS_PER_YEAR = HOURS_PER_YEAR / 168
 DECLINES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
@@ -70,7 +78,7 @@ class Case:
         not_negative("discount rate", self.discount_rate, most=1)
         not_negative("price decline", self.price_decline, most=0.99)
         positive("new generation's speed", self.new_generation_speedup, most=1000)
-        positive("peak to baseline", self.peak_to_baseline)
+        at_least_one("peak to baseline", self.peak_to_baseline)
         if not_negative("lead time", self.lead_time_weeks, "weeks") >= self.years * WEEKS_PER_YEAR:
             raise InvalidInput(
                 f"lead time: {self.lead_time_weeks:g} weeks is longer than the {self.years:g} years it is needed for",

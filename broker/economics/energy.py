@@ -16,7 +16,7 @@ from typing import Any
 from broker.core.accelerators import Accelerator
 from broker.core.errors import InvalidInput, UnknownName
 from broker.economics.rules import DEFAULTS, RulesOfThumb
-from broker.economics.units import not_negative, positive, share, whole
+from broker.economics.units import not_negative, overhead, positive, share, whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,8 @@ def average_watts(
 
 def energy_kwh(watts: float, hours: float, gpus: int = 1, pue: float = 1.0) -> float:
     """kWh of ``gpus`` drawing ``watts`` each for ``hours``, with the building's overhead."""
-    overhead = 1 + not_negative("PUE - 1", pue - 1, most=4)
     drawn = not_negative("power", watts, "W") * whole("gpus", gpus)
-    return drawn * not_negative("hours", hours) * overhead / 1000
+    return drawn * not_negative("hours", hours) * overhead(pue) / 1000
 
 
 def carbon_kg(kwh: float, grams_per_kwh: float) -> float:
@@ -71,20 +70,28 @@ def footprint(
     location: str,
     pue: float | None = None,
     idle_w: float | None = None,
+    measured_w: float | None = None,
     rules: RulesOfThumb = DEFAULTS,
 ) -> Footprint:
     """Energy and carbon of ``gpus`` in use for ``hours`` at ``location`` (``aws/us-east-1`` or a country, ``DE``).
 
-    ``pue``: the provider's published average where it has one, else the industry's. Raises InvalidInput when the
-    card's power is not known, UnknownName for a location without data.
+    ``pue``: the provider's published average where it has one, else the industry's. ``measured_w``: average power of
+    one card, instead of the power model. Raises InvalidInput when the card's power is not known and none was measured,
+    UnknownName for a location without data.
     """
-    if accelerator.tdp_w is None:
-        raise InvalidInput(f"{accelerator.name}: its power is not published; give the watts measured")
+    if measured_w is not None:
+        watts = positive("measured power", measured_w, "W", most=1e5)
+    elif accelerator.tdp_w is None:
+        raise InvalidInput(
+            f"{accelerator.name}: its power is not published",
+            hint="`gpubroker advise eco --watts` takes the average power measured on one",
+        )
+    else:
+        watts = average_watts(accelerator.tdp_w, utilisation, idle_w, rules)
     intensity = grid_intensity(location)
-    overhead = default_pue(location) if pue is None else pue
-    watts = average_watts(accelerator.tdp_w, utilisation, idle_w, rules)
-    kwh = energy_kwh(watts, hours, gpus, overhead)
-    return Footprint(watts, kwh, carbon_kg(kwh, intensity.grams_per_kwh), overhead, intensity)
+    pue = default_pue(location) if pue is None else pue
+    kwh = energy_kwh(watts, hours, gpus, pue)
+    return Footprint(watts, kwh, carbon_kg(kwh, intensity.grams_per_kwh), pue, intensity)
 
 
 def grid_intensity(location: str) -> GridIntensity:
@@ -151,8 +158,8 @@ def scorecard(
     training: bool,
     units_of_work: float,
     best_kg_per_unit: float,
-    model_parameters: float,
-    smallest_sufficient_parameters: float,
+    model_parameters: float | None,
+    smallest_sufficient_parameters: float | None,
     best_tflops_per_watt: float,
     rules: RulesOfThumb = DEFAULTS,
 ) -> Scorecard:
@@ -160,28 +167,31 @@ def scorecard(
 
     ``best_kg_per_unit``, ``best_tflops_per_watt`` and ``smallest_sufficient_parameters`` are the best that is
     available to the asker; each line's points are how near it comes. The grid's line is held against the
-    rules' clean grid.
+    rules' clean grid. Without ``model_parameters`` the model's size is no line, and counts for nothing.
     """
     goal = rules.training_utilisation if training else rules.inference_utilisation
     per_unit = used.kg_co2e / positive("units of work", units_of_work)
     efficiency = (accelerator.tflops_16bit or 0.0) / (accelerator.tdp_w or used.watts)
     grams = used.intensity.grams_per_kwh
-    scores = (
+    scores = [
         _line("GPU utilisation", utilisation, "", goal, "batch more, load data faster, pool small jobs", more=True),
-        _line(
-            "model size",
-            positive("parameters", model_parameters),
-            "parameters",
-            positive("smallest sufficient size", smallest_sufficient_parameters),
-            "use the smallest model that meets the quality, distil or quantise",
-        ),
         _line("hardware", efficiency, "TFLOPS/W", best_tflops_per_watt, "a newer accelerator", more=True),
         _line("grid", grams, "g CO2e/kWh", rules.clean_grid_g_per_kwh, "move to a cleaner region"),
         _line("carbon per unit of work", per_unit, "kg CO2e", best_kg_per_unit, "all of the above"),
-    )
+    ]
+    if model_parameters is not None:
+        least = model_parameters if smallest_sufficient_parameters is None else smallest_sufficient_parameters
+        size = _line(
+            "model size",
+            positive("parameters", model_parameters),
+            "parameters",
+            positive("smallest sufficient size", least),
+            "use the smallest model that meets the quality, distil or quantise",
+        )
+        scores.insert(1, size)
     points = sum(score.points for score in scores) / len(scores)
     grade = next((letter for letter, least in rules.grades if points >= least), "E")
-    return Scorecard(scores, points, grade)
+    return Scorecard(tuple(scores), points, grade)
 
 
 def _line(what: str, value: float, unit: str, target: float, improve: str, *, more: bool = False) -> Score:

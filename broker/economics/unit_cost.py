@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.economics.rules import DEFAULTS, RuleCheck, RulesOfThumb
-from broker.economics.units import HOURS_PER_YEAR, MOST_USD, fraction, not_negative, positive, share
+from broker.economics.units import HOURS_PER_YEAR, MOST_USD, fraction, not_negative, overhead, positive, share
 
 _MILLION = 1_000_000
 
@@ -68,7 +68,7 @@ def energy_usd_per_hour(watts: float, kwh_usd: float, pue: float = 1.0) -> float
     """Cost of an hour of ``watts`` at the plug of the machine, with the building's overhead (PUE, 1 or more)."""
     not_negative("power", watts, "W", most=1e8)
     not_negative("electricity price", kwh_usd, "USD per kWh", most=100)
-    return watts / 1000 * kwh_usd * (1 + not_negative("PUE - 1", pue - 1, most=4))
+    return watts / 1000 * kwh_usd * overhead(pue)
 
 
 def break_even_utilisation(usd_per_hour: float, tokens_per_second: float, api_usd_per_million_tokens: float) -> float:

@@ -34,6 +34,11 @@ def not_negative(name: str, value: float, unit: str = "", most: float = math.inf
     return _within(name, value, unit, least=0, most=most, expected=f"0 or more{_up_to(most)}")
 
 
+def at_least_one(name: str, value: float) -> float:
+    """``value`` if it is a number of 1 or more. Raises InvalidInput."""
+    return _within(name, value, "", least=1, expected="1 or more")
+
+
 def fraction(name: str, value: float) -> float:
     """``value`` if it is above 0 and at most 1. Raises InvalidInput, with a word on percentages."""
     return _within(name, value, "", above=0, most=1, expected="above 0, up to 1 (0.7 is 70 %)")
@@ -50,6 +55,11 @@ def whole(name: str, value: int, least: int = 1, most: int = 10**7) -> int:
     if value != int(value):
         raise InvalidInput(f"{name}: expected a whole number, got {value!r}")
     return int(value)
+
+
+def overhead(pue: float) -> float:
+    """A building's power usage effectiveness if it is credible (1 to 5). Raises InvalidInput."""
+    return _within("PUE", pue, "", least=1, most=5, expected="1 (no overhead) to 5, such as 1.2")
 
 
 def parameter_count(value: float) -> float:

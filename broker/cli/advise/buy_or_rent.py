@@ -91,7 +91,7 @@ def buy_or_rent(
     """
     from broker.cli.advise import view
     from broker.cli.advise.document import document, fields_of
-    from broker.economics.buy_or_rent import Case
+    from broker.economics.buy_or_rent import Case, monthly_usd
     from broker.economics.buy_or_rent import buy_or_rent as answer_of
 
     terminal = Terminal.of(context)
@@ -137,6 +137,8 @@ def buy_or_rent(
             document(
                 found,
                 inputs=case,
+                running_usd_per_month=monthly_usd(case)[0],
+                rent_usd_per_month=monthly_usd(case)[1],
                 opinions=opinions,
                 usage=used and fields_of(used),
                 assumptions=(*notes, *found.assumptions),

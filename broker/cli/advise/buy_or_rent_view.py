@@ -10,7 +10,7 @@ from rich.text import Text
 from broker.cli.advise import view
 from broker.cli.charts.chart import Chart, Line
 from broker.cli.tables import Column, hanging
-from broker.economics.buy_or_rent import buy_or_rent
+from broker.economics.buy_or_rent import buy_or_rent, monthly_usd
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -22,6 +22,7 @@ def screen(
     console: Console, case: Case, found: Answer, opinions: list[dict[str, str]], notes: list[str]
 ) -> list[RenderableType]:
     """The verdict, both costs, where they break even, and what would change it."""
+    running, rent = monthly_usd(case)
     parts: list[RenderableType] = [
         Text.assemble((found.verdict.value.capitalize(), "bold green"), f": {found.why}."),
         view.figures(
@@ -30,6 +31,7 @@ def screen(
                  f"in all for {found.hours:,.0f} h"),
                 ("renting", f"{view.dollars(found.rent_npv_usd)} in today's money, "
                  f"{view.dollars(found.rent_total_usd)} in all"),
+                ("an average month", f"{view.dollars(running)} to run what is owned, {view.dollars(rent)} to rent"),
                 ("break-even use", _break_even(found)),
                 ("break-even rent", f"{view.dollars(found.break_even_rent_usd_per_hour)}/h at these hours"),
                 ("payback", "not within the time" if found.payback_months is None

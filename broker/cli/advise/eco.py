@@ -43,6 +43,9 @@ def eco(
     idle_watts: Annotated[
         float | None, typer.Option("--idle-watts", help="Of an idle card; 15 % of its limit.")
     ] = None,
+    watts: Annotated[
+        float | None, typer.Option("--watts", help="Average power of one card as measured, instead of the model.")
+    ] = None,
     parameters: inputs.Parameters = None,
     smallest: Annotated[
         float | None,
@@ -59,7 +62,9 @@ def eco(
     from broker.cli.advise.document import document
     from broker.core.accelerators import lookup
     from broker.economics.energy import default_pue, footprint
+    from broker.economics.units import positive
 
+    positive("--hours", hours, "hours")
     terminal = Terminal.of(context)
     thumb = inputs.thumb(context)
     card = lookup(gpu)
@@ -69,6 +74,10 @@ def eco(
         notes.append(f"GPUs {utilisation:.0%} busy, the target")
     if pue is None:
         notes.append(f"PUE {default_pue(location):g}")
+    if parameters is None:
+        notes.append("the model's size is not scored: give --parameters")
+    elif smallest is None:
+        notes.append("the model taken as the smallest that would do (--smallest-parameters)")
     used = footprint(
         card,
         gpus=gpus,
@@ -77,6 +86,7 @@ def eco(
         location=location,
         pue=pue,
         idle_w=idle_watts,
+        measured_w=watts,
         rules=thumb,
     )
     notes += [
@@ -127,7 +137,6 @@ def scores(
 
     every = [lookup(name) for name in known()]
     best = max((one.tflops_16bit / one.tdp_w for one in every if one.tflops_16bit and one.tdp_w), default=1.0)
-    size = parameters or smallest or 1e9
     return scorecard(
         used,
         card,
@@ -135,8 +144,8 @@ def scores(
         training=training,
         units_of_work=units,
         best_kg_per_unit=max(used.kwh * thumb.clean_grid_g_per_kwh / 1000 / positive("--units", units), 1e-12),
-        model_parameters=size,
-        smallest_sufficient_parameters=min(smallest or size, size),
+        model_parameters=parameters,
+        smallest_sufficient_parameters=None if parameters is None or smallest is None else min(smallest, parameters),
         best_tflops_per_watt=best,
         rules=thumb,
     )

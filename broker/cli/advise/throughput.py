@@ -65,7 +65,7 @@ def throughput(
     from broker.cli.advise.document import document
     from broker.core.accelerators import lookup
     from broker.economics import throughput as economics
-    from broker.economics.units import GB, positive
+    from broker.economics.units import GB, positive, whole
 
     terminal = Terminal.of(context)
     thumb = inputs.thumb(context)
@@ -75,7 +75,8 @@ def throughput(
         parameters = positive("model size", model_gb, "GB") * GB / precision.bytes
         derived = (f"{parameters / 1e9:.3g}B parameters, from {model_gb:g} GB in {precision}",)
     model = subject(parameters, config, inputs.architecture(layers, hidden, heads, kv_heads, head_dim), active)
-    cache = model.shape.kv_bytes_per_token(2) * max(sequence, 0) if model.shape else 0.0
+    whole("context", sequence, least=0, most=10**8)
+    cache = model.shape.kv_bytes_per_token(2) * sequence if model.shape else 0.0
     if sequence and model.shape is None:
         derived += ("the KV cache is not counted: give --layers, --kv-heads and --head-dim, or --config",)
     found = economics.decode(

@@ -133,6 +133,11 @@ BAD = [
     ("savings --utilisation 0", "utilisation: expected"),
     ("run-cost --gpu-hours 10", "the price is missing"),
     ("cluster-cost --server-usd 0", "server price: expected"),
+    ("eco --hours 0", "--hours: expected above 0"),
+    ("eco --pue 0.5", "PUE: expected 1 (no overhead) to 5"),
+    ("eco --gpu tpu-v5p", "its power is not published"),
+    ("throughput --gpu H100 --parameters 7B --context -5", "context: expected"),
+    ("buy-or-rent --purchase-usd 100 --rent-usd-per-hour 1 --peak-to-baseline 0.5", "peak to baseline: expected 1"),
     ("deploy --for serve --parameters 7B", "the traffic is missing"),
     ("deploy --for fine-tune --parameters 7B --deadline soon", "--deadline"),
     ("deploy --for fine-tune --parameters 7B --budget-usd 0", "budget: expected"),
@@ -271,3 +276,30 @@ def test_advice_is_quick_because_it_imports_nothing_heavy(home: Path, line: str)
     modules = done.stderr.rpartition("MODULES ")[2].split()
     assert "broker.economics.rules" in modules
     assert HEAVY.isdisjoint(modules)
+
+
+def test_a_model_of_unknown_size_is_not_scored(gpubroker: Any) -> None:
+    unknown = gpubroker("advise", "eco", "--json").json
+    assert "model size" not in [line["what"] for line in unknown["scorecard"]["scores"]]
+    assert "the model's size is not scored: give --parameters" in unknown["assumptions"]
+    known = gpubroker("advise", "eco", "--parameters", "7B", "--smallest-parameters", "1B", "--json").json
+    size = next(line for line in known["scorecard"]["scores"] if line["what"] == "model size")
+    assert size["points"] == pytest.approx(1 / 7)
+
+
+def test_measured_power_stands_for_the_model_of_it(gpubroker: Any) -> None:
+    line = "eco --gpu tpu-v5p --watts 300 --gpus 4 --hours 10 --pue 1.1 --json"
+    assert gpubroker("advise", *line.split()).json["kwh"] == pytest.approx(13.2)
+
+
+def test_a_card_is_bought_or_rented_against_a_card(gpubroker: Any) -> None:
+    """MI300X come in machines of eight: one card's price stands against an eighth of their rent."""
+    line = "buy-or-rent --gpu MI300X --years 1 --kwh-usd 0.12 --json"
+    found = gpubroker("advise", *line.split()).json
+    offers = gpubroker(
+        "advise", "size", "--parameters", "1B", "--method", "inference", "--gpu", "MI300X", "--json"
+    ).json
+    machine = offers["fits"][0]["on_demand"]
+    assert machine["machine"] == "MI300X:8"
+    assert float(found["rent_total_usd"]) == pytest.approx(float(machine["usd_per_hour"]) / 8 * 8760)
+    assert float(found["running_usd_per_month"]) == pytest.approx(0.750 * 0.12 * 730)

@@ -10,7 +10,7 @@ from broker.app.advise.subject import Subject
 from broker.core.errors import InvalidInput
 from broker.core.jobs import Job
 from broker.economics.memory import Method
-from broker.economics.units import not_negative, positive, whole
+from broker.economics.units import at_least_one, not_negative, positive, whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Situation:
     def __post_init__(self) -> None:
         positive("hours per day", self.hours_per_day, most=24)
         positive("months", self.months, most=600)
-        positive("peak to baseline", self.peak_to_baseline)
+        at_least_one("peak to baseline", self.peak_to_baseline)
         whole("context", self.context, most=10**8)
         for name, value in (("budget", self.budget_usd), ("deadline", self.deadline_hours)):
             if value is not None:
