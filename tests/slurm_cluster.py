@@ -13,7 +13,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +78,7 @@ class Cluster:
 
     folder: Path
     daemons: dict[str, subprocess.Popen[bytes]]
+    nodes: int = len(NODES)
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -117,22 +118,22 @@ class Cluster:
             ["sinfo", "-h", "-N", "-o", "%T"],
             env={**os.environ, **self.environment}, capture_output=True, text=True, check=False,
         )  # fmt: skip
-        return done.stdout.split() == ["idle"] * PARTITIONS * len(NODES)
+        return done.stdout.split() == ["idle"] * PARTITIONS * self.nodes
 
 
 @contextmanager
-def running_cluster(folder: Path) -> Iterator[Cluster]:
+def running_cluster(folder: Path, nodes: Sequence[str] = NODES) -> Iterator[Cluster]:
     """Start one in that folder (short and private: munge wants it so), and end it with all its jobs."""
-    ports = _free_ports(1 + len(NODES))
+    ports = free_ports(1 + len(nodes))
     (folder / "state").mkdir(parents=True)
     (folder / "munge").mkdir(mode=0o711)
     lines = []
-    for node, port in zip(NODES, ports[1:], strict=True):
+    for node, port in zip(nodes, ports[1:], strict=True):
         (folder / f"spool-{node}").mkdir()
         address = f"NodeHostname={socket.gethostname()} NodeAddr=127.0.0.1 Port={port}"
         lines.append(f"NodeName={node} {address} CPUs=8 RealMemory=8000 Gres=gpu:h100:{GPUS_A_NODE} State=UNKNOWN")
     gres = []
-    for node in NODES:
+    for node in nodes:
         for index in range(GPUS_A_NODE):
             device = folder / f"{node}-gpu{index}"
             device.touch()
@@ -143,13 +144,13 @@ def running_cluster(folder: Path) -> Iterator[Cluster]:
     key = folder / "munge" / "key"
     key.write_bytes(secrets.token_bytes(128))
     key.chmod(0o400)
-    cluster = Cluster(folder, {})
+    cluster = Cluster(folder, {}, len(nodes))
     own = [f"--{what}={folder}/munge/{file}" for what, file in _MUNGE.items()]
     try:
         cluster.start("munged", "munged", "--foreground", "--force", *own)
         _eventually(lambda: (folder / "munge" / "socket").exists(), "munged listens", folder)
         cluster.start("slurmctld")
-        for node in NODES:
+        for node in nodes:
             cluster.start(f"slurmd-{node}")
         _eventually(cluster.ready, "the nodes are idle", folder)
         yield cluster
@@ -167,7 +168,7 @@ def running_cluster(folder: Path) -> Iterator[Cluster]:
 _MUNGE = {"socket": "socket", "key-file": "key", "pid-file": "pid", "seed-file": "seed", "log-file": "log"}
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     sockets = [socket.socket() for _ in range(count)]
     for one in sockets:
         one.bind(("127.0.0.1", 0))

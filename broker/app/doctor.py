@@ -39,7 +39,7 @@ _EXTRAS = {
     "serve": ("apscheduler", "`gpubroker serve`: polls on a schedule, and notices through Apprise"),
     "charts": ("matplotlib", "charts as pictures; in the terminal they need nothing"),
     "backtest": ("scipy", "plans of what to reserve, and backtests"),
-    "skypilot": ("sky", "nothing that is used yet: gpubroker cannot run jobs on clouds"),
+    "skypilot": ("sky", "runs jobs on clouds and Kubernetes, through SkyPilot"),
     "postgres": ("psycopg", "a PostgreSQL store that several machines share"),
     "torch": ("torch", "the PyTorch example"),
 }

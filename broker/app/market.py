@@ -81,13 +81,18 @@ def conditions(broker: Broker, policy: PolicySet | None = None, *, by_carbon: bo
     chosen = policy or broker.policy()
     defaults = chosen.defaults
     engines: dict[str, frozenset[str]] = {}
+    out_of_reach = set()
     for name in broker.registries.engines:
         try:
-            engines[name] = broker.engine(name).honours
+            engine = broker.engine(name)
         except (MissingExtra, UnknownName):
             continue
+        engines[name] = engine.honours
+        if engine.remote and broker.settings.runs_url.startswith("file:"):
+            out_of_reach.add(name)
     return Conditions(
         engines=engines,
+        out_of_reach=frozenset(out_of_reach),
         allow_reference_prices=defaults.allow_reference_prices,
         allow_stale_prices=defaults.allow_stale_prices,
         cpu_jobs_on_gpus=defaults.cpu_jobs_on_gpus,

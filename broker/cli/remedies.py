@@ -30,7 +30,7 @@ REMEDIES: dict[Reason, str] = {
     Reason.MISSES_DEADLINE: "a later deadline, faster accelerators, or less work",
     Reason.TOO_OFTEN_INTERRUPTED: "checkpoint more often (checkpoint.every), or leave spot capacity out",
     Reason.LAUNCH_FAILED_LATELY: "wait ten minutes: it is tried again then",
-    Reason.NO_ENGINE: "gpubroker cannot run jobs there yet; own machines and the sandbox work",
+    Reason.NO_ENGINE: "gpubroker cannot run jobs there; `gpubroker doctor` lists the engines that work",
     Reason.REFERENCE_PRICE: "add credentials for live prices, or set `allow_reference_prices: true` in a policy",
     Reason.DENIED_BY_POLICY: "a budget owner can change this: `gpubroker policy show`",
 }
@@ -41,4 +41,6 @@ def remedy(reason: Reason, details: Iterable[str] = ()) -> str:
     and one that there is only has to be installed."""
     if reason is Reason.NO_ENGINE and any(repr(name) in detail for detail in details for name in ENGINES):
         return "install what runs jobs there: `gpubroker doctor` lists it"
+    if reason is Reason.ENGINE_CANNOT and any("GPUBROKER_RUNS" in detail for detail in details):
+        return "set GPUBROKER_RUNS to a bucket that machines elsewhere reach: s3://…, gs://… or az://…"
     return REMEDIES[reason]

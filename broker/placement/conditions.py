@@ -19,6 +19,7 @@ class Conditions:
     ``default_max_duration``, which holds where a job names none.
 
     From the installation: ``engines`` maps the name of each installed engine to what it honours (`Job.needs`);
+    ``out_of_reach`` are those whose machines cannot reach the run folders, which lie on this machine's disk;
     ``store_location`` is where run folders and checkpoints lie, as ``provider/region``, None when that is not known
     or costs nothing; ``sandbox`` lets sandbox offers in without being asked for by name (the demo's own store).
 
@@ -37,6 +38,7 @@ class Conditions:
     """
 
     engines: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    out_of_reach: frozenset[str] = frozenset()
     allow_reference_prices: bool = False
     allow_stale_prices: bool = False
     cpu_jobs_on_gpus: bool = False

@@ -92,7 +92,7 @@ def _interval(effort: Effort, best: Placement) -> Iterator[str]:
 def _about_those_left_out(rejections: Sequence[Rejection]) -> Iterator[str]:
     counts = Counter(rejection.reason for rejection in rejections)
     if number := counts[Reason.NO_ENGINE]:
-        yield f"{_offers(number)} would do, but gpubroker cannot run jobs there yet: own machines and the sandbox work"
+        yield f"{_offers(number)} would do, but no engine here runs jobs there: see `gpubroker doctor`"
     if number := counts[Reason.REFERENCE_PRICE]:
         yield (
             f"{_offers(number)} would do at a reference price; a policy with `allow_reference_prices: true` "

@@ -97,6 +97,14 @@ def test_each_reason(make: Make, offer_is: dict[str, Any], job_is: dict[str, Any
     assert detail in found.detail
 
 
+def test_machines_elsewhere_need_run_folders_in_reach(make: Make) -> None:
+    conditions = replace(make.conditions, out_of_reach=frozenset({make.offer().engine or ""}))
+    found = why_not(make.offer(), Request.of(make.job(), conditions, make.now))
+    assert found is not None
+    assert found.reason is Reason.ENGINE_CANNOT
+    assert "GPUBROKER_RUNS" in found.detail
+
+
 def test_the_plain_offer_serves(make: Make) -> None:
     assert why_not(make.offer(), Request.of(make.job(), make.conditions, make.now)) is None
 

@@ -200,7 +200,7 @@ class TestNotes:
 
     def test_offers_that_nothing_here_can_run(self, make: Make) -> None:
         noted = self.notes(make, make.offer(engine=None), make.job())
-        assert "1 offer would do, but gpubroker cannot run jobs there yet" in noted
+        assert "1 offer would do, but no engine here runs jobs there" in noted
 
 
 class TestFallbacks:

@@ -114,10 +114,10 @@ class Skypilot:
             return str(known["handle"])
         # The server may know what this folder does not: a launch that was cut short, or one of another machine.
         asked = self._sdk.launches(cluster_name(key))
-        if not asked and not self._sdk.clusters([cluster_name(key)]):
+        if not asked:
             return None
         make_private(slot.folder)
-        return self._remember(slot, key, asked[0].id if asked else None)
+        return self._remember(slot, key, asked[0].id)
 
     def observe(self, handles: Sequence[str]) -> Mapping[str, Observation]:
         found = {handle: self._known(handle) for handle in handles}
@@ -166,7 +166,7 @@ class Skypilot:
         handed = {name: os.environ[name] for name in self._settings.environment if name in os.environ}
         return {**handed, **launch.secrets}
 
-    def _remember(self, slot: Slot, key: str, request: str | None) -> str:
+    def _remember(self, slot: Slot, key: str, request: str) -> str:
         handle = f"skypilot:{self._sdk.place}:{key}"
         return str(slot.keep_first("request.json", {"handle": handle, "request": request})["handle"])
 

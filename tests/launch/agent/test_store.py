@@ -1,0 +1,35 @@
+"""The store as the agent opens it: variables count, and errors read the same each time."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.launch.agent.store import Store, StoreTrouble
+
+NOBODY = "http://127.0.0.1:9"  # the discard port: nobody listens
+
+
+@pytest.fixture(autouse=True)
+def bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {"AWS_ACCESS_KEY_ID": "me", "AWS_SECRET_ACCESS_KEY": "s3cret", "AWS_REGION": "us-east-1"}
+    for name, value in {**keys, "AWS_ENDPOINT_URL": NOBODY}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("broker.launch.agent.store._RETRY", {"max_retries": 0})
+
+
+def trouble() -> str:
+    with pytest.raises(StoreTrouble) as error:
+        Store.open("s3://runs/job").write("lease.json", b"{}")
+    return str(error.value)
+
+
+def test_plain_http_is_spoken_where_a_variable_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "builder error" in trouble(), "refused before anything is sent"
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    assert "error sending request" in trouble()
+
+
+def test_the_same_trouble_is_the_same_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    assert trouble() == trouble()
+    assert "s3cret" not in trouble()

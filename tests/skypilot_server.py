@@ -1,0 +1,208 @@
+"""A real SkyPilot API server on this machine, whose cloud is a real Slurm (`tests.slurm_cluster`) reached over SSH.
+
+Everything is in a scratch folder and on ports of its own: an sshd on loopback with a login user of its own (its nodes
+must not be root), a home for SkyPilot. Nothing of SkyPilot is patched. What it installs on a node from the internet
+with curl (uv, and with that a Python 3.10) is put first on that user's PATH instead: a uv from the package index, and
+this machine's Python. Needs root, the Debian packages openssh-server, rsync and socat, and the extra `skypilot`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+import psutil
+
+from tests.slurm_cluster import Cluster, free_ports
+from tests.slurm_cluster import missing as slurm_missing
+
+USER = "gpubroker-node"
+PROGRAMS = ("sshd", "ssh-keygen", "rsync", "socat", "curl")
+# Where a Python is that everybody may run; SkyPilot's own environment on the nodes is made from it.
+_PYTHONS = "/usr/local/bin:/usr/bin"
+_CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"  # a package index of one's own may need them
+
+_SSHD = """
+Port {port}
+ListenAddress 127.0.0.1
+HostKey {folder}/ssh/host
+AuthorizedKeysFile {folder}/ssh/login.pub
+PidFile none
+PasswordAuthentication no
+PubkeyAuthentication yes
+UsePAM no
+StrictModes no
+Subsystem sftp internal-sftp
+AllowUsers {user}
+MaxSessions 100
+MaxStartups 100
+SetEnv PATH={folder}/shims:{path}
+"""
+_LOGIN = """
+Host {cluster}
+    HostName 127.0.0.1
+    Port {port}
+    User {user}
+    IdentityFile {folder}/ssh/login
+    IdentitiesOnly yes
+    StrictHostKeyChecking no
+    UserKnownHostsFile /dev/null
+"""
+# SkyPilot would fetch its catalogue of clouds from the internet; a cluster needs no more of it than this.
+_CATALOGUE = {
+    "accelerators.csv": "AcceleratorName,Clouds\nH100,\"['AWS']\"\n",
+    "metadata.csv": "GPU,MemoryGB\nH100,80\n",
+}
+_PROFILE = """
+export PATH="{folder}/shims:{path}"
+export SLURM_CONF="{slurm}/slurm.conf"
+"""
+_CURL = """#!/bin/bash
+case "$*" in
+  *astral.sh/uv*) echo 'mkdir -p "$UV_INSTALL_DIR" && cp {folder}/shims/uv "$UV_INSTALL_DIR/uv"' ;;
+  *) exec {curl} "$@" ;;
+esac
+"""
+_UV = """#!/bin/bash
+given=()
+for one in "$@"; do [ "$one" = 3.10 ] && one={python}; given+=("$one"); done
+export UV_CACHE_DIR={folder}/uv-cache UV_PYTHON_DOWNLOADS=never
+[ -f {certificates} ] && export SSL_CERT_FILE={certificates}
+exec {folder}/uv/bin/uv "${{given[@]}}"
+"""
+
+
+def missing() -> str:
+    """What is not there that a server needs; empty when all is."""
+    if find_spec("sky") is None:
+        return "extra `skypilot` is not installed"
+    path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin"])
+    lacking = [name for name in PROGRAMS if shutil.which(name, path=path) is None]
+    lacking += [] if shutil.which("python3", path=_PYTHONS) else [f"python3 in {_PYTHONS}"]
+    if lacking:
+        return f"not installed: {', '.join(lacking)} (Debian packages openssh-server, rsync, socat and curl)"
+    return slurm_missing()
+
+
+@dataclass
+class Server:
+    """A running server. ``environment``: what a client needs, HOME included, to speak to it and to no other."""
+
+    folder: Path
+    environment: Mapping[str, str]
+    daemons: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def start(self, name: str, *command: str, **more: str) -> None:
+        with (self.folder / f"{name}.out").open("ab") as said:
+            environment = {**os.environ, **self.environment, **more}
+            process = subprocess.Popen(command, env=environment, stdout=said, stderr=said, start_new_session=True)
+        self.daemons.append(process)
+
+    def sky(self, *command: str) -> str:
+        """What a command of SkyPilot's prints."""
+        done = subprocess.run(
+            [Path(sys.executable).with_name("sky"), *command],
+            env={**os.environ, **self.environment, "NO_COLOR": "1", "COLUMNS": "200"},
+            capture_output=True, text=True, check=False, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 0, f"sky {command}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+        return done.stdout
+
+    def last_words(self) -> str:
+        return "\n".join(path.read_text(errors="replace")[-3000:] for path in self.folder.glob("*.out"))
+
+
+@contextmanager
+def running_server(folder: Path, cluster: Cluster) -> Iterator[Server]:
+    """Start one in that folder (which everybody may enter), over that cluster; end it with all it started."""
+    ssh_port, sky_port, metrics_port = free_ports(3)
+    home = folder / "home"
+    for name in ("shims", "ssh", "home/.slurm", "home/.sky/catalogs/v8/common", "node", "uv-cache"):
+        (folder / name).mkdir(parents=True)
+    path = cluster.environment["PATH"]
+    words = {"folder": folder, "port": ssh_port, "user": USER, "path": path, "slurm": cluster.folder}
+    words |= {"cluster": "loop", "python": shutil.which("python3", path=_PYTHONS), "curl": shutil.which("curl")}
+    words |= {"certificates": _CERTIFICATES}
+    for shim, text in (("curl", _CURL), ("uv", _UV)):
+        (folder / "shims" / shim).write_text(text.format(**words))
+        (folder / "shims" / shim).chmod(0o755)
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder / "uv"), "uv"]
+    subprocess.run(install, check=True, timeout=120)
+    for key in ("host", "login"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / "ssh" / key], check=True)
+    (folder / "ssh" / "sshd_config").write_text(_SSHD.format(**words))
+    (home / ".slurm" / "config").write_text(_LOGIN.format(**words))
+    for name, text in _CATALOGUE.items():
+        (home / ".sky" / "catalogs" / "v8" / "common" / name).write_text(text)
+    for name in (".bash_profile", ".bashrc"):
+        (folder / "node" / name).write_text(_PROFILE.format(**words))
+    environment = {
+        "HOME": str(home),
+        "PATH": path,
+        "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
+        "SKYPILOT_API_SERVER_LOCAL_PORT": str(sky_port),
+        "SKYPILOT_API_SERVER_ENDPOINT": f"http://127.0.0.1:{sky_port}",
+    }
+    server = Server(folder, environment)
+    subprocess.run(
+        ["useradd", "--home-dir", folder / "node", "--shell", "/bin/bash", "--password", "*", USER], check=True
+    )
+    try:
+        subprocess.run(["chown", "-R", f"{USER}:", folder / "node", folder / "uv-cache"], check=True)
+        Path("/run/sshd").mkdir(exist_ok=True)
+        sshd = shutil.which("sshd", path=path)
+        assert sshd is not None
+        server.start("sshd", sshd, "-D", "-e", "-f", str(folder / "ssh" / "sshd_config"))
+        ports = [f"--port={sky_port}", f"--metrics-port={metrics_port}"]
+        server.start("skypilot", sys.executable, "-m", "sky.server.server", *ports, IS_SKYPILOT_SERVER="true")
+        _eventually(lambda: _answers(sky_port), "SkyPilot's API server answers", server)
+        yield server
+    finally:
+        for daemon in reversed(server.daemons):
+            _kill_all(daemon)
+        with suppress(psutil.Error):
+            for process in psutil.process_iter(["username"]):
+                if process.info["username"] == USER:
+                    process.kill()
+        _eventually(_user_gone, "the login user is gone", server)
+
+
+def _answers(port: int) -> bool:
+    import httpx
+
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/api/health", timeout=5).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def _user_gone() -> bool:
+    return subprocess.run(["userdel", USER], check=False, capture_output=True).returncode in (0, 6)
+
+
+def _kill_all(daemon: subprocess.Popen[bytes]) -> None:
+    """A daemon and everything in its session."""
+    with suppress(psutil.Error):
+        for child in psutil.Process(daemon.pid).children(recursive=True):
+            with suppress(psutil.Error):
+                child.kill()
+    with suppress(ProcessLookupError):
+        daemon.send_signal(signal.SIGKILL)
+    daemon.wait(30)
+
+
+def _eventually(look: Callable[[], bool], what: str, server: Server) -> None:
+    deadline = time.monotonic() + 90
+    while not look():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what}: not within 90 s\n{server.last_words()}")
+        time.sleep(0.2)
