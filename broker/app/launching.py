@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 
 from broker.app.market import market_for
+from broker.app.strategy_history import record
 from broker.app.wiring import Broker, process_user
 from broker.core.errors import LoginMissing
 from broker.core.jobs import Job
 from broker.core.lifecycle import JobView
+from broker.launch.advice import Moving, Strategist
 from broker.launch.enforcement import Enforcement
 from broker.launch.placing import Placing
 from broker.launch.reconciler import Reconciler, Timing
@@ -29,23 +32,34 @@ def reconciler(broker: Broker) -> Reconciler:
     """A reconciler over this broker's store, engines and policies."""
     folders = run_folders(broker)
     settle_every = timedelta(seconds=broker.settings.settle_every)
+    strategist = Strategist(partial(record, broker.store))
+    placing = Placing(
+        broker.store,
+        lambda job: market_for(broker, job),
+        broker.policy,
+        broker.clock.now,
+        missing_secrets,
+        strategist.place,
+    )
+    enforcement = Enforcement(
+        broker.store,
+        broker.policy,
+        broker.clock.now,
+        folders.usage,
+        every=_JUDGE_EVERY * broker.clock.scale,
+    )
+    moving = Moving(
+        broker.store, strategist, lambda view, now: placing.plans(view, broker.policy(), now), broker.clock.now
+    )
     return Reconciler(
         journal=broker.store,
         engines=broker.engine,
         mailbox=folders,
         clock=broker.clock,
-        place=Placing(
-            broker.store, lambda job: market_for(broker, job), broker.policy, broker.clock.now, missing_secrets
-        ),
+        place=placing,
         timing=Timing(settle_every=settle_every).scaled(broker.clock.scale),
         secrets=secrets_of,
-        enforce=Enforcement(
-            broker.store,
-            broker.policy,
-            broker.clock.now,
-            folders.usage,
-            every=_JUDGE_EVERY * broker.clock.scale,
-        ),
+        enforce=lambda view: enforcement(view) or moving(view),
     )
 
 

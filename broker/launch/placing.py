@@ -45,6 +45,29 @@ class Market:
 MarketFor = Callable[[Job], Market]
 
 
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What the strategy says: placements in the order to be tried, none at all to wait; and why."""
+
+    placements: tuple[Placement, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plans:
+    """What can be done now: ``in_time`` makes the deadline, ``anyhow`` would do without one; the same where the job has
+    none. ``facts``: what the policies judged by."""
+
+    market: Market
+    in_time: Plan
+    anyhow: Plan
+    facts: Facts
+
+
+Advise = Callable[[JobView, Plans, datetime], Advice | None]
+"""Asks the strategy; None where the plan's own ranking stands."""
+
+
 def attempt_key(job_id: str, number: int) -> str:
     """The key of an attempt: what engines are idempotent on."""
     return f"{job_id}-{number}"
@@ -104,12 +127,14 @@ class Placing:
         policy: Callable[[], PolicySet],
         now: Callable[[], datetime],
         missing_secrets: Callable[[Job], Sequence[str]] = lambda job: (),
+        advise: Advise = lambda view, plans, now: None,
     ) -> None:
         self._journal = journal
         self._market = market
         self._policy = policy
         self._now = now
         self._missing_secrets = missing_secrets
+        self._advise = advise
 
     def __call__(self, view: JobView) -> bool:
         """Request the job's next attempt, pause it, or note why it must wait. Whether the job's stream changed, or is
@@ -120,8 +145,15 @@ class Placing:
         now = self._now()
         if missing := self._missing_secrets(view.job):
             return self._note(view, ev.NothingFeasible(reasons={}, denied=waits_for_secrets(missing)), now)
-        market, policy = self._market(view.job), self._policy()
-        plan, at_risk = self._plan(view, market, policy, now)
+        policy = self._policy()
+        plans = self.plans(view, policy, now)
+        market = plans.market
+        advice = self._advise(view, plans, now)
+        if advice is not None and not advice.placements:
+            return self._note(view, ev.NothingFeasible(reasons={}, denied=f"waits: {advice.why}"), now)
+        plan, at_risk = _late(view, plans)
+        if advice is not None:
+            plan, at_risk = replace(plan, placements=advice.placements), []
         if not plan.placements:
             counts = {str(reason): count for reason, count in count_reasons(plan.rejections).items()}
             return self._note(view, ev.NothingFeasible(reasons=counts), now)
@@ -156,15 +188,15 @@ class Placing:
             tx.record(replace(record, job_id=view.id, attempt=number))
             tx.post(hold_entries(tags_of(view), found.money, Movement.TOP_UP, view.seq, found.window))
             items: list[tuple[int | None, EventBody]] = [(None, body) for body in at_risk]
+            why = advice.why if advice is not None else ""
             items += [(None, given) for given in through_standing(tx, found, view.id)]
-            items.append((number, launch_request(view.id, number, found.placement, view)))
+            items.append((number, launch_request(view.id, number, found.placement, view, why)))
             tx.append(view.id, items, now)
         return True
 
-    def _plan(
-        self, view: JobView, market: Market, policy: PolicySet, now: datetime
-    ) -> tuple[Plan, list[ev.DeadlineAtRisk]]:
-        """The plan; when only the deadline is in the way, the plan without it, and word of the risk."""
+    def plans(self, view: JobView, policy: PolicySet, now: datetime) -> Plans:
+        """The plans for what is left of the job."""
+        market = self._market(view.job)
         with self._journal.reading() as look:
             action = Action(
                 ActionKind.RE_PLACE,
@@ -190,13 +222,11 @@ class Placing:
                 deny=deny,
             )
 
-        first = plan(view.job)
-        if first.placements or Reason.MISSES_DEADLINE not in first.reasons():
-            return first, []
-        late = plan(view.job.model_copy(update={"deadline": None}))
-        if not late.placements or view.deadline_at_risk:
-            return late, []
-        return late, [ev.DeadlineAtRisk(expected_finish=late.placements[0].finish, because="no placement meets it now")]
+        in_time = plan(view.job)
+        anyhow = in_time
+        if Reason.MISSES_DEADLINE in in_time.reasons():
+            anyhow = plan(view.job.model_copy(update={"deadline": None}))
+        return Plans(market, in_time, anyhow, facts)
 
     def _note(self, view: JobView, body: ev.NothingFeasible, now: datetime) -> bool:
         """Say why the job waits, unless that was the last word already."""
@@ -210,7 +240,19 @@ class Placing:
         return True
 
 
-def launch_request(job_id: str, number: int, placement: Placement, view: JobView | None = None) -> ev.LaunchRequested:
+def _late(view: JobView, plans: Plans) -> tuple[Plan, list[ev.DeadlineAtRisk]]:
+    """The plan; when only the deadline is in the way, the plan without it, and word of the risk, once."""
+    late = plans.anyhow
+    if plans.in_time.placements or not late.placements:
+        return plans.in_time if plans.in_time.placements else late, []
+    if view.deadline_at_risk:
+        return late, []
+    return late, [ev.DeadlineAtRisk(expected_finish=late.placements[0].finish, because="no placement meets it now")]
+
+
+def launch_request(
+    job_id: str, number: int, placement: Placement, view: JobView | None = None, why: str = ""
+) -> ev.LaunchRequested:
     """The intent to launch attempt ``number`` there, resuming from the newest checkpoint known."""
     checkpoint = view.checkpoint if view else None
     return ev.LaunchRequested(
@@ -218,6 +260,7 @@ def launch_request(job_id: str, number: int, placement: Placement, view: JobView
         engine=placement.offer.engine or "",
         placement=placement,
         resume_from=checkpoint.id if checkpoint else None,
+        why=why,
     )
 
 

@@ -36,6 +36,8 @@ def course_for(
         return UniformProgress(task), f"no plan: the history ends {age / HOUR:.1f} h before the job"
     if any(pool not in history for pool in pools) or not pools:
         return UniformProgress(task), "no plan: pools without a history"
+    if 2 * task.changeover > task.deadline - task.work:
+        return UniformProgress(task), "no plan: hardly any time to spare"
     if find_spec("numpy") is None:
         return UniformProgress(task), "no plan: it needs the extra 'backtest'"
     from broker.placement.strategy.prepare import learn, prepare, start  # NumPy comes with it

@@ -16,7 +16,7 @@ from broker.placement.strategy.pacing import UniformProgress
 from broker.placement.strategy.plan import Floats32, Plan
 from broker.placement.strategy.regimes import HOUR
 from broker.placement.strategy.safety import keep_deadline, may_start_spot, may_wait
-from broker.placement.strategy.situation import Decision, Mode, Situation, Task
+from broker.placement.strategy.situation import EPSILON, Decision, Mode, Situation, Task
 
 UNBELIEVABLE = 7.0
 """Nats of doubt from which on Uniform Progress decides instead of the plan. Chosen so that histories from other worlds
@@ -27,7 +27,8 @@ WORTH_MOVING = 2.5
 
 class PlannedCourse:
     """One job under way. ``outlook`` and ``belief`` are of the pools; ``market`` and ``market_belief`` of all of them
-    together, None with one pool. Remembers beliefs between calls and nothing else."""
+    together, None with one pool. Remembers beliefs between calls and nothing else; ``ticks_seen``
+    counts from the job's start."""
 
     def __init__(
         self,
@@ -43,18 +44,21 @@ class PlannedCourse:
         self.outlook, self.belief = outlook, belief
         self.market, self.market_belief = market, market_belief
         self.unplanned = UniformProgress(task)
+        self.ticks_seen = 0
 
     def see(self, spot: Mapping[str, float]) -> None:
         """Take note of a tick: which pools have capacity. Once per tick, in order; `decide` does it itself. A broker
         that starts again sees the ticks it has on record and then decides as it would have."""
+        self.ticks_seen += 1
         up = np.array([pool in spot for pool in self.pools], dtype=np.int64)
         self.belief = self.outlook.follow(self.belief, up)
         if self.market is not None and self.market_belief is not None:
             self.market_belief = self.market.follow(self.market_belief, up.max(keepdims=True))
 
     def decide(self, now: Situation) -> Decision:
-        """The decision for this tick, having seen it. Not to be called twice for one tick."""
-        self.see(now.spot)
+        """The decision for this tick, having seen it. Asked again within a tick, it knows no more than before."""
+        if now.elapsed >= self.ticks_seen * self.task.tick - EPSILON:
+            self.see(now.spot)
         market, belief = self.market or self.outlook, self.market_belief or self.belief
         if belief.doubt.max() > UNBELIEVABLE:
             return self.unplanned.decide(now)

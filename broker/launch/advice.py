@@ -1,0 +1,260 @@
+"""Asking the strategy about a job: where its next attempt should go, whether to wait, and when to move.
+
+One `Strategist` serves every job of a reconciler. What it remembers of a job can be had again from the store: the
+course is made from the history before the job's start, and has seen every tick since.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from broker.core import events as ev
+from broker.core.events import AttemptState, Cause
+from broker.core.lifecycle import AttemptView, JobView
+from broker.core.offers import CapacityType, Offer
+from broker.core.reasons import Reason
+from broker.launch.journal import Journal
+from broker.launch.placing import Advice, Plans
+from broker.launch.progress import remaining_work
+from broker.placement.strategy import live
+from broker.placement.strategy.choose import course_for
+from broker.placement.strategy.situation import Course, Decision, Mode, Situation
+
+log = logging.getLogger(__name__)
+
+TICK = timedelta(minutes=5)
+"""How long a decision binds; interruptions and capacity that comes back are answered at once."""
+REACH = timedelta(days=30)
+REST = timedelta(minutes=5)
+"""How long a pool that was just taken back is left alone while there are others."""
+MOST_POOLS = 8
+"""The cheapest; each costs time to learn."""
+TAKEN = (Cause.PREEMPTED, Cause.MACHINE_LOST)
+
+
+class History(Protocol):
+    """Ticks of several pools, as `broker.app.strategy_history.Record`."""
+
+    @property
+    def available(self) -> Mapping[str, Sequence[bool]]: ...
+
+    @property
+    def price(self) -> Mapping[str, Sequence[float]]: ...
+
+    @property
+    def ticks(self) -> int: ...
+
+    def at(self, tick: int) -> dict[str, float]: ...
+
+
+HistoryOf = Callable[[Sequence[Offer], datetime, timedelta, timedelta], History]
+"""The record of offers' pools: until when, how far back, and the length of a tick."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One line of a decision log."""
+
+    job_id: str
+    at: datetime
+    situation: Situation
+    decision: Decision
+
+
+@dataclass
+class _Kept:
+    """What is remembered of a job: its course, what that is made for, and the last decision."""
+
+    course: Course
+    made_for: tuple[object, ...]
+    moving: tuple[int, Decision] | None = None
+
+
+class Strategist:
+    """The strategies of all jobs. ``told`` receives every decision."""
+
+    def __init__(
+        self, history: HistoryOf, tick: timedelta = TICK, told: Callable[[Said], None] = lambda said: None
+    ) -> None:
+        self._history = history
+        self._tick = tick
+        self._told = told
+        self._kept: dict[str, _Kept] = {}
+
+    def place(self, view: JobView, plans: Plans, now: datetime) -> Advice | None:
+        """Where the job's next attempt should be tried, in order; None where the plan's own ranking is as good."""
+        found = self._decide(view, plans, now, None)
+        if found is None:
+            return None
+        ground, decision = found
+        return Advice(tuple(live.in_order(decision, ground, plans.in_time)), decision.why)
+
+    def moves(self, view: JobView, plans: Plans, now: datetime) -> str | None:
+        """Why the running attempt should be stopped and the job placed anew; None where it should go on."""
+        attempt = view.latest
+        if attempt is None or attempt.state.final:
+            return None
+        found = self._decide(view, plans, now, attempt)
+        if found is None:
+            return None
+        _, decision = found
+        on_spot = live.is_spot(attempt.placement)
+        here = attempt.placement.offer.pool if on_spot else None
+        if decision.mode is (Mode.SPOT if on_spot else Mode.ON_DEMAND) and decision.pool == here:
+            return None
+        where = {Mode.IDLE: "to nowhere for now", Mode.ON_DEMAND: "to on-demand", Mode.SPOT: f"to {decision.pool}"}
+        return f"moves {where[decision.mode]}: {decision.why}"
+
+    def forget(self, job_id: str) -> None:
+        """The job is over."""
+        self._kept.pop(job_id, None)
+
+    def _decide(
+        self, view: JobView, plans: Plans, now: datetime, attempt: AttemptView | None
+    ) -> tuple[live.Ground, Decision] | None:
+        remaining = remaining_work(view)
+        if view.deadline is None or view.work is None or remaining is None:
+            return None
+        begun, tick = view.submitted_at, self._tick.total_seconds()
+        conditions = plans.market.conditions
+        on = attempt.placement if attempt is not None else None
+        ground = live.ground(view.job, conditions, plans.in_time, plans.anyhow, begun, view.work, tick, on)
+        if ground is None:
+            return None
+        offers = _spot_offers(ground, plans)
+        if not offers and not ground.spot:
+            return None
+        standing = live.Standing(now, remaining)
+        if attempt is not None:
+            running = attempt.state in (AttemptState.RUNNING, AttemptState.STOPPING)
+            standing = live.Standing(now, remaining, attempt.placement, attempt.requested_at, running)
+        seen = live.situation(ground, standing, begun, resting(view, now))
+        kept = self._course(view, ground, offers, now)
+        at = int(seen.elapsed // tick)
+        if attempt is None and kept.moving is not None and kept.moving[0] == at and _possible(kept.moving[1], seen):
+            return ground, kept.moving[1]  # on its way there
+        decision = live.decide(kept.course, ground, seen)
+        moves = decision.mode is not seen.mode or decision.pool != seen.pool
+        kept.moving = (at, decision) if attempt is not None and moves else None
+        self._told(Said(view.id, now, seen, decision))
+        return ground, decision
+
+    def _course(self, view: JobView, ground: live.Ground, offers: Sequence[Offer], now: datetime) -> _Kept:
+        """The job's course: made from what was known before its start; it has seen every tick before this one."""
+        known = self._kept.get(view.id)
+        made_for = (ground.task.deadline, ground.steady.offer.pool)
+        current = int((now - view.submitted_at) // self._tick)
+        if known is None or known.made_for != made_for:
+            course, why = self._made(ground, offers, view.submitted_at)
+            log.info("job %s: %s", view.id, why)
+            known = self._kept[view.id] = _Kept(course, made_for, known.moving if known else None)
+        behind = current - getattr(known.course, "ticks_seen", current)
+        if behind > 0:
+            until = view.submitted_at + current * self._tick
+            missed = self._history(offers, until, behind * self._tick, self._tick)
+            for i in range(missed.ticks - min(behind, missed.ticks), missed.ticks):
+                known.course.see(missed.at(i))  # type: ignore[attr-defined]  # courses that count ticks can see them
+        return known
+
+    def _made(self, ground: live.Ground, offers: Sequence[Offer], began: datetime) -> tuple[Course, str]:
+        past = self._history(offers, began, REACH, self._tick)
+        steady = ground.steady
+        price = {
+            pool: [each * steady.nodes * _worth(ground, pool) for each in prices] for pool, prices in past.price.items()
+        }
+        return course_for(
+            ground.task,
+            sorted(past.available),
+            past.available,
+            price,
+            gap=self._tick.total_seconds(),
+            on_demand_price=ground.on_demand_price,
+        )
+
+
+def resting(view: JobView, now: datetime) -> frozenset[str]:
+    """The pools that were taken from this job a short while ago."""
+    return frozenset(
+        attempt.placement.offer.pool
+        for attempt in view.attempts
+        if attempt.cause in TAKEN and now - (attempt.ended_at or now) < REST
+    )
+
+
+def _worth(ground: live.Ground, pool: str) -> float:
+    """What turns an hour there into the work of an hour on the steady machine."""
+    placement = ground.spot.get(pool)
+    return ground.steady.throughput / placement.throughput if placement else 1.0
+
+
+def _spot_offers(ground: live.Ground, plans: Plans) -> list[Offer]:
+    """The spot pools worth knowing, the cheapest first: those that could be had, and those of the same machine as the
+    steady one that are sold out for the moment. One offer a pool."""
+    found = {pool: placement.offer for pool, placement in ground.spot.items()}
+    sold_out = {
+        r.offer_id for r in plans.anyhow.rejections if r.reason in (Reason.UNAVAILABLE, Reason.TOO_FEW_MACHINES)
+    }
+    machine = ground.steady.offer.machine
+    for offer in plans.market.offers:
+        if offer.id in sold_out and offer.capacity_type is CapacityType.SPOT and offer.machine == machine:
+            found.setdefault(offer.pool, offer)
+    ranked = sorted(found.values(), key=lambda o: (o.price is None, o.price.micros if o.price else 0, o.pool))
+    return ranked[:MOST_POOLS]
+
+
+def _possible(decision: Decision, seen: Situation) -> bool:
+    return decision.mode is not Mode.SPOT or decision.pool in seen.spot
+
+
+class Moving:
+    """The reconciler's judge of better places, beside `enforcement.Enforcement`: once a tick it asks the strategy
+    whether what runs should go on where it is. Makes the plans itself through ``plans``."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        strategist: Strategist,
+        plans: Callable[[JobView, datetime], Plans],
+        now: Callable[[], datetime],
+        every: timedelta = TICK,
+    ) -> None:
+        self._journal = journal
+        self._strategist = strategist
+        self._plans = plans
+        self._now = now
+        self._every = every
+        self._asked: dict[str, int] = {}
+
+    def __call__(self, view: JobView) -> bool:
+        """Ask, if a tick has begun since; whether the attempt was told to stop."""
+        attempt, now = view.latest, self._now()
+        if view.closed or view.state.final:
+            self._asked.pop(view.id, None)
+            self._strategist.forget(view.id)
+            return False
+        if attempt is None or not _could_move(view, attempt):
+            return False
+        tick = (now - view.submitted_at) // self._every
+        placed = (attempt.requested_at - view.submitted_at) // self._every  # that tick has been decided already
+        if max(self._asked.get(view.id, -1), placed) >= tick:
+            return False
+        self._asked[view.id] = tick
+        why = self._strategist.moves(view, self._plans(view, now), now)
+        if why is None:
+            return False
+        with self._journal.writing() as tx:
+            current = tx.job(view.id)
+            if current is None or current.seq != view.seq:
+                self._asked.pop(view.id, None)
+                return True  # look again
+            tx.append(view.id, [(attempt.number, ev.StopRequested(cause=Cause.MOVED, by="the strategy", why=why))], now)
+        return True
+
+
+def _could_move(view: JobView, attempt: AttemptView) -> bool:
+    moving = attempt.state in (AttemptState.LAUNCHED, AttemptState.STARTING, AttemptState.RUNNING)
+    return moving and attempt.stop_requested is None and not view.cancel_requested

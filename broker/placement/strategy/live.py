@@ -1,0 +1,186 @@
+"""A plan of the broker as a strategy sees it, and what the strategy decides as an order of placements. Pure.
+
+A strategy reckons in time on one kind of machine: that of the *steady* placement, the cheapest that nobody takes away
+and that still makes the deadline. Work is turned into hours there, checkpoints included; spot machines that are faster
+count by the price of the same work; slower ones are left out, because slack would shrink while they run.
+
+A changeover is start-up, restore, and what an interruption may cost of work since the last checkpoint. So the rules of
+the safety net (`safety`) hold for a job that saves now and then, too; for one that saves nothing spot is for those who
+have time to do it all again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from broker.core.jobs import Job
+from broker.core.offers import CapacityType
+from broker.core.placements import Placement, Plan
+from broker.placement.conditions import Conditions
+from broker.placement.course import Effort
+from broker.placement.strategy.safety import keep_deadline
+from broker.placement.strategy.situation import Course, Decision, Mode, Situation, Task, slack
+
+HOUR = 3600.0
+WORTH_MOVING = 2.5
+"""A voluntary move must save this many times what it costs; the saving is expected, the cost is certain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What a job can choose between now. ``spot``: the cheapest placement of each pool; ``price``: USD per hour of
+    the work of one hour on the steady machine."""
+
+    task: Task
+    steady: Placement
+    spot: Mapping[str, Placement]
+    price: Mapping[str, float]
+
+    @property
+    def on_demand_price(self) -> float:
+        """USD per hour of the steady placement, all nodes."""
+        return self.steady.rate.micros / 1e6
+
+    def seconds(self, remaining: timedelta) -> float:
+        """How long that much work takes on the steady machine, writing checkpoints included."""
+        return _seconds_on(self.steady, remaining)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a job stands. ``remaining``: work since the last durable checkpoint, on the job's reference machine;
+    ``on``: the placement that is launched or runs; ``started``: when (UTC); ``running``: it makes progress."""
+
+    now: datetime
+    remaining: timedelta
+    on: Placement | None = None
+    started: datetime | None = None
+    running: bool = False
+
+
+def is_spot(placement: Placement) -> bool:
+    """Whether it may be taken away."""
+    return placement.offer.capacity_type is CapacityType.SPOT
+
+
+def ground(
+    job: Job,
+    conditions: Conditions,
+    in_time: Plan,
+    anyhow: Plan,
+    submitted_at: datetime,
+    work: timedelta,
+    tick: float,
+    on: Placement | None = None,
+) -> Ground | None:
+    """What a strategy may choose between; None where there is nothing to decide: no deadline, an order of preference
+    that stands above cost, nothing steady that makes the deadline, or something steady that costs no more than spot.
+
+    ``in_time``: the plan; ``anyhow``: the same without the deadline: on which spot placements the job would be late is
+    for the strategy to see. ``work``: all of the job's. ``tick``: seconds between decisions. ``on``: what the job is
+    on; a steady machine that works is the steady one, for a new one might come too late.
+    """
+    steady = on if on and not is_spot(on) else next((p for p in in_time.placements if not is_spot(p)), None)
+    if in_time.deadline is None or steady is None or job.ordered or conditions.capacity_order or conditions.by_carbon:
+        return None
+    spot: dict[str, Placement] = {}
+    for placement in anyhow.placements:
+        if is_spot(placement) and placement.throughput >= steady.throughput * 0.999:
+            known = spot.setdefault(placement.offer.pool, placement)
+            if placement.rate < known.rate:
+                spot[placement.offer.pool] = placement
+    price = {pool: useful_rate(p, steady) for pool, p in spot.items()}
+    if price and min(price.values()) >= steady.rate.micros / 1e6:
+        return None
+    deadline = (in_time.deadline - submitted_at).total_seconds()
+    changeover = _changeover(job, conditions, max((p.interruptions_per_hour for p in spot.values()), default=0.1))
+    task = Task(_seconds_on(steady, work), deadline, changeover, tick)
+    return Ground(task, steady, spot, price)
+
+
+def useful_rate(placement: Placement, steady: Placement) -> float:
+    """USD for what the steady machine does in an hour."""
+    return placement.rate.micros / 1e6 * steady.throughput / placement.throughput
+
+
+def situation(ground: Ground, standing: Standing, submitted_at: datetime, avoid: frozenset[str]) -> Situation:
+    """What is known now. Pools in ``avoid`` were just taken back: they count as gone while there are others. A machine
+    that is there is capacity that is there, whatever is said of new ones."""
+    rested = {pool: price for pool, price in ground.price.items() if pool not in avoid}
+    spot = rested or dict(ground.price)
+    mode, pool, left = Mode.IDLE, None, 0.0
+    if standing.on is not None:
+        mode = Mode.SPOT if is_spot(standing.on) else Mode.ON_DEMAND
+        if mode is Mode.SPOT:
+            pool = standing.on.offer.pool
+            spot[pool] = ground.price.get(pool, useful_rate(standing.on, ground.steady))
+        if not standing.running:
+            waited = (standing.now - (standing.started or standing.now)).total_seconds()
+            left = max(ground.task.changeover - waited, 0.0)
+    elapsed = (standing.now - submitted_at).total_seconds()
+    work_left = ground.seconds(standing.remaining)
+    return Situation(elapsed, work_left, mode, pool, left, spot, ground.on_demand_price)
+
+
+def decide(course: Course, ground: Ground, now: Situation) -> Decision:
+    """The course's decision, with what a recorded market does not know: machines that do not come up, and offers that
+    are so much better that a course which never leaves a working machine should."""
+    booted = now.mode is Mode.SPOT and now.changeover_left > 0
+    if booted and slack(ground.task, now) - now.changeover_left < ground.task.changeover - ground.task.tick:
+        return Decision(Mode.ON_DEMAND, why="safety net: the machine has not come up")
+    decision = course.decide(now)
+    if decision.mode is Mode.SPOT and now.mode is Mode.SPOT and decision.pool == now.pool:
+        better = better_pool(ground, now)
+        if better is not None:
+            moved = Decision(Mode.SPOT, better, why="so much cheaper that moving pays")
+            return keep_deadline(ground.task, now, moved)
+    return decision
+
+
+def better_pool(ground: Ground, now: Situation) -> str | None:
+    """A pool whose saving, over the life expected there or the work left, is worth several moves; None if none is."""
+    task = ground.task
+    if now.mode is not Mode.SPOT or now.pool is None or now.changeover_left > 0:
+        return None
+    others = [pool for pool in now.spot if pool != now.pool and pool in ground.spot]
+    best = min(others, key=lambda pool: (now.spot[pool], pool), default=None)
+    if best is None or slack(task, now) < 3 * task.changeover:
+        return None
+    rate = ground.spot[best].interruptions_per_hour
+    life = min(HOUR / rate if rate > 0 else math.inf, now.work_left)
+    saving = (now.spot[now.pool] - now.spot[best]) * life / HOUR
+    return best if saving > WORTH_MOVING * now.spot[best] * task.changeover / HOUR else None
+
+
+def in_order(decision: Decision, ground: Ground, plan: Plan, held: Placement | None = None) -> Sequence[Placement]:
+    """The placements to be tried, first the one decided on; what follows is for the case that money or policies
+    refuse it. Empty: wait."""
+    if decision.mode is Mode.IDLE:
+        return ()
+    steady = [p for p in plan.placements if not is_spot(p)]
+    steady.sort(key=lambda p: p.offer.id != ground.steady.offer.id)
+    spot = sorted(ground.spot.values(), key=lambda p: (p.offer.pool != decision.pool, ground.price[p.offer.pool]))
+    return (*steady, *spot) if decision.mode is Mode.ON_DEMAND else (*spot, *steady)
+
+
+def without_deadline(plan: Plan, value_of_time: float) -> Plan:
+    """The plan ranked by cost plus what the time until the finish is worth (USD per hour); ties as they were."""
+
+    def worth(placement: Placement) -> float:
+        hours = placement.duration.total_seconds() / HOUR if placement.duration else 0.0
+        return (placement.expected_cost + placement.surcharge).micros / 1e6 + value_of_time * hours
+
+    return replace(plan, placements=tuple(sorted(plan.placements, key=worth)))
+
+
+def _changeover(job: Job, conditions: Conditions, rate: float) -> float:
+    effort = Effort.of(job, conditions)
+    interval = min(effort.interval_at(rate) + effort.write, effort.work or math.inf)
+    return (effort.start_up + effort.restart + interval) * HOUR
+
+
+def _seconds_on(steady: Placement, work: timedelta) -> float:
+    return work.total_seconds() / (steady.throughput * steady.useful_fraction)

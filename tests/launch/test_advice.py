@@ -1,0 +1,138 @@
+"""The strategy at work in the live reconciler: the backtest's decisions line by line, and deadlines that are kept."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from broker.backtest.market import Market, Pool
+from broker.backtest.replay import Step, replay
+from broker.core.clock import ManualClock
+from broker.core.events import Cause, JobState
+from broker.launch.advice import Said
+from broker.placement.strategy.choose import course_for
+from broker.placement.strategy.situation import Course, Decision, Situation, Task
+from broker.store import open_store
+from tests.launch.trace_stage import TraceStage, pool_name
+
+HOUR = 3600.0
+TICK = 600.0
+FULL = "GPUBROKER_TEST_FULL" in os.environ
+
+
+def spells(*hours: float) -> list[bool]:
+    """Up for so many hours, then down for so many, and so on."""
+    return [i % 2 == 0 for i, length in enumerate(hours) for _ in range(round(length * HOUR / TICK))]
+
+
+def market(*pools: list[bool], prices: tuple[float, ...] = (1.0, 1.1)) -> Market:
+    named = zip(("east", "west"), pools, prices, strict=False)
+    made = tuple(Pool(pool_name(zone), tuple(bits), (price,) * len(bits), 3.0) for zone, bits, price in named)
+    return Market("f", "m", TICK, made)
+
+
+def course(recorded: Market, start: int, task: Task) -> tuple[Course, str]:
+    return course_for(
+        task,
+        sorted(pool.name for pool in recorded.pools),
+        {pool.name: pool.available[:start] for pool in recorded.pools},
+        {pool.name: pool.price[:start] for pool in recorded.pools},
+        gap=TICK,
+        on_demand_price=recorded.on_demand_price,
+    )
+
+
+def line(now: Situation, decision: Decision) -> str:
+    return (
+        f"{now.elapsed / TICK:6.2f}  {now.work_left / HOUR:7.3f} h left  {now.mode} {now.pool or '-'}"
+        f"  {now.changeover_left:5.0f} s to boot  {sorted(now.spot.items())}"
+        f"  -> {decision.mode} {decision.pool or '-'} ({decision.why})"
+    )
+
+
+def live_log(said: list[Said]) -> list[str]:
+    """The first word of each tick: asked again within one, while it waits, the strategy says the same."""
+    first = {now.situation.elapsed: now for now in reversed(said)}
+    return [line(first[at].situation, first[at].decision) for at in sorted(first)]
+
+
+def both(
+    path: Path, clock: ManualClock, recorded: Market, start: int, task: Task, *, restarts: bool = False
+) -> tuple[list[str], list[str], str]:
+    """The decision logs of the live broker and of the backtest."""
+    log: list[Step] = []
+    made, why = course(recorded, start, task)
+    outcome = replay(recorded, start, task, made, log)
+    assert not outcome.missed
+    store = open_store(f"sqlite:///{path / 'store.db'}", clock=clock)
+    stage = TraceStage(store, clock, recorded, start, task)
+    assert stage.play(restarts=restarts) is JobState.SUCCEEDED
+    assert not stage.view.deadline_missed
+    assert stage.view.ended_at is not None
+    assert stage.view.ended_at - stage.begun == timedelta(seconds=outcome.finish or 0)
+    store.close()
+    return live_log(stage.said), [line(step.situation, step.decision) for step in log], why
+
+
+PAST = [2.0, 0.5, 1.0, 1.5, 4.0, 1.0] * 10
+NOW = [0.5, 0.5, 2.0, 1.0, 1.0 / 3, 2.0, 3.0, 0.5, 6.0, 3.0]
+
+
+@pytest.mark.parametrize(("past", "planned"), [(PAST, True), ([1.0], False)], ids=["planned", "uniform-progress"])
+def test_the_live_broker_decides_as_the_backtest_did(
+    tmp_path: Path, clock: ManualClock, past: list[float], planned: bool
+) -> None:
+    if planned:
+        pytest.importorskip("numpy", reason="planning needs the extra 'backtest'")
+    history = spells(*past)
+    recorded = market(history + spells(*NOW) + [True] * 100)
+    live, replayed, why = both(tmp_path, clock, recorded, len(history), Task(4 * HOUR, 6 * HOUR, 720, TICK))
+    assert (why == "planned") is planned
+    assert live == replayed
+    assert all(any(f"-> {mode}" in each for each in live) for mode in ("idle", "spot", "on_demand"))
+
+
+def test_a_broker_that_is_started_anew_each_tick_decides_the_same(tmp_path: Path, clock: ManualClock) -> None:
+    pytest.importorskip("numpy", reason="planning needs the extra 'backtest'")
+    history = spells(*PAST[:24])
+    recorded = market(history + spells(*NOW) + [True] * 100)
+    job = Task(2 * HOUR, 3.5 * HOUR, 720, TICK)
+    live, replayed, why = both(tmp_path, clock, recorded, len(history), job, restarts=True)
+    assert why == "planned"
+    assert live == replayed
+
+
+def test_with_two_pools_too(tmp_path: Path, clock: ManualClock) -> None:
+    pytest.importorskip("numpy", reason="planning needs the extra 'backtest'")
+    history = spells(*PAST)
+    other = [not bit for bit in history]
+    now = spells(*NOW)
+    recorded = market(history + now + [True] * 100, other + [False] * 6 + now[: len(now) - 6] + [True] * 100)
+    live, replayed, _ = both(tmp_path, clock, recorded, len(history), Task(6 * HOUR, 8 * HOUR, 720, TICK))
+    assert live == replayed
+
+
+bits = st.lists(st.tuples(st.booleans(), st.integers(1, 12)), min_size=1, max_size=20).map(
+    lambda runs: [up for up, length in runs for _ in range(length)]
+)
+
+
+@settings(max_examples=40 if FULL else 6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(past=bits, now=bits, slack=st.floats(0.25, 3), changeover=st.sampled_from([60.0, 720.0, 900.0]))
+def test_no_deadline_is_missed_whatever_the_market_does(
+    tmp_path_factory: pytest.TempPathFactory, past: list[bool], now: list[bool], slack: float, changeover: float
+) -> None:
+    task = Task(3 * HOUR, round(3 * HOUR + max(slack * HOUR, changeover)), changeover, TICK)
+    recorded = market(past + (now * 60)[:60] + [False] * 60)
+    clock = ManualClock(datetime(2026, 3, 2, 12, tzinfo=UTC))
+    store = open_store(f"sqlite:///{tmp_path_factory.mktemp('live') / 'store.db'}", clock=clock)
+    stage = TraceStage(store, clock, recorded, len(past), task)
+    assert stage.play() is JobState.SUCCEEDED
+    assert not stage.view.deadline_missed
+    assert {attempt.cause for attempt in stage.view.attempts} <= {Cause.PREEMPTED, Cause.MOVED, Cause.COMPLETED}
+    store.close()
