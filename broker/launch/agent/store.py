@@ -55,7 +55,7 @@ class Store:
                 make_private(folder)
                 return cls(LocalStore(folder))
             plain = any(os.environ.get(name, "").lower() in ("1", "true", "yes") for name in _PLAIN_HTTP)
-            client = {**_CLIENT, "allow_http": True} if plain else _CLIENT
+            client: Any = {**_CLIENT, "allow_http": plain}
             return cls(from_url(url, client_options=client, retry_config=_RETRY))
         except (exceptions.BaseError, OSError, ValueError) as error:
             raise StoreTrouble(
