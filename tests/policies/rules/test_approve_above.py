@@ -97,3 +97,18 @@ def test_grants_are_about_the_rule_that_asked() -> None:
     assert answer(Grant("eve", ("big",), Money.usd(600), standing=1, until=NOW + timedelta(1))) is Answer.ASK
     assert answer(Grant("bob", ("big",), Money.usd(600), standing=1, until=NOW)) is Answer.ASK
     assert answer(Grant("bob", ("big",), Money.usd(600), standing=1, until=NOW + timedelta(1))) is Answer.ALLOW
+
+
+def test_an_approver_who_does_not_exist_is_a_located_mistake() -> None:
+    from broker.core.errors import InvalidInput
+    from policies.loader import load
+
+    asks = "  - {name: big, approve_above: {cost: $5, approvers: [an, phd-7, bob]}}\n"
+    teams = "teams: {nlp: {members: [ann, bob, 'phd-*']}}\n"
+    assert load({"a.yaml": f"version: 1\nguardrails:\n{asks}"}).rules
+    with pytest.raises(InvalidInput) as found:
+        load({"a.yaml": f"version: 1\n{teams}guardrails:\n{asks}"})
+    (problem,) = found.value.problems
+    assert (problem.line, problem.column, problem.key) == (4, 55, "guardrails[0].approve_above.approvers[0]")
+    assert "no file lists 'an' as a member of a team" in problem.message
+    assert "did you mean 'ann'" in problem.message

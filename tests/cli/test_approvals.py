@@ -1,0 +1,117 @@
+"""`gpubroker approvals`, and what submit and extend say where somebody is asked first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.app.wiring import Broker
+from tests.cli.conftest import Gpubroker
+
+POLICY = """\
+version: 1
+policy: test
+budgets: [{name: pretend, amount: $100, period: month, counts: [sandbox]}]
+guardrails:
+  - {name: big, approve_above: {cost: $2, approvers: [olga], expires: 6h}}
+"""
+
+
+@pytest.fixture
+def act_as(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    return lambda name: monkeypatch.setattr(Broker, "user", name)
+
+
+@pytest.fixture(autouse=True)
+def asked(gpubroker: Gpubroker, write: Any, sandbox_job: Path, act_as: Any) -> Any:
+    """A job that waits for olga."""
+    act_as("ann")
+    assert gpubroker("policy", "apply", write("p.yaml", POLICY)).code == 0
+    return gpubroker("submit", sandbox_job, "--yes")
+
+
+def only(gpubroker: Gpubroker, *more: str) -> Any:
+    (found,) = gpubroker("approvals", "list", *more, "--json").json["requests"]
+    return found
+
+
+def test_submitting_ends_with_6_and_says_what_to_do(asked: Any, gpubroker: Gpubroker) -> None:
+    job = only(gpubroker)["job"]
+    assert asked.code == 6
+    assert f"error: {job} waits for approval: it may cost $" in asked.err
+    assert f"hint: ask olga: `gpubroker approvals grant {job}`" in asked.err
+
+
+def test_the_same_as_json(asked: Any, gpubroker: Gpubroker, sandbox_job: Path) -> None:
+    done = gpubroker("submit", sandbox_job, "--yes", "--json")
+    assert done.code == 6
+    assert (done.json["state"], done.json["asked"]["approvers"]) == ("awaiting_approval", ["olga"])
+
+
+def test_the_list_says_whom_how_much_and_why(gpubroker: Gpubroker, act_as: Any) -> None:
+    found = only(gpubroker)
+    assert (found["state"], found["user"], found["mine"]) == ("waiting", "ann", False)
+    (question,) = found["questions"]
+    assert (question["rule"], question["approvers"]) == ("big", ["olga"])
+    act_as("olga")
+    assert only(gpubroker, "--mine")["mine"]
+    shown = gpubroker("approvals", "list").out
+    assert "waiting" in shown
+    assert f"You may decide: `gpubroker approvals grant {found['job']}`" in shown
+
+
+def test_granting_needs_the_right_person(gpubroker: Gpubroker, act_as: Any) -> None:
+    job = only(gpubroker)["job"]
+    own = gpubroker("approvals", "grant", job)
+    assert (own.code, "you are ann, and not among those who approve" in own.err) == (3, True)
+    act_as("olga")
+    done = gpubroker("approvals", "grant", job, "--reason", "agreed")
+    assert (done.code, done.out) == (0, f"{job}: approved; it is planned. See `gpubroker jobs show {job}`.\n")
+    told = only(gpubroker, "--all")
+    assert (told["state"], told["decided_by"], told["reason"]) == ("approved", ["olga"], "agreed")
+    assert "approved by olga: agreed" in gpubroker("jobs", "show", job).out
+
+
+def test_refusing_ends_the_job(gpubroker: Gpubroker, act_as: Any) -> None:
+    job = only(gpubroker)["job"]
+    act_as("olga")
+    done = gpubroker("approvals", "refuse", job, "-m", "too dear", "--json")
+    assert (done.json["state"], done.json["because"]) == ("cancelled", "refused by olga: too dear")
+    assert done.json["held"]["sandbox"] == "0.00"
+
+
+def test_a_standing_grant_is_said_and_taken_back(gpubroker: Gpubroker, act_as: Any, sandbox_job: Path) -> None:
+    act_as("olga")
+    given = gpubroker("approvals", "grant", "--for-user", "ann", "--total", "$50", "--until", "30d", "-m", "thesis")
+    assert given.out.startswith("Granted: standing grant 1 for user ann: $50.00 in all until ")
+    act_as("ann")
+    assert gpubroker("submit", sandbox_job, "--yes", "--detach").code == 0
+    (standing,) = gpubroker("approvals", "list", "--json").json["standing"]
+    assert (standing["by"], standing["rules"], standing["reason"]) == ("olga", ["big"], "thesis")
+    assert float(standing["used"]) > 2
+    assert gpubroker("approvals", "revoke", "1").code == 3
+    act_as("olga")
+    assert gpubroker("approvals", "revoke", "1").code == 0
+    act_as("ann")
+    assert gpubroker("submit", sandbox_job, "--yes").code == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["grant"], "--total and --until"),
+        (["grant", "--for-user", "ann", "--total", "50 euros", "--until", "30d"], "--total"),
+        (["grant", "--for-user", "ann", "--total", "$50", "--until", "soon"], "--until"),
+        (["grant", "--total", "$50", "--until", "30d"], "for whom"),
+        (["grant", "trial", "--total", "$50"], "--total is for standing grants"),
+        (["grant", "nobody"], "nobody"),
+        (["revoke", "7"], "7"),
+    ],
+)
+def test_what_makes_no_sense_is_exit_2(gpubroker: Gpubroker, arguments: list[str], said: str) -> None:
+    done = gpubroker("approvals", *arguments)
+    assert done.code == 2
+    assert said in done.err
