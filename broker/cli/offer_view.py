@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -38,33 +38,37 @@ class Row:
 def rows(offers: Iterable[Offer], now: datetime) -> list[Row]:
     """Every offer as a row. Spot discounts are found among these offers."""
     listed = list(offers)
-    on_demand: dict[tuple[str, str, str, str], Money] = {}
+    on_demand: dict[tuple[object, ...], Money] = {}
     for offer in listed:
         if offer.capacity_type is CapacityType.ON_DEMAND and offer.price is not None and offer.price.micros > 0:
             key = _same(offer)
             on_demand[key] = min(on_demand.get(key, offer.price), offer.price)
-    return [_row(offer, on_demand.get(_same(offer)), now) for offer in listed]
+    return [_row(offer, on_demand, now) for offer in listed]
 
 
-def _same(offer: Offer) -> tuple[str, str, str, str]:
-    return offer.provider, offer.region, offer.instance_type, offer.machine
+def _same(offer: Offer) -> tuple[object, ...]:
+    return offer.provider, offer.region, offer.instance_type, offer.accelerator, offer.count
 
 
-def _row(offer: Offer, on_demand: Money | None, now: datetime) -> Row:
+def _row(offer: Offer, on_demand: Mapping[tuple[object, ...], Money], now: datetime) -> Row:
     discount = None
-    if offer.capacity_type is CapacityType.SPOT and offer.price is not None and on_demand is not None:
-        discount = 1 - offer.price.micros / on_demand.micros
+    if offer.capacity_type is CapacityType.SPOT and offer.price is not None:
+        undiscounted = on_demand.get(_same(offer))
+        discount = None if undiscounted is None else 1 - offer.price.micros / undiscounted.micros
     age = now - offer.as_of
     stale = not offer.reference and offer.max_age is not None and age > offer.max_age
     return Row(offer, age, stale, discount)
 
 
 def sort_key(name: str) -> Callable[[Row], Any]:
-    """How rows are ordered; rows without the figure come last, the cheaper GPU-hour breaks ties."""
+    """How rows are ordered; rows without the figure come last, the cheaper GPU-hour breaks ties, and then the name.
+    Called for every offer there is: it makes no texts."""
 
-    def price(row: Row) -> tuple[bool, int, str]:
-        amount = row.per_gpu or row.offer.price
-        return amount is None, amount.micros if amount else 0, row.offer.id
+    def price(row: Row) -> tuple[bool, int, str, str, str, str, str]:
+        offer = row.offer
+        amount = row.per_gpu or offer.price
+        names = offer.provider, offer.zone or offer.region, offer.instance_type, offer.capacity_type, offer.source
+        return amount is None, amount.micros if amount else 0, *names
 
     firsts: dict[str, Callable[[Row], Any]] = {
         "gpu-price": lambda row: row.offer.count == 0,
