@@ -166,6 +166,6 @@ class CatalogueFile:
         return InvalidInput(
             f"line {line}: {what}, and prices are compared in US dollars",
             where=str(self.file),
-            hint="convert the prices to USD, and say in a name of the file when and at which rate",
+            hint="convert the prices to USD, and say in the name of the file when and at which rate",
             problems=[Problem(line, 0, "", what)],
         )
