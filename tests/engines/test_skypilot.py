@@ -149,6 +149,14 @@ def test_a_launch_that_fails_half_way_is_taken_down(
     assert "exit code 3" in gone.evidence
 
 
+def test_a_server_that_forgot_a_launch_says_nothing_of_its_end(bench: Bench, sky: fake.Sky) -> None:
+    sky.refuse = fake.ResourcesUnavailableError("whatever came of it")
+    handle = bench.engine.submit(bench.launch("true"))
+    sky.forget_requests()
+    assert bench.look(handle).state is EngineState.LOST
+    assert not (bench.folder / "home" / "job1-1" / "gone.json").exists()
+
+
 def test_a_gang_runs_once_on_every_node(bench: Bench) -> None:
     import json
 

@@ -174,6 +174,10 @@ class Sky:
         cluster.there = False
         cluster.end()
 
+    def forget_requests(self) -> None:
+        """As a server that was installed anew."""
+        self._requests.clear()
+
     def close(self) -> None:
         for request in list(self._requests.values()):
             request.aborted.set()

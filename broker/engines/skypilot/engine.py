@@ -208,7 +208,7 @@ class Skypilot:
 
     def _observe(self, slot: Slot, key: str, request: Request | None, cluster: Cluster | None) -> Observation:
         if request is not None and request.finished:
-            error = self._sdk.failure(request.id)
+            error = None if request.status == "succeeded" else self._sdk.failure(request.id)
             slot.keep_first("launched.json", {"status": request.status, "failure": str(error) if error else ""})
         launching = request is not None and not request.finished
         cancelled = slot.read("cancelled.json") is not None
@@ -257,7 +257,7 @@ class Skypilot:
         elif outcome.get("failure"):
             said = f"SkyPilot could not launch it: {outcome['failure']}"
         elif since is None:
-            said = "SkyPilot knows nothing of its launch any more"
+            return _UNKNOWN  # its server may have been started anew; should a machine come up after all, it says so
         else:
             try:
                 folder = _folder(slot)
