@@ -249,7 +249,7 @@ def question(policy: PolicySet, case: Case, job: Job) -> tuple[Action, Facts]:
     )
     budgets = {
         spec.id: tuple(
-            BudgetUse(*period, *(_first(amounts, spec.id, first=not n) for amounts in (case.spent, case.held)))
+            BudgetUse(*period, _first(case.spent, spec.id, first=not n), _first(case.held, spec.id, first=not n))
             for n, period in enumerate(periods_touching(spec.period, spec.timezone, action.window or (now, now)))
         )
         for spec in policy.budgets(job, case.user)

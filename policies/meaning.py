@@ -200,7 +200,8 @@ def _subjects(path: Path, entry: Mapping[str, Any]) -> Iterator[tuple[str, objec
         if entry.get("period") != "fixed":
             counts = entry.get("counts", ["cash"])
             kinds = map(str, counts if isinstance(counts, list) else [counts])
-            yield f"budget per {entry.get('period')}", dict.fromkeys(kinds)
+            alerts = " that alerts only" if entry.get("action") == "alert" else ""
+            yield f"budget per {entry.get('period')}{alerts}", dict.fromkeys(kinds)
         return
     for kind, said in entry.items():
         # Two windows of time are two, and not one twice; above some threshold, somebody else may be asked.

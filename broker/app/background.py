@@ -182,9 +182,10 @@ def looks(broker: Broker, still_leading: Callable[[], bool], pause: Callable[[fl
     """Look after the jobs again and again while the lead holds. A store that does not answer (locked, full or away)
     ends nothing: jobs go on, and so does looking after them. ``pause`` waits so many seconds of the wall clock between
     two looks, longer the longer the store is in trouble."""
+    from broker.app.budgets import Alerting
     from broker.app.launching import reconciler  # every command looks whether one runs; one process runs it
 
-    worker = reconciler(broker)
+    worker, alerting = reconciler(broker), Alerting(broker)
     failed = 0
     while still_leading():
         tick, began = None, time.monotonic()
@@ -192,6 +193,7 @@ def looks(broker: Broker, still_leading: Callable[[], bool], pause: Callable[[fl
             if _sandbox_runs(broker):
                 freshen(broker, sandbox=True)  # its spot prices are settled as they are observed
             tick = worker.tick()
+            alerting()
             failed = 0
         except BrokerError as error:
             failed += 1

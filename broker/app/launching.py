@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 
+from broker.app.budgets import OverBudgets
 from broker.app.market import market_for
 from broker.app.strategy_history import record
 from broker.app.wiring import Broker, process_user
@@ -47,6 +48,7 @@ def reconciler(broker: Broker) -> Reconciler:
         broker.clock.now,
         folders.usage,
         every=_JUDGE_EVERY * broker.clock.scale,
+        over=OverBudgets(broker),
     )
     moving = Moving(
         broker.store, strategist, lambda view, now: placing.plans(view, broker.policy(), now), broker.clock.now

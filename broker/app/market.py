@@ -27,12 +27,16 @@ CARBON_RULE = "max_kg_co2e"
 
 # Local sources cost little to ask; within this time (by the wall) they are not asked again.
 _LOCAL_AGE = timedelta(seconds=0.25)
+# Asked within this time, others are likely to be asking as well.
+_SHARED_AGE = timedelta(seconds=5)
 # Except the price book, which changes only with a release: once a day will do.
 _BOOK_AGE = timedelta(days=1)
 
 
 def freshen(broker: Broker, *, sandbox: bool = False) -> list[PollResult]:
     """Poll the local sources that are due; with ``sandbox`` its market, too. So an empty store fills itself."""
+    from broker.store.leader import Duty
+
     now = broker.clock.now()
     last = {name: run.finished for name, run in broker.store.last_polls().items()}
     names = (*broker.registries.local_providers, SANDBOX) if sandbox else broker.registries.local_providers
@@ -41,8 +45,16 @@ def freshen(broker: Broker, *, sandbox: bool = False) -> list[PollResult]:
         provider = broker.provider(name)
         live: bool = getattr(provider, "refresh_before_deciding", False)
         age = _LOCAL_AGE * broker.clock.scale if live else _BOOK_AGE
-        if name not in last or now - last[name] >= age:
-            done.append(poll(provider, broker.store, broker.clock, keep_unchanged=not live))
+        if name in last and now - last[name] < age:
+            continue
+        if name in last and live and now - last[name] < _SHARED_AGE * broker.clock.scale:
+            # Many processes at once: one asks, the others take what it said a moment ago instead of writing the same.
+            with broker.store.lead(Duty.LOCAL) as mine:
+                if mine is None or broker.clock.now() - broker.store.last_polls()[name].finished < age:
+                    continue
+                done.append(poll(provider, broker.store, broker.clock, keep_unchanged=False))
+            continue
+        done.append(poll(provider, broker.store, broker.clock, keep_unchanged=not live))
     return done
 
 
@@ -120,8 +132,7 @@ class Listing:
 
 
 def listing(broker: Broker, query: OfferQuery) -> Listing:
-    """The current offers that match, in no order that means something: there may be very many, and who shows them
-    sorts them.
+    """The current offers that match, cheapest per accelerator first; offers without a price last.
 
     Simulated ones only when the query names their provider. Raises `UnknownName` for a provider or region that there
     is none of and that no offer is from.
@@ -131,9 +142,13 @@ def listing(broker: Broker, query: OfferQuery) -> Listing:
     found = [o for o in broker.store.offers(query) if simulated or o.provider != SANDBOX]
     check_names(broker, query, found)
 
+    def rank(offer: Offer) -> tuple[bool, int, str]:
+        price = offer.price_per_gpu or offer.price
+        return price is None, price.micros if price else 0, offer.id
+
     real = sum(broker.store.rejected_in_sql(OfferQuery(providers=(SANDBOX,))).values())
     total = broker.store.count_offers() if simulated else real
-    return Listing(tuple(found), total, broker.clock.now())
+    return Listing(tuple(sorted(found, key=rank)), total, broker.clock.now())
 
 
 def reasons_left_out(market: Market) -> dict[Reason, int]:

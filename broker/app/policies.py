@@ -5,9 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Protocol, cast
 
 from broker.app.market import market_for
 from broker.app.wiring import Broker
@@ -15,12 +13,9 @@ from broker.core.decisions import Decision
 from broker.core.documents import read_document
 from broker.core.errors import InvalidInput
 from broker.core.jobs import Job
-from broker.core.money import Money
-from broker.core.policy import BudgetUse, CaseResult, Facts, Source
-from broker.core.ports import BudgetSpec, PolicySet
+from broker.core.policy import CaseResult, Facts
+from broker.core.ports import PolicySet
 from broker.launch.admission import Admission, admit, facts_of
-from broker.launch.journal import Reading
-from broker.ledger.budgets import budget_uses, period_containing
 from broker.placement.planner import make_plan
 from broker.store import PolicyVersion
 
@@ -135,45 +130,6 @@ def difference(before: Mapping[str, str], after: Mapping[str, str]) -> str:
     return "\n".join(lines)
 
 
-class _BudgetTerms(Protocol):
-    """What a rule of the kind ``budget`` is configured with."""
-
-    amount: Money
-
-
-class _BudgetRule(Protocol):
-    """What a rule of the kind ``budget`` has beside what every rule has."""
-
-    spec: BudgetSpec
-    config: _BudgetTerms
-    source: Source
-
-
-@dataclass(frozen=True, slots=True)
-class BudgetLine:
-    """A budget of the active set and its state in the current period. Money in USD."""
-
-    spec: BudgetSpec
-    limit: Money
-    source: Source
-    use: BudgetUse
-
-    @property
-    def left(self) -> Money:
-        """What may still be held or spent in the period; negative when later charges overdrew it."""
-        return self.limit - self.use.spent - self.use.held
-
-
-def budgets(broker: Broker) -> list[BudgetLine]:
-    """Every budget of the active set, in file order."""
-    rules = [cast(_BudgetRule, rule) for rule in broker.policy().rules if rule.kind == "budget"]
-    with broker.store.reading() as look:
-        return [
-            BudgetLine(rule.spec, rule.config.amount, rule.source, budget_state(broker, look, rule.spec))
-            for rule in rules
-        ]
-
-
 def decisions_about(broker: Broker, reference: str) -> Sequence[Decision]:
     """Every decision about a job that was submitted, oldest first. ``reference``: as `broker.app.jobs.find` takes it.
     Raises `UnknownName`."""
@@ -200,10 +156,3 @@ def explain(broker: Broker, job: Job, policy: PolicySet | None = None) -> tuple[
         facts_for = facts_of(look, chosen, now)
         found = admit(job, broker.user, plan, chosen, facts_for, max_duration=max_duration, now=now)
         return found, facts_for(found.action)
-
-
-def budget_state(broker: Broker, look: Reading, budget: BudgetSpec) -> BudgetUse:
-    """What a budget has spent and holds in its current period."""
-    now = broker.clock.now()
-    window = period_containing(budget.period, budget.timezone, now)
-    return budget_uses(budget, window, now, partial(look.spent, budget), look.open_holds(budget))[0]

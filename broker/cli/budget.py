@@ -1,7 +1,8 @@
-"""`gpubroker budget`: what each budget grants, has spent, holds and has left."""
+"""`gpubroker budget`: what each budget grants, has spent, holds and has left, and what it will come to."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,56 +12,76 @@ from broker.cli.terminal import Terminal
 from broker.core.errors import UnknownName
 
 if TYPE_CHECKING:
-    from broker.app.policies import BudgetLine
+    from broker.app.budgets import BudgetLine
+    from broker.app.wiring import Broker
 
 app = typer.Typer(no_args_is_help=True, help="What each budget grants, has spent, holds and has left.")
 
 _NONE = "no budget is in force: nothing that costs real money is launched; see `gpubroker policy apply --help`"
 
 
-def _budgets(terminal: Terminal) -> list[BudgetLine]:
-    from broker.app import policies
+def _budgets(terminal: Terminal) -> tuple[Broker, list[BudgetLine]]:
+    from broker.app.budgets import budgets
 
     broker = terminal.broker()
     terminal.adopt()
-    return policies.budgets(broker)
+    return broker, budgets(broker)
 
 
 @app.command("list", epilog=examples("gpubroker budget list", "gpubroker budget list --json"))
 def list_budgets(context: typer.Context, as_json: AsJson = False) -> None:
     """Every budget in its current period."""
-    from broker.cli import policy_view as view
+    from broker.cli import budget_view as view
 
     terminal = Terminal.of(context)
-    found = _budgets(terminal)
+    _, found = _budgets(terminal)
     if as_json:
-        terminal.answer({"budgets": [view.budget_json(line) for line in found]})
+        terminal.answer({"budgets": [view.document(line) for line in found]})
     else:
-        terminal.show(*(view.budget_table(terminal.out, found) if found else [_NONE]))
+        terminal.show(*(view.table(terminal.out, found) if found else [_NONE]))
 
 
-@app.command(epilog=examples("gpubroker budget show", "gpubroker budget show nlp-monthly --json"))
+@app.command(
+    epilog=examples(
+        "gpubroker budget show",
+        "gpubroker budget show nlp-monthly --chart",
+        "gpubroker budget show nlp-monthly --picture budget.html",
+        "gpubroker budget show nlp-monthly --json",
+    )
+)
 def show(
     context: typer.Context,
     budget: Annotated[str | None, typer.Argument(metavar="NAME", help="A budget's name; all when left out.")] = None,
+    chart: Annotated[bool, typer.Option("--chart", help="Draw spend against the period in the terminal.")] = False,
+    picture: Annotated[
+        Path | None, typer.Option("--picture", metavar="FILE", help="Draw it into a file: .html, .png or .svg.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Let --picture replace a file that is not a chart.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """One budget: its period, limit, what is spent, held and left, whom it is for and where it is written."""
-    from broker.cli import policy_view as view
-    from broker.cli import words
+    """One budget: its period, limit, what is spent, held and left, the forecast, whom it is for, who was told what."""
+    from broker.app.budgets import days, notices_about
+    from broker.cli import budget_view as view
 
     terminal = Terminal.of(context)
-    found = _budgets(terminal)
+    broker, found = _budgets(terminal)
     chosen = [line for line in found if budget in (None, line.spec.id)]
     if budget is not None and not chosen:
         raise UnknownName("budget", budget, [line.spec.id for line in found])
+    told = {line.spec.id: notices_about(broker, line.spec.id) for line in chosen}
+    if chart or picture is not None:
+        figures = [view.chart(line, days(broker, line)) for line in chosen]
+        if picture is not None:
+            from broker.cli.charts.picture import write_picture
+
+            write_picture(figures, picture, replace=force)
+            terminal.say(f"wrote {picture}")
+        if chart:
+            terminal.show(*view.drawn(terminal, figures))
     if as_json:
-        documents = [view.budget_json(line) for line in chosen]
+        documents = [view.document(line, told[line.spec.id]) for line in chosen]
         terminal.answer({"budgets": documents} if budget is None else documents[0])
         return
-    terminal.show(*(view.budget_table(terminal.out, chosen) if chosen else [_NONE]))
+    terminal.show(*(view.table(terminal.out, chosen) if chosen else [_NONE]))
     for line in chosen:
-        terminal.show(
-            f"{line.spec.id}: for {view.scope_words(line.spec)}; {words.moment(line.use.period_start)} to "
-            f"{words.moment(line.use.period_end)}; written in {line.source}"
-        )
+        terminal.show(*view.story(line, told[line.spec.id]))

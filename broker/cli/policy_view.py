@@ -13,13 +13,11 @@ from broker.cli.policy_trial_view import WORDS
 from broker.cli.tables import Column, fitting, left_out
 from broker.core.decisions import written
 from broker.core.policy import Facts
-from broker.core.ports import BudgetSpec, PolicySet, Rule
-from broker.ledger.budgets import period_name
+from broker.core.ports import PolicySet, Rule
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from broker.app.policies import BudgetLine
     from broker.launch.admission import Admission
     from broker.store import PolicyVersion
 
@@ -125,80 +123,6 @@ def explained(console: Console, found: Admission) -> list[RenderableType]:
         fitting(console, columns, cells)[0],
         Text.assemble("The policy ", (word, f"bold {style}"), " it."),
     ]
-
-
-# --- budgets --------------------------------------------------------------------------------------------------------
-
-_BUDGETS = (
-    Column("budget"),
-    Column("period"),
-    Column("limit", align="right"),
-    Column("spent", align="right"),
-    Column("held", 2, align="right"),
-    Column("left", align="right"),
-    Column("used", 3, align="right"),
-    Column("counts", 4),
-    Column("for", 5, folds=True),
-)
-
-
-def budget_table(console: Console, lines: Sequence[BudgetLine]) -> list[RenderableType]:
-    """One row a budget, in its current period."""
-    built, hidden = fitting(console, _BUDGETS, [_budget_cells(line) for line in lines])
-    return [built, Text(left_out(hidden), style="dim")] if hidden else [built]
-
-
-def _budget_cells(line: BudgetLine) -> list[str | Text]:
-    used = (line.use.spent + line.use.held).micros / line.limit.micros if line.limit else 1.0
-    style = "red" if used >= 1 else "yellow" if used >= 0.8 else "green"
-    return [
-        line.spec.id,
-        period_name(line.spec.period, line.spec.timezone, line.use.period_start),
-        words.money(line.limit),
-        words.money(line.use.spent),
-        words.money(line.use.held),
-        Text(words.money(line.left), style=style),
-        Text(words.percent(used), style=style),
-        ", ".join(sorted(line.spec.counts)),
-        scope_words(line.spec),
-    ]
-
-
-def scope_words(spec: BudgetSpec) -> str:
-    """``team nlp or vision, workload training``; ``everybody``."""
-    parts = {
-        "team": spec.teams,
-        "project": spec.projects,
-        "workload": spec.workloads,
-        "user": spec.users,
-        "environment": spec.environments,
-    }
-    return ", ".join(f"{word} {' or '.join(names)}" for word, names in parts.items() if names) or "everybody"
-
-
-def budget_json(line: BudgetLine) -> dict[str, Any]:
-    """One budget of the document."""
-    spec = line.spec
-    return {
-        "id": spec.id,
-        "period": spec.period,
-        "timezone": spec.timezone,
-        "period_start": line.use.period_start,
-        "period_end": line.use.period_end,
-        "counts": sorted(spec.counts),
-        "limit": line.limit,
-        "spent": line.use.spent,
-        "held": line.use.held,
-        "left": line.left,
-        "scope": {
-            "teams": spec.teams,
-            "projects": spec.projects,
-            "workloads": spec.workloads,
-            "users": spec.users,
-            "environments": spec.environments,
-        },
-        "source": str(line.source),
-    }
 
 
 # --- JSON -----------------------------------------------------------------------------------------------------------

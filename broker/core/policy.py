@@ -78,12 +78,14 @@ class LiveAttempt:
 
 @dataclass(frozen=True, slots=True)
 class BudgetUse:
-    """One budget's state in one of its periods, as the ledger has it now (UTC times, USD)."""
+    """One budget's state in one of its periods, as the ledger has it now (UTC times, USD). ``over_since``: when it was
+    first seen that more was spent than it grants; told only where what runs is judged."""
 
     period_start: datetime
     period_end: datetime
     spent: Money
     held: Money
+    over_since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ the policy cannot be read for the moment, what runs goes on within the money tha
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from broker.core import events as ev
@@ -17,20 +17,23 @@ from broker.core.events import AttemptState, Cause
 from broker.core.lifecycle import AttemptView, JobView
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
-from broker.core.policy import Action, ActionKind, Answer, Facts, Usage
+from broker.core.policy import Action, ActionKind, Answer, BudgetUse, Facts, Usage
 from broker.core.ports import PolicySet
 from broker.launch.admission import strictest
 from broker.launch.journal import Journal, Reading
 from broker.launch.progress import billed_time
 
 log = logging.getLogger(__name__)
+_NONE_OVER: Mapping[str, tuple[BudgetUse, ...]] = {}
 
 UsageOf = Callable[[JobView, AttemptView], Sequence[Usage]]
+OverOf = Callable[[PolicySet, datetime], Mapping[str, tuple[BudgetUse, ...]]]
 
 
 class Enforcement:
     """The reconciler's judge of what runs. ``usage``: what was seen of an attempt's accelerators; asked only where some
-    rule needs it. ``every``: how often each job is judged, in the broker's time."""
+    rule needs it. ``every``: how often each job is judged, in the broker's time. ``over``: the budgets that are
+    exceeded and stop what runs."""
 
     def __init__(
         self,
@@ -39,12 +42,14 @@ class Enforcement:
         now: Callable[[], datetime],
         usage: UsageOf = lambda view, attempt: (),
         every: timedelta = timedelta(seconds=15),
+        over: OverOf = lambda policy, now: {},
     ) -> None:
         self._journal = journal
         self._policy = policy
         self._now = now
         self._usage = usage
         self._every = every
+        self._over = over
         self._judged: dict[str, tuple[str, datetime]] = {}
         self._read: tuple[datetime, PolicySet | None] | None = None
         self._trouble = ""  # said once
@@ -63,8 +68,9 @@ class Enforcement:
             return False
         self._judged[view.id] = (policy.version, now)
         usage = self._usage_of(view, attempt) if policy.needs_usage else ()
+        over = self._over_of(policy, now)
         with self._journal.reading() as look:
-            denied = judge_running(look, policy, view, attempt, usage, now)
+            denied = judge_running(look, policy, view, attempt, usage, now, over)
         if denied is None:
             return False
         why = "; ".join(f"{v.message} ({v.source})" for v in denied.verdicts if v.answer is Answer.DENY)
@@ -93,6 +99,13 @@ class Enforcement:
         self._read = (now, policy)
         return policy
 
+    def _over_of(self, policy: PolicySet, now: datetime) -> Mapping[str, tuple[BudgetUse, ...]]:
+        try:
+            return self._over(policy, now)
+        except BrokerError as error:
+            log.warning("nobody knows which budgets are exceeded: %s", error)
+            return {}
+
     def _usage_of(self, view: JobView, attempt: AttemptView) -> tuple[Usage, ...]:
         try:
             return tuple(self._usage(view, attempt))
@@ -102,9 +115,16 @@ class Enforcement:
 
 
 def judge_running(
-    look: Reading, policy: PolicySet, view: JobView, attempt: AttemptView, usage: Sequence[Usage], now: datetime
+    look: Reading,
+    policy: PolicySet,
+    view: JobView,
+    attempt: AttemptView,
+    usage: Sequence[Usage],
+    now: datetime,
+    over: Mapping[str, tuple[BudgetUse, ...]] = _NONE_OVER,
 ) -> Decision | None:
-    """The decision that an attempt may not go on; None where it may. A rule that would ask first lets it."""
+    """The decision that an attempt may not go on; None where it may. A rule that would ask first lets it. ``over``: the
+    budgets that are exceeded and stop what runs."""
     billed = billed_time(view, now)
     mine = [b for kind, b in look.balance(view.id).items() if kind is not MoneyKind.AMORTISED]
     action = Action(
@@ -122,7 +142,8 @@ def judge_running(
     )
     # Who else runs and what budgets have left is for starts: of two that run, neither is the one too many. Reading
     # that for every job every few seconds would take longer than those few seconds.
-    facts = Facts(now)
+    mine_over = {b.id: over[b.id] for b in policy.budgets(view.job, view.user) if b.id in over} if over else {}
+    facts = Facts(now, budgets=mine_over)
     verdicts = tuple(policy.judge(action, facts))
     if strictest(verdicts) is not Answer.DENY:
         return None

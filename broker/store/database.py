@@ -7,6 +7,7 @@ can forget a launch that happened. That is one fsync a commit; NORMAL would save
 from __future__ import annotations
 
 import os
+import random
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -21,6 +22,9 @@ from broker.core.errors import MissingExtra, StoreProblem
 
 BUSY_SECONDS = 15.0  # how long a write waits for other writers before it gives up
 _WAL_PAUSE = 0.02
+# SQLite's own waiting sleeps ever longer, up to 0.1 s: among many writers, who has waited longest finds the lock free
+# least often. With short pauses of random length, all have the same chance.
+_TURN_PAUSE = (0.001, 0.004)
 _WAL_LIMIT = 64 * 1024 * 1024
 # Any constant will do; advisory locks are per database.
 _WRITE_LOCK = 0x67707562
@@ -107,6 +111,7 @@ def _create_private(path: Path) -> None:
 
 def _sqlite_engine(url: URL) -> Engine:
     waits = {} if "timeout" in url.query else {"timeout": BUSY_SECONDS}
+    patience = float(str(url.query.get("timeout", BUSY_SECONDS)))
     engine = create_engine(url, connect_args=waits)
 
     @event.listens_for(engine, "connect")
@@ -120,9 +125,34 @@ def _sqlite_engine(url: URL) -> Engine:
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
         writes = connection.get_execution_options().get("gpubroker_writes")
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+        if writes:
+            _wait_for_a_turn(connection, patience)
+        else:
+            connection.exec_driver_sql("BEGIN")
 
     return engine
+
+
+def _wait_for_a_turn(connection: Connection, patience: float) -> None:
+    """Begin a write transaction once no other one is under way. Raises after so many seconds."""
+    driver = connection.connection.driver_connection
+    assert driver is not None
+    deadline = time.monotonic() + patience
+    driver.execute("PRAGMA busy_timeout=0")
+    try:
+        while True:
+            try:
+                driver.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                    break
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(random.uniform(*_TURN_PAUSE))  # noqa: S311  # no secret
+        connection.exec_driver_sql("BEGIN IMMEDIATE")  # once more, for the error as everybody knows it
+    finally:
+        driver.execute(f"PRAGMA busy_timeout={int(patience * 1000)}")
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:

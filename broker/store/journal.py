@@ -13,7 +13,7 @@ from sqlalchemy import Connection, select
 
 from broker.core.approvals import StandingGrant
 from broker.core.decisions import Decision
-from broker.core.events import Event, EventBody, JobState, body_from_json, body_to_json
+from broker.core.events import Event, EventBody, body_from_json, body_to_json
 from broker.core.lifecycle import JobView, advance, fold
 from broker.core.money import Money
 from broker.core.offers import MoneyKind, Offer, OfferQuery
@@ -22,7 +22,7 @@ from broker.core.ports import BudgetSpec
 from broker.core.reasons import Reason
 from broker.launch.journal import OpenHold
 from broker.ledger.entries import Balance, Entry
-from broker.store import approvals, ledger, market
+from broker.store import approvals, ledger, ledger_sums, live, market
 from broker.store.tables import DECISION, EVENT, JOB
 from broker.store.times import from_micros, to_micros
 
@@ -78,7 +78,7 @@ class StoreReading:
 
     def spent(self, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
         """What counts as spent under that budget for the half-open time, entries that straddle an edge pro rata."""
-        return ledger.spent(self._connection, budget, start, end)
+        return ledger_sums.spent(self._connection, budget, start, end)
 
     def open_holds(self, budget: BudgetSpec) -> Sequence[OpenHold]:
         """The holds not yet settled or released that count under that budget."""
@@ -98,29 +98,7 @@ class StoreReading:
 
     def live_attempts(self) -> Sequence[LiveAttempt]:
         """Every attempt whose machine may still exist, requested ones included."""
-        # Queued jobs had no attempt yet: a long queue costs nothing here.
-        query = select(JOB.c.view).where(~JOB.c.closed, JOB.c.state != JobState.QUEUED.value)
-        query = query.order_by(JOB.c.submitted_at, JOB.c.id)
-        return [
-            LiveAttempt(
-                job_id=view.id,
-                user=view.user,
-                team=view.job.team,
-                project=view.job.project,
-                workload=view.job.workload.value,
-                environment=view.job.environment,
-                gpus=attempt.placement.gpus,
-                accelerator=attempt.placement.offer.accelerator,
-                provider=attempt.placement.offer.provider,
-                money=attempt.placement.money,
-                pool=attempt.placement.offer.pool,
-                nodes=attempt.placement.nodes,
-                capacity_type=attempt.placement.offer.capacity_type,
-            )
-            for view in map(_view_from_json, self._connection.scalars(query))
-            for attempt in view.attempts
-            if not attempt.over
-        ]
+        return live.attempts(self._connection, _view_from_json)
 
     def price_series(self, offer: Offer, start: datetime, end: datetime) -> Sequence[tuple[datetime, Money]]:
         """The prices observed for the offer's pool and source: the one in force at ``start``, then each change."""
@@ -217,7 +195,7 @@ class StoreWriting(StoreReading):
 
     def rebuild(self) -> int:
         """Make every projection anew from events and entries; returns the number of jobs."""
-        ledger.rebuild_balances(self._connection)
+        ledger.rebuild(self._connection)
         self._connection.execute(JOB.delete())
         job_ids = list(self._connection.scalars(select(EVENT.c.job_id).distinct()))
         for job_id in job_ids:
@@ -255,6 +233,7 @@ def _job_row(view: JobView) -> dict[str, object]:
         "closed": view.closed,
         "submitted_at": to_micros(view.submitted_at),
         "view": _views().dump_json(view).decode(),
+        "live": live.to_text(view),
     }
 
 

@@ -23,12 +23,13 @@ class Duty(StrEnum):
 
     JOBS = "jobs"
     PRICES = "prices"
+    LOCAL = "local"
 
 
 # Any constants will do, other than the write lock's; advisory locks are per database.
-_LOCKS = {Duty.JOBS: 0x67706C64, Duty.PRICES: 0x67706C65}
+_LOCKS = {Duty.JOBS: 0x67706C64, Duty.PRICES: 0x67706C65, Duty.LOCAL: 0x67706C66}
 # The end of the lock file's name.
-_FILES = {Duty.JOBS: ".leader", Duty.PRICES: ".poller"}
+_FILES = {Duty.JOBS: ".leader", Duty.PRICES: ".poller", Duty.LOCAL: ".asking"}
 
 StillLeading = Callable[[], bool]
 """Whether the lead still holds: a database that was restarted has forgotten it."""
@@ -38,8 +39,9 @@ StillLeading = Callable[[], bool]
 def lead(database: Database, duty: Duty) -> Iterator[StillLeading | None]:
     """The lead for the time of the block, or None when somebody else has it. Raises `StoreProblem`."""
     if database.path is not None:
-        # `is_led` takes the lock for a moment to find out; half a second outlasts any number of such looks.
-        with _file_lead(database.path, duty, wait=0.5) as still:
+        # `is_led` takes the lock for a moment to find out; half a second outlasts any number of such looks. Who finds
+        # that the local sources are being asked uses what they said a moment ago.
+        with _file_lead(database.path, duty, wait=0 if duty is Duty.LOCAL else 0.5) as still:
             yield still
         return
     with explained(database.where), database.engine.connect() as connection:

@@ -1,19 +1,19 @@
-"""Ledger rows: posting, and the sums that budgets ask for. Every function works inside the caller's transaction."""
+"""Ledger rows: posting, and each job's balance. Every function works inside the caller's transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, func, select, update
+from sqlalchemy import Connection, and_, select, update
 
-from broker.core.money import Money, divide_half_even
+from broker.core.money import Money
 from broker.core.offers import CapacityType, MoneyKind
 from broker.core.ports import BudgetSpec
 from broker.launch.journal import OpenHold
-from broker.ledger.budgets import matches
 from broker.ledger.entries import Account, Balance, Entry, Movement, Tags
+from broker.store import ledger_sums
+from broker.store.ledger_sums import in_scope
 from broker.store.tables import BALANCE, ENTRY
 from broker.store.times import from_micros, to_micros
 
@@ -27,6 +27,7 @@ def post(connection: Connection, entries: Sequence[Entry]) -> None:
     if taken is not None:
         raise ValueError(f"movement {taken} was posted before")
     connection.execute(ENTRY.insert(), [_to_row(entry) for entry in entries])
+    ledger_sums.keep(connection, entries)
     for job_id, money in {(entry.tags.job_id, entry.money): None for entry in entries}:
         _keep_balance(connection, [e for e in entries if e.tags.job_id == job_id and e.money is money])
 
@@ -79,11 +80,14 @@ def _holds_to(entries: Sequence[Entry], held: int, holds_to: int) -> int:
     return holds_to
 
 
-def rebuild_balances(connection: Connection) -> None:
-    """Make the kept sums anew from the entries."""
+def rebuild(connection: Connection) -> None:
+    """Make balances and kept sums anew from the entries."""
     connection.execute(BALANCE.delete())
+    ledger_sums.forget(connection)
+    entries = read(connection, None)
+    ledger_sums.keep(connection, entries)
     by_job: dict[tuple[str, MoneyKind], list[Entry]] = {}
-    for entry in read(connection, None):
+    for entry in entries:
         by_job.setdefault((entry.tags.job_id, entry.money), []).append(entry)
     for group in by_job.values():
         _keep_balance(connection, group)
@@ -106,61 +110,18 @@ def balance(connection: Connection, job_id: str) -> dict[MoneyKind, Balance]:
     }
 
 
-def spent(connection: Connection, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
-    """What was spent under the budget in [start, end).
-
-    An entry that straddles an edge counts by the time inside. Its share is a difference of two rounded running
-    totals, so the shares of adjacent periods add up to the entry exactly. One that covers no time counts at its start.
-    """
-    left, right = to_micros(start), to_micros(end)
-    c = ENTRY.c
-    counted = and_(c.account == Account.SPENT.value, c.money.in_(budget.counts), *_in_scope(connection, ENTRY, budget))
-    inside = and_(c.covers_from >= left, c.covers_from < right, c.covers_to >= left, c.covers_to <= right)
-    whole = connection.scalar(select(func.coalesce(func.sum(c.micros), 0)).where(counted, inside))
-    total = int(whole or 0)
-    straddles = and_(c.covers_to > left, c.covers_from < right, (c.covers_from < left) | (c.covers_to > right))
-    for row in connection.execute(select(c.micros, c.covers_from, c.covers_to).where(counted, straddles)):
-        total += _until(row, right) - _until(row, left)
-    return Money(total)
-
-
-def _until(row: Any, edge: int) -> int:
-    """How much of the entry's amount belongs to the time before ``edge``."""
-    whole = row.covers_to - row.covers_from
-    return divide_half_even(row.micros * min(max(edge - row.covers_from, 0), whole), whole)
-
-
 def open_holds(connection: Connection, budget: BudgetSpec) -> list[OpenHold]:
     """What jobs still hold under the budget."""
     c = BALANCE.c
     query = (
         select(c.job_id, c.money, c.held, c.holds_to)
-        .where(c.held != 0, c.money.in_(budget.counts), *_in_scope(connection, BALANCE, budget))
+        .where(c.held != 0, c.money.in_(budget.counts), *in_scope(connection, BALANCE.c, budget))
         .order_by(c.job_id, c.money)
     )
     return [
         OpenHold(row.job_id, MoneyKind(row.money), Money(row.held), from_micros(row.holds_to))
         for row in connection.execute(query)
     ]
-
-
-def _in_scope(connection: Connection, table: Table, budget: BudgetSpec) -> list[ColumnElement[bool]]:
-    """Which rows count. Patterns stand for the names that occur and match: no database matches them as rules do."""
-    wanted: Mapping[str, tuple[str, ...]] = {
-        "team": budget.teams,
-        "project": budget.projects,
-        "workload": budget.workloads,
-        "user_name": budget.users,
-        "environment": budget.environments,
-    }
-    conditions: list[ColumnElement[bool]] = []
-    for column, names in wanted.items():
-        if any(sign in name for name in names for sign in "*?["):
-            occurring = connection.scalars(select(BALANCE.c[column]).distinct())
-            conditions.append(table.c[column].in_([name for name in occurring if matches(names, name)]))
-        elif names:
-            conditions.append(table.c[column].in_(names))
-    return conditions
 
 
 def _to_row(entry: Entry) -> dict[str, object]:

@@ -25,6 +25,7 @@ from broker.store.tables import SETTING
 if TYPE_CHECKING:
     from broker.economics.reserve.holdings import Holding, RecordedHolding
     from broker.launch.journal import Journal
+    from broker.store.ledger_marks import BudgetMarks
     from broker.store.outbox import Outbox
     from broker.store.watches import Watches
 
@@ -62,6 +63,13 @@ class Store:
         from broker.store.outbox import Outbox  # most commands do without
 
         return Outbox(self._database)
+
+    @cached_property
+    def budget_marks(self) -> BudgetMarks:
+        """Which marks budgets have passed."""
+        from broker.store.ledger_marks import BudgetMarks  # most commands do without
+
+        return BudgetMarks(self._database)
 
     @property
     def where(self) -> str:

@@ -14,10 +14,14 @@ from sqlmodel import Field, SQLModel
 
 # SQLite makes only INTEGER PRIMARY KEY the row id, which is as wide as BIGINT there.
 _ID = BigInteger().with_variant(Integer, "sqlite")
+# Longer than a day: counted one by one, see `broker.store.ledger_sums`.
+_LONG = text("account = 'spent' AND covers_to - covers_from > 86400000000")
 
 
 class JobRow(SQLModel, table=True):
-    """Projection of one job's events: ``view`` is the whole `JobView` as JSON, the other columns are for finding."""
+    """Projection of one job's events: ``view`` is the whole `JobView` as JSON, the other columns are for finding.
+
+    ``live``: its attempts that may still have machines, as JSON; empty without any, None where nobody looked yet."""
 
     __tablename__: ClassVar[str] = "job"
     __table_args__ = (
@@ -34,6 +38,7 @@ class JobRow(SQLModel, table=True):
     closed: bool
     submitted_at: int = Field(sa_type=BigInteger)
     view: str
+    live: str | None
 
 
 class EventRow(SQLModel, table=True):
@@ -70,6 +75,7 @@ class EntryRow(SQLModel, table=True):
             sqlite_where=text("account = 'spent'"),
             postgresql_where=text("account = 'spent'"),
         ),
+        Index("ledger_entry_long", "covers_to", sqlite_where=_LONG, postgresql_where=_LONG),
     )
 
     id: int = Field(sa_column=Column(_ID, primary_key=True, autoincrement=True))

@@ -3,27 +3,56 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from functools import cached_property
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import BaseModel, Field, PlainValidator, StrictBool, WithJsonSchema, field_validator, model_validator
 
 from broker.core.findings import each
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
-from broker.core.policy import Action, BudgetUse, Facts, Source, Verdict
+from broker.core.policy import Action, ActionKind, BudgetUse, Facts, Source, Verdict
 from broker.core.ports import BudgetSpec
-from broker.core.units import print_money
+from broker.core.units import PositiveDuration
 from broker.ledger.budgets import fixed_period, period_name, share_within
-from policies.fields import Day, Limit, Part, TimeZone
+from broker.ledger.forecast import FORECAST
+from policies.asking import Asking
+from policies.fields import Day, Limit, Part, Patterns, TimeZone, parse_percent
 from policies.scope import Scope
-from policies.verdicts import allow, deny, out_of_scope
+from policies.verdicts import allow, ask, deny, length, out_of_scope
 
 _KIND = {"enum": list(MoneyKind)}
 Kinds = Annotated[
     tuple[MoneyKind, ...],
     WithJsonSchema({"anyOf": [_KIND, {"type": "array", "items": _KIND, "minItems": 1}], "default": ["cash"]}),
+]
+_DEFAULT_GRACE = timedelta(minutes=15)
+
+
+def parse_alerts(value: object) -> tuple[str, ...]:
+    """Percentages of the amount, and ``forecast``; none at all is a choice, too."""
+    items = value if isinstance(value, list | tuple) else [value]
+    marks = tuple(each(enumerate(items), lambda _, item: _alert(item)))
+    if len(set(marks)) < len(marks):
+        raise ValueError("names one threshold twice")
+    return marks
+
+
+def _alert(value: object) -> str:
+    if value == FORECAST:
+        return FORECAST
+    try:
+        return f"{parse_percent(value):g}%"
+    except ValueError as error:
+        raise ValueError(f"{error}; or {FORECAST}") from None
+
+
+_ALERT_SCHEMA = {"type": "string", "pattern": rf"^([0-9.]+\s*%|{FORECAST})$"}
+Alerts = Annotated[
+    tuple[str, ...],
+    PlainValidator(parse_alerts),
+    WithJsonSchema({"anyOf": [_ALERT_SCHEMA, {"type": "array", "items": _ALERT_SCHEMA}]}),
 ]
 
 
@@ -31,8 +60,11 @@ class Terms(Part):
     """``amount`` (USD) may be spent and held in each ``period`` of the calendar in ``timezone``.
 
     ``period: fixed`` goes ``from`` a day ``to`` a day, both included; for what lies outside of it there is nothing.
-    ``counts``: which kinds of money; sandbox money is counted alone, it never meets real budgets. ``action``: what
-    happens to what does not fit.
+    ``counts``: which kinds of money; sandbox money is counted alone, it never meets real budgets. ``alerts``: at which
+    parts of the amount, spent and held, people are told, and whether when the ``forecast`` exceeds it. ``action``: what
+    happens to what does not fit: ``alert`` lets it pass and tells, ``ask`` asks the ``approvers`` (``expires``,
+    ``own_requests``), ``deny`` refuses it; ``stop`` refuses it, and stops what runs, checkpoint first, ``grace`` after
+    more was spent than the amount. ``top_up: false``: jobs get no more than they were admitted with.
     """
 
     amount: Limit
@@ -41,7 +73,35 @@ class Terms(Part):
     last: Day | None = Field(None, alias="to")
     timezone: TimeZone = "UTC"
     counts: Kinds = (MoneyKind.CASH,)
-    action: Literal["deny"] = "deny"
+    alerts: Alerts = ("50%", "80%", "100%", FORECAST)
+    action: Literal["alert", "ask", "deny", "stop"] = "deny"
+    grace: PositiveDuration | None = None
+    approvers: Patterns = ()
+    expires: PositiveDuration | None = None
+    own_requests: StrictBool = False
+    top_up: StrictBool = True
+
+    @model_validator(mode="after")
+    def _belongs_to_its_action(self) -> Terms:
+        if self.action == "ask" and not self.approvers:
+            raise ValueError("`action: ask` needs `approvers`: who is asked")
+        asks: dict[str, object] = {
+            "approvers": self.approvers,
+            "expires": self.expires,
+            "own_requests": self.own_requests,
+        }
+        of: dict[str, dict[str, object]] = {"ask": asks, "stop": {"grace": self.grace}}
+        each(
+            [(key, action) for action, keys in of.items() for key, said in keys.items() if said],
+            lambda key, action: _only_with(key, action, self.action),
+        )
+        return self
+
+    @property
+    def asking(self) -> Asking:
+        """Whom an ``ask`` asks."""
+        more = {"expires": self.expires} if self.expires else {}
+        return Asking(approvers=self.approvers, own_requests=self.own_requests, **more)
 
     @model_validator(mode="after")
     def _days(self) -> Terms:
@@ -71,6 +131,11 @@ class Terms(Part):
         return kinds
 
 
+def _only_with(key: str, action: str, said: str) -> None:
+    if action != said:
+        raise ValueError(f"is for `action: {action}` only; this budget's action is {said}")
+
+
 def _fits(key: str, day: date | None, *, fixed: bool) -> None:
     if fixed and day is None:
         raise ValueError(f"`period: fixed` needs `{key}`; expected a day such as 2026-12-24")
@@ -91,10 +156,10 @@ def _kind(value: object) -> MoneyKind:
 
 @dataclass(frozen=True, eq=False)
 class Budget:
-    """Denies what does not fit into each period that it touches: its share there ≤ limit − spent − held.
+    """Objects to what does not fit into each period that it touches: its share there ≤ limit − spent − held.
 
     Single placements pass: how much money is asked is known for a whole submission only. Without the ledger's figures
-    for the whole time, it denies.
+    for the whole time, it denies. What runs is judged by ``action: stop`` alone.
     """
 
     kind: ClassVar[str] = "budget"
@@ -123,11 +188,16 @@ class Budget:
     def judge(self, action: Action, facts: Facts) -> Verdict:
         if not self.scope.covers(action):
             return out_of_scope(self)
+        if action.kind is ActionKind.CONTINUE:
+            return self._running(action, facts)
         if action.hold is None:
             return allow(self, "no_amount_yet", "judges whole submissions, not single placements")
         asked = sum((action.hold.get(kind, Money.ZERO) for kind in self.config.counts), Money.ZERO)
         if asked <= Money.ZERO:
             return allow(self, "asks_nothing", f"asks for no {' or '.join(self.config.counts)}")
+        if action.kind is ActionKind.EXTEND and not self.config.top_up:
+            message = f"budget {self.name} lets no job have more than it was admitted with; {asked} more is asked"
+            return deny(self, "no_top_up", message, budget=self.name, asked=asked)
         window = action.window or (facts.now, facts.now)
         uses = facts.budgets.get(self.name, ())
         shares = [share_within(asked, window, (use.period_start, use.period_end)) for use in uses]
@@ -136,7 +206,7 @@ class Budget:
             return deny(
                 self,
                 "outside_of_period",
-                f"budget {self.name} is for {when} only, and {print_money(asked)} is asked for"
+                f"budget {self.name} is for {when} only, and {asked} is asked for"
                 f" {window[0]:%Y-%m-%d %H:%M} to {window[1]:%Y-%m-%d %H:%M} UTC",
                 budget=self.name,
                 asked=asked,
@@ -146,36 +216,64 @@ class Budget:
             return deny(
                 self,
                 "budget_state_unknown",
-                f"the ledger's state of the budget is not known for all the time that {print_money(asked)} is for",
+                f"the ledger's state of the budget is not known for all the time that {asked} is for",
                 budget=self.name,
                 asked=asked,
             )
         for use, share in zip(uses, shares, strict=True):
             if use.spent + use.held + share > self.config.amount:
-                return self._denial(use, share, asked)
-        return allow(
-            self, "fits", f"{print_money(asked)} fits", budget=self.name, asked=asked, limit=self.config.amount
-        )
+                return self._objection(use, share, asked)
+        return allow(self, "fits", f"{asked} fits", budget=self.name, asked=asked, limit=self.config.amount)
 
-    def _denial(self, use: BudgetUse, share: Money, asked: Money) -> Verdict:
+    def _objection(self, use: BudgetUse, share: Money, asked: Money) -> Verdict:
         limit = self.config.amount
         left = limit - use.spent - use.held
         period = period_name(self.config.stretch, self.config.timezone, use.period_start)
-        part = "" if share == asked else f", {print_money(share)} of it in {period}"
-        state = f"{print_money(left)} is left" if left >= Money.ZERO else f"it is overdrawn by {print_money(-left)}"
-        return deny(
-            self,
-            "over_budget",
-            f"budget {self.name} of {print_money(limit)} for {period}: {print_money(asked)} asked{part}; {state}"
-            f" ({print_money(use.spent)} spent, {print_money(use.held)} held)",
-            budget=self.name,
-            asked=asked,
-            share=share,
-            left=left,
-            limit=limit,
-            spent=use.spent,
-            held=use.held,
-            period=period,
-            period_start=use.period_start.isoformat(),
-            period_end=use.period_end.isoformat(),
+        part = "" if share == asked else f", {share} of it in {period}"
+        state = f"{left} is left" if left >= Money.ZERO else f"it is overdrawn by {-left}"
+        message = (
+            f"budget {self.name} of {limit} for {period}: {asked} asked{part}; {state}"
+            f" ({use.spent} spent, {use.held} held)"
         )
+        figures = {
+            "budget": self.name,
+            "asked": asked,
+            "share": share,
+            "left": left,
+            "limit": limit,
+            "spent": use.spent,
+            "held": use.held,
+            "period": period,
+            "period_start": use.period_start.isoformat(),
+            "period_end": use.period_end.isoformat(),
+        }
+        if self.config.action == "alert":
+            return allow(self, "over_budget_alert", f"{message}; it passes, and people are told", **figures)
+        if self.config.action == "ask":
+            return ask(self, self.config.asking, "over_budget", message, **figures)
+        return deny(self, "over_budget", message, **figures)
+
+    def _running(self, action: Action, facts: Facts) -> Verdict:
+        """Whether what runs may go on: until the grace is over after more was spent than there was."""
+        if self.config.action != "stop":
+            return allow(self, "not_for_what_runs", "stops nothing that runs")
+        if action.placement is None or action.placement.money not in self.config.counts:
+            return allow(self, "asks_nothing", f"costs no {' or '.join(self.config.counts)}")
+        limit, grace = self.config.amount, self.config.grace or _DEFAULT_GRACE
+        for use in facts.budgets.get(self.name, ()):
+            if not use.period_start <= facts.now < use.period_end or use.spent <= limit or use.over_since is None:
+                continue
+            period = period_name(self.config.stretch, self.config.timezone, use.period_start)
+            state = f"budget {self.name} of {limit} for {period} is exceeded: {use.spent} spent"
+            figures = {
+                "budget": self.name,
+                "limit": limit,
+                "spent": use.spent,
+                "period": period,
+                "over_since": use.over_since.isoformat(),
+            }
+            if facts.now < use.over_since + grace:
+                message = f"{state}; what runs is stopped at {use.over_since + grace:%Y-%m-%d %H:%M:%S} UTC"
+                return allow(self, "in_grace", message, **figures)
+            return deny(self, "exceeded", f"{state}; what runs is stopped after a grace of {length(grace)}", **figures)
+        return allow(self, "within_limit", f"no more than {limit} is spent")

@@ -11,7 +11,6 @@ from broker.core.money import Money
 from broker.core.offers import MoneyKind
 from broker.core.policy import Action, ActionKind, Facts, Source, Verdict
 from broker.core.ports import BudgetSpec
-from broker.core.units import print_money
 from broker.ledger.budgets import in_scope
 from policies.conditions import Condition, Variables
 from policies.rules.membership import BUILT_IN
@@ -51,7 +50,7 @@ class BudgetRequired:
         return deny(
             self,
             "no_budget",
-            f"{f'{print_money(asked)} in cash' if asked else 'capacity that costs cash'} is asked, and no policy grants"
+            f"{f'{asked} in cash' if asked else 'capacity that costs cash'} is asked, and no policy grants"
             f" {action.user}{f' ({claimed})' if claimed else ''} a cash budget for {job.workload} jobs",
             asked=asked,
             user=action.user,

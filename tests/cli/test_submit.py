@@ -107,8 +107,8 @@ def test_any_command_restarts_a_reconciler_that_died(gpubroker: Any, job: Path, 
 def test_over_budget_is_refused_and_nothing_is_stored(gpubroker: Any, sandbox_job: Path, policy: Path) -> None:
     done = gpubroker("submit", sandbox_job, "--yes")
     assert done.code == 3
-    assert "budget pretend of $3" in done.err
-    assert "asked; $3 is left" in done.err
+    assert "budget pretend of $3.00" in done.err
+    assert "asked; $3.00 is left" in done.err
     as_json = gpubroker("submit", sandbox_job, "--yes", "--json")
     assert as_json.code == 3
     assert as_json.json["error"]["kind"] == "not_allowed"

@@ -266,7 +266,7 @@ def test_mistakes_are_found_where_they_are(text: str, said: str) -> None:
         ("scope: {workload: trainig}", "got 'trainig'; did you mean 'training'?"),
         ("name: my budget", "expected a name of up to 64 letters, digits, dots, dashes and underscores"),
         ("name: [a]", "expected a name of up to 64 letters, digits, dots, dashes and underscores"),
-        ("action: shout", "expected one of deny; got 'shout'"),
+        ("action: shout", "expected one of alert, ask, deny, stop; got 'shout'"),
     ],
 )
 def test_mistakes_in_budgets(entry: str, said: str) -> None:

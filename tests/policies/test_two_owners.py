@@ -92,7 +92,7 @@ def test_money_must_fit_into_every_budget(both: ActivePolicies) -> None:
     assert set(objections(both, asks(1001))) == {"company"}
     assert set(objections(both, asks(3001))) == {"company", "nlp"}
     assert objections(both, asks(1001))["company"].startswith(
-        "budget company of $1,000 for November 2026: $1,001 asked; $1,000 is left ($0 spent, $0 held)"
+        "budget company of $1,000.00 for November 2026: $1,001.00 asked; $1,000.00 is left ($0.00 spent, $0.00 held)"
     )
 
 

@@ -10,12 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from broker.core.clock import ManualClock
 from broker.core.money import Money
 from broker.core.offers import CapacityType, MoneyKind
 from broker.core.ports import BudgetSpec
 from broker.launch.journal import OpenHold
 from broker.ledger.entries import Balance, Entry, Movement, Tags, balances, faults, move
-from broker.store import Store
+from broker.store import Store, ledger_sums, open_store
+from broker.store.ledger_tables import GROUP, SUM
 
 T = datetime(2026, 3, 2, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -184,3 +186,80 @@ def test_a_hold_is_open_until_it_is_settled_or_released(store: Store) -> None:
     post(store, moved(Movement.RELEASE, 90))
     with store.reading() as journal:
         assert journal.open_holds(budget()) == []
+
+
+TEAMS = ("nlp", "vision", None)
+MINUTE = timedelta(minutes=1)
+
+
+@SHARED
+@given(
+    posted=st.lists(
+        st.tuples(
+            st.integers(-(10**9), 10**9),
+            st.integers(-4 * 1440, 4 * 1440),  # begins so many minutes from T
+            st.one_of(st.integers(0, 120), st.integers(0, 3 * 1440)),  # and covers so many
+            st.sampled_from(TEAMS),
+            st.sampled_from([MoneyKind.CASH, MoneyKind.AMORTISED]),
+        ),
+        max_size=12,
+    ),
+    edges=st.tuples(st.integers(-5 * 96, 5 * 96), st.integers(-5 * 96, 5 * 96)),
+    odd=st.integers(0, 10**9),
+)
+def test_the_kept_sums_of_spend_are_the_full_sums(
+    store: Store, posted: list[tuple], edges: tuple[int, int], odd: int
+) -> None:
+    project = f"p{next(_ids)}"
+    movements = []
+    for micros, begins, length, team, money in posted:
+        start = T + begins * MINUTE + timedelta(microseconds=odd % 7)
+        about = {"money": money, "team": team, "project": project, "covers": (start, start + length * MINUTE)}
+        movements.append(moved(Movement.ADJUST, micros, **about))
+    post(store, *movements)
+    left, right = sorted(T + edge * timedelta(minutes=15) for edge in edges)
+    scopes = [{}, {"teams": ("nlp",)}, {"teams": ("*",)}, {"teams": ("v*", "x")}]
+    budgets = [budget(*c, projects=(project,), **s) for s in scopes for c in (("cash",), ("cash", "amortised"))]
+    times = [(left, right), (left, right + timedelta(microseconds=odd))]
+
+    def sums() -> list[Money]:
+        with store.reading() as journal:
+            kept = [journal.spent(one, *time) for one in budgets for time in times]
+            full = [ledger_sums.spent_in_full(journal._connection, one, *time) for one in budgets for time in times]
+        assert kept == full
+        return kept
+
+    before = sums()
+    store.rebuild()
+    assert sums() == before
+
+
+def test_sums_of_a_store_from_before_they_were_kept_are_made_by_its_upgrade(url: str, clock: ManualClock) -> None:
+    store = open_store(url, clock=clock)
+    post(
+        store,
+        moved(Movement.HOLD, 300),
+        moved(Movement.SETTLE, 91, covers=(T - HOUR, T + 2 * HOUR)),
+        moved(Movement.ADJUST, 77, covers=(T - 40 * HOUR, T), team=None),
+        moved(Movement.ADJUST, 13, covers=(T, T), money=MoneyKind.SANDBOX),
+    )
+
+    def rows() -> list[list[tuple]]:
+        with store.reading() as journal:
+            groups = {row.id: row.key for row in journal._connection.execute(GROUP.select())}
+            sums = journal._connection.execute(SUM.select())
+            kept = sorted((row.size, groups[row.group_id], row.slot, row.micros) for row in sums)
+        return [sorted(groups.values()), kept]
+
+    before = rows()
+    with store._database.writing() as connection:
+        for name in ("spend_sum", "spend_group", "budget_mark"):
+            connection.exec_driver_sql(f"DROP TABLE {name}")
+        connection.exec_driver_sql("DROP INDEX ledger_entry_long")
+        connection.exec_driver_sql("ALTER TABLE job DROP COLUMN live")
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0005'")
+    store.close()
+    store = open_store(url, clock=clock)
+    assert rows() == before
+    post(store, moved(Movement.SETTLE, 1, environment="new"))  # numbers of groups go on
+    store.close()

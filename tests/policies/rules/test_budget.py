@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -7,7 +8,7 @@ from hypothesis import strategies as st
 
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
-from broker.core.policy import Action, Answer, BudgetUse, Facts, Source, Verdict
+from broker.core.policy import Action, ActionKind, Answer, BudgetUse, Facts, Source, Verdict
 from broker.ledger.budgets import allocate, periods_touching
 from policies.rules.budget import Budget, Terms
 from policies.scope import Scope
@@ -53,7 +54,7 @@ def test_the_message_has_budget_asked_left_limit_and_period() -> None:
     verdict = judge(budget(), asking("610.50"), use("300", "188"))
 
     assert verdict.message == (
-        "budget nlp-monthly of $500 for November 2026: $610.50 asked; $12 is left ($300 spent, $188 held)"
+        "budget nlp-monthly of $500.00 for November 2026: $610.50 asked; $12.00 is left ($300.00 spent, $188.00 held)"
     )
     assert verdict.figures == {
         "budget": "nlp-monthly",
@@ -73,7 +74,7 @@ def test_an_overdrawn_budget_admits_nothing() -> None:
     verdict = judge(budget(), asking("0.000001"), use("503"))
 
     assert verdict.answer is Answer.DENY
-    assert "it is overdrawn by $3" in verdict.message
+    assert "it is overdrawn by $3.00" in verdict.message
 
 
 def test_each_period_needs_the_room() -> None:
@@ -87,7 +88,7 @@ def test_each_period_needs_the_room() -> None:
 
     assert (november.answer, november.figures["period"]) == (Answer.DENY, "November 2026")
     assert (december.answer, december.figures["period"]) == (Answer.DENY, "December 2026")
-    assert "$400 asked, $300 of it in December 2026; $299.99 is left" in december.message
+    assert "$400.00 asked, $300.00 of it in December 2026; $299.99 is left" in december.message
 
 
 @given(
@@ -168,7 +169,8 @@ def test_what_lies_within_the_days_is_paid_from_them() -> None:
     assert judge(grant, asking("200"), fixed_use("300")).answer is Answer.ALLOW
     denied = judge(grant, asking("200.01"), fixed_use("300"))
     assert denied.message == (
-        "budget nlp-monthly of $500 for 2026-11-01 to 2026-11-30: $200.01 asked; $200 is left ($300 spent, $0 held)"
+        "budget nlp-monthly of $500.00 for 2026-11-01 to 2026-11-30: $200.01 asked; $200.00 is left"
+        " ($300.00 spent, $0.00 held)"
     )
 
 
@@ -177,4 +179,86 @@ def test_what_goes_beyond_the_days_is_refused(start: datetime) -> None:
     verdict = judge(budget(**DAYS), asking("5", window=(start, start + timedelta(hours=10))), fixed_use())
 
     assert (verdict.answer, verdict.code) == (Answer.DENY, "outside_of_period")
-    assert verdict.message.startswith("budget nlp-monthly is for 2026-11-01 to 2026-11-30 only, and $5 is asked for")
+    assert verdict.message.startswith("budget nlp-monthly is for 2026-11-01 to 2026-11-30 only, and $5.00 is asked for")
+
+
+# --- what happens to what does not fit ------------------------------------------------------------------------------
+
+
+def test_a_budget_that_alerts_lets_it_pass_and_says_so() -> None:
+    verdict = judge(budget(action="alert"), asking("610.50"), use("300", "188"))
+
+    assert (verdict.answer, verdict.code) == (Answer.ALLOW, "over_budget_alert")
+    assert verdict.message.endswith("($300.00 spent, $188.00 held); it passes, and people are told")
+    assert verdict.figures["left"] == "12.00"
+
+
+def test_a_budget_that_asks_names_whom() -> None:
+    rule = budget(action="ask", approvers=["cfo", "lead-*"], expires="2h")
+    verdict = judge(rule, asking("610.50"), use("300", "188"))
+
+    assert (verdict.answer, verdict.code) == (Answer.ASK, "over_budget")
+    assert (verdict.approvers, verdict.expires, verdict.own_requests) == (("cfo", "lead-*"), timedelta(hours=2), False)
+    assert judge(rule, asking("12"), use("300", "188")).answer is Answer.ALLOW
+
+
+@pytest.mark.parametrize(
+    ("terms", "said"),
+    [
+        ({"action": "ask"}, "needs `approvers`"),
+        ({"approvers": "cfo"}, "is for `action: ask` only; this budget's action is deny"),
+        ({"action": "ask", "approvers": "cfo", "grace": "5m"}, "is for `action: stop` only"),
+        ({"alerts": ["80%", "80 %"]}, "names one threshold twice"),
+        ({"alerts": ["80"]}, "expected a percentage such as 5% or 50%; got '80'; or forecast"),
+        ({"alerts": ["0%"]}, "must be more than 0%"),
+    ],
+)
+def test_terms_that_make_no_sense_are_refused(terms: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said.replace("(", r"\(")):
+        budget(**terms)
+
+
+def test_alerts_are_percentages_and_the_forecast() -> None:
+    assert budget().config.alerts == ("50%", "80%", "100%", "forecast")
+    assert budget(alerts=["12.5 %", "forecast"]).config.alerts == ("12.5%", "forecast")
+    assert budget(alerts=[]).config.alerts == ()
+
+
+def test_a_budget_may_refuse_top_ups() -> None:
+    extension = asking("5", kind=CASH)
+    more = Action(ActionKind.EXTEND, extension.job, extension.user, hold=extension.hold, window=extension.window)
+
+    assert judge(budget(), more, use()).answer is Answer.ALLOW
+    assert judge(budget(top_up=False), more, use()).code == "no_top_up"
+    assert judge(budget(top_up=False), extension, use()).answer is Answer.ALLOW
+
+
+# --- what runs ------------------------------------------------------------------------------------------------------
+
+
+def running(rule: Budget, spent: str, over_since: datetime | None, now: datetime = NOW) -> Verdict:
+    before = action(kind=ActionKind.CONTINUE)
+    state = replace(use(spent), over_since=over_since)
+    return rule.judge(before, Facts(now, budgets={rule.name: (state,)}))
+
+
+def test_what_runs_is_stopped_a_grace_after_more_was_spent_than_there_was() -> None:
+    rule = budget(action="stop", grace="10m")
+    since = NOW - timedelta(minutes=10)
+
+    stopped = running(rule, "500.000001", since)
+    assert (stopped.answer, stopped.code) == (Answer.DENY, "exceeded")
+    assert stopped.message == (
+        "budget nlp-monthly of $500.00 for November 2026 is exceeded: $500.000001 spent;"
+        " what runs is stopped after a grace of 10m"
+    )
+    assert running(rule, "500.000001", since + timedelta(microseconds=1)).code == "in_grace"
+    assert running(rule, "500.000001", None).answer is Answer.ALLOW, "nobody has seen it yet"
+    assert running(rule, "500", since).answer is Answer.ALLOW, "all of it is not too much"
+    assert running(budget(), "501", since).answer is Answer.ALLOW, "this one stops nothing"
+    assert running(rule, "501", since, NOW + timedelta(days=40)).answer is Answer.ALLOW, "another month"
+
+
+def test_a_budget_stops_what_costs_its_kind_of_money() -> None:
+    rule = budget(action="stop", counts=["sandbox"])
+    assert running(rule, "501", NOW - timedelta(days=1)).answer is Answer.ALLOW

@@ -1,0 +1,171 @@
+"""Budgets on the screen, as JSON and as charts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from broker.cli import words
+from broker.cli.tables import Column, fitting, left_out
+from broker.core.ports import BudgetSpec
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from broker.app.budgets import BudgetLine, Day
+    from broker.cli.charts.chart import Chart
+    from broker.cli.terminal import Terminal
+    from broker.store.outbox import Dispatch
+
+_BUDGETS = (
+    Column("budget"),
+    Column("period"),
+    Column("limit", align="right"),
+    Column("spent", align="right"),
+    Column("held", 2, align="right"),
+    Column("left", align="right"),
+    Column("used", 3, align="right"),
+    Column("forecast", 1, align="right"),
+    Column("counts", 5),
+    Column("for", 6, folds=True),
+)
+
+
+def table(console: Console, lines: Sequence[BudgetLine]) -> list[RenderableType]:
+    """One row a budget, in its current period."""
+    built, hidden = fitting(console, _BUDGETS, [_cells(line) for line in lines])
+    return [built, Text(left_out(hidden), style="dim")] if hidden else [built]
+
+
+def _cells(line: BudgetLine) -> list[str | Text]:
+    used = (line.use.spent + line.use.held).micros / line.limit.micros if line.limit else 1.0
+    style = "red" if used >= 1 else "yellow" if used >= 0.8 else "green"
+    expected = line.forecast.expected
+    return [
+        line.spec.id,
+        line.period_name,
+        words.money(line.limit),
+        words.money(line.use.spent),
+        words.money(line.use.held),
+        Text(words.money(line.left), style=style),
+        Text(words.percent(used), style=style),
+        Text(words.money(expected), style="red" if expected > line.limit else ""),
+        ", ".join(sorted(line.spec.counts)),
+        scope_words(line.spec),
+    ]
+
+
+def story(line: BudgetLine, told: Sequence[Dispatch]) -> list[str]:
+    """What the table does not say."""
+    use, ahead = line.use, line.forecast
+    what = {"alert": "passes, with an alert", "ask": "is asked about", "deny": "is denied"}
+    stops = "is denied, and what runs is stopped once more is spent than there is"
+    found = [
+        f"{line.spec.id}: for {scope_words(line.spec)}; {words.moment(use.period_start)} to "
+        f"{words.moment(use.period_end)}; written in {line.source}",
+        f"  what does not fit {what.get(line.action, stops)}; alerts at {', '.join(line.alerts) or 'nothing'}",
+        f"  by the end of {line.period_name}: {words.money(ahead.committed)} with what runs and waits now"
+        + (f", {words.money(ahead.trend)} at the pace so far" if ahead.trend is not None else "")
+        + (f" (used up on {words.moment(ahead.used_up_at)})" if ahead.used_up_at else ""),
+    ]
+    if line.marks:
+        passed = ", ".join(
+            f"{mark} on {words.moment(at)}" for mark, at in sorted(line.marks.items(), key=lambda m: m[1])
+        )
+        found.append(f"  passed: {passed}")
+    found += [f"  {_delivery(one)}" for one in told]
+    return found
+
+
+def _delivery(one: Dispatch) -> str:
+    if one.delivered_at is not None:
+        return f"{one.target} was told on {words.moment(one.delivered_at)}: {one.notice.title}"
+    if one.given_up:
+        return f"{one.target} was never told: {one.notice.title} ({one.error})"
+    why = f" ({one.error})" if one.error else ""
+    return f"{one.target} is still to be told, tried {words.plural(one.tries, 'time')}{why}: {one.notice.title}"
+
+
+def chart(line: BudgetLine, days: Sequence[Day]) -> Chart:
+    """Spend against the period: what was spent so far, the limit, and where the pace leads."""
+    from broker.cli.charts.chart import Chart, Line
+
+    use, ahead, limit = line.use, line.forecast, float(line.limit.dollars)
+    spent = [float(day.total.dollars) for day in days]
+    lines = [
+        Line("spent", [day.until for day in days], spent),
+        Line("limit", [use.period_start, use.period_end], [limit, limit]),
+    ]
+    if days and days[-1].until < use.period_end:
+        lines.append(Line("forecast", [days[-1].until, use.period_end], [spent[-1], float(ahead.expected.dollars)]))
+    note = f"{words.money(use.held)} is held; {words.money(ahead.expected)} is expected by the end"
+    return Chart(f"Budget {line.spec.id}, {line.period_name}", "time", "USD", lines=lines, note=note)
+
+
+def drawn(terminal: Terminal, figures: Sequence[Chart]) -> list[RenderableType]:
+    """The charts for the terminal that people look at."""
+    from broker.cli.charts.terminal import in_terminal
+
+    console = terminal.err if terminal.as_json else terminal.out
+    width = min(console.width, 100)
+    return [Text.from_ansi(in_terminal(figure, width=width, colour=console.is_terminal)) for figure in figures]
+
+
+def scope_words(spec: BudgetSpec) -> str:
+    """``team nlp or vision, workload training``; ``everybody``."""
+    parts = {
+        "team": spec.teams,
+        "project": spec.projects,
+        "workload": spec.workloads,
+        "user": spec.users,
+        "environment": spec.environments,
+    }
+    return ", ".join(f"{word} {' or '.join(names)}" for word, names in parts.items() if names) or "everybody"
+
+
+def document(line: BudgetLine, told: Sequence[Dispatch] = ()) -> dict[str, Any]:
+    """One budget of the document."""
+    spec = line.spec
+    return {
+        "id": spec.id,
+        "period": spec.period,
+        "timezone": spec.timezone,
+        "period_start": line.use.period_start,
+        "period_end": line.use.period_end,
+        "counts": sorted(spec.counts),
+        "limit": line.limit,
+        "spent": line.use.spent,
+        "held": line.use.held,
+        "left": line.left,
+        "action": line.action,
+        "alerts": list(line.alerts),
+        "forecast": {
+            "committed": line.forecast.committed,
+            "trend": line.forecast.trend,
+            "expected": line.forecast.expected,
+            "used_up_at": line.forecast.used_up_at,
+        },
+        "passed": dict(line.marks),
+        "notices": [
+            {
+                "target": one.target,
+                "title": one.notice.title,
+                "made_at": one.made_at,
+                "delivered_at": one.delivered_at,
+                "tries": one.tries,
+                "next_try": one.next_try,
+                "error": one.error,
+            }
+            for one in told
+        ],
+        "scope": {
+            "teams": spec.teams,
+            "projects": spec.projects,
+            "workloads": spec.workloads,
+            "users": spec.users,
+            "environments": spec.environments,
+        },
+        "source": str(line.source),
+    }

@@ -1,0 +1,90 @@
+"""What a budget will come to by the end of its period, and which marks it has passed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from broker.core.money import Money, in_microseconds
+from broker.core.policy import BudgetUse
+from broker.ledger.budgets import share_within
+
+# Marks beside the percentages. EXCEEDED: more was spent than there was; OVERDRAWN: more was spent and held.
+FORECAST, OVERDRAWN, EXCEEDED = "forecast", "overdrawn", "exceeded"
+
+# The pace of so little of a period says nothing about all of it.
+_TOO_EARLY = 10  # one part in so many
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """What one job may still take: what it ``held`` (USD), until when that was meant to last, and what its machines
+    cost an hour now; None when it has none."""
+
+    held: Money
+    covers_to: datetime
+    rate: Money | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The end of a period as it looks now (USD). ``committed``: spent, and what is running and waiting will take, each
+    within its hold. ``trend``: what the period comes to if it goes on at the pace at which it was spent so far; None
+    while it is too early to tell. ``used_up_at``: when the limit is reached at that pace (UTC), if within the period.
+    """
+
+    committed: Money
+    trend: Money | None
+    used_up_at: datetime | None
+
+    @property
+    def expected(self) -> Money:
+        """The greater of the two."""
+        return self.committed if self.trend is None else max(self.committed, self.trend)
+
+
+def forecast(use: BudgetUse, limit: Money, draws: Iterable[Draw], now: datetime) -> Forecast:
+    """The forecast for the period of ``use`` at ``now`` (UTC). ``draws``: the open holds that count under the budget.
+
+    A running job spends at its rate until the period or its hold ends; one that waits spends its hold evenly over the
+    time that was meant for it. A period that is over comes to what was spent.
+    """
+    period = (use.period_start, use.period_end)
+    if now >= use.period_end:
+        return Forecast(use.spent, use.spent, None)
+    committed = use.spent
+    for draw in draws:
+        if draw.rate is None:
+            committed += share_within(draw.held, (now, draw.covers_to), period)
+        elif now >= use.period_start:
+            committed += min(draw.held, draw.rate.for_duration(use.period_end - now))
+        else:
+            committed += share_within(draw.held, (now, draw.covers_to), period)
+    whole, elapsed = use.period_end - use.period_start, now - use.period_start
+    if elapsed * _TOO_EARLY < whole:
+        return Forecast(committed, None, None)
+    trend = use.spent.share(in_microseconds(whole), in_microseconds(elapsed))
+    used_up_at = None
+    if trend > limit >= use.spent > Money.ZERO:
+        left = (limit - use.spent).micros * in_microseconds(elapsed) // use.spent.micros
+        used_up_at = now + timedelta(microseconds=left)
+    return Forecast(committed, trend, used_up_at)
+
+
+def passed(alerts: Iterable[str], limit: Money, use: BudgetUse, expected: Money) -> list[str]:
+    """The marks that a budget is past now: of its ``alerts`` (percentages of what is spent and held, and the forecast),
+    and always whether it is overdrawn or exceeded."""
+    used = use.spent + use.held
+    found = []
+    for alert in alerts:
+        if alert == FORECAST:
+            if expected > limit:
+                found.append(alert)
+        elif used and used.micros * 100_000 >= limit.micros * round(float(alert.rstrip("%")) * 1000):
+            found.append(alert)
+    if used > limit:
+        found.append(OVERDRAWN)
+    if use.spent > limit:
+        found.append(EXCEEDED)
+    return found

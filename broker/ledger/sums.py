@@ -1,0 +1,53 @@
+"""How an amount of money falls into slots of time, so that sums can be kept. Pure; times in microseconds since 1970.
+
+What belongs to a slot is a difference of two rounded running totals. So the slots of an entry add up to it exactly,
+and whole slots together come to the same as the entry counted over all of their time at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from broker.core.money import divide_half_even
+
+# Period edges lie on quarters of an hour in every time zone of today; days make long periods quick to add up.
+QUARTER = 900_000_000
+DAY = 96 * QUARTER
+SIZES = (DAY, QUARTER)
+
+
+def amount_before(micros: int, covers_from: int, covers_to: int, edge: int) -> int:
+    """How much of an amount for that time belongs to the time before ``edge``; one for no time, to its start."""
+    whole = covers_to - covers_from
+    if whole <= 0:
+        return micros if covers_from < edge else 0
+    return divide_half_even(micros * min(max(edge - covers_from, 0), whole), whole)
+
+
+def slots(micros: int, covers_from: int, covers_to: int, size: int) -> Iterator[tuple[int, int]]:
+    """The slots of ``size`` microseconds that an amount falls into, counted from 1970, and its part in each."""
+    first = covers_from // size
+    last = max((covers_to - 1) // size, first)
+    before = 0
+    for slot in range(first, last + 1):
+        until = amount_before(micros, covers_from, covers_to, (slot + 1) * size)
+        yield slot, until - before
+        before = until
+
+
+def spans(left: int, right: int) -> tuple[list[tuple[int, int, int]], list[tuple[int, int]]]:
+    """The half-open time as few ranges of whole slots (size, first slot, slot after the last), and what is left of it:
+    ranges shorter than a slot each."""
+    whole: list[tuple[int, int, int]] = []
+    rest = [(left, right)]
+    for size in SIZES:
+        smaller: list[tuple[int, int]] = []
+        for start, end in rest:
+            first, after = -(-start // size), end // size
+            if first < after:
+                whole.append((size, first, after))
+                smaller += [(start, first * size), (after * size, end)]
+            else:
+                smaller.append((start, end))
+        rest = [(start, end) for start, end in smaller if start < end]
+    return whole, rest

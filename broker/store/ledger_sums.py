@@ -1,0 +1,147 @@
+"""What was spent, kept as sums per group of tags and slot of time (a day, a quarter of an hour, UTC), in the same
+transaction as the entries. Every function works inside the caller's transaction.
+
+What covers more than a day (a commitment, a month's charge) is not split up but counted one by one: there are few.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, or_, select, text
+
+from broker.core.money import Money
+from broker.core.ports import BudgetSpec
+from broker.ledger.budgets import matches
+from broker.ledger.entries import Account, Entry
+from broker.ledger.sums import DAY, SIZES, amount_before, slots, spans
+from broker.store.ledger_tables import GROUP, SUM
+from broker.store.tables import ENTRY
+from broker.store.times import to_micros
+
+_KEPT = text(
+    "SELECT sum(micros) FROM spend_sum WHERE size = :size AND slot >= :first AND slot < :after AND group_id IN :groups"
+).bindparams(bindparam("groups", expanding=True))
+_ANY_LONG = text(
+    "SELECT 1 FROM ledger_entry WHERE account = 'spent' AND covers_to - covers_from > 86400000000"
+    " AND covers_to > :left AND covers_from < :right LIMIT 1"
+)
+_PATTERN_SIGNS = "*?["
+_ADD = text(
+    "INSERT INTO spend_sum (size, group_id, slot, micros) VALUES (:size, :group_id, :slot, :micros)"
+    " ON CONFLICT (size, group_id, slot) DO UPDATE SET micros = spend_sum.micros + excluded.micros"
+)
+
+
+def keep(connection: Connection, entries: Iterable[Entry]) -> None:
+    """Add entries to the sums. Groups are known from the first entry on, spent or not."""
+    groups: dict[str, int] = {}
+    sums: dict[tuple[int, int, int], int] = defaultdict(int)
+    for entry in entries:
+        key = _key(entry)
+        if key not in groups:
+            groups[key] = _group(connection, key, entry)
+        start, end = to_micros(entry.covers_from), to_micros(entry.covers_to)
+        if entry.account is not Account.SPENT or end - start > DAY:
+            continue
+        for size in SIZES:
+            for slot, micros in slots(entry.amount.micros, start, end, size):
+                sums[size, groups[key], slot] += micros
+    # In one order always: nobody waits for another who waits for him.
+    rows = [
+        {"size": size, "group_id": group, "slot": slot, "micros": m} for (size, group, slot), m in sorted(sums.items())
+    ]
+    if rows:
+        connection.execute(_ADD, rows)
+
+
+def forget(connection: Connection) -> None:
+    """Drop every sum, to be kept anew."""
+    connection.execute(SUM.delete())
+    connection.execute(GROUP.delete())
+
+
+def spent(connection: Connection, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
+    """What was spent under the budget in [start, end): the kept sums, and entry by entry what they cannot tell."""
+    left, right = to_micros(start), to_micros(end)
+    whole, rest = spans(left, right)
+    total = 0
+    groups = _groups_of(connection, budget) if whole else []
+    if groups:
+        for size, first, after in whole:
+            about = {"size": size, "first": first, "after": after, "groups": groups}
+            total += int(connection.scalar(_KEPT, about) or 0)
+    if connection.execute(_ANY_LONG, {"left": left, "right": right}).first():
+        total += _one_by_one(connection, budget, left, right, ENTRY.c.covers_to - ENTRY.c.covers_from > DAY)
+    for piece in rest:
+        short = and_(ENTRY.c.covers_to - ENTRY.c.covers_from <= DAY, ENTRY.c.covers_to <= piece[1] + DAY)
+        total += _one_by_one(connection, budget, *piece, short)
+    return Money(total)
+
+
+def spent_in_full(connection: Connection, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
+    """The same, added up from all entries: what the kept sums are proven by."""
+    left, right = to_micros(start), to_micros(end)
+    return Money(_one_by_one(connection, budget, left, right, ENTRY.c.covers_to >= left))
+
+
+def _one_by_one(connection: Connection, budget: BudgetSpec, left: int, right: int, which: ColumnElement[bool]) -> int:
+    c = ENTRY.c
+    query = select(c.micros, c.covers_from, c.covers_to).where(
+        c.account == Account.SPENT.value,
+        c.money.in_(budget.counts),
+        *in_scope(connection, ENTRY.c, budget),
+        which,
+        or_(c.covers_to > left, c.covers_from >= left),
+        c.covers_to >= left,
+        c.covers_from < right,
+    )
+    return sum(amount_before(*row, right) - amount_before(*row, left) for row in connection.execute(query))
+
+
+def _groups_of(connection: Connection, budget: BudgetSpec) -> list[int]:
+    """The numbers of the groups that count under the budget."""
+    query = select(GROUP.c.id).where(GROUP.c.money.in_(budget.counts), *in_scope(connection, GROUP.c, budget))
+    return list(connection.scalars(query))
+
+
+def in_scope(connection: Connection, columns: Any, budget: BudgetSpec) -> list[ColumnElement[bool]]:
+    """Which rows count. Patterns stand for the names that occur and match: no database matches them as rules do."""
+    wanted: Mapping[str, tuple[str, ...]] = {
+        "team": budget.teams,
+        "project": budget.projects,
+        "workload": budget.workloads,
+        "user_name": budget.users,
+        "environment": budget.environments,
+    }
+    conditions: list[ColumnElement[bool]] = []
+    for column, names in wanted.items():
+        if any(sign in name for name in names for sign in _PATTERN_SIGNS):
+            occurring = connection.scalars(select(GROUP.c[column]).distinct())
+            conditions.append(columns[column].in_([name for name in occurring if matches(names, name)]))
+        elif names:
+            conditions.append(columns[column].in_(names))
+    return conditions
+
+
+def _tags(entry: Entry) -> Sequence[str | None]:
+    tags = entry.tags
+    return entry.money.value, tags.user, tags.team, tags.project, tags.workload, tags.environment
+
+
+def _key(entry: Entry) -> str:
+    return json.dumps(_tags(entry), separators=(",", ":"))
+
+
+def _group(connection: Connection, key: str, entry: Entry) -> int:
+    known = connection.scalar(select(GROUP.c.id).where(GROUP.c.key == key))
+    if known is not None:
+        return int(known)
+    names = ("money", "user_name", "team", "project", "workload", "environment")
+    made = connection.execute(GROUP.insert().values(key=key, **dict(zip(names, _tags(entry), strict=True))))
+    assert made.inserted_primary_key is not None
+    return int(made.inserted_primary_key[0])

@@ -1,0 +1,57 @@
+"""The tables of what is kept beside the ledger: sums of what was spent, and the marks that budgets have passed."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from sqlalchemy import BigInteger, Column, Integer, UniqueConstraint
+from sqlmodel import Field, SQLModel
+
+from broker.store.tables import table_of
+
+_ID = BigInteger().with_variant(Integer, "sqlite")
+
+
+class SpendGroupRow(SQLModel, table=True):
+    """The tags by which budgets count, once for each set of them that ever occurred. ``key``: all of them as JSON."""
+
+    __tablename__: ClassVar[str] = "spend_group"
+    __table_args__ = (UniqueConstraint("key", name="spend_group_key"),)
+
+    id: int = Field(sa_column=Column(_ID, primary_key=True, autoincrement=True))
+    key: str
+    money: str
+    user_name: str
+    team: str | None
+    project: str | None
+    workload: str | None
+    environment: str | None
+
+
+class SpendSumRow(SQLModel, table=True):
+    """What a group spent in one slot of time: ``size`` microseconds, the ``slot``-th since 1970."""
+
+    __tablename__: ClassVar[str] = "spend_sum"
+    __table_args__ = ({"sqlite_with_rowid": False},)
+
+    size: int = Field(sa_type=BigInteger, primary_key=True, sa_column_kwargs={"autoincrement": False})
+    group_id: int = Field(sa_type=BigInteger, primary_key=True, sa_column_kwargs={"autoincrement": False})
+    slot: int = Field(sa_type=BigInteger, primary_key=True, sa_column_kwargs={"autoincrement": False})
+    micros: int = Field(sa_type=BigInteger)
+
+
+class BudgetMarkRow(SQLModel, table=True):
+    """When (``at``) a budget of that ``amount`` was first seen past a ``mark`` (``80%``) in a period."""
+
+    __tablename__: ClassVar[str] = "budget_mark"
+
+    budget: str = Field(primary_key=True)
+    period_start: int = Field(sa_type=BigInteger, primary_key=True, sa_column_kwargs={"autoincrement": False})
+    amount: int = Field(sa_type=BigInteger, primary_key=True, sa_column_kwargs={"autoincrement": False})
+    mark: str = Field(primary_key=True)
+    at: int = Field(sa_type=BigInteger)
+
+
+GROUP = table_of(SpendGroupRow)
+SUM = table_of(SpendSumRow)
+MARK = table_of(BudgetMarkRow)

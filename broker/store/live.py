@@ -1,0 +1,74 @@
+"""What jobs have running, kept beside each job's view: who counts what runs need not read all about every job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import fields
+from functools import lru_cache
+
+from sqlalchemy import Connection, case, select
+
+from broker.core.events import JobState
+from broker.core.lifecycle import JobView
+from broker.core.offers import CapacityType, MoneyKind
+from broker.core.policy import LiveAttempt
+from broker.store.tables import JOB
+
+_FIELDS = tuple(field.name for field in fields(LiveAttempt))
+
+
+def of(view: JobView) -> tuple[LiveAttempt, ...]:
+    """The job's attempts whose machines may still exist, requested ones included."""
+    job = view.job
+    return tuple(
+        LiveAttempt(
+            job_id=view.id,
+            user=view.user,
+            team=job.team,
+            project=job.project,
+            workload=job.workload.value,
+            environment=job.environment,
+            gpus=attempt.placement.gpus,
+            accelerator=attempt.placement.offer.accelerator,
+            provider=attempt.placement.offer.provider,
+            money=attempt.placement.money,
+            pool=attempt.placement.offer.pool,
+            nodes=attempt.placement.nodes,
+            capacity_type=attempt.placement.offer.capacity_type,
+        )
+        for attempt in view.attempts
+        if not attempt.over
+    )
+
+
+def to_text(view: JobView) -> str:
+    """As it is kept; empty when nothing runs."""
+    found = () if view.closed else of(view)
+    return (
+        json.dumps([[getattr(one, name) for name in _FIELDS] for one in found], separators=(",", ":")) if found else ""
+    )
+
+
+@lru_cache(maxsize=16_384)
+def _from_text(text: str) -> tuple[LiveAttempt, ...]:
+    def attempt(values: list[object]) -> LiveAttempt:
+        kept = dict(zip(_FIELDS, values, strict=False))
+        kept["money"] = MoneyKind(str(kept["money"]))
+        kept["capacity_type"] = CapacityType(str(kept["capacity_type"])) if kept["capacity_type"] else None
+        return LiveAttempt(**kept)  # type: ignore[arg-type] # written by `to_text`
+
+    return tuple(attempt(values) for values in json.loads(text))
+
+
+def attempts(connection: Connection, view_of: Callable[[str], JobView]) -> list[LiveAttempt]:
+    """Every attempt whose machine may still exist, oldest job first."""
+    # Queued jobs had no attempt yet: a long queue costs nothing. Rows of before this was kept have their view only.
+    unread = case((JOB.c.live.is_(None), JOB.c.view))
+    query = select(JOB.c.live, unread).where(~JOB.c.closed, JOB.c.state != JobState.QUEUED.value)
+    query = query.order_by(JOB.c.submitted_at, JOB.c.id)
+    return [
+        one
+        for text, view in connection.execute(query)
+        for one in (of(view_of(view)) if text is None else _from_text(text) if text else ())
+    ]
