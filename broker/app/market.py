@@ -132,7 +132,8 @@ class Listing:
 
 
 def listing(broker: Broker, query: OfferQuery) -> Listing:
-    """The current offers that match, cheapest per accelerator first; offers without a price last.
+    """The current offers that match, in no order that means something: there may be very many, and who shows them
+    sorts them.
 
     Simulated ones only when the query names their provider. Raises `UnknownName` for a provider or region that there
     is none of and that no offer is from.
@@ -142,13 +143,9 @@ def listing(broker: Broker, query: OfferQuery) -> Listing:
     found = [o for o in broker.store.offers(query) if simulated or o.provider != SANDBOX]
     check_names(broker, query, found)
 
-    def rank(offer: Offer) -> tuple[bool, int, str]:
-        price = offer.price_per_gpu or offer.price
-        return price is None, price.micros if price else 0, offer.id
-
     real = sum(broker.store.rejected_in_sql(OfferQuery(providers=(SANDBOX,))).values())
     total = broker.store.count_offers() if simulated else real
-    return Listing(tuple(sorted(found, key=rank)), total, broker.clock.now())
+    return Listing(tuple(found), total, broker.clock.now())
 
 
 def reasons_left_out(market: Market) -> dict[Reason, int]:
