@@ -60,10 +60,21 @@ def run_backtest(request: Request, progress: Progress | None = None, *, workers:
     """Replay ``request``. Deterministic for its seed, whatever the number of ``workers`` (processes). Raises
     `InvalidInput` or `UnknownName` for what cannot be replayed, before any work is done, and `MissingExtra` without
     NumPy."""
-    _check(request)
+    check(request)
     if find_spec("numpy") is None:
         raise MissingExtra("backtest", "a backtest")
-    families = _families(request)
+    return run_on(request, _families(request), progress, workers=workers)
+
+
+def run_on(
+    request: Request,
+    families: Sequence[tuple[Sequence[Market], Sequence[int]]],
+    progress: Progress | None = None,
+    *,
+    workers: int = 1,
+) -> Report:
+    """Replay ``request`` on markets that are there already: families (markets that learn from each other) with the
+    ticks at which windows start. What the request says of traces, zones, starts, seed and prices is not looked at."""
     per_start = len(request.deadlines) * len(request.changeovers)
     total = sum(len(starts) * len(markets) * per_start for markets, starts in families)
     cells: dict[Key, list[Window]] = {}
@@ -125,7 +136,7 @@ def _replay_start(request: Request, markets: Sequence[Market], start: int) -> li
     return windows
 
 
-def _families(request: Request) -> list[tuple[list[Market], list[int]]]:
+def _families(request: Request) -> list[tuple[Sequence[Market], Sequence[int]]]:
     """Markets that learn from each other (same folder, same tick) with the starts of their windows."""
     markets = read_markets(request.traces, request.prices, zones=request.zones, together=request.together)
     groups: dict[tuple[str, float], list[Market]] = {}
@@ -150,7 +161,8 @@ def _starts(request: Request, markets: Sequence[Market]) -> list[int]:
     return sorted(random.Random(request.seed).sample(room, min(request.starts, len(room))))  # noqa: S311 - not a secret
 
 
-def _check(request: Request) -> None:
+def check(request: Request) -> None:
+    """Raises `InvalidInput` or `UnknownName` for what cannot be replayed on any market."""
     for policy in request.policies:
         if policy != OMNISCIENT and policy not in POLICIES:
             raise UnknownName("policy", policy, [*POLICIES, OMNISCIENT])

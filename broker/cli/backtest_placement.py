@@ -17,11 +17,13 @@ from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from broker.backtest.run import Progress
+    from broker.app.strategy_backtest import JobBacktest
+    from broker.backtest.run import Progress, Request
 
 EXAMPLES = examples(
     "gpubroker backtest placement traces/ --work 48h --deadline 52h --deadline 70h",
     "gpubroker backtest placement a.json b.json --changeover 2m --changeover 30m --starts 30 --per-window --json",
+    "gpubroker backtest placement --job job.yaml --days 30 --starts 50",
     "gpubroker backtest placement h100/ --zones together --policies gpubroker,eager-next-region,omniscient --chart",
 )
 
@@ -42,7 +44,15 @@ def placement(
     traces: Annotated[
         list[Path] | None, typer.Option("--traces", metavar="TRACE", help="The same as TRACE; may be repeated.")
     ] = None,
-    work: Annotated[str | None, typer.Option("--work", metavar="TIME", help="Work of the job. 48h by default.")] = None,
+    job: Annotated[
+        Path | None,
+        typer.Option("--job", metavar="JOB.yaml", help="Instead of traces: this job, on the history in the store."),
+    ] = None,
+    days: Annotated[int, typer.Option("--days", min=1, help="With --job: starts at full hours of so many days.")] = 30,
+    work: Annotated[
+        str | None,
+        typer.Option("--work", metavar="TIME", help="Work of the job. 48h by default; with --job the job's own."),
+    ] = None,
     deadline: Annotated[
         list[str] | None,
         typer.Option("--deadline", metavar="TIME", help="From the start; may be repeated. 60h by default."),
@@ -109,8 +119,12 @@ def placement(
 
     terminal = Terminal.of(context)
     given = [*(paths or []), *(traces or [])]
-    if not given:
-        raise InvalidInput("expected traces", where="--traces", hint="gpubroker backtest placement FOLDER")
+    if (job is None) != bool(given):
+        raise InvalidInput(
+            "expected traces or a job, not both" if given else "expected traces, or a job",
+            where="--traces, --job",
+            hint="gpubroker backtest placement FOLDER, or gpubroker backtest placement --job JOB.yaml",
+        )
     request = Request(
         traces=given,
         work=48 * 3600.0 if work is None else _seconds("--work", work),
@@ -124,8 +138,14 @@ def placement(
         zones=tuple(pools or ()),
         prices=Prices.given(on_demand_price, spot_price, gang),
     )
+    processes = workers or len(os.sched_getaffinity(0))
+    about: JobBacktest | None = None
     with _progress(terminal) as progress:
-        report = run_backtest(request, progress, workers=workers or len(os.sched_getaffinity(0)))
+        if job is None:
+            report = run_backtest(request, progress, workers=processes)
+        else:
+            about = _of_job(terminal, job, request, days, deadline, progress, processes)
+            report = about.report
     if chart or picture is not None:
         figures = view.charts(report)
         if picture is not None:
@@ -136,9 +156,32 @@ def placement(
         if chart:
             terminal.show(*view.drawn(terminal, figures))
     if as_json:
-        terminal.answer(report.as_dict(per_window=per_window))
+        terminal.answer((about or report).as_dict(per_window=per_window))
     else:
+        if about is not None:
+            terminal.show(*view.about_job(about))
         terminal.show(*view.tables(terminal.out, report))
+
+
+def _of_job(
+    terminal: Terminal,
+    path: Path,
+    request: Request,
+    days: int,
+    deadlines: list[str] | None,
+    progress: Progress | None,
+    workers: int,
+) -> JobBacktest:
+    """The job of that file on what the store recorded. Work and changeover are its own."""
+    from broker.app.strategy_backtest import job_backtest
+    from broker.app.submit import read_job
+
+    if deadlines is not None and len(deadlines) > 1:
+        raise InvalidInput("expected one deadline with --job", where="--deadline")
+    broker = terminal.broker(look_after=False)
+    asked = None if deadlines is None else _seconds("--deadline", deadlines[0])
+    found = read_job(path, broker.clock.now())
+    return job_backtest(broker, found, request, days=days, deadline=asked, progress=progress, workers=workers)
 
 
 def _names(text: str) -> tuple[str, ...]:

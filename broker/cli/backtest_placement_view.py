@@ -13,11 +13,12 @@ from broker.backtest.report import Cell, Report
 from broker.backtest.run import OMNISCIENT
 from broker.cli.charts.chart import Bars, Chart
 from broker.cli.tables import Column, fitting, left_out
-from broker.cli.words import length, percent, plural
+from broker.cli.words import length, moment, percent, plural
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from broker.app.strategy_backtest import JobBacktest
     from broker.cli.terminal import Terminal
 
 _NOTE = "Mean cost over mean optimum; the optimum knew the whole window beforehand. Bold is the least of a row."
@@ -40,6 +41,22 @@ def tables(console: Console, report: Report) -> list[RenderableType]:
             shown.append(Text(f"{plural(rows, 'row')} by pool: see --json", style="dim"))
     shown += ["", Text("All of it", style="bold"), *_totals(console, report.cells, policies), ""]
     return [*shown, Text(_NOTE, style="dim"), *(Text(note, style="dim") for note in report.notes)]
+
+
+def about_job(about: JobBacktest) -> list[RenderableType]:
+    """What the job would have cost, in one sentence a policy."""
+    since, until = moment(about.since), moment(about.until)
+    lines = [Text(f"{about.job.name}, started at {_windows(about)} hours from {since} to {until}", style="bold")]
+    for cell in about.report.cells:
+        costs = [window.cost for window in cell.windows]
+        lines.append(
+            Text(f"  {cell.policy}: ${fmean(costs):,.2f} on average, ${min(costs):,.2f} to ${max(costs):,.2f}")
+        )
+    return [*lines, ""]
+
+
+def _windows(about: JobBacktest) -> int:
+    return max((len(cell.windows) for cell in about.report.cells), default=0)
 
 
 def _ratios(console: Console, cells: Sequence[Cell], policies: Sequence[str]) -> list[RenderableType]:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from broker.backtest.run import DEFAULT_POLICIES, Request, run_backtest
 from broker.cli.backtest_placement_view import tables
-from tests.cli.conftest import Gpubroker
+from tests.cli.conftest import SANDBOX_JOB, Gpubroker
 
 pytest.importorskip("numpy", reason="a backtest needs the extra 'backtest'")
 
@@ -98,6 +98,7 @@ def test_a_narrow_terminal_keeps_what_matters(write: Write) -> None:
         (trace(1), ("--spot-price", "-1"), "--spot-price: USD per hour: expected a positive number"),
         (trace(1), ("--gang", "0"), "--gang"),
         (trace(1), ("--pool", "b"), "unknown zone 'b'"),
+        (trace(1), ("--job", "job.yaml"), "not both"),
     ],
 )
 def test_what_cannot_be_replayed_ends_with_a_sentence(
@@ -122,4 +123,13 @@ def test_machine_counts_without_prices(gpubroker: Gpubroker, write: Write) -> No
 def test_without_traces_and_without_a_job(gpubroker: Gpubroker) -> None:
     done = gpubroker("backtest", "placement")
     assert done.code == 2
-    assert "expected traces" in done.err
+    assert "expected traces, or a job" in done.err
+
+
+def test_a_job_on_the_history_in_the_store(gpubroker: Gpubroker, write: Write) -> None:
+    job = write("trial.yaml", SANDBOX_JOB + "deadline: 3h\n")
+    gpubroker("plan", job)  # a first look at the market
+    done = gpubroker("backtest", "placement", "--job", job)
+    assert done.code == 2
+    assert "the store knows" in done.err
+    assert gpubroker("backtest", "placement", "--job", write("endless.yaml", SANDBOX_JOB)).code == 2

@@ -46,7 +46,7 @@ class Ground:
 
     def seconds(self, remaining: timedelta) -> float:
         """How long that much work takes on the steady machine, writing checkpoints included."""
-        return _seconds_on(self.steady, remaining)
+        return seconds_on(self.steady, remaining)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +96,8 @@ def ground(
     if price and min(price.values()) >= steady.rate.micros / 1e6:
         return None
     deadline = (in_time.deadline - submitted_at).total_seconds()
-    changeover = _changeover(job, conditions, max((p.interruptions_per_hour for p in spot.values()), default=0.1))
-    task = Task(_seconds_on(steady, work), deadline, changeover, tick)
+    changeover = changeover_of(job, conditions, max((p.interruptions_per_hour for p in spot.values()), default=0.1))
+    task = Task(seconds_on(steady, work), deadline, changeover, tick)
     return Ground(task, steady, spot, price)
 
 
@@ -176,11 +176,13 @@ def without_deadline(plan: Plan, value_of_time: float) -> Plan:
     return replace(plan, placements=tuple(sorted(plan.placements, key=worth)))
 
 
-def _changeover(job: Job, conditions: Conditions, rate: float) -> float:
+def changeover_of(job: Job, conditions: Conditions, rate: float) -> float:
+    """Seconds to start up, to restore, and to do again what an interruption loses, at ``rate`` interruptions an hour."""
     effort = Effort.of(job, conditions)
     interval = min(effort.interval_at(rate) + effort.write, effort.work or math.inf)
     return (effort.start_up + effort.restart + interval) * HOUR
 
 
-def _seconds_on(steady: Placement, work: timedelta) -> float:
+def seconds_on(steady: Placement, work: timedelta) -> float:
+    """How long that much work (on the job's reference machine) takes there, writing checkpoints included."""
     return work.total_seconds() / (steady.throughput * steady.useful_fraction)

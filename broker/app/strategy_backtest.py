@@ -1,0 +1,172 @@
+"""What a job would have cost on the history in the store, had it started at other hours."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from importlib.util import find_spec
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from broker.app.market import market_for
+from broker.app.strategy_history import Record, record
+from broker.backtest.market import Market, Pool
+from broker.backtest.report import Report
+from broker.backtest.run import Progress, Request, check, run_on
+from broker.core.errors import BrokerError, InvalidInput, MissingExtra
+from broker.core.jobs import Job
+from broker.core.offers import Availability, CapacityType, Offer
+from broker.core.placements import Placement, Plan
+from broker.placement.conditions import Conditions
+from broker.placement.planner import make_plan
+from broker.placement.strategy.live import changeover_of, is_spot, seconds_on, useful_rate
+
+if TYPE_CHECKING:
+    from broker.app.wiring import Broker
+
+GAP = timedelta(minutes=10)
+HISTORY = timedelta(days=30)
+"""What strategies may know beyond the days asked for."""
+MOST_POOLS = 8
+_ENGINE = "any"
+
+
+class NothingServes(BrokerError):
+    """No offer of the kind that a backtest needs serves the job (exit 4)."""
+
+    exit_code = 4
+
+
+@dataclass(frozen=True, slots=True)
+class JobBacktest:
+    """``report``: as of any backtest. ``since``, ``until``: between which windows start (UTC). ``on_demand``: the
+    placement on which waiting ends, at today's price."""
+
+    job: Job
+    report: Report
+    since: datetime
+    until: datetime
+    on_demand: Placement
+
+    def as_dict(self, *, per_window: bool = False) -> dict[str, object]:
+        """JSON-ready; what each policy would have cost in USD, beside the ratios."""
+        costs = {
+            cell.policy: {
+                "mean": f"{fmean(costs):.2f}",
+                "least": f"{min(costs):.2f}",
+                "most": f"{max(costs):.2f}",
+            }
+            for cell in self.report.cells
+            if (costs := [window.cost for window in cell.windows])
+        }
+        about = {
+            "name": self.job.name,
+            "since": self.since,
+            "until": self.until,
+            "on_demand_pool": self.on_demand.offer.pool,
+            "costs": costs,
+        }
+        return {"job": about, **self.report.as_dict(per_window=per_window)}
+
+
+def job_backtest(
+    broker: Broker,
+    job: Job,
+    request: Request,
+    *,
+    days: int,
+    deadline: float | None,
+    progress: Progress | None = None,
+    workers: int = 1,
+) -> JobBacktest:
+    """Replay ``job`` at full hours of the last ``days``, as many of them as the request has starts, drawn by its seed.
+
+    Work and changeover are the job's own on the machine that waiting ends on; ``deadline`` (seconds from the start) is
+    the job's where None. All spot pools that serve it may be used, the cheapest eight. Raises `InvalidInput` for a job
+    without work or deadline and for a history that is too short, `NothingServes` where nothing on demand serves it.
+    """
+    if find_spec("numpy") is None:
+        raise MissingExtra("backtest", "a backtest")
+    now = broker.clock.now()
+    if job.work is None:
+        raise InvalidInput("the job does not say how much work it is", where=job.name, hint="add `work: 48h`")
+    if deadline is None:
+        due = job.deadline_at(now)
+        if due is None:
+            raise InvalidInput("neither the job nor --deadline names a deadline", where=job.name)
+        deadline = (due - now).total_seconds()
+    plan, conditions = _plan(broker, job, now)
+    steady = plan.cheapest(CapacityType.ON_DEMAND)
+    if steady is None:
+        raise NothingServes(
+            "no on-demand offer serves the job", where=job.name, hint="`gpubroker plan JOB.yaml --explain`"
+        )
+    spot = _pools(plan, steady)
+    if not spot:
+        raise NothingServes("no spot offer serves the job", where=job.name, hint="`gpubroker plan JOB.yaml --explain`")
+    rate = max(placement.interruptions_per_hour for placement in spot)
+    asked = replace(
+        request,
+        work=seconds_on(steady, job.work.duration),
+        deadlines=[deadline],
+        changeovers=[changeover_of(job, conditions, rate)],
+        together=True,
+    )
+    check(asked)
+    past = record(broker.store, [p.offer for p in spot], now, timedelta(days=days) + HISTORY, GAP)
+    starts = _starts(asked, past, timedelta(days=days), job)
+    market = _market(past, spot, steady)
+    report = run_on(asked, [([market], starts)], progress, workers=workers)
+    first = now - past.ticks * GAP
+    return JobBacktest(job, report, first + starts[0] * GAP, first + starts[-1] * GAP, steady)
+
+
+def _plan(broker: Broker, job: Job, now: datetime) -> tuple[Plan, Conditions]:
+    """The plan as it would be, were everything to be had now, and every engine installed."""
+    market = market_for(broker, job)
+    offers: list[Offer] = [
+        replace(offer, availability=Availability.AVAILABLE, slots=None, engine=_ENGINE, max_age=None)
+        for offer in market.offers
+    ]
+    conditions = replace(market.conditions, engines={_ENGINE: job.needs}, allow_stale_prices=True)
+    free = job.model_copy(update={"deadline": None})
+    return make_plan(free, offers, now=now, submitted_at=now, conditions=conditions), conditions
+
+
+def _pools(plan: Plan, steady: Placement) -> list[Placement]:
+    best: dict[str, Placement] = {}
+    for placement in plan.placements:
+        if is_spot(placement) and placement.throughput >= steady.throughput * 0.999 and not placement.offer.reference:
+            best.setdefault(placement.offer.pool, placement)
+    return sorted(best.values(), key=lambda p: (useful_rate(p, steady), p.offer.pool))[:MOST_POOLS]
+
+
+def _starts(request: Request, past: Record, reach: timedelta, job: Job) -> Sequence[int]:
+    hour = timedelta(hours=1) // GAP
+    window = -(-round(request.deadlines[0]) // round(GAP.total_seconds()))
+    last = past.ticks - window
+    first = max(past.ticks - reach // GAP, 0)
+    if last < first:
+        raise InvalidInput(
+            f"the store knows {past.ticks * GAP / timedelta(hours=1):.1f} h of these pools,"
+            f" less than a deadline of {request.deadlines[0] / 3600:g} h",
+            where=job.name,
+            hint="`gpubroker serve` or `gpubroker prices poll` records prices; `gpubroker prices history` shows them",
+        )
+    room = range(first, last + 1, hour)
+    drawn = random.Random(request.seed).sample(room, min(request.starts, len(room)))  # noqa: S311 - not a secret
+    return sorted(drawn)
+
+
+def _market(past: Record, spot: Sequence[Placement], steady: Placement) -> Market:
+    by_pool = {placement.offer.pool: placement for placement in spot}
+    pools = []
+    for name, bits in past.available.items():
+        placement = by_pool[name]
+        worth = placement.nodes * steady.throughput / placement.throughput
+        price = tuple(each * worth for each in past.price[name])
+        pools.append(Pool(name, tuple(bits), price, steady.rate.micros / 1e6))
+    note = f"on-demand is {steady.offer.pool} at today's {steady.rate} an hour; what no poll saw holds as it was before"
+    return Market("recorded", f"{len(pools)} pools", GAP.total_seconds(), tuple(pools), (note,))
