@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from broker.cli import policy_findings
 from broker.cli.options import AsJson, PolicyFiles, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import BrokerError, InvalidInput
@@ -218,6 +219,9 @@ def backtest(
         terminal.answer(trial.backtested_json(found))
     else:
         terminal.show(*trial.backtested(terminal.out, found))
+
+
+app.command("findings", epilog=policy_findings.EXAMPLES)(policy_findings.findings)
 
 
 def _when(option: str, text: str, now: datetime) -> datetime:

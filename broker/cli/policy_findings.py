@@ -1,0 +1,96 @@
+"""`gpubroker policy findings`: what real use says about owning, reserving and renting."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from broker.app.findings import Found
+    from broker.economics.reserve.findings import Finding
+
+EXAMPLES = examples("gpubroker policy findings", "gpubroker policy findings --since 180d --json")
+
+
+def findings(
+    context: typer.Context,
+    since: Annotated[str, typer.Option("--since", metavar="WHEN", help="Use from then on: 90d, or a date.")] = "90d",
+    as_json: AsJson = False,
+) -> None:
+    """What really ran, against what is owned, reserved and rented: buy 2, stop renting, over-committed by 3; each with
+    its arithmetic. Changes nothing."""
+    from broker.app.findings import capacity_findings
+    from broker.cli.words import parse_moment
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    now = broker.clock.now()
+    try:
+        start = parse_moment(since, now)
+    except ValueError as error:
+        raise InvalidInput(str(error), where="--since") from error
+    if start >= now:
+        raise InvalidInput(f"expected a time that is past; got {since!r}", where="--since")
+    found = capacity_findings(broker, start)
+    if as_json:
+        terminal.answer(_document(found))
+    else:
+        terminal.show(*_screen(found))
+
+
+def _document(found: Found) -> dict[str, Any]:
+    return {
+        "since": found.since,
+        "now": found.now,
+        "findings": [_finding(one) for one in found.findings],
+        "uses": [
+            {
+                "accelerator": use.accelerator,
+                "hours": len(use.demand),
+                "gpu_hours": sum(use.demand),
+                "rented_gpu_hours": sum(use.rented),
+                "owned": use.owned,
+                "reserved": use.reserved,
+                "rent_usd_per_gpu_hour": use.rent,
+                "held_usd_per_gpu_hour": use.held_usd,
+                "reserve_usd_per_gpu_hour": use.reserve_usd,
+                "own_usd_per_gpu_hour": use.own_usd,
+            }
+            for use in found.uses
+        ],
+        "notes": found.notes,
+    }
+
+
+def _finding(one: Finding) -> dict[str, Any]:
+    return {
+        "kind": one.kind,
+        "accelerator": one.accelerator,
+        "gpus": one.gpus,
+        "sentence": one.sentence,
+        "because": one.because,
+        "saves_usd_per_month": None if one.saves is None else f"{one.saves:.2f}",
+        "arithmetic": one.arithmetic,
+    }
+
+
+def _screen(found: Found) -> list[RenderableType]:
+    from rich.text import Text
+
+    from broker.cli.tables import hanging
+
+    parts: list[RenderableType] = []
+    for one in found.findings:
+        saves = f"  ${one.saves:,.2f} a month" if one.saves is not None else ""
+        parts += [Text.assemble((one.sentence, "bold"), (saves, "green")), hanging(Text(one.because), 2)]
+    if not found.findings:
+        parts.append(f"Nothing found in the use since {found.since:%Y-%m-%d}: keep what is held and rented as it is.")
+    parts += [Text(f"note: {note}", style="dim") for note in found.notes]
+    return parts

@@ -1,0 +1,214 @@
+"""What real use says about what is owned, held and rented: buy, reserve, stop renting, over-committed. Pure.
+
+Thresholds are the field's rules of thumb (`RulesOfThumb`, which a policy file may replace); each finding carries its
+arithmetic, so that it can be checked by hand. Hours are whole, the last one is the one before now; prices are USD per
+GPU-hour. A GPU that is needed in at least a share s of the hours is worth holding at a price up to s times that of
+renting, which is the level rule of baseline and burst.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from broker.core.errors import InvalidInput
+from broker.economics.rules import DEFAULTS, RulesOfThumb
+from broker.economics.units import HOURS_PER_MONTH
+
+_WEEK = 168
+
+
+class FindingKind(StrEnum):
+    """What to do."""
+
+    BUY = "buy"
+    RESERVE = "reserve"
+    STOP_RENTING = "stop_renting"
+    OVER_COMMITTED = "over_committed"
+    RENT_INSTEAD = "rent_instead"
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One accelerator's hours: ``demand`` is all GPUs at work, ``rented`` those of them on demand or spot. ``owned``
+    and ``reserved``: GPUs held now; commitments are promises to pay and count with the reserved ones.
+
+    Prices: ``rent`` of a burst; ``held_usd``: what a reserved GPU costs, used or not; ``reserve_usd``: what one would
+    cost; ``own_usd``: what owning one costs over its life, its energy included. None where nobody knows.
+    ``term_hours``: how long a reservation at ``reserve_usd`` lasts.
+    """
+
+    accelerator: str
+    demand: Sequence[int]
+    rented: Sequence[int]
+    owned: int
+    reserved: int
+    rent: float
+    held_usd: float | None = None
+    reserve_usd: float | None = None
+    own_usd: float | None = None
+    term_hours: float | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.demand) != len(self.rented) or not self.demand:
+            raise InvalidInput(f"{self.accelerator}: as many hours of rented GPUs as of all of them are needed")
+        if any(not 0 <= rented <= all_ for rented, all_ in zip(self.rented, self.demand, strict=True)):
+            raise InvalidInput(f"{self.accelerator}: more GPUs rented than at work, or fewer than none")
+        if self.rent <= 0 or min(self.owned, self.reserved) < 0:
+            raise InvalidInput(f"{self.accelerator}: a price of renting above 0 and no negative count are needed")
+
+    @property
+    def held(self) -> int:
+        """GPUs that are there whether used or not."""
+        return self.owned + self.reserved
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """``gpus`` of them, in a ``sentence``; ``saves``: USD a month, None where a price is not known. ``arithmetic``:
+    each figure by its name, ``because``: the calculation in words."""
+
+    kind: FindingKind
+    accelerator: str
+    gpus: int
+    sentence: str
+    because: str
+    saves: float | None = None
+    arithmetic: dict[str, float] = field(default_factory=dict)
+
+
+def findings(use: Use, rules: RulesOfThumb = DEFAULTS) -> tuple[Finding, ...]:
+    """Everything that the hours say, what saves most first. Nothing from less than a week of hours: that says nothing
+    about years."""
+    if len(use.demand) < _WEEK:
+        return ()
+    found = [*_stop_renting(use, rules), *_over_committed(use), *_rent_instead(use, rules), *_hold_more(use, rules)]
+    return tuple(sorted(found, key=lambda finding: (-(finding.saves or 0.0), finding.kind)))
+
+
+def share_at(demand: Sequence[int], level: int) -> float:
+    """The share of the hours in which at least so many GPUs were at work."""
+    return sum(gpus >= level for gpus in demand) / len(demand)
+
+
+def _levels(demand: Sequence[int], first: int, last: int) -> Iterable[tuple[int, float]]:
+    """Each GPU from ``first`` to ``last`` and the share of the hours in which it was needed."""
+    return ((level, share_at(demand, level)) for level in range(first, last + 1))
+
+
+def _stop_renting(use: Use, rules: RulesOfThumb) -> Iterable[Finding]:
+    """Rented while as many that are held stood idle, in more of the hours than may stand idle."""
+    idle = [max(use.held - (all_ - rented), 0) for all_, rented in zip(use.demand, use.rented, strict=True)]
+    needless = [min(free, rented) for free, rented in zip(idle, use.rented, strict=True)]
+    most = max(needless, default=0)
+    gpus = max((n for n, often in _levels(needless, 1, most) if often >= rules.idle_hours_below), default=0)
+    if not gpus:
+        return
+    hours, spent = sum(min(n, gpus) for n in needless), sum(needless) * use.rent
+    a_month = sum(min(n, gpus) for n in needless) * use.rent * HOURS_PER_MONTH / len(needless)
+    yield Finding(
+        FindingKind.STOP_RENTING,
+        use.accelerator,
+        gpus,
+        f"stop renting {gpus} {use.accelerator}: {use.held} are held, and some of them stood idle meanwhile",
+        f"in {len(needless)} h, {hours} GPU-hours were rented at ${use.rent:g} while as many that are held stood idle;"
+        f" that is ${a_month:,.2f} a month",
+        a_month,
+        {"hours": len(needless), "needless_gpu_hours": hours, "rent_usd": use.rent, "needless_usd": spent},
+    )
+
+
+def _over_committed(use: Use) -> Iterable[Finding]:
+    """Reserved GPUs that are needed in a smaller share of the hours than their price is of renting. Owned ones come
+    first: they are paid for, and what is reserved serves what they do not."""
+    if not use.reserved or use.held_usd is None or use.held_usd <= 0:
+        return
+    ratio = use.held_usd / use.rent
+    weak = [often for _, often in _levels(use.demand, use.owned + 1, use.held) if often < ratio]
+    if not weak:
+        return
+    gpus, used = len(weak), sum(weak) / len(weak)
+    saves = sum(use.held_usd - often * use.rent for often in weak) * HOURS_PER_MONTH
+    yield Finding(
+        FindingKind.OVER_COMMITTED,
+        use.accelerator,
+        gpus,
+        f"over-committed by {gpus} {use.accelerator}: let {'it' if gpus == 1 else 'them'} lapse when the term ends",
+        f"the last {gpus} of {use.reserved} reserved were needed in {used:.1%} of the hours; at ${use.held_usd:g}"
+        f" against ${use.rent:g} rented they pay from {ratio:.1%} on: {gpus} × {HOURS_PER_MONTH:g} h ×"
+        f" (${use.held_usd:g} − {used:.1%} × ${use.rent:g}) = ${saves:,.2f} a month",
+        saves,
+        {"used_share": used, "pays_from_share": ratio, "held_usd": use.held_usd, "rent_usd": use.rent},
+    )
+
+
+def _rent_instead(use: Use, rules: RulesOfThumb) -> Iterable[Finding]:
+    """Owned GPUs that are needed for fewer hours a day than renting is for: not to be replaced when their life ends."""
+    weak = [often for _, often in _levels(use.demand, 1, use.owned) if often * 24 < rules.rent_below_hours_per_day]
+    if not weak:
+        return
+    gpus, hours = len(weak), sum(weak) / len(weak) * 24
+    saves = None
+    if use.own_usd is not None:
+        saves = sum(use.own_usd - often * use.rent for often in weak) * HOURS_PER_MONTH
+        if saves <= 0:
+            return  # renting even these few hours would cost more
+    yield Finding(
+        FindingKind.RENT_INSTEAD,
+        use.accelerator,
+        gpus,
+        f"rent instead of {gpus} owned {use.accelerator}: do not replace {'it' if gpus == 1 else 'them'}",
+        f"the last {gpus} of {use.owned} owned were needed for {hours:.1f} h a day; below"
+        f" {rules.rent_below_hours_per_day:g} h a day renting is cheaper as a rule"
+        + (f", here by ${saves:,.2f} a month" if saves is not None else ""),
+        saves,
+        {"hours_per_day": hours, "rent_below_hours_per_day": rules.rent_below_hours_per_day, "rent_usd": use.rent},
+    )
+
+
+def _hold_more(use: Use, rules: RulesOfThumb) -> Iterable[Finding]:
+    """GPUs beyond those that are held, and needed often enough: bought where they run for years, else reserved."""
+    peak, hours = max(use.demand), len(use.demand)
+    beyond = list(_levels(use.demand, use.held + 1, peak))
+    to_buy = [often for _, often in beyond if often * 24 > rules.buy_above_hours_per_day]
+    if use.own_usd is not None:
+        to_buy = [often for often in to_buy if use.own_usd < often * use.rent]
+        bought = _more(FindingKind.BUY, use, to_buy, use.own_usd, "over their life, energy included")
+    else:
+        bought = _more(FindingKind.BUY, use, [s for s in to_buy if s >= rules.buy_above_utilisation], None, "")
+    # Of two ways to hold the same GPU, the one that saves more.
+    worth = [often for _, often in beyond if use.reserve_usd is not None and use.reserve_usd < often * use.rent]
+    known = use.term_hours is None or hours >= use.term_hours / 4
+    reserved = _more(FindingKind.RESERVE, use, worth, use.reserve_usd, "used or not") if known else None
+    both = [finding for finding in (bought, reserved) if finding is not None]
+    if bought is not None and reserved is not None and bought.saves is not None:
+        both = [max(both, key=lambda finding: finding.saves or 0.0)]
+    yield from both
+
+
+def _more(kind: FindingKind, use: Use, shares: Sequence[float], usd: float | None, how: str) -> Finding | None:
+    if not shares:
+        return None
+    gpus, often = len(shares), sum(shares) / len(shares)
+    verb = "buy" if kind is FindingKind.BUY else "reserve"
+    because = f"beyond the {use.held} held, {gpus} more were needed for {often * 24:.1f} h a day ({often:.1%})"
+    saves = None
+    if usd is not None:
+        saves = sum(share * use.rent - usd for share in shares) * HOURS_PER_MONTH
+        because += (
+            f": rented {often:.1%} × ${use.rent:g} = ${often * use.rent:.4g} an hour each, {verb} ${usd:g} {how};"
+            f" {gpus} × {HOURS_PER_MONTH:g} h × ${often * use.rent - usd:.4g} = ${saves:,.2f} a month"
+        )
+    else:
+        because += "; a price of owning would tell what it saves: `gpubroker capacity add owned`"
+    figures = {"used_share": often, "hours_per_day": often * 24, "rent_usd": use.rent}
+    return Finding(
+        kind,
+        use.accelerator,
+        gpus,
+        f"{verb} {gpus} {use.accelerator}",
+        because,
+        saves,
+        figures if usd is None else figures | {f"{verb}_usd": usd},
+    )

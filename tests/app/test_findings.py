@@ -1,0 +1,84 @@
+"""Findings from what is on record: attempts, holdings and stored prices."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from broker.app.findings import capacity_findings
+from broker.app.wiring import Broker
+from broker.core import events as ev
+from broker.core.clock import ManualClock
+from broker.core.events import Cause
+from broker.core.money import Money
+from broker.core.offers import CapacityType, MoneyKind
+from broker.economics.reserve.findings import FindingKind
+from broker.economics.reserve.holdings import Holding, HoldingKind
+from broker.launch.placing import launch_request
+from tests.contracts.rule_contract import job, placement
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+START = NOW - timedelta(days=14)
+
+
+@pytest.fixture
+def site(broker: Broker) -> Broker:
+    broker.__dict__["clock"] = ManualClock(NOW)
+    return broker
+
+
+def ran(broker: Broker, name: str, start: datetime, end: datetime, **offer: object) -> None:
+    """A job on eight H100 at $32 an hour, from start to end."""
+    placed = placement("32", **offer)
+    with broker.store.writing() as tx:
+        submitted = ev.Submitted(job=job(name=name), user="ann", max_duration_seconds=1e6)
+        tx.append(name, [(None, submitted), (1, launch_request(name, 1, placed))], start)
+        tx.append(name, [(1, ev.Launched(handle=name)), (1, ev.MachineUp(since=start))], start)
+        tx.append(name, [(1, ev.AttemptEnded(cause=Cause.COMPLETED)), (1, ev.MachineGone(gone_at=end))], end)
+
+
+def hold(broker: Broker, kind: HoldingKind, gpus: int, hourly: str) -> None:
+    added = Holding(kind, "H100", gpus, "aws", "us", START, NOW + timedelta(days=365), hourly=Money.usd(hourly))
+    broker.store.add_holding(added, by="test")
+
+
+def test_eight_rented_around_the_clock_are_to_be_bought(site: Broker) -> None:
+    ran(site, "a", START, NOW)
+    found = capacity_findings(site, START)
+    (use,) = found.uses
+    assert (use.demand, use.rented) == ((8,) * 336, (8,) * 336)
+    assert use.rent == 4.0
+    assert FindingKind.BUY in {one.kind for one in found.findings}
+    assert "as was paid on average" in found.notes[0]
+
+
+def test_what_is_held_and_idle_is_over_committed(site: Broker) -> None:
+    """Sixteen are held at $2 against $4 rented, and eight of them are needed: 8 × 730 h × $2 = $11,680 a month."""
+    hold(site, HoldingKind.RESERVATION, 16, "32")
+    ran(site, "a", START, NOW, capacity_type=CapacityType.RESERVED, money=MoneyKind.AMORTISED)
+    ran(site, "b", NOW - timedelta(hours=1), NOW)
+    (finding,) = (one for one in capacity_findings(site, START).findings if one.kind is FindingKind.OVER_COMMITTED)
+    assert finding.gpus == 8
+    assert finding.saves is not None
+    assert finding.saves == pytest.approx(11_680 - 8 * 730 * 4 / 336, rel=1e-6), "but for the one hour of the burst"
+
+
+def test_rented_beside_idle_reserved_ones(site: Broker) -> None:
+    hold(site, HoldingKind.RESERVATION, 8, "16")
+    ran(site, "a", START, NOW)
+    (finding,) = (one for one in capacity_findings(site, START).findings if one.kind is FindingKind.STOP_RENTING)
+    assert (finding.gpus, finding.saves) == (8, pytest.approx(8 * 4 * 730))
+
+
+def test_simulated_machines_say_nothing(site: Broker) -> None:
+    ran(site, "a", START, NOW, money=MoneyKind.SANDBOX)
+    found = capacity_findings(site, START)
+    assert (found.uses, found.findings) == ((), ())
+
+
+def test_without_a_price_of_renting_nothing_is_said(site: Broker) -> None:
+    hold(site, HoldingKind.OWNED, 8, "1")
+    found = capacity_findings(site, START)
+    assert found.findings == ()
+    assert "H100: left out, no price of renting is known" in found.notes
