@@ -16,6 +16,7 @@ import pytest
 
 from broker.core.clock import SystemClock
 from broker.core.errors import (
+    AskAPerson,
     BrokerError,
     GiveUp,
     InvalidInput,
@@ -323,6 +324,8 @@ class ApiServerConnectionError(RuntimeError):
         (ApiServerConnectionError("no server"), Unreachable),
         (TimeoutError("read timed out"), Unreachable),
         (ValueError("invalid task"), GiveUp),
+        (ValueError("Invalid instance type 'p9.large' for cloud AWS."), TryAnotherOffer),
+        (ImportError('Try running: pip install "skypilot[kubernetes]"'), AskAPerson),
     ],
 )
 def test_errors_are_classed_by_what_to_do_next(error: Exception, kind: type[BrokerError]) -> None:

@@ -72,8 +72,11 @@ _MEANINGS: Mapping[str, tuple[type[BrokerError], str]] = {
     "FetchClusterInfoError": (Unreachable, ""),
     "ClusterStatusFetchingError": (Unreachable, ""),
     "CloudError": (Unreachable, ""),
+    "ImportError": (AskAPerson, "SkyPilot lacks a part for that cloud: install what it names"),
     "OSError": (Unreachable, _SERVER),  # what the HTTP library raises is one
 }
+# Words of its plain ValueErrors about what the offer says and its own catalogue does not know.
+_OF_THE_OFFER = re.compile(r"\b(instance types?|regions?|zones?|accelerators?|catalog)\b", re.IGNORECASE)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _PRINTING = threading.Lock()  # where standard output goes is one thing for all threads
 
@@ -196,6 +199,10 @@ def meaning(error: BaseException, secrets: Iterable[str] = ()) -> BrokerError:
         if kind.__name__ in _MEANINGS:
             ours, hint = _MEANINGS[kind.__name__]
             return ours(message, where="skypilot", hint=hint)
+    if isinstance(error, ValueError) and _OF_THE_OFFER.search(message):
+        return TryAnotherOffer(
+            message, where="skypilot", hint="SkyPilot's own catalogue may be old, or call it otherwise"
+        )
     return GiveUp(message, where="skypilot")
 
 
