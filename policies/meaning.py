@@ -205,7 +205,7 @@ def _subjects(path: Path, entry: Mapping[str, Any]) -> Iterator[tuple[str, objec
         return
     for kind, said in entry.items():
         # Two windows of time are two, and not one twice; above some threshold, somebody else may be asked.
-        if kind not in _BESIDE and kind not in ("freeze", "data_residency", "approve_above"):
+        if kind not in _BESIDE and kind not in ("freeze", "data_residency", "approve_above", "reserved_quota"):
             yield kind, said
 
 

@@ -27,6 +27,7 @@ RULES: dict[str, str] = {
     "max_kg_co2e": "policies.rules.max_kg_co2e:MaxKgCo2e",
     "runaway": "policies.rules.runaway:RunawayLimit",
     "approve_above": "policies.rules.approve_above:ApproveAbove",
+    "reserved_quota": "policies.rules.reserved_quota:ReservedQuota",
     "idle_shutdown": "policies.rules.idle_shutdown:IdleShutdown",
 }
 

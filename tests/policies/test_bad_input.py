@@ -25,7 +25,7 @@ def guardrail(entry: str) -> str:
 
 
 def test_the_file_with_everything_is_right() -> None:
-    assert len(load({"p.yaml": EVERYTHING}).rules) == 23
+    assert len(load({"p.yaml": EVERYTHING}).rules) == 24
 
 
 FIXED = "amount: $5, period: fixed"

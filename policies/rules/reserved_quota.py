@@ -1,0 +1,103 @@
+"""What each team may use of the capacity that was paid for before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pydantic import BaseModel, field_validator
+
+from broker.core.findings import each
+from broker.core.offers import CapacityType, MoneyKind
+from broker.core.policy import Action, ActionKind, Facts, Source, Verdict
+from broker.ledger.budgets import matches
+from policies.fields import GpuCount, Part, Patterns, parse_name
+from policies.scope import Scope
+from policies.verdicts import allow, deny, out_of_scope
+
+_PAID = (CapacityType.OWNED, CapacityType.RESERVED)
+
+
+class Shares(Part):
+    """``gpus``: how many each team may have at once; ``others``: what every other team may, and jobs without a team
+    together (nothing where left out). ``accelerators``: of which (names or patterns; all where left out).
+    ``capacity_types``: what is shared out."""
+
+    gpus: dict[str, GpuCount]
+    others: GpuCount | None = None
+    accelerators: Patterns = ()
+    capacity_types: tuple[CapacityType, ...] = (CapacityType.RESERVED,)
+
+    @field_validator("gpus", mode="before")
+    @classmethod
+    def _teams(cls, value: object) -> object:
+        if not isinstance(value, Mapping) or not value:
+            raise ValueError("expected a number of GPUs for each team, such as {nlp: 16, vision: 8}")
+        each(value.items(), lambda name, _: parse_name(name))
+        return value
+
+    @field_validator("capacity_types")
+    @classmethod
+    def _paid(cls, types: tuple[CapacityType, ...]) -> tuple[CapacityType, ...]:
+        if not types or any(kind not in _PAID for kind in types):
+            raise ValueError(f"expected some of {', '.join(_PAID)}: what is rented is limited by budgets")
+        return types
+
+
+@dataclass(frozen=True, eq=False)
+class ReservedQuota:
+    """Denies a team more of what was paid for before than its share. Beyond it, its jobs wait or burst."""
+
+    kind: ClassVar[str] = "reserved_quota"
+    Config: ClassVar[type[BaseModel]] = Shares
+    counts_live: ClassVar[bool] = True
+
+    name: str
+    config: Shares
+    scope: Scope
+    source: Source
+
+    def judge(self, action: Action, facts: Facts) -> Verdict:
+        if not self.scope.covers(action):
+            return out_of_scope(self)
+        if action.kind is ActionKind.CONTINUE:
+            return allow(self, "runs_already", "is about what is started, not about what runs")
+        placed = action.placement
+        if placed is None or not self._shared(placed.offer.capacity_type, placed.offer.accelerator):
+            return allow(self, "not_shared", "is not of what is shared out")
+        pretend, team = placed.money is MoneyKind.SANDBOX, action.job.team
+        limit = self._limit(team)
+        in_use = sum(
+            one.gpus
+            for one in facts.live
+            if one.job_id != action.job_id
+            and (one.money is MoneyKind.SANDBOX) is pretend
+            and self._shared(one.capacity_type, one.accelerator)
+            and (one.team == team)
+            and self.scope.counts(one)
+        )
+        if in_use + placed.gpus <= limit:
+            return allow(self, "within_share", f"at most {limit} GPUs at once")
+        whose = f"team {team}" if team else "jobs without a team"
+        what = " or ".join(self.config.capacity_types)
+        return deny(
+            self,
+            "over_share",
+            f"{whose} would use {in_use + placed.gpus} {what} GPUs, the share is {limit}",
+            in_use=in_use,
+            asked=placed.gpus,
+            limit=limit,
+            team=team or "",
+        )
+
+    def _limit(self, team: str | None) -> int:
+        others = self.config.others or 0
+        return others if team is None else self.config.gpus.get(team, others)
+
+    def _shared(self, kind: CapacityType | None, accelerator: str | None) -> bool:
+        return (
+            kind in self.config.capacity_types
+            and accelerator is not None
+            and matches(self.config.accelerators, accelerator)
+        )
