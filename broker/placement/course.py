@@ -115,7 +115,7 @@ class Course:
 def course(effort: Effort, accelerator: str | None, count: int, interruptions: float, start: float) -> Course:
     """The course on machines of which ``count`` ``accelerator`` are used, at ``interruptions`` per hour for all nodes,
     with ``start`` hours from launch to the first useful step."""
-    throughput, how_fast = _speed(accelerator, count, effort.reference)
+    throughput, how_fast = speed(accelerator, count, effort.reference)
     interval = effort.interval_at(interruptions)
     changeover = start + effort.restart
     work = 1.0 if effort.work is None else effort.work / throughput
@@ -158,7 +158,7 @@ def _first_machine(job: Job) -> Work | None:
     return Work(duration=timedelta(hours=1), accelerator=first.accelerator, count=first.count)
 
 
-def _speed(accelerator: str | None, count: int, reference: Work | None) -> tuple[float, str]:
+def speed(accelerator: str | None, count: int, reference: Work | None) -> tuple[float, str]:
     """How fast ``count`` of these do the work relative to the reference machine, and that in words."""
     if accelerator is None or reference is None or reference.accelerator is None or count == 0:
         return 1.0, ""

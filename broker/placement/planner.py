@@ -32,7 +32,7 @@ Surcharge = Callable[[Placement], Money]
 """What the policies add to a placement when ranking, in USD; the money itself stays as it is."""
 
 _LATEST = timedelta.max
-_RankKey = tuple[float, int, int, int, timedelta, int, str]
+RankKey = tuple[float, int, int, int, timedelta, int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def make_plan(
     deadline = job.deadline_at(submitted_at)
     machines = [machine.request for machine in request.machines]
     order = {name: place for place, name in enumerate(conditions.capacity_order)}
-    ranked: list[tuple[_RankKey, Placement]] = []
+    ranked: list[tuple[RankKey, Placement]] = []
     rejections: list[Rejection] = []
     seen = 0
     for offer in offers:
@@ -92,23 +92,15 @@ def make_plan(
             continue
         if conditions.carbon is not None and (kg := conditions.carbon(offer)) is not None:
             placement = replace(placement, kg_co2e_per_hour=kg * placement.nodes)
-        finding = _too_late(placement, estimator, deadline) or _not_allowed(placement, conditions, deny)
+        finding = too_late(placement, estimator, deadline) or not_allowed(placement, conditions, deny)
         if finding is not None:
             rejections.append(Rejection(offer.id, *finding))
             continue
         if surcharge is not None and (extra := surcharge(placement)):
             placement = replace(placement, surcharge=extra)
-        price = placement.expected_cost if effort.work is not None else effective_price(placement)
-        key = (
-            _emissions(placement) if conditions.by_carbon else 0.0,
-            order.get(offer.capacity_type, len(order)),
-            found if job.ordered else 0,
-            price.micros + placement.surcharge.micros,
-            _LATEST if placement.duration is None else placement.duration,
-            placement.rate.micros,
-            offer.id,
-        )
-        ranked.append((key, placement))
+        place = order.get(offer.capacity_type, len(order))
+        emits = _emissions(placement) if conditions.by_carbon else 0.0
+        ranked.append((rank_key(placement, place, found if job.ordered else 0, emits), placement))
     ranked.sort(key=lambda pair: pair[0])
     placements = tuple(placement for _, placement in ranked)
     return Plan(
@@ -119,6 +111,21 @@ def make_plan(
         remaining=effort.remaining,
         deadline=deadline,
         notes=notes(job, effort, conditions, placements, rejections),
+    )
+
+
+def rank_key(placement: Placement, place: int, machine: int, emits: float = 0.0) -> RankKey:
+    """What placements are ranked by. ``place``: of the capacity type in the policy's order; ``machine``: in the job's,
+    if that is ordered; ``emits``: kg CO2e, where that goes first."""
+    price = placement.expected_cost if placement.duration is not None else effective_price(placement)
+    return (
+        emits,
+        place,
+        machine,
+        price.micros + placement.surcharge.micros,
+        _LATEST if placement.duration is None else placement.duration,
+        placement.rate.micros,
+        placement.offer.id,
     )
 
 
@@ -172,7 +179,8 @@ def _emissions(placement: Placement) -> float:
     return placement.kg_co2e_per_hour / (placement.throughput * placement.useful_fraction)
 
 
-def _too_late(placement: Placement, estimator: Estimator, deadline: datetime | None) -> tuple[Reason, str] | None:
+def too_late(placement: Placement, estimator: Estimator, deadline: datetime | None) -> tuple[Reason, str] | None:
+    """Why it misses the deadline, with a changeover's margin; None where it does not."""
     if deadline is None:
         return None
     now = estimator.now
@@ -185,7 +193,8 @@ def _too_late(placement: Placement, estimator: Estimator, deadline: datetime | N
     return Reason.MISSES_DEADLINE, f"{span(late)} late: needs {span(placement.finish - now)}, {span(margin)} of margin"
 
 
-def _not_allowed(placement: Placement, conditions: Conditions, deny: Deny | None) -> tuple[Reason, str] | None:
+def not_allowed(placement: Placement, conditions: Conditions, deny: Deny | None) -> tuple[Reason, str] | None:
+    """Why the policies turn it down; None where they do not."""
     if placement.offer.reference and not conditions.allow_reference_prices:
         return Reason.REFERENCE_PRICE, f"{placement.offer.source}, {placement.offer.as_of:%Y-%m-%d}"
     if deny is not None and (because := deny(placement)) is not None:

@@ -14,18 +14,16 @@ under these rules:
   hands in a hundred jobs does not take everything. What a team has running counts as handed in before.
 
 Placing jobs one after the other, each where it is best off with what the earlier ones have left, keeps all of them.
-What is sought is the order, and which jobs had better leave limited capacity to others: from a few good orders on by
-exchanging, moving and sending away, as long as that helps and the effort lasts. Pure and deterministic. How far that is
-from the best there is, `queue_exact` tells on small queues. Times are hours from now, money USD.
+What is sought is the order, and which jobs had better take another option than is best for them: see `queue_search`.
+How far that is from the best there is, `queue_exact` tells on small queues. Pure and deterministic. Times are hours
+from now, money USD.
 """
 
 from __future__ import annotations
 
 import math
-import random
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -40,7 +38,7 @@ FAIRNESS = 0.25
 EFFORT = 60_000
 # A job with less slack than this goes before fairness.
 _PRESSING = 2.0
-_EPSILON = 1e-9
+EPSILON = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,21 +133,27 @@ def penalty(entries: Iterable[Entry]) -> float:
 def burden(entry: Entry, option: Option, start: float, weight: float, rules: Rules, late: float) -> float:
     """What the objective has for this job there and then."""
     waits = rules.waiting[entry.priority] * entry.gpus * start
-    behind = entry.deadline is not None and start + option.hours > entry.deadline + _EPSILON
-    return weight * (option.cost + waits) + (late if behind else 0.0)
+    return weight * (option.cost + waits) + (late if is_late(entry, option, start) else 0.0)
+
+
+def is_late(entry: Entry, option: Option, start: float) -> bool:
+    """Whether it would miss its deadline there."""
+    return entry.deadline is not None and start + option.hours > entry.deadline + EPSILON
 
 
 def place(
     entries: Sequence[Entry], free: Mapping[str, Free], rules: Rules | None = None, *, effort: int = EFFORT
 ) -> list[Turn]:
     """A turn for every job, in the order of `in_turn`. ``free``: of every pool that an option names."""
+    from broker.placement.queue_search import Profile, Search  # which speaks in the words of this module
+
     rules = rules or Rules()
     weight, ordered = weights(entries, rules), in_turn(entries, rules.running)
-    profiles = {pool: _Profile(list(of.steps)) for pool, of in free.items()}
+    profiles = {pool: Profile(list(of.steps)) for pool, of in free.items()}
     turns: dict[str, Turn] = {}
     for _, tier in groupby(ordered, key=lambda entry: entry.priority):
         jobs = list(tier)
-        for turn in _Search(jobs, profiles, weight, rules, effort).best():
+        for turn in Search(jobs, profiles, weight, rules, effort).best():
             turns[turn.entry.id] = turn
             if turn.option is not None and turn.option.pool is not None:
                 profiles[turn.option.pool].take(turn.start, turn.option.hours, turn.entry.nodes)
@@ -183,173 +187,3 @@ def _with_turns(entries: Iterable[Entry], running: Mapping[str, int]) -> list[tu
         return TIERS.index(entry.priority), entry.slack >= _PRESSING, turn, entry.slack, entry.handed_in, entry.id
 
     return sorted(numbered, key=key)
-
-
-class _Profile:
-    """Free machines of a pool over time: ``counts[i]`` from ``times[i]`` on."""
-
-    __slots__ = ("counts", "times")
-
-    def __init__(self, steps: Sequence[tuple[float, int]]) -> None:
-        merged: dict[float, int] = dict(steps)
-        self.times = list(merged)
-        self.counts = list(merged.values())
-
-    def copy(self) -> _Profile:
-        twin = _Profile(())
-        twin.times, twin.counts = self.times[:], self.counts[:]
-        return twin
-
-    def earliest(self, hours: float, nodes: int) -> float | None:
-        """The first time from which so many are free for so long; None where there never are."""
-        times, counts = self.times, self.counts
-        start: float | None = None
-        for i, count in enumerate(counts):
-            if start is not None and times[i] >= start + hours - _EPSILON:
-                return start
-            if count < nodes:
-                start = None
-            elif start is None:
-                start = times[i]
-        return start
-
-    def take(self, start: float, hours: float, nodes: int) -> None:
-        first, last = self._cut(start), self._cut(start + hours)
-        for i in range(first, last):
-            self.counts[i] -= nodes
-
-    def _cut(self, at: float) -> int:
-        i = bisect_right(self.times, at + _EPSILON) - 1
-        if self.times[i] < at - _EPSILON:
-            i += 1
-            self.times.insert(i, at)
-            self.counts.insert(i, self.counts[i - 1])
-        return i
-
-
-class _Search:
-    """The jobs of one priority, with what those of higher ones have left."""
-
-    def __init__(
-        self,
-        jobs: Sequence[Entry],
-        profiles: Mapping[str, _Profile],
-        weight: Mapping[str, float],
-        rules: Rules,
-        effort: int,
-    ) -> None:
-        late = penalty(jobs)
-        self._jobs = [job for job in jobs if job.options]
-        self._hopeless = [job for job in jobs if not job.options]
-        self._profiles = profiles
-        self._cost: Callable[[Entry, Option, float], float] = lambda job, option, start: burden(
-            job, option, start, weight[job.id], rules, late
-        )
-        self._effort = effort
-
-    def best(self) -> list[Turn]:
-        """The best that was found."""
-        n = len(self._jobs)
-        gain = [self._gain(job) for job in self._jobs]
-        hours = [min(option.hours for option in job.options) for job in self._jobs]
-        starts = [
-            list(range(n)),
-            sorted(range(n), key=lambda i: (-gain[i], i)),
-            sorted(range(n), key=lambda i: (hours[i], i)),
-            sorted(range(n), key=lambda i: (-gain[i] * hours[i], i)),
-        ]
-        found = []
-        for order in starts:
-            cost, turns = self._decode(order, frozenset())
-            found.append((cost, order, turns))
-        found.sort(key=lambda one: one[0])
-        best_cost, best = found[0][0], found[0][2]
-        for _, order, _ in found:
-            if n < 2 or self._effort <= 0:
-                break
-            cost, turns = self._improved(order)
-            if cost < best_cost - _EPSILON:
-                best_cost, best = cost, turns
-        return [*best, *(Turn(job, None, 0.0, late=True) for job in self._hopeless)]
-
-    def _gain(self, job: Entry) -> float:
-        """What limited capacity saves it at most, per machine-hour taken."""
-        elsewhere = min((self._cost(job, o, 0.0) for o in job.options if o.pool is None), default=math.inf)
-        if math.isinf(elsewhere):
-            return math.inf
-        saved = [
-            (elsewhere - self._cost(job, o, 0.0)) / (o.hours * job.nodes) for o in job.options if o.pool is not None
-        ]
-        return max(saved, default=0.0)
-
-    def _improved(self, order: list[int]) -> tuple[float, list[Turn]]:
-        """Exchange two, move one, or send one away from limited capacity, while that helps."""
-        away: frozenset[int] = frozenset()
-        cost, turns = self._decode(order, away)
-        chance = random.Random(len(order))  # noqa: S311  # a seeded search, no secret
-        improved = True
-        while improved and self._effort > 0:
-            improved = False
-            moves = list(self._moves(len(order), chance))
-            for kind, i, j in moves:
-                if self._effort <= 0:
-                    break
-                tried, sent = order, away
-                if kind == 0:
-                    sent = away ^ {i}
-                elif kind == 1:
-                    tried = order[:]
-                    tried[i], tried[j] = tried[j], tried[i]
-                else:
-                    tried = order[:]
-                    tried.insert(j, tried.pop(i))
-                then, found = self._decode(tried, sent)
-                if then < cost - _EPSILON:
-                    order, away, cost, turns, improved = tried, sent, then, found, True
-        return cost, turns
-
-    def _moves(self, n: int, chance: random.Random) -> Iterable[tuple[int, int, int]]:
-        """All of them for a short queue; for a long one as many as there may be time for."""
-        if n * n * n <= self._effort:
-            moves = [(0, i, i) for i in range(n)]
-            moves += [(1, i, j) for i in range(n) for j in range(i)]
-            moves += [(2, i, j) for i in range(n) for j in range(n) if abs(i - j) > 1]
-            chance.shuffle(moves)
-            return moves
-        many = max(self._effort // n, 1)
-        return [(chance.randrange(3), chance.randrange(n), chance.randrange(n)) for _ in range(many)]
-
-    def _decode(self, order: Sequence[int], away: frozenset[int]) -> tuple[float, list[Turn]]:
-        """Place them one after the other; those sent away take limited capacity only where nothing else serves."""
-        self._effort -= len(order)
-        profiles: dict[str, _Profile] = {}
-        cost, turns = 0.0, []
-        for i in order:
-            job = self._jobs[i]
-            best: tuple[bool, float, float, Option] | None = None
-            for option in job.options:
-                start = 0.0
-                unwelcome = i in away and option.pool is not None
-                if option.pool is not None:
-                    if best is not None and (unwelcome, self._cost(job, option, 0.0)) >= best[:2]:
-                        continue  # not even at once would it be better
-                    profile = profiles.get(option.pool) or self._profiles[option.pool]
-                    at = profile.earliest(option.hours, job.nodes)
-                    if at is None:
-                        continue
-                    start = at
-                found = self._cost(job, option, start)
-                if best is None or (unwelcome, found) < best[:2]:
-                    best = unwelcome, found, start, option
-            if best is None:
-                turns.append(Turn(job, None, 0.0, late=True))
-                continue
-            _, found, start, option = best
-            cost += found
-            late = job.deadline is not None and start + option.hours > job.deadline + _EPSILON
-            turns.append(Turn(job, option, start, late))
-            if option.pool is not None:
-                if option.pool not in profiles:
-                    profiles[option.pool] = self._profiles[option.pool].copy()
-                profiles[option.pool].take(start, option.hours, job.nodes)
-        return cost, turns

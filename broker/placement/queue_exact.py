@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from broker.core.errors import MissingExtra
-from broker.placement.queue import Entry, Free, Option, Rules, Turn, burden, in_turn, penalty, weights
+from broker.placement.queue import Entry, Free, Option, Rules, Turn, burden, in_turn, is_late, penalty, weights
 
 
 def place_exactly(
@@ -80,15 +80,11 @@ def place_exactly(
         lower.append(0.0)
         upper.append(float(objective @ chosen) * (1 + 1e-9) + 1e-9)
     turns = {
-        job.id: Turn(job, option, slot * step, _late(job, option, slot * step))
+        job.id: Turn(job, option, slot * step, is_late(job, option, slot * step))
         for (job, option, slot), taken in zip(columns, chosen, strict=True)
         if taken
     }
     return [turns.get(job.id, Turn(job, None, 0.0, late=True)) for job in ordered]
-
-
-def _late(job: Entry, option: Option, start: float) -> bool:
-    return job.deadline is not None and start + option.hours > job.deadline + 1e-9
 
 
 def _horizon(entries: Sequence[Entry], free: Mapping[str, Free], step: float) -> int:

@@ -6,11 +6,20 @@ import os
 import platform
 from datetime import UTC, datetime
 
-from tests.bench import bench_checkpoints, bench_commands, bench_market, bench_plan, bench_policies, bench_store
+from tests.bench import (
+    bench_board,
+    bench_checkpoints,
+    bench_commands,
+    bench_market,
+    bench_plan,
+    bench_policies,
+    bench_store,
+)
 
 PARTS = {
     "commands, as processes of their own": bench_commands.main,
     "planning": bench_plan.main,
+    "ranking and queues": bench_board.main,
     "policies": bench_policies.main,
     "store": bench_store.main,
     "market": bench_market.main,

@@ -1,0 +1,167 @@
+"""The best placements of a job on a market that was made ready before: the first of `make_plan`'s ranking, quickly.
+
+Offers that differ in name, price and size alone cost a job the more, the higher their price is. So they are kept
+together, cheapest first, and of a hundred thousand only those are priced that can still win: a group waits in a heap by
+a lower bound of what its cheapest member costs (the bare work at its price), then by what it does cost, and the next
+member comes after it. What comes out of the heap with its exact cost is the next in the ranking.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from itertools import count, islice
+from typing import Any
+
+from broker.core.jobs import Job
+from broker.core.offers import Availability, Offer
+from broker.core.placements import Placement
+from broker.core.reasons import Reason, Rejection
+from broker.placement.conditions import Conditions
+from broker.placement.course import Effort, speed
+from broker.placement.estimate import Estimator, Hazard
+from broker.placement.feasibility import Request, fit
+from broker.placement.planner import Deny, RankKey, make_plan, not_allowed, rank_key, too_late
+
+# What turns one offer of a group down for these turns down all of it.
+_ABOUT_THE_GROUP = frozenset(
+    {
+        Reason.SANDBOX_NOT_ASKED_FOR,
+        Reason.WRONG_PROVIDER,
+        Reason.WRONG_REGION,
+        Reason.WRONG_CAPACITY_TYPE,
+        Reason.WRONG_ACCELERATOR,
+        Reason.NOT_A_CPU_OFFER,
+        Reason.TOO_FEW_ACCELERATORS,
+        Reason.INTERCONNECT_TOO_WEAK,
+        Reason.NO_ENGINE,
+        Reason.ENGINE_CANNOT,
+        Reason.NEEDS_COMMITMENT,
+        Reason.TOO_OFTEN_INTERRUPTED,
+        Reason.MISSES_DEADLINE,
+        Reason.REFERENCE_PRICE,
+    }
+)
+# Each term of a cost is rounded to a micro-dollar; there are fewer than this.
+_ROUNDING = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """Offers, by accelerator, in groups, cheapest first. ``hazard``: as the offers were grouped by."""
+
+    hazard: Hazard
+    groups: Mapping[str | None, Sequence[Sequence[Offer]]]
+
+    @classmethod
+    def of(cls, offers: Iterable[Offer], hazard: Hazard) -> Board:
+        """Those that may be had and have a price; the others serve no job. Takes a second for 200,000."""
+        found: dict[tuple[Any, ...], list[Offer]] = defaultdict(list)
+        for offer in offers:
+            if offer.availability in (Availability.UNAVAILABLE, Availability.NO_QUOTA) or not offer.has_valid_price():
+                continue
+            found[
+                (
+                    offer.accelerator,
+                    offer.count,
+                    offer.provider,
+                    offer.region,
+                    offer.zone,
+                    offer.capacity_type,
+                    offer.term_months,
+                    offer.money,
+                    offer.engine,
+                    offer.interconnect,
+                    offer.reference,
+                    offer.billing,
+                    hazard(offer),
+                )
+            ].append(offer)
+        groups: dict[str | None, list[list[Offer]]] = defaultdict(list)
+        for (accelerator, *_), members in found.items():
+            members.sort(key=lambda offer: (offer.price, offer.id))
+            groups[accelerator].append(members)
+        return cls(hazard, dict(groups))
+
+    def ranked(
+        self,
+        job: Job,
+        *,
+        now: datetime,
+        submitted_at: datetime,
+        conditions: Conditions,
+        remaining: timedelta | None = None,
+        excluded: Mapping[str, str] | None = None,
+        deny: Deny | None = None,
+    ) -> Iterator[Placement]:
+        """The placements of `make_plan`, in its order, each worked out when it is asked for. Surcharges and rankings by
+        emissions are not for here: raises ValueError for conditions that rank by them."""
+        if conditions.by_carbon:
+            raise ValueError("a board ranks by cost alone")
+        wanted = [machine.accelerator for machine in job.resources] or [None]
+        if None in wanted or len(set(wanted)) < len(wanted):
+            # One offer may serve as several machines: what it costs no longer follows from its price.
+            everything = [o for groups in self.groups.values() for members in groups for o in members]
+            plan = make_plan(
+                job, everything, now=now, submitted_at=submitted_at, conditions=replace(conditions, hazard=self.hazard),
+                remaining=remaining, excluded=excluded, deny=deny,
+            )  # fmt: skip
+            yield from plan.placements
+            return
+        request = Request.of(job, conditions, now, excluded)
+        effort = Effort.of(job, conditions, remaining)
+        estimator = Estimator(effort, now, self.hazard)
+        deadline = job.deadline_at(submitted_at)
+        order = {name: place for place, name in enumerate(conditions.capacity_order)}
+
+        def judged(offer: Offer) -> tuple[RankKey, Placement] | Reason:
+            found = fit(offer, request)
+            if isinstance(found, Rejection):
+                return found.reason
+            placement = estimator.placement(offer, job.resources[found])
+            if placement is None:
+                return Reason.TOO_OFTEN_INTERRUPTED
+            finding = too_late(placement, estimator, deadline) or not_allowed(placement, conditions, deny)
+            if finding is not None:
+                return finding[0]
+            place = order.get(offer.capacity_type, len(order))
+            return rank_key(placement, place, found if job.ordered else 0), placement
+
+        tie = count()
+        heap: list[tuple[RankKey, int, Placement | None, Iterator[Offer]]] = []
+        for machine, request_ in enumerate(job.resources):
+            for members in self.groups.get(request_.accelerator, ()):
+                cheapest = members[0]
+                if cheapest.count < request_.count:
+                    continue
+                bound = _bound(cheapest, request_.count, effort)
+                place = order.get(cheapest.capacity_type, len(order))
+                least = (0.0, place, machine if job.ordered else 0, bound, timedelta(0), 0, "")
+                heap.append((least, next(tie), None, iter(members)))
+        heapq.heapify(heap)
+        while heap:
+            _, _, placement, members_left = heapq.heappop(heap)
+            if placement is not None:
+                yield placement
+            for offer in members_left:
+                outcome = judged(offer)
+                if not isinstance(outcome, Reason):
+                    heapq.heappush(heap, (outcome[0], next(tie), outcome[1], members_left))
+                    break
+                if outcome in _ABOUT_THE_GROUP:
+                    break
+
+    def best(self, job: Job, limit: int, **how: Any) -> list[Placement]:
+        """The first so many of `ranked`, which says what else there is."""
+        return list(islice(self.ranked(job, **how), limit))
+
+
+def _bound(offer: Offer, used: int, effort: Effort) -> int:
+    """Micro-dollars that the job costs there at the least: its bare work, or a bare useful hour, at the price now."""
+    assert offer.price is not None
+    throughput, _ = speed(offer.accelerator, used, effort.reference)
+    hours = (1.0 if effort.work is None else effort.work) / throughput
+    return int(offer.price.micros * effort.nodes * hours) - _ROUNDING

@@ -1,0 +1,90 @@
+"""A job's entry in the queue: what it may choose from on a board, told to `queue` in its words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+
+from broker.core.jobs import Job
+from broker.core.placements import Placement
+from broker.placement.board import Board
+from broker.placement.conditions import Conditions
+from broker.placement.course import Effort
+from broker.placement.estimate import effective_price
+from broker.placement.planner import Deny
+from broker.placement.queue import Entry, Option
+from broker.placement.words import hours_of
+
+# Of limited pools, the best so many that cost less than what can be had at any time.
+_LIMITED = 8
+# What a job of unknown length is taken to need, for lining up alone.
+_UNKNOWN = 8.0
+
+
+def entry_of(
+    job_id: str,
+    job: Job,
+    board: Board,
+    *,
+    now: datetime,
+    submitted_at: datetime,
+    conditions: Conditions,
+    handed_in: datetime | None = None,
+    remaining: timedelta | None = None,
+    excluded: Mapping[str, str] | None = None,
+    deny: Deny | None = None,
+) -> Entry:
+    """The entry of a job that was submitted then, with at most nine options: limited pools, best first, until something
+    comes in the ranking that can be had at any time. Where nothing is in time, what there is without the deadline.
+
+    ``handed_in``: when it queued up, if not when it was submitted. Offers must say what they have in all, machines that
+    our own jobs occupy included.
+    """
+
+    def ranked(one: Job) -> Iterator[Placement]:
+        return board.ranked(
+            one,
+            now=now,
+            submitted_at=submitted_at,
+            conditions=conditions,
+            remaining=remaining,
+            excluded=excluded,
+            deny=deny,
+        )
+
+    options = _options(ranked(job))
+    if not options and job.deadline is not None:
+        options = _options(ranked(job.model_copy(update={"deadline": None})))
+    deadline = job.deadline_at(submitted_at)
+    effort = Effort.of(job, conditions, remaining)
+    return Entry(
+        id=job_id,
+        team=job.team or "",
+        priority=job.priority,
+        nodes=job.num_nodes,
+        gpus=job.num_nodes * max((machine.count for machine in job.resources), default=0) or job.num_nodes,
+        options=options,
+        deadline=None if deadline is None else hours_of(deadline - now),
+        handed_in=hours_of((handed_in or submitted_at) - now),
+        needs=min((option.hours for option in options), default=effort.work or 0.0),
+    )
+
+
+def _options(ranked: Iterator[Placement]) -> tuple[Option, ...]:
+    found: list[Option] = []
+    for placement in ranked:
+        offer = placement.offer
+        if offer.slots is None:
+            # With it, who can be in time at a price is in time, however long the queue.
+            found.append(_option(placement, None))
+            break
+        if len(found) < _LIMITED:
+            found.append(_option(placement, offer.pool))
+    return tuple(found)
+
+
+def _option(placement: Placement, pool: str | None) -> Option:
+    if placement.duration is not None:
+        return Option(placement.offer.id, pool, hours_of(placement.duration), placement.expected_cost.micros / 1e6)
+    hours = _UNKNOWN / (placement.throughput * placement.useful_fraction)
+    return Option(placement.offer.id, pool, hours, effective_price(placement).micros * _UNKNOWN / 1e6)

@@ -1,0 +1,128 @@
+"""A board ranks as `make_plan` does, whatever the market and the job."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.core.jobs import CheckpointPlan, Constraints, Data, Job, MachineRequest, Work
+from broker.core.money import Money
+from broker.core.offers import Availability, Billing, CapacityType, Interconnect, MoneyKind, Offer
+from broker.core.placements import Placement
+from broker.placement.board import Board
+from broker.placement.conditions import Conditions
+from broker.placement.priors import interruption_rate
+
+Make = Any
+
+
+def market(make: Make, chance: random.Random, number: int) -> list[Offer]:
+    """Offers of every kind, many of them alike but for name and price."""
+    return [
+        replace(
+            make.offer(),
+            price=chance.choice((None, Money.ZERO, *[Money(chance.randint(1, 9) * 1_000_000) for _ in range(12)])),
+            provider=chance.choice(("aws", "gcp")),
+            region=chance.choice(("us-east-1", "us-west-2")),
+            zone=chance.choice((None, "a", "b")),
+            instance_type=f"type-{n}",
+            accelerator=chance.choice(("H100", "A100", "A100-80GB", None)),
+            count=chance.choice((1, 4, 8)),
+            capacity_type=chance.choice(tuple(CapacityType)),
+            interruption_rate=chance.choice((None, 0.0, 0.2, 50.0)),
+            as_of=make.now - timedelta(minutes=chance.choice((5, 90))),
+            availability=chance.choice(tuple(Availability)),
+            interconnect=chance.choice((None, *Interconnect)),
+            slots=chance.choice((None, None, 1, 4)),
+            engine=chance.choice(("cloud", "cloud", "cloud", None, "other")),
+            money=chance.choice((MoneyKind.CASH, MoneyKind.CASH, MoneyKind.SANDBOX, MoneyKind.AMORTISED)),
+            reference=chance.random() < 0.1,
+            billing=Billing(granularity=chance.choice((timedelta(seconds=1), timedelta(hours=1)))),
+            cpus=chance.choice((None, 16.0, 192.0)),
+        )
+        for n in range(number)
+    ]
+
+
+def jobs(make: Make, chance: random.Random) -> Job:
+    machines = [
+        MachineRequest(
+            accelerator=card,
+            count=chance.choice((1, 4, 8)),
+            cpus=chance.choice((None, 100.0)),
+            infra=chance.choice((None, None, "aws", "gcp/us-*/a")),
+        )
+        for card in chance.sample(("H100", "A100", "A100-80GB"), chance.randint(1, 3))
+    ]
+    if chance.random() < 0.2:
+        machines.append(chance.choice((MachineRequest(), machines[0])))
+    job: Job = make.job(
+        resources=tuple(machines),
+        ordered=chance.random() < 0.3,
+        num_nodes=chance.choice((1, 1, 2)),
+        work=chance.choice((None, Work(duration=timedelta(hours=20), accelerator="A100", count=8))),
+        deadline=chance.choice((None, None, timedelta(hours=18))),
+        data=chance.choice((Data(), Data(location="aws/us-east-1", size=10**12))),
+        checkpoint=chance.choice((CheckpointPlan(), CheckpointPlan(every=timedelta(minutes=30), size=10**10))),
+        constraints=Constraints(
+            capacity_types=chance.choice(((), (CapacityType.SPOT, CapacityType.ON_DEMAND))),
+            regions=chance.choice(((), ("us-e*",))),
+            interconnect=chance.choice((None, Interconnect.NVLINK)),
+        ),
+    )
+    return job
+
+
+@given(seed=st.integers(0, 10**9))
+@settings(max_examples=150, deadline=None)
+def test_the_ranking_is_the_plans(make: Make, seed: int) -> None:
+    chance = random.Random(seed)
+    offers, job = market(make, chance, 120), jobs(make, chance)
+    conditions = replace(
+        make.conditions,
+        allow_reference_prices=chance.random() < 0.5,
+        capacity_order=chance.choice(((), ("reserved", "spot"))),
+        cpu_jobs_on_gpus=chance.random() < 0.5,
+        store_location=chance.choice((None, "gcp/us-west-2")),
+        start_up=timedelta(minutes=chance.choice((0, 30))),
+    )
+    excluded = {chance.choice(offers).pool: "failed"}
+
+    def deny(placement: Placement) -> str | None:
+        return "no" if int(placement.offer.instance_type.removeprefix("type-")) % 7 == 0 else None
+
+    how: dict[str, Any] = {"conditions": conditions, "excluded": excluded, "deny": deny}
+    plan = make.plan(offers, job, **how)
+    board = Board.of(offers, interruption_rate)
+    ranked = list(board.ranked(job, now=make.now, submitted_at=make.now, **how))
+    assert ranked == list(plan.placements)
+    assert board.best(job, 3, now=make.now, submitted_at=make.now, **how) == list(plan.placements[:3])
+
+
+def test_only_what_can_win_is_priced(make: Make) -> None:
+    offers = [make.offer(str(price), instance_type=f"t{price}") for price in range(1, 500)]
+    offers += [make.offer(str(price), provider="gcp", instance_type=f"t{price}") for price in range(50, 500)]
+    asked: list[Placement] = []
+    board = Board.of(offers, interruption_rate)
+
+    def allowed(placement: Placement) -> None:
+        asked.append(placement)
+
+    board.best(make.job(), 5, now=make.now, submitted_at=make.now, conditions=make.conditions, deny=allowed)
+    assert len(asked) <= 6
+
+
+def test_emissions_are_not_for_a_board(make: Make) -> None:
+    conditions = Conditions(by_carbon=True)
+    with pytest.raises(ValueError, match="cost alone"):
+        next(
+            Board.of([], interruption_rate).ranked(
+                make.job(), now=make.now, submitted_at=make.now, conditions=conditions
+            )
+        )

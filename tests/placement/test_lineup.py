@@ -1,0 +1,105 @@
+"""From a market and jobs to entries and a round: what options a job has, and long queues in time."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections import defaultdict
+from datetime import timedelta
+from typing import Any
+
+from broker.core.jobs import MachineRequest, Priority, Work
+from broker.core.offers import CapacityType
+from broker.placement.board import Board
+from broker.placement.lineup import entry_of
+from broker.placement.priors import interruption_rate
+from broker.placement.queue import Entry, Free, place
+
+Make = Any
+FULL = os.environ.get("GPUBROKER_TEST_FULL") == "1"
+
+
+def entry(make: Make, offers: list[Any], **changed: Any) -> Entry:
+    board = Board.of(offers, interruption_rate)
+    how = {"now": make.now, "submitted_at": make.now - timedelta(hours=1), "conditions": make.conditions}
+    found: Entry = entry_of("j", make.job(**changed), board, **how)
+    return found
+
+
+def test_limited_pools_until_something_can_be_had_at_any_time(make: Make) -> None:
+    owned = {"capacity_type": CapacityType.OWNED, "provider": "owned"}
+    offers = [
+        make.offer("0", slots=4, **owned),
+        make.offer("3", slots=1, capacity_type=CapacityType.RESERVED),
+        make.offer("10"),
+        make.offer("12", provider="gcp"),
+        make.offer("20", slots=9, provider="lambda"),
+    ]
+    found = entry(make, offers, deadline=timedelta(hours=30), team="nlp")
+    assert [(o.pool is not None, o.name) for o in found.options] == [
+        (True, offers[0].id), (True, offers[1].id), (False, offers[2].id),
+    ]  # fmt: skip
+    assert found.options[0].cost == 0 < found.options[1].cost < found.options[2].cost
+    assert (found.deadline, found.handed_in, found.team, found.gpus) == (29.0, -1.0, "nlp", 8)
+    assert 20 < found.needs < 21
+
+
+def test_what_cannot_be_in_time_is_placed_late_rather_than_never(make: Make) -> None:
+    found = entry(make, [make.offer("10")], deadline=timedelta(hours=3))
+    assert len(found.options) == 1
+    assert place([found], {})[0].late
+
+
+def test_of_unknown_length(make: Make) -> None:
+    cheap, dear = (entry(make, [make.offer(price)], work=None).options[0] for price in ("5", "10"))
+    assert dear.cost > cheap.cost > 0
+    assert cheap.hours > 0
+
+
+def test_a_long_queue_on_a_large_market(make: Make) -> None:
+    """2,000 jobs × 5,000 offers within 10 s (a tenth of both in the quick suite), and no machine given twice."""
+    jobs, offers = (2_000, 5_000) if FULL else (150, 500)
+    chance = random.Random(3)
+    listed = [
+        make.offer(
+            "1" if n % 20 == 0 else str(chance.randint(5, 90)),
+            provider=chance.choice(("aws", "gcp", "azure")),
+            region=f"r{chance.randint(1, 9)}",
+            instance_type=f"t{n}",
+            accelerator=chance.choice(("H100", "A100", "L4")),
+            count=chance.choice((1, 4, 8)),
+            slots=chance.randint(1, 12) if n % 20 == 0 else None,
+        )
+        for n in range(offers)
+    ]
+    began = time.process_time()
+    board = Board.of(listed, interruption_rate)
+    entries = []
+    for n in range(jobs):
+        machine = MachineRequest(accelerator=chance.choice(("H100", "A100", "L4")), count=chance.choice((1, 4, 8)))
+        job = make.job(
+            name=f"j{n}",
+            team=chance.choice("abcd"),
+            priority=chance.choice(tuple(Priority)),
+            resources=(machine,),
+            num_nodes=chance.choice((1, 1, 2)),
+            work=Work(duration=timedelta(hours=chance.randint(1, 40))),
+            deadline=chance.choice((None, timedelta(hours=60))),
+        )
+        how = {"now": make.now, "submitted_at": make.now, "conditions": make.conditions}
+        entries.append(entry_of(f"j{n}", job, board, **how))
+    turns = place(entries, {o.pool: Free.of(o.slots) for o in listed if o.slots is not None})
+    assert time.process_time() - began < 10
+    assert len(turns) == jobs
+    assert all(turn.option and not turn.late for turn in turns)
+    of_pool = defaultdict(list)
+    for turn in turns:
+        assert turn.option
+        if turn.option.pool:
+            of_pool[turn.option.pool].append(turn)
+    assert of_pool
+    slots = {o.pool: o.slots for o in listed}
+    for pool, mine in of_pool.items():
+        for at in (turn.start + 1e-6 for turn in mine):
+            assert sum(t.entry.nodes for t in mine if t.start <= at < (t.finish or 0)) <= slots[pool]
