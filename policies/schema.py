@@ -7,6 +7,7 @@
     teams: {nlp: {members: [ann, bob]}}     # who may say `team: nlp` in a job file
     defaults: {max_duration: 24h, allow_reference_prices: false, cpu_jobs_on_gpus: false}
     capacity: {order: [owned, reserved, spot, on_demand]}
+    rules_of_thumb: {rent_below_hours_per_day: 5}   # what `gpubroker advise` reckons with
     budgets:
       - {name: nlp-monthly, amount: "$2,000", period: month, timezone: Europe/Berlin, scope: {team: nlp}}
     guardrails:                             # each has a name and exactly one rule
@@ -20,9 +21,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import Field, StrictBool, create_model, field_validator, model_validator
+from pydantic import BeforeValidator, Field, StrictBool, create_model, field_validator, model_validator
 
 from broker.core.findings import each
 from broker.core.offers import CapacityType
@@ -34,6 +35,17 @@ from policies.rules.budget import Terms
 from policies.scope import Scope
 
 VERSION = 1
+
+
+def _number_or_list(value: object) -> object:
+    numbers = value if isinstance(value, list) else [value]
+    if not numbers or not all(type(number) in (int, float) for number in numbers):
+        raise ValueError(f"expected a number, or a list of numbers; got {value!r}")
+    return value
+
+
+RuleOfThumb = Annotated[float | tuple[float, ...], BeforeValidator(_number_or_list)]
+"""Which rules there are, and which are pairs, is known to the economics; here they are only numbers."""
 
 
 class Team(Part):
@@ -112,6 +124,10 @@ class PolicyFile(Part):
     teams: dict[str, Team] = Field(default_factory=dict)
     defaults: Defaults = Field(default_factory=Defaults)
     capacity: Capacity | None = None
+    rules_of_thumb: dict[str, RuleOfThumb] = Field(
+        default_factory=dict,
+        description="Numbers of judgement that `gpubroker advise` reckons with, in place of its defaults.",
+    )
     budgets: tuple[BudgetEntry, ...] = ()
 
     @property
@@ -132,7 +148,7 @@ class PolicyFile(Part):
             each(value.items(), lambda name, _: parse_name(name))
         return _not_empty(value)
 
-    @field_validator("budgets", "guardrails", mode="before", check_fields=False)
+    @field_validator("budgets", "guardrails", "rules_of_thumb", mode="before", check_fields=False)
     @classmethod
     def _sections(cls, value: object) -> object:
         return _not_empty(value)

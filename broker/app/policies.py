@@ -96,7 +96,17 @@ def _is_cases(path: Path) -> bool:
 
 def check(broker: Broker, paths: Sequence[Path]) -> PolicySet:
     """The set that the files make. Raises `InvalidInput` with every finding. Changes nothing."""
-    return broker.registries.load_policies(read_files(paths))
+    return _loaded(broker, read_files(paths))
+
+
+def _loaded(broker: Broker, files: Mapping[str, str]) -> PolicySet:
+    """The set that the files make, once their rules of thumb make sense, too."""
+    found = broker.registries.load_policies(files)
+    if any("rules_of_thumb" in text for text in files.values()):
+        from broker.app.advise.thumb import of_files  # only where a file has some
+
+        of_files(files)
+    return found
 
 
 def apply(broker: Broker, paths: Sequence[Path], note: str = "") -> tuple[PolicyVersion, str]:
@@ -105,7 +115,7 @@ def apply(broker: Broker, paths: Sequence[Path], note: str = "") -> tuple[Policy
     A set that does not load is not activated, and the last good one goes on. The same set again changes nothing.
     """
     files = read_files(paths)
-    broker.registries.load_policies(files)
+    _loaded(broker, files)
     before = broker.store.active_policy()
     version = broker.store.activate_policy(files, by=broker.user, note=note)
     return version, difference(before.files if before else {}, files)

@@ -92,8 +92,8 @@ class RulesOfThumb:
 DEFAULTS = RulesOfThumb()
 
 
-def replaced(values: Mapping[str, object], where: str = "") -> RulesOfThumb:
-    """The defaults with some replaced by name, such as ``{memory_headroom: 0.15, rent_below_hours_per_day: 5}``; a pair
+def replaced(values: Mapping[str, object], where: str = "", base: RulesOfThumb = DEFAULTS) -> RulesOfThumb:
+    """``base`` with some replaced by name, such as ``{memory_headroom: 0.15, rent_below_hours_per_day: 5}``; a pair
     is a list of two. Raises UnknownName, and InvalidInput for a value that is no number of 0 or more."""
     known = {field.name: field.default for field in fields(RulesOfThumb)}
     changed: dict[str, Any] = {}
@@ -112,7 +112,13 @@ def replaced(values: Mapping[str, object], where: str = "") -> RulesOfThumb:
             raise InvalidInput(f"{name}: expected {kind} of 0 or more such as {default:g}, got {value!r}", where=where)
         else:
             changed[name] = value
-    return replace(DEFAULTS, **changed)
+    return replace(base, **changed)
+
+
+def changed(rules: RulesOfThumb) -> dict[str, Any]:
+    """What is other than the default, by name."""
+    told = {field.name: getattr(rules, field.name) for field in fields(RulesOfThumb)}
+    return {name: value for name, value in told.items() if value != getattr(DEFAULTS, name)}
 
 
 def _is_number(value: object) -> bool:

@@ -1,4 +1,4 @@
-"""Prices and our own use at a glance, read without the weight of the whole store.
+"""Prices, our own use and the policies' files at a glance, read without the weight of the whole store.
 
 A command that only asks what a GPU costs should not pay for importing an object mapper (0.2 s). This reads a SQLite
 store with the standard library, read-only, and answers None for anything unusual; the caller then asks `Store`.
@@ -6,6 +6,7 @@ store with the standard library, read-only, and answers None for anything unusua
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -119,6 +120,14 @@ def ran(store_url: str) -> tuple[Ran, ...] | None:
         Ran(team, accelerator, gpus, datetime.fromisoformat(start), datetime.fromisoformat(end) if end else None)
         for team, accelerator, gpus, start, end in rows
     )
+
+
+def policy_files(store_url: str) -> dict[str, str] | None:
+    """The files of the policy set in force, by name: none where none was ever activated; None as for `ran`."""
+    rows = _rows(store_url, "SELECT files FROM policy_set ORDER BY number DESC LIMIT 1", {})
+    if rows is None:
+        return None
+    return dict(json.loads(rows[0][0])) if rows else {}
 
 
 def _rows(store_url: str, query: str, values: dict[str, int]) -> list[tuple[Any, ...]] | None:

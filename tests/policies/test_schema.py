@@ -20,6 +20,7 @@ def test_editors_get_every_section_and_every_guardrail() -> None:
         "teams",
         "defaults",
         "capacity",
+        "rules_of_thumb",
         "budgets",
         "guardrails",
     }

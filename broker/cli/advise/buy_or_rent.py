@@ -93,10 +93,11 @@ def buy_or_rent(
     from broker.cli.advise.document import document, fields_of
     from broker.economics.buy_or_rent import Case, monthly_usd
     from broker.economics.buy_or_rent import buy_or_rent as answer_of
+    from broker.economics.rules import changed
 
     terminal = Terminal.of(context)
     thumb = inputs.thumb(context)
-    notes: list[str] = []
+    notes = [f"rule of thumb {name}: {value}, not the default" for name, value in changed(thumb).items()]
     if from_history and (hours_per_day is not None or utilisation is not None):
         raise InvalidInput("give --from-history, or --hours-per-day or --utilisation")
     if gpu is not None:

@@ -76,13 +76,17 @@ Picture = Annotated[
 
 
 def thumb(context: typer.Context) -> RulesOfThumb:
-    """The rules of thumb in force: those of ``gpubroker advise --rules FILE``, else the defaults. Raises
-    `InvalidInput` for a file that is wrong."""
-    from broker.economics.rules import DEFAULTS, replaced
+    """The rules of thumb in force: those of ``gpubroker advise --rules FILE``, then of the active policies, else the
+    defaults. Raises `InvalidInput` for a file that is wrong."""
+    from broker.app.advise.thumb import active
+    from broker.cli.terminal import Terminal
+    from broker.economics.rules import replaced
 
+    terminal = Terminal.of(context)
+    rules = active(terminal.settings().store_url, lambda: terminal.broker(look_after=False))
     path: Path | None = context.meta.get(RULES)
     if path is None:
-        return DEFAULTS
+        return rules
     from broker.core.documents import MAX_BYTES, read_document
 
     try:
@@ -90,7 +94,7 @@ def thumb(context: typer.Context) -> RulesOfThumb:
             text = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise InvalidInput(f"cannot be read: {error.strerror}", where=str(path)) from error
-    return replaced(read_document(text, file=str(path), kind="file of rules").data, str(path))
+    return replaced(read_document(text, file=str(path), kind="file of rules").data, str(path), rules)
 
 
 def architecture(

@@ -229,6 +229,17 @@ def test_rules_of_thumb_of_ones_own(gpubroker: Any, write: Any) -> None:
     assert found[0]["holds"] is True
 
 
+def test_rules_of_thumb_of_the_active_policy(gpubroker: Any, write: Any) -> None:
+    policy = write("policy.yaml", "version: 1\npolicy: p\nrules_of_thumb: {rent_below_hours_per_day: 2, mfu: 0.3}\n")
+    assert gpubroker("policy", "apply", policy).code == 0
+    line = ("buy-or-rent", "--purchase-usd", "12000", "--rent-usd-per-hour", "5.12", "--json")
+    found = gpubroker("advise", *line).json
+    assert found["rules_of_thumb"][0]["rule"] == "under 2 h/day: rent"
+    assert "rule of thumb rent_below_hours_per_day: 2, not the default" in found["assumptions"]
+    own = write("rules.yaml", "rent_below_hours_per_day: 3\n")
+    assert gpubroker("advise", "--rules", own, *line).json["rules_of_thumb"][0]["rule"] == "under 3 h/day: rent"
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [("memory_hedroom: 0.1", "did you mean 'memory_headroom'"), ("memory_headroom: much", "expected a number")],

@@ -1,0 +1,69 @@
+"""Rules of thumb of the active policies, as advice takes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.app import policies
+from broker.app.advise.thumb import active, of_files
+from broker.app.wiring import Broker
+from broker.core.errors import BrokerError, InvalidInput
+from broker.economics.rules import DEFAULTS
+
+POLICY = "version: 1\npolicy: mine\nrules_of_thumb: {rent_below_hours_per_day: 5, spot_discount: [0.5, 0.8]}\n"
+
+
+def never() -> Broker:
+    raise AssertionError("the quick way does")
+
+
+def test_without_a_store_or_a_policy_the_defaults_hold(broker: Broker) -> None:
+    assert active(broker.settings.store_url, never) is DEFAULTS
+    assert broker.store.active_policy() is None  # the store is made
+    assert active(broker.settings.store_url, never) is DEFAULTS
+
+
+def test_what_the_active_policy_says_holds_by_either_way(broker: Broker, tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(POLICY, encoding="utf-8")
+    policies.apply(broker, [file])
+    found = active(broker.settings.store_url, never)
+    assert (found.rent_below_hours_per_day, found.spot_discount) == (5, (0.5, 0.8))
+    assert found.buy_above_hours_per_day == DEFAULTS.buy_above_hours_per_day
+    assert active(broker.settings.store_url + "?", lambda: broker) == found  # an address the quick way leaves alone
+
+
+def test_files_may_agree_but_not_contradict() -> None:
+    more = "version: 1\nrules_of_thumb: {rent_below_hours_per_day: 5, mfu: 0.35}\n"
+    found = of_files({"a.yaml": POLICY, "b.yaml": more})
+    assert (found.rent_below_hours_per_day, found.mfu) == (5, 0.35)
+    with pytest.raises(InvalidInput, match=r"rent_below_hours_per_day: 3 here, and 5 in a\.yaml"):
+        of_files({"a.yaml": POLICY, "b.yaml": more.replace("5", "3", 1)})
+
+
+@pytest.mark.parametrize(
+    ("section", "says"),
+    [
+        ("{rent_below_hours: 5}", "unknown rule of thumb 'rent_below_hours'"),
+        ("{1: 2}", "unknown rule of thumb '1'"),
+        ("{mfu: -1}", "mfu: expected a number of 0 or more"),
+        ("{spot_discount: 0.5}", "spot_discount: expected a list"),
+        ("{mfu: high}", "expected a number, or a list of numbers; got 'high'"),
+        ("{}", "is empty"),
+        ("[1]", "expected"),
+    ],
+)
+def test_a_wrong_section_is_found_when_the_policy_is_checked(
+    broker: Broker, tmp_path: Path, section: str, says: str
+) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"version: 1\nrules_of_thumb: {section}\n", encoding="utf-8")
+    with pytest.raises(BrokerError) as caught:
+        policies.check(broker, [file])
+    told = [str(caught.value), *(problem.message for problem in getattr(caught.value, "problems", ()))]
+    assert any(says in message for message in told), told
+    with pytest.raises(BrokerError):
+        policies.apply(broker, [file])
+    assert broker.store.active_policy() is None
