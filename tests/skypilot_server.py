@@ -9,6 +9,7 @@ this machine's Python. Needs root, the Debian packages openssh-server, rsync and
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -144,7 +145,8 @@ def running_server(folder: Path, cluster: Cluster) -> Iterator[Server]:
     for name, text in _CATALOGUE.items():
         (home / ".sky" / "catalogs" / "v8" / "common" / name).write_text(text)
     for name in (".bash_profile", ".bashrc"):
-        (folder / "node" / name).write_text(_PROFILE.format(**words))
+        (folder / "node" / name).write_text(_PROFILE.format(**words) + _package_index())
+        (folder / "node" / name).chmod(0o600)
     environment = {
         "HOME": str(home),
         "PATH": path,
@@ -174,6 +176,15 @@ def running_server(folder: Path, cluster: Cluster) -> Iterator[Server]:
                 if process.info["username"] == USER:
                     process.kill()
         _eventually(_user_gone, "the login user is gone", server)
+
+
+def _package_index() -> str:
+    """Where this user's pip looks, for another user's pip and uv; nothing where that is the default."""
+    said = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "get", "global.index-url"], capture_output=True, text=True, check=False
+    )
+    url = shlex.quote(os.environ.get("PIP_INDEX_URL") or said.stdout.strip())
+    return f"export PIP_INDEX_URL={url} UV_DEFAULT_INDEX={url}\n" if url != "''" else ""
 
 
 def _answers(port: int) -> bool:
