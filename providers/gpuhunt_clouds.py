@@ -31,7 +31,7 @@ from broker.core.errors import (
     Unreachable,
 )
 from providers.gpuhunt_rows import Kept, Replayed, row_by_row
-from providers.http import HttpSettings, retry_after, retrying, setting, shown
+from providers.http import HttpSettings, retry_after, retrying, setting, shown, without_logins
 
 NAME = "gpuhunt"
 
@@ -215,7 +215,7 @@ def _ours(error: Exception, cloud: Cloud, now: datetime, login: Mapping[str, str
     import requests
 
     where = f"{NAME}/{cloud.name}"
-    text = " ".join(f"{type(error).__name__}: {error}".split())
+    text = " ".join(f"{type(error).__name__}: {without_logins(error)}".split())
     for secret in login.values():
         text = text.replace(secret, "***")
     text, change = text[:200], f"is {setting(NAME, 'base_url')} right, and the network up?"

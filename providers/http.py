@@ -6,6 +6,7 @@ Nothing of httpx leaves this file. Numbers arrive as int and Decimal, never as f
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -40,6 +41,8 @@ _MAX_ANSWER = 64 * 2**20  # bytes; the largest page there is has about 2 MB
 _LONGEST_WAIT = 60.0  # s; whoever asks for more is left alone until the next poll
 _WHOLE_ANSWER = 6  # times the time-out: a server that trickles bytes is a server that hangs
 _SHOWN_OF_A_REFUSAL = 200  # characters
+_LOGIN_IN_URL = re.compile(r"://[^/\s\"']*@")
+_QUERY_IN_URL = re.compile(r"(/[^\s\"'?]*)\?[^\s\"')]+")
 
 
 def _is_http(url: str) -> str:
@@ -75,6 +78,11 @@ def shown(url: str) -> str:
     """The URL without user, password and query."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+
+def without_logins(said: object) -> str:
+    """What an SDK says of a failure, without user, password and query of the URLs in it."""
+    return _QUERY_IN_URL.sub(r"\1", _LOGIN_IN_URL.sub("://", str(said)))
 
 
 def usable(secret: SecretStr | str | None) -> str | None:

@@ -28,6 +28,7 @@ from broker.core.errors import (
     Unreachable,
 )
 from providers.aws.settings import NAME, AwsSettings
+from providers.http import without_logins
 
 HOW = "run `aws configure` or `aws sso login`, or set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 EXTRA = "pip install 'gpubroker[aws]'"
@@ -185,17 +186,19 @@ def _translated(where: str) -> Iterator[None]:
         said.NoAuthTokenError,
         said.ConfigParseError,
     ) as error:
-        raise LoginMissing(f"the login cannot be used: {error}", where=where, hint=HOW) from error
+        raise LoginMissing(f"the login cannot be used: {without_logins(error)}", where=where, hint=HOW) from error
     except (said.HTTPClientError, said.ConnectionError) as error:
         hint = "is the network up, and AWS_ENDPOINT_URL right where it is set?"
-        raise Unreachable(f"cannot be reached: {error}", where=where, hint=hint) from error
+        raise Unreachable(f"cannot be reached: {without_logins(error)}", where=where, hint=hint) from error
     except (said.InvalidEndpointConfigurationError, said.UnknownServiceError, said.InvalidRegionError) as error:
-        raise Refused(str(error), where=where, hint="see AWS_ENDPOINT_URL and the settings of provider aws") from error
+        hint = "see AWS_ENDPOINT_URL and the settings of provider aws"
+        raise Refused(without_logins(error), where=where, hint=hint) from error
     except (ResponseParserError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         # botocore's parsers let the errors of int(), of dates and of XML through as they are.
-        raise Malformed(f"the answer cannot be read: {error or type(error).__name__}", where=where) from error
+        what = without_logins(error) or type(error).__name__
+        raise Malformed(f"the answer cannot be read: {what}", where=where) from error
     except said.BotoCoreError as error:
-        raise Refused(str(error), where=where) from error
+        raise Refused(without_logins(error), where=where) from error
 
 
 def _of_service(error: Any, where: str) -> BrokerError:

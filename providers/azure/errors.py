@@ -9,7 +9,7 @@ from typing import Any
 
 from broker.core.errors import BrokerError, LoginMissing, Malformed, Refused, Throttled, Unreachable
 from providers.azure.settings import NAME, SUBSCRIPTION
-from providers.http import setting
+from providers.http import setting, without_logins
 
 AGAIN = "run `az login` again, or look at AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET"
 
@@ -110,7 +110,7 @@ def _why(error: Exception) -> str:
 
 
 def _short(error: Exception) -> str:
-    text = " ".join("".join(char if char.isprintable() else " " for char in str(error)).split())
+    text = " ".join("".join(char if char.isprintable() else " " for char in without_logins(error)).split())
     return (text or type(error).__name__)[:_SHOWN]
 
 

@@ -20,7 +20,7 @@ from broker.core.errors import (
 from providers.gcp.login import HOW
 from providers.gcp.rereading import unreadable
 from providers.gcp.settings import NAME
-from providers.http import retry_after, setting
+from providers.http import retry_after, setting, without_logins
 
 if TYPE_CHECKING:
     import requests
@@ -56,7 +56,7 @@ def translated(where: str, answers: list[requests.Response], clock: Clock) -> It
     except requests.TooManyRedirects as error:
         raise Refused("sent elsewhere; redirects are not followed", where=where, hint=_NETWORK) from error
     except (requests.exceptions.InvalidURL, requests.exceptions.MissingSchema) as error:
-        raise InvalidInput(f"not a URL that can be asked: {error}", where=where, hint=_NETWORK) from error
+        raise InvalidInput(f"not a URL that can be asked: {_short(error)}", where=where, hint=_NETWORK) from error
     except (requests.RequestException, TransportError) as error:
         raise Unreachable(f"cannot be reached: {_short(error)}", where=where, hint=_NETWORK) from error
     except GoogleAuthError as error:
@@ -113,5 +113,5 @@ def _reasons(error: Any) -> set[str]:
 
 
 def _short(error: Exception) -> str:
-    text = "".join(char if char.isprintable() else " " for char in str(error))
+    text = "".join(char if char.isprintable() else " " for char in without_logins(error))
     return " ".join(text.split())[:_SHOWN] or type(error).__name__

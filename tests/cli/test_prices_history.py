@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
+from broker.app.price_history import Period, PriceHistory
+from broker.cli.history_view import chart
 from broker.core.clock import SystemClock
 from broker.core.money import Money
 from broker.core.offers import Availability, CapacityType, Offer
 from broker.store import open_store
+from broker.store.records import PricePoint
 
 HOUR = timedelta(hours=1)
 
@@ -157,12 +160,9 @@ def test_an_empty_history_says_why(gpubroker: Any, market: datetime, tmp_path: P
     assert "no values" in (tmp_path / "a.svg").read_text()
 
 
-def test_one_poll_makes_a_picture_of_points(gpubroker: Any, home: Path, tmp_path: Path) -> None:
-    now = datetime.now(UTC)
-    with_one = open_store(f"sqlite:///{home / 'gpubroker.db'}", clock=SystemClock())
-    with_one.record_poll("aws", started=now, finished=now, offers=[pool("use1-az1", 24, now)])
-    with_one.close()
-    done = gpubroker("prices", "history", *LIVE, "--picture", str(tmp_path / "one.html"))
-    assert "$3.00" in done.out
-    page = (tmp_path / "one.html").read_text()
-    assert page.count("<td>3</td>") == 1  # not drawn as a line from here to here
+def test_one_poll_makes_a_chart_of_points() -> None:
+    at = datetime.now(UTC)
+    told = (PricePoint(at, Money.usd(24), at),)
+    one = PriceHistory(pool("use1-az1", 24, at), at - HOUR, at, at, None, told, (), ())
+    (line,) = chart(Period((one,), 1, 0, at - HOUR, at, at, None), "H100:8", 8).lines
+    assert (line.x, line.y) == ([at], [3.0])  # no line from here to here, which nobody would see

@@ -15,7 +15,7 @@ from pydantic import SecretStr, ValidationError
 
 from broker.core.clock import ManualClock
 from broker.core.errors import BrokerError, InvalidInput, LoginMissing, Malformed, Refused, Throttled, Unreachable
-from providers.http import Api, HttpSettings, shown, usable
+from providers.http import Api, HttpSettings, shown, usable, without_logins
 from providers.runpod import RunpodSettings
 from tests.contracts.provider_contract import NOW
 from tests.fakes.server import Answer, FakeServer, Fault, Request
@@ -245,3 +245,16 @@ def test_logins_in_urls_are_not_shown() -> None:
 def test_what_cannot_be_a_key_is_none(key: str | None) -> None:
     assert usable(key) is None
     assert usable(SecretStr("k-1\n")) == "k-1"
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ('not reached: "http://ann:p@ss@10.0.0.1:1/v1/x"', 'not reached: "http://10.0.0.1:1/v1/x"'),
+        ("with url: /v1/skus?key=s3cret&page=2 (Caused by …)", "with url: /v1/skus (Caused by …)"),
+        ("https://host/x?sig=abc", "https://host/x"),
+        ("ann@example.org is no member; is that right? yes/no", "ann@example.org is no member; is that right? yes/no"),
+    ],
+)
+def test_what_an_sdk_says_is_told_without_logins(said: str, told: str) -> None:
+    assert without_logins(ValueError(said)) == told

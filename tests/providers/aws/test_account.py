@@ -224,6 +224,13 @@ def test_a_region_that_answers_nothing_is_asked_one_thing(make: Make, populated:
     assert "eu-west-1" not in {region for _, region, _ in populated.asked}
 
 
+def test_a_password_in_an_endpoint_is_not_told(make: Make, populated: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://ann:hunter2@127.0.0.1:1")
+    _, error = failing(make(fresh=True, regions=("us-east-1",)), SPOT)
+    assert "127.0.0.1:1" in str(error)
+    assert "hunter2" not in str(error)
+
+
 @pytest.mark.parametrize(
     ("code", "status", "kind"),
     [
