@@ -79,7 +79,9 @@ def prove(broker: Broker) -> Iterator[Finding]:
     with broker.store.writing() as tx:
         jobs = {view.id: view for view in tx.jobs()}
         money = {job_id: tx.balance(job_id) for job_id in jobs}
+        sums = tx.kept_sums()
         tx.rebuild()
+        sums_differ = len({slot for slot, _ in sums.items() ^ tx.kept_sums().items()})
         after = {view.id: view for view in tx.jobs()}
         differ = sorted(
             job_id
@@ -92,6 +94,12 @@ def prove(broker: Broker) -> Iterator[Finding]:
     else:
         message = f"rebuilding {len(after)} jobs from their events gives what is kept"
         yield Finding("rebuild", Health.OK, message, facts={"jobs": len(after), "differed": []})
+    if sums_differ:
+        message = f"{sums_differ} sums of what was spent differed from the entries; they have been made anew"
+        yield Finding("sums", Health.PROBLEM, message, "please report this", {"differed": sums_differ})
+    else:
+        message = f"{len(sums):,} sums that budgets go by are what the entries add up to"
+        yield Finding("sums", Health.OK, message, facts={"sums": len(sums), "differed": 0})
     faults = ledger_faults(broker)
     health = Health.PROBLEM if faults else Health.OK
     message = "; ".join(faults) or "every movement of the ledger balances"

@@ -80,6 +80,10 @@ class StoreReading:
         """What counts as spent under that budget for the half-open time, entries that straddle an edge pro rata."""
         return ledger_sums.spent(self._connection, budget, start, end)
 
+    def kept_sums(self) -> Mapping[tuple[str, int, int], int]:
+        """The sums that `spent` goes by, so that they can be compared."""
+        return ledger_sums.kept(self._connection)
+
     def open_holds(self, budget: BudgetSpec) -> Sequence[OpenHold]:
         """The holds not yet settled or released that count under that budget."""
         return ledger.open_holds(self._connection, budget)

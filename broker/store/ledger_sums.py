@@ -83,6 +83,13 @@ def spent(connection: Connection, budget: BudgetSpec, start: datetime, end: date
     return Money(total)
 
 
+def kept(connection: Connection) -> dict[tuple[str, int, int], int]:
+    """Every sum that is not zero, by the tags as JSON, the size of the slot and the slot."""
+    groups = {row.id: row.key for row in connection.execute(select(GROUP.c.id, GROUP.c.key))}
+    rows = connection.execute(select(SUM).where(SUM.c.micros != 0))
+    return {(groups[row.group_id], row.size, row.slot): row.micros for row in rows}
+
+
 def spent_in_full(connection: Connection, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
     """The same, added up from all entries: what the kept sums are proven by."""
     left, right = to_micros(start), to_micros(end)

