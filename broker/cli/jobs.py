@@ -55,6 +55,23 @@ def list_jobs(
         )
 
 
+@app.command(epilog=examples("gpubroker jobs queue", "gpubroker jobs queue --json"))
+def queue(context: typer.Context, as_json: AsJson = False) -> None:
+    """Who waits for a machine, in turn, and what each would get, when, and for how much.
+
+    All of them are placed together: by priority, keeping deadlines, teams taking turns, gangs whole.
+    """
+    from broker.app.queue import queue as placed
+    from broker.cli import queue_view
+
+    terminal = Terminal.of(context)
+    found = placed(terminal.broker())
+    if as_json:
+        terminal.answer(queue_view.document(found))
+    else:
+        terminal.show(*queue_view.table(terminal.out, found))
+
+
 @app.command(
     epilog=examples("gpubroker jobs show bert", "gpubroker jobs show bert --wait", "gpubroker jobs show bert --json")
 )

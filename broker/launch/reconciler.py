@@ -27,6 +27,7 @@ from broker.launch.journal import Journal, Writing
 from broker.launch.mailbox import Lease, Mailbox
 from broker.launch.progress import billed_time
 from broker.launch.settlement import lease_of, release, settle
+from broker.launch.turns import in_turn
 from broker.ledger.entries import Balance, Entry, balances
 
 log = logging.getLogger(__name__)
@@ -109,7 +110,7 @@ class Reconciler:
             views = look.unclosed()
         observations = self._observe(views)
         steps = waiting = 0
-        for view in views:
+        for view in in_turn(views, self._clock.now()):
             try:
                 taken, people = self._advance(view, observations)
                 steps += taken
