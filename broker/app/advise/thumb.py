@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from broker.core.documents import read_document
 from broker.core.errors import InvalidInput
 from broker.economics.rules import DEFAULTS, RulesOfThumb, replaced
 from broker.store import glance
@@ -35,6 +34,8 @@ def of_files(files: Mapping[str, str]) -> RulesOfThumb:
     for file, text in sorted(files.items()):
         if SECTION not in text:
             continue  # most have none, and reading them takes a while
+        from broker.core.documents import read_document  # and so does importing the reader
+
         section = read_document(text, file=file, kind="policy file").data.get(SECTION)
         if not isinstance(section, Mapping):
             continue  # none, or a mistake of form that the policy's loader tells
