@@ -146,7 +146,8 @@ def _rules(one: _Right) -> list[Rule]:
 
 def _defaults(contents: list[PolicyFile], rules: list[Rule]) -> PolicyDefaults:
     durations = [one.defaults.max_duration for one in contents]
-    orders = [one.capacity.order for one in contents if one.capacity]
+    orders = [one.capacity.order for one in contents if one.capacity and one.capacity.order]
+    waits = [one.capacity.wait_for_paid for one in contents if one.capacity]
     return PolicyDefaults(
         max_duration=min((d for d in durations if d is not None), default=PolicyDefaults().max_duration),
         allow_reference_prices=_all_say_so(one.defaults.allow_reference_prices for one in contents),
@@ -154,6 +155,7 @@ def _defaults(contents: list[PolicyFile], rules: list[Rule]) -> PolicyDefaults:
         cpu_jobs_on_gpus=_all_say_so(one.defaults.cpu_jobs_on_gpus for one in contents),
         grants_cash=any(isinstance(rule, Budget) and "cash" in rule.spec.counts for rule in rules),
         capacity_order=orders[0] if orders else (),
+        wait_for_paid=min((wait for wait in waits if wait is not None), default=None),
     )
 
 

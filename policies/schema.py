@@ -70,9 +70,18 @@ class Defaults(Part):
 
 
 class Capacity(Part):
-    """``order``: which capacity types come first, whatever they cost; those not named follow by cost."""
+    """``order``: which capacity types come first, whatever they cost; those not named follow by cost.
+    ``wait_for_paid``: how long a job may wait for owned or reserved machines that are expected to be free, instead of
+    renting, if its deadline allows."""
 
-    order: tuple[CapacityType, ...]
+    order: tuple[CapacityType, ...] = ()
+    wait_for_paid: PositiveDuration | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Capacity:
+        if not self.order and self.wait_for_paid is None:
+            raise ValueError("says nothing; expected `order` or `wait_for_paid`")
+        return self
 
     @field_validator("order")
     @classmethod

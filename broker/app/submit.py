@@ -32,7 +32,9 @@ from broker.launch.admission import Admission, admit, denials, facts_of, still_f
 from broker.launch.approvals import ask, through_standing
 from broker.launch.journal import Reading, Writing
 from broker.launch.placing import Market, decision_of, hold_entries, launch_request
+from broker.launch.waiting import wait_for_paid
 from broker.ledger.entries import Movement, Tags
+from broker.placement.paid import Waiting
 from broker.placement.planner import make_plan
 
 if TYPE_CHECKING:
@@ -63,7 +65,8 @@ class DearerNow(BrokerError):
 class Preview:
     """A plan and what the policies say to it. ``admission`` is None when nothing is left to judge. ``waits``: the job
     fits capacity that our own jobs occupy, so it would be queued. ``offers``: the ones the plan was made from.
-    ``sizing``: how machines were found for a job that names a model."""
+    ``sizing``: how machines were found for a job that names a model. ``waiting``: what of our own it had better wait
+    for, although something could be rented now."""
 
     job: Job
     plan: Plan
@@ -73,6 +76,7 @@ class Preview:
     waits: bool = False
     offers: Sequence[Offer] = ()
     sizing: Sizing | None = None
+    waiting: Waiting | None = None
 
     @property
     def counts(self) -> dict[Reason, int]:
@@ -145,11 +149,24 @@ def _judge(broker: Broker, job: Job, market: Market, policy: PolicySet, look: Re
     if not found.placements and Reason.TOO_FEW_MACHINES in found.reasons():
         unoccupied = plan(market.offers)
         waits, found = bool(unoccupied.placements), unoccupied if unoccupied.placements else found
+    waiting = wait_for_paid(
+        look,
+        market.offers,
+        facts.live,
+        found,
+        lambda: plan(market.offers),
+        now=now,
+        since=now,
+        longest=policy.defaults.wait_for_paid,
+    )
+    if waiting is not None:
+        unoccupied = plan(market.offers)
+        waits, found = True, replace(unoccupied, notes=(*unoccupied.notes, f"it {waiting.why}"))
     found = replace(found, offers_seen=found.offers_seen + sum(market.left_out.values()))
     admission = None
     if found.placements:
         admission = admit(job, broker.user, found, policy, facts_for, max_duration=max_duration, now=now)
-    return Preview(job, found, market.left_out, admission, max_duration, waits, market.offers)
+    return Preview(job, found, market.left_out, admission, max_duration, waits, market.offers, waiting=waiting)
 
 
 def submit(broker: Broker, job: Job, agreed: Preview | None = None) -> JobView:
@@ -257,7 +274,8 @@ def _first_events(
         return [*first, (None, ask(admission, now))]
     if seen.waits:
         reasons = {str(Reason.TOO_FEW_MACHINES): 1}
-        return [*first, (None, ev.NothingFeasible(reasons=reasons, denied="waits for our own machines"))]
+        because = seen.waiting.why if seen.waiting else "waits for our own machines"
+        return [*first, (None, ev.NothingFeasible(reasons=reasons, denied=because))]
     return [*first, (1, launch_request(job_id, 1, admission.placement))]
 
 

@@ -57,6 +57,8 @@ def rule_table(console: Console, policy: PolicySet) -> list[RenderableType]:
         said.append("stale prices may be launched on")
     if defaults.cpu_jobs_on_gpus:
         said.append("CPU jobs may use GPU machines")
+    if defaults.wait_for_paid:
+        said.append(f"jobs wait up to {words.length(defaults.wait_for_paid)} for paid capacity before they rent")
     if defaults.capacity_order:
         said.append(f"capacity is tried in the order {', '.join(defaults.capacity_order)}")
     return [*parts, Text("; ".join(said), style="dim")]
@@ -150,6 +152,7 @@ def document(policy: PolicySet) -> dict[str, Any]:
             "cpu_jobs_on_gpus": defaults.cpu_jobs_on_gpus,
             "grants_cash": defaults.grants_cash,
             "capacity_order": list(defaults.capacity_order),
+            "wait_for_paid": defaults.wait_for_paid,
         },
     }
 

@@ -212,7 +212,9 @@ class BudgetSpec:
 
 @dataclass(frozen=True, slots=True)
 class PolicyDefaults:
-    """What the active set says where a job is silent, and the planner's switches. Intersected over all files."""
+    """What the active set says where a job is silent, and the planner's switches. Intersected over all files.
+
+    ``wait_for_paid``: how long a job may wait for capacity that is paid for already instead of renting; None: not."""
 
     max_duration: timedelta = timedelta(hours=24)
     allow_reference_prices: bool = False
@@ -220,6 +222,7 @@ class PolicyDefaults:
     cpu_jobs_on_gpus: bool = False
     grants_cash: bool = False
     capacity_order: tuple[str, ...] = ()
+    wait_for_paid: timedelta | None = None
 
 
 class PolicySet(Protocol):

@@ -22,8 +22,10 @@ from broker.launch.approvals import ask, through_standing, usable
 from broker.launch.journal import Journal
 from broker.launch.progress import billed_time, remaining_work
 from broker.launch.settlement import tags_of
+from broker.launch.waiting import wait_for_paid
 from broker.ledger.entries import Entry, Movement, Tags, move
 from broker.placement.conditions import Conditions
+from broker.placement.paid import Waiting
 from broker.placement.planner import make_plan
 
 # How long a pool in which a launch failed is left alone.
@@ -56,12 +58,13 @@ class Advice:
 @dataclass(frozen=True, slots=True)
 class Plans:
     """What can be done now: ``in_time`` makes the deadline, ``anyhow`` would do without one; the same where the job has
-    none. ``facts``: what the policies judged by."""
+    none. ``facts``: what the policies judged by. ``unoccupied`` makes a plan as if none of our jobs used a machine."""
 
     market: Market
     in_time: Plan
     anyhow: Plan
     facts: Facts
+    unoccupied: Callable[[], Plan] | None = None
 
 
 Advise = Callable[[JobView, Plans, datetime], Advice | None]
@@ -157,6 +160,8 @@ class Placing:
         if not plan.placements:
             counts = {str(reason): count for reason, count in count_reasons(plan.rejections).items()}
             return self._note(view, ev.NothingFeasible(reasons=counts), now)
+        if (waiting := self._waits(view, plans, plan, policy, now)) is not None:
+            return self._note(view, ev.NothingFeasible(reasons={}, denied=waiting.why), now)
         billed = billed_time(view, now)
         with self._journal.writing() as tx:
             current = tx.job(view.id)
@@ -194,6 +199,21 @@ class Placing:
             tx.append(view.id, items, now)
         return True
 
+    def _waits(self, view: JobView, plans: Plans, plan: Plan, policy: PolicySet, now: datetime) -> Waiting | None:
+        """What the job had better wait for than rent."""
+        since = view.latest.ended_at if view.latest is not None and view.latest.ended_at else view.submitted_at
+        with self._journal.reading() as look:
+            return wait_for_paid(
+                look,
+                plans.market.offers,
+                plans.facts.live,
+                plan,
+                plans.unoccupied or (lambda: plan),
+                now=now,
+                since=since,
+                longest=policy.defaults.wait_for_paid,
+            )
+
     def plans(self, view: JobView, policy: PolicySet, now: datetime) -> Plans:
         """The plans for what is left of the job."""
         market = self._market(view.job)
@@ -210,10 +230,12 @@ class Placing:
             facts = facts_of(look, policy, now)(action)
         deny = denials(policy, action, facts)
 
-        def plan(job: Job) -> Plan:
+        free = with_occupancy(market.offers, facts.live)
+
+        def plan(job: Job, offers: Sequence[Offer] = free) -> Plan:
             return make_plan(
                 job,
-                with_occupancy(market.offers, facts.live),
+                offers,
                 now=now,
                 submitted_at=view.submitted_at,
                 conditions=market.conditions,
@@ -226,7 +248,7 @@ class Placing:
         anyhow = in_time
         if Reason.MISSES_DEADLINE in in_time.reasons():
             anyhow = plan(view.job.model_copy(update={"deadline": None}))
-        return Plans(market, in_time, anyhow, facts)
+        return Plans(market, in_time, anyhow, facts, lambda: plan(view.job, market.offers))
 
     def _note(self, view: JobView, body: ev.NothingFeasible, now: datetime) -> bool:
         """Say why the job waits, unless that was the last word already."""

@@ -69,7 +69,7 @@ def test_machines_taken_while_a_lost_job_is_planned_are_not_given_twice(
 ) -> None:
     first = lose(broker, submit(broker, job(broker, name="a")))
     other, place, taken = new_broker(), placing(broker), list[JobView]()
-    real = place._plan
+    real = place.plans
 
     def meanwhile(*args: Any) -> Any:
         plan = real(*args)
@@ -77,7 +77,7 @@ def test_machines_taken_while_a_lost_job_is_planned_are_not_given_twice(
             taken.append(submit(other, job(other, name="b")))
         return plan
 
-    place._plan = meanwhile  # type: ignore[method-assign] # the moment between plan and transaction
+    place.plans = meanwhile  # type: ignore[method-assign] # the moment between plan and transaction
     assert place(first), "to be looked at anew"
     with broker.store.reading() as look:
         assert [attempt.job_id for attempt in look.live_attempts()] == [taken[0].id]

@@ -1,0 +1,43 @@
+"""Waiting for paid capacity: what occupies it, read from the store, for the decision in `broker.placement.paid`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+
+from broker.core.offers import Offer
+from broker.core.placements import Plan
+from broker.core.policy import LiveAttempt
+from broker.launch.journal import Reading
+from broker.placement.paid import PAID, Occupant, Waiting, worth_waiting
+
+
+def wait_for_paid(
+    look: Reading,
+    offers: Iterable[Offer],
+    live: Sequence[LiveAttempt],
+    free: Plan,
+    unoccupied: Callable[[], Plan],
+    *,
+    now: datetime,
+    since: datetime,
+    longest: timedelta | None,
+) -> Waiting | None:
+    """What a job had better wait for, as far as its policy lets it (``longest``); None where it should start now.
+
+    ``unoccupied`` makes a second plan, and is asked only where paid machines are in use and the first would rent.
+    """
+    if not longest or not free.placements or any(p.offer.capacity_type in PAID for p in free.placements):
+        return None
+    pools = {offer.pool for offer in offers if offer.capacity_type in PAID}
+    busy = [one for one in live if one.pool in pools]
+    if not busy:
+        return None
+    occupants = [Occupant(one.pool, one.nodes, _done_at(look, one)) for one in busy]
+    return worth_waiting(free, unoccupied(), occupants, now=now, since=since, longest=longest)
+
+
+def _done_at(look: Reading, live: LiveAttempt) -> datetime | None:
+    """When that job is expected to be done there, as its plan said."""
+    view = look.job(live.job_id)
+    return view.latest.placement.finish if view is not None and view.latest is not None else None

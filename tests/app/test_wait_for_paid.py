@@ -1,0 +1,113 @@
+"""A job that could rent at once waits for a machine of our own that is about to be free, where its policy lets it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from broker.app import jobs
+from broker.app.submit import preview, submit
+from broker.app.wiring import Broker
+from broker.core import events as ev
+from broker.core.clock import ManualClock
+from broker.core.events import Cause, JobState
+from broker.core.jobfile import parse_job
+from broker.core.jobs import Job
+from broker.core.money import Money
+from broker.core.offers import Availability, CapacityType, MoneyKind, Offer
+from broker.launch.placing import Market, Placing
+from broker.placement.conditions import Conditions
+
+POLICY = """\
+version: 1
+policy: t
+budgets: [{name: all, amount: $1000, period: month}]
+"""
+WAITS = POLICY + "capacity: {wait_for_paid: 3h}\n"
+
+
+@pytest.fixture
+def site(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Broker:
+    """One owned machine, and the same to be rented at $10 an hour."""
+    clock = ManualClock(broker.clock.now())
+    broker.__dict__["clock"] = clock
+    broker.store.activate_policy({"t.yaml": WAITS}, by="test")
+    monkeypatch.setattr("broker.app.submit.market_for", lambda *_, **__: market(broker))
+    return broker
+
+
+def market(broker: Broker) -> Market:
+    def offer(provider: str, kind: CapacityType, price: str, **more: Any) -> Offer:
+        return Offer(
+            provider, "us-1", None, "box", "H100", 1, kind, Money.usd(price), broker.clock.now(), "test", cpus=8,
+            memory_gib=64, availability=Availability.AVAILABLE, engine="local", interruption_rate=0.0, **more,
+        )  # fmt: skip
+
+    own = offer("owned", CapacityType.OWNED, "0", money=MoneyKind.AMORTISED, slots=1)
+    engines = {"local": broker.engine("local").honours}
+    return Market([own, offer("acme", CapacityType.ON_DEMAND, "10")], Conditions(engines=engines), {})
+
+
+def job(broker: Broker, name: str, work: str = "2h", deadline: str = "") -> Job:
+    text = f"name: {name}\nrun: 'true'\nresources: {{accelerators: 'H100:1'}}\nmax_duration: 20h\nwork: {work}\n"
+    return parse_job(text + deadline, file="job.yaml", now=broker.clock.now())
+
+
+def placing(broker: Broker) -> Placing:
+    return Placing(broker.store, lambda _: market(broker), broker.policy, broker.clock.now)
+
+
+def where(broker: Broker, name: str) -> str:
+    attempt = jobs.find(broker, name).latest
+    return attempt.placement.offer.provider if attempt else ""
+
+
+def test_it_waits_and_the_plan_and_the_job_say_why(site: Broker) -> None:
+    submit(site, job(site, "first"))
+    assert where(site, "first") == "owned"
+    seen = preview(site, job(site, "second"))
+    assert seen.waiting is not None
+    assert any("waits for box (owned)" in note for note in seen.plan.notes)
+    view = submit(site, job(site, "second"))
+    assert (view.state, view.attempts) == (JobState.QUEUED, ())
+    assert view.waiting_because.startswith("waits for box (owned), expected to be free at ")
+    assert "saves $" in view.waiting_because
+    assert not placing(site)(view), "and goes on waiting, without a word more"
+
+
+def test_the_machine_that_is_free_again_is_its(site: Broker) -> None:
+    first = submit(site, job(site, "first"))
+    view = submit(site, job(site, "second"))
+    with site.store.writing() as tx:
+        tx.append(first.id, [(1, ev.AttemptEnded(cause=Cause.COMPLETED))], site.clock.now())
+    assert placing(site)(view)
+    assert where(site, "second") == "owned"
+
+
+def test_it_rents_when_it_has_waited_for_long_enough(site: Broker) -> None:
+    submit(site, job(site, "first"))
+    view = submit(site, job(site, "second"))
+    assert isinstance(site.clock, ManualClock)
+    site.clock.advance(timedelta(hours=3))  # the first one is overdue: nobody knows when it will be done
+    assert placing(site)(view)
+    assert where(site, "second") == "acme"
+
+
+@pytest.mark.parametrize(
+    ("policy", "work", "deadline"),
+    [(POLICY, "2h", ""), (WAITS, "2h", "deadline: 3h\n"), (WAITS.replace("3h", "1h"), "2h", "")],
+    ids=["not by this policy", "the deadline would not hold", "too long a wait"],
+)
+def test_otherwise_it_rents_at_once(site: Broker, policy: str, work: str, deadline: str) -> None:
+    site.store.activate_policy({"t.yaml": policy}, by="test")
+    submit(site, job(site, "first"))
+    submit(site, job(site, "second", work, deadline))
+    assert where(site, "second") == "acme"
+
+
+def test_of_two_files_the_shorter_wait_holds(site: Broker) -> None:
+    other = "version: 1\ncapacity: {wait_for_paid: 1h}\n"
+    site.store.activate_policy({"a.yaml": WAITS, "b.yaml": other}, by="test")
+    assert site.policy().defaults.wait_for_paid == timedelta(hours=1)
