@@ -83,7 +83,7 @@ def sky(tmp_path: Path) -> Iterator[fake.Sky]:
 
 @pytest.fixture
 def bench(tmp_path: Path, sky: fake.Sky) -> Bench:
-    settings = SkypilotSettings(shared_disk=True, refresh=0.1)
+    settings = SkypilotSettings(shared_disk=True, look=0.0, refresh=0.1)
     return Bench(
         make=lambda: Skypilot(tmp_path / "home", SystemClock(), settings, Sdk(sky, URL)),
         placement=placed(offer()),
@@ -129,6 +129,18 @@ def test_many_handles_are_one_look(bench: Bench, sky: fake.Sky) -> None:
     before = sky.status_calls
     bench.engine.observe(handles)
     assert sky.status_calls - before <= 2, "one look, and one refresh"
+
+
+def test_the_server_is_not_asked_with_every_tick(bench: Bench, sky: fake.Sky) -> None:
+    settings = SkypilotSettings(shared_disk=True, look=60.0)
+    engine = Skypilot(bench.folder / "home", SystemClock(), settings, Sdk(sky, URL))
+    first, second = (bench.engine.submit(bench.launch("exec sleep 300")) for _ in range(2))
+    bench.until(second, EngineState.UP)
+    before = sky.status_calls
+    for _ in range(5):
+        engine.observe([first])
+    assert sky.status_calls - before <= 2, "one look, and one refresh"
+    assert engine.observe([first, second])[second].state is EngineState.UP, "one it has not asked about"
 
 
 def test_what_cannot_be_launched_is_gone_and_costs_nothing(bench: Bench, sky: fake.Sky) -> None:
@@ -199,7 +211,7 @@ def test_variables_of_the_broker_go_to_the_node_as_secrets(
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIA")
     settings = SkypilotSettings.model_validate(
-        {"environment": "AWS_ACCESS_KEY_ID NOT_SET", "shared_disk": True, "refresh": 0.1}
+        {"environment": "AWS_ACCESS_KEY_ID NOT_SET", "shared_disk": True, "look": 0.0}
     )
     engine = Skypilot(bench.folder / "home", SystemClock(), settings, Sdk(sky, URL))
     handle = engine.submit(bench.launch("echo $AWS_ACCESS_KEY_ID"))

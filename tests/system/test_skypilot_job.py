@@ -21,7 +21,7 @@ from tests.skypilot_server import USER, Server, missing, running_server
 from tests.slurm_cluster import Cluster, running_cluster
 from tests.system.conftest import STEPS, Ended, verify_bill
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(900), pytest.mark.xdist_group("skypilot")]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(1200), pytest.mark.xdist_group("skypilot")]
 
 # 3.6 $ an hour is a tenth of a cent a second, as the bill is checked with.
 OFFERS = """region,zone,instance_type,accelerator,count,capacity_type,price_per_hour,cpus,memory_gib,engine
@@ -78,6 +78,7 @@ def settings(server: Server, bucket: str) -> dict[str, str]:
         "GPUBROKER_RUNS": "s3://runs/jobs",
         "GPUBROKER_ENGINES__SKYPILOT__ENVIRONMENT": " ".join(handed),
         "GPUBROKER_ENGINES__SKYPILOT__CLOUDS__LAB": "slurm",
+        "GPUBROKER_ENGINES__SKYPILOT__LOOK": "2",
         "GPUBROKER_ENGINES__SKYPILOT__REFRESH": "10",
     }
 
@@ -102,14 +103,14 @@ def test_a_job_taken_away_goes_on_elsewhere_and_nothing_is_left(
     try:
         eventually(counted(home, "launched"), "SkyPilot has the launch", 120)
         lap("SkyPilot has the launch")
-        eventually(counted(home, "checkpoint_saved"), "a checkpoint is saved", 200)
+        eventually(counted(home, "checkpoint_saved"), "a checkpoint is saved", 400)
         lap("a checkpoint is in the bucket")
         cluster.run("scancel", f"--user={USER}")
         eventually(counted(home, "attempt_ended"), "the end is noticed", 150)
         lap("the interruption is noticed")
         eventually(counted(home, "launched", 2), "it is placed anew", 120)
         lap("SkyPilot has the second launch")
-        out, err = cli.communicate(timeout=300)
+        out, err = cli.communicate(timeout=400)
     except BaseException:
         print(server.last_words()[-6000:])
         raise

@@ -11,10 +11,13 @@ the server knows the cluster no more.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -49,8 +52,8 @@ class SkypilotSettings(BaseModel):
 
     ``shared_disk``: whether nodes see this machine's run folders, on a disk that is shared. ``environment``: variables
     of this process to hand to every node as secrets (credentials for run folders where machines have no identity).
-    ``clouds``: SkyPilot's cloud for offers of a provider that is called otherwise. ``refresh``: seconds between
-    SkyPilot's looks at the clouds themselves.
+    ``clouds``: SkyPilot's cloud for offers of a provider that is called otherwise. ``look``: seconds between questions
+    to the API server, each of which is a request in its database; ``refresh``: between its looks at the clouds.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -58,7 +61,18 @@ class SkypilotSettings(BaseModel):
     shared_disk: bool = False
     environment: Annotated[tuple[str, ...], BeforeValidator(_words)] = ()
     clouds: dict[str, str] = {}
+    look: float = 5.0
     refresh: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """One look at the server: when (monotonic), at which keys, and what was there."""
+
+    at: float
+    keys: frozenset[str]
+    requests: Mapping[str, Request]
+    clusters: Mapping[str, Cluster]
 
 
 class Skypilot:
@@ -77,7 +91,8 @@ class Skypilot:
         self._clock = clock
         self._settings = settings or SkypilotSettings()
         self._sdk = sdk or Sdk()
-        self._refreshed = datetime.min.replace(tzinfo=UTC)
+        self._refreshed = -math.inf
+        self._seen: _Seen | None = None
 
     @property
     def remote(self) -> bool:
@@ -124,12 +139,11 @@ class Skypilot:
         open_ones = {handle: self._key(handle) for handle, one in found.items() if one is None}
         if open_ones:
             slots = {key: self._slot(key) for key in open_ones.values()}
-            # Requests before clusters: one that has succeeded by now has a cluster, or had one.
-            requests = self._requests(slots)
-            clusters = self._sdk.clusters([cluster_name(key) for key in slots])
-            self._look_anew([name for name, cluster in clusters.items() if cluster.status != "init"])
+            seen = self._look(slots)
             for handle, key in open_ones.items():
-                found[handle] = self._observe(slots[key], key, requests.get(key), clusters.get(cluster_name(key)))
+                found[handle] = self._observe(
+                    slots[key], key, seen.requests.get(key), seen.clusters.get(cluster_name(key))
+                )
         return {handle: one or _UNKNOWN for handle, one in found.items()}
 
     def cancel(self, handle: str) -> None:
@@ -200,11 +214,20 @@ class Skypilot:
                 ids[str(request)] = key
         return {ids[id]: one for id, one in self._sdk.requests(list(ids)).items() if id in ids}
 
-    def _look_anew(self, names: Sequence[str]) -> None:
-        now = datetime.now(UTC)
-        if names and (now - self._refreshed).total_seconds() >= self._settings.refresh:
+    def _look(self, slots: Mapping[str, Slot]) -> _Seen:
+        """What the server says of those keys now, or said a moment ago."""
+        seen, now = self._seen, time.monotonic()
+        if seen is not None and now - seen.at < self._settings.look and slots.keys() <= seen.keys:
+            return seen
+        # Requests before clusters: one that has succeeded by now has a cluster, or had one.
+        requests = self._requests(slots)
+        clusters = self._sdk.clusters([cluster_name(key) for key in slots])
+        settled = [name for name, cluster in clusters.items() if cluster.status != "init"]
+        if settled and now - self._refreshed >= self._settings.refresh:
             self._refreshed = now
-            self._sdk.refresh(names)
+            self._sdk.refresh(settled)
+        self._seen = _Seen(now, frozenset(slots), requests, clusters)
+        return self._seen
 
     def _observe(self, slot: Slot, key: str, request: Request | None, cluster: Cluster | None) -> Observation:
         if request is not None and request.finished:
