@@ -86,7 +86,10 @@ def savings(
     advice = economics.ladder(workload, rules=thumb)
     rules: list[RuleCheck] = [economics.check_together(advice, thumb)] if inference else []
     rules.append(economics.check_fleet_claim(*thumb.quoted_fleet_claim))
-    notes = ["expected savings are ranges from practice, of the GPU cost that each step works on"]
+    notes = [
+        f"a model of {parameters / 1e9:g}B parameters, GPUs {utilisation:.0%} busy now",
+        "expected savings are ranges from practice, of the GPU cost that each step works on",
+    ]
     if as_json:
         steps = [_priced(one, monthly_usd) for one in advice]
         told = {"steps": steps, "fewer_gpus_share": fewer, "target_utilisation": goal, "rules_of_thumb": rules}

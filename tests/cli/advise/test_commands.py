@@ -314,3 +314,7 @@ def test_a_card_is_bought_or_rented_against_a_card(gpubroker: Any) -> None:
     assert machine["machine"] == "MI300X:8"
     assert float(found["rent_total_usd"]) == pytest.approx(float(machine["usd_per_hour"]) / 8 * 8760)
     assert float(found["running_usd_per_month"]) == pytest.approx(0.750 * 0.12 * 730)
+
+
+def test_savings_say_which_workload_was_taken(gpubroker: Any) -> None:
+    assert "a model of 7B parameters, GPUs 50% busy now" in gpubroker("advise", "savings", "--json").json["assumptions"]
