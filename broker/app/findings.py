@@ -8,10 +8,11 @@ from datetime import datetime, timedelta
 from math import floor
 from typing import TYPE_CHECKING
 
+from broker.app.advise.thumb import active
 from broker.core.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery
 from broker.economics.reserve.findings import Finding, Use, findings
 from broker.economics.reserve.holdings import Holding, HoldingKind
-from broker.economics.rules import DEFAULTS, RulesOfThumb
+from broker.economics.rules import RulesOfThumb
 from broker.economics.units import HOURS_PER_MONTH
 
 if TYPE_CHECKING:
@@ -44,11 +45,12 @@ class _Ran:
     usd: float = 0.0
 
 
-def capacity_findings(broker: Broker, since: datetime, rules: RulesOfThumb = DEFAULTS) -> Found:
-    """The findings on everything that ran since then or is held, by these rules of thumb.
+def capacity_findings(broker: Broker, since: datetime) -> Found:
+    """The findings on everything that ran since then or is held, by the rules of thumb of the active policies.
 
     Simulated machines do not count. Reads only what is on record: attempts, holdings and stored offers."""
     now = broker.clock.now()
+    rules = active(broker.settings.store_url, lambda: broker)
     ran, held = _ran(broker, since, now), [r.holding for r in broker.store.holdings() if r.holding.active(now)]
     names = sorted({*ran, *(holding.accelerator for holding in held)})
     offers = broker.store.offers(OfferQuery(accelerators=tuple(names))) if names else []

@@ -25,7 +25,8 @@ def findings(
     as_json: AsJson = False,
 ) -> None:
     """What really ran, against what is owned, reserved and rented: buy 2, stop renting, over-committed by 3; each with
-    its arithmetic. Changes nothing."""
+    its arithmetic. The thresholds are rules of thumb, which policy files may replace (`rules_of_thumb:`). Changes
+    nothing."""
     from broker.app.findings import capacity_findings
     from broker.cli.words import parse_moment
 

@@ -84,3 +84,10 @@ def test_without_a_price_of_renting_nothing_is_said(site: Broker) -> None:
     found = capacity_findings(site, START)
     assert found.findings == ()
     assert "H100: left out, no price of renting is known" in found.notes
+
+
+def test_a_policy_replaces_the_thresholds(site: Broker) -> None:
+    ran(site, "a", START, NOW)
+    text = "version: 1\nrules_of_thumb: {buy_above_hours_per_day: 24}\n"
+    site.store.activate_policy({"t.yaml": text}, by="test")
+    assert FindingKind.BUY not in {one.kind for one in capacity_findings(site, START).findings}

@@ -77,7 +77,7 @@ def test_machines_taken_while_a_lost_job_is_planned_are_not_given_twice(
             taken.append(submit(other, job(other, name="b")))
         return plan
 
-    place.plans = meanwhile  # type: ignore[method-assign] # the moment between plan and transaction
+    place.plans = meanwhile  # type: ignore[assignment, method-assign] # the moment between plan and transaction
     assert place(first), "to be looked at anew"
     with broker.store.reading() as look:
         assert [attempt.job_id for attempt in look.live_attempts()] == [taken[0].id]

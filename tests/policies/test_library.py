@@ -60,7 +60,7 @@ def test_each_file_does_what_its_cases_say(path: Path) -> None:
     results = policies.try_cases(path.name, path.read_text("utf-8"))
 
     assert [result for result in results if result.wrong] == []
-    assert {result.answer for result in results} == {Answer.ALLOW, Answer.DENY}
+    assert {result.answer for result in results} >= {Answer.ALLOW, Answer.DENY}
 
 
 def test_each_guardrail_of_each_file_is_the_reason_of_some_case() -> None:
