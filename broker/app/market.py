@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from broker.app.names import check_names
+from broker.app.pace import paces_for
 from broker.app.risk import risks
 from broker.app.wiring import Broker
 from broker.core.errors import MissingExtra, UnknownName
@@ -80,9 +81,10 @@ def market_for(broker: Broker, job: Job, policy: PolicySet | None = None, *, by_
 
     freshen(broker, sandbox=wants_sandbox(job))
     query = query_for(job)
+    seen = conditions(broker, policy, by_carbon=by_carbon)
     return Market(
         offers=broker.store.offers(query),
-        conditions=replace(conditions(broker, policy, by_carbon=by_carbon), hazard=risks(broker, query)),
+        conditions=replace(seen, hazard=risks(broker, query), paces=paces_for(broker, job)),
         left_out=broker.store.rejected_in_sql(query),
     )
 

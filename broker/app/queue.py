@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from broker.app.market import market_for, query_for
+from broker.app.pace import paces_for
 from broker.app.wiring import Broker
 from broker.core.lifecycle import JobView
 from broker.core.offers import OfferQuery
@@ -74,7 +75,7 @@ def queue(broker: Broker) -> Queue:
                 board,
                 now=now,
                 submitted_at=view.submitted_at,
-                conditions=market.conditions,
+                conditions=replace(market.conditions, paces=paces_for(broker, view.job)),
                 remaining=remaining_work(view),
                 deny=denials(policy, _action(view, now), facts[view.id]),
             )

@@ -162,6 +162,6 @@ class Board:
 def _bound(offer: Offer, used: int, effort: Effort) -> int:
     """Micro-dollars that the job costs there at the least: its bare work, or a bare useful hour, at the price now."""
     assert offer.price is not None
-    throughput, _ = speed(offer.accelerator, used, effort.reference)
+    throughput, _ = speed(effort, offer.accelerator, used)
     hours = (1.0 if effort.work is None else effort.work) / throughput
     return int(offer.price.micros * effort.nodes * hours) - _ROUNDING

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from broker.core.offers import Offer
+from broker.placement.pace import Paces
 from broker.placement.priors import interruption_rate
 
 
@@ -30,6 +31,8 @@ class Conditions:
     ``hazard``: interruptions per hour of one machine of an offer, by what was seen of it (`broker.placement.hazard`)
     or by the priors.
 
+    ``paces``: how fast earlier attempts of the job, or of one of its name and team, went on which machines.
+
     Assumptions, to be replaced by measurements where there are any: ``start_up`` is the billed time from launch to
     the first useful step on rented capacity (boot, image, set-up); owned machines are there already. ``restart`` is
     the time to load a checkpoint when the job does not say. ``write_bytes_per_second`` is how fast a checkpoint is
@@ -49,6 +52,7 @@ class Conditions:
     carbon: Callable[[Offer], float | None] | None = None
     by_carbon: bool = False
     hazard: Callable[[Offer], float] = interruption_rate
+    paces: Paces = field(default_factory=dict)
     start_up: timedelta = timedelta(minutes=5)
     restart: timedelta = timedelta(minutes=2)
     write_bytes_per_second: float = 500e6

@@ -7,7 +7,7 @@ sizes bytes, except where the type says otherwise.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
 
@@ -16,6 +16,7 @@ from broker.core.errors import UnknownName
 from broker.core.jobs import Job, Work
 from broker.placement.checkpoints import Run, daly_interval, expected_run
 from broker.placement.conditions import Conditions
+from broker.placement.pace import Paces, measured
 from broker.placement.words import hours, hours_of
 
 # Fewer interruptions than this are hardware failures and bad luck, not a way of life.
@@ -30,6 +31,7 @@ class Effort:
     whatever machine it gets), None when the job does not say; ``work`` is the same in hours. ``resuming``: the first
     start has a checkpoint to load. ``checkpoints``: whether the job says that it makes any; ``interval`` is its own,
     None for the best one. ``write``: how long the program waits for one. ``restart``: how long it takes to load one.
+    ``paces``: how fast earlier attempts went.
     """
 
     nodes: int
@@ -46,6 +48,7 @@ class Effort:
     data_location: str | None
     start_up: float
     store_location: str | None
+    paces: Paces = field(default_factory=dict)
 
     @classmethod
     def of(cls, job: Job, conditions: Conditions, remaining: timedelta | None = None) -> Effort:
@@ -73,6 +76,7 @@ class Effort:
             data_location=job.data.location,
             start_up=hours_of(conditions.start_up),
             store_location=conditions.store_location,
+            paces=conditions.paces,
         )
 
     def interval_at(self, rate: float) -> float:
@@ -115,7 +119,7 @@ class Course:
 def course(effort: Effort, accelerator: str | None, count: int, interruptions: float, start: float) -> Course:
     """The course on machines of which ``count`` ``accelerator`` are used, at ``interruptions`` per hour for all nodes,
     with ``start`` hours from launch to the first useful step."""
-    throughput, how_fast = speed(accelerator, count, effort.reference)
+    throughput, how_fast = speed(effort, accelerator, count)
     interval = effort.interval_at(interruptions)
     changeover = start + effort.restart
     work = 1.0 if effort.work is None else effort.work / throughput
@@ -158,11 +162,14 @@ def _first_machine(job: Job) -> Work | None:
     return Work(duration=timedelta(hours=1), accelerator=first.accelerator, count=first.count)
 
 
-def speed(accelerator: str | None, count: int, reference: Work | None) -> tuple[float, str]:
-    """How fast ``count`` of these do the work relative to the reference machine, and that in words."""
+def speed(effort: Effort, accelerator: str | None, count: int) -> tuple[float, str]:
+    """How fast ``count`` of these do the work relative to the reference machine, and in words how that is known: as
+    measured on earlier attempts where there are any, else by the table of accelerators."""
+    reference = effort.reference
     if accelerator is None or reference is None or reference.accelerator is None or count == 0:
         return 1.0, ""
-    return _relative(accelerator, count, reference.accelerator, max(reference.count, 1))
+    machine, against = (accelerator, count), (reference.accelerator, max(reference.count, 1))
+    return measured(effort.paces, machine, against) or _relative(*machine, *against)
 
 
 @cache
@@ -177,4 +184,4 @@ def _relative(accelerator: str, count: int, reference: str, reference_count: int
         return throughput, f" (how {accelerator} compares with {against} is not known: taken as equal per card)"
     if throughput == 1.0:
         return throughput, ""
-    return throughput, f" ({accelerator}:{count} does {throughput:.2f} × what {against} does)"
+    return throughput, f" ({accelerator}:{count} does {throughput:.2f} × what {against} does, by their peak speeds)"

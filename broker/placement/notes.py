@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from broker.core.jobs import Job
 from broker.core.placements import Placement
 from broker.core.reasons import Reason, Rejection
-from broker.placement.checkpoints import advise
+from broker.placement.checkpoints import WORTH_A_WARNING, advise, daly_interval, expected_run
 from broker.placement.conditions import Conditions
 from broker.placement.course import Effort
 from broker.placement.words import hours, span
@@ -64,6 +64,8 @@ def _about_the_best(job: Job, effort: Effort, conditions: Conditions, best: Plac
         )
     if effort.checkpoints and best.interruptions_per_hour > 0 and effort.write > 0:
         yield from _interval(effort, best)
+    if not effort.checkpoints and best.interruptions_per_hour > 0:
+        yield from _would_pay(effort, best)
     stored_elsewhere = effort.store_location not in (None, best.offer.location)
     if effort.checkpoints and effort.size is None and stored_elsewhere:
         yield (
@@ -87,6 +89,21 @@ def _interval(effort: Effort, best: Placement) -> Iterator[str]:
     else:
         best_is = f"the best interval is {hours(advice.best)} ({facts})"
         yield f"checkpoints every {hours(advice.own)} are fine there; {best_is}"
+
+
+def _would_pay(effort: Effort, best: Placement) -> Iterator[str]:
+    """What checkpoints would save a job that makes none; nothing where that is not worth the words."""
+    interval = daly_interval(effort.write, 1 / best.interruptions_per_hour)
+    work = 1.0 if effort.work is None else effort.work / best.throughput
+    changeover = effort.start_up + effort.restart
+    with_them = expected_run(work, best.interruptions_per_hour, interval, effort.write, changeover)
+    if with_them.useful_fraction - best.useful_fraction > WORTH_A_WARNING:
+        yield (
+            f"warning: without checkpoints {_percent(1 - best.useful_fraction)} of the time there is lost; "
+            f"one every {hours(interval)} would make that {_percent(1 - with_them.useful_fraction)} "
+            f"(one interruption in {hours(1 / best.interruptions_per_hour)} expected, "
+            f"{hours(effort.write)} to write one assumed)"
+        )
 
 
 def _about_those_left_out(rejections: Sequence[Rejection]) -> Iterator[str]:

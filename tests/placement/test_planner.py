@@ -349,3 +349,33 @@ def test_the_same_market_gives_the_same_plan(make: Make, seed: int) -> None:
     chance = random.Random(seed)
     offers = [make.spot(str(chance.randint(1, 9)), zone=f"zone-{place}") for place in range(200)]
     assert make.plan(offers) == make.plan(list(offers))
+
+
+class TestIntervalAdvice:
+    """Every plan for capacity that can be lost says how often to write a checkpoint."""
+
+    def notes(self, make: Make, spot: float, **job: Any) -> str:
+        return "\n".join(make.plan([make.spot("4", rate=spot)], make.job(**job)).notes)
+
+    def test_its_own_interval_is_fine_or_not(self, make: Make) -> None:
+        def every(minutes: float) -> CheckpointPlan:
+            return CheckpointPlan(every=timedelta(minutes=minutes), size=10**12, restart=timedelta(minutes=1))
+
+        # 1 TB at 500 MB/s takes 33 min; with one interruption in 4 h Daly's interval is about 1.8 h.
+        assert "are fine there; the best interval is 1.7" in self.notes(make, 0.25, checkpoint=every(100))
+        wasteful = self.notes(make, 0.25, checkpoint=every(20))
+        assert "warning: checkpoints every 20 min waste" in wasteful
+        assert "every 1.7" in wasteful
+
+    def test_the_best_one_is_assumed_where_the_job_names_none(self, make: Make) -> None:
+        told = self.notes(make, 0.25, checkpoint=CheckpointPlan(size=10**10))
+        assert "the best interval between checkpoints there is" in told
+        assert "costs assume it" in told
+
+    def test_none_at_all_costs_so_much(self, make: Make) -> None:
+        work = Work(duration=timedelta(hours=5), accelerator="H100", count=8)
+        told = self.notes(make, 0.25, checkpoint=CheckpointPlan(), work=work)
+        assert "warning: without checkpoints" in told
+        assert "one every 1" in told
+        calm = self.notes(make, 0.001, checkpoint=CheckpointPlan(), work=work)
+        assert "warning: without checkpoints" not in calm
