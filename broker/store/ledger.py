@@ -28,8 +28,15 @@ def post(connection: Connection, entries: Sequence[Entry]) -> None:
         raise ValueError(f"movement {taken} was posted before")
     connection.execute(ENTRY.insert(), [_to_row(entry) for entry in entries])
     ledger_sums.keep(connection, entries)
-    for job_id, money in {(entry.tags.job_id, entry.money): None for entry in entries}:
-        _keep_balance(connection, [e for e in entries if e.tags.job_id == job_id and e.money is money])
+    _keep_balances(connection, entries)
+
+
+def _keep_balances(connection: Connection, entries: Sequence[Entry]) -> None:
+    by_job: dict[tuple[str, MoneyKind], list[Entry]] = {}
+    for entry in entries:
+        by_job.setdefault((entry.tags.job_id, entry.money), []).append(entry)
+    for group in by_job.values():
+        _keep_balance(connection, group)
 
 
 def _keep_balance(connection: Connection, entries: Sequence[Entry]) -> None:
@@ -86,11 +93,7 @@ def rebuild(connection: Connection) -> None:
     ledger_sums.forget(connection)
     entries = read(connection, None)
     ledger_sums.keep(connection, entries)
-    by_job: dict[tuple[str, MoneyKind], list[Entry]] = {}
-    for entry in entries:
-        by_job.setdefault((entry.tags.job_id, entry.money), []).append(entry)
-    for group in by_job.values():
-        _keep_balance(connection, group)
+    _keep_balances(connection, entries)
 
 
 def read(connection: Connection, job_id: str | None) -> list[Entry]:
