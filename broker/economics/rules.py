@@ -78,6 +78,8 @@ class RulesOfThumb:
     deadline_margin: float = 0.10  # of the time, kept for what goes wrong
     spot_most_machines: int = 1  # a gang is interrupted as often as its machines together
     spot_overhead: float = 0.10  # redone and waited-for hours
+    checkpoint_share: float = 0.05  # of the time, at most, for writing checkpoints
+    checkpoint_bytes_per_s: float = 500e6  # how fast they are written, as plans reckon, too
     max_cost_margin: float = 0.25  # what a job may cost above what is expected
     least_maturity: int = 4  # of a card's software, without porting work
     server_per_card_price: float = 1.4  # a server with its cards, per price of the cards

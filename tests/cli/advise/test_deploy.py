@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,8 @@ import pytest
 
 from broker.core.jobfile import parse_job
 from broker.core.offers import CapacityType
+from broker.economics.rules import DEFAULTS
+from broker.placement.conditions import Conditions
 from policies.loader import load
 
 FINE_TUNE = "--for fine-tune --parameters 7B --tokens 50M --budget-usd 100"
@@ -131,3 +133,16 @@ def test_nothing_is_advised_that_was_decided_before(gpubroker: Any, tmp_path: Pa
     assert "spot" not in steps["optimisations"]["decision"], "a gang of machines is no work for spot"
     ladder = next(step for step in service["steps"] if step["step"] == "optimisations")
     assert not [name for name in ladder["numbers"] if "quantisation" in name], "its weights are quantised"
+
+
+@pytest.mark.parametrize("line", [FINE_TUNE, PRETRAIN])
+def test_writing_checkpoints_leaves_time_for_the_work(gpubroker: Any, tmp_path: Path, line: str) -> None:
+    """A checkpoint of 980 GB takes half an hour to write: every quarter of an hour would be all the time there is."""
+    found = deploy(gpubroker, line, tmp_path)
+    job = parse_job(found["job_file"], file="job.yaml", now=datetime.now(UTC))
+    assert job.checkpoint.every is not None
+    assert job.checkpoint.size is not None
+    assert DEFAULTS.checkpoint_bytes_per_s == Conditions().write_bytes_per_second, "advice and plans reckon alike"
+    writing = job.checkpoint.size / DEFAULTS.checkpoint_bytes_per_s / job.checkpoint.every.total_seconds()
+    assert writing <= 0.0505
+    assert job.checkpoint.every >= timedelta(minutes=15)

@@ -42,6 +42,7 @@ def training_job(
     work_hours: float,
     limit_hours: float,
     checkpoint_bytes: float,
+    checkpoint_hours: float,
     max_cost: float,
     linked: bool,
 ) -> Job:
@@ -58,7 +59,7 @@ def training_job(
         max_duration=hours(limit_hours),
         max_cost=dollars(max_cost),
         checkpoint=CheckpointPlan(
-            every=timedelta(minutes=15), size=int(checkpoint_bytes), restart=timedelta(minutes=5)
+            every=hours(checkpoint_hours), size=int(checkpoint_bytes), restart=timedelta(minutes=5)
         ),
         retry=Retry(failures=2, backoff=timedelta(minutes=1)),
         data=Data(sensitive=situation.sensitive),

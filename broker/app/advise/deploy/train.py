@@ -43,6 +43,7 @@ def train(situation: Situation, prices: Prices, rules: RulesOfThumb) -> Deployme
         work_hours=best.gpu_hours / best.plan.gpus,
         limit_hours=situation.deadline_hours or best.hours * (1 + rules.max_cost_margin) + 1,
         checkpoint_bytes=_checkpoint(best, rules),
+        checkpoint_hours=_between(_checkpoint(best, rules), rules),
         max_cost=max_cost,
         linked=best.plan.interconnect == "nvlink",
     )
@@ -130,6 +131,11 @@ def _checkpoint(best: Way, rules: RulesOfThumb) -> float:
     if best.method in (Method.LORA, Method.QLORA):
         trained *= rules.adapter_fraction
     return trained * (2 + rules.adamw_bytes)
+
+
+def _between(checkpoint_bytes: float, rules: RulesOfThumb) -> float:
+    """Hours between checkpoints: a quarter, or as long as keeps their writing to its share of the time."""
+    return max(0.25, checkpoint_bytes / rules.checkpoint_bytes_per_s / rules.checkpoint_share / 3600)
 
 
 def _demand(situation: Situation, rules: RulesOfThumb) -> Step:
@@ -240,6 +246,10 @@ def _assumptions(situation: Situation, rules: RulesOfThumb) -> list[str]:
             else f"{rules.fine_tuning_tokens / 1e6:g}M tokens, an ordinary fine-tune"
         )
         notes.append(f"tokens not given: {usual}")
+    notes.append(
+        f"checkpoints are written at {rules.checkpoint_bytes_per_s / 1e6:g} MB/s and take {rules.checkpoint_share:.0%} "
+        "of the time at most"
+    )
     if situation.deadline_hours:
         notes.append(f"{rules.deadline_margin:.0%} of the time is kept for what goes wrong")
     return notes
