@@ -16,6 +16,7 @@ from broker.cli.tables import Column, fitting, hanging, left_out
 from broker.core.placements import Placement
 from broker.core.policy import Answer, Verdict
 from broker.core.reasons import Reason, Rejection
+from broker.placement.estimate import effective_price
 from broker.placement.planner import explain
 
 if TYPE_CHECKING:
@@ -149,7 +150,8 @@ def _terms(console: Console, seen: Preview) -> list[RenderableType]:
                 ("\n" if number == 1 else "", ""),
                 (f"{number}. {placement.offer.pool}", "bold"),
                 f": {words.money(placement.expected_cost)}{unit}, {placement.throughput:.2g}× the job's reference,"
-                f" price from {placement.offer.source}",
+                f" {words.percent(placement.useful_fraction)} of the time useful:"
+                f" {words.rate(effective_price(placement))} per useful hour; price from {placement.offer.source}",
             )
         )
         columns = (Column("  term"), Column("USD", align="right"), Column("how", folds=True))
@@ -267,6 +269,7 @@ def placement_json(placement: Placement, now: datetime, rank: int | None = None)
         "interruptions_per_hour": placement.interruptions_per_hour,
         "useful_fraction": placement.useful_fraction,
         "throughput": placement.throughput,
+        "price_per_useful_hour": effective_price(placement),
         "surcharge": placement.surcharge,
         "kg_co2e": placement.kg_co2e,
         "kg_co2e_per_hour": placement.kg_co2e_per_hour,
