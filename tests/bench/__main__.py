@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from tests.bench import (
     bench_board,
+    bench_budgets,
     bench_checkpoints,
     bench_commands,
     bench_market,
@@ -22,6 +23,7 @@ PARTS = {
     "ranking and queues": bench_board.main,
     "policies": bench_policies.main,
     "store": bench_store.main,
+    "budgets": bench_budgets.main,
     "market": bench_market.main,
     "checkpoints": bench_checkpoints.main,
 }

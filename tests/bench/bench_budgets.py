@@ -169,7 +169,7 @@ def bench_admission(name: str, url: str, home: Path, processes: int, jobs: int) 
 
 
 def main() -> None:
-    movements = int(sys.argv[1]) if len(sys.argv) > 1 and sys.argv[1].isdigit() else MOVEMENTS
+    movements = MOVEMENTS
     with databases() as urls:
         for name, url in urls.items():
             store = open_store(url, clock=SystemClock())
