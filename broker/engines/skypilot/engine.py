@@ -158,8 +158,12 @@ class Skypilot:
             self._end(slot, key)
 
     def logs(self, handle: str) -> Iterator[str]:
-        key = self._own(handle)
-        launch = self._slot(key).read("launch.json") if key else None
+        parts = _HANDLE.fullmatch(handle)
+        slot = self._slot(parts["key"]) if parts is not None else None
+        # Compared as it stands: which server it is would take seconds to find out, and is not needed here.
+        if slot is None or (slot.read("request.json") or {}).get("handle") != handle:
+            return
+        launch = slot.read("launch.json")
         if launch is None:
             return
         runs, attempt = _run_folder(launch)
