@@ -45,8 +45,11 @@ class Unfit(Exception):
 
 def each(rows: Iterable[object], read: Callable[[Row], Found]) -> Found:
     """What ``read`` makes of each row. A row that is no JSON object, or that ``read`` calls `Unfit`, is skipped; what
-    it had yielded before stays."""
+    it had yielded before stays. A `SkippedRow` among them is passed on."""
     for row in rows:
+        if isinstance(row, SkippedRow):
+            yield row
+            continue
         if not isinstance(row, dict):
             yield SkippedRow("malformed_row", f"not a JSON object: {short(row)}")
             continue

@@ -64,8 +64,8 @@ class Vast:
         self._key = usable(self._settings.api_key) or usable(environment.get(_VARIABLE))
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
-        """All of them, whatever the query. Raises `RetryLater`, `LoginMissing`, `Refused`, and `Malformed` also where
-        the service repeats a page; what came before stays valid."""
+        """All of them, whatever the query. Raises `RetryLater`, `LoginMissing`, `Refused` and `Malformed`; what came
+        before stays valid. A page that comes again is the last one, and is told as a `SkippedRow`."""
         yield from distinct(each(self._rows(), self._read))
 
     def describe_setup(self) -> Mapping[str, Any]:
@@ -99,12 +99,15 @@ class Vast:
         last = 0
         for _ in range(_MOST_PAGES):
             rows = _offers_in(api.post("/api/v0/bundles/", self._search(kind, last), token=self._key))
+            ids = [row["id"] for row in rows if isinstance(row, dict) and type(row.get("id")) is int]
+            if last and ids and max(ids) <= last:
+                yield SkippedRow("page_repeated", f"the page of {kind} offers after id {last} came again; {_PARTIAL}")
+                return
             yield from rows
             if len(rows) < _SMALLEST_PAGE:
                 return
-            ids = [row["id"] for row in rows if isinstance(row, dict) and type(row.get("id")) is int]
-            if not ids or max(ids) <= last:
-                raise Malformed(f"the page of {kind} offers after id {last} came again", where=self.name, hint=_PARTIAL)
+            if not ids:
+                raise Malformed(f"no id in a page of {kind} offers", where=self.name, hint=_PARTIAL)
             last = max(ids)
         raise Malformed(f"more than {_MOST_PAGES} pages of {kind} offers", where=self.name, hint=_PARTIAL)
 
