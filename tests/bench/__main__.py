@@ -12,6 +12,7 @@ from tests.bench import (
     bench_checkpoints,
     bench_commands,
     bench_market,
+    bench_placement,
     bench_plan,
     bench_policies,
     bench_store,
