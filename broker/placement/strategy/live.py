@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from broker.core.jobs import Job
@@ -155,7 +155,7 @@ def better_pool(ground: Ground, now: Situation) -> str | None:
     return best if saving > WORTH_MOVING * now.spot[best] * task.changeover / HOUR else None
 
 
-def in_order(decision: Decision, ground: Ground, plan: Plan, held: Placement | None = None) -> Sequence[Placement]:
+def in_order(decision: Decision, ground: Ground, plan: Plan) -> Sequence[Placement]:
     """The placements to be tried, first the one decided on; what follows is for the case that money or policies
     refuse it. Empty: wait."""
     if decision.mode is Mode.IDLE:
@@ -166,18 +166,8 @@ def in_order(decision: Decision, ground: Ground, plan: Plan, held: Placement | N
     return (*steady, *spot) if decision.mode is Mode.ON_DEMAND else (*spot, *steady)
 
 
-def without_deadline(plan: Plan, value_of_time: float) -> Plan:
-    """The plan ranked by cost plus what the time until the finish is worth (USD per hour); ties as they were."""
-
-    def worth(placement: Placement) -> float:
-        hours = placement.duration.total_seconds() / HOUR if placement.duration else 0.0
-        return (placement.expected_cost + placement.surcharge).micros / 1e6 + value_of_time * hours
-
-    return replace(plan, placements=tuple(sorted(plan.placements, key=worth)))
-
-
 def changeover_of(job: Job, conditions: Conditions, rate: float) -> float:
-    """Seconds to start up, to restore, and to do again what an interruption loses, at ``rate`` interruptions an hour."""
+    """Seconds to start, to restore, and to do again what an interruption loses, at ``rate`` interruptions an hour."""
     effort = Effort.of(job, conditions)
     interval = min(effort.interval_at(rate) + effort.write, effort.work or math.inf)
     return (effort.start_up + effort.restart + interval) * HOUR
