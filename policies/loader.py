@@ -105,7 +105,10 @@ def load(files: Mapping[str, str]) -> ActivePolicies:
         if path in one.read.conditions
     }
     contents = [one.content for one in right]
-    return ActivePolicies(_version(read), _defaults(contents, rules), tuple(rules), tuple(rosters), by_name)
+    exceptions = tuple(
+        (one.scope, tuple(one.order)) for content in contents if content.capacity for one in content.capacity.exceptions
+    )
+    return ActivePolicies(_version(read), _defaults(contents, rules), tuple(rules), tuple(rosters), by_name, exceptions)
 
 
 def _document(file: str, text: str) -> Document:

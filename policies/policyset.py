@@ -8,25 +8,28 @@ from functools import cached_property
 
 from broker.core.approvals import with_grants
 from broker.core.jobs import Job
-from broker.core.policy import Action, CaseResult, Facts, Verdict
+from broker.core.policy import Action, ActionKind, CaseResult, Facts, Verdict
 from broker.core.ports import BudgetSpec, PolicyDefaults, Rule
 from broker.ledger.budgets import in_scope
 from policies.conditions import Condition, Variables
 from policies.rules.budget import Budget
 from policies.rules.budget_required import BudgetRequired
 from policies.rules.membership import Membership, Roster
+from policies.scope import Scope
 
 
 @dataclass(frozen=True)
 class ActivePolicies:
     """``version`` changes when anything is said differently; ``rules`` are in file order, ``rosters`` the teams;
-    ``conditions``: what stands after ``when:``, by the name of its rule."""
+    ``conditions``: what stands after ``when:``, by the name of its rule; ``order_exceptions``: whose capacity has an
+    order of its own."""
 
     version: str
     defaults: PolicyDefaults
     rules: tuple[Rule, ...] = ()
     rosters: tuple[Roster, ...] = field(default=(), repr=False)
     conditions: Mapping[str, Condition] = field(default_factory=dict)
+    order_exceptions: tuple[tuple[Scope, tuple[str, ...]], ...] = ()
 
     @cached_property
     def every_rule(self) -> tuple[Rule, ...]:
@@ -48,6 +51,14 @@ class ActivePolicies:
                 environment=job.environment,
             )
         ]
+
+    def capacity_order(self, job: Job) -> tuple[str, ...]:
+        """Which capacity types come first for a job; of several exceptions the first in file order."""
+        if not self.order_exceptions:
+            return self.defaults.capacity_order
+        action = Action(ActionKind.LAUNCH, job, user="")  # no exception is about users
+        mine = (order for scope, order in self.order_exceptions if scope.covers(action))
+        return next(mine, self.defaults.capacity_order)
 
     def judge(self, action: Action, facts: Facts) -> Sequence[Verdict]:
         """Every rule's verdict: the built-in ones first, then in file order. All apply: the strictest decides. What was

@@ -69,26 +69,51 @@ class Defaults(Part):
     cpu_jobs_on_gpus: StrictBool | None = None
 
 
+class OrderException(Part):
+    """Jobs in the ``scope`` (team, project, workload or environment) have an ``order`` of their own."""
+
+    scope: Scope
+    order: tuple[CapacityType, ...]
+
+    @field_validator("scope")
+    @classmethod
+    def _about_jobs(cls, scope: Scope) -> Scope:
+        if scope.user or scope == Scope():
+            raise ValueError("expected a team, project, workload or environment: an order goes with the job")
+        return scope
+
+    @field_validator("order")
+    @classmethod
+    def _once_each(cls, order: tuple[CapacityType, ...]) -> tuple[CapacityType, ...]:
+        return _checked_order(order)
+
+
 class Capacity(Part):
     """``order``: which capacity types come first, whatever they cost; those not named follow by cost.
-    ``wait_for_paid``: how long a job may wait for owned or reserved machines that are expected to be free, instead of
-    renting, if its deadline allows."""
+    ``exceptions``: jobs with another order; of several that are about a job the first holds. ``wait_for_paid``: how
+    long a job may wait for owned or reserved machines that are expected to be free, instead of renting, if its deadline
+    allows."""
 
     order: tuple[CapacityType, ...] = ()
+    exceptions: tuple[OrderException, ...] = ()
     wait_for_paid: PositiveDuration | None = None
 
     @model_validator(mode="after")
     def _says_something(self) -> Capacity:
-        if not self.order and self.wait_for_paid is None:
-            raise ValueError("says nothing; expected `order` or `wait_for_paid`")
+        if not self.order and not self.exceptions and self.wait_for_paid is None:
+            raise ValueError("says nothing; expected `order`, `exceptions` or `wait_for_paid`")
         return self
 
     @field_validator("order")
     @classmethod
     def _once_each(cls, order: tuple[CapacityType, ...]) -> tuple[CapacityType, ...]:
-        if not order or len(set(order)) < len(order):
-            raise ValueError(f"expected some of {', '.join(CapacityType)}, each once, first choice first")
-        return order
+        return _checked_order(order)
+
+
+def _checked_order(order: tuple[CapacityType, ...]) -> tuple[CapacityType, ...]:
+    if not order or len(set(order)) < len(order):
+        raise ValueError(f"expected some of {', '.join(CapacityType)}, each once, first choice first")
+    return order
 
 
 class BudgetEntry(Terms):

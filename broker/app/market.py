@@ -82,6 +82,7 @@ def market_for(broker: Broker, job: Job, policy: PolicySet | None = None, *, by_
     freshen(broker, sandbox=wants_sandbox(job))
     query = query_for(job)
     seen = conditions(broker, policy, by_carbon=by_carbon)
+    seen = replace(seen, capacity_order=(policy or broker.policy()).capacity_order(job))
     return Market(
         offers=broker.store.offers(query),
         conditions=replace(seen, hazard=risks(broker, query), paces=paces_for(broker, job)),

@@ -260,6 +260,11 @@ class PolicySet(Protocol):
         """The budgets that a job of that user falls under; their ledger state goes into `Facts.budgets`."""
         ...
 
+    def capacity_order(self, job: Job) -> tuple[str, ...]:
+        """Which capacity types come first for a job, whatever they cost: the order of the first exception
+        that is about it, else the one for everybody; empty where cost decides."""
+        ...
+
     def when(self, rule: str) -> str:
         """The condition of the rule of that name, as it is written; empty without one."""
         ...

@@ -146,6 +146,9 @@ class OpenPolicy:
     def budgets(self, job: Job, user: str) -> Sequence[BudgetSpec]:
         return ()
 
+    def capacity_order(self, job: Job) -> tuple[str, ...]:
+        return ()
+
     def judge(self, action: Action, facts: Facts) -> Sequence[Verdict]:
         answer = Answer.DENY if action.kind.value in self.denied else Answer.ALLOW
         return [Verdict(answer, "budget", "test", f"{action.kind} is denied", Source("test.yaml", 1))]

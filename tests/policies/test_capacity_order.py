@@ -1,0 +1,55 @@
+"""Which capacity types come first, and for whom it is another order."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.core.errors import InvalidInput
+from policies.loader import load
+from tests.contracts.rule_contract import job
+
+TEXT = """\
+version: 1
+capacity:
+  order: [owned, reserved, spot, on_demand]
+  exceptions:
+    - {scope: {workload: inference}, order: [reserved, on_demand]}
+    - {scope: {team: "n*"}, order: [spot]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "order"),
+    [
+        ({"team": "vision"}, ("owned", "reserved", "spot", "on_demand")),
+        ({"team": "nlp"}, ("spot",)),
+        ({"team": "nlp", "workload": "inference"}, ("reserved", "on_demand")),
+    ],
+    ids=["everybody", "a team", "the first that is about it"],
+)
+def test_the_first_exception_that_is_about_a_job_holds(said: dict[str, str], order: tuple[str, ...]) -> None:
+    assert load({"a.yaml": TEXT}).capacity_order(job(**said)) == order
+
+
+def test_exceptions_need_no_order_for_everybody() -> None:
+    text = "version: 1\ncapacity: {exceptions: [{scope: {team: nlp}, order: [spot]}]}\n"
+    policies = load({"a.yaml": text})
+    assert (policies.capacity_order(job(team="nlp")), policies.capacity_order(job(team=None))) == (("spot",), ())
+
+
+@pytest.mark.parametrize(
+    ("capacity", "said"),
+    [
+        ("{}", "says nothing"),
+        ("{order: []}", "each once"),
+        ("{order: [spot, spot]}", "each once"),
+        ("{exceptions: [{scope: {user: ann}, order: [spot]}]}", "an order goes with the job"),
+        ("{exceptions: [{scope: {}, order: [spot]}]}", "an order goes with the job"),
+        ("{exceptions: [{scope: {team: nlp}, order: []}]}", "each once"),
+        ("{wait_for_paid: 2}", "unit"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(capacity: str, said: str) -> None:
+    with pytest.raises(InvalidInput) as found:
+        load({"a.yaml": f"version: 1\ncapacity: {capacity}\n"})
+    assert said in found.value.problems[0].message
