@@ -367,3 +367,16 @@ def test_the_list_tells_all_that_was_asked_and_answered(broker: Broker, act_as: 
         ("bob",),
         "fine",
     )
+
+
+def test_a_budget_may_ask_too(broker: Broker, act_as: Any) -> None:
+    text = "version: 1\npolicy: t\nbudgets: [{name: small, amount: $2, period: month, counts: [sandbox], ACT}]\n"
+    said = text.replace("ACT", "action: ask, approvers: [olga]")
+    broker.store.activate_policy({"t.yaml": said}, by="test")
+    view = start(broker)
+    assert view.asked is not None
+    assert (view.asked.approvers, held(broker, view)) == (("olga",), Money.usd(3))
+    act_as("olga")
+    approvals.grant(broker, view.id)
+    tick(broker)
+    assert now_of(broker, view).attempts
