@@ -30,7 +30,7 @@ _COLUMNS = (
     Column("after 3 h", 5, align="right"),
     Column("returns in", 1, align="right"),
     Column("estimated from"),
-    Column("note", 6),
+    Column("note"),
 )
 _BASIS = {
     Basis.FAMILY: "others like it",
