@@ -29,7 +29,7 @@ test: install  ## the quick complete run: types, style, architecture, every test
 	$(BIN)/pytest -n auto --dist loadgroup -m 'not system'
 
 test-system: install  ## full counts, PostgreSQL, real processes killed at every point
-	GPUBROKER_TEST_FULL=1 $(BIN)/pytest -n auto --dist loadgroup -m 'system or hypothesis'
+	GPUBROKER_TEST_FULL=1 $(BIN)/pytest -n auto --dist loadgroup --timeout 900 -m 'system or hypothesis'
 
 lint: install  ## mend style, check types and architecture
 	$(BIN)/ruff check --fix .
