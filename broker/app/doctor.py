@@ -282,7 +282,7 @@ def _engines(broker: Broker) -> Iterator[Finding]:
         try:
             engine = broker.engine(name)
         except MissingExtra as error:
-            yield Finding("engine", Health.NOTE, f"{name}: {error}", error.hint, facts | {"ready": False})
+            yield Finding("engine", Health.NOTE, f"{name}: {error}", "", facts | {"ready": False})  # see `extra`
         except BrokerError as error:
             yield Finding("engine", Health.PROBLEM, f"{name}: {error}", error.hint, facts | {"ready": False})
         else:
