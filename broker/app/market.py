@@ -8,8 +8,6 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from broker.app.names import check_names
-from broker.app.pace import paces_for
-from broker.app.risk import risks
 from broker.app.wiring import Broker
 from broker.core.errors import MissingExtra, UnknownName
 from broker.core.jobs import Job
@@ -77,7 +75,9 @@ def market_for(broker: Broker, job: Job, policy: PolicySet | None = None, *, by_
 
     ``policy``: for what-if questions; the active set otherwise.
     """
-    from broker.launch.placing import Market  # plans need it, listings do not, and it brings a lot along
+    from broker.app.pace import paces_for  # plans need these, listings do not, and they bring a lot along
+    from broker.app.risk import risks
+    from broker.launch.placing import Market
 
     freshen(broker, sandbox=wants_sandbox(job))
     query = query_for(job)

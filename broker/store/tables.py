@@ -3,6 +3,7 @@
 Times are integer microseconds since 1970 UTC and money is integer micro-dollars, so SQLite and PostgreSQL keep exactly
 the same. ``attempt_event``, ``ledger_entry``, ``decision`` and ``policy_set`` are append-only: triggers in the
 migrations refuse UPDATE and DELETE. The migrations, not these classes, make the tables; a test holds both together.
+Which rows an index of PostgreSQL covers is said in the migrations alone: to name it here would load that dialect.
 """
 
 from __future__ import annotations
@@ -18,14 +19,20 @@ _ID = BigInteger().with_variant(Integer, "sqlite")
 _LONG = text("account = 'spent' AND covers_to - covers_from > 86400000000")
 
 
-class JobRow(SQLModel, table=True):
+class Row(SQLModel):
+    """What all rows have in common: nobody validates them, so what would validate them is not built."""
+
+    model_config = {"defer_build": True}
+
+
+class JobRow(Row, table=True):
     """Projection of one job's events: ``view`` is the whole `JobView` as JSON, the other columns are for finding.
 
     ``live``: its attempts that may still have machines, as JSON; empty without any, None where nobody looked yet."""
 
     __tablename__: ClassVar[str] = "job"
     __table_args__ = (
-        Index("job_unclosed", "submitted_at", sqlite_where=text("NOT closed"), postgresql_where=text("NOT closed")),
+        Index("job_unclosed", "submitted_at", sqlite_where=text("NOT closed")),
         Index("job_submitted", "submitted_at"),
     )
 
@@ -41,7 +48,7 @@ class JobRow(SQLModel, table=True):
     live: str | None
 
 
-class EventRow(SQLModel, table=True):
+class EventRow(Row, table=True):
     """One fact of a job's stream. Append-only."""
 
     __tablename__: ClassVar[str] = "attempt_event"
@@ -50,7 +57,6 @@ class EventRow(SQLModel, table=True):
             "attempt_event_approval",
             "at",
             sqlite_where=text("kind IN ('approval_asked', 'approval_given', 'approval_refused')"),
-            postgresql_where=text("kind IN ('approval_asked', 'approval_given', 'approval_refused')"),
         ),
     )
 
@@ -62,7 +68,7 @@ class EventRow(SQLModel, table=True):
     body: str
 
 
-class EntryRow(SQLModel, table=True):
+class EntryRow(Row, table=True):
     """One ledger entry; ``id`` is the posting order. Append-only."""
 
     __tablename__: ClassVar[str] = "ledger_entry"
@@ -73,9 +79,8 @@ class EntryRow(SQLModel, table=True):
             "ledger_entry_spent",
             "covers_to",
             sqlite_where=text("account = 'spent'"),
-            postgresql_where=text("account = 'spent'"),
         ),
-        Index("ledger_entry_long", "covers_to", sqlite_where=_LONG, postgresql_where=_LONG),
+        Index("ledger_entry_long", "covers_to", sqlite_where=_LONG),
     )
 
     id: int = Field(sa_column=Column(_ID, primary_key=True, autoincrement=True))
@@ -102,13 +107,11 @@ class EntryRow(SQLModel, table=True):
     note: str
 
 
-class BalanceRow(SQLModel, table=True):
+class BalanceRow(Row, table=True):
     """Kept sums of a job's entries per kind of money, and what is needed to count its hold under a budget."""
 
     __tablename__: ClassVar[str] = "ledger_balance"
-    __table_args__ = (
-        Index("ledger_balance_open", "held", sqlite_where=text("held <> 0"), postgresql_where=text("held <> 0")),
-    )
+    __table_args__ = (Index("ledger_balance_open", "held", sqlite_where=text("held <> 0")),)
 
     job_id: str = Field(primary_key=True)
     money: str = Field(primary_key=True)
@@ -123,7 +126,7 @@ class BalanceRow(SQLModel, table=True):
     environment: str | None
 
 
-class DecisionRow(SQLModel, table=True):
+class DecisionRow(Row, table=True):
     """One passage through the gate; ``body`` has the verdicts and what was seen. Append-only."""
 
     __tablename__: ClassVar[str] = "decision"
@@ -143,7 +146,7 @@ class DecisionRow(SQLModel, table=True):
     body: str
 
 
-class PolicyRow(SQLModel, table=True):
+class PolicyRow(Row, table=True):
     """One activation of a policy set; the highest number is active. Append-only."""
 
     __tablename__: ClassVar[str] = "policy_set"
@@ -156,7 +159,7 @@ class PolicyRow(SQLModel, table=True):
     note: str
 
 
-class SettingRow(SQLModel, table=True):
+class SettingRow(Row, table=True):
     """Small facts about this store itself."""
 
     __tablename__: ClassVar[str] = "setting"
@@ -165,7 +168,7 @@ class SettingRow(SQLModel, table=True):
     value: str
 
 
-class PollRow(SQLModel, table=True):
+class PollRow(Row, table=True):
     """One poll of one provider. ``status``: a `broker.store.records.PollStatus`."""
 
     __tablename__: ClassVar[str] = "poll_run"
@@ -184,7 +187,7 @@ class PollRow(SQLModel, table=True):
     hint: str = Field(default="", sa_column_kwargs={"server_default": ""})
 
 
-class PoolRow(SQLModel, table=True):
+class PoolRow(Row, table=True):
     """What identifies a pool. ``accelerator`` is empty for machines without one; ``key`` is `Offer.pool`."""
 
     __tablename__: ClassVar[str] = "pool"
@@ -206,7 +209,7 @@ class PoolRow(SQLModel, table=True):
     term_months: int | None
 
 
-class OfferRow(SQLModel, table=True):
+class OfferRow(Row, table=True):
     """The current offer of one source for one pool, also the price series' id. ``polled_by``: the adapter that tells
     of it; ``run``: the last poll that saw it; ``changed_at``: of its newest ``price_change``; ``ended_at``: since when
     it is no longer told of; ``superseded``: a reference price for which a live one is known; ``signalled_at``: of its
@@ -247,7 +250,7 @@ class OfferRow(SQLModel, table=True):
     signalled_at: int | None = Field(sa_type=BigInteger)
 
 
-class PriceRow(SQLModel, table=True):
+class PriceRow(Row, table=True):
     """One change of an offer's price or availability, in force from ``at`` until the next of its series. ``learned``:
     when it was learned, where that was after ``at``. ``availability``: a code of `broker.store.market`. Kept narrow: a
     year of a large market is some thirty million of these."""
@@ -262,7 +265,7 @@ class PriceRow(SQLModel, table=True):
     learned: int | None = Field(sa_type=BigInteger)
 
 
-class SignalRow(SQLModel, table=True):
+class SignalRow(Row, table=True):
     """One change of what the provider says of an offer's chances: its score, and interruptions per hour."""
 
     __tablename__: ClassVar[str] = "signal_change"
@@ -274,7 +277,7 @@ class SignalRow(SQLModel, table=True):
     interruption_rate: float | None
 
 
-class HoldingRow(SQLModel, table=True):
+class HoldingRow(Row, table=True):
     """Capacity that was paid for or promised: ``gpus`` from ``starts`` to ``ends`` for ``upfront`` once and ``hourly``
     every hour. ``removed_at``: when it was taken off the record."""
 
@@ -298,7 +301,7 @@ class HoldingRow(SQLModel, table=True):
     removed_by: str
 
 
-class WatchRow(SQLModel, table=True):
+class WatchRow(Row, table=True):
     """One watch on prices. ``body``: a `broker.core.watches.Watch` as JSON; ``state``: its `WatchState`, which also
     tells whether somebody else has changed it since."""
 
@@ -309,7 +312,7 @@ class WatchRow(SQLModel, table=True):
     state: str
 
 
-class NoticeRow(SQLModel, table=True):
+class NoticeRow(Row, table=True):
     """One notice to one target (the name of a setting, never an address). ``next_try`` is set while it is to be sent;
     ``tries`` counts the attempts, the one under way included."""
 
@@ -319,7 +322,6 @@ class NoticeRow(SQLModel, table=True):
             "notice_waiting",
             "next_try",
             sqlite_where=text("next_try IS NOT NULL"),
-            postgresql_where=text("next_try IS NOT NULL"),
         ),
     )
 
@@ -335,7 +337,7 @@ class NoticeRow(SQLModel, table=True):
     error: str
 
 
-class StandingGrantRow(SQLModel, table=True):
+class StandingGrantRow(Row, table=True):
     """One approval ahead. ``whom``: its rules, users, teams and projects as JSON; ``total``: micro-dollars;
     ``revoked_at``: when it was taken back."""
 
@@ -352,7 +354,7 @@ class StandingGrantRow(SQLModel, table=True):
     revoked_by: str
 
 
-class StandingUseRow(SQLModel, table=True):
+class StandingUseRow(Row, table=True):
     """One job that was let through by a standing grant: its money counts there."""
 
     __tablename__: ClassVar[str] = "standing_use"
