@@ -160,7 +160,8 @@ def test_a_gang_that_is_preempted_saves_on_every_node(bench: Bench, cluster: Clu
     eventually(lambda: lines(mark) == ["up", "up"], "both ranks run")
     urgent(cluster)
     bench.until(handle, EngineState.GONE)
-    assert lines(mark) == ["up", "up", "saved", "saved"]
+    assert lines(mark)[:2] == ["up", "up"]
+    assert lines(mark)[2:] in (["saved"] * 2, ["saved"] * 3, ["saved"] * 4), "some are told twice: by Slurm and by us"
     assert bench.ending(launch).cause is Cause.PREEMPTED
 
 

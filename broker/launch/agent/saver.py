@@ -71,7 +71,7 @@ class Saver:
         self._fenced, self._on_fenced = fenced, on_fenced
         self._wake = threading.Event()
         self._final: _Final | None = None
-        self._stopped = False
+        self._stopped = self._held = False
         self._thread = threading.Thread(target=self._run, name="saver", daemon=True)
         self._place = (0, 0)  # of the last one saved
         self._uploaded: dict[tuple[str, tuple[str, int, int, int]], SavedFile] = {}
@@ -88,6 +88,14 @@ class Saver:
             self.last, self.step = resumed, resumed.step
             self._writes = any(file.rank == self._rank for file in resumed.files)
         self._thread.start()
+
+    def hold(self) -> None:
+        """The command has ended, and how is not known yet: look at nothing before `finish` says."""
+        self._held = True
+
+    def go_on(self) -> None:
+        """Another command begins: what it writes counts again."""
+        self._held = False
 
     def finish(self, *, killed: bool, hurry: bool, deadline: Callable[[], float]) -> None:
         """The command is over: save what is finished, retrying until ``deadline`` (monotonic; asked again and again, as
@@ -111,6 +119,8 @@ class Saver:
             if self._stopped:
                 return
             final = self._final
+            if self._held and final is None:
+                continue
             done = self._pass(final)
             failures = 0 if done else failures + 1
             if final is not None and (done or time.monotonic() >= final.deadline()):

@@ -74,6 +74,11 @@ class _PeerEnded:
     ending: Exit
 
 
+# Who takes a machine down tells all its processes at once, so the command may have ended before the agent was told. So
+# long (seconds) after its end a signal still counts as the reason for it. Slurm is known to do so, one by one.
+_BESIDE = 1.0 if "SLURM_JOB_ID" in os.environ else 0.1
+
+
 class Attempt:
     """``keep_open``: file descriptors that the guards hold as long as anything of the job is alive. ``workdir``: where
     the job's working folder is on this machine, if not where the spec says."""
@@ -291,6 +296,7 @@ class Attempt:
             return Ended(None, could_not_start=f"there is no folder {folder} on this machine")
         self._commands += 1
         number = self._commands
+        self._saver.go_on()
         command = Command(
             ["bash", "-c", script],
             environment=environment,
@@ -311,6 +317,7 @@ class Attempt:
         stop: Stop | None = None
         deadline = float("inf")
         status: int | None = None
+        empty = False
         while True:
             message = self._next(deadline)
             if isinstance(message, _Said):
@@ -322,16 +329,18 @@ class Attempt:
             if isinstance(message, Exited):
                 status = message.status
                 if stop is None:
-                    return Ended(status, clean=status == 0)
-            elif isinstance(message, Empty) and stop is not None:
-                # A shell dies at once when told to stop; the program it ran may have been saving until now.
-                return Ended(status, stop, clean=status == 0)
+                    deadline = time.monotonic() + _BESIDE
+                    self._saver.hold()
+            elif isinstance(message, Empty):
+                empty = True
             elif isinstance(message, GuardGone):
                 return Ended(status if status is not None else -signal.SIGKILL, stop)
             elif command.pid is not None and self._session != command.pid:
                 self._session = command.pid
                 started()
             asked = self._stop_in(message, already=stop)
+            if status is not None and stop is None and not isinstance(message, Stop):
+                asked = None  # it has ended; all that matters now is whether somebody ended it
             if asked is not None and stop is None:
                 log.warning("stopping: %s (%s)", asked.cause, asked.evidence)
                 stop, deadline = asked, time.monotonic() + self._spec.grace
@@ -342,6 +351,11 @@ class Attempt:
                 left = self._clock.wall_seconds_until(asked.terminates_at)
                 deadline = min(deadline, time.monotonic() + max(0.0, left / 2))
                 stop = replace(stop or asked, terminates_at=asked.terminates_at)
+            if empty and stop is not None:
+                # A shell dies at once when told to stop; the program it ran may have been saving until now.
+                return Ended(status, stop, clean=status == 0)
+            if time.monotonic() >= deadline and stop is None:
+                return Ended(status, clean=status == 0)
             if time.monotonic() >= deadline:
                 log.warning("the command did not stop in time")
                 return Ended(status, stop)

@@ -519,3 +519,17 @@ def test_a_torn_checkpoint_is_passed_over_with_the_reason(node: Node, damage: ob
     assert [one.checkpoint for one in restored.passed_over] == [newest]
     assert restored.passed_over[0].because.startswith(reason)
     assert node.output(2) == ["one"]
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_a_command_that_was_told_before_the_agent_was_is_interrupted_too(node: Node, status: int) -> None:
+    """As on a machine that is shut down: everybody is told at once, and the command may be the quicker one."""
+    node.spec(f"{SAVE} trap 'save step_9; exit {status}' TERM; echo $$; while :; do sleep 0.02; done")
+    agent = node.start()
+    command = int(eventually(lambda: node.output(), "it runs")[0])
+    os.kill(command, signal.SIGTERM)
+    eventually(lambda: not alive(command), "it has ended")
+    agent.send_signal(signal.SIGTERM)
+    assert agent.wait(10) == INTERRUPTED
+    assert node.ending().cause is Cause.PREEMPTED
+    assert node.saved() == [9]
