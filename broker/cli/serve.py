@@ -52,7 +52,7 @@ def serve(
     from broker.app.watches import Watching
 
     terminal = Terminal.of(context)
-    broker = terminal.broker()
+    broker = terminal.broker(look_after=False)  # that is what it does itself
     broker.store.check_writable()
     lock, stop = threading.Lock(), threading.Event()
 

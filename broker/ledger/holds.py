@@ -59,6 +59,11 @@ def ledger_rate(offer: Offer) -> Money:
     return offer.price
 
 
+def billed_at_a_stroke(billing: Billing) -> timedelta:
+    """The longest time that is billed at a stroke: the minimum in whole steps, or one step."""
+    return max(-(-billing.minimum // billing.granularity) * billing.granularity, billing.granularity)
+
+
 def exposures(
     placements: Iterable[Placement], *, egress: Mapping[MoneyKind, Money] | None = None
 ) -> dict[MoneyKind, Exposure]:
@@ -74,7 +79,7 @@ def exposures(
         found[placement.money] = Exposure(
             rate=max(before.rate, ledger_rate(placement.offer) * placement.nodes),
             egress=before.egress,
-            minimum=max(before.minimum, billing.minimum, billing.granularity),
+            minimum=max(before.minimum, billed_at_a_stroke(billing)),
         )
     return found
 

@@ -40,7 +40,7 @@ from broker.launch.runfolder import RunFolder
 _Answer = TypeVar("_Answer")
 NEEDS = {"several_nodes", "workdir", "setup", "file_mounts", "secrets", "image"}
 QUICK = Intervals(scan=0.05, mail=0.05, log=0.05, metrics=5.0, notice=0.05, patience=10.0)
-SECONDS = 20.0  # after which something that should have happened has not
+SECONDS = 60.0  # after which something that should have happened has not
 
 
 def eventually(look: Callable[[], _Answer | None], what: str) -> _Answer:

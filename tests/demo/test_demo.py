@@ -37,6 +37,7 @@ def check(home: Path, document: dict[str, Any] | None = None) -> Recount:
     assert last == "completed"
     assert set(before) <= {
         "preempted",
+        "moved",
         "killed_by_signal",
         "agent_died",
         "machine_lost",

@@ -13,6 +13,7 @@ from broker.core.placements import Placement
 from broker.ledger.holds import (
     Exposure,
     Metering,
+    billed_at_a_stroke,
     cost_of,
     due,
     exposures,
@@ -134,7 +135,7 @@ def test_senseless_figures_are_refused(duration: timedelta, cost: Money | None, 
 def test_a_hold_without_max_cost_pays_for_max_duration_wherever_it_ends(
     rate: Money, duration: timedelta, billing: Billing, grace: timedelta
 ) -> None:
-    exposed = {CASH: Exposure(rate, minimum=max(billing.minimum, billing.granularity))}
+    exposed = {CASH: Exposure(rate, minimum=billed_at_a_stroke(billing))}
     held = hold_needed(exposed, max_duration=duration, max_cost=None, stop_grace=grace).get(CASH, Money.ZERO)
 
     worst = cost_of(rate, 1, START, START + duration + grace, billing, metering=Metering.ENDED)
