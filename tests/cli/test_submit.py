@@ -180,7 +180,7 @@ def test_ctrl_c_detaches(gpubroker: Any, job: Path, monkeypatch: pytest.MonkeyPa
 
 def test_the_real_thing_in_processes_of_its_own(home: Path, write: Any) -> None:
     """On a terminal: asked, followed with a live line, detached with Ctrl-C; the background process ends the job."""
-    file = write("job.yaml", "name: real\nrun: sleep 1.5; echo done\nresources: {cpus: 1}\nmax_duration: 5m\n")
+    file = write("job.yaml", "name: real\nrun: sleep 6; echo done\nresources: {cpus: 1}\nmax_duration: 5m\n")
     keyboard, screen = pty.openpty()
     environment = {**os.environ, "COLUMNS": "100", "TERM": "xterm"}
     arguments = [sys.executable, "-P", "-m", "cli", "submit", str(file)]
