@@ -134,7 +134,7 @@ def _try_out(function: str, literal: str, at: int) -> None:
             zone(_compiled(literal).execute({}))
         else:
             _compiled(call).execute({})
-    except Exception as error:
+    except Exception as error:  # whatever the library raises, the value in the file is what is wrong
         raise Mistake(at, f"expected {expected}; got {literal}") from error
 
 
