@@ -9,12 +9,14 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import strategies as st
 
 from broker.core import events as ev
-from broker.core.events import Cause, Event, EventBody, JobState
+from broker.core.events import Event, EventBody
 from broker.core.jobs import CheckpointPlan, Data, Job, MachineRequest, Priority, Retry, Work, Workload
-from broker.core.lifecycle import ImpossibleSequence, JobView, advance
+from broker.core.lifecycle import ImpossibleSequence, advance
 from broker.core.money import Money
 from broker.core.offers import Availability, Billing, CapacityType, Interconnect, MoneyKind, Offer
+from broker.core.outcomes import Cause, JobState
 from broker.core.placements import CostTerm, Placement
+from broker.core.views import JobView
 
 EPOCH = datetime(2026, 3, 2, 12, tzinfo=UTC)
 NAMES = st.sampled_from(["nlp", "vision", "ops", "a b", "Ünïcode", "x'; DROP TABLE job; --"])

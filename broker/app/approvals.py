@@ -13,8 +13,9 @@ from broker.core import events as ev
 from broker.core.approvals import Asked, Question, StandingGrant, named
 from broker.core.errors import InvalidInput, NotAllowed, UnknownName
 from broker.core.events import Event
-from broker.core.lifecycle import JobView, advance
+from broker.core.lifecycle import advance
 from broker.core.money import Money
+from broker.core.views import JobView
 from broker.launch.approvals import refuse as refuse_in
 from broker.launch.journal import Writing
 

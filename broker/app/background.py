@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 from broker.app.market import freshen
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError
-from broker.core.events import AttemptState, JobState
-from broker.core.lifecycle import JobView
 from broker.core.offers import MoneyKind
+from broker.core.outcomes import AttemptState, JobState
+from broker.core.views import JobView
 from broker.settings import as_environment
 
 if TYPE_CHECKING:

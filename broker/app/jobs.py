@@ -9,12 +9,13 @@ from datetime import datetime, timedelta
 from broker.app.wiring import Broker
 from broker.core import events as ev
 from broker.core.errors import BrokerError, InvalidInput, NotAllowed, UnknownName
-from broker.core.events import Cause, JobState
-from broker.core.lifecycle import JobView, advance
+from broker.core.lifecycle import advance
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
+from broker.core.outcomes import Cause, JobState
 from broker.core.placements import Plan
 from broker.core.policy import Answer
+from broker.core.views import JobView
 from broker.launch.admission import Admission, facts_of, re_place
 from broker.launch.approvals import ask, through_standing
 from broker.launch.journal import Reading

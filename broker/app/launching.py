@@ -13,7 +13,7 @@ from broker.app.strategy_history import record
 from broker.app.wiring import Broker, process_user
 from broker.core.errors import LoginMissing
 from broker.core.jobs import Job
-from broker.core.lifecycle import JobView
+from broker.core.views import JobView
 from broker.launch.advice import Moving, Strategist
 from broker.launch.enforcement import Enforcement
 from broker.launch.placing import Placing

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from broker.app.wiring import Broker
 from broker.core.jobs import Job
-from broker.core.lifecycle import AttemptView, JobView
+from broker.core.views import AttemptView, JobView
 from broker.placement.pace import Machine, Pace, Paces
 
 _JOBS = 20  # the newest so many of the name

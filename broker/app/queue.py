@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from broker.app.market import market_for, query_for
 from broker.app.pace import paces_for
 from broker.app.wiring import Broker
-from broker.core.lifecycle import JobView
 from broker.core.offers import OfferQuery
 from broker.core.policy import Action, ActionKind
+from broker.core.views import JobView
 from broker.launch.admission import denials, facts_of
 from broker.launch.placing import Market
 from broker.launch.progress import billed_time, remaining_work

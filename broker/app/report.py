@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 
 from broker.app.wiring import Broker
 from broker.core.errors import UnknownName
-from broker.core.lifecycle import AttemptView, JobView
 from broker.core.money import Money
 from broker.core.offers import MoneyKind, Offer
 from broker.core.placements import Placement
+from broker.core.views import AttemptView, JobView
 from broker.ledger.budgets import Window, share_within
 from broker.ledger.entries import Account, Balance, Entry, faults
 

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from weakref import WeakKeyDictionary
 
 from broker.app.wiring import Broker
-from broker.core.events import Cause
 from broker.core.offers import CapacityType, Offer, OfferQuery
+from broker.core.outcomes import Cause
 from broker.placement.hazard import PoolHistory, Risks, Stretch, estimate, stretches
 
 # What lies further back would hardly count: see `hazard.HALF_LIFE_HOURS`.

@@ -21,13 +21,13 @@ from broker.core.errors import ApprovalNeeded, BrokerError, InvalidInput, NotAll
 from broker.core.events import EventBody
 from broker.core.jobfile import parse_job
 from broker.core.jobs import Job
-from broker.core.lifecycle import JobView
 from broker.core.money import Money
 from broker.core.offers import CapacityType, Offer
 from broker.core.placements import Plan
 from broker.core.policy import Action, ActionKind, Answer
 from broker.core.ports import PolicySet
 from broker.core.reasons import Origin, Reason
+from broker.core.views import JobView
 from broker.launch.admission import Admission, admit, denials, facts_of, still_free, with_occupancy
 from broker.launch.approvals import ask, through_standing
 from broker.launch.journal import Reading, Writing

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from broker.app.wiring import Broker
     from broker.core.approvals import StandingGrant
-    from broker.core.lifecycle import JobView
+    from broker.core.views import JobView
 
 app = typer.Typer(no_args_is_help=True, help="What waits for somebody's yes: list it, grant it, refuse it.")
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from broker.app.demo import Demo, Summary
     from broker.app.submit import Preview
-    from broker.core.lifecycle import JobView
+    from broker.core.views import JobView
 
 EXAMPLES = examples("gpubroker demo", "gpubroker demo --seed 3", "gpubroker demo --json")
 
@@ -37,7 +37,7 @@ def demo(
     the kills, the checkpoints and the ledger are real. Exits with 0 when the job succeeded, 7 when it did not.
     """
     from broker.app.demo import DEFAULT_SEED, Demo
-    from broker.core.events import JobState
+    from broker.core.outcomes import JobState
 
     terminal = Terminal.of(context)
     story = Demo(terminal.settings().home, terminal.registries(), DEFAULT_SEED if seed is None else seed)

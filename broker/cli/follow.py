@@ -15,8 +15,8 @@ from broker.cli.job_view import come_back, state_text, step_words
 from broker.cli.story import course_of, line
 from broker.cli.terminal import Terminal
 from broker.cli.waiting import because
-from broker.core.events import JobState
-from broker.core.lifecycle import JobView
+from broker.core.outcomes import JobState
+from broker.core.views import JobView
 
 if TYPE_CHECKING:
     from rich.live import Live

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from broker.cli.job_view import last_step
 from broker.core.approvals import Asked
-from broker.core.lifecycle import AttemptView, JobView, SavedCheckpoint
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
+from broker.core.views import AttemptView, JobView, SavedCheckpoint
 from broker.launch.progress import billed_time, machine_time, steps_redone
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from broker.cli.story import cause_words, lines, where
 from broker.cli.tables import Column, fitting, left_out
 from broker.cli.waiting import because
 from broker.core.clock import Clock
-from broker.core.events import AttemptState, Event, JobState
-from broker.core.lifecycle import AttemptView, JobView
+from broker.core.events import Event
+from broker.core.outcomes import AttemptState, JobState
+from broker.core.views import AttemptView, JobView
 from broker.launch.progress import billed_time, machine_time
 
 if TYPE_CHECKING:

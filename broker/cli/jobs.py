@@ -31,7 +31,7 @@ def list_jobs(
     from broker.app import jobs
     from broker.cli import job_document, job_view
     from broker.core.errors import UnknownName
-    from broker.core.events import JobState
+    from broker.core.outcomes import JobState
 
     known = {one.value: one for one in JobState}
     wanted = [text.replace("-", "_") for text in state or []]

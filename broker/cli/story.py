@@ -12,7 +12,8 @@ from rich.text import Text
 from broker.cli import words
 from broker.cli.waiting import in_words
 from broker.core import events as ev
-from broker.core.events import OUTCOMES, AttemptState, Cause, Event, JobState
+from broker.core.events import Event
+from broker.core.outcomes import OUTCOMES, AttemptState, Cause, JobState
 from broker.core.placements import Placement
 
 GOOD, BAD, ODD, PLAIN = "green", "red", "yellow", ""

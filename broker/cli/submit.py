@@ -13,7 +13,7 @@ from broker.core.errors import ApprovalNeeded, BrokerError, InvalidInput
 if TYPE_CHECKING:
     from broker.app.submit import Preview
     from broker.app.wiring import Broker
-    from broker.core.lifecycle import JobView
+    from broker.core.views import JobView
 
 EXAMPLES = examples(
     "gpubroker submit JOB.yaml",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from functools import cache
 from typing import Annotated, Literal
 
@@ -19,121 +18,8 @@ from broker.core.approvals import Question
 from broker.core.jobs import Job
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
+from broker.core.outcomes import Cause, JobState
 from broker.core.placements import Placement
-
-
-class Next(StrEnum):
-    """What the end of an attempt means for its job."""
-
-    SUCCEED = "succeed"
-    RETRY_FAILURE = "retry_failure"
-    RE_PLACE = "re_place"
-    OTHER_OFFER = "other_offer"
-    PAUSE = "pause"
-    CANCEL = "cancel"
-    GIVE_UP = "give_up"
-
-
-class AttemptState(StrEnum):
-    """Where an attempt stands. The last five are final."""
-
-    REQUESTED = "requested"
-    LAUNCHED = "launched"
-    STARTING = "starting"
-    RUNNING = "running"
-    STOPPING = "stopping"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    INTERRUPTED = "interrupted"
-    CANCELLED = "cancelled"
-    LOST = "lost"
-
-    @property
-    def final(self) -> bool:
-        return self in _FINAL
-
-
-_FINAL = frozenset(
-    {
-        AttemptState.SUCCEEDED,
-        AttemptState.FAILED,
-        AttemptState.INTERRUPTED,
-        AttemptState.CANCELLED,
-        AttemptState.LOST,
-    }
-)
-
-
-class Cause(StrEnum):
-    """Why an attempt ended. `OUTCOMES` says which state that is and what the job does next."""
-
-    COMPLETED = "completed"
-    EXIT_STATUS = "exit_status"
-    KILLED_BY_SIGNAL = "killed_by_signal"
-    CANNOT_START = "cannot_start"
-    PREEMPTED = "preempted"
-    MACHINE_LOST = "machine_lost"
-    AGENT_DIED = "agent_died"
-    FENCED = "fenced"
-    NO_CAPACITY = "no_capacity"
-    LAUNCH_FAILED = "launch_failed"
-    LAUNCH_REFUSED = "launch_refused"
-    CANCELLED_BY_USER = "cancelled_by_user"
-    MAX_COST = "max_cost"
-    MAX_DURATION = "max_duration"
-    PAID_UNTIL = "paid_until"
-    STOPPED_BY_POLICY = "stopped_by_policy"
-    IDLE = "idle"
-    MOVED = "moved"
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The final state and the consequence that belong to a cause."""
-
-    state: AttemptState
-    next: Next
-
-
-OUTCOMES: dict[Cause, Outcome] = {
-    Cause.COMPLETED: Outcome(AttemptState.SUCCEEDED, Next.SUCCEED),
-    Cause.EXIT_STATUS: Outcome(AttemptState.FAILED, Next.RETRY_FAILURE),
-    Cause.KILLED_BY_SIGNAL: Outcome(AttemptState.FAILED, Next.RETRY_FAILURE),
-    Cause.CANNOT_START: Outcome(AttemptState.FAILED, Next.GIVE_UP),
-    Cause.PREEMPTED: Outcome(AttemptState.INTERRUPTED, Next.RE_PLACE),
-    Cause.MACHINE_LOST: Outcome(AttemptState.LOST, Next.RE_PLACE),
-    Cause.AGENT_DIED: Outcome(AttemptState.LOST, Next.RE_PLACE),
-    Cause.FENCED: Outcome(AttemptState.LOST, Next.RE_PLACE),
-    Cause.NO_CAPACITY: Outcome(AttemptState.FAILED, Next.OTHER_OFFER),
-    Cause.LAUNCH_FAILED: Outcome(AttemptState.FAILED, Next.OTHER_OFFER),
-    Cause.LAUNCH_REFUSED: Outcome(AttemptState.FAILED, Next.GIVE_UP),
-    Cause.CANCELLED_BY_USER: Outcome(AttemptState.CANCELLED, Next.CANCEL),
-    Cause.MAX_COST: Outcome(AttemptState.CANCELLED, Next.PAUSE),
-    Cause.MAX_DURATION: Outcome(AttemptState.CANCELLED, Next.PAUSE),
-    Cause.PAID_UNTIL: Outcome(AttemptState.CANCELLED, Next.PAUSE),
-    Cause.STOPPED_BY_POLICY: Outcome(AttemptState.CANCELLED, Next.PAUSE),
-    Cause.IDLE: Outcome(AttemptState.CANCELLED, Next.GIVE_UP),
-    Cause.MOVED: Outcome(AttemptState.CANCELLED, Next.RE_PLACE),
-}
-
-
-class JobState(StrEnum):
-    """Where a job stands."""
-
-    QUEUED = "queued"
-    PLANNED = "planned"
-    AWAITING_APPROVAL = "awaiting_approval"
-    LAUNCHING = "launching"
-    RUNNING = "running"
-    INTERRUPTED = "interrupted"
-    PAUSED_BUDGET = "paused_budget"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-    @property
-    def final(self) -> bool:
-        return self in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
 
 
 class Body(BaseModel):

@@ -14,12 +14,12 @@ from functools import partial
 
 from broker.core.approvals import StandingGrant
 from broker.core.jobs import Job
-from broker.core.lifecycle import JobView
 from broker.core.money import Money
 from broker.core.offers import MoneyKind, Offer
 from broker.core.placements import Placement, Plan
 from broker.core.policy import Action, ActionKind, Answer, BudgetUse, Facts, Grant, LiveAttempt, Verdict
 from broker.core.ports import PolicySet
+from broker.core.views import JobView
 from broker.launch.journal import Reading
 from broker.ledger.budgets import budget_uses
 from broker.ledger.entries import Balance

@@ -13,10 +13,10 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from broker.core import events as ev
-from broker.core.events import AttemptState, Cause
-from broker.core.lifecycle import AttemptView, JobView
 from broker.core.offers import CapacityType, Offer
+from broker.core.outcomes import AttemptState, Cause
 from broker.core.reasons import Reason
+from broker.core.views import AttemptView, JobView
 from broker.launch.journal import Journal
 from broker.launch.placing import Advice, Plans
 from broker.launch.progress import remaining_work

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 
 from broker.core import events as ev
 from broker.core.approvals import expiry, lasts, questions, standing_used, total_of
-from broker.core.events import JobState
-from broker.core.lifecycle import JobView
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
+from broker.core.outcomes import JobState
+from broker.core.views import JobView
 from broker.launch.admission import Admission
 from broker.launch.journal import Writing
 from broker.launch.settlement import release, release_of, waiting

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from broker.core.events import AttemptState, Cause, JobState, Next
-from broker.core.lifecycle import AttemptView, JobView
+from broker.core.outcomes import AttemptState, Cause, JobState, Next
+from broker.core.views import AttemptView, JobView
 
 
 @dataclass(frozen=True, slots=True)

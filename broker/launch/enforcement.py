@@ -13,12 +13,12 @@ from datetime import datetime, timedelta
 from broker.core import events as ev
 from broker.core.decisions import Decision, sealed, written
 from broker.core.errors import BrokerError
-from broker.core.events import AttemptState, Cause
-from broker.core.lifecycle import AttemptView, JobView
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
+from broker.core.outcomes import AttemptState, Cause
 from broker.core.policy import Action, ActionKind, Answer, BudgetUse, Facts, Usage
 from broker.core.ports import PolicySet
+from broker.core.views import AttemptView, JobView
 from broker.launch.admission import strictest
 from broker.launch.journal import Journal, Reading
 from broker.launch.progress import billed_time

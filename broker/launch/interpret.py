@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from broker.core import events as ev
-from broker.core.events import Cause, EventBody
-from broker.core.lifecycle import AttemptView
+from broker.core.events import EventBody
+from broker.core.outcomes import Cause
 from broker.core.ports import EngineState, Observation
+from broker.core.views import AttemptView
 
 
 @dataclass(frozen=True, slots=True)

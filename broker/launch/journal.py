@@ -17,11 +17,11 @@ from typing import Protocol
 from broker.core.approvals import StandingGrant
 from broker.core.decisions import Decision
 from broker.core.events import Event, EventBody
-from broker.core.lifecycle import JobView
 from broker.core.money import Money
 from broker.core.offers import MoneyKind, Offer
 from broker.core.policy import LiveAttempt
 from broker.core.ports import BudgetSpec
+from broker.core.views import JobView
 from broker.ledger.entries import Balance, Entry
 
 

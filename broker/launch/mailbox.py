@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from broker.core.events import Cause
-from broker.core.lifecycle import AttemptView, JobView
+from broker.core.outcomes import Cause
+from broker.core.views import AttemptView, JobView
 from broker.launch.interpret import NodeState
 
 

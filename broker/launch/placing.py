@@ -8,15 +8,16 @@ from datetime import datetime, timedelta
 
 from broker.core import events as ev
 from broker.core.decisions import Decision, sealed, written
-from broker.core.events import Cause, EventBody
+from broker.core.events import EventBody
 from broker.core.jobs import Job
-from broker.core.lifecycle import JobView
 from broker.core.money import Money
 from broker.core.offers import MoneyKind, Offer
+from broker.core.outcomes import Cause
 from broker.core.placements import Placement, Plan
 from broker.core.policy import Action, ActionKind, Answer, Facts
 from broker.core.ports import PolicySet
 from broker.core.reasons import Reason, count_reasons
+from broker.core.views import JobView
 from broker.launch.admission import Admission, denials, facts_of, re_place, still_free, with_occupancy
 from broker.launch.approvals import ask, through_standing, usable
 from broker.launch.journal import Journal

@@ -9,9 +9,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from broker.core.events import Next
-from broker.core.lifecycle import AttemptView, JobView
 from broker.core.money import Money
+from broker.core.outcomes import Next
+from broker.core.views import AttemptView, JobView
 
 
 def work_at_checkpoints(view: JobView) -> dict[str, timedelta]:

@@ -16,10 +16,11 @@ from datetime import datetime, timedelta
 from broker.core import events as ev
 from broker.core.clock import Clock
 from broker.core.errors import AskAPerson, BrokerError, GiveUp, RetryLater, TryAnotherOffer
-from broker.core.events import Cause, EventBody
-from broker.core.lifecycle import AttemptView, JobView
+from broker.core.events import EventBody
 from broker.core.offers import MoneyKind
+from broker.core.outcomes import Cause
 from broker.core.ports import Engine, EngineState, Launch, Observation
+from broker.core.views import AttemptView, JobView
 from broker.launch import decide
 from broker.launch.approvals import refuse
 from broker.launch.interpret import Dated, NodeState, Patience, Silence, must_be_removed, news

@@ -20,9 +20,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from broker.core.clock import Clock, ScaledClock
 from broker.core.errors import Malformed, Unreachable
-from broker.core.events import FROM_AGENT, Cause, EventBody
-from broker.core.lifecycle import AttemptView, JobView
+from broker.core.events import FROM_AGENT, EventBody
+from broker.core.outcomes import Cause
 from broker.core.policy import Usage
+from broker.core.views import AttemptView, JobView
 from broker.launch.admission import STOP_GRACE
 from broker.launch.agent import checkpoints
 from broker.launch.agent.checkpoints import Manifest, Torn

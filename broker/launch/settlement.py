@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from broker.core.events import AttemptState
-from broker.core.lifecycle import AttemptView, JobView
 from broker.core.money import Money
 from broker.core.offers import CapacityType, MoneyKind, Offer
+from broker.core.outcomes import AttemptState
+from broker.core.views import AttemptView, JobView
 from broker.launch.admission import STOP_GRACE
 from broker.launch.mailbox import Lease
 from broker.ledger.entries import Account, Balance, Entry, Movement, Tags, balances, move

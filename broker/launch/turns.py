@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from broker.core.events import JobState
-from broker.core.lifecycle import JobView
+from broker.core.outcomes import JobState
+from broker.core.views import JobView
 from broker.launch.progress import remaining_work
 from broker.placement.queue import Entry
 from broker.placement.queue import in_turn as entries_in_turn

@@ -14,12 +14,13 @@ from sqlalchemy import Connection, select
 from broker.core.approvals import StandingGrant
 from broker.core.decisions import Decision
 from broker.core.events import Event, EventBody, body_from_json, body_to_json
-from broker.core.lifecycle import JobView, advance, fold
+from broker.core.lifecycle import advance, fold
 from broker.core.money import Money
 from broker.core.offers import MoneyKind, Offer, OfferQuery
 from broker.core.policy import ActionKind, Answer, LiveAttempt, Verdict
 from broker.core.ports import BudgetSpec
 from broker.core.reasons import Reason
+from broker.core.views import JobView
 from broker.launch.journal import OpenHold
 from broker.ledger.entries import Balance, Entry
 from broker.store import approvals, ledger, ledger_sums, live, market

@@ -9,10 +9,10 @@ from functools import lru_cache
 
 from sqlalchemy import Connection, case, select
 
-from broker.core.events import JobState
-from broker.core.lifecycle import JobView
 from broker.core.offers import CapacityType, MoneyKind
+from broker.core.outcomes import JobState
 from broker.core.policy import LiveAttempt
+from broker.core.views import JobView
 from broker.store.tables import JOB
 
 _FIELDS = tuple(field.name for field in fields(LiveAttempt))

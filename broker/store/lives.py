@@ -33,7 +33,7 @@ class Told(NamedTuple):
 
 class Ran(NamedTuple):
     """One attempt whose machines came up. ``offer``: its offer; times in microseconds; ``ended`` None while it goes on;
-    ``cause``: the `broker.core.events.Cause` of its end."""
+    ``cause``: the `broker.core.outcomes.Cause` of its end."""
 
     offer: Offer
     nodes: int

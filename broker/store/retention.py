@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, case, delete, func, not_, select
 
-from broker.core.lifecycle import JobView
+from broker.core.views import JobView
 from broker.store.records import PollStatus, Pruned
 from broker.store.tables import OFFER, POLL, POOL, PRICE, SIGNAL
 from broker.store.times import to_micros

@@ -15,12 +15,12 @@ from broker.app.wiring import Broker
 from broker.core import events as ev
 from broker.core.clock import ManualClock
 from broker.core.errors import InvalidInput, NotAllowed, UnknownName
-from broker.core.events import Cause, JobState
 from broker.core.jobfile import parse_job
-from broker.core.lifecycle import JobView
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
+from broker.core.outcomes import Cause, JobState
 from broker.core.policy import Answer
+from broker.core.views import JobView
 from broker.launch.reconciler import Tick
 
 POLICY = """\

@@ -16,12 +16,12 @@ from broker.app.submit import submit
 from broker.app.wiring import Broker
 from broker.core import events as ev
 from broker.core.errors import NotAllowed
-from broker.core.events import Cause
 from broker.core.jobfile import parse_job
 from broker.core.jobs import Job
-from broker.core.lifecycle import JobView
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
+from broker.core.outcomes import Cause
+from broker.core.views import JobView
 from broker.launch.enforcement import Enforcement
 from broker.launch.settlement import tags_of
 from broker.ledger.entries import Movement, move

@@ -15,10 +15,10 @@ from broker.app.wiring import Broker
 from broker.core import events as ev
 from broker.core.capacity import Reservation
 from broker.core.errors import InvalidInput, NoLogin, Unreachable
-from broker.core.events import Cause
 from broker.core.jobfile import parse_job
 from broker.core.money import Money
 from broker.core.offers import CapacityType, MoneyKind, Offer
+from broker.core.outcomes import Cause
 from broker.core.placements import Placement
 
 HOUR = timedelta(hours=1)

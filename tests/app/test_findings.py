@@ -11,9 +11,9 @@ from broker.app.findings import capacity_findings
 from broker.app.wiring import Broker
 from broker.core import events as ev
 from broker.core.clock import ManualClock
-from broker.core.events import Cause
 from broker.core.money import Money
 from broker.core.offers import CapacityType, MoneyKind
+from broker.core.outcomes import Cause
 from broker.economics.reserve.findings import FindingKind
 from broker.economics.reserve.holdings import Holding, HoldingKind
 from broker.launch.placing import launch_request

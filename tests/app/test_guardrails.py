@@ -21,12 +21,12 @@ from broker.app import jobs, launching
 from broker.app.submit import denied, preview, submit
 from broker.app.wiring import Broker
 from broker.core import events as ev
-from broker.core.events import Cause, JobState
 from broker.core.jobfile import parse_job
 from broker.core.jobs import Job
-from broker.core.lifecycle import JobView
 from broker.core.money import Money
 from broker.core.offers import Availability, CapacityType, Interconnect, Offer
+from broker.core.outcomes import Cause, JobState
+from broker.core.views import JobView
 from broker.launch.agent.formats import Intervals
 from broker.launch.placing import Market
 from broker.launch.runfolder import RunFolders

@@ -18,13 +18,13 @@ from broker.app.submit import DearerNow, preview, submit
 from broker.app.wiring import Broker
 from broker.core import events as ev
 from broker.core.errors import InvalidInput, LoginMissing, NotAllowed
-from broker.core.events import Cause, JobState
 from broker.core.jobfile import parse_job
 from broker.core.jobs import Job
-from broker.core.lifecycle import JobView
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
+from broker.core.outcomes import Cause, JobState
 from broker.core.policy import ActionKind
+from broker.core.views import JobView
 from broker.launch.placing import Placing
 
 SANDBOX = "constraints: {providers: [sandbox]}\n"

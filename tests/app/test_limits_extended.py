@@ -11,10 +11,10 @@ import pytest
 from broker.app import approvals, jobs
 from broker.app.submit import submit
 from broker.app.wiring import Broker
-from broker.core.events import Cause, JobState
 from broker.core.jobfile import parse_job
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
+from broker.core.outcomes import Cause, JobState
 from tests.app.test_guardrails import COMMAND, Running, activate, billed_to_the_second, site
 
 __all__ = ["site"]

@@ -7,12 +7,14 @@ from typing import Any
 
 from broker.app.pace import needs_conversion, paces
 from broker.core import events as ev
-from broker.core.events import Cause, Event
+from broker.core.events import Event
 from broker.core.jobs import Job, MachineRequest, Work
-from broker.core.lifecycle import JobView, advance
+from broker.core.lifecycle import advance
 from broker.core.money import Money
 from broker.core.offers import CapacityType, Offer
+from broker.core.outcomes import Cause
 from broker.core.placements import Placement
+from broker.core.views import JobView
 from broker.placement.pace import Pace
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)

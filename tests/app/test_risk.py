@@ -12,10 +12,10 @@ from broker.app import risk
 from broker.app.wiring import Broker
 from broker.core import events as ev
 from broker.core.clock import ManualClock
-from broker.core.events import Cause
 from broker.core.jobs import Job, MachineRequest
 from broker.core.money import Money
 from broker.core.offers import Availability, CapacityType, Offer, OfferQuery
+from broker.core.outcomes import Cause
 from broker.core.placements import Placement
 from broker.placement.hazard import Basis
 from broker.placement.priors import interruption_rate

@@ -18,11 +18,11 @@ from broker.app.submit import NoFeasibleCapacity, new_job_id, preview, read_job,
 from broker.app.wiring import Broker
 from broker.core import events as ev
 from broker.core.errors import InvalidInput, LoginMissing, NotAllowed, UnknownName
-from broker.core.events import Cause, JobState
 from broker.core.jobfile import parse_job
 from broker.core.jobs import Job
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
+from broker.core.outcomes import Cause, JobState
 from broker.settings import as_environment
 
 SANDBOX = "constraints: {providers: [sandbox]}\n"

@@ -12,11 +12,11 @@ from broker.app.submit import preview, submit
 from broker.app.wiring import Broker
 from broker.core import events as ev
 from broker.core.clock import ManualClock
-from broker.core.events import Cause, JobState
 from broker.core.jobfile import parse_job
 from broker.core.jobs import Job
 from broker.core.money import Money
 from broker.core.offers import Availability, CapacityType, MoneyKind, Offer
+from broker.core.outcomes import Cause, JobState
 from broker.launch.placing import Market, Placing
 from broker.placement.conditions import Conditions
 

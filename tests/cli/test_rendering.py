@@ -16,8 +16,9 @@ from broker.cli import story, waiting, words
 from broker.cli.document import plain, to_json
 from broker.cli.tables import Column, Trimmed, fitting
 from broker.core import events as ev
-from broker.core.events import Cause, Event, JobState
+from broker.core.events import Event
 from broker.core.money import Money
+from broker.core.outcomes import Cause, JobState
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

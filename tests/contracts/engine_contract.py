@@ -28,8 +28,8 @@ import pytest
 
 from broker.core.clock import Clock, ScaledClock
 from broker.core.errors import BrokerError
-from broker.core.events import Cause
 from broker.core.jobs import Job
+from broker.core.outcomes import Cause
 from broker.core.placements import Placement
 from broker.core.ports import Engine, EngineState, Launch, Observation
 from broker.launch.agent.clock import NodeClock

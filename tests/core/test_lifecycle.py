@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given, settings
 
 from broker.core import events as ev
-from broker.core.events import OUTCOMES, AttemptState, Cause, Event, JobState, Next
-from broker.core.lifecycle import ImpossibleSequence, JobView, advance, fold
+from broker.core.events import Event
+from broker.core.lifecycle import ImpossibleSequence, advance, fold
+from broker.core.outcomes import OUTCOMES, AttemptState, Cause, JobState, Next
+from broker.core.views import JobView
 from tests.strategies import EPOCH, Stream, event_streams
 
 STORED = {branch.model_fields["kind"].default for branch in get_args(get_args(ev.EventBody)[0])}

@@ -17,8 +17,8 @@ import pytest
 from filelock import FileLock
 
 from broker.app.wiring import Broker
-from broker.core.events import Cause, JobState
 from broker.core.money import Money
+from broker.core.outcomes import Cause, JobState
 from broker.core.ports import EngineState
 from broker.launch.settlement import metered
 from broker.ledger.entries import Account, faults

@@ -14,9 +14,10 @@ import pytest
 
 from broker.core.clock import ScaledClock
 from broker.core.errors import NoCapacity
-from broker.core.events import Cause, NoticeReceived
+from broker.core.events import NoticeReceived
 from broker.core.money import Money
 from broker.core.offers import CapacityType
+from broker.core.outcomes import Cause
 from broker.core.placements import Placement
 from broker.core.ports import EngineState, Launch
 from broker.core.sandbox import World

@@ -27,10 +27,10 @@ from broker.core.errors import (
     TryAnotherOffer,
     Unreachable,
 )
-from broker.core.events import Cause
 from broker.core.jobs import Job, MachineRequest
 from broker.core.money import Money
 from broker.core.offers import Availability, CapacityType, Offer
+from broker.core.outcomes import Cause
 from broker.core.placements import Placement
 from broker.core.ports import EngineState, Launch
 from broker.engines.skypilot import node, sdk

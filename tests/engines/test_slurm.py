@@ -16,9 +16,9 @@ import pytest
 
 from broker.core.clock import SystemClock
 from broker.core.errors import AskAPerson, RetryLater, TryAnotherOffer
-from broker.core.events import Cause
 from broker.core.money import Money
 from broker.core.offers import Availability, CapacityType, MoneyKind, Offer
+from broker.core.outcomes import Cause
 from broker.core.placements import Placement
 from broker.core.ports import EngineState
 from broker.engines.slurm import Slurm

@@ -13,13 +13,13 @@ from datetime import datetime, timedelta
 from broker.core import events as ev
 from broker.core.clock import ManualClock
 from broker.core.errors import BrokerError
-from broker.core.events import Cause
 from broker.core.jobs import Job, Retry, Work
-from broker.core.lifecycle import AttemptView, JobView
 from broker.core.money import Money
 from broker.core.offers import Availability, CapacityType, MoneyKind, Offer
+from broker.core.outcomes import Cause
 from broker.core.policy import Action, Answer, Facts, Source, Usage, Verdict
 from broker.core.ports import BudgetSpec, EngineState, Launch, Observation, PolicyDefaults
+from broker.core.views import AttemptView, JobView
 from broker.launch.enforcement import Enforcement
 from broker.launch.interpret import Dated, ExitRecord, NodeState
 from broker.launch.mailbox import Lease

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.core.clock import ManualClock
-from broker.core.events import JobState
 from broker.core.money import Money
 from broker.core.offers import Billing
+from broker.core.outcomes import JobState
 from broker.core.placements import Placement
 from broker.core.policy import Action, Facts, Verdict
 from broker.launch.admission import STOP_GRACE, least_to_start

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from broker.backtest.market import Market, Pool
 from broker.backtest.replay import Step, replay
 from broker.core.clock import ManualClock
-from broker.core.events import Cause, JobState
+from broker.core.outcomes import Cause, JobState
 from broker.launch.advice import Said
 from broker.placement.strategy.choose import course_for
 from broker.placement.strategy.situation import Course, Decision, Situation, Task

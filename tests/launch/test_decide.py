@@ -5,12 +5,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from broker.core import events as ev
-from broker.core.events import Cause, EventBody, JobState
+from broker.core.events import EventBody
 from broker.core.jobs import Job, Retry
-from broker.core.lifecycle import ImpossibleSequence, JobView, advance
+from broker.core.lifecycle import ImpossibleSequence, advance
 from broker.core.money import Money
 from broker.core.offers import CapacityType, MoneyKind, Offer
+from broker.core.outcomes import Cause, JobState
 from broker.core.placements import Placement
+from broker.core.views import JobView
 from broker.launch import decide
 from broker.launch.decide import next_steps
 

@@ -12,8 +12,8 @@ from broker.core import events as ev
 from broker.core.clock import ManualClock
 from broker.core.decisions import inputs_of
 from broker.core.errors import InvalidInput, Unreachable
-from broker.core.events import Cause, JobState
 from broker.core.money import Money
+from broker.core.outcomes import Cause, JobState
 from broker.core.policy import Action, ActionKind, Answer, Facts, Source, Usage, Verdict
 from broker.store import Store
 from tests.launch.rehearsal import MINUTE, OpenPolicy, Stage

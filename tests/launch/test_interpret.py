@@ -5,12 +5,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from broker.core import events as ev
-from broker.core.events import AttemptState, Cause
-from broker.core.lifecycle import AttemptView
 from broker.core.money import Money
 from broker.core.offers import CapacityType, Offer
+from broker.core.outcomes import AttemptState, Cause
 from broker.core.placements import Placement
 from broker.core.ports import EngineState, Observation
+from broker.core.views import AttemptView
 from broker.launch.interpret import Dated, ExitRecord, NodeState, Patience, Silence, must_be_removed, news
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)

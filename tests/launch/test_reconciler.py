@@ -10,9 +10,9 @@ import pytest
 from broker.core import events as ev
 from broker.core.clock import ManualClock
 from broker.core.errors import LoginMissing, Malformed, NoCapacity, Unreachable
-from broker.core.events import Cause, JobState
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
+from broker.core.outcomes import Cause, JobState
 from broker.core.ports import EngineState, Launch, Observation
 from broker.launch.progress import billed_time, on_demand_cost, work_done
 from broker.ledger.entries import faults

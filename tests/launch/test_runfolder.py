@@ -11,7 +11,6 @@ import pytest
 from broker.core.clock import ManualClock, ScaledClock
 from broker.core.errors import Malformed, Unreachable
 from broker.core.events import (
-    Cause,
     CheckpointSaved,
     CheckpointTrouble,
     Claimed,
@@ -22,10 +21,12 @@ from broker.core.events import (
     Submitted,
 )
 from broker.core.jobs import CheckpointPlan, Job
-from broker.core.lifecycle import Event, JobView, fold
+from broker.core.lifecycle import Event, fold
 from broker.core.money import Money
 from broker.core.offers import CapacityType, Offer
+from broker.core.outcomes import Cause
 from broker.core.placements import Placement
+from broker.core.views import JobView
 from broker.launch.admission import STOP_GRACE
 from broker.launch.agent.clock import NodeClock
 from broker.launch.agent.formats import Exit, Spec, attempt_path

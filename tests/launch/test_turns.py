@@ -7,12 +7,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from broker.core import events as ev
-from broker.core.events import Event, JobState
+from broker.core.events import Event
 from broker.core.jobs import Job, Priority
-from broker.core.lifecycle import JobView, advance
+from broker.core.lifecycle import advance
 from broker.core.money import Money
 from broker.core.offers import CapacityType, MoneyKind, Offer
+from broker.core.outcomes import JobState
 from broker.core.placements import Placement
+from broker.core.views import JobView
 from broker.launch.turns import in_turn, running_by_team, waits
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)

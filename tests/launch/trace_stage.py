@@ -11,11 +11,11 @@ from typing import Any
 from broker.backtest.market import Market as Recorded
 from broker.core import events as ev
 from broker.core.clock import ManualClock
-from broker.core.events import AttemptState, Cause, JobState
 from broker.core.jobs import CheckpointPlan, Job, Work
-from broker.core.lifecycle import JobView
 from broker.core.money import Money
 from broker.core.offers import Availability, CapacityType, MoneyKind, Offer
+from broker.core.outcomes import AttemptState, Cause, JobState
+from broker.core.views import JobView
 from broker.launch.advice import Moving, Said, Strategist
 from broker.launch.placing import Market, Placing, Plans, hold_entries
 from broker.launch.reconciler import Reconciler, Timing

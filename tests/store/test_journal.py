@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 
 from broker.core import events as ev
 from broker.core.decisions import Decision
-from broker.core.events import JobState
 from broker.core.jobs import Job, MachineRequest
 from broker.core.lifecycle import ImpossibleSequence
 from broker.core.money import Money
 from broker.core.offers import CapacityType, MoneyKind, Offer
+from broker.core.outcomes import Cause, JobState
 from broker.core.placements import Placement
 from broker.core.policy import ActionKind, Answer, Source, Verdict
 from broker.store import Store
@@ -111,7 +111,7 @@ def test_an_attempt_is_live_until_its_machine_is_gone(store: Store) -> None:
         assert (live.job_id, live.user, live.team, live.gpus) == ("j1", "ada", "nlp", 16)
         assert (live.accelerator, live.provider, live.money) == ("H100", "aws", MoneyKind.CASH)
         assert live.capacity_type is journal.jobs()[0].attempts[0].placement.offer.capacity_type
-        journal.append("j1", [(1, ev.AttemptEnded(cause=ev.Cause.COMPLETED))], NOW)
+        journal.append("j1", [(1, ev.AttemptEnded(cause=Cause.COMPLETED))], NOW)
         assert len(journal.live_attempts()) == 1
         journal.append("j1", [(1, ev.MachineGone(gone_at=NOW))], NOW)
         assert not journal.live_attempts()

@@ -12,6 +12,7 @@ from broker.core import events as ev
 from broker.core.jobs import Job
 from broker.core.money import Money
 from broker.core.offers import Availability, CapacityType, Offer, OfferQuery
+from broker.core.outcomes import Cause
 from broker.core.placements import Placement
 from broker.store import Store
 from broker.store.records import Pruned
@@ -45,7 +46,7 @@ def attempt(store: Store, name: str, day: float, until: float | None) -> None:
         requested = ev.LaunchRequested(key=name, engine="local", placement=placement)
         journal.append(name, [(None, job), (1, requested), (1, ev.Launched(handle="h"))], T + day * DAY)
         if until is not None:
-            over = ev.AttemptEnded(cause=ev.Cause.COMPLETED), ev.MachineGone(gone_at=T + until * DAY)
+            over = ev.AttemptEnded(cause=Cause.COMPLETED), ev.MachineGone(gone_at=T + until * DAY)
             journal.append(name, [(1, body) for body in over], T + until * DAY)
 
 

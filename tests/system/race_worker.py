@@ -16,8 +16,8 @@ from broker.app.submit import submit
 from broker.app.wiring import Broker
 from broker.core.errors import NotAllowed
 from broker.core.jobfile import parse_job
-from broker.core.lifecycle import JobView
 from broker.core.offers import MoneyKind
+from broker.core.views import JobView
 from broker.launch.settlement import release, tags_of
 from broker.ledger.entries import Movement, balances, move
 from broker.settings import Settings

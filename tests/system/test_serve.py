@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from broker.core.clock import SystemClock
-from broker.core.lifecycle import JobView
+from broker.core.views import JobView
 from broker.store import Store, open_store
 from tests.program import eventually, run, start
 

@@ -27,7 +27,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from broker.core.clock import Clock
 from broker.core.errors import BrokerError, InvalidInput, RetryLater
-from broker.core.events import Cause
+from broker.core.outcomes import Cause
 from broker.core.ports import EngineState, Launch, Observation
 from broker.engines.detached import Slot
 from broker.engines.skypilot.sdk import Cluster, Request, Sdk

@@ -229,7 +229,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Exit:
-    """How an attempt ended on the node. ``cause`` is one of `broker.core.events.Cause`; ``exit_status`` is the
+    """How an attempt ended on the node. ``cause`` is one of `broker.core.outcomes.Cause`; ``exit_status`` is the
     command's (128 + N when signal N killed it); ``step`` the last one it is known to have reached."""
 
     cause: str

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from obstore.store import LocalStore, MemoryStore
 
 from broker.core.clock import ScaledClock
-from broker.core.events import FROM_AGENT, OUTCOMES, Cause
+from broker.core.events import FROM_AGENT
+from broker.core.outcomes import OUTCOMES, Cause
 from broker.engines.detached import Slot
 from broker.launch.agent import gpu
 from broker.launch.agent.clock import NodeClock, from_text, to_text

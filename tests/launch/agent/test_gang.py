@@ -6,7 +6,8 @@ import signal
 
 import pytest
 
-from broker.core.events import Cause, Restored
+from broker.core.events import Restored
+from broker.core.outcomes import Cause
 from broker.launch.agent.supervise import CLAIM_LOST, INTERRUPTED
 from tests.launch.agent.node import SAVE, Node, eventually
 

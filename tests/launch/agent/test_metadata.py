@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.core.events import Cause, NoticeReceived
+from broker.core.events import NoticeReceived
+from broker.core.outcomes import Cause
 from broker.launch.agent import metadata
 from broker.launch.agent.supervise import INTERRUPTED
 from tests.fakes.metadata_services import AwsMetadata, AzureMetadata, GcpMetadata

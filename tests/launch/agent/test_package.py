@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import broker.launch.agent as agent
-from broker.core.events import Cause
+from broker.core.outcomes import Cause
 from tests.launch.agent.node import SAVE, Node
 
 PACKAGE = Path(agent.__file__).parent

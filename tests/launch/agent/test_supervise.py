@@ -10,7 +10,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from broker.core.events import Cause, CheckpointSaved, NoticeReceived, Restored
+from broker.core.events import CheckpointSaved, NoticeReceived, Restored
+from broker.core.outcomes import Cause
 from broker.launch.agent.clock import NodeClock, to_text
 from broker.launch.agent.formats import Lease
 from broker.launch.agent.supervise import CLAIM_LOST, FENCED, FOLDER_OUT_OF_REACH, INTERRUPTED

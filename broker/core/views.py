@@ -1,0 +1,120 @@
+"""What is true of a job and of its attempts now: values that `broker.core.lifecycle` folds from events. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from broker.core import events as ev
+from broker.core.approvals import Asked
+from broker.core.jobs import Job
+from broker.core.money import Money
+from broker.core.outcomes import OUTCOMES, AttemptState, Cause, JobState, Next
+from broker.core.placements import Placement
+from broker.core.policy import Grant
+
+
+@dataclass(frozen=True, slots=True)
+class SavedCheckpoint:
+    """A durable resume point: its id in the run folder, the step it holds if known, its size in bytes, when."""
+
+    id: str
+    step: int | None
+    size: int
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptView:
+    """One attempt as its events tell it. Times are UTC; None means: has not happened."""
+
+    number: int
+    key: str
+    engine: str
+    placement: Placement
+    state: AttemptState
+    requested_at: datetime
+    handle: str | None = None
+    launched_at: datetime | None = None
+    up_since: datetime | None = None
+    claimed_at: datetime | None = None
+    running_at: datetime | None = None
+    notice_at: datetime | None = None
+    stop_requested: Cause | None = None
+    stop_requested_at: datetime | None = None
+    stop_why: str = ""
+    ended_at: datetime | None = None
+    cause: Cause | None = None
+    evidence: str = ""
+    exit_status: int | None = None
+    gone: bool = False
+    gone_at: datetime | None = None
+    resumed_from: str | None = None
+    resumed_step: int | None = None
+    last_step: int | None = None
+    checkpoints: tuple[SavedCheckpoint, ...] = ()
+    passed_over: tuple[ev.PassedOver, ...] = ()
+    agent_events: int = 0  # how many entries of the agent's journal are folded in
+
+    @property
+    def over(self) -> bool:
+        """Ended and its machine known to be gone."""
+        return self.state.final and self.gone
+
+    @property
+    def next(self) -> Next | None:
+        return OUTCOMES[self.cause].next if self.cause else None
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A job as its events tell it. ``seq`` is the last event folded in."""
+
+    id: str
+    job: Job
+    user: str
+    state: JobState
+    seq: int
+    submitted_at: datetime
+    deadline: datetime | None
+    max_duration: timedelta
+    max_cost: Money | None
+    work: timedelta | None
+    on_demand: ev.Baseline | None = None
+    attempts: tuple[AttemptView, ...] = ()
+    cancel_requested: bool = False
+    deadline_missed: bool = False
+    deadline_at_risk: bool = False
+    waiting_because: str = ""
+    ended_at: datetime | None = None
+    because: str = ""
+    closed: bool = False
+    extended_after: int | None = None  # how many attempts there were when more money or time was last granted
+    asked: Asked | None = None  # what it, or more money for it, waits to hear
+    grants: tuple[Grant, ...] = ()  # what was approved for it
+
+    @property
+    def latest(self) -> AttemptView | None:
+        return self.attempts[-1] if self.attempts else None
+
+    @property
+    def checkpoint(self) -> SavedCheckpoint | None:
+        """The newest checkpoint that is known to be durable: the one that would be restored. Ids sort by age; news of
+        them may come in another order."""
+        for attempt in reversed(self.attempts):
+            if attempt.checkpoints:
+                return max(attempt.checkpoints, key=lambda saved: saved.id)
+        return None
+
+    @property
+    def interruptions(self) -> int:
+        """How often capacity was taken away (a notice and a loss of the same machine count once)."""
+        return sum(a.state in (AttemptState.INTERRUPTED, AttemptState.LOST) for a in self.attempts)
+
+    @property
+    def failures(self) -> int:
+        """How often the job itself failed; these count against ``retry.failures``."""
+        return sum(a.next is Next.RETRY_FAILURE for a in self.attempts)
+
+    def attempt(self, number: int) -> AttemptView:
+        return self.attempts[number - 1]
