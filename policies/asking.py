@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from datetime import timedelta
 
-from pydantic import StrictBool
+from pydantic import StrictBool, model_validator
 
+from broker.core.findings import each
+from broker.core.policy import Answer, Verdict
 from broker.core.units import PositiveDuration
 from policies.fields import Part, Patterns
 
@@ -17,3 +21,50 @@ class Asking(Part):
     approvers: Patterns
     expires: PositiveDuration = timedelta(hours=24)
     own_requests: StrictBool = False
+
+
+class MayAsk(Part):
+    """A budget or a guardrail, whose ``action`` may be to ask: then ``approvers``, ``expires`` and ``own_requests`` are
+    those of `Asking`."""
+
+    action: str = "deny"
+    approvers: Patterns = ()
+    expires: PositiveDuration | None = None
+    own_requests: StrictBool = False
+
+    @model_validator(mode="after")
+    def _somebody_to_ask(self) -> MayAsk:
+        if self.action == "ask" and not self.approvers:
+            raise ValueError("`action: ask` needs `approvers`: who is asked")
+        said = {"approvers": self.approvers, "expires": self.expires, "own_requests": self.own_requests}
+        only_for("ask", self.action, (key for key, value in said.items() if value))
+        return self
+
+    @property
+    def asking(self) -> Asking | None:
+        """Whom it asks; None where it does something else."""
+        if self.action != "ask":
+            return None
+        more = {"expires": self.expires} if self.expires else {}
+        return Asking(approvers=self.approvers, own_requests=self.own_requests, **more)
+
+
+def only_for(meant: str, action: str, keys: Iterable[str]) -> None:
+    """Raises a finding for each of these keys unless the action is the one that they are for."""
+
+    def misplaced(key: str, _: object) -> None:
+        if action != meant:
+            raise ValueError(f"is for `action: {meant}` only; the action here is {action}")
+
+    each([(key, None) for key in keys], misplaced)
+
+
+def asks_instead(verdict: Verdict, asking: Asking) -> Verdict:
+    """The verdict as a question: somebody of those named is to be asked first."""
+    return replace(
+        verdict,
+        answer=Answer.ASK,
+        approvers=asking.approvers,
+        expires=asking.expires,
+        own_requests=asking.own_requests,
+    )

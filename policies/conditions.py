@@ -82,7 +82,7 @@ class Condition:
             return deny(
                 rule,
                 "condition_failed",
-                f"its condition cannot be evaluated, so it counts as met and is refused: {_reason(error)}",
+                f"its condition cannot be evaluated, so it counts as met: {_reason(error)}",
                 when=self.text,
             )
         if holds is True:

@@ -104,11 +104,19 @@ def load(files: Mapping[str, str]) -> ActivePolicies:
         for entry, path in one.entries()
         if path in one.read.conditions
     }
+    asking = {
+        entry.name: entry.asking
+        for one in right
+        for entry, _ in one.entries()
+        if isinstance(entry, GuardrailEntry) and entry.asking
+    }
     contents = [one.content for one in right]
     exceptions = tuple(
         (one.scope, tuple(one.order)) for content in contents if content.capacity for one in content.capacity.exceptions
     )
-    return ActivePolicies(_version(read), _defaults(contents, rules), tuple(rules), tuple(rosters), by_name, exceptions)
+    return ActivePolicies(
+        _version(read), _defaults(contents, rules), tuple(rules), tuple(rosters), by_name, asking, exceptions
+    )
 
 
 def _document(file: str, text: str) -> Document:

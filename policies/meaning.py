@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.core.documents import Document, Path
 from broker.core.errors import Problem, did_you_mean
+from policies.asking import MayAsk
 from policies.conditions import Condition, condition
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 SECTIONS = ("budgets", "guardrails")
 _PATTERN_SIGNS = frozenset("*?[")
 # What an entry says beside its rule.
-_BESIDE = frozenset({"name", "scope", "when", "action"})
+_BESIDE = frozenset({"name", "scope", "when", *MayAsk.model_fields})
 
 
 def entries(document: Document) -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -203,10 +204,11 @@ def _subjects(path: Path, entry: Mapping[str, Any]) -> Iterator[tuple[str, objec
             alerts = " that alerts only" if entry.get("action") == "alert" else ""
             yield f"budget per {entry.get('period')}{alerts}", dict.fromkeys(kinds)
         return
+    asks = " that asks" if entry.get("action") == "ask" else ""
     for kind, said in entry.items():
         # Two windows of time are two, and not one twice; above some threshold, somebody else may be asked.
         if kind not in _BESIDE and kind not in ("freeze", "data_residency", "approve_above", "reserved_quota"):
-            yield kind, said
+            yield f"{kind}{asks}", said
 
 
 def _overlap(one: object, other: object) -> bool:

@@ -8,9 +8,10 @@ from functools import cached_property
 
 from broker.core.approvals import with_grants
 from broker.core.jobs import Job
-from broker.core.policy import Action, ActionKind, CaseResult, Facts, Verdict
+from broker.core.policy import Action, ActionKind, Answer, CaseResult, Facts, Verdict
 from broker.core.ports import BudgetSpec, PolicyDefaults, Rule
 from broker.ledger.budgets import in_scope
+from policies.asking import Asking, asks_instead
 from policies.conditions import Condition, Variables
 from policies.rules.budget import Budget
 from policies.rules.budget_required import BudgetRequired
@@ -21,14 +22,15 @@ from policies.scope import Scope
 @dataclass(frozen=True)
 class ActivePolicies:
     """``version`` changes when anything is said differently; ``rules`` are in file order, ``rosters`` the teams;
-    ``conditions``: what stands after ``when:``, by the name of its rule; ``order_exceptions``: whose capacity has an
-    order of its own."""
+    ``conditions``: what stands after ``when:``, by the name of its rule; ``asking``: whom a guardrail asks instead of
+    denying, by its name; ``order_exceptions``: whose capacity has an order of its own."""
 
     version: str
     defaults: PolicyDefaults
     rules: tuple[Rule, ...] = ()
     rosters: tuple[Roster, ...] = field(default=(), repr=False)
     conditions: Mapping[str, Condition] = field(default_factory=dict)
+    asking: Mapping[str, Asking] = field(default_factory=dict)
     order_exceptions: tuple[tuple[Scope, tuple[str, ...]], ...] = ()
 
     @cached_property
@@ -62,8 +64,21 @@ class ActivePolicies:
 
     def judge(self, action: Action, facts: Facts) -> Sequence[Verdict]:
         """Every rule's verdict: the built-in ones first, then in file order. All apply: the strictest decides. What was
-        approved (`Facts.grants`) is not asked again."""
-        return with_grants(self._said(action, facts), action, facts.grants, facts.now)
+        approved (`Facts.grants`) is not asked again. What runs cannot be asked about first: it is stopped by a
+        guardrail that asks, too, unless it was approved."""
+        said = self._said(action, facts)
+        asked = [self._as_question(verdict) for verdict in said] if self.asking else said
+        judged = with_grants(asked, action, facts.grants, facts.now)
+        if not self.asking or action.kind is not ActionKind.CONTINUE:
+            return judged
+        return [
+            was if was.answer is Answer.DENY and now.answer is Answer.ASK else now
+            for was, now in zip(said, judged, strict=True)
+        ]
+
+    def _as_question(self, verdict: Verdict) -> Verdict:
+        asking = self.asking.get(verdict.name) if verdict.answer is Answer.DENY else None
+        return asks_instead(verdict, asking) if asking else verdict
 
     def _said(self, action: Action, facts: Facts) -> Sequence[Verdict]:
         if not self.conditions:
@@ -85,6 +100,10 @@ class ActivePolicies:
         condition = self.conditions.get(rule)
         return condition.text if condition else ""
 
+    def approvers(self, rule: str) -> tuple[str, ...]:
+        """Whom the rule of that name asks, names or patterns; nobody where it does not ask."""
+        return self._approvers.get(rule, ())
+
     @property
     def needs_usage(self) -> bool:
         """Whether some rule must know what the accelerators of a running job do."""
@@ -98,7 +117,13 @@ class ActivePolicies:
     @cached_property
     def asks(self) -> bool:
         """Whether some rule asks somebody first."""
-        return any(getattr(getattr(rule, "config", None), "approvers", ()) for rule in self.rules)
+        return bool(self._approvers)
+
+    @cached_property
+    def _approvers(self) -> Mapping[str, tuple[str, ...]]:
+        """By rule: of guardrails with `action: ask`, and of rules that ask by themselves."""
+        own = {rule.name: getattr(getattr(rule, "config", None), "approvers", ()) for rule in self.rules}
+        return {name: who for name, who in own.items() if who} | {n: a.approvers for n, a in self.asking.items()}
 
     @cached_property
     def _with_conditions(self) -> tuple[tuple[Rule, Condition | None], ...]:

@@ -28,6 +28,7 @@ from pydantic import BeforeValidator, Field, StrictBool, create_model, field_val
 from broker.core.findings import each
 from broker.core.offers import CapacityType
 from broker.core.units import PositiveDuration
+from policies.asking import MayAsk
 from policies.conditions import variables
 from policies.fields import Name, Part, Patterns, When, parse_name
 from policies.registry import GUARDRAILS, rule_class
@@ -124,13 +125,15 @@ class BudgetEntry(Terms):
     when: When | None = None
 
 
-class GuardrailEntry(Part):
-    """A guardrail: its name, whom it is for, exactly one rule, and ``when`` it applies: a condition in CEL."""
+class GuardrailEntry(MayAsk):
+    """A guardrail: its name, whom it is for, exactly one rule, and ``when`` it applies: a condition in CEL. ``action``:
+    what it does about what it is against: ``deny``, or ``ask`` one of the ``approvers`` first. What runs against it is
+    stopped, unless it was approved."""
 
     name: Name
     scope: Scope = Field(default_factory=Scope)
     when: When | None = None
-    action: Literal["deny"] = "deny"
+    action: Literal["ask", "deny"] = "deny"
 
     @property
     def kind(self) -> str:
@@ -147,7 +150,13 @@ class GuardrailEntry(Part):
         if len(given) != 1:
             said = f"has {len(given)} rules ({', '.join(given)})" if given else "has no rule"
             raise ValueError(f"{said}; expected exactly one of {', '.join(GUARDRAILS)}")
+        if self.action == "ask" and (why := getattr(rule_class(self.kind), "never_asks", "")):
+            each([("action", why)], _refuse)
         return self
+
+
+def _refuse(_: str, why: str) -> None:
+    raise ValueError(why)
 
 
 class PolicyFile(Part):

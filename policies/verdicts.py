@@ -6,7 +6,6 @@ made once and kept.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from functools import lru_cache
 
@@ -14,7 +13,7 @@ from broker.core.money import Money
 from broker.core.policy import Answer, Verdict
 from broker.core.ports import Rule
 from broker.core.units import print_duration
-from policies.asking import Asking
+from policies.asking import Asking, asks_instead
 
 
 def length(duration: timedelta) -> str:
@@ -37,8 +36,7 @@ def deny(rule: Rule, code: str, message: str, **figures: object) -> Verdict:
 
 def ask(rule: Rule, asking: Asking, code: str, message: str, **figures: object) -> Verdict:
     """Somebody of those named is to be asked first."""
-    verdict = _verdict(rule, Answer.ASK, code, message, figures)
-    return replace(verdict, approvers=asking.approvers, expires=asking.expires, own_requests=asking.own_requests)
+    return asks_instead(deny(rule, code, message, **figures), asking)
 
 
 def out_of_scope(rule: Rule) -> Verdict:

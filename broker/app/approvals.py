@@ -188,7 +188,8 @@ def grant_ahead(broker: Broker, ahead: Ahead) -> StandingGrant:
         raise InvalidInput(f"expected more than $0 in all; got {ahead.total}", where="--total")
     if ahead.until <= now:
         raise InvalidInput(f"expected a time to come; {ahead.until:%Y-%m-%d %H:%M} UTC is past", where="--until")
-    asking = {rule.name: _approvers(rule) for rule in broker.policy().rules if _approvers(rule)}
+    policy = broker.policy()
+    asking = {rule.name: policy.approvers(rule.name) for rule in policy.rules if policy.approvers(rule.name)}
     for name in ahead.rules:
         if name not in asking:
             raise UnknownName("rule that asks", name, asking)
@@ -202,10 +203,6 @@ def grant_ahead(broker: Broker, ahead: Ahead) -> StandingGrant:
     )
     with broker.store.writing() as tx:
         return tx.give_standing(given)
-
-
-def _approvers(rule: object) -> tuple[str, ...]:
-    return tuple(getattr(getattr(rule, "config", None), "approvers", None) or ())
 
 
 def standing_grants(broker: Broker, *, all_of_them: bool = False) -> list[StandingGrant]:

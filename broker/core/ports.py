@@ -269,6 +269,10 @@ class PolicySet(Protocol):
         """The condition of the rule of that name, as it is written; empty without one."""
         ...
 
+    def approvers(self, rule: str) -> tuple[str, ...]:
+        """Whom the rule of that name asks, names or patterns; nobody where it does not ask."""
+        ...
+
     def judge(self, action: Action, facts: Facts) -> Sequence[Verdict]:
         """Every rule's verdict, the built-in ones (membership, no budget → no cash) included, in file order."""
         ...

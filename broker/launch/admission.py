@@ -157,7 +157,8 @@ def admit(
 ) -> Admission:
     """Judge a new submission: one hold that covers every fallback of the plan. ``plan`` has placements.
 
-    It goes to the best placement whose start the hold pays for.
+    It goes to the best placement whose start the hold pays for and which needs nobody's approval; where each needs
+    one, to the best.
     """
     candidates = fallbacks(plan)
     egress: dict[MoneyKind, Money] = {}
@@ -167,10 +168,17 @@ def admit(
     money = _to_hold(exposed, max_duration, job.max_cost)
     window = (now, now + max_duration)
     lacking = [_short_of(placement, money.get(placement.money, Money.ZERO), now) for placement in candidates]
-    first = lacking.index(None) if None in lacking else 0
-    action = Action(ActionKind.LAUNCH, job, user, placement=candidates[first], hold=money, window=window)
-    verdicts = tuple(policy.judge(action, facts_for(action)))
-    return Admission(strictest(verdicts), action, candidates[first], money, window, verdicts, lacking[first])
+
+    def judged(number: int) -> Admission:
+        action = Action(ActionKind.LAUNCH, job, user, placement=candidates[number], hold=money, window=window)
+        verdicts = tuple(policy.judge(action, facts_for(action)))
+        return Admission(strictest(verdicts), action, candidates[number], money, window, verdicts, lacking[number])
+
+    payable = [number for number, short in enumerate(lacking) if short is None] or [0]
+    best = judged(payable[0])
+    if best.answer is Answer.ASK:  # nobody is asked where there is something that nobody need be asked about
+        return next((other for other in map(judged, payable[1:]) if other.answer is Answer.ALLOW), best)
+    return best
 
 
 def re_place(
@@ -185,7 +193,8 @@ def re_place(
 ) -> Admission:
     """The best placement that the hold covers, or that the policies allow to top it up for, and whose start it pays.
 
-    ``plan`` has placements. When every one is refused, the refusal of the best one is returned.
+    ``plan`` has placements. When every one is refused, the best one that somebody may be asked about is returned, or
+    the refusal of the best one.
     """
     left = max(view.max_duration - billed, timedelta(seconds=1))
     mine = [b for kind, b in balance.items() if kind is not MoneyKind.AMORTISED]
@@ -222,7 +231,8 @@ def re_place(
         found = Admission(strictest(verdicts), action, placement, top_up, window, verdicts, short_of)
         if found.may_launch:
             return found
-        refused = refused or found
+        if refused is None or (refused.answer is Answer.DENY and found.answer is Answer.ASK):
+            refused = found
     if refused is None:
         raise ValueError("a plan without placements cannot be judged")
     return refused

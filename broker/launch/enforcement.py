@@ -123,8 +123,8 @@ def judge_running(
     now: datetime,
     over: Mapping[str, tuple[BudgetUse, ...]] = _NONE_OVER,
 ) -> Decision | None:
-    """The decision that an attempt may not go on; None where it may. A rule that would ask first lets it. ``over``: the
-    budgets that are exceeded and stop what runs."""
+    """The decision that an attempt may not go on; None where it may. A guardrail that asks first lets what was approved
+    go on, and nothing else. ``over``: the budgets that are exceeded and stop what runs."""
     billed = billed_time(view, now)
     mine = [b for kind, b in look.balance(view.id).items() if kind is not MoneyKind.AMORTISED]
     action = Action(
@@ -143,7 +143,7 @@ def judge_running(
     # Who else runs and what budgets have left is for starts: of two that run, neither is the one too many. Reading
     # that for every job every few seconds would take longer than those few seconds.
     mine_over = {b.id: over[b.id] for b in policy.budgets(view.job, view.user) if b.id in over} if over else {}
-    facts = Facts(now, budgets=mine_over)
+    facts = Facts(now, budgets=mine_over, grants=view.grants)
     verdicts = tuple(policy.judge(action, facts))
     if strictest(verdicts) is not Answer.DENY:
         return None

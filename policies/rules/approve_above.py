@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import ClassVar
 
 from pydantic import BaseModel, model_validator
 
-from broker.core.money import Money
-from broker.core.offers import MoneyKind
+from broker.core.approvals import lasts, total_of
 from broker.core.policy import Action, ActionKind, Facts, Source, Verdict
 from broker.core.units import PositiveDuration, print_money
 from policies.asking import Asking
@@ -39,6 +37,7 @@ class ApproveAbove:
 
     kind: ClassVar[str] = "approve_above"
     Config: ClassVar[type[BaseModel]] = Thresholds
+    never_asks: ClassVar[str] = "is what approve_above does anyway: its approvers stand in the rule; delete `action`"
 
     name: str
     config: Thresholds
@@ -53,16 +52,13 @@ class ApproveAbove:
         if action.hold is None:
             return allow(self, "no_amount_yet", "judges whole submissions, not single placements")
         said = self.config
-        asked = sum((m for kind, m in action.hold.items() if kind is not MoneyKind.AMORTISED), Money.ZERO)
-        total = action.spent + action.held + asked
+        total, longest = total_of(action), lasts(action)
         if said.cost is not None and total > said.cost:
             message = f"it may cost {print_money(total)}; above {print_money(said.cost)} a job somebody is asked"
             return ask(self, said, "cost_above", message, total=total, threshold=said.cost)
-        window = action.window or (facts.now, facts.now)
-        lasts = action.elapsed + max(window[1] - window[0], timedelta(0))
-        if said.duration is not None and lasts > said.duration:
-            message = f"it may run for {length(lasts)}; above {length(said.duration)} a job somebody is asked"
-            return ask(self, said, "duration_above", message, duration=length(lasts), threshold=length(said.duration))
+        if said.duration is not None and longest is not None and longest > said.duration:
+            message = f"it may run for {length(longest)}; above {length(said.duration)} a job somebody is asked"
+            return ask(self, said, "duration_above", message, duration=length(longest), threshold=length(said.duration))
         gpus = action.placement.gpus if action.placement else 0
         if said.gpus is not None and gpus > said.gpus:
             message = f"it takes {gpus} GPUs; above {said.gpus} at once somebody is asked"

@@ -17,8 +17,8 @@ from broker.core.ports import BudgetSpec
 from broker.core.units import PositiveDuration
 from broker.ledger.budgets import fixed_period, period_name, share_within
 from broker.ledger.forecast import FORECAST
-from policies.asking import Asking
-from policies.fields import Day, Limit, Part, Patterns, TimeZone, parse_percent
+from policies.asking import MayAsk, only_for
+from policies.fields import Day, Limit, TimeZone, parse_percent
 from policies.scope import Scope
 from policies.verdicts import allow, ask, deny, length, out_of_scope
 
@@ -56,7 +56,7 @@ Alerts = Annotated[
 ]
 
 
-class Terms(Part):
+class Terms(MayAsk):
     """``amount`` (USD) may be spent and held in each ``period`` of the calendar in ``timezone``.
 
     ``period: fixed`` goes ``from`` a day ``to`` a day, both included; for what lies outside of it there is nothing.
@@ -76,32 +76,12 @@ class Terms(Part):
     alerts: Alerts = ("50%", "80%", "100%", FORECAST)
     action: Literal["alert", "ask", "deny", "stop"] = "deny"
     grace: PositiveDuration | None = None
-    approvers: Patterns = ()
-    expires: PositiveDuration | None = None
-    own_requests: StrictBool = False
     top_up: StrictBool = True
 
     @model_validator(mode="after")
-    def _belongs_to_its_action(self) -> Terms:
-        if self.action == "ask" and not self.approvers:
-            raise ValueError("`action: ask` needs `approvers`: who is asked")
-        asks: dict[str, object] = {
-            "approvers": self.approvers,
-            "expires": self.expires,
-            "own_requests": self.own_requests,
-        }
-        of: dict[str, dict[str, object]] = {"ask": asks, "stop": {"grace": self.grace}}
-        each(
-            [(key, action) for action, keys in of.items() for key, said in keys.items() if said],
-            lambda key, action: _only_with(key, action, self.action),
-        )
+    def _grace_of_a_stop(self) -> Terms:
+        only_for("stop", self.action, ("grace",) if self.grace else ())
         return self
-
-    @property
-    def asking(self) -> Asking:
-        """Whom an ``ask`` asks."""
-        more = {"expires": self.expires} if self.expires else {}
-        return Asking(approvers=self.approvers, own_requests=self.own_requests, **more)
 
     @model_validator(mode="after")
     def _days(self) -> Terms:
@@ -129,11 +109,6 @@ class Terms(Part):
         if MoneyKind.SANDBOX in kinds and set(kinds) != {MoneyKind.SANDBOX}:
             raise ValueError("sandbox money is pretend and never meets real money: write two budgets")
         return kinds
-
-
-def _only_with(key: str, action: str, said: str) -> None:
-    if action != said:
-        raise ValueError(f"is for `action: {action}` only; this budget's action is {said}")
 
 
 def _fits(key: str, day: date | None, *, fixed: bool) -> None:
@@ -249,7 +224,7 @@ class Budget:
         }
         if self.config.action == "alert":
             return allow(self, "over_budget_alert", f"{message}; it passes, and people are told", **figures)
-        if self.config.action == "ask":
+        if self.config.asking is not None:
             return ask(self, self.config.asking, "over_budget", message, **figures)
         return deny(self, "over_budget", message, **figures)
 

@@ -29,6 +29,7 @@ class IdleShutdown:
     Config: ClassVar[type[BaseModel]] = Idleness
     # Whoever asks must know what the accelerators were doing.
     needs_usage: ClassVar[bool] = True
+    never_asks: ClassVar[str] = "is too late for idle_shutdown, which is about what runs; delete `action`"
 
     name: str
     config: Idleness

@@ -206,7 +206,7 @@ def test_a_budget_that_asks_names_whom() -> None:
     ("terms", "said"),
     [
         ({"action": "ask"}, "needs `approvers`"),
-        ({"approvers": "cfo"}, "is for `action: ask` only; this budget's action is deny"),
+        ({"approvers": "cfo"}, "is for `action: ask` only; the action here is deny"),
         ({"action": "ask", "approvers": "cfo", "grace": "5m"}, "is for `action: stop` only"),
         ({"alerts": ["80%", "80 %"]}, "names one threshold twice"),
         ({"alerts": ["80"]}, "expected a percentage such as 5% or 50%; got '80'; or forecast"),
