@@ -42,6 +42,7 @@ _NOT_SETTINGS = (
     "JOB_ID",
     "NODES",
     "NOTICE_FILE",
+    "NOTICE_SECONDS",
     "PROGRESS_FILE",
     "RANK",
     "RECONCILER_TURN",

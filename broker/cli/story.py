@@ -15,6 +15,7 @@ from broker.core import events as ev
 from broker.core.events import Event
 from broker.core.outcomes import OUTCOMES, AttemptState, Cause, JobState
 from broker.core.placements import Placement
+from broker.placement.words import gigabytes
 
 GOOD, BAD, ODD, PLAIN = "green", "red", "yellow", ""
 
@@ -182,6 +183,10 @@ def _of_attempt(body: ev.EventBody, *, free: bool) -> tuple[str, str] | None:
             return f"checkpoint{_saved(body)} saved", PLAIN
         case ev.CheckpointTrouble():
             return f"a checkpoint could not be saved, it is tried again: {body.because}", ODD
+        case ev.NoticeTooShort():
+            needed = f"a checkpoint of {gigabytes(body.size)} takes {body.seconds:.0f} s to upload"
+            given = f"{body.source} gives {body.notice_seconds:.0f} s of notice"
+            return f"{needed}, and {given}: taken back, it falls back to the one before", ODD
         case ev.NoticeReceived():
             return f"the provider takes the machine back ({body.source}); checkpointing", ODD
         case ev.StopRequested():

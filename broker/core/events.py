@@ -236,6 +236,19 @@ class CheckpointTrouble(Body):
     because: str
 
 
+class NoticeTooShort(Body):
+    """Said before anything is taken back: bringing a checkpoint to the store took ``seconds``, and that is more than
+    there will be after a notice of ``source``, which comes ``notice_seconds`` before the end of the machine. An
+    interruption then falls back to the checkpoint before the one that is saved on notice."""
+
+    kind: Literal["notice_too_short"] = "notice_too_short"
+    source: str
+    notice_seconds: float
+    checkpoint: str
+    size: int
+    seconds: float
+
+
 class NoticeReceived(Body):
     """The provider announced that it takes the machine back."""
 
@@ -293,6 +306,7 @@ EventBody = Annotated[
     | CommandStarted
     | CheckpointSaved
     | CheckpointTrouble
+    | NoticeTooShort
     | NoticeReceived
     | StopRequested
     | AttemptEnded
@@ -301,7 +315,7 @@ EventBody = Annotated[
 ]
 
 # What the agent on the node writes into its journal, entry for entry; all else is observed or decided by the broker.
-FROM_AGENT = (Claimed, Restored, CommandStarted, CheckpointSaved, CheckpointTrouble, NoticeReceived)
+FROM_AGENT = (Claimed, Restored, CommandStarted, CheckpointSaved, CheckpointTrouble, NoticeTooShort, NoticeReceived)
 
 
 @cache

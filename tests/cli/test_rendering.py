@@ -125,7 +125,8 @@ def test_every_kind_of_event_is_told_or_kept_quiet_on_purpose() -> None:
 
 ABOUT_ATTEMPTS = (
     ev.LaunchRequested, ev.Launched, ev.LaunchDelayed, ev.MachineUp, ev.Claimed, ev.Restored, ev.CommandStarted,
-    ev.CheckpointSaved, ev.CheckpointTrouble, ev.NoticeReceived, ev.StopRequested, ev.AttemptEnded, ev.MachineGone,
+    ev.CheckpointSaved, ev.CheckpointTrouble, ev.NoticeTooShort, ev.NoticeReceived, ev.StopRequested, ev.AttemptEnded,
+    ev.MachineGone,
 )  # fmt: skip
 
 
@@ -140,6 +141,7 @@ def sample(body: type[ev.Body]) -> ev.Body:
         "job": Job(name="j", run="x"), "user": "ann", "by": "ann", "max_duration_seconds": 60.0, "reasons": {},
         "because": "so", "state": JobState.FAILED, "key": "k", "engine": "local", "placement": placement,
         "handle": "h", "since": NOW, "checkpoint": "c-1", "source": "imds", "cause": Cause.PREEMPTED, "gone_at": NOW,
+        "size": 14_000_000_000, "seconds": 45.0, "notice_seconds": 30.0,
     }  # fmt: skip
     return body.model_validate({name: value for name, value in values.items() if name in body.model_fields})
 
@@ -171,6 +173,14 @@ def launch(rate: str) -> ev.LaunchRequested:
     body = sample(ev.LaunchRequested)
     assert isinstance(body, ev.LaunchRequested)
     return body.model_copy(update={"placement": replace(body.placement, rate=Money.usd(rate))})
+
+
+def test_a_checkpoint_too_large_for_the_notice_is_told_with_its_figures() -> None:
+    (line,) = told((1, sample(ev.NoticeTooShort)))
+    assert line == (
+        "0s  attempt 1: a checkpoint of 14 GB takes 45 s to upload, and imds gives 30 s of notice: "
+        "taken back, it falls back to the one before"
+    )
 
 
 def test_capacity_that_costs_nothing_is_not_said_to_be_billed() -> None:

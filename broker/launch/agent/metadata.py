@@ -23,10 +23,11 @@ from pathlib import Path
 from typing import Any, Callable
 
 from broker.launch.agent.clock import from_text
-from broker.launch.agent.notices import Notice, NoticeSource
+from broker.launch.agent.notices import Notice, NoticeSource, Source
 
 _TIMEOUT = 5.0  # seconds; Azure's first answer may take longer, and is asked for again
-_GCP_NOTICE = timedelta(seconds=30)
+# From the first word to the end, at least, in seconds, as the clouds document it.
+NOTICE = {"AWS": 120.0, "Google Cloud": 30.0, "Azure": 30.0}
 _LARGEST = 1 << 20
 _OPEN = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 
@@ -35,22 +36,26 @@ Now = Callable[[], datetime]
 
 def sources(
     now: Now, environment: Mapping[str, str] = os.environ, dmi: Path = Path("/sys/class/dmi/id")
-) -> list[NoticeSource]:
+) -> list[Source]:
     """The sources of the cloud that this machine is in: by what its firmware says, or where the variables that the
     clouds' own SDKs know (``AWS_EC2_METADATA_SERVICE_ENDPOINT``, ``GCE_METADATA_HOST``) name another address; ours for
     Azure, whose SDK has none, is ``GPUBROKER_AZURE_METADATA_URL``. ``now``: the node's clock."""
     vendor = _first_line(dmi / "sys_vendor")
-    found: list[NoticeSource] = []
+    found: list[Source] = []
     aws = environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT")
     if aws or vendor == "Amazon EC2":
-        found.append(from_aws(aws or "http://169.254.169.254"))
+        found.append(_source("AWS", from_aws(aws or "http://169.254.169.254")))
     gcp = environment.get("GCE_METADATA_HOST")
     if gcp or vendor == "Google":
-        found.append(from_gcp(f"http://{gcp or 'metadata.google.internal'}", now))
+        found.append(_source("Google Cloud", from_gcp(f"http://{gcp or 'metadata.google.internal'}", now)))
     azure = environment.get("GPUBROKER_AZURE_METADATA_URL")
     if azure or vendor == "Microsoft Corporation":
-        found.append(from_azure(azure or "http://169.254.169.254"))
+        found.append(_source("Azure", from_azure(azure or "http://169.254.169.254")))
     return found
+
+
+def _source(cloud: str, look: NoticeSource) -> Source:
+    return Source(cloud, look, NOTICE[cloud])
 
 
 def from_aws(base: str) -> NoticeSource:
@@ -92,7 +97,11 @@ def from_gcp(base: str, now: Now) -> NoticeSource:
     def look() -> Notice | None:
         url = f"{base.rstrip('/')}/computeMetadata/v1/instance/preempted"
         answer = _quiet(url, {"Metadata-Flavor": "Google"})
-        return Notice("Google Cloud", now() + _GCP_NOTICE) if (answer or "").strip() == "TRUE" else None
+        return (
+            Notice("Google Cloud", now() + timedelta(seconds=NOTICE["Google Cloud"]))
+            if (answer or "").strip() == "TRUE"
+            else None
+        )
 
     return look
 

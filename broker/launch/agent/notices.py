@@ -13,6 +13,7 @@ from typing import Callable, Optional
 from broker.launch.agent.clock import from_text
 
 FILE_VARIABLE = "GPUBROKER_NOTICE_FILE"
+SECONDS_VARIABLE = "GPUBROKER_NOTICE_SECONDS"
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,19 @@ class Notice:
 
 
 NoticeSource = Callable[[], Optional[Notice]]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Whom to ask. ``gives``: how many seconds there are at least from its notice to the end, None where it promises
+    nothing."""
+
+    name: str
+    look: NoticeSource
+    gives: float | None = None
+
+    def __call__(self) -> Notice | None:
+        return self.look()
 
 
 def from_file(path: Path) -> NoticeSource:
@@ -46,13 +60,17 @@ def from_file(path: Path) -> NoticeSource:
     return look
 
 
-def from_variable() -> list[NoticeSource]:
-    """The file that `FILE_VARIABLE` names, if it does."""
+def from_variable() -> list[Source]:
+    """The file that `FILE_VARIABLE` names, if it does; `SECONDS_VARIABLE` says how long before the end it comes."""
     path = os.environ.get(FILE_VARIABLE)
-    return [from_file(Path(path))] if path else []
+    try:
+        gives: float | None = float(os.environ.get(SECONDS_VARIABLE, ""))
+    except ValueError:
+        gives = None
+    return [Source("notice file", from_file(Path(path)), gives)] if path else []
 
 
-def watch(every: float, asked: list[NoticeSource], tell: Callable[[Notice], None]) -> None:
+def watch(every: float, asked: list[Source], tell: Callable[[Notice], None]) -> None:
     """Ask the sources every so many seconds, in a thread of its own, until one has a notice that is no warning."""
 
     def run() -> None:

@@ -52,7 +52,8 @@ class _Final:
 
 class Saver:
     """Scans and uploads until told to finish. ``fenced`` says whether a newer attempt exists (it may raise
-    StoreTrouble); then nothing more is written and ``on_fenced`` is called."""
+    StoreTrouble); then nothing more is written and ``on_fenced`` is called. ``on_uploaded`` hears
+    how many bytes of each checkpoint this rank sent, and in how many seconds."""
 
     def __init__(
         self,
@@ -65,10 +66,11 @@ class Saver:
         journal: Journal,
         fenced: Callable[[], bool],
         on_fenced: Callable[[], None],
+        on_uploaded: Callable[[str, int, float], None] = lambda checkpoint, size, seconds: None,
     ) -> None:
         self._store, self._folder, self._scanner = store, folder, scanner
         self._spec, self._rank, self._clock, self._journal = spec, rank, clock, journal
-        self._fenced, self._on_fenced = fenced, on_fenced
+        self._fenced, self._on_fenced, self._on_uploaded = fenced, on_fenced, on_uploaded
         self._wake = threading.Event()
         self._final: _Final | None = None
         self._stopped = self._held = False
@@ -172,8 +174,10 @@ class Saver:
             self.step = max(self.step or 0, one.step)
         step, count = place = next_place(self._place, one.step)
         checkpoint = checkpoint_id(self._spec.attempt, step, one.name, count)
-        began = time.monotonic()
+        began, again = time.monotonic(), bool(self._uploaded)
         files = tuple(self._upload(checkpoint, seen) for seen in one.signature)
+        if not again:  # else a part of it had been there before
+            self._on_uploaded(checkpoint, sum(file.size for file in files), time.monotonic() - began)
         if self._check_fence():
             return
         self._put_part(checkpoint, one.name, one.step, files)

@@ -23,60 +23,37 @@ import json
 import logging
 import os
 import pkgutil
-import queue
 import shutil
 import signal
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable
+from typing import Callable
 
 from broker.launch.agent import checkpoints, claims, metadata, notices
 from broker.launch.agent.clock import to_text, wall_now
-from broker.launch.agent.command import CannotStart, Command, Empty, Exited, GuardGone
+from broker.launch.agent.command import Command
 from broker.launch.agent.endings import Ended, Stop
 from broker.launch.agent.entry import NewerAttempt, claim, patiently, read_lease, read_spec
 from broker.launch.agent.environment import Scratch, job_environment
 from broker.launch.agent.formats import Exit, Lease, attempt_path
 from broker.launch.agent.journal import Journal
 from broker.launch.agent.mailbox import Mailbox
+from broker.launch.agent.notice_time import NoticeTime
 from broker.launch.agent.notices import Notice
 from broker.launch.agent.output import last_lines
 from broker.launch.agent.renames import Renames
+from broker.launch.agent.running import Watched
 from broker.launch.agent.saver import Saver
 from broker.launch.agent.scan import Scanner, open_writers
+from broker.launch.agent.stops import Fenced, Inbox, PeerEnded, Said, Stops
 from broker.launch.agent.store import Store, StoreTrouble
 
 log = logging.getLogger("gpubroker-agent")
 
 # What the agent itself ends with, where that is not the command's status.
 INTERRUPTED, CLAIM_LOST, FENCED, FOLDER_OUT_OF_REACH = 143, 79, 80, 75
-
-
-@dataclass(frozen=True)
-class _Fenced:
-    pass
-
-
-@dataclass(frozen=True)
-class _Said:
-    """A message of a command: setup's last ones may come when the job's own command already runs."""
-
-    command: int
-    what: Any
-
-
-@dataclass(frozen=True)
-class _PeerEnded:
-    rank: int
-    ending: Exit
-
-
-# Who takes a machine down tells all its processes at once, so the command may have ended before the agent was told. So
-# long (seconds) after its end a signal still counts as the reason for it. Slurm is known to do so, one by one.
-_BESIDE = 1.0 if "SLURM_JOB_ID" in os.environ else 0.1
 
 
 class Attempt:
@@ -96,11 +73,10 @@ class Attempt:
         self._store, self._number, self._rank, self._gang = store, attempt, rank, gang
         self._scratch, self._keep_open, self._workdir = scratch, keep_open, workdir
         self._umask = os.umask(0o077)  # ours are private; the command gets its own back
-        self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._inbox = Inbox()
         self._session = -1
         self._began = to_text(wall_now())
         self._commands = 0
-        self._peers: dict[int, Exit] = {}
 
     def run(self) -> int:
         """The whole of it; the exit status of the agent."""
@@ -109,16 +85,18 @@ class Attempt:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self._scratch.make()
         try:
-            self._spec = patiently(lambda: read_spec(self._store, self._number), 600.0, self._told_to_stop)
+            self._spec = patiently(lambda: read_spec(self._store, self._number), 600.0, self._inbox.something_came)
             self._spec = replace(self._spec, workdir=self._workdir or self._spec.workdir)
             self._clock = self._spec.clock
             self._share = max(self._spec.grace, 1.0)
             self._own = claims.make_claim(self._rank, self._gang, self._clock)
             lease = patiently(
-                lambda: read_lease(self._store, self._number), self._spec.intervals.patience, self._told_to_stop
+                lambda: read_lease(self._store, self._number), self._spec.intervals.patience, self._inbox.something_came
             )
             holder = patiently(
-                lambda: claim(self._store, self._number, self._own), self._spec.intervals.patience, self._told_to_stop
+                lambda: claim(self._store, self._number, self._own),
+                self._spec.intervals.patience,
+                self._inbox.something_came,
             )
         except StoreTrouble as error:
             log.error("the run folder is out of reach: %s", error)
@@ -145,13 +123,6 @@ class Attempt:
             return FOLDER_OUT_OF_REACH
 
     # --- before the command -----------------------------------------------------------------------------------------
-
-    def _told_to_stop(self, wait: float) -> bool:
-        """Whether anything came, within so many seconds; it stays in the inbox."""
-        with contextlib.suppress(queue.Empty):
-            self._inbox.put(self._inbox.get(timeout=wait))
-            return True
-        return False
 
     def _record(self, cause: str | None = None) -> None:
         """Tell the engine on this machine who we are."""
@@ -184,14 +155,16 @@ class Attempt:
             scratch.output,
             scratch.progress,
             scratch.alive,
-            lambda: self._inbox.put(_Fenced()),
-            lambda rank, ending: self._inbox.put(_PeerEnded(rank, ending)),
+            lambda: self._inbox.put(Fenced()),
+            lambda rank, ending: self._inbox.put(PeerEnded(rank, ending)),
         )
         scanner = Scanner(
             scratch.checkpoints,
             lambda: open_writers(scratch.checkpoints, self._session),
             Renames(scratch.checkpoints).since_last,
         )
+        asked = [*notices.from_variable(), *metadata.sources(self._clock.now)]
+        self._notice_time = NoticeTime(asked, self._journal)
         self._saver = Saver(
             store,
             scratch.checkpoints,
@@ -201,27 +174,25 @@ class Attempt:
             self._clock,
             self._journal,
             self._mailbox.fenced,
-            lambda: self._inbox.put(_Fenced()),
+            lambda: self._inbox.put(Fenced()),
+            self._notice_time.uploaded,
         )
         self._mailbox.saved_step = lambda: self._saver.step
+        self._stops = Stops(self._inbox, spec, self._clock, self._mailbox, self._journal)
         self._mailbox.start()
-        asked = [*notices.from_variable(), *metadata.sources(self._clock.now)]
         notices.watch(spec.intervals.notice, asked, self._on_notice)
 
     def _on_notice(self, notice: Notice) -> None:
-        self._journal_notice(notice.source, notice.terminates_at)
+        self._stops.tell_notice(notice.source, notice.terminates_at)
         if not notice.warning:
             self._inbox.put(Stop("preempted", f"notice from {notice.source}", notice.terminates_at))
-
-    def _journal_notice(self, source: str, at: datetime | None) -> None:
-        self._journal.append("notice_received", source=source, terminates_at=to_text(at) if at else None)
 
     # --- the command ------------------------------------------------------------------------------------------------
 
     def _work(self) -> Ended:
         spec, scratch = self._spec, self._scratch
         self._mailbox.refresh_lease(min(10.0, spec.intervals.patience))
-        stop = self._due()
+        stop = self._stops.due()
         if stop is not None:
             return Ended(None, stop)
         gang = claims.gather(
@@ -230,16 +201,16 @@ class Attempt:
             spec.nodes,
             time.monotonic() + spec.intervals.patience,
             spec.intervals.mail,
-            self._must_end,
+            self._stops.must_end,
         )
-        stop = self._due()
+        stop = self._stops.due()
         if stop is not None:
             return Ended(None, stop)
         if len(gang) < spec.nodes and self._inbox.empty():
             return Ended(None, Stop("machine_lost", f"only {len(gang)} of {spec.nodes} nodes came up"))
         self._mailbox.phase = "restoring"
         try:
-            stop = self._restore() or self._due()
+            stop = self._restore() or self._stops.due()
         except OSError as error:
             return Ended(None, could_not_start=f"the checkpoint cannot be restored: {error.strerror or error}")
         if stop is not None:
@@ -266,10 +237,10 @@ class Attempt:
                 found = self._restored()
                 break
             except checkpoints.GaveUp:
-                message = self._next(float("inf"))
-                if isinstance(message, _Fenced):
+                message = self._stops.next(float("inf"))
+                if isinstance(message, Fenced):
                     raise NewerAttempt from None
-                stop = self._stop_in(message, already=None)
+                stop = self._stops.in_message(message)
                 if stop is not None:
                     return stop
         newest = found.manifest
@@ -284,9 +255,9 @@ class Attempt:
 
     def _restored(self) -> checkpoints.Restored:
         return patiently(
-            lambda: checkpoints.restore(self._store, self._scratch.checkpoints, self._rank, self._must_end),
+            lambda: checkpoints.restore(self._store, self._scratch.checkpoints, self._rank, self._stops.must_end),
             self._spec.intervals.patience,
-            lambda wait: self._told_to_stop(wait) or self._must_end(),
+            lambda wait: self._inbox.something_came(wait) or self._stops.must_end(),
         )
 
     def _follow(self, script: str, environment: dict[str, str], started: Callable[[], None] = lambda: None) -> Ended:
@@ -305,100 +276,32 @@ class Attempt:
             scratch=self._scratch.root,
             umask=self._umask,
             witness=self._scratch.witness,
-            tell=lambda what: self._inbox.put(_Said(number, what)),
+            tell=lambda what: self._inbox.put(Said(number, what)),
             keep_open=self._keep_open,
         )
+
+        def on_session(pid: int) -> None:
+            self._session = pid
+            started()
+
+        def on_stop() -> None:
+            self._mailbox.phase = "stopping"
+
+        watched = Watched(
+            command,
+            number,
+            self._spec,
+            self._clock,
+            self._stops,
+            upload=lambda: self._notice_time.upload,
+            on_session=on_session,
+            on_exit=self._saver.hold,
+            on_stop=on_stop,
+        )
         try:
-            return self._watch(command, started)
+            return watched.to_its_end()
         finally:
             command.kill()
-
-    def _watch(self, command: Command, started: Callable[[], None]) -> Ended:
-        stop: Stop | None = None
-        deadline = float("inf")
-        status: int | None = None
-        empty = False
-        while True:
-            message = self._next(deadline)
-            if isinstance(message, _Said):
-                message = message.what if message.command == self._commands else None
-            if isinstance(message, _Fenced):
-                raise NewerAttempt
-            if isinstance(message, CannotStart):
-                return Ended(None, could_not_start=message.because)
-            if isinstance(message, Exited):
-                status = message.status
-                if stop is None:
-                    deadline = time.monotonic() + _BESIDE
-                    self._saver.hold()
-            elif isinstance(message, Empty):
-                empty = True
-            elif isinstance(message, GuardGone):
-                return Ended(status if status is not None else -signal.SIGKILL, stop)
-            elif command.pid is not None and self._session != command.pid:
-                self._session = command.pid
-                started()
-            asked = self._stop_in(message, already=stop)
-            if status is not None and stop is None and not isinstance(message, Stop):
-                asked = None  # it has ended; all that matters now is whether somebody ended it
-            if asked is not None and stop is None:
-                log.warning("stopping: %s (%s)", asked.cause, asked.evidence)
-                stop, deadline = asked, time.monotonic() + self._spec.grace
-                self._mailbox.phase = "stopping"
-                command.terminate()
-            if asked is not None and asked.terminates_at is not None:
-                # Half of the time that is left is for the command, the other half for uploading.
-                left = self._clock.wall_seconds_until(asked.terminates_at)
-                deadline = min(deadline, time.monotonic() + max(0.0, left / 2))
-                stop = replace(stop or asked, terminates_at=asked.terminates_at)
-            if empty and stop is not None:
-                # A shell dies at once when told to stop; the program it ran may have been saving until now.
-                return Ended(status, stop, clean=status == 0)
-            if time.monotonic() >= deadline and stop is None:
-                return Ended(status, clean=status == 0)
-            if time.monotonic() >= deadline:
-                log.warning("the command did not stop in time")
-                return Ended(status, stop)
-
-    def _next(self, deadline: float) -> Any:
-        """The next message; None when it is time to look at the lease or the deadline."""
-        wait = min(1.0, self._spec.intervals.mail, deadline - time.monotonic())
-        paid_until = self._mailbox.lease.paid_until
-        if paid_until is not None:
-            wait = min(wait, self._clock.wall_seconds_until(paid_until))
-        with contextlib.suppress(queue.Empty):
-            return self._inbox.get(timeout=max(0.005, wait))
-        return None
-
-    def _stop_in(self, message: Any, *, already: Stop | None) -> Stop | None:
-        """What the message, the lease or idleness says about ending; ``already``: why it is ending anyway."""
-        if isinstance(message, _PeerEnded):
-            self._peers[message.rank] = message.ending
-            if message.ending.cause != "completed":
-                ending = message.ending
-                return Stop(ending.cause, f"rank {message.rank}: {ending.evidence}", exit_status=ending.exit_status)
-        if isinstance(message, Stop):
-            if message.evidence.startswith("SIG") and already is None:
-                lease = self._mailbox.refresh_lease(2.0)
-                over = lease.over(self._clock.now())
-                if over is not None:
-                    return Stop(*over)
-                self._journal_notice(message.evidence, None)
-            return message
-        return self._due() if already is None else None
-
-    def _due(self) -> Stop | None:
-        over = self._mailbox.lease.over(self._clock.now())
-        if over is not None:
-            return Stop(*over)
-        limit = self._spec.idle_after
-        if limit is not None and self._mailbox.idle_seconds > limit:
-            return Stop("idle", f"its accelerators did nothing for {self._mailbox.idle_seconds:.0f} s")
-        return None
-
-    def _must_end(self) -> bool:
-        """Whether something came, or the lease is over: for what takes long before there is a command."""
-        return not self._inbox.empty() or self._due() is not None
 
     # --- after the command ------------------------------------------------------------------------------------------
 
@@ -408,7 +311,8 @@ class Attempt:
         self._mailbox.phase = "saving"
         wait = self._share if ended.stop else spec.intervals.patience
         if ended.stop and ended.stop.terminates_at:
-            wait = max(0.0, min(wait, self._clock.wall_seconds_until(ended.stop.terminates_at)))
+            left = self._clock.wall_seconds_until(ended.stop.terminates_at)
+            wait = max(0.0, min(wait, left - min(2.0, left / 10)))  # exit.json must get there, too
         latest = time.monotonic() + wait
 
         def deadline() -> float:
@@ -436,11 +340,11 @@ class Attempt:
     def _await_peers(self, ended: Ended) -> Ended:
         """Rank 0 ends last: the attempt is over when all ranks are."""
         self._mailbox.phase = "waiting for the other ranks"
-        while len(self._peers) < self._spec.nodes - 1:
-            message = self._next(float("inf"))
-            if isinstance(message, _Fenced):
+        while len(self._stops.peers) < self._spec.nodes - 1:
+            message = self._stops.next(float("inf"))
+            if isinstance(message, Fenced):
                 raise NewerAttempt
-            stop = self._stop_in(message, already=None)
+            stop = self._stops.in_message(message)
             if stop is not None:
                 return replace(ended, stop=stop, clean=False)
         return ended
