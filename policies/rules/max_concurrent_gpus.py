@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, RootModel
 
-from broker.core.offers import MoneyKind
-from broker.core.policy import Action, ActionKind, Facts, LiveAttempt, Source, Verdict
+from broker.core.policy import Action, Facts, Source, Verdict
 from policies.fields import GpuCount
+from policies.others import Others, starts, whose
 from policies.scope import Scope
 from policies.verdicts import allow, deny, out_of_scope
-
-# Neither starts anything.
-_STARTS_NOTHING = frozenset({ActionKind.CONTINUE, ActionKind.RESERVE})
 
 
 class Gpus(RootModel[GpuCount]):
@@ -38,39 +36,26 @@ class MaxConcurrentGpus:
     config: Gpus
     scope: Scope
     source: Source
-    # The last count and what it was of: a plan asks about hundreds of placements with the same facts.
-    _last: list[tuple[tuple[LiveAttempt, ...], str | None, bool, int]] = field(default_factory=list, repr=False)
 
     def judge(self, action: Action, facts: Facts) -> Verdict:
         if not self.scope.covers(action):
             return out_of_scope(self)
         placement = action.placement
-        if action.kind in _STARTS_NOTHING or placement is None or not placement.gpus:
+        if placement is None or not placement.gpus or not starts(action):
             return allow(self, "starts_none", "no GPU is started")
-        running = self._running(facts.live, action.job_id, placement.money is MoneyKind.SANDBOX)
-        limit = self.config.root
+        running, limit = self._others.beside(action, facts).gpus, self.config.root
         if running + placement.gpus <= limit:
             return allow(self, "within_limit", f"at most {limit} GPUs at once")
-        whose = str(self.scope)
         return deny(
             self,
             "too_many_gpus",
-            f"{placement.gpus} GPUs asked, {running} running{f' for {whose}' if whose else ''}, the limit is {limit}",
+            f"{placement.gpus} GPUs asked, {running} running{whose(self.scope)}, the limit is {limit}",
             gpus=placement.gpus,
             running=running,
             free=max(limit - running, 0),
             limit=limit,
         )
 
-    def _running(self, live: tuple[LiveAttempt, ...], but: str | None, simulated: bool) -> int:
-        """The GPUs of everybody in the scope but one job, real ones or simulated ones."""
-        for counted, other, of_these, running in self._last:
-            if counted is live and other == but and of_these is simulated:
-                return running
-        running = sum(
-            one.gpus
-            for one in live
-            if one.job_id != but and (one.money is MoneyKind.SANDBOX) is simulated and self.scope.counts(one)
-        )
-        self._last[:] = [(live, but, simulated, running)]
-        return running
+    @cached_property
+    def _others(self) -> Others:
+        return Others(self.scope)

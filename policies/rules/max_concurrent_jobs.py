@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, RootModel
 
-from broker.core.offers import MoneyKind
-from broker.core.policy import Action, ActionKind, Facts, Source, Verdict
+from broker.core.policy import Action, Facts, Source, Verdict
 from policies.fields import JobCount
+from policies.others import Others, starts, whose
 from policies.scope import Scope
 from policies.verdicts import allow, deny, out_of_scope
-
-# Neither starts anything.
-_STARTS_NOTHING = frozenset({ActionKind.CONTINUE, ActionKind.RESERVE})
 
 
 class Jobs(RootModel[JobCount]):
@@ -42,21 +40,19 @@ class MaxConcurrentJobs:
     def judge(self, action: Action, facts: Facts) -> Verdict:
         if not self.scope.covers(action):
             return out_of_scope(self)
-        if action.kind in _STARTS_NOTHING or action.placement is None:
+        if not starts(action):
             return allow(self, "starts_none", "no job is started")
-        simulated, limit = action.placement.money is MoneyKind.SANDBOX, self.config.root
-        jobs = {
-            one.job_id
-            for one in facts.live
-            if one.job_id != action.job_id and (one.money is MoneyKind.SANDBOX) is simulated and self.scope.counts(one)
-        }
-        if len(jobs) < limit:
+        running, limit = self._others.beside(action, facts).jobs, self.config.root
+        if running < limit:
             return allow(self, "within_limit", f"at most {limit} jobs at once")
-        whose = str(self.scope)
         return deny(
             self,
             "too_many_jobs",
-            f"{len(jobs)} jobs are running{f' for {whose}' if whose else ''}, the limit is {limit}",
-            running=len(jobs),
+            f"{running} jobs are running{whose(self.scope)}, the limit is {limit}",
+            running=running,
             limit=limit,
         )
+
+    @cached_property
+    def _others(self) -> Others:
+        return Others(self.scope)

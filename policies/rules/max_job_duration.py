@@ -8,16 +8,27 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, RootModel
 
-from broker.core.policy import Action, ActionKind, Facts, Source, Verdict
+from broker.core.approvals import lasts
+from broker.core.policy import Action, Facts, Source, Verdict
 from broker.core.units import PositiveDuration
+from policies.job_limits import JobLimit
 from policies.scope import Scope
-from policies.verdicts import allow, deny, length, out_of_scope
+from policies.verdicts import length, out_of_scope
 
 
 class Length(RootModel[PositiveDuration]):
     """The longest billed time of one job over all its attempts, such as ``48h``."""
 
     model_config = ConfigDict(frozen=True)
+
+
+_DURATION = JobLimit[timedelta](
+    "duration",
+    length,
+    reached=("job_duration_reached", "it has run for"),
+    passes=("job_too_long", "it may run for"),
+    key="max_duration in the job file",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,25 +46,4 @@ class MaxJobDuration:
     def judge(self, action: Action, facts: Facts) -> Verdict:
         if not self.scope.covers(action):
             return out_of_scope(self)
-        limit = self.config.root
-        if action.kind is ActionKind.CONTINUE:
-            if action.elapsed < limit:
-                return allow(self, "within_limit", f"at most {length(limit)} a job")
-            return self._deny("job_duration_reached", "it has run for", action.elapsed)
-        if action.window is None:
-            return allow(self, "no_duration_yet", "judges whole submissions, not single placements")
-        asked = action.elapsed + (action.window[1] - action.window[0])
-        if asked <= limit:
-            return allow(self, "within_limit", f"at most {length(limit)} a job")
-        return self._deny("job_too_long", "it may run for", asked)
-
-    def _deny(self, code: str, said: str, taken: timedelta) -> Verdict:
-        limit = self.config.root
-        hint = "" if code == "job_duration_reached" else "; max_duration in the job file sets less"
-        return deny(
-            self,
-            code,
-            f"{said} {length(taken)}, the limit is {length(limit)} a job{hint}",
-            duration=length(taken),
-            limit=length(limit),
-        )
+        return _DURATION.judge(self, action, self.config.root, so_far=action.elapsed, in_all=lasts(action))

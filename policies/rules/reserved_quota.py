@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 from pydantic import BaseModel, field_validator
 
 from broker.core.findings import each
-from broker.core.offers import CapacityType, MoneyKind
-from broker.core.policy import Action, ActionKind, Facts, Source, Verdict
+from broker.core.offers import CapacityType
+from broker.core.policy import Action, Facts, Source, Verdict
 from broker.ledger.budgets import matches
 from policies.fields import GpuCount, Part, Patterns, parse_name
+from policies.others import Others, starts
 from policies.scope import Scope
 from policies.verdicts import allow, deny, out_of_scope
 
@@ -61,21 +63,17 @@ class ReservedQuota:
     def judge(self, action: Action, facts: Facts) -> Verdict:
         if not self.scope.covers(action):
             return out_of_scope(self)
-        if action.kind is ActionKind.CONTINUE:
-            return allow(self, "runs_already", "is about what is started, not about what runs")
         placed = action.placement
-        if placed is None or not self._shared(placed.offer.capacity_type, placed.offer.accelerator):
+        if placed is None or not starts(action):
+            return allow(self, "starts_none", "is about what is started")
+        if not self._shared(placed.offer.capacity_type, placed.offer.accelerator):
             return allow(self, "not_shared", "is not of what is shared out")
-        pretend, team = placed.money is MoneyKind.SANDBOX, action.job.team
+        team = action.job.team
         limit = self._limit(team)
         in_use = sum(
             one.gpus
-            for one in facts.live
-            if one.job_id != action.job_id
-            and (one.money is MoneyKind.SANDBOX) is pretend
-            and self._shared(one.capacity_type, one.accelerator)
-            and (one.team == team)
-            and self.scope.counts(one)
+            for one in self._others.beside(action, facts).attempts
+            if one.team == team and self._shared(one.capacity_type, one.accelerator)
         )
         if in_use + placed.gpus <= limit:
             return allow(self, "within_share", f"at most {limit} GPUs at once")
@@ -90,6 +88,10 @@ class ReservedQuota:
             limit=limit,
             team=team or "",
         )
+
+    @cached_property
+    def _others(self) -> Others:
+        return Others(self.scope)
 
     def _limit(self, team: str | None) -> int:
         others = self.config.others or 0

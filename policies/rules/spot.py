@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from broker.core.offers import CapacityType, MoneyKind
-from broker.core.policy import Action, ActionKind, Facts, LiveAttempt, Source, Verdict
+from broker.core.offers import CapacityType
+from broker.core.policy import Action, Facts, LiveAttempt, Source, Verdict
 from policies.fields import Part, Percent
+from policies.others import Others, starts
 from policies.scope import Scope
 from policies.verdicts import allow, deny, out_of_scope
 
@@ -50,6 +52,10 @@ class Spot:
         """Whether it counts what runs."""
         return self.config.min_share is not None
 
+    @cached_property
+    def _others(self) -> Others:
+        return Others(self.scope)
+
     def judge(self, action: Action, facts: Facts) -> Verdict:
         if not self.scope.covers(action):
             return out_of_scope(self)
@@ -75,17 +81,9 @@ class Spot:
 
     def _of_on_demand(self, action: Action, facts: Facts) -> Verdict:
         least, placement = self.config.min_share, action.placement
-        if least is None or placement is None or action.kind in (ActionKind.CONTINUE, ActionKind.RESERVE):
+        if least is None or placement is None or not starts(action):
             return allow(self, "not_spot", "starts no spot capacity")
-        simulated = placement.money is MoneyKind.SANDBOX
-        rented = [
-            one
-            for one in facts.live
-            if one.job_id != action.job_id
-            and one.capacity_type in _RENTED
-            and (one.money is MoneyKind.SANDBOX) is simulated
-            and self.scope.counts(one)
-        ]
+        rented = [one for one in self._others.beside(action, facts).attempts if one.capacity_type in _RENTED]
         spot = sum(_size(one) for one in rented if one.capacity_type is CapacityType.SPOT)
         total = sum(map(_size, rented)) + (placement.gpus or placement.nodes)
         if 100 * spot >= least * total:
