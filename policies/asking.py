@@ -35,7 +35,7 @@ class MayAsk(Part):
     @model_validator(mode="after")
     def _somebody_to_ask(self) -> MayAsk:
         if self.action == "ask" and not self.approvers:
-            raise ValueError("`action: ask` needs `approvers`: who is asked")
+            each([("action", None)], _nobody_to_ask)
         said = {"approvers": self.approvers, "expires": self.expires, "own_requests": self.own_requests}
         only_for("ask", self.action, (key for key, value in said.items() if value))
         return self
@@ -47,6 +47,10 @@ class MayAsk(Part):
             return None
         more = {"expires": self.expires} if self.expires else {}
         return Asking(approvers=self.approvers, own_requests=self.own_requests, **more)
+
+
+def _nobody_to_ask(*_: object) -> None:
+    raise ValueError("`ask` needs `approvers`: who is asked, such as approvers: [ann, bob]")
 
 
 def only_for(meant: str, action: str, keys: Iterable[str]) -> None:

@@ -159,6 +159,7 @@ def _defaults(contents: list[PolicyFile], rules: list[Rule]) -> PolicyDefaults:
     durations = [one.defaults.max_duration for one in contents]
     orders = [one.capacity.order for one in contents if one.capacity and one.capacity.order]
     waits = [one.capacity.wait_for_paid for one in contents if one.capacity]
+    sweeps = [one.defaults.end_orphans_after for one in contents]
     return PolicyDefaults(
         max_duration=min((d for d in durations if d is not None), default=PolicyDefaults().max_duration),
         allow_reference_prices=_all_say_so(one.defaults.allow_reference_prices for one in contents),
@@ -167,6 +168,8 @@ def _defaults(contents: list[PolicyFile], rules: list[Rule]) -> PolicyDefaults:
         grants_cash=any(isinstance(rule, Budget) and "cash" in rule.spec.counts for rule in rules),
         capacity_order=orders[0] if orders else (),
         wait_for_paid=min((wait for wait in waits if wait is not None), default=None),
+        # Ending is what cannot be undone: the most patient file counts.
+        end_orphans_after=max((after for after in sweeps if after is not None), default=None),
     )
 
 
