@@ -41,8 +41,9 @@ def registries() -> Registries:
 
 def _load_policies(files: Mapping[str, str]) -> PolicySet:
     from policies.loader import load
+    from providers.registry import PROVIDERS
 
-    return load(files)
+    return load(files, PROVIDERS)
 
 
 def _policy_schema() -> Mapping[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from json import dumps
@@ -14,7 +14,8 @@ from broker.core.findings import validate
 from broker.core.policy import Source
 from broker.core.ports import PolicyDefaults, Rule
 from policies.conditions import Condition
-from policies.meaning import Together, conditions, entries
+from policies.meaning import Together, conditions
+from policies.mentions import entries
 from policies.policyset import ActivePolicies
 from policies.registry import GUARDRAILS, rule_class
 from policies.rules.budget import Budget
@@ -63,8 +64,9 @@ class _Right:
         yield from ((entry, ("guardrails", index)) for index, entry in enumerate(self.content.entries))
 
 
-def load(files: Mapping[str, str]) -> ActivePolicies:
+def load(files: Mapping[str, str], providers: Collection[str] = ()) -> ActivePolicies:
     """The set made of these files (name to content), in the order of their names; the names are for messages only.
+    ``providers``: the names of those that are known, so that slips are found.
 
     All files apply: every rule judges, so the strictest limit decides. No file at all is a set that grants nothing.
     Pure. Raises `InvalidInput` for the first file that is wrong, with every mistake in it and its place: of form, of
@@ -79,7 +81,7 @@ def load(files: Mapping[str, str]) -> ActivePolicies:
             refused.append(error)  # no YAML that could be looked at further
     model = policy_file_model(frozenset(_kinds(documents)))
     read = [_read(document, model, files[document.file]) for document in documents]
-    between = Together([one.document for one in read], {one.file: one.name for one in read}).look()
+    between = Together([one.document for one in read], {one.file: one.name for one in read}, providers).look()
     right: list[_Right] = []
     for one in read:
         problems = [*one.problems, *between.get(one.file, ())]
@@ -159,6 +161,7 @@ def _defaults(contents: list[PolicyFile], rules: list[Rule]) -> PolicyDefaults:
     durations = [one.defaults.max_duration for one in contents]
     orders = [one.capacity.order for one in contents if one.capacity and one.capacity.order]
     waits = [one.capacity.wait_for_paid for one in contents if one.capacity]
+    values = [one.defaults.value_of_time for one in contents]
     sweeps = [one.defaults.end_orphans_after for one in contents]
     return PolicyDefaults(
         max_duration=min((d for d in durations if d is not None), default=PolicyDefaults().max_duration),
@@ -168,6 +171,7 @@ def _defaults(contents: list[PolicyFile], rules: list[Rule]) -> PolicyDefaults:
         grants_cash=any(isinstance(rule, Budget) and "cash" in rule.spec.counts for rule in rules),
         capacity_order=orders[0] if orders else (),
         wait_for_paid=min((wait for wait in waits if wait is not None), default=None),
+        value_of_time=min((value for value in values if value is not None), default=None),
         # Ending is what cannot be undone: the most patient file counts.
         end_orphans_after=max((after for after in sweeps if after is not None), default=None),
     )

@@ -7,7 +7,7 @@ Works on the documents, so that a file's other mistakes are found at the same ti
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -16,23 +16,13 @@ from broker.core.documents import Document, Path
 from broker.core.errors import Problem, did_you_mean
 from policies.asking import MayAsk
 from policies.conditions import Condition, condition
+from policies.mentions import PATTERN_SIGNS, entries, named_approvers, named_providers, named_teams
 
 if TYPE_CHECKING:
     from policies.cel import Mistake
 
-SECTIONS = ("budgets", "guardrails")
-_PATTERN_SIGNS = frozenset("*?[")
 # What an entry says beside its rule.
 _BESIDE = frozenset({"name", "scope", "when", *MayAsk.model_fields})
-
-
-def entries(document: Document) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Every budget and guardrail that is at least a mapping, and where it stands."""
-    for section in SECTIONS:
-        listed = document.data.get(section)
-        for index, entry in enumerate(listed if isinstance(listed, list) else []):
-            if isinstance(entry, dict):
-                yield (section, index), entry
 
 
 def conditions(document: Document, text: str) -> tuple[dict[Path, Condition], list[Problem]]:
@@ -72,10 +62,12 @@ def path_name(path: Path) -> str:
 
 @dataclass
 class Together:
-    """All files, and what was found in each: by file."""
+    """All files, and what was found in each: by file. ``names``: the policy's name, by file; ``providers``: those that
+    are known."""
 
     documents: Sequence[Document]
-    names: Mapping[str, str]  # the policy's name, by file
+    names: Mapping[str, str]
+    providers: Collection[str] = ()
     problems: dict[str, list[Problem]] = field(default_factory=lambda: defaultdict(list))
 
     def look(self) -> Mapping[str, list[Problem]]:
@@ -83,14 +75,15 @@ class Together:
         self._policy_names()
         self._names()
         self._teams()
+        self._places()
         self._approvers()
         self._orders()
         for document in self.documents:
             self._covered_twice(document)
         return self.problems
 
-    def _add(self, document: Document, path: Path, message: str) -> None:
-        self.problems[document.file].append(document.problem(path, message))
+    def _add(self, document: Document, path: Path, message: str, *, at_key: bool = False) -> None:
+        self.problems[document.file].append(document.problem(path, message, at_key=at_key))
 
     def _policy_names(self) -> None:
         taken: dict[str, str] = {}
@@ -119,11 +112,20 @@ class Together:
         if not teams:
             return  # any name may be right
         for document in self.documents:
-            for path, entry in entries(document):
-                for team in _plain_teams(entry.get("scope")):
-                    if team not in teams:
-                        message = f"no file lists a team {team!r}{did_you_mean(team, teams)}"
-                        self._add(document, (*path, "scope", "team"), message)
+            for path, team in named_teams(document):
+                if team not in teams:
+                    message = f"no file lists a team {team!r}{did_you_mean(team, teams)}"
+                    self._add(document, path, message, at_key=path[-1] == team)
+
+    def _places(self) -> None:
+        """A provider that is nearly called like one of ours is a slip, and where it is denied a gate left open. Others
+        may be called anything: they come with catalogues."""
+        for document in self.documents:
+            for path, name in named_providers(document):
+                meant = did_you_mean(name, self.providers)
+                if meant and name.lower() not in self.providers:
+                    message = f"no provider is called {name!r}{meant} If one will be, write it as a pattern"
+                    self._add(document, path, f"{message}, such as '{name[:-1]}[{name[-1]}]'")
 
     def _approvers(self) -> None:
         """Once files list people, an approver must be one of them: what nobody can grant stays shut by mistake."""
@@ -132,9 +134,9 @@ class Together:
         if not people:
             return  # any name may be right
         for document in self.documents:
-            for path, name in _named_approvers(document):
+            for path, name in named_approvers(document):
                 if name not in people and not any(fnmatchcase(name, person) for person in people):
-                    known = [person for person in people if not _PATTERN_SIGNS.intersection(person)]
+                    known = [person for person in people if not PATTERN_SIGNS.intersection(person)]
                     message = (
                         f"no file lists {name!r} as a member of a team, so there is nobody of that name to ask"
                         f"{did_you_mean(name, known)}; add the team, such as finance: {{members: [{name}]}}"
@@ -176,24 +178,6 @@ def _members(teams: Mapping[str, Any]) -> Iterator[str]:
     for team in teams.values():
         members = team.get("members") if isinstance(team, dict) else None
         yield from (name for name in (members if isinstance(members, list) else [members]) if isinstance(name, str))
-
-
-def _named_approvers(document: Document) -> Iterator[tuple[Path, str]]:
-    """Every approver that is named outright, and where: in a budget or guardrail, or in the rule in it."""
-    for path, entry in entries(document):
-        for inside, said in ((path, entry), *(((*path, key), part) for key, part in entry.items())):
-            names = said.get("approvers") if isinstance(said, dict) else None
-            listed = isinstance(names, list)
-            for index, name in enumerate(names if isinstance(names, list) else [names]):
-                if isinstance(name, str) and not _PATTERN_SIGNS.intersection(name):
-                    yield (*inside, "approvers", *([index] if listed else [])), name
-
-
-def _plain_teams(scope: object) -> list[str]:
-    """The teams that are named outright, not by a pattern."""
-    said = scope.get("team") if isinstance(scope, dict) else None
-    teams = said if isinstance(said, list) else [said]
-    return [team for team in teams if isinstance(team, str) and not _PATTERN_SIGNS.intersection(team)]
 
 
 def _subjects(path: Path, entry: Mapping[str, Any]) -> Iterator[tuple[str, object]]:

@@ -30,7 +30,7 @@ from broker.core.offers import CapacityType
 from broker.core.units import PositiveDuration
 from policies.asking import MayAsk
 from policies.conditions import variables
-from policies.fields import Name, Part, Patterns, When, parse_name
+from policies.fields import Limit, Name, Part, Patterns, When, parse_name
 from policies.registry import GUARDRAILS, rule_class
 from policies.rules.budget import Terms
 from policies.scope import Scope
@@ -61,7 +61,8 @@ class Defaults(Part):
 
     ``max_duration``: billed time of a job over all attempts. ``allow_reference_prices``: launch on list prices that
     are not live. ``allow_stale_prices``: launch on prices older than their provider's limit, as in a long outage of it.
-    ``cpu_jobs_on_gpus``: jobs without accelerators may use GPU machines. ``end_orphans_after``: `gpubroker serve` ends
+    ``cpu_jobs_on_gpus``: jobs without accelerators may use GPU machines. ``value_of_time``: USD that finishing an hour
+    earlier is worth to a job without a deadline, where it does not say; of several files the lowest holds. ``end_orphans_after``: `gpubroker serve` ends
     machines and holds that nobody looks after once they are so old; of several files the longest counts. Where no file
     says so they are only reported.
     """
@@ -70,6 +71,7 @@ class Defaults(Part):
     allow_reference_prices: StrictBool | None = None
     allow_stale_prices: StrictBool | None = None
     cpu_jobs_on_gpus: StrictBool | None = None
+    value_of_time: Limit | None = None
     end_orphans_after: PositiveDuration | None = None
 
 

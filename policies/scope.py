@@ -13,8 +13,6 @@ from broker.core.policy import Action, LiveAttempt
 from broker.ledger.budgets import matches
 from policies.fields import Part, Patterns
 
-_PATTERN_SIGNS = frozenset("*?[")
-
 
 class Scope(Part):
     """Names or shell-style patterns, capitals counting. What is not said is not restricted; all that is said must
@@ -43,10 +41,6 @@ class Scope(Part):
     def counts(self, live: LiveAttempt) -> bool:
         """Whether something that runs belongs to those who are meant."""
         return self._includes(live.user, live.team, live.project, live.workload, live.environment)
-
-    def plain_teams(self) -> tuple[str, ...]:
-        """The teams that are named outright, not by a pattern."""
-        return tuple(team for team in self.team if not _PATTERN_SIGNS.intersection(team))
 
     def __str__(self) -> str:
         """``team nlp, workload training or batch``; empty when it is about everybody."""

@@ -320,3 +320,37 @@ def test_all_mistakes_are_found_at_once() -> None:
 
 def test_an_unknown_provider_may_come_later() -> None:
     assert load({"a.yaml": "version: 1\nguardrails: [{name: g, allowed_locations: {providers: [nextcloud]}}]"})
+
+
+SLIPS = [
+    ("guardrails: [{name: g, reserved_quota: {gpus: {nlpp: 8}}}]",
+     "3:48 guardrails[0].reserved_quota.gpus.nlpp: no file lists a team 'nlpp'; did you mean 'nlp'?"),
+    ("budgets: [{name: b, amount: $5, period: day, scope: {team: [nlp, vison]}}]",
+     "3:66 budgets[0].scope.team[1]: no file lists a team 'vison'; did you mean 'vision'?"),
+    ("capacity: {exceptions: [{scope: {team: nlpp}, order: [spot]}]}",
+     "3:40 capacity.exceptions[0].scope.team: no file lists a team 'nlpp'; did you mean 'nlp'?"),
+    ("guardrails: [{name: g, allowed_locations: {providers: {deny: [awss]}}}]",
+     "3:63 guardrails[0].allowed_locations.providers.deny[0]: no provider is called 'awss'; did you mean 'aws'? If one"
+     " will be, write it as a pattern, such as 'aws[s]'"),
+    ("guardrails: [{name: g, allowed_locations: {regions: azuer/eu-west}}]",
+     "3:53 guardrails[0].allowed_locations.regions: no provider is called 'azuer'; did you mean 'azure'? If one will"
+     " be, write it as a pattern, such as 'azue[r]'"),
+    ("guardrails: [{name: g, data_residency: {run_in: [owned/*, lambda/us-1]}}]",
+     "3:59 guardrails[0].data_residency.run_in[1]: no provider is called 'lambda'; did you mean 'lambda_cloud'? If one"
+     " will be, write it as a pattern, such as 'lambd[a]'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "said"), SLIPS)
+def test_a_name_that_is_nearly_right_is_a_slip(text: str, said: str) -> None:
+    teams = "version: 1\nteams: {nlp: {members: [ann]}, vision: {members: [bob]}}\n"
+    with pytest.raises(InvalidInput) as caught:
+        load({"a.yaml": teams + text}, ["aws", "azure", "lambda_cloud", "owned"])
+
+    assert [f"{p.line}:{p.column} {p.key}: {p.message}" for p in caught.value.problems] == [said]
+
+
+def test_a_provider_of_another_name_may_come_with_a_catalogue() -> None:
+    for name in ("nextcloud", "AWS", "aw*", "aws[s]"):
+        text = f"version: 1\nguardrails: [{{name: g, allowed_locations: {{providers: ['{name}']}}}}]"
+        assert load({"a.yaml": text}, ["aws", "azure"])
