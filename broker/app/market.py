@@ -81,11 +81,12 @@ def market_for(broker: Broker, job: Job, policy: PolicySet | None = None, *, by_
 
     freshen(broker, sandbox=wants_sandbox(job))
     query = query_for(job)
+    known = risks(broker, query)
     seen = conditions(broker, policy, by_carbon=by_carbon)
     seen = replace(seen, capacity_order=(policy or broker.policy()).capacity_order(job))
     return Market(
         offers=broker.store.offers(query),
-        conditions=replace(seen, hazard=risks(broker, query), paces=paces_for(broker, job)),
+        conditions=replace(seen, hazard=known, away=known.away, paces=paces_for(broker, job)),
         left_out=broker.store.rejected_in_sql(query),
     )
 
@@ -112,6 +113,7 @@ def conditions(broker: Broker, policy: PolicySet | None = None, *, by_carbon: bo
         allow_stale_prices=defaults.allow_stale_prices,
         cpu_jobs_on_gpus=defaults.cpu_jobs_on_gpus,
         capacity_order=defaults.capacity_order,
+        value_of_time=defaults.value_of_time,
         default_max_duration=defaults.max_duration,
         carbon=_carbon() if by_carbon or any(rule.kind == CARBON_RULE for rule in chosen.rules) else None,
         by_carbon=by_carbon,

@@ -59,6 +59,8 @@ def rule_table(console: Console, policy: PolicySet) -> list[RenderableType]:
         said.append("CPU jobs may use GPU machines")
     if defaults.wait_for_paid:
         said.append(f"jobs wait up to {words.length(defaults.wait_for_paid)} for paid capacity before they rent")
+    if defaults.value_of_time:
+        said.append(f"an hour of time is worth {words.money(defaults.value_of_time)} to jobs without a deadline")
     if defaults.capacity_order:
         said.append(f"capacity is tried in the order {', '.join(defaults.capacity_order)}")
     return [*parts, Text("; ".join(said), style="dim")]
@@ -153,6 +155,7 @@ def document(policy: PolicySet) -> dict[str, Any]:
             "grants_cash": defaults.grants_cash,
             "capacity_order": list(defaults.capacity_order),
             "wait_for_paid": defaults.wait_for_paid,
+            "value_of_time": defaults.value_of_time,
         },
     }
 

@@ -14,6 +14,7 @@ from typing import Protocol, runtime_checkable
 
 from broker.core.capacity import Charge, Instance, Quota, Reservation, ReservationOffer
 from broker.core.jobs import Job
+from broker.core.money import Money
 from broker.core.offers import Offer, OfferQuery, SkippedRow
 from broker.core.placements import Placement
 from broker.core.policy import Action, CaseResult, Facts, Source, Verdict
@@ -214,7 +215,8 @@ class BudgetSpec:
 class PolicyDefaults:
     """What the active set says where a job is silent, and the planner's switches. Intersected over all files.
 
-    ``wait_for_paid``: how long a job may wait for capacity that is paid for already instead of renting; None: not."""
+    ``wait_for_paid``: how long a job may wait for capacity that is paid for already instead of renting; None: not.
+    ``value_of_time``: USD that finishing an hour earlier is worth to a job without a deadline; None: nobody said."""
 
     max_duration: timedelta = timedelta(hours=24)
     allow_reference_prices: bool = False
@@ -223,6 +225,7 @@ class PolicyDefaults:
     grants_cash: bool = False
     capacity_order: tuple[str, ...] = ()
     wait_for_paid: timedelta | None = None
+    value_of_time: Money | None = None
 
 
 class PolicySet(Protocol):
