@@ -62,9 +62,9 @@ class Defaults(Part):
     ``max_duration``: billed time of a job over all attempts. ``allow_reference_prices``: launch on list prices that
     are not live. ``allow_stale_prices``: launch on prices older than their provider's limit, as in a long outage of it.
     ``cpu_jobs_on_gpus``: jobs without accelerators may use GPU machines. ``value_of_time``: USD that finishing an hour
-    earlier is worth to a job without a deadline, where it does not say; of several files the lowest holds. ``end_orphans_after``: `gpubroker serve` ends
-    machines and holds that nobody looks after once they are so old; of several files the longest counts. Where no file
-    says so they are only reported.
+    earlier is worth to a job without a deadline, where it does not say; of several files the lowest holds.
+    ``end_orphans_after``: `gpubroker serve` ends machines and holds that nobody looks after once they are so old; of
+    several files the longest counts. Where no file says so they are only reported.
     """
 
     max_duration: PositiveDuration | None = None

@@ -158,7 +158,7 @@ def _terms(console: Console, seen: Preview) -> list[RenderableType]:
         cells = [[f"  {term.name}", words.money(term.amount), term.how] for term in placement.terms]
         if placement.surcharge:
             ranked = "moves the ranking only, not the money"
-            cells.append(["  surcharge by policy", words.money(placement.surcharge), ranked])
+            cells.append(["  what policies and time add", words.money(placement.surcharge), ranked])
         parts.append(fitting(console, columns, cells)[0])
     return parts
 

@@ -118,8 +118,9 @@ class Job(Part):
     """Desired work. Exactly one of ``resources`` (acceptable machines, best first) and ``model`` is given.
 
     ``deadline``: a duration from submission, or a time (UTC). ``max_duration`` counts billed time over all attempts;
-    None means that the policy's default applies. ``envs`` values reach the command verbatim; ``secrets`` names
-    variables that are taken from the submitting environment at launch and are stored nowhere.
+    None means that the policy's default applies. ``value_of_time``: USD that finishing an hour earlier is worth to a
+    job without a deadline; None: the policy's. ``envs`` values reach the command verbatim; ``secrets`` names variables
+    that are taken from the submitting environment at launch and are stored nowhere.
     """
 
     name: str
@@ -141,6 +142,7 @@ class Job(Part):
     deadline: timedelta | datetime | None = None
     max_duration: timedelta | None = None
     max_cost: Money | None = None
+    value_of_time: Money | None = None
     checkpoint: CheckpointPlan = CheckpointPlan()
     retry: Retry = Retry()
     data: Data = Data()

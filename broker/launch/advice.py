@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from broker.core import events as ev
-from broker.core.offers import CapacityType, Offer
+from broker.core.offers import Availability, CapacityType, Offer
 from broker.core.outcomes import AttemptState, Cause
 from broker.core.reasons import Reason
 from broker.core.views import AttemptView, JobView
 from broker.launch.journal import Journal
 from broker.launch.placing import Advice, Plans
 from broker.launch.progress import remaining_work
+from broker.placement.patience import better_place, value_of_time, worth_waiting
 from broker.placement.strategy import live
 from broker.placement.strategy.choose import course_for
 from broker.placement.strategy.situation import Course, Decision, Mode, Situation
@@ -87,6 +88,8 @@ class Strategist:
 
     def place(self, view: JobView, plans: Plans, now: datetime) -> Advice | None:
         """Where the job's next attempt should be tried, in order; None where the plan's own ranking is as good."""
+        if view.deadline is None:
+            return _patient(view, plans, now)
         found = self._decide(view, plans, now, None)
         if found is None:
             return None
@@ -98,6 +101,8 @@ class Strategist:
         attempt = view.latest
         if attempt is None or attempt.state.final:
             return None
+        if view.deadline is None:
+            return _cheaper_elsewhere(view, attempt, plans)
         found = self._decide(view, plans, now, attempt)
         if found is None:
             return None
@@ -185,6 +190,39 @@ def resting(view: JobView, now: datetime) -> frozenset[str]:
     )
 
 
+def _patient(view: JobView, plans: Plans, now: datetime) -> Advice | None:
+    """Whether a job without a deadline had better wait for spot capacity than start where it could now."""
+    value = value_of_time(view.job, plans.market.conditions)
+    if not value or plans.over is None:
+        return None
+    gone = _sold_out(plans)
+    if not gone:
+        return None
+    returned = plans.over([replace(offer, availability=Availability.AVAILABLE, slots=None) for offer in gone])
+    since = view.latest.ended_at if view.latest is not None and view.latest.ended_at else view.submitted_at
+    wait = worth_waiting(
+        plans.anyhow.best, returned.placements, plans.market.conditions.away, value, max(now - since, timedelta(0))
+    )
+    return None if wait is None else Advice((), wait.why)
+
+
+def _cheaper_elsewhere(view: JobView, attempt: AttemptView, plans: Plans) -> str | None:
+    """Why a job without a deadline should move, where its time and money are worth it."""
+    value, left = value_of_time(view.job, plans.market.conditions), remaining_work(view)
+    if not value or left is None or attempt.state is not AttemptState.RUNNING:
+        return None
+    here, offers = attempt.placement, {offer.id: offer for offer in plans.market.offers}
+    if (known := offers.get(here.offer.id)) is not None and known.price is not None:
+        here = replace(here, rate=known.price * here.nodes)  # what it costs by now
+    others = plans.anyhow.placements
+    rate = max((p.interruptions_per_hour for p in others), default=0.0)
+    changeover = live.changeover_of(view.job, plans.market.conditions, max(rate, here.interruptions_per_hour)) / 3600
+    there = better_place(here, others, left / timedelta(hours=1), changeover, value)
+    if there is None:
+        return None
+    return f"moves to {there.offer.pool}: so much better for the money and the time that moving pays"
+
+
 def _worth(ground: live.Ground, pool: str) -> float:
     """What turns an hour there into the work of an hour on the steady machine."""
     placement = ground.spot.get(pool)
@@ -195,15 +233,20 @@ def _spot_offers(ground: live.Ground, plans: Plans) -> list[Offer]:
     """The spot pools worth knowing, the cheapest first: those that could be had, and those of the same machine as the
     steady one that are sold out for the moment. One offer a pool."""
     found = {pool: placement.offer for pool, placement in ground.spot.items()}
-    sold_out = {
-        r.offer_id for r in plans.anyhow.rejections if r.reason in (Reason.UNAVAILABLE, Reason.TOO_FEW_MACHINES)
-    }
     machine = ground.steady.offer.machine
-    for offer in plans.market.offers:
-        if offer.id in sold_out and offer.capacity_type is CapacityType.SPOT and offer.machine == machine:
+    for offer in _sold_out(plans):
+        if offer.machine == machine:
             found.setdefault(offer.pool, offer)
     ranked = sorted(found.values(), key=lambda o: (o.price is None, o.price.micros if o.price else 0, o.pool))
     return ranked[:MOST_POOLS]
+
+
+def _sold_out(plans: Plans) -> list[Offer]:
+    """Spot capacity that would do, were there any just now."""
+    sold_out = {
+        r.offer_id for r in plans.anyhow.rejections if r.reason in (Reason.UNAVAILABLE, Reason.TOO_FEW_MACHINES)
+    }
+    return [o for o in plans.market.offers if o.id in sold_out and o.capacity_type is CapacityType.SPOT]
 
 
 def _possible(decision: Decision, seen: Situation) -> bool:

@@ -59,13 +59,13 @@ class Advice:
 @dataclass(frozen=True, slots=True)
 class Plans:
     """What can be done now: ``in_time`` makes the deadline, ``anyhow`` would do without one; the same where the job has
-    none. ``facts``: what the policies judged by. ``unoccupied`` makes a plan as if none of our jobs used a machine."""
+    none. ``facts``: what the policies judged by. ``over`` makes a plan over other offers than there are."""
 
     market: Market
     in_time: Plan
     anyhow: Plan
     facts: Facts
-    unoccupied: Callable[[], Plan] | None = None
+    over: Callable[[Sequence[Offer]], Plan] | None = None
 
 
 Advise = Callable[[JobView, Plans, datetime], Advice | None]
@@ -209,7 +209,7 @@ class Placing:
                 plans.market.offers,
                 plans.facts.live,
                 plan,
-                plans.unoccupied or (lambda: plan),
+                lambda: plans.over(plans.market.offers) if plans.over else plan,
                 now=now,
                 since=since,
                 longest=policy.defaults.wait_for_paid,
@@ -249,7 +249,7 @@ class Placing:
         anyhow = in_time
         if Reason.MISSES_DEADLINE in in_time.reasons():
             anyhow = plan(view.job.model_copy(update={"deadline": None}))
-        return Plans(market, in_time, anyhow, facts, lambda: plan(view.job, market.offers))
+        return Plans(market, in_time, anyhow, facts, lambda offers: plan(view.job, offers))
 
     def _note(self, view: JobView, body: ev.NothingFeasible, now: datetime) -> bool:
         """Say why the job waits, unless that was the last word already."""

@@ -24,6 +24,7 @@ from broker.placement.conditions import Conditions
 from broker.placement.course import Effort, speed
 from broker.placement.estimate import Estimator, Hazard
 from broker.placement.feasibility import Request, fit
+from broker.placement.patience import value_of_time, worth_of_time
 from broker.placement.planner import Deny, RankKey, make_plan, not_allowed, rank_key, too_late
 
 # What turns one offer of a group down for these turns down all of it.
@@ -116,6 +117,7 @@ class Board:
         estimator = Estimator(effort, now, self.hazard)
         deadline = job.deadline_at(submitted_at)
         order = {name: place for place, name in enumerate(conditions.capacity_order)}
+        value = value_of_time(job, conditions)
 
         def judged(offer: Offer) -> tuple[RankKey, Placement] | Reason:
             found = fit(offer, request)
@@ -127,6 +129,8 @@ class Board:
             finding = too_late(placement, estimator, deadline) or not_allowed(placement, conditions, deny)
             if finding is not None:
                 return finding[0]
+            if value:
+                placement = replace(placement, surcharge=worth_of_time(placement, value))
             place = order.get(offer.capacity_type, len(order))
             return rank_key(placement, place, found if job.ordered else 0), placement
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from broker.core.money import Money
 from broker.core.offers import Offer
 from broker.placement.pace import Paces
-from broker.placement.priors import interruption_rate
+from broker.placement.priors import interruption_rate, time_to_return
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +17,9 @@ class Conditions:
     """Everything the planner must know beside job, offers and time.
 
     From the active policies (`broker.core.ports.PolicyDefaults`): ``allow_reference_prices``, ``allow_stale_prices``,
-    ``cpu_jobs_on_gpus``, ``capacity_order`` (capacity types, first choice first; the rest follow) and
-    ``default_max_duration``, which holds where a job names none.
+    ``cpu_jobs_on_gpus``, ``capacity_order`` (capacity types, first choice first; the rest follow),
+    ``default_max_duration``, which holds where a job names none, and likewise ``value_of_time``: USD that an hour
+    until the finish is worth, for jobs without a deadline.
 
     From the installation: ``engines`` maps the name of each installed engine to what it honours (`Job.needs`);
     ``out_of_reach`` are those whose machines cannot reach the run folders, which lie on this machine's disk;
@@ -29,7 +31,7 @@ class Conditions:
     known), cost between equals, what is not known last.
 
     ``hazard``: interruptions per hour of one machine of an offer, by what was seen of it (`broker.placement.hazard`)
-    or by the priors.
+    or by the priors. ``away``: hours until lost capacity returns, likewise.
 
     ``paces``: how fast earlier attempts of the job, or of one of its name and team, went on which machines.
 
@@ -47,11 +49,13 @@ class Conditions:
     cpu_jobs_on_gpus: bool = False
     capacity_order: tuple[str, ...] = ()
     default_max_duration: timedelta = timedelta(hours=24)
+    value_of_time: Money | None = None
     store_location: str | None = None
     sandbox: bool = False
     carbon: Callable[[Offer], float | None] | None = None
     by_carbon: bool = False
     hazard: Callable[[Offer], float] = interruption_rate
+    away: Callable[[Offer], float] = time_to_return
     paces: Paces = field(default_factory=dict)
     start_up: timedelta = timedelta(minutes=5)
     restart: timedelta = timedelta(minutes=2)

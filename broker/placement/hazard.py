@@ -24,7 +24,7 @@ from enum import StrEnum
 from statistics import fmean
 
 from broker.core.offers import CapacityType, Offer
-from broker.placement.priors import interruption_rate
+from broker.placement.priors import RETURNS_PER_HOUR, interruption_rate
 
 EDGES = (0.0, 1 / 6, 0.5, 1.0, 3.0, 9.0)  # where the bands of age begin, hours; the last one has no end
 _BANDS = tuple(zip(EDGES, (*EDGES[1:], math.inf), strict=True))
@@ -32,8 +32,6 @@ HALF_LIFE_HOURS = 7 * 24.0
 PRIOR_LOSSES = 2.0
 # Hardware failures are so rare that their prior would outweigh a month of losses.
 MOST_PRIOR_HOURS = 500.0
-# A lost pool returned after 1.3 h (2022) and 2.3 h (2023) on average in the AWS traces named in `priors`.
-RETURNS_PER_HOUR = 0.5
 # Half the score of its family is taken for twice the risk, and no further: providers do not say what scores mean.
 _SCORE_COUNTS = 2.0
 _WORTH_NAMING = 1.0  # hours seen; fewer change next to nothing
@@ -187,6 +185,10 @@ class Risks:
         if (offer.provider, offer.accelerator, offer.capacity_type) not in self._families:
             return interruption_rate(offer)
         return self.of(offer).interruptions_per_hour
+
+    def away(self, offer: Offer) -> float:
+        """Hours until the offer's pool has capacity again, once it has none."""
+        return self.of(offer).time_to_return
 
     def of(self, offer: Offer) -> Risk:
         """The estimate with what it rests on."""

@@ -18,6 +18,7 @@ from broker.placement.course import Effort
 from broker.placement.estimate import Estimator, Hazard, effective_price
 from broker.placement.feasibility import Request, fit
 from broker.placement.notes import notes
+from broker.placement.patience import value_of_time, worth_of_time
 from broker.placement.words import hours, span
 
 # So many placements that nobody takes away (on-demand, owned, reserved) belong to the fallbacks of a plan, and so many
@@ -62,7 +63,8 @@ def make_plan(
     ``remaining``: useful work left since the last verified checkpoint, on the job's reference machine; None for all
     of it. ``excluded``: names of pools not to be tried, each with the reason. ``hazard``: interruptions
     per hour of one machine of an offer; the conditions' one where None. ``surcharge`` and ``deny`` are the policies'
-    part; ``deny`` is asked last, so what it turns down would otherwise do.
+    part; ``deny`` is asked last, so what it turns down would otherwise do. What time is worth to a job without a
+    deadline (`patience`) counts as a surcharge, too.
 
     Ranked by emissions if the conditions say so, then by the policy's capacity order if it declares one, then by the
     job's own order if its list is ordered, then by expected cost plus surcharge (for work of unknown size: price of a
@@ -75,6 +77,7 @@ def make_plan(
     effort = Effort.of(job, conditions, remaining)
     estimator = Estimator(effort, now, hazard)
     deadline = job.deadline_at(submitted_at)
+    value = value_of_time(job, conditions)
     machines = [machine.request for machine in request.machines]
     order = {name: place for place, name in enumerate(conditions.capacity_order)}
     ranked: list[tuple[RankKey, Placement]] = []
@@ -98,6 +101,8 @@ def make_plan(
             continue
         if surcharge is not None and (extra := surcharge(placement)):
             placement = replace(placement, surcharge=extra)
+        if value:
+            placement = replace(placement, surcharge=placement.surcharge + worth_of_time(placement, value))
         place = order.get(offer.capacity_type, len(order))
         emits = _emissions(placement) if conditions.by_carbon else 0.0
         ranked.append((rank_key(placement, place, found if job.ordered else 0, emits), placement))

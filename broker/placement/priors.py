@@ -1,4 +1,4 @@
-"""How often capacity is taken away where nobody has measured it: rough priors by capacity type.
+"""How often capacity is taken away, and how soon it returns, where nobody has measured it: rough priors.
 
 They stand in until a provider's signal or our own history says more; a plan names the figure it reckoned with.
 
@@ -7,6 +7,7 @@ They stand in until a provider's signal or our own history says more; a plan nam
   the figure lies at the calm end of the first and errs against the second. An assumption, not a measurement.
 - everything else is lost only when hardware fails: 419 unexpected interruptions in 54 days on 16,384 H100 GPUs make
   2.0e-5 per GPU and hour (Llama 3 Herd of Models, 2024, table 5). Machines without accelerators count as one GPU.
+- lost capacity is back after two hours: after 1.3 h (2022) and 2.3 h (2023) on average in the AWS traces named above.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from broker.core.offers import CapacityType, Offer
 
 SPOT_PER_MACHINE_HOUR = 0.15
 FAILURES_PER_GPU_HOUR = 419 / (54 * 24 * 16_384)
+RETURNS_PER_HOUR = 0.5
 
 
 def interruption_rate(offer: Offer) -> float:
@@ -23,3 +25,8 @@ def interruption_rate(offer: Offer) -> float:
         return offer.interruption_rate
     failures = FAILURES_PER_GPU_HOUR * max(offer.count, 1)
     return SPOT_PER_MACHINE_HOUR + failures if offer.capacity_type is CapacityType.SPOT else failures
+
+
+def time_to_return(offer: Offer) -> float:
+    """Hours until lost capacity of the offer's pool returns, on average."""
+    return 1 / RETURNS_PER_HOUR

@@ -117,6 +117,24 @@ def test_with_two_pools_too(tmp_path: Path, clock: ManualClock) -> None:
     assert live == replayed
 
 
+@pytest.mark.parametrize(
+    ("value", "starts_after", "ran"),
+    [("1", 1.0, ["spot"]), ("5", 0.0, ["on_demand", "spot"]), ("50", 0.0, ["on_demand"])],
+    ids=["waits for spot", "starts at once and moves", "starts at once and stays"],
+)
+def test_without_a_deadline_cost_is_traded_against_time(
+    tmp_path: Path, clock: ManualClock, value: str, starts_after: float, ran: list[str]
+) -> None:
+    recorded = market([False] * 6 + [True] * 100)
+    store = open_store(f"sqlite:///{tmp_path / 'store.db'}", clock=clock)
+    stage = TraceStage(store, clock, recorded, 0, Task(4 * HOUR, 8 * HOUR, 720, TICK), value)
+    assert stage.play() is JobState.SUCCEEDED
+    first = stage.view.attempts[0]
+    assert first.requested_at - stage.begun == timedelta(hours=starts_after)
+    assert [attempt.placement.offer.capacity_type for attempt in stage.view.attempts] == ran
+    store.close()
+
+
 bits = st.lists(st.tuples(st.booleans(), st.integers(1, 12)), min_size=1, max_size=20).map(
     lambda runs: [up for up, length in runs for _ in range(length)]
 )

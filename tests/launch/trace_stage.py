@@ -45,10 +45,13 @@ class Ticks:
 
 
 class TraceStage(Stage):
-    """``market``: its pools are named by `pool_name`; the job starts at tick ``start``, what is before is history."""
+    """``market``: its pools are named by `pool_name`; the job starts at tick ``start``, what is before is history.
+    ``value_of_time``: USD an hour, of a job that has it instead of a deadline."""
 
-    def __init__(self, store: Store, clock: ManualClock, market: Recorded, start: int, task: Task) -> None:
-        self.market, self.start, self.task = market, start, task
+    def __init__(
+        self, store: Store, clock: ManualClock, market: Recorded, start: int, task: Task, value_of_time: str = ""
+    ) -> None:
+        self.market, self.start, self.task, self.value_of_time = market, start, task, value_of_time
         self.tick = timedelta(seconds=task.tick)
         self.begun = clock.now()
         self.said: list[Said] = []
@@ -112,8 +115,9 @@ class TraceStage(Stage):
     def _submit(self) -> None:
         work, now = timedelta(seconds=self.task.work), self.clock.now()
         job = Job(
-            name="j", run="x", work=Work(duration=work), deadline=timedelta(seconds=self.task.deadline),
-            checkpoint=CheckpointPlan(every=SECOND, restart=SECOND),
+            name="j", run="x", work=Work(duration=work), checkpoint=CheckpointPlan(every=SECOND, restart=SECOND),
+            deadline=None if self.value_of_time else timedelta(seconds=self.task.deadline),
+            value_of_time=Money.usd(self.value_of_time) if self.value_of_time else None,
         )  # fmt: skip
         limit = 30 * self.task.deadline
         submitted = ev.Submitted(

@@ -24,8 +24,8 @@ def print_job(job: Job) -> str:
     resources = None if job.model else print_resources(job.resources, job.ordered)
     order = (
         "name", "team", "project", "environment", "workload", "resources", "model", "num_nodes", "workdir",
-        "file_mounts", "envs", "secrets", "setup", "run", "work", "deadline", "max_duration", "max_cost", "checkpoint",
-        "retry", "data", "constraints", "priority",
+        "file_mounts", "envs", "secrets", "setup", "run", "work", "deadline", "max_duration", "max_cost",
+        "value_of_time", "checkpoint", "retry", "data", "constraints", "priority",
     )  # fmt: skip
     given |= {"resources": resources} if resources else {}
     return print_document({key: given[key] for key in order if key in given})

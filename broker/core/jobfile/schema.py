@@ -141,6 +141,7 @@ class JobFile(Section):
     deadline: Deadline | None = None
     max_duration: PositiveDuration | None = None
     max_cost: Amount | None = None
+    value_of_time: Amount | None = None
     checkpoint: CheckpointSection | None = None
     retry: RetrySection | None = None
     data: DataSection | None = None
