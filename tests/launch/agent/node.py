@@ -1,4 +1,4 @@
-"""A node for tests: real agents as processes over a run folder on disk, quick intervals, polling with a deadline."""
+"""A node for tests: real agents as processes over a run folder, quick intervals, polling with a deadline."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from broker.launch.interpret import ExitRecord
 from broker.launch.runfolder import RunFolder
 
 _Answer = TypeVar("_Answer")
+AGENT = (sys.executable, "-P", "-m", "broker.launch.agent")
 QUICK = Intervals(scan=0.05, mail=0.05, log=0.05, metrics=60.0, notice=0.05, patience=5.0)
 
 # For job scripts: `save NAME [CONTENT]` writes a checkpoint as one should, with a rename.
@@ -35,11 +36,13 @@ def eventually(look: Callable[[], _Answer | None], what: str, seconds: float = 1
 
 
 class Node:
-    """Agents of one job ``j``."""
+    """Agents of one job ``j``. ``runs_url``: where run folders lie; on this disk unless given (only then there is a
+    folder ``job``). ``program``: what starts the agent."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, runs_url: str | None = None, program: Sequence[str] = AGENT) -> None:
         self.folder = folder
-        self.runs = RunFolder((folder / "runs").as_uri(), "j")
+        self.program = program
+        self.runs = RunFolder(runs_url or (folder / "runs").as_uri(), "j")
         self.job = folder / "runs" / "j"
         self.processes: list[subprocess.Popen[bytes]] = []
 
@@ -56,7 +59,7 @@ class Node:
         arguments = ["--folder", self.runs.attempt_url(attempt), "--rank", str(rank), "--gang", gang]
         with (self.folder / f"agent-{number}.log").open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "broker.launch.agent", *arguments, "--scratch", self.scratch(number)],
+                [*self.program, *arguments, "--scratch", self.scratch(number)],
                 env={**os.environ, **(env or {})},
                 stderr=log,
             )
