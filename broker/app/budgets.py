@@ -18,7 +18,7 @@ from broker.core.notices import Notice, Severity
 from broker.core.policy import BudgetUse, Source
 from broker.core.ports import BudgetSpec, PolicySet
 from broker.launch.journal import Reading
-from broker.ledger.budgets import budget_uses, period_containing, period_name
+from broker.ledger.budgets import budget_uses, period_containing, period_name, told_as_one_until
 from broker.ledger.forecast import EXCEEDED, FORECAST, OVERDRAWN, Draw, Forecast, forecast, passed
 from broker.ledger.holds import ledger_rate
 from broker.store.outbox import Dispatch
@@ -110,7 +110,8 @@ def _line(look: Reading, rule: BudgetRule, rates: Mapping[tuple[str, str], Money
 def state(look: Reading, budget: BudgetSpec, now: datetime) -> BudgetUse:
     """What a budget has spent and holds in its current period."""
     window = period_containing(budget.period, budget.timezone, now)
-    return budget_uses(budget, window, now, partial(look.spent, budget), look.open_holds(budget))[0]
+    held = look.held(budget, told_as_one_until(budget, now))
+    return budget_uses(budget, window, now, partial(look.spent, budget), held)[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from broker.settings import Settings
 
 if TYPE_CHECKING:
     from broker.store import Store
+    from broker.store.journal import StoreReading
 
 
 class BuildProvider(Protocol):
@@ -189,11 +190,12 @@ class Broker:
             self._engines[name] = make(home=self.settings.home / "engines" / name, clock=self.clock, **settings)
         return self._engines[name]
 
-    def policy(self) -> PolicySet:
-        """The active policy set; the empty one when none was ever activated."""
-        stored = self.store.active_policy()
-        number = stored.number if stored else 0
+    def policy(self, look: StoreReading | None = None) -> PolicySet:
+        """The active policy set, as a look at the store has it or as it is now; the empty one when none was ever
+        activated. Its files are read again only when another one was."""
+        number = self.store.policy_number() if look is None else look.policy_number()
         if self._policy is None or self._policy_number != number:
+            stored = self.store.active_policy() if look is None else look.active_policy()
             self._policy = self.registries.load_policies(stored.files if stored else {})
-            self._policy_number = number
+            self._policy_number = stored.number if stored else 0
         return self._policy

@@ -21,9 +21,10 @@ from broker.core.policy import Action, ActionKind, Answer, BudgetUse, Facts, Gra
 from broker.core.ports import PolicySet
 from broker.core.views import JobView
 from broker.launch.journal import Reading
-from broker.ledger.budgets import budget_uses
+from broker.ledger.budgets import budget_uses, told_as_one_until
 from broker.ledger.entries import Balance
 from broker.ledger.holds import Exposure, exposures, hold_needed, ledger_rate, paid_until
+from broker.placement.paid import PAID
 from broker.placement.planner import Deny, fallbacks
 
 # How long a machine may still be billed after it was told to stop: final checkpoint, upload, removal.
@@ -62,12 +63,15 @@ class Admission:
 FactsFor = Callable[[Action], Facts]
 
 
-def facts_of(look: Reading, policy: PolicySet, now: datetime) -> FactsFor:
+def facts_of(
+    look: Reading, policy: PolicySet, now: datetime, occupied: Sequence[LiveAttempt] | None = None
+) -> FactsFor:
     """What the rules may know, as this look at the store has it: who occupies what, each budget in the periods an
     action's money falls into, and what was approved. Each is read at most once, however many placements are judged.
+    ``occupied``: who occupies what, where that was read already.
     """
     grants_for = grants_of(look, policy, now)
-    live: list[tuple[LiveAttempt, ...]] = []
+    live = [] if occupied is None else [tuple(occupied)]
     uses: dict[tuple[str, tuple[datetime, datetime]], tuple[BudgetUse, ...]] = {}
 
     def facts_for(action: Action) -> Facts:
@@ -77,12 +81,18 @@ def facts_of(look: Reading, policy: PolicySet, now: datetime) -> FactsFor:
         budgets = policy.budgets(action.job, action.user)
         for budget in budgets:
             if (budget.id, window) not in uses:
-                spent = partial(look.spent, budget)
-                uses[budget.id, window] = budget_uses(budget, window, now, spent, look.open_holds(budget))
+                held = look.held(budget, told_as_one_until(budget, now))
+                uses[budget.id, window] = budget_uses(budget, window, now, partial(look.spent, budget), held)
         known = {b.id: uses[b.id, window] for b in budgets}
         return Facts(now=now, live=live[0], budgets=known, grants=grants_for(action))
 
     return facts_for
+
+
+def occupied_in(look: Reading, policy: PolicySet, offers: Iterable[Offer]) -> Sequence[LiveAttempt]:
+    """Who occupies what, for a plan over these offers; read only where it matters to a rule or to an offer."""
+    matters = policy.counts_live or any(one.slots is not None or one.capacity_type in PAID for one in offers)
+    return look.live_attempts() if matters else ()
 
 
 def grants_of(look: Reading, policy: PolicySet, now: datetime) -> Callable[[Action], tuple[Grant, ...]]:

@@ -35,6 +35,14 @@ class OpenHold:
     covers_to: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class HeldMoney:
+    """Money that several jobs hold, or one, and until when it was meant to last (UTC)."""
+
+    held: Money
+    covers_to: datetime
+
+
 class Reading(Protocol):
     """One consistent look at the store."""
 
@@ -64,6 +72,11 @@ class Reading(Protocol):
 
     def open_holds(self, budget: BudgetSpec) -> Sequence[OpenHold]:
         """The holds not yet settled or released that count under that budget."""
+        ...
+
+    def held(self, budget: BudgetSpec, until: datetime) -> Sequence[HeldMoney]:
+        """What those holds come to: in one sum what is meant to last no longer than ``until``, the others one by one.
+        However many jobs there are, it takes no longer for those in the sum."""
         ...
 
     def standing_grants(self) -> Sequence[StandingGrant]:

@@ -26,7 +26,7 @@ Window = tuple[datetime, datetime]
 
 
 class Held(Protocol):
-    """Money a job still holds, and until when it was meant to last (UTC)."""
+    """Money that is still held, for a job or several, and until when it was meant to last (UTC)."""
 
     @property
     def held(self) -> Money: ...
@@ -121,6 +121,13 @@ def allocate(amount: Money, covers: Window, periods: Iterable[Window]) -> list[M
     return [share_within(amount, covers, period) for period in periods]
 
 
+def told_as_one_until(spec: BudgetSpec, now: datetime) -> datetime:
+    """All of what is held and was meant to last no longer than this falls into the period of ``now``, or into none: the
+    sum of such holds is as good as each of them."""
+    start, end = period_containing(spec.period, spec.timezone, now)
+    return end if start <= now < end else now
+
+
 def budget_uses(
     spec: BudgetSpec,
     window: Window,
@@ -130,9 +137,9 @@ def budget_uses(
 ) -> tuple[BudgetUse, ...]:
     """The state of a budget in each period that ``window`` touches, in order.
 
-    ``spent(start, end)`` and ``open_holds`` are the ledger's, restricted to what counts under ``spec``. What a hold
-    has left is expected to be spent evenly from ``now`` until the time it was meant to last to; one that is past
-    that time is expected to be spent now.
+    ``spent(start, end)`` and ``open_holds`` are the ledger's, restricted to what counts under ``spec``; those that last
+    to `told_as_one_until` may be one sum. What a hold has left is expected to be spent evenly from ``now`` until the
+    time it was meant to last to; one that is past that time is expected to be spent now.
     """
     holds = [(hold.held, (now, hold.covers_to)) for hold in open_holds]
     return tuple(

@@ -21,9 +21,10 @@ from broker.core.policy import ActionKind, Answer, LiveAttempt, Verdict
 from broker.core.ports import BudgetSpec
 from broker.core.reasons import Reason
 from broker.core.views import JobView
-from broker.launch.journal import OpenHold
+from broker.launch.journal import HeldMoney, OpenHold
 from broker.ledger.entries import Balance, Entry
-from broker.store import approvals, ledger, ledger_sums, live, market
+from broker.store import approvals, ledger, ledger_sums, live, market, policies
+from broker.store.records import PolicyVersion
 from broker.store.tables import DECISION, EVENT, JOB
 from broker.store.times import from_micros, to_micros
 
@@ -89,6 +90,10 @@ class StoreReading:
         """The holds not yet settled or released that count under that budget."""
         return ledger.open_holds(self._connection, budget)
 
+    def held(self, budget: BudgetSpec, until: datetime) -> Sequence[HeldMoney]:
+        """What those holds come to: in one sum what is meant to last no longer than ``until``, the others singly."""
+        return ledger.held(self._connection, budget, until)
+
     def standing_grants(self) -> Sequence[StandingGrant]:
         """Every standing grant, oldest first, with what the jobs that use it have spent and hold."""
         return approvals.standing(self._connection)
@@ -100,6 +105,14 @@ class StoreReading:
     def asked_about(self, limit: int) -> Sequence[str]:
         """The jobs for which an approval was asked or answered, those of the newest word first."""
         return approvals.asked_about(self._connection, limit)
+
+    def policy_number(self) -> int:
+        """The number of the policy version in force; 0 when none was ever activated."""
+        return policies.number(self._connection)
+
+    def active_policy(self) -> PolicyVersion | None:
+        """The policy set in force; None when none was ever activated."""
+        return policies.active(self._connection)
 
     def live_attempts(self) -> Sequence[LiveAttempt]:
         """Every attempt whose machine may still exist, requested ones included."""

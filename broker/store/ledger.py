@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, and_, select, update
+from sqlalchemy import Connection, and_, func, literal, select, union_all, update
 
 from broker.core.money import Money
 from broker.core.offers import CapacityType, MoneyKind
 from broker.core.ports import BudgetSpec
-from broker.launch.journal import OpenHold
+from broker.launch.journal import HeldMoney, OpenHold
 from broker.ledger.entries import Account, Balance, Entry, Movement, Tags
 from broker.store import ledger_sums
 from broker.store.ledger_sums import in_scope
@@ -125,6 +126,15 @@ def open_holds(connection: Connection, budget: BudgetSpec) -> list[OpenHold]:
         OpenHold(row.job_id, MoneyKind(row.money), Money(row.held), from_micros(row.holds_to))
         for row in connection.execute(query)
     ]
+
+
+def held(connection: Connection, budget: BudgetSpec, until: datetime) -> list[HeldMoney]:
+    """What jobs still hold under the budget: one sum for what lasts no longer than ``until``, then each that does."""
+    c, edge = BALANCE.c, to_micros(until)
+    counted = (c.held != 0, c.money.in_(budget.counts), *in_scope(connection, c, budget))
+    short = select(literal(edge).label("holds_to"), func.sum(c.held).label("held")).where(*counted, c.holds_to <= edge)
+    rows = connection.execute(union_all(short, select(c.holds_to, c.held).where(*counted, c.holds_to > edge)))
+    return [HeldMoney(Money(int(row.held)), from_micros(row.holds_to)) for row in rows if row.held]
 
 
 def _to_row(entry: Entry) -> dict[str, object]:

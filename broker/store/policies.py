@@ -8,7 +8,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from broker.store.records import PolicyVersion
 from broker.store.tables import POLICY
@@ -19,6 +19,11 @@ def active(connection: Connection) -> PolicyVersion | None:
     """The version in force; None when none was ever activated."""
     row = connection.execute(select(POLICY).order_by(POLICY.c.number.desc()).limit(1)).first()
     return None if row is None else _version(row)
+
+
+def number(connection: Connection) -> int:
+    """The number of the version in force; 0 when none was ever activated."""
+    return connection.scalar(select(func.max(POLICY.c.number))) or 0
 
 
 def history(connection: Connection) -> list[PolicyVersion]:

@@ -196,6 +196,11 @@ class Store:
         with self._database.reading() as connection:
             return policies.active(connection)
 
+    def policy_number(self) -> int:
+        """The number of the policy version in force; 0 when none was ever activated."""
+        with self.reading() as look:
+            return look.policy_number()
+
     def activate_policy(self, files: Mapping[str, str], *, by: str, note: str = "") -> PolicyVersion:
         """Put a set of files (name → text) in force. Activating what is in force already changes nothing."""
         with self._database.writing() as connection:
