@@ -88,8 +88,10 @@ class Settings(BaseSettings):
 
     ``home``: where data lies (store, run folders, logs). ``store``: an SQLAlchemy URL; None is SQLite under ``home``.
     The folder of a SQLite file named here must exist, so that a misspelt path does not become a second, empty store.
-    ``runs``: the object-store URL of run folders; None is a folder under ``home``. ``policy``: files or folders that
-    an empty personal store adopts at first use, separated by ``:``. ``providers``, ``engines``: settings by name.
+    ``runs``: the object-store URL of run folders; None is a folder under ``home``. ``runs_location``: where that store
+    is, as ``provider/region``, for what moving data to it costs; unless it says, S3 is in ``AWS_REGION``.
+    ``policy``: files or folders that an empty personal store adopts at first use, separated by ``:``. ``providers``,
+    ``engines``: settings by name.
     ``prices``: how each provider is polled, by its name.
     ``notify``: whom to tell of alerts, by a name: addresses as Apprise writes them. They are secrets: kept in no store
     and never shown. ``reconcile_every``: wall-clock seconds between two looks at running jobs.
@@ -100,6 +102,7 @@ class Settings(BaseSettings):
     home: Path = Field(default_factory=lambda: Path(platformdirs.user_data_dir("gpubroker")))
     store: str | None = None
     runs: str | None = None
+    runs_location: str | None = Field(default=None, pattern=r"^[a-z0-9_]+/[a-z0-9-]+$")
     policy: str = ""
     providers: dict[str, dict[str, Any]] = Field(default_factory=dict)
     prices: dict[str, PollSettings] = Field(default_factory=dict)
@@ -213,6 +216,7 @@ def as_environment(settings: Settings) -> dict[str, str]:
         "home": str(settings.home.absolute()),
         "store": settings.store_url,
         "runs": settings.runs_url,
+        **({"runs_location": settings.runs_location} if settings.runs_location else {}),
         "policy": settings.policy,
         "providers": json.dumps(settings.providers),
         "prices": json.dumps({name: how.model_dump(exclude_none=True) for name, how in settings.prices.items()}),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from broker.app.names import check_names
+from broker.app.stored import stored
 from broker.app.wiring import Broker
 from broker.core.errors import MissingExtra, UnknownName
 from broker.core.jobs import Job
@@ -106,8 +108,11 @@ def conditions(broker: Broker, policy: PolicySet | None = None, *, by_carbon: bo
         engines[name] = engine.honours
         if engine.remote and broker.settings.runs_url.startswith("file:"):
             out_of_reach.add(name)
+    where, keeping = stored(broker.settings.runs_url, broker.settings.runs_location, os.environ)
     return Conditions(
         engines=engines,
+        store_location=where,
+        keeping=keeping,
         out_of_reach=frozenset(out_of_reach),
         allow_reference_prices=defaults.allow_reference_prices,
         allow_stale_prices=defaults.allow_stale_prices,

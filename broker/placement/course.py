@@ -16,6 +16,7 @@ from broker.core.errors import UnknownName
 from broker.core.jobs import Job, Work
 from broker.placement.checkpoints import Run, daly_interval, expected_run
 from broker.placement.conditions import Conditions
+from broker.placement.keeping import KeepingRate
 from broker.placement.pace import Paces, measured
 from broker.placement.words import hours, hours_of
 
@@ -31,6 +32,7 @@ class Effort:
     whatever machine it gets), None when the job does not say; ``work`` is the same in hours. ``resuming``: the first
     start has a checkpoint to load. ``checkpoints``: whether the job says that it makes any; ``interval`` is its own,
     None for the best one. ``write``: how long the program waits for one. ``restart``: how long it takes to load one.
+    ``keep``: how many stay in the store, which charges ``keeping`` for that (None: nothing, or it is not known).
     ``paces``: how fast earlier attempts went.
     """
 
@@ -48,6 +50,8 @@ class Effort:
     data_location: str | None
     start_up: float
     store_location: str | None
+    keep: int = 1
+    keeping: KeepingRate | None = None
     paces: Paces = field(default_factory=dict)
 
     @classmethod
@@ -76,6 +80,8 @@ class Effort:
             data_location=job.data.location,
             start_up=hours_of(conditions.start_up),
             store_location=conditions.store_location,
+            keep=plan.keep,
+            keeping=conditions.keeping,
             paces=conditions.paces,
         )
 

@@ -1,6 +1,6 @@
 """What one job is expected to cost on one offer.
 
-    E[cost] = (remaining work / (x·η)) · price · nodes + start-up billed + egress
+    E[cost] = (remaining work / (x·η)) · price · nodes + start-up billed + egress + keeping checkpoints
 
 ``x``: how fast the offer's accelerators do the job's work, relative to the machine its ``work:`` is given for. ``η``:
 the part of billed time that becomes progress (`broker.placement.checkpoints.expected_run`). Every dollar stands in a
@@ -23,6 +23,7 @@ from broker.placement.course import Course, Effort, Spell, course
 from broker.placement.egress import egress_rate
 from broker.placement.words import gigabytes, hours, hours_of, span
 
+_NOT_WORTH_A_LINE = Money(5_000)
 # Below this useful fraction a job does not get anywhere between interruptions.
 LEAST_USEFUL_FRACTION = 0.05
 
@@ -58,10 +59,10 @@ class Estimator:
         price = f"{rate}/h" if nodes == 1 else f"{rate}/h for {nodes} machines"
         terms = [_term(spell, rate, price) for spell in run_course.spells]
         if run_course.duration is not None:
-            unused, egress = self._extra(run_course, offer)
+            unused, elsewhere = self._extra(run_course, offer)
             if unused is not None:
                 terms.append(_term(unused, rate, price))
-            terms += egress
+            terms += elsewhere
         duration = run_course.duration
         return Placement(
             offer=offer,
@@ -99,7 +100,8 @@ class Estimator:
         key = (run_course, offer.location, offer.billing)
         known = self._extras.get(key)
         if known is None:
-            known = self._extras[key] = (_unused(run_course, offer.billing), _egress(self.effort, *key[:2]))
+            elsewhere = [*_egress(self.effort, *key[:2]), *_kept(self.effort, run_course)]
+            known = self._extras[key] = (_unused(run_course, offer.billing), elsewhere)
         return known
 
 
@@ -141,6 +143,19 @@ def _egress(effort: Effort, run_course: Course, here: str) -> list[CostTerm]:
         terms += _transfer("checkpoint egress", here, effort.store_location, effort.size, writes, "checkpoints")
         terms += _transfer("restore egress", effort.store_location, here, effort.size, reads, "restores")
     return terms
+
+
+def _kept(effort: Effort, run_course: Course) -> list[CostTerm]:
+    """The newest checkpoints lie in the store as long as the job goes on; how many at most, from the first hour on."""
+    duration = run_course.duration
+    if effort.keeping is None or not effort.size or duration is None:
+        return []
+    count = min(effort.keep, max(1, math.ceil(run_course.run.work / run_course.interval)))
+    amount = effort.keeping.cost(effort.size * count, duration)
+    if amount < _NOT_WORTH_A_LINE:
+        return []
+    price = f"{effort.keeping.per_gb_month}/GB and month"
+    return [CostTerm("keeping checkpoints", amount, f"{count} × {gigabytes(effort.size)} × {span(duration)} × {price}")]
 
 
 def _transfer(name: str, origin: str, destination: str, size: int, times: float, what: str) -> list[CostTerm]:

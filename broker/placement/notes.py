@@ -6,12 +6,18 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from broker.core.jobs import Job
+from broker.core.money import Money
+from broker.core.offers import CapacityType
 from broker.core.placements import Placement
 from broker.core.reasons import Reason, Rejection
 from broker.placement.checkpoints import WORTH_A_WARNING, advise, daly_interval, expected_run
 from broker.placement.conditions import Conditions
 from broker.placement.course import Effort
-from broker.placement.words import hours, span
+from broker.placement.keeping import MONTH
+from broker.placement.notice import NOTICE
+from broker.placement.words import gigabytes, hours, hours_of, span
+
+_WORTH_A_WORD = Money(1_000_000)
 
 
 def notes(
@@ -66,6 +72,8 @@ def _about_the_best(job: Job, effort: Effort, conditions: Conditions, best: Plac
         yield from _interval(effort, best)
     if not effort.checkpoints and best.interruptions_per_hour > 0:
         yield from _would_pay(effort, best)
+    yield from _on_notice(effort, best)
+    yield from _left_behind(effort)
     stored_elsewhere = effort.store_location not in (None, best.offer.location)
     if effort.checkpoints and effort.size is None and stored_elsewhere:
         yield (
@@ -89,6 +97,32 @@ def _interval(effort: Effort, best: Placement) -> Iterator[str]:
     else:
         best_is = f"the best interval is {hours(advice.best)} ({facts})"
         yield f"checkpoints every {hours(advice.own)} are fine there; {best_is}"
+
+
+def _on_notice(effort: Effort, best: Placement) -> Iterator[str]:
+    """Whether a checkpoint that is written on notice can get to the store before the machine goes."""
+    notice = NOTICE.get(best.offer.provider)
+    if notice is None or best.offer.capacity_type is not CapacityType.SPOT or not effort.size:
+        return
+    if 2 * effort.write > hours_of(notice):
+        yield (
+            f"warning: a checkpoint of {gigabytes(effort.size)} takes about {hours(effort.write)} to write and as long "
+            f"to upload, and {best.offer.provider} takes a machine back {span(notice)} after it says so: what is saved "
+            "then may not get there, and the checkpoint before is what the job falls back to (the figures count on "
+            "no more)"
+        )
+
+
+def _left_behind(effort: Effort) -> Iterator[str]:
+    """What stays in the store when the job has ended, where that is worth a word."""
+    if effort.keeping is None or not effort.size:
+        return
+    monthly = effort.keeping.cost(effort.size * effort.keep, MONTH)
+    if monthly >= _WORTH_A_WORD:
+        yield (
+            f"its last {effort.keep} checkpoints (`checkpoint.keep`) stay when it has ended: "
+            f"{monthly.rounded()} a month until they are deleted"
+        )
 
 
 def _would_pay(effort: Effort, best: Placement) -> Iterator[str]:
