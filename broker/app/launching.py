@@ -8,6 +8,7 @@ from datetime import timedelta
 from functools import partial
 
 from broker.app.budgets import OverBudgets
+from broker.app.identity import store_id
 from broker.app.market import market_for
 from broker.app.strategy_history import record
 from broker.app.wiring import Broker, process_user
@@ -62,6 +63,7 @@ def reconciler(broker: Broker) -> Reconciler:
         timing=Timing(settle_every=settle_every).scaled(broker.clock.scale),
         secrets=secrets_of,
         enforce=lambda view: enforcement(view) or moving(view),
+        store_id=store_id(broker.store),
     )
 
 

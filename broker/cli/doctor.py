@@ -8,6 +8,7 @@ import typer
 
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +22,13 @@ if TYPE_CHECKING:
 
 _PLAIN_LOGINS = ("api_key", "client_id")  # names that say no more than that it is a login
 
-EXAMPLES = examples("gpubroker doctor", "gpubroker doctor --verbose", "gpubroker doctor --rebuild --json")
+EXAMPLES = examples(
+    "gpubroker doctor",
+    "gpubroker doctor --verbose",
+    "gpubroker doctor --rebuild --json",
+    "gpubroker doctor --sweep",
+    "gpubroker doctor --sweep --end --yes",
+)
 
 
 def doctor(
@@ -36,12 +43,26 @@ def doctor(
         bool,
         typer.Option("--verbose", "-v", help="Also every endpoint with its setting, and what each optional part adds."),
     ] = False,
+    sweep: Annotated[
+        bool,
+        typer.Option(
+            "--sweep",
+            help="Instead look for machines, attempts and money that nobody looks after; asks engines and providers.",
+        ),
+    ] = False,
+    end: Annotated[bool, typer.Option("--end", help="With --sweep: end the orphans, after asking.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --end: without asking.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """What works here, what is missing, and how to mend it. Exits with 2 when something is broken."""
-    from broker.app import doctor as use_case
-
     terminal = Terminal.of(context)
+    if sweep:
+        from broker.cli import sweep as sweeping
+
+        raise typer.Exit(sweeping.sweep(terminal, end=end, yes=yes, as_json=as_json))
+    if end or yes:
+        raise InvalidInput("--end and --yes go with --sweep", hint="gpubroker doctor --sweep --end")
+    from broker.app import doctor as use_case
 
     def open_broker() -> Broker:
         return terminal.broker(look_after=False)

@@ -49,6 +49,7 @@ def serve(
     from broker.app.reconciling import Reconciling
     from broker.app.serve import Duty
     from broker.app.serve import serve as run
+    from broker.app.sweeping import Sweeping
     from broker.app.watches import Watching
 
     terminal = Terminal.of(context)
@@ -73,7 +74,7 @@ def serve(
         signal.signal(number, lambda *_: stop.set())
     watching = Watching(broker, tell=lambda what: say(*prices_watch.told(what, broker)), say=say)
     health = Pulses()
-    duties: list[Duty] = [Reconciling(broker, health=health, say=say), polling, watching]
+    duties: list[Duty] = [Reconciling(broker, health=health, say=say), polling, watching, Sweeping(broker, say=say)]
     health.begins(Reconciling.name)
     page = _page(broker, health, listen, say)
     if page is not None:

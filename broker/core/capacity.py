@@ -70,7 +70,8 @@ class ReservationOffer:
 @dataclass(frozen=True, slots=True)
 class Instance:
     """A machine of the account that carries gpubroker's tag. ``key``: the attempt's key, as the tag says. ``state``:
-    the provider's word; ``billed``: whether it costs by the hour in that state. ``since``: when it started (UTC)."""
+    the provider's word; ``billed``: whether it costs by the hour in that state. ``since``: when it started (UTC).
+    ``store``: the id of the store that asked for it, as its other tag says; empty where it has none."""
 
     id: str
     provider: str
@@ -82,6 +83,7 @@ class Instance:
     billed: bool
     since: datetime | None = None
     capacity_type: CapacityType = CapacityType.ON_DEMAND
+    store: str = ""
 
 
 @dataclass(frozen=True, slots=True)

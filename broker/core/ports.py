@@ -126,7 +126,8 @@ class Launch:
 
     ``key``: the attempt's key (letters, digits, dashes; ≤ 40 characters); submit is idempotent on it. ``run_folder``:
     the object-store URL of the attempt's run folder, in which ``spec.json`` and ``lease.json`` already lie.
-    ``secrets``: values to hand to the node without writing them anywhere.
+    ``secrets``: values to hand to the node without writing them anywhere. ``store``: the id of the store that asks for
+    it, which the machine is tagged with where machines have tags (`broker.core.machines`).
     """
 
     key: str
@@ -134,6 +135,7 @@ class Launch:
     placement: Placement
     run_folder: str
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    store: str = ""
 
 
 class Engine(Protocol):
@@ -216,7 +218,8 @@ class PolicyDefaults:
     """What the active set says where a job is silent, and the planner's switches. Intersected over all files.
 
     ``wait_for_paid``: how long a job may wait for capacity that is paid for already instead of renting; None: not.
-    ``value_of_time``: USD that finishing an hour earlier is worth to a job without a deadline; None: nobody said."""
+    ``value_of_time``: USD that finishing an hour earlier is worth to a job without a deadline; None: nobody said.
+    ``end_orphans_after``: how old machines and money that nobody looks after must be to be ended; None: never."""
 
     max_duration: timedelta = timedelta(hours=24)
     allow_reference_prices: bool = False
@@ -226,6 +229,7 @@ class PolicyDefaults:
     capacity_order: tuple[str, ...] = ()
     wait_for_paid: timedelta | None = None
     value_of_time: Money | None = None
+    end_orphans_after: timedelta | None = None
 
 
 class PolicySet(Protocol):

@@ -31,7 +31,7 @@ from broker.launch.agent.store import make_private
 # Any of these says that a process was started: the first its parent writes, the others it writes itself.
 _TRACES = ("started.json", "agent.json", "state.json")
 _LONGEST_LINE = 1 << 20
-_KEY = re.compile(r"[A-Za-z0-9-]{1,40}")
+KEY = re.compile(r"[A-Za-z0-9-]{1,40}")
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Slot:
     @classmethod
     def of(cls, root: Path, key: str) -> Slot:
         """Raises `GiveUp` for a key that could be anything but one plain name."""
-        if not _KEY.fullmatch(key):
+        if not KEY.fullmatch(key):
             raise GiveUp(f"not a launch key: {key!r}", hint="letters, digits and dashes, at most 40")
         return cls(root / key)
 

@@ -14,9 +14,11 @@ from datetime import timedelta
 from pathlib import Path
 
 from broker.core.clock import Clock
+from broker.core.machines import Machine
 from broker.core.ports import EngineState, Launch, Observation
 from broker.engines.detached import Slot
 from broker.engines.handles import Handles
+from broker.engines.owner import living, note_owner
 from broker.launch.agent.clock import from_text
 
 
@@ -40,6 +42,7 @@ class Local:
             agent = [sys.executable, "-P", "-m", "broker.launch.agent", "--folder", launch.run_folder]
             return [*agent, "--gang", launch.key, "--scratch", str(slot.folder), "--hold", str(lock)]
 
+        note_owner(slot, launch, self._clock)
         slot.start(arguments, {**os.environ, **launch.secrets})
         return self._handles.of(launch.key)
 
@@ -54,6 +57,12 @@ class Local:
         if slot is not None:
             slot.cancel()
             slot.enforce(_patience(slot))
+
+    def machines(self) -> Iterator[Machine]:
+        return living(self._root, self._handles, "processes on this machine")
+
+    def end(self, handle: str) -> None:
+        self.cancel(handle)
 
     def logs(self, handle: str) -> Iterator[str]:
         slot = self._handles.slot(handle)

@@ -18,10 +18,12 @@ from pathlib import Path
 
 from broker.core.clock import Clock, ScaledClock
 from broker.core.errors import NoCapacity
+from broker.core.machines import Machine as Listed
 from broker.core.ports import EngineState, Launch, Observation
 from broker.core.sandbox import DEFAULT_SEED, DEFAULT_START, World
 from broker.engines.detached import Slot
 from broker.engines.handles import Handles
+from broker.engines.owner import living, note_owner
 from broker.engines.sandbox_machine import STOP_PATIENCE, Machine
 from broker.launch.agent.store import make_private
 
@@ -66,6 +68,7 @@ class Sandbox:
                 since=self._clock.now(),
             )
             make_private(slot.folder)
+            note_owner(slot, launch, self._clock)
             slot.write("machine.json", machine.to_json())
 
             def arguments(lock: int) -> list[str]:
@@ -86,6 +89,12 @@ class Sandbox:
         if slot is not None:
             slot.cancel()
             slot.enforce(STOP_PATIENCE + timedelta(seconds=5))
+
+    def machines(self) -> Iterator[Listed]:
+        return living(self._home, self._handles, "a sandbox machine")
+
+    def end(self, handle: str) -> None:
+        self.cancel(handle)
 
     def logs(self, handle: str) -> Iterator[str]:
         slot = self._handles.slot(handle)

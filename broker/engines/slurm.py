@@ -25,9 +25,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from broker.core.clock import Clock
 from broker.core.errors import GiveUp
+from broker.core.machines import Machine
 from broker.core.offers import Offer
 from broker.core.ports import EngineState, Launch, Observation
-from broker.engines.detached import Slot
+from broker.engines.detached import KEY, Slot
+from broker.engines.owner import note_owner, owner_of
 from broker.engines.slurm_commands import Row, cluster_name, from_accounting, own_jobs, run
 from broker.launch.agent.store import make_private, split_folder
 from broker.launch.runfolder import RunFolder
@@ -94,6 +96,7 @@ class Slurm:
                 return known
             about = {"run_folder": launch.run_folder, "nodes": launch.placement.nodes}
             slot.write("launch.json", {**about, "at": self._clock.now().isoformat()})
+            note_owner(slot, launch, self._clock)
             names = [name for name in (*_BASICS, *self._settings.environment) if name in os.environ]
             secrets = {**launch.secrets, "GPUBROKER_SCRIPT": str(_SCRIPT)}
             export = f"--export={','.join([*names, *secrets])}"
@@ -135,6 +138,19 @@ class Slurm:
             gang = int((slot.read("launch.json") or {}).get("nodes", 1)) > 1
             _signal("--signal=TERM", *(() if gang else ("--full",)), number)
             slot.write("told.json", {})
+
+    def machines(self) -> Iterator[Machine]:
+        for row in own_jobs():
+            if row.state in _WAITING | _RUNNING and KEY.fullmatch(row.key):
+                store, since = owner_of(self._slot(row.key))
+                handle = f"slurm:{self._name()}:{row.number}:{row.key}"
+                where = f" on {row.nodes}" if row.nodes else ""
+                yield Machine(row.key, handle, store, row.started or since, f"Slurm: {row.state.lower()}{where}")
+
+    def end(self, handle: str) -> None:
+        """By Slurm itself: SIGTERM, its KillWait, SIGKILL."""
+        if parts := self._own(handle):
+            _signal(parts["number"])
 
     def logs(self, handle: str) -> Iterator[str]:
         parts = _HANDLE.fullmatch(handle)

@@ -91,6 +91,7 @@ class Reconciler:
         timing: Timing | None = None,
         secrets: Callable[[JobView], Mapping[str, str]] = lambda view: {},
         enforce: Enforcer = lambda view: False,
+        store_id: str = "",
     ) -> None:
         self._journal = journal
         self._engines = engines
@@ -100,6 +101,7 @@ class Reconciler:
         self._timing = timing or Timing()
         self._secrets = secrets
         self._enforce = enforce
+        self._store_id = store_id
         self._silence = Silence(self._timing.patience.heartbeat / 4)
         self._leases: dict[str, Lease] = {}
         self._ledgers: dict[str, tuple[Mapping[MoneyKind, Balance], Sequence[Entry]]] = {}
@@ -228,7 +230,8 @@ class Reconciler:
         except BrokerError as error:
             return self._delayed(view, attempt, error)
         if handle is None:
-            launch = Launch(attempt.key, view.job, attempt.placement, self._mailbox.url(view, attempt), secrets)
+            folder = self._mailbox.url(view, attempt)
+            launch = Launch(attempt.key, view.job, attempt.placement, folder, secrets, self._store_id)
             try:
                 handle = engine.submit(launch)
             except TryAnotherOffer as error:

@@ -24,12 +24,13 @@ class Duty(StrEnum):
     JOBS = "jobs"
     PRICES = "prices"
     LOCAL = "local"
+    SWEEP = "sweep"
 
 
 # Any constants will do, other than the write lock's; advisory locks are per database.
-_LOCKS = {Duty.JOBS: 0x67706C64, Duty.PRICES: 0x67706C65, Duty.LOCAL: 0x67706C66}
+_LOCKS = {Duty.JOBS: 0x67706C64, Duty.PRICES: 0x67706C65, Duty.LOCAL: 0x67706C66, Duty.SWEEP: 0x67706C67}
 # The end of the lock file's name.
-_FILES = {Duty.JOBS: ".leader", Duty.PRICES: ".poller", Duty.LOCAL: ".asking"}
+_FILES = {Duty.JOBS: ".leader", Duty.PRICES: ".poller", Duty.LOCAL: ".asking", Duty.SWEEP: ".sweeper"}
 
 StillLeading = Callable[[], bool]
 """Whether the lead still holds: a database that was restarted has forgotten it."""

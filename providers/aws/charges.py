@@ -14,8 +14,8 @@ from typing import Any
 
 from broker.core.capacity import Charge
 from broker.core.errors import Malformed
+from broker.core.machines import TAG
 from broker.core.money import Money
-from providers.aws.instances import TAG
 from providers.aws.login import Login
 from providers.aws.settings import NAME
 

@@ -1,6 +1,7 @@
 """Machines of the account that carry gpubroker's tag, and ending them; with a login.
 
-The tag is ``gpubroker`` with the attempt's key as its value: whatever starts machines on AWS for gpubroker sets it.
+The tag is ``gpubroker`` with the attempt's key as its value: whatever starts machines on AWS for gpubroker sets it, and
+``gpubroker-store`` with the id of the store that asked.
 """
 
 from __future__ import annotations
@@ -11,11 +12,10 @@ from typing import Any
 
 from broker.core.capacity import Instance
 from broker.core.errors import Refused
+from broker.core.machines import STORE_TAG, TAG
 from broker.core.offers import CapacityType
 from providers.aws.login import Login
 from providers.aws.settings import NAME
-
-TAG = "gpubroker"
 
 # Everything but "terminated". A stopped machine is billed for its disks only.
 _STATES = ("pending", "running", "shutting-down", "stopping", "stopped")
@@ -61,6 +61,7 @@ def _instance(row: Mapping[str, Any], region: str, zones: Mapping[str, str]) -> 
         billed=state in _BILLED,
         since=launched.astimezone(UTC) if isinstance(launched, datetime) else None,
         capacity_type=kind,
+        store=tags.get(STORE_TAG, ""),
     )
 
 

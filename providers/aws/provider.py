@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 from broker.core.capacity import Charge, Instance, Quota, Reservation, ReservationOffer
 from broker.core.clock import Clock
-from broker.core.errors import LoginMissing, MissingExtra
+from broker.core.errors import MissingExtra, NoLogin
 from broker.core.offers import CapacityType, OfferQuery, SkippedRow
 from providers.aws import holdings, spot, spot_advisor
 from providers.aws.account import Account
@@ -148,13 +148,14 @@ class Aws:
         return self._login
 
     def _need_login(self) -> Login:
-        """Raises `MissingExtra` without boto3, `LoginMissing` without a login or with one that cannot be used."""
+        """Raises `MissingExtra` without boto3, `NoLogin` without a login, and `LoginMissing` with one that cannot be
+        used."""
         login = self._find_login()
         if login is not None:
             return login
         if not has_sdk():
             raise MissingExtra("aws", "a login to AWS")
-        raise LoginMissing("no login to AWS", where=NAME, hint=HOW)
+        raise NoLogin("no login to AWS", where=NAME, hint=HOW)
 
     def describe_setup(self) -> Mapping[str, Any]:
         """See `broker.app.doctor.DescribesSetup`."""

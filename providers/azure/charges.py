@@ -15,8 +15,8 @@ from typing import Any
 
 from broker.core.capacity import Charge
 from broker.core.errors import Malformed
+from broker.core.machines import TAG
 from broker.core.money import Money
-from providers.azure.instances import TAG
 from providers.azure.login import Login
 from providers.azure.settings import NAME
 from providers.rows import short

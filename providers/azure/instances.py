@@ -1,6 +1,7 @@
 """Machines of the subscription that carry gpubroker's tag, and ending them; with a login.
 
-The tag is ``gpubroker`` with the attempt's key as its value: whatever starts machines on Azure for gpubroker sets it.
+The tag is ``gpubroker`` with the attempt's key as its value: whatever starts machines on Azure for gpubroker sets it,
+and ``gpubroker-store`` with the id of the store that asked.
 A machine that is stopped from within is still billed, until it is deallocated or deleted (Microsoft Learn, "States and
 billing status of Azure Virtual Machines"). Disks, addresses and network cards end with a machine where they were made
 so (``deleteOption: Delete``); others stay and cost.
@@ -15,6 +16,7 @@ from typing import Any
 
 from broker.core.capacity import Instance
 from broker.core.errors import Refused
+from broker.core.machines import STORE_TAG, TAG
 from broker.core.offers import CapacityType
 from providers.azure.errors import NotThere
 from providers.azure.fields import inside, objects, parts_of, region_of, texts, utc
@@ -23,8 +25,6 @@ from providers.azure.login import Login
 from providers.azure.machines import listed
 from providers.azure.settings import NAME
 from providers.failures import Failures
-
-TAG = "gpubroker"
 
 _NOT_BILLED = ("creating", "deallocating", "deallocated")
 
@@ -73,6 +73,7 @@ def _instance(row: Mapping[str, Any], key: str, state: str, locations: Locations
         billed=state not in _NOT_BILLED,
         since=utc(about.get("timeCreated")),
         capacity_type=_how(about),
+        store=str(inside(row, "tags").get(STORE_TAG) or ""),
     )
 
 

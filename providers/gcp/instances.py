@@ -1,7 +1,7 @@
 """Machines of the project that carry gpubroker's label, and ending them.
 
 The label is ``gpubroker`` with the attempt's key as its value: whatever starts machines on Google Cloud for gpubroker
-sets it.
+sets it, and ``gpubroker-store`` with the id of the store that asked.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Iterator
 
 from broker.core.capacity import Instance
 from broker.core.errors import Refused
+from broker.core.machines import STORE_TAG
+from broker.core.machines import TAG as LABEL
 from broker.core.offers import CapacityType, SkippedRow
 from providers.gcp.calls import Asking, Listing, last, region_of, utc
 from providers.gcp.refusals import NotFound
 from providers.gcp.settings import NAME
-
-LABEL = "gpubroker"
 
 _INSTANCES = Listing("InstancesClient", "aggregated_list", "InstanceAggregatedList", "instances", scoped=True)
 _PER_PAGE = 500
@@ -45,6 +45,7 @@ def labelled(asking: Asking) -> Iterator[Instance]:
             billed=row.status in _BILLED,
             since=utc(row.last_start_timestamp) or utc(row.creation_timestamp),
             capacity_type=_KINDS.get(row.scheduling.provisioning_model, kind),
+            store=row.labels.get(STORE_TAG, ""),
         )
 
 

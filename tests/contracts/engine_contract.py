@@ -18,7 +18,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
@@ -29,6 +29,7 @@ import pytest
 from broker.core.clock import Clock, ScaledClock
 from broker.core.errors import BrokerError
 from broker.core.jobs import Job
+from broker.core.machines import ListsMachines
 from broker.core.outcomes import Cause
 from broker.core.placements import Placement
 from broker.core.ports import Engine, EngineState, Launch, Observation
@@ -137,6 +138,26 @@ class EngineContract:
             bench.engine.cancel(stranger)
             assert list(bench.engine.logs(stranger)) == []
         assert bench.engine.find("never-seen") is None
+
+    def test_what_it_lists_is_what_runs_and_can_be_ended(self, bench: Bench) -> None:
+        engine = bench.engine
+        assert isinstance(engine, ListsMachines)
+        launch = replace(bench.launch("exec sleep 300"), store="0123456789ab")
+        handle = engine.submit(launch)
+        bench.until(handle, EngineState.UP)
+        found = [one for one in engine.machines() if one.key == launch.key]
+        assert len(found) == 1
+        listed = found[0]
+        assert (listed.handle, listed.store) == (handle, "0123456789ab")
+        assert listed.since is not None
+        bench.make().end(handle)  # type: ignore[attr-defined]  # it lists machines, as asserted
+
+        def gone() -> bool:
+            bench.look(handle)
+            return all(one.key != launch.key for one in engine.machines())
+
+        eventually(gone, "it is listed no more")
+        engine.end(handle)
 
     def test_what_is_cancelled_at_once_is_gone_at_once(self, bench: Bench) -> None:
         handle = bench.engine.submit(bench.launch("exec sleep 300"))

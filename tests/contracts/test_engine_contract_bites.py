@@ -9,12 +9,23 @@ from pathlib import Path
 
 import pytest
 
+from broker.core.machines import Machine
 from broker.core.ports import EngineState, Launch, Observation
 from broker.engines.detached import Slot
 from broker.engines.local import Local
 from tests.contracts import engine_contract
 from tests.contracts.engine_contract import Bench, EngineContract
 from tests.engines.test_local import local_bench
+
+
+class ListsNothing(Local):
+    def machines(self) -> Iterator[Machine]:
+        return iter(())
+
+
+class ForgetsWhoAsked(Local):
+    def machines(self) -> Iterator[Machine]:
+        return (replace(one, store="") for one in super().machines())
 
 
 class ForgetsKeys(Local):
@@ -128,6 +139,8 @@ LIES: list[tuple[type[Local], Check]] = [
     (ChokesOnStrangers, EngineContract.test_what_it_does_not_know_is_lost_and_harms_nobody),
     (SaysNothing, EngineContract.test_a_job_runs_to_its_end),
     (WritesSecretsDown, EngineContract.test_secrets_reach_the_command_and_lie_nowhere),
+    (ListsNothing, EngineContract.test_what_it_lists_is_what_runs_and_can_be_ended),
+    (ForgetsWhoAsked, EngineContract.test_what_it_lists_is_what_runs_and_can_be_ended),
 ]
 
 

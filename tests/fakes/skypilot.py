@@ -141,7 +141,7 @@ class Sky:
         return self._start("sky.down", cluster_name, lambda _: self._down(cluster_name))
 
     def status(
-        self, names: Sequence[str], refresh: StatusRefreshMode = StatusRefreshMode.NONE, all_users: bool = False
+        self, names: Sequence[str] | None, refresh: StatusRefreshMode = StatusRefreshMode.NONE, all_users: bool = False
     ) -> str:
         assert all_users, "a colleague's clusters would be taken for gone"
         self.status_calls += 1
@@ -266,12 +266,12 @@ class Sky:
         with self._lock:
             self._clusters.pop(name, None)
 
-    def _status(self, names: Sequence[str], refresh: StatusRefreshMode) -> list[dict[str, Any]]:
+    def _status(self, names: Sequence[str] | None, refresh: StatusRefreshMode) -> list[dict[str, Any]]:
         with self._lock:
             if refresh is StatusRefreshMode.FORCE:
                 self._clusters = {name: one for name, one in self._clusters.items() if one.there}
             return [
                 {"name": one.name, "status": one.status, "launched_at": one.launched_at, "init_status_reason": None}
                 for one in self._clusters.values()
-                if one.name in names
+                if names is None or one.name in names
             ]

@@ -27,11 +27,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from broker.core.clock import Clock
 from broker.core.errors import BrokerError, InvalidInput, RetryLater
+from broker.core.machines import Machine
 from broker.core.outcomes import Cause
 from broker.core.ports import EngineState, Launch, Observation
-from broker.engines.detached import Slot
+from broker.engines.detached import KEY, Slot
+from broker.engines.owner import note_owner, owner_of
 from broker.engines.skypilot.sdk import Cluster, Request, Sdk
-from broker.engines.skypilot.task import CLOUDS, cluster_name, task_config, waits_in_line
+from broker.engines.skypilot.task import CLOUDS, cluster_name, key_of, task_config, waits_in_line
 from broker.launch.agent.store import make_private, split_folder
 from broker.launch.bundle import write_agent
 from broker.launch.runfolder import AttemptFolder, RunFolder
@@ -121,6 +123,7 @@ class Skypilot:
                 "at": self._clock.now().isoformat(),
             }
             slot.write("launch.json", about)
+            note_owner(slot, launch, self._clock)
             return self._remember(slot, launch.key, self._sdk.launch(config, cluster_name(launch.key)))
 
     def find(self, key: str) -> str | None:
@@ -156,6 +159,17 @@ class Skypilot:
         slot.keep_first("cancelled.json", {"wall": datetime.now(UTC).isoformat()})
         if not self._may_still_save(slot):
             self._end(slot, key)
+
+    def machines(self) -> Iterator[Machine]:
+        for name, cluster in self._sdk.clusters(None).items():
+            if KEY.fullmatch(key := key_of(name)):
+                store, _ = owner_of(self._slot(key))
+                handle = f"skypilot:{self._sdk.place}:{key}"
+                yield Machine(key, handle, store, cluster.since, f"SkyPilot: {cluster.status}")
+
+    def end(self, handle: str) -> None:
+        if key := self._own(handle):
+            self._sdk.down(cluster_name(key))
 
     def logs(self, handle: str) -> Iterator[str]:
         parts = _HANDLE.fullmatch(handle)

@@ -165,12 +165,13 @@ class Sdk:
             return error
         return None
 
-    def clusters(self, names: Sequence[str]) -> dict[str, Cluster]:
-        """Those of the clusters that the server knows, by name, as it last saw them."""
-        if not names:
+    def clusters(self, names: Sequence[str] | None) -> dict[str, Cluster]:
+        """Those of the clusters that the server knows, by name, as it last saw them; None: every one."""
+        if names is not None and not names:
             return {}
         with _ours():
-            rows = self._sky.get(self._sky.status(list(names), all_users=True))
+            asked = None if names is None else list(names)
+            rows = self._sky.get(self._sky.status(asked, all_users=True))
             return {str(row["name"]): _cluster(row) for row in rows}
 
     def refresh(self, names: Sequence[str]) -> None:

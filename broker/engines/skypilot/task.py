@@ -14,6 +14,7 @@ from typing import Any
 
 from broker.core.errors import TryAnotherOffer
 from broker.core.jobs import MachineRequest
+from broker.core.machines import STORE_TAG, TAG
 from broker.core.offers import CapacityType, Offer
 from broker.core.ports import Launch
 from broker.engines.skypilot.node import archive_path, run_script, setup_script
@@ -26,12 +27,17 @@ CLOUDS: Mapping[str, str] = {
 # Clouds without instance types of their own: machines are asked for by what they must have.
 _BY_SIZE = frozenset({"kubernetes", "ssh", "slurm"})
 _WITHOUT_ZONES = frozenset({"azure", "lambda", "vast", "nebius", "kubernetes", "ssh"})
-TAG = "gpubroker"  # by which providers find machines of ours
 
 
 def cluster_name(key: str) -> str:
     """The key, behind a letter where it begins with none: SkyPilot wants one."""
     return key if key[:1].isalpha() else f"gpubroker-{key}"
+
+
+def key_of(cluster: str) -> str:
+    """The key that `cluster_name` made that name from."""
+    rest = cluster.removeprefix("gpubroker-")
+    return rest if not rest[:1].isalpha() else cluster
 
 
 def waits_in_line(cloud: str | None) -> bool:
@@ -74,7 +80,7 @@ def resources(launch: Launch, clouds: Mapping[str, str]) -> dict[str, Any]:
     wanted: dict[str, Any] = {
         "infra": infra(offer, cloud),
         "use_spot": offer.capacity_type is CapacityType.SPOT,
-        "labels": {TAG: launch.key},
+        "labels": {TAG: launch.key, **({STORE_TAG: launch.store} if launch.store else {})},
     }
     request = next((one for one in launch.job.resources if one.accelerator == offer.accelerator), None)
     if offer.accelerator:

@@ -1,0 +1,48 @@
+"""Who asked for the machine of a key: noted in its folder before it is started, and listed for sweeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+from broker.core.clock import Clock
+from broker.core.machines import Machine
+from broker.core.ports import Launch
+from broker.engines.detached import KEY, Slot
+from broker.engines.handles import Handles
+from broker.launch.agent.store import make_private
+
+_OWNER = "owner.json"
+
+
+def note_owner(slot: Slot, launch: Launch, clock: Clock) -> None:
+    """Note it, once. Where the folder cannot be written to, the start that follows says so."""
+    with suppress(OSError):
+        make_private(slot.folder)
+        slot.keep_first(_OWNER, {"store": launch.store, "at": clock.now().isoformat()})
+
+
+def owner_of(slot: Slot) -> tuple[str, datetime | None]:
+    """The store that asked for it (empty where nobody noted it), and when (UTC)."""
+    noted = slot.read(_OWNER)
+    if noted is None:
+        return "", None
+    return str(noted["store"]), datetime.fromisoformat(noted["at"])
+
+
+def slots(root: Path) -> Iterator[Slot]:
+    """The folder of every key that an engine folder knows."""
+    with suppress(OSError):
+        for folder in sorted(root.iterdir()):
+            if KEY.fullmatch(folder.name) and folder.is_dir():
+                yield Slot(folder)
+
+
+def living(root: Path, handles: Handles, what: str) -> Iterator[Machine]:
+    """The machines of an engine whose machines are processes here."""
+    for slot in slots(root):
+        if slot.alive():
+            store, since = owner_of(slot)
+            yield Machine(slot.folder.name, handles.of(slot.folder.name), store, since, what)

@@ -1,0 +1,99 @@
+"""What a sweep over a cloud's machines must do, whatever the cloud: for the providers that can list and end them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from broker.app.identity import store_id
+from broker.app.sweep import end, sweep
+from broker.app.wiring import Broker
+from broker.core import events as ev
+from broker.core.jobs import Job
+from broker.core.money import Money
+from broker.core.offers import CapacityType, Offer
+from broker.core.outcomes import Cause, JobState
+from broker.core.placements import Placement
+from broker.core.ports import RunsInstances
+from broker.launch.sweep import Standing
+from broker.settings import Settings
+from cli import registries
+
+LONG_AGO = datetime.now(UTC) - timedelta(days=2)
+OFFER = Offer("cloud", "r", None, "m", "H100", 8, CapacityType.SPOT, Money.usd("20"), LONG_AGO, "api", engine="nowhere")
+PLACEMENT = Placement(OFFER, 1, Money.usd("20"), Money.usd("20"), (), None, None, 0.9, 1.0, 0.1)
+
+
+@contextmanager
+def broker_with(provider: RunsInstances, tmp_path: Path) -> Iterator[Broker]:
+    """A broker that knows this provider alone, with a job whose attempt runs and one whose attempt is long over."""
+    name = provider.name  # type: ignore[attr-defined]  # every provider has one
+    plugged = replace(
+        registries(), providers={name: ""}, local_providers=(), build_provider=lambda *_, **__: provider, engines={}
+    )
+    home = tmp_path / "home"
+    home.mkdir()
+    broker = Broker(Settings(home=home, store=f"sqlite:///{home / 'store.db'}"), plugged)
+    with broker.store.writing() as tx:
+        for job_id in ("runs", "over"):
+            submitted = ev.Submitted(job=Job(name=job_id, run="x"), user="ann", max_duration_seconds=86400)
+            tx.append(job_id, [(None, submitted)], LONG_AGO)
+            tx.append(
+                job_id,
+                [
+                    (1, ev.LaunchRequested(key=f"{job_id}-1", engine="nowhere", placement=PLACEMENT)),
+                    (1, ev.Launched(handle="h")),
+                    (1, ev.MachineUp(since=LONG_AGO)),
+                ],
+                LONG_AGO,
+            )
+        tx.append(
+            "over",
+            [
+                (1, ev.AttemptEnded(cause=Cause.CANCELLED_BY_USER)),
+                (1, ev.MachineGone(gone_at=LONG_AGO)),
+                (None, ev.JobEnded(state=JobState.CANCELLED, because="x")),
+                (None, ev.JobClosed()),
+            ],
+            LONG_AGO,
+        )
+    try:
+        yield broker
+    finally:
+        broker.store.close()
+
+
+def check_a_sweep(
+    provider: RunsInstances, tmp_path: Path, start: Callable[[Mapping[str, str]], object], *, just_started: bool
+) -> None:
+    """``start``: a machine with these tags. ``just_started``: the cloud dates them by the wall clock, so that they are
+    young."""
+    with broker_with(provider, tmp_path) as broker:
+        ours = store_id(broker.store)
+        start({"gpubroker": "runs-1", "gpubroker-store": ours})
+        start({"gpubroker": "over-1", "gpubroker-store": ours})
+        start({"gpubroker": "lost-7", "gpubroker-store": ours})
+        start({"gpubroker": "over-1", "gpubroker-store": "f" * 12})
+        start({"gpubroker": "whose-1"})
+        start({"team": "somebody-elses"})
+        if just_started:
+            assert not sweep(broker).orphans, "they have only just come up"
+        swept = sweep(broker, timedelta(0))
+        assert swept.asked == (provider.name,)  # type: ignore[attr-defined]
+        told = sorted((one.key, one.standing) for one in swept.found)
+        assert told == [
+            ("lost-7", Standing.ORPHAN),
+            ("over-1", Standing.ANOTHER_STORE),
+            ("over-1", Standing.ORPHAN),
+            ("whose-1", Standing.UNKNOWN_OWNER),
+        ]
+        before = {one.id for one in provider.instances()}
+        assert [one.error for one in end(broker, swept)] == ["", ""]
+        ended = before - {one.id for one in provider.instances() if one.billed}
+        assert ended == {one.machine.id for one in swept.orphans if one.machine is not None}
+        assert [one.error for one in end(broker, swept)] == ["", ""], "ended twice is ended once"
+        assert {one.key for one in provider.instances() if one.billed} == {"runs-1", "over-1", "whose-1"}
+        assert not sweep(broker, timedelta(0)).orphans
