@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from sqlalchemy import text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import SQLAlchemyError
 
 from broker.core.errors import StoreProblem
 from broker.store.database import Database, explained
@@ -51,11 +51,16 @@ def lead(database: Database, duty: Duty) -> Iterator[StillLeading | None]:
             yield None
             return
 
+        lost = False
+
         def still() -> bool:
+            # Once lost, for good: a new connection to the database would answer, and have no lock.
+            nonlocal lost
             try:
-                return bool(connection.scalar(text("SELECT 1")) == 1)
-            except DBAPIError:
-                return False
+                lost = lost or connection.invalidated or connection.scalar(text("SELECT 1")) != 1
+            except SQLAlchemyError:
+                lost = True
+            return not lost
 
         try:
             yield still

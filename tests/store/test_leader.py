@@ -6,6 +6,8 @@ import subprocess
 import sys
 from collections.abc import Callable
 
+import pytest
+
 from broker.core.clock import ManualClock
 from broker.store import open_store
 
@@ -70,3 +72,32 @@ def _until(condition: Callable[[], bool]) -> None:
         if condition():
             return
     raise AssertionError("the lead was not given up")
+
+
+@pytest.mark.system
+def test_a_lead_whose_connection_broke_is_lost_for_good(new_postgres: Callable[[], str], clock: ManualClock) -> None:
+    """PostgreSQL came back and would answer again; who led before must not take that for still having the lead."""
+    url = new_postgres()
+    one, other = open_store(url, clock=clock), open_store(url, clock=clock)
+    with one.lead() as still:
+        assert still is not None
+        assert still()
+        end_all_others(url)
+        assert not still()
+        with other.lead() as second:
+            assert second is not None
+            assert not still()
+        assert not still()
+    with one.lead() as again:
+        assert again is not None
+    one.close()
+    other.close()
+
+
+def end_all_others(url: str) -> None:
+    """Break every connection to the database but the one that does it, as a restart of the server would."""
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        query = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
+        connection.execute(f"{query} AND pid <> pg_backend_pid()")
