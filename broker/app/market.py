@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from broker.placement.conditions import Conditions
 
 if TYPE_CHECKING:
     from broker.launch.placing import Market
+    from broker.store.journal import StoreReading
 
 # The kind of guardrail that needs to know what placements emit.
 CARBON_RULE = "max_kg_co2e"
@@ -69,38 +70,54 @@ def query_for(job: Job) -> OfferQuery:
     accelerators = {m.accelerator for m in job.resources if m.accelerator}
     if None in {m.accelerator for m in job.resources} or not job.resources:
         return OfferQuery()
-    return OfferQuery(accelerators=tuple(sorted(accelerators)))
+    return OfferQuery(accelerators=tuple(sorted(accelerators)), count=min(m.count for m in job.resources))
 
 
-def market_for(broker: Broker, job: Job, policy: PolicySet | None = None, *, by_carbon: bool = False) -> Market:
+def market_for(
+    broker: Broker,
+    job: Job,
+    policy: PolicySet | None = None,
+    *,
+    by_carbon: bool = False,
+    look: StoreReading | None = None,
+) -> Market:
     """Fresh local offers, the stored ones that could serve the job, and the conditions of its plans.
 
-    ``policy``: for what-if questions; the active set otherwise.
+    ``policy``: for what-if questions; the active set otherwise. ``look``: where everything is taken from one look at
+    the store; then whoever took it has seen to it that it is fresh (`freshen`).
     """
+    if look is None:
+        freshen(broker, sandbox=wants_sandbox(job))
+        with broker.store.reading() as look:
+            return market_for(broker, job, policy, by_carbon=by_carbon, look=look)
     from broker.app.pace import paces_for  # plans need these, listings do not, and they bring a lot along
     from broker.app.risk import risks
     from broker.launch.placing import Market
 
-    freshen(broker, sandbox=wants_sandbox(job))
     query = query_for(job)
     known = risks(broker, query)
-    seen = conditions(broker, policy, by_carbon=by_carbon)
-    seen = replace(seen, capacity_order=(policy or broker.policy()).capacity_order(job))
+    offers = look.offers(query)
+    named = {offer.engine for offer in offers if offer.engine}
+    chosen = policy or broker.policy(look)
+    seen = conditions(broker, named, chosen, by_carbon=by_carbon)
+    seen = replace(seen, capacity_order=chosen.capacity_order(job))
     return Market(
-        offers=broker.store.offers(query),
+        offers=offers,
         conditions=replace(seen, hazard=known, away=known.away, paces=paces_for(broker, job)),
-        left_out=broker.store.rejected_in_sql(query),
+        left_out=look.rejected_in_sql(query),
     )
 
 
-def conditions(broker: Broker, policy: PolicySet | None = None, *, by_carbon: bool = False) -> Conditions:
-    """The planner's conditions: what the policies switch, which engines are installed. Carbon is looked at where a
-    policy caps it, or where it ranks."""
+def conditions(
+    broker: Broker, named: Set[str], policy: PolicySet | None = None, *, by_carbon: bool = False
+) -> Conditions:
+    """The planner's conditions: what the policies switch, which of the engines ``named`` by offers are installed (the
+    others are not loaded). Carbon is looked at where a policy caps it, or where it ranks."""
     chosen = policy or broker.policy()
     defaults = chosen.defaults
     engines: dict[str, frozenset[str]] = {}
     out_of_reach = set()
-    for name in broker.registries.engines:
+    for name in named & broker.registries.engines.keys():
         try:
             engine = broker.engine(name)
         except (MissingExtra, UnknownName):

@@ -12,19 +12,15 @@ from typer.core import TyperGroup
 
 
 class _Commands(MutableMapping[str, Any]):
-    """Commands by name. Each comes from ``package.name``: its function of that name, and ``EXAMPLES``."""
+    """Commands by name, from where they are written."""
 
-    def __init__(self, package: str, names: tuple[str, ...]) -> None:
-        self._package = package
-        self._built: dict[str, Any] = dict.fromkeys(names)
+    def __init__(self, places: Mapping[str, str]) -> None:
+        self._places = places
+        self._built: dict[str, Any] = dict.fromkeys(places)
 
     def __getitem__(self, name: str) -> Any:
         if self._built[name] is None:
-            function = name.replace("-", "_")
-            module = import_module(f"{self._package}.{function}")
-            alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
-            alone.command(name, epilog=module.EXAMPLES)(getattr(module, function))
-            self._built[name] = typer.main.get_command(alone)
+            self._built[name] = _build(name, self._places[name])
         return self._built[name]
 
     def __setitem__(self, name: str, command: Any) -> None:
@@ -40,14 +36,30 @@ class _Commands(MutableMapping[str, Any]):
         return len(self._built)
 
 
-def lazy_group(package: str, names: tuple[str, ...]) -> type[TyperGroup]:
-    """The ``cls`` of a `typer.Typer` whose commands are the modules ``names`` (with dashes) of ``package``, in that
-    order."""
+def _build(name: str, place: str) -> Any:
+    package, _, attribute = place.partition(":")
+    module = import_module(package)
+    written = getattr(module, attribute)
+    if isinstance(written, typer.Typer):
+        group = typer.main.get_group(written)
+        group.name = name
+        return group
+    alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
+    alone.command(name, epilog=module.EXAMPLES, hidden=getattr(module, "HIDDEN", False))(written)
+    return typer.main.get_command(alone)
+
+
+def lazy_group(places: Mapping[str, str]) -> type[TyperGroup]:
+    """The ``cls`` of a `typer.Typer` whose commands stand in ``places``: by name, in that order, ``module:attribute``.
+
+    The attribute is the `typer.Typer` of a group, or a command's function; beside a function its module has
+    ``EXAMPLES``, and ``HIDDEN`` where no help should list it.
+    """
 
     class Lazy(TyperGroup):
         def __init__(self, *, commands: Mapping[str, Any] | None = None, **settings: Any) -> None:
             super().__init__(commands={}, **settings)
-            self.commands = _Commands(package, names)
+            self.commands = _Commands(places)
             self.commands.update(commands or {})
 
         def list_commands(self, ctx: Any) -> list[str]:

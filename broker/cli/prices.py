@@ -1,12 +1,23 @@
-"""`gpubroker prices`: asking providers, how fresh their answers are, and what to keep of them."""
+"""`gpubroker prices`: asking providers, how fresh their answers are, how prices moved, and what to keep of them."""
 
 from __future__ import annotations
 
 import typer
 
-from broker.cli import prices_poll, prices_prune, prices_status
+from broker.cli.lazy import lazy_group
 
-app = typer.Typer(no_args_is_help=True, help="Ask providers for prices, and see how fresh their answers are.")
-app.command("poll", epilog=prices_poll.EXAMPLES)(prices_poll.poll)
-app.command("status", epilog=prices_status.EXAMPLES)(prices_status.status)
-app.command("prune", epilog=prices_prune.EXAMPLES)(prices_prune.prune)
+COMMANDS = {
+    "poll": "broker.cli.prices_poll:poll",
+    "status": "broker.cli.prices_status:status",
+    "prune": "broker.cli.prices_prune:prune",
+    "history": "broker.cli.prices_history:history",
+    "import": "broker.cli.prices_import:import_",
+    "watch": "broker.cli.prices_watch:app",
+}
+
+app = typer.Typer(cls=lazy_group(COMMANDS), no_args_is_help=True)
+
+
+@app.callback()
+def prices() -> None:
+    """Ask providers for prices, and see how fresh their answers are and how they moved."""

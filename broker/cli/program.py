@@ -13,27 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.exceptions import TyperException
 
-from broker.cli import (
-    advise,
-    approvals,
-    backtest,
-    budget,
-    capacity,
-    demo,
-    doctor,
-    jobs,
-    offers,
-    plan,
-    policy,
-    prices,
-    prices_history,
-    prices_import,
-    prices_watch,
-    reconcile,
-    report,
-    serve,
-    submit,
-)
+from broker.cli.lazy import lazy_group
 from broker.cli.options import examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import BrokerError
@@ -41,8 +21,29 @@ from broker.core.errors import BrokerError
 if TYPE_CHECKING:
     from broker.app.wiring import Registries
 
+# In the order of the help.
+COMMANDS = {
+    "demo": "broker.cli.demo:demo",
+    "offers": "broker.cli.offers:offers",
+    "plan": "broker.cli.plan:plan",
+    "submit": "broker.cli.submit:submit",
+    "jobs": "broker.cli.jobs:app",
+    "policy": "broker.cli.policy:app",
+    "budget": "broker.cli.budget:app",
+    "approvals": "broker.cli.approvals:app",
+    "report": "broker.cli.report:app",
+    "capacity": "broker.cli.capacity:app",
+    "backtest": "broker.cli.backtest:app",
+    "prices": "broker.cli.prices:app",
+    "advise": "broker.cli.advise:app",
+    "doctor": "broker.cli.doctor:doctor",
+    "serve": "broker.cli.serve:serve",
+    "reconcile": "broker.cli.reconcile:reconcile",
+}
+
 app = typer.Typer(
     name="gpubroker",
+    cls=lazy_group(COMMANDS),
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -70,27 +71,6 @@ def gpubroker(
     ] = False,
 ) -> None:
     """A broker for GPU capacity: what it costs, where your jobs should run, and what they spent."""
-
-
-app.command("demo", epilog=demo.EXAMPLES)(demo.demo)
-app.command("offers", epilog=offers.EXAMPLES)(offers.offers)
-app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
-app.command("submit", epilog=submit.EXAMPLES)(submit.submit)
-app.add_typer(jobs.app, name="jobs")
-app.add_typer(policy.app, name="policy")
-app.add_typer(budget.app, name="budget")
-app.add_typer(approvals.app, name="approvals")
-app.add_typer(report.app, name="report")
-app.add_typer(capacity.app, name="capacity")
-app.add_typer(backtest.app, name="backtest")
-app.add_typer(prices.app, name="prices")
-prices.app.command("history", epilog=prices_history.EXAMPLES)(prices_history.history)
-prices.app.command("import", epilog=prices_import.EXAMPLES)(prices_import.import_)
-prices.app.add_typer(prices_watch.app, name="watch")
-app.add_typer(advise.app, name="advise")
-app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
-app.command("serve", epilog=serve.EXAMPLES)(serve.serve)
-app.command("reconcile", epilog=reconcile.EXAMPLES, hidden=True)(reconcile.reconcile)
 
 
 @cache

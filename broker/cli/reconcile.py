@@ -10,6 +10,7 @@ from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 
 EXAMPLES = examples("gpubroker reconcile", "gpubroker reconcile --forever")
+HIDDEN = True  # people have no need of it
 
 
 def reconcile(

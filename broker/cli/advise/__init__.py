@@ -28,7 +28,7 @@ COMMANDS = (
 )
 
 app = typer.Typer(
-    cls=lazy_group("broker.cli.advise", COMMANDS),
+    cls=lazy_group({name: f"{__name__}.{(own := name.replace('-', '_'))}:{own}" for name in COMMANDS}),
     no_args_is_help=True,
     epilog=examples(
         "gpubroker advise size --parameters 7B --method qlora",
