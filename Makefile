@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 EXTRAS ?= dev
 
-.PHONY: help install demo test test-system lint bench wheel clean
+.PHONY: help install demo test test-system chaos lint bench wheel clean
 
 help:  ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -30,6 +30,12 @@ test: install  ## the quick complete run: types, style, architecture, every test
 
 test-system: install  ## full counts, PostgreSQL, real processes killed at every point
 	GPUBROKER_TEST_FULL=1 $(BIN)/pytest -n auto --dist loadgroup --timeout 900 -m 'system or hypothesis'
+
+SEED ?= 1
+MINUTES ?= 15
+
+chaos: install  ## a broker among faults for a quarter of an hour: make chaos SEED=1 MINUTES=15
+	$(BIN)/python -m tests.chaos --seed $(SEED) --minutes $(MINUTES)
 
 lint: install  ## mend style, check types and architecture
 	$(BIN)/ruff check --fix .

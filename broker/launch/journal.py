@@ -54,6 +54,23 @@ class Reading(Protocol):
         """Every job that is not closed, oldest first: the reconciler's work list."""
         ...
 
+    def last_events(self) -> Mapping[str, int]:
+        """The number of the last event of each job that is not closed, oldest job first."""
+        ...
+
+    def views(self, job_ids: Sequence[str]) -> Sequence[JobView]:
+        """The projections of those jobs, in any order."""
+        ...
+
+    def open_balances(self) -> Mapping[str, Mapping[MoneyKind, Balance]]:
+        """`balance` of each job that is not closed and has entries."""
+        ...
+
+    def sums(self, job_ids: Sequence[str]) -> Mapping[str, Sequence[Entry]]:
+        """The entries of those jobs, added up by attempt, movement, account and kind of money: what they come to is the
+        same, how many there were is not told."""
+        ...
+
     def events(self, job_id: str) -> Sequence[Event]:
         """A job's stream, in order."""
         ...

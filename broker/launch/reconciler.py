@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -17,7 +18,6 @@ from broker.core import events as ev
 from broker.core.clock import Clock
 from broker.core.errors import AskAPerson, BrokerError, GiveUp, RetryLater, TryAnotherOffer
 from broker.core.events import EventBody
-from broker.core.offers import MoneyKind
 from broker.core.outcomes import Cause
 from broker.core.ports import Engine, EngineState, Launch, Observation
 from broker.core.views import AttemptView, JobView
@@ -25,16 +25,24 @@ from broker.launch import decide
 from broker.launch.approvals import refuse
 from broker.launch.interpret import Dated, NodeState, Patience, Silence, must_be_removed, news
 from broker.launch.journal import Journal, Writing
+from broker.launch.leases import Leases
 from broker.launch.mailbox import Lease, Mailbox
 from broker.launch.progress import billed_time
-from broker.launch.settlement import lease_of, release, settle
+from broker.launch.settlement import release, settle
 from broker.launch.turns import in_turn
-from broker.ledger.entries import Balance, Entry, balances
+from broker.launch.worklist import Worklist
+from broker.ledger.entries import balances
 
 log = logging.getLogger(__name__)
 
 # More steps than a job can sensibly take in one tick (launch, end, pause, close …); a guard against a loop.
 _STEPS_PER_TICK = 8
+
+# So many run folders are read at the same time, where there are enough of them to be worth it.
+_READERS, _WORTH_THREADS = 16, 32
+
+# So many jobs are settled in one transaction, which keeps every other writer waiting, and so many in one look.
+_SETTLED_AT_ONCE, _SETTLED_AT_MOST = 100, 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +111,17 @@ class Reconciler:
         self._enforce = enforce
         self._store_id = store_id
         self._silence = Silence(self._timing.patience.heartbeat / 4)
-        self._leases: dict[str, Lease] = {}
-        self._ledgers: dict[str, tuple[Mapping[MoneyKind, Balance], Sequence[Entry]]] = {}
+        self._worklist = Worklist(journal)
+        self._leases = Leases(mailbox, self._worklist)
+        self._nodes: dict[str, NodeState] = {}
+        self._due: dict[str, JobView] = {}
         self._next_try: dict[str, datetime] = {}
 
     def tick(self) -> Tick:
         """Look at every open job once. One job's trouble is logged and does not keep the others waiting."""
-        with self._journal.reading() as look:
-            views = look.unclosed()
+        views = self._worklist.look()
         observations = self._observe(views)
+        self._nodes = self._read_all(views, observations)
         steps = waiting = 0
         for view in in_turn(views, self._clock.now()):
             try:
@@ -122,6 +132,7 @@ class Reconciler:
                 log.warning("job %s: %s", view.id, error)
             except Exception:  # a mistake of ours over one job must not leave all others alone
                 log.exception("job %s: left for the next look", view.id)
+        self._settle()
         return Tick(len(views), waiting, steps)
 
     def _observe(self, views: Sequence[JobView]) -> dict[str, Observation]:
@@ -146,13 +157,13 @@ class Reconciler:
         taken, steps = 0, list[decide.Step]()
         for _ in range(_STEPS_PER_TICK):
             now = self._clock.now()
-            entries = self._entries(view)
+            entries = self._worklist.sums(view.id)
             steps = decide.next_steps(
                 view,
                 now,
                 billed=billed_time(view, now),
                 holds=any(balance.held for balance in balances(entries).values()),
-                paid_until=self._paid_until(view, entries),
+                paid_until=self._leases.paid_until(view, now),
             )
             changed = False
             for step in steps:
@@ -162,9 +173,8 @@ class Reconciler:
             if not changed:
                 break
             taken += 1
-            with self._journal.reading() as look:
-                fresh = look.job(view.id)
-            if fresh is None or fresh.closed:
+            fresh = self._worklist.again(view.id)
+            if fresh is None:
                 self._forget(view)
                 return taken, False
             view = fresh
@@ -225,7 +235,7 @@ class Reconciler:
             engine = self._engines(attempt.engine)
             handle = engine.find(attempt.key)
             if handle is None:
-                self._mailbox.prepare(view, attempt, self._lease(view, attempt, self._entries(view)))
+                self._mailbox.prepare(view, attempt, self._leases.granted(view, attempt, self._clock.now()))
                 secrets = self._secrets(view)
         except BrokerError as error:
             return self._delayed(view, attempt, error)
@@ -271,8 +281,8 @@ class Reconciler:
         if attempt.handle is None or seen is None:
             return False
         now = self._clock.now()
-        self._write_lease(view, attempt)
-        node = self._read(view, attempt)
+        self._leases.keep(view, attempt, now)
+        node = self._nodes.pop(attempt.key, None) or self._read(view, attempt)
         silent = self._silence.of(attempt.key, node.heartbeat_at, now)
         found = news(attempt, node, seen, silent, now, self._timing.patience)
         if seen.state in (EngineState.UP, EngineState.PENDING) and (
@@ -281,19 +291,17 @@ class Reconciler:
             self._engines(attempt.engine).cancel(attempt.handle)
         return self._record(view, attempt, found, now)
 
-    def _write_lease(self, view: JobView, attempt: AttemptView) -> None:
-        """Keep the node's lease as it should be; one of an attempt that has ended tells its machine to stop."""
-        lease = Lease(stop=attempt.cause or Cause.FENCED)
-        if not attempt.state.final:
-            lease = self._lease(view, attempt, self._entries(view))
-        if self._leases.get(attempt.key) == lease:
-            return
-        try:
-            self._mailbox.write_lease(view, attempt, lease)
-        except BrokerError as error:
-            log.warning("job %s, attempt %s: the lease cannot be written: %s", view.id, attempt.number, error)
-        else:
-            self._leases[attempt.key] = lease
+    def _read_all(self, views: Sequence[JobView], seen: Mapping[str, Observation]) -> dict[str, NodeState]:
+        """The run folders of all that is observed, after it was: what a dead machine wrote is complete. Side by side,
+        as each waits for its object store."""
+        wanted = [
+            (view, attempt) for view in views for attempt in view.attempts if not attempt.over and attempt.key in seen
+        ]
+        if len(wanted) < _WORTH_THREADS:
+            return {}
+        with ThreadPoolExecutor(_READERS, thread_name_prefix="run-folders") as readers:
+            found = readers.map(lambda one: self._read(*one), wanted)
+            return {attempt.key: node for (_, attempt), node in zip(wanted, found, strict=True)}
 
     def _read(self, view: JobView, attempt: AttemptView) -> NodeState:
         """The run folder as far as it can be read. One that makes no sense is as good as silent."""
@@ -307,11 +315,14 @@ class Reconciler:
             return NodeState()
 
     def _record(self, view: JobView, attempt: AttemptView, found: Sequence[Dated], now: datetime) -> bool:
-        """Events and the money that follows from them, in one transaction; nothing if somebody was faster."""
-        entries = self._entries(view)
-        with self._journal.reading() as look:
-            due = settle(view, entries, look.price_series, now, self._timing.settle_every)
-        if not found and not due:
+        """Events and the money that follows from them, in one transaction; nothing if somebody was faster. Where only
+        money is due, it is settled together with that of other jobs."""
+        if not found:
+            due = settle(
+                view, self._worklist.sums(view.id), self._worklist.price_series, now, self._timing.settle_every
+            )
+            if due:
+                self._due[view.id] = view
             return False
         with self._journal.writing() as tx:
             current = tx.job(view.id)
@@ -320,7 +331,24 @@ class Reconciler:
             for dated in found:
                 current = tx.append(view.id, [(attempt.number, dated.body)], dated.at)
             tx.post(settle(current, tx.entries(view.id), tx.price_series, now, self._timing.settle_every))
-        return bool(found)
+        return True
+
+    def _settle(self) -> None:
+        """What is due of running machines, many jobs to a transaction; the rest with the next looks."""
+        due, self._due = list(self._due.values()), {}
+        now = self._clock.now()
+        for first in range(0, min(len(due), _SETTLED_AT_MOST), _SETTLED_AT_ONCE):
+            some = due[first : first + _SETTLED_AT_ONCE]
+            with self._journal.writing() as tx:
+                current = {view.id: view for view in tx.views([view.id for view in some])}
+                tx.post(
+                    [
+                        entry
+                        for view in some
+                        if current[view.id].seq == view.seq
+                        for entry in settle(view, tx.entries(view.id), tx.price_series, now, self._timing.settle_every)
+                    ]
+                )
 
     def _release(self, view: JobView) -> bool:
         with self._journal.writing() as tx:
@@ -329,31 +357,11 @@ class Reconciler:
                 release_all(tx, current, self._clock.now())
         return True
 
-    def _entries(self, view: JobView) -> Sequence[Entry]:
-        """The job's ledger entries; read anew only when its balance, which every movement changes, has changed."""
-        with self._journal.reading() as look:
-            balance = look.balance(view.id)
-            known = self._ledgers.get(view.id)
-            if known is None or known[0] != balance:
-                known = self._ledgers[view.id] = (balance, look.entries(view.id))
-        return known[1]
-
-    def _lease(self, view: JobView, attempt: AttemptView, entries: Sequence[Entry]) -> Lease:
-        now = self._clock.now()
-        with self._journal.reading() as look:
-            return lease_of(view, attempt, entries, look.price_series, billed_time(view, now), now)
-
-    def _paid_until(self, view: JobView, entries: Sequence[Entry]) -> datetime | None:
-        """When the money of the running attempt ends."""
-        latest = view.latest
-        return self._lease(view, latest, entries).paid_until if latest and not latest.state.final else None
-
     def _forget(self, view: JobView) -> None:
         """The job is closed: nothing about it needs to be remembered."""
-        self._ledgers.pop(view.id, None)
         self._next_try.pop(view.id, None)
         for attempt in view.attempts:
-            self._leases.pop(attempt.key, None)
+            self._leases.forget(attempt.key)
             self._silence.forget(attempt.key)
 
     def _append(

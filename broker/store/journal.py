@@ -23,7 +23,7 @@ from broker.core.reasons import Reason
 from broker.core.views import JobView
 from broker.launch.journal import HeldMoney, OpenHold
 from broker.ledger.entries import Balance, Entry
-from broker.store import approvals, ledger, ledger_sums, live, market, policies
+from broker.store import approvals, ledger, ledger_sums, live, market, open_jobs, policies
 from broker.store.records import PolicyVersion
 from broker.store.tables import DECISION, EVENT, JOB
 from broker.store.times import from_micros, to_micros
@@ -44,6 +44,22 @@ class StoreReading:
         """Every job that is not closed, oldest first."""
         query = select(JOB.c.view).where(~JOB.c.closed).order_by(JOB.c.submitted_at, JOB.c.id)
         return [_view_from_json(text) for text in self._connection.scalars(query)]
+
+    def last_events(self) -> Mapping[str, int]:
+        """The number of the last event of each job that is not closed, oldest job first."""
+        return open_jobs.last_events(self._connection)
+
+    def views(self, job_ids: Sequence[str]) -> Sequence[JobView]:
+        """The projections of those jobs, in any order."""
+        return [_view_from_json(text) for text in open_jobs.views(self._connection, job_ids)]
+
+    def open_balances(self) -> Mapping[str, Mapping[MoneyKind, Balance]]:
+        """`balance` of each job that is not closed and has entries."""
+        return open_jobs.balances(self._connection)
+
+    def sums(self, job_ids: Sequence[str]) -> Mapping[str, Sequence[Entry]]:
+        """The entries of those jobs, added up by attempt, movement, account and kind of money."""
+        return open_jobs.sums(self._connection, job_ids)
 
     def jobs(
         self,

@@ -1,0 +1,156 @@
+"""A broker among faults: `make chaos`, or python -m tests.chaos [--minutes 15] [--seed 1] [--jobs 200] [--json]
+
+Jobs in the sandbox, on this machine and on a Slurm of its own (where it is installed) under two services over one
+PostgreSQL, while faults strike by a schedule drawn from the seed. Then everything is let go well, and it is judged what
+became of it all. The same seed gives the same jobs and the same schedule; what processes make of it, no two runs share.
+
+Exit status: 0 all is right, and every kind of fault struck; 1 something is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from broker.app.wiring import Broker
+from broker.settings import read_settings
+from cli import registries
+from tests.chaos.evidence import Manifests
+from tests.chaos.load import Load, Planned
+from tests.chaos.load import plan as plan_jobs
+from tests.chaos.report import table
+from tests.chaos.schedule import KINDS, Strike
+from tests.chaos.schedule import plan as plan_strikes
+from tests.chaos.stage import POLICY, Stage, belonging, staged
+from tests.chaos.strikes import Striking
+from tests.chaos.verdict import Verdict, judge
+
+# How long, after the last fault, jobs may take to end, and a fault that found no victim is tried again.
+PATIENCE = 600.0
+STEP = 0.2
+
+
+def main() -> int:
+    asked = _asked()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # whatever was started ends with us
+    folder = Path(tempfile.mkdtemp(prefix="chaos-"))
+    folder.chmod(0o755)  # PostgreSQL runs as another user
+    try:
+        with staged(folder) as stage:
+            say(f"seed {asked.seed}, {asked.jobs} jobs, {asked.minutes:g} minutes, in {folder}")
+            if stage.without:
+                say(f"without Slurm: {stage.without}")
+            verdict = run(stage, asked.seed, asked.jobs, asked.minutes * 60, Path(asked.keep) if asked.keep else None)
+    finally:
+        if asked.keep:
+            shutil.copytree(folder, asked.keep, dirs_exist_ok=True, ignore=shutil.ignore_patterns("pg", "slurm"))
+        shutil.rmtree(folder, ignore_errors=True)
+    if asked.json:
+        print(json.dumps({"seed": asked.seed, "right": not verdict.wrong, "wrong": verdict.wrong, **verdict.figures}))
+    else:
+        table(verdict)
+    return 1 if verdict.wrong else 0
+
+
+def run(stage: Stage, seed: int, jobs: int, seconds: float, keep: Path | None = None) -> Verdict:
+    """The whole of it, once the stage stands."""
+    os.environ.update(stage.variables)
+    os.environ.pop("CHAOS_CONTROL")  # this process is spared
+    broker = Broker(read_settings(), registries())
+    broker.store.activate_policy({"chaos.yaml": POLICY}, by="chaos")
+    planned = plan_jobs(seed, jobs, slurm=stage.cluster is not None)
+    load = Load(broker, planned, stage.folder, at_once=max(8, jobs // 12))
+    manifests = Manifests(stage.home / "runs")
+    striking = Striking(stage)
+    kinds = tuple(KINDS)
+    strikes = plan_strikes(seed, seconds, kinds)
+    stage.keep_serving()
+    began = time.monotonic()
+    _storm(stage, load, manifests, striking, strikes, began)
+    # A kind that found no victim is given more chances, as long as there is something to strike at.
+    while (missed := [k for k in kinds if not stage.control.counts()[k]]) and time.monotonic() < began + 2 * seconds:
+        more = plan_strikes(seed, 20.0, tuple(missed))
+        _storm(stage, load, manifests, striking, more, time.monotonic())
+    striking.finish()
+    stage.control.end_all()
+    say(f"the faults are over after {time.monotonic() - began:.0f} s; {len(load.views() or [])} jobs were handed in")
+    _calm(stage, load, manifests, planned)
+    clean = stage.stop_serving()
+    deadline = time.monotonic() + 60
+    while belonging(stage.folder) and time.monotonic() < deadline:
+        time.sleep(STEP)
+    verdict = judge(stage, broker, planned, manifests, kinds)
+    if not clean:
+        verdict.wrong.append("a service did not end when it was told to")
+    verdict.figures |= {
+        "seconds": round(time.monotonic() - began),
+        "services_started": stage.started,
+        "without": stage.without,
+        "handing_in": sorted(load.trouble),
+    }
+    broker.store.close()
+    return verdict
+
+
+def _storm(
+    stage: Stage, load: Load, manifests: Manifests, striking: Striking, strikes: list[Strike], began: float
+) -> None:
+    """Jobs come in, and faults strike when it is their time."""
+    for strike in strikes:
+        while time.monotonic() < began + strike.at:
+            _look_after(stage, load, manifests)
+        striking(strike)
+    last = max((strike.lasts for strike in strikes), default=0.0)
+    until = time.monotonic() + min(last, 10.0)
+    while time.monotonic() < until:
+        _look_after(stage, load, manifests)
+
+
+def _calm(stage: Stage, load: Load, manifests: Manifests, planned: list[Planned]) -> None:
+    """Nothing goes wrong any more; until every job is closed, or for as long as that may take."""
+    deadline = time.monotonic() + PATIENCE
+    told = -1
+    while time.monotonic() < deadline:
+        _look_after(stage, load, manifests)
+        views = load.views()
+        if views is not None and load.all_in:
+            left = sum(not view.closed for view in views)
+            if not left and len(views) >= len(planned):
+                return
+            if left != told:
+                told = left
+                say(f"{left} jobs are left")
+    say("patience is over")
+
+
+def _look_after(stage: Stage, load: Load, manifests: Manifests) -> None:
+    stage.keep_serving()
+    load.step()
+    manifests.look()
+    time.sleep(STEP)
+
+
+def say(line: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr, flush=True)
+
+
+def _asked() -> Any:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=15.0, help="for how long faults strike")
+    parser.add_argument("--jobs", type=int, default=200)
+    parser.add_argument("--json", action="store_true", help="one document instead of a table")
+    parser.add_argument("--keep", help="a folder to copy run folders, marks and logs to")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""The jobs of a chaos run: each counts up, a checkpoint a number, and leaves marks by which it can be told afterwards
+whether it ever ran twice at the same time."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from broker.app.submit import read_job, submit
+from broker.app.wiring import Broker
+from broker.core.errors import BrokerError
+from broker.core.views import JobView
+
+# The lock goes with the last process that has it, however that ends: who does not get it is not alone. (Its file stands
+# for the job, or for one node of it.) A mark is one line: attempt, node, what.
+COMMAND = """\
+me="$MARKS/$GPUBROKER_RANK"
+mkdir -p "$MARKS"
+exec 9>>"$me.lock"
+flock --nonblock 9 || echo "$GPUBROKER_ATTEMPT $GPUBROKER_RANK twice" >> "$me"
+echo "$GPUBROKER_ATTEMPT $GPUBROKER_RANK start" >> "$me"
+cd "$GPUBROKER_CHECKPOINT_DIR"
+last=$(ls | tail -n 1); last=${last#step-}; last=$((10#${last:-0}))
+for n in $(seq $((last + 1)) $STEPS); do
+  sleep 0.5
+  printf '%s\\n' "$n" > .new && mv .new "$(printf step-%06d $n)"
+  if [ "$n" -ge "$FAILS_AT" ] && [ "$last" -lt "$FAILS_AT" ]; then exit 3; fi
+done
+echo "$GPUBROKER_ATTEMPT $GPUBROKER_RANK end" >> "$me"
+"""
+NEVER = 10**6
+
+
+class Fate(StrEnum):
+    """What a job is made for."""
+
+    SUCCEEDS = "succeeds"
+    FAILS_ONCE = "fails once"
+    FAILS = "fails"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One job: where, how, and what becomes of it when all goes right."""
+
+    name: str
+    provider: str
+    steps: int
+    nodes: int
+    fate: Fate
+
+
+def plan(seed: int, jobs: int, *, slurm: bool) -> list[Planned]:
+    """So many jobs: most in the sandbox, the rest on this machine (one at a time) and on Slurm (two)."""
+    chance = random.Random(f"load {seed}")
+    weights = {"sandbox": 14, "owned": 2, "slurm": 4 if slurm else 0}
+    found = []
+    for number in range(jobs):
+        (provider,) = chance.choices(list(weights), list(weights.values()))
+        fate = chance.choices([Fate.SUCCEEDS, Fate.FAILS_ONCE, Fate.FAILS], [8, 1, 1])[0]
+        nodes = 2 if provider == "sandbox" and chance.random() < 0.1 and fate is Fate.SUCCEEDS else 1
+        steps = chance.randint(6, 24 if provider == "sandbox" else 10)
+        found.append(Planned(f"chaos-{number:03d}", provider, steps, nodes, fate))
+    return found
+
+
+def text_of(job: Planned, marks: Path) -> str:
+    """The job's file."""
+    fails_at = NEVER if job.fate is Fate.SUCCEEDS else max(2, job.steps // 2)
+    steps = job.steps if job.fate is not Fate.FAILS else NEVER
+    script = "".join(f"  {line}\n" for line in COMMAND.splitlines())
+    retry = "{failures: 0}" if job.fate is Fate.FAILS else "{failures: 1, backoff: 1s}"
+    return (
+        f"name: {job.name}\nnum_nodes: {job.nodes}\nresources: {{cpus: 1+}}\nwork: 1m\nmax_duration: 12h\n"
+        f"retry: {retry}\nconstraints: {{providers: [{job.provider}]}}\n"
+        f"envs: {{MARKS: {marks / job.name}, STEPS: '{steps}', FAILS_AT: '{fails_at}'}}\nrun: |\n{script}"
+    )
+
+
+class Load:
+    """Hands jobs in, a few at a time. A store that is away is tried again; a job is never handed in twice."""
+
+    def __init__(self, broker: Broker, jobs: list[Planned], folder: Path, at_once: int) -> None:
+        self._broker, self._folder, self._at_once = broker, folder, at_once
+        self._left = list(reversed(jobs))
+        self.trouble: set[str] = set()
+
+    @property
+    def all_in(self) -> bool:
+        return not self._left
+
+    def step(self) -> None:
+        """Hand one in, if there is room for it."""
+        try:
+            if not self._left:
+                return
+            with self._broker.store.reading() as look:
+                known = {view.job.name: view for view in look.jobs()}
+            job = self._left[-1]
+            if job.name in known:  # the answer got lost on the way
+                self._left.pop()
+            elif sum(not view.closed for view in known.values()) < self._at_once:
+                file = self._folder / "jobs" / f"{job.name}.yaml"
+                file.parent.mkdir(exist_ok=True)
+                file.write_text(text_of(job, self._folder / "marks"))
+                submit(self._broker, read_job(file, self._broker.clock.now()))
+                self._left.pop()
+        except BrokerError as error:
+            self.trouble.add(f"{type(error).__name__}: {error}"[:150])
+
+    def views(self) -> list[JobView] | None:
+        """Every job; None while the store does not answer."""
+        try:
+            with self._broker.store.reading() as look:
+                return list(look.jobs())
+        except BrokerError:
+            return None

@@ -1,0 +1,80 @@
+"""The broker as it is served, among liars: `python -m tests.chaos.service serve …` is `gpubroker serve …` with engines
+that do not tell the truth, a clock that jumps, and less patience, so that minutes are enough."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import cli
+from broker.app import launching
+from broker.app.wiring import Broker, Registries
+from broker.launch.agent.formats import Intervals
+from broker.launch.interpret import Patience
+from broker.launch.reconciler import Timing
+from broker.launch.runfolder import RunFolders
+from tests.chaos.control import Control
+from tests.chaos.lying import Lying
+
+BRISK = Intervals(scan=0.2, mail=1.0, log=2.0, metrics=60.0, notice=0.2, patience=120.0)
+PATIENCE = Patience(start=timedelta(seconds=60), heartbeat=timedelta(seconds=15))
+JUMPS = ("clock_forward", "clock_backward")
+
+
+class JumpyClock:
+    """The machine's clock, set by somebody now and then."""
+
+    scale = 1.0
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        self._seen: set[float] = set()
+
+    def now(self) -> datetime:
+        at = datetime.now(UTC)
+        for jump in JUMPS:
+            if (told := self._control.now(jump)) is not None:
+                if told["until"] not in self._seen:
+                    self._seen.add(told["until"])
+                    self._control.struck(jump)
+                at += timedelta(seconds=told["by"])
+        return at
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+def among_liars(control: Control) -> None:
+    """From now on in this process."""
+    real_engine, timing = Broker.engine, Timing(
+        settle_every=timedelta(seconds=2),
+        patience=PATIENCE,
+        grace=timedelta(seconds=10),
+        retry_place=timedelta(seconds=1),
+    )  # fmt: skip
+
+    def engine(broker: Broker, name: str) -> Any:
+        known: dict[str, Any] = broker.__dict__.setdefault("_liars", {})
+        return known.setdefault(name, Lying(real_engine(broker, name), control))
+
+    Broker.engine = engine  # type: ignore[method-assign]
+    Broker.clock = JumpyClock(control)  # type: ignore[assignment,misc]
+    launching.run_folders = lambda broker: RunFolders(broker.settings.runs_url, broker.clock, BRISK)
+    launching.Timing = lambda **given: timing  # type: ignore[assignment,misc]
+
+
+def registries() -> Registries:
+    """The real ones; a background process started from here is one of us."""
+    return replace(cli.registries(), command=(sys.executable, "-P", "-m", "tests.chaos.service"))
+
+
+if __name__ == "__main__":
+    from broker.cli.program import run
+
+    told = Control.from_environment()
+    assert told is not None, "started by a chaos run only"
+    among_liars(told)
+    sys.exit(run(sys.argv[1:], registries))

@@ -1,0 +1,133 @@
+"""The faults that somebody else causes: processes killed and stopped, the store restarted, machines taken back."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import psutil
+
+from broker.engines.detached import Slot
+from broker.launch.agent.clock import to_text
+from tests.chaos.schedule import Strike
+from tests.chaos.stage import Stage
+
+JUMPS = {"clock_forward": 1800.0, "clock_backward": -600.0}
+ASKED_OF_PROCESSES = (
+    "object_store_errors",
+    "object_store_delays",
+    "engine_says_running",
+    "engine_loses_handles",
+    "engine_repeats_itself",
+)
+LATE = timedelta(seconds=0.5)
+
+
+class Striking:
+    """Does what the schedule says. A strike without a victim counts for nothing, and is said."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._later: list[threading.Thread] = []
+
+    def __call__(self, strike: Strike) -> None:
+        stage, kind = self._stage, strike.kind
+        if kind in ASKED_OF_PROCESSES:
+            stage.control.begin(kind, strike.lasts)
+        elif kind in JUMPS:
+            stage.control.begin(kind, strike.lasts, by=JUMPS[kind] * (0.2 + 0.8 * strike.draw))
+        elif kind == "store_restarted":
+            self._restart_store(strike)
+        elif getattr(self, f"_{kind}")(strike):
+            stage.control.struck(kind)
+
+    def finish(self) -> None:
+        """Wait for what was to end later."""
+        for thread in self._later:
+            thread.join()
+
+    def _after(self, seconds: float, call: Callable[[], object]) -> None:
+        def run() -> None:
+            time.sleep(seconds)
+            call()
+
+        self._later.append(threading.Thread(target=run))
+        self._later[-1].start()
+
+    def _broker_killed(self, strike: Strike) -> bool:
+        services = [service for service in self._stage.services if service.poll() is None]
+        if not services:
+            return False
+        victim = services[int(strike.draw * len(services))]
+        victim.kill()
+        victim.wait()
+        return True
+
+    def _broker_frozen(self, strike: Strike) -> bool:
+        """Suspended, as a laptop is, with its locks and connections; it wakes up with what it knew."""
+        services = [service for service in self._stage.services if service.poll() is None]
+        if not services:
+            return False
+        victim = services[int(strike.draw * len(services))]
+        victim.send_signal(signal.SIGSTOP)
+        self._after(strike.lasts, lambda: victim.send_signal(signal.SIGCONT))
+        return True
+
+    def _restart_store(self, strike: Strike) -> None:
+        self._stage.stop_store(rudely=strike.draw < 0.5)
+        time.sleep(strike.lasts)
+        self._stage.start_store()
+        self._stage.control.struck(strike.kind)
+
+    def _machine_killed(self, strike: Strike) -> bool:
+        """Machine, agent and job, at once and without a word; on Slurm the job is cancelled by a stranger."""
+        agents = sorted(self._processes("broker.launch.agent"), key=lambda one: one.pid)
+        if not agents:
+            return False
+        with suppress(psutil.Error):
+            agents[int(strike.draw * len(agents))].kill()
+            return True
+        return False
+
+    def _notice_never(self, strike: Strike) -> bool:
+        """The provider takes a machine back and says nothing."""
+        return self._take_back(strike, lambda slot: None, 0.0)
+
+    def _notice_late(self, strike: Strike) -> bool:
+        """Half a second is all there is."""
+
+        def tell(slot: Path) -> None:
+            at = datetime.now(UTC) + LATE
+            Slot(slot).write("notice.json", {"source": "sandbox", "terminates_at": to_text(at)})
+
+        return self._take_back(strike, tell, LATE.total_seconds())
+
+    def _take_back(self, strike: Strike, tell: Callable[[Path], None], wait: float) -> bool:
+        machines = sorted(self._processes("broker.engines.sandbox_machine"), key=lambda one: one.pid)
+        if not machines:
+            return False
+        victim = machines[int(strike.draw * len(machines))]
+        with suppress(psutil.Error, IndexError, OSError):
+            slot = Path(victim.cmdline()[-2])
+            state = Slot(slot).read("state.json")
+            if state is None or not state["booted"] or state["gone_at"]:
+                return False
+            tell(slot)
+            time.sleep(wait)
+            victim.kill()  # and with it all that runs on it
+            return True
+        return False
+
+    def _processes(self, module: str) -> list[psutil.Process]:
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                words = process.cmdline()
+                if module in words and any(word.find(str(self._stage.folder)) >= 0 for word in words):
+                    found.append(process)
+        return found

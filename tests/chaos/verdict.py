@@ -1,0 +1,150 @@
+"""Whether everything is right after a chaos run: from the evidence that jobs and agents left, then from the store."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from broker.app.wiring import Broker
+from broker.core.money import Money
+from broker.core.outcomes import JobState
+from broker.core.views import JobView
+from broker.launch.runfolder import RunFolder
+from broker.launch.settlement import metered
+from broker.ledger.entries import Account, faults
+from tests.chaos.evidence import Attempted, Manifests, attempts, marks
+from tests.chaos.load import Fate, Planned
+from tests.chaos.stage import Stage, belonging
+
+
+@dataclass
+class Verdict:
+    """``wrong``: what is not as it must be, a sentence each; empty when all is well. ``figures``: for the table."""
+
+    wrong: list[str] = field(default_factory=list)
+    figures: dict[str, Any] = field(default_factory=dict)
+
+
+def judge(
+    stage: Stage, broker: Broker, planned: Sequence[Planned], manifests: Manifests, kinds: Sequence[str]
+) -> Verdict:
+    """After every job is closed and the services have ended."""
+    with broker.store.reading() as look:
+        views = {view.job.name: view for view in look.jobs()}
+    tried = list(attempts(stage.home / "runs"))
+    strikes = stage.control.counts()
+    wrong = [f"{kind}: never struck" for kind in kinds if not strikes[kind]]
+    wrong += [f"{name}: handed in, and nowhere to be found" for name in (j.name for j in planned) if name not in views]
+    for job in planned:
+        if job.name in views:
+            wrong += _ended(job, views[job.name])
+            wrong += _ran_once(job, views[job.name], marks(stage.folder / "marks", job.name))
+    for attempt in tried:
+        wrong += _resumed_right(attempt, manifests)
+    wrong += _still_there(stage, manifests)
+    wrong += _money(broker)
+    wrong += [f"left running: {' '.join(process.cmdline())[:150]}" for process in belonging(stage.folder)]
+    if stage.cluster is not None and (left := stage.cluster.run("squeue", "--noheader").strip()):
+        wrong.append(f"left in Slurm: {left}")
+    return Verdict(wrong, _figures(views, tried, strikes, manifests, broker))
+
+
+def _ended(job: Planned, view: JobView) -> Iterator[str]:
+    expected = JobState.FAILED if job.fate is Fate.FAILS else JobState.SUCCEEDED
+    if not view.closed:
+        yield f"{job.name}: is not closed ({view.state}, {view.waiting_because or 'no reason given'})"
+    elif view.state is not expected:
+        yield f"{job.name}: {view.state} instead of {expected}: {view.because or 'no reason given'}"
+    elif not view.because:
+        yield f"{job.name}: {view.state} for no reason"
+
+
+def _ran_once(job: Planned, view: JobView, left: Counter[tuple[int, int, str]]) -> Iterator[str]:
+    """No two at the same time, no attempt twice, and the whole of it where it succeeded."""
+    for (attempt, rank, what), times in sorted(left.items()):
+        if what == "twice":
+            yield f"{job.name}: attempt {attempt} ran beside another one (node {rank})"
+        elif what == "start" and times > 1:
+            yield f"{job.name}: attempt {attempt} ran {times} times (node {rank})"
+        elif attempt > len(view.attempts):
+            yield f"{job.name}: attempt {attempt} ran, and nobody asked for it"
+    if view.state is JobState.SUCCEEDED:
+        for rank in range(job.nodes):
+            if not any(what == "end" and node == rank for _, node, what in left):
+                yield f"{job.name}: succeeded, and node {rank} never came to its end"
+
+
+def _resumed_right(attempt: Attempted, manifests: Manifests) -> Iterator[str]:
+    """Each attempt went on from the newest checkpoint there was when it began."""
+    for restored in attempt.of("restored"):
+        for passed in restored.get("passed_over") or ():
+            if "never finished" not in passed["because"]:
+                yield f"{attempt.job}: attempt {attempt.number} passed {passed['checkpoint']} over: {passed['because']}"
+        there = manifests.newest(attempt.job, before=attempt.claimed)
+        if there is not None and (restored["checkpoint"] or "") < there:
+            yield f"{attempt.job}: attempt {attempt.number} began at {restored['checkpoint']}, and there was {there}"
+
+
+def _still_there(stage: Stage, manifests: Manifests) -> Iterator[str]:
+    """The newest checkpoint of every job is there, and whole."""
+    for job in manifests.seen:
+        newest = manifests.newest(job)
+        if newest is not None:
+            because = RunFolder((stage.home / "runs").as_uri(), job).verify(newest)
+            if because is not None:
+                yield f"{job}: checkpoint {newest} cannot be restored: {because}"
+
+
+def _money(broker: Broker) -> Iterator[str]:
+    """The books balance to the micro-dollar, each attempt is billed for its machine's time, nothing is held."""
+    now = datetime.now(UTC)
+    with broker.store.reading() as look:
+        entries = look.entries()
+        for fault in faults(entries):
+            yield f"ledger: {fault}"
+        for view in look.jobs():
+            for kind, balance in look.balance(view.id).items():
+                if balance.held != Money.ZERO or not balance.balanced:
+                    yield f"{view.job.name}: {balance.held} of {kind} still held"
+            for attempt in view.attempts:
+                own = [
+                    entry.amount
+                    for entry in entries
+                    if entry.account is Account.SPENT
+                    and (entry.tags.job_id, entry.tags.attempt) == (view.id, attempt.number)
+                ]
+                spent, due = sum(own, Money.ZERO), metered(attempt, now, look.price_series)
+                if spent != due:
+                    yield f"{view.job.name}: attempt {attempt.number} is billed {spent.as_json()}, due {due.as_json()}"
+        before = list(look.jobs())
+    broker.store.rebuild()
+    with broker.store.reading() as look:
+        if list(look.jobs()) != before:
+            yield "the projection of events is not what is kept"
+
+
+def _figures(
+    views: Mapping[str, JobView],
+    tried: Sequence[Attempted],
+    strikes: Counter[str],
+    manifests: Manifests,
+    broker: Broker,
+) -> dict[str, Any]:
+    all_attempts = [attempt for view in views.values() for attempt in view.attempts]
+    with broker.store.reading() as look:
+        spent = sum((b.spent for view in views.values() for b in look.balance(view.id).values()), Money.ZERO)
+        movements = len({entry.movement_id for entry in look.entries()})
+    return {
+        "jobs": dict(Counter(str(view.state) for view in views.values())),
+        "attempts": len(all_attempts),
+        "attempts_by_engine": dict(Counter(attempt.engine for attempt in all_attempts)),
+        "causes": dict(Counter(str(attempt.cause) for attempt in all_attempts)),
+        "resumed": sum(1 for one in tried for restored in one.of("restored") if restored["checkpoint"]),
+        "checkpoints": sum(len(seen) for seen in manifests.seen.values()),
+        "movements": movements,
+        "spent": spent.as_json(),
+        "strikes": dict(sorted(strikes.items())),
+    }
