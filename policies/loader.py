@@ -112,12 +112,13 @@ def load(files: Mapping[str, str], providers: Collection[str] = ()) -> ActivePol
         for entry, _ in one.entries()
         if isinstance(entry, GuardrailEntry) and entry.asking
     }
+    said = {entry["name"]: entry for one in right for _, entry in entries(one.read.document)}
     contents = [one.content for one in right]
     exceptions = tuple(
         (one.scope, tuple(one.order)) for content in contents if content.capacity for one in content.capacity.exceptions
     )
     return ActivePolicies(
-        _version(read), _defaults(contents, rules), tuple(rules), tuple(rosters), by_name, asking, exceptions
+        _version(read), _defaults(contents, rules), tuple(rules), tuple(rosters), by_name, asking, said, exceptions
     )
 
 

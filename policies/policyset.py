@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from broker.core.approvals import with_grants
 from broker.core.jobs import Job
@@ -31,6 +32,7 @@ class ActivePolicies:
     rosters: tuple[Roster, ...] = field(default=(), repr=False)
     conditions: Mapping[str, Condition] = field(default_factory=dict)
     asking: Mapping[str, Asking] = field(default_factory=dict)
+    entries: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
     order_exceptions: tuple[tuple[Scope, tuple[str, ...]], ...] = ()
 
     @cached_property
@@ -99,6 +101,10 @@ class ActivePolicies:
         """The condition of the rule of that name, as it is written; empty without one."""
         condition = self.conditions.get(rule)
         return condition.text if condition else ""
+
+    def written(self, rule: str) -> Mapping[str, Any]:
+        """The budget or guardrail of that name as it stands in its file; empty for what no file says."""
+        return self.entries.get(rule, {})
 
     def approvers(self, rule: str) -> tuple[str, ...]:
         """Whom the rule of that name asks, names or patterns; nobody where it does not ask."""

@@ -14,7 +14,7 @@ from broker.cli.tables import Column, fitting, left_out
 from broker.cli.waiting import because
 from broker.core.clock import Clock
 from broker.core.events import Event
-from broker.core.outcomes import AttemptState, JobState
+from broker.core.outcomes import AttemptState, Cause, JobState
 from broker.core.views import AttemptView, JobView
 from broker.launch.progress import billed_time, machine_time
 
@@ -166,12 +166,17 @@ def _what_helps(view: JobView) -> list[str]:
         until = f" before {words.moment(view.asked.expires_at)}" if view.asked.expires_at else ""
         who = " or ".join(view.asked.approvers)
         return [f"{who} may type{until}: {words.program()} approvals grant {view.id} (or refuse)"]
-    if view.state is JobState.PAUSED_BUDGET:
+    if view.state is not JobState.PAUSED_BUDGET:
+        return []
+    if view.latest is not None and view.latest.cause is Cause.STOPPED_BY_POLICY:
         return [
-            f"give it more: {words.program()} jobs extend {view.id} --max-cost USD (or --max-duration TIME)",
+            f"once the rule lets it, or asks somebody, it goes on with: {words.program()} jobs extend {view.id}",
             f"or give it up: {words.program()} jobs cancel {view.id}",
         ]
-    return []
+    return [
+        f"give it more: {words.program()} jobs extend {view.id} --max-cost USD (or --max-duration TIME)",
+        f"or give it up: {words.program()} jobs cancel {view.id}",
+    ]
 
 
 def _money_lines(view: JobView, bill: Bill, now: datetime) -> list[Text]:

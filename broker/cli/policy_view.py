@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
@@ -35,15 +35,16 @@ def rule_table(console: Console, policy: PolicySet) -> list[RenderableType]:
     """The rules of a set, and the defaults it gives."""
     columns = (
         Column("rule"),
-        Column("kind"),
-        Column("for", 2, folds=True),
-        Column("when", 3, folds=True),
-        Column("where", 1),
+        Column("says", folds=True),
+        Column("for", 1, folds=True),
+        Column("when", 2, folds=True),
+        Column("where", 3),
     )
     cells = [
-        [rule.name, rule.kind, str(getattr(rule, "scope", "")), policy.when(rule.name), str(rule.source)]
+        [rule.name, f"{rule.kind}: {_told(policy, rule)}", str(getattr(rule, "scope", "")), policy.when(rule.name),
+         str(rule.source)]
         for rule in policy.rules
-    ]
+    ]  # fmt: skip
     built, hidden = fitting(console, columns, cells)
     parts: list[RenderableType] = [built] if cells else [Text("No rules.")]
     if hidden:
@@ -68,6 +69,30 @@ def rule_table(console: Console, policy: PolicySet) -> list[RenderableType]:
     return [*parts, Text("; ".join(said), style="dim")]
 
 
+def _told(policy: PolicySet, rule: Rule) -> str:
+    """What a rule says, as it is written: ``$2,000 per month``; ``{H100: $4, default: $3}``; ``$500; asks olga``."""
+    entry = policy.written(rule.name)
+    if rule.kind == "budget":
+        period = entry.get("period")
+        said = f"{entry.get('amount')} " + (
+            f"{entry.get('from')} to {entry.get('to')}" if period == "fixed" else f"per {period}"
+        )
+        said += f"; {entry['action']}s" if entry.get("action") in ("alert", "stop") else ""
+    else:
+        said = _in_one_line(entry.get(rule.kind))
+    asked = policy.approvers(rule.name)
+    return f"{said}; asks {' or '.join(asked)}" if asked and rule.kind != "approve_above" else said
+
+
+def _in_one_line(said: object) -> str:
+    """Plain data as people write it."""
+    if isinstance(said, Mapping):
+        return f"{{{', '.join(f'{key}: {_in_one_line(value)}' for key, value in said.items())}}}"
+    if isinstance(said, list):
+        return f"[{', '.join(map(_in_one_line, said))}]"
+    return str(said).lower() if isinstance(said, bool) else str(said)
+
+
 def difference(text: str) -> list[Text]:
     """A unified diff in colours."""
     styles = {"+": "green", "-": "red", "@": "cyan"}
@@ -90,7 +115,8 @@ def changes(before: PolicySet | None, after: PolicySet) -> str:
 
 def _says(policy: PolicySet, rule: Rule) -> tuple[str, str, str, str]:
     """What a rule is told in its file, wherever that stands."""
-    return rule.kind, repr(getattr(rule, "config", None)), repr(getattr(rule, "scope", None)), policy.when(rule.name)
+    config, asked = (repr(said) for said in (getattr(rule, "config", None), policy.approvers(rule.name)))
+    return rule.kind, config + asked, repr(getattr(rule, "scope", None)), policy.when(rule.name)
 
 
 def files(version: PolicyVersion) -> list[Text]:
@@ -146,6 +172,8 @@ def document(policy: PolicySet) -> dict[str, Any]:
                 "source": str(r.source),
                 "scope": str(getattr(r, "scope", "")),
                 "when": policy.when(r.name),
+                "says": policy.written(r.name),
+                "approvers": policy.approvers(r.name),
             }
             for r in policy.rules
         ],

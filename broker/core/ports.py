@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from broker.core.capacity import Charge, Instance, Quota, Reservation, ReservationOffer
 from broker.core.jobs import Job
@@ -274,6 +274,10 @@ class PolicySet(Protocol):
 
     def when(self, rule: str) -> str:
         """The condition of the rule of that name, as it is written; empty without one."""
+        ...
+
+    def written(self, rule: str) -> Mapping[str, Any]:
+        """The budget or guardrail of that name as it stands in its file; empty for what no file says."""
         ...
 
     def approvers(self, rule: str) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -16,7 +17,7 @@ from broker.core.outcomes import Cause
 from broker.core.placements import Placement, Plan
 from broker.core.policy import Action, ActionKind, Answer, Facts
 from broker.core.ports import PolicySet
-from broker.core.reasons import Reason, count_reasons
+from broker.core.reasons import Reason, Rejection, count_reasons
 from broker.core.views import JobView
 from broker.launch.admission import Admission, denials, facts_of, re_place, still_free, with_occupancy
 from broker.launch.approvals import ask, through_standing, usable
@@ -160,7 +161,7 @@ class Placing:
             plan, at_risk = replace(plan, placements=advice.placements), []
         if not plan.placements:
             counts = {str(reason): count for reason, count in count_reasons(plan.rejections).items()}
-            return self._note(view, ev.NothingFeasible(reasons=counts), now)
+            return self._note(view, ev.NothingFeasible(reasons=counts, denied=_denied(plan.rejections)), now)
         if (waiting := self._waits(view, plans, plan, policy, now)) is not None:
             return self._note(view, ev.NothingFeasible(reasons={}, denied=waiting.why), now)
         billed = billed_time(view, now)
@@ -252,9 +253,13 @@ class Placing:
         return Plans(market, in_time, anyhow, facts, lambda offers: plan(view.job, offers))
 
     def _note(self, view: JobView, body: ev.NothingFeasible, now: datetime) -> bool:
-        """Say why the job waits, unless that was the last word already."""
+        """Say why the job waits, unless that was the last word already; of a policy's words not counting the figures,
+        since hours and prices go on."""
         counted = ", ".join(f"{count} × {reason}" for reason, count in body.reasons.items())
-        if (body.denied or counted) == view.waiting_because:
+        said = body.denied or counted
+        if said == view.waiting_because or (
+            body.denied and body.reasons and _gist(said) == _gist(view.waiting_because)
+        ):
             return False
         with self._journal.writing() as tx:
             current = tx.job(view.id)
@@ -291,6 +296,22 @@ def waits_for_secrets(missing: Sequence[str]) -> str:
     """Why a job waits whose secrets this process does not have, and what to do about it."""
     names = ", ".join(missing)
     return f"waits for secrets {names}: export them, then run any gpubroker command there"
+
+
+def _denied(rejections: Sequence[Rejection]) -> str:
+    """The policy's words where it denies what the job and the market leave; of several, where those rules stand. Not
+    where the job waits for its turn on our own machines."""
+    said = {one.detail for one in rejections if one.reason is Reason.DENIED_BY_POLICY and one.detail}
+    if not said or any(one.reason is Reason.TOO_FEW_MACHINES for one in rejections):
+        return ""
+    if len(said) == 1:
+        return said.pop()
+    rules = sorted({one.rpartition(" (")[2].rstrip(")") for one in said})
+    return f"the policy denies every place that is left: {', '.join(rules)}"
+
+
+def _gist(text: str) -> str:
+    return re.sub(r"\d+", "#", text)
 
 
 def _refusal(found: Admission) -> ev.NothingFeasible | ev.Paused:

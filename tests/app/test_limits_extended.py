@@ -15,10 +15,10 @@ from broker.core.jobfile import parse_job
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
 from broker.core.outcomes import Cause, JobState
-from tests.app.test_guardrails import COMMAND, Running, activate, billed_to_the_second, site
+from tests.policies.guardrail_twins import COMMAND, Running, activate, billed_to_the_second, machine, site
 
-__all__ = ["site"]
-ASKS = "  - {name: dear, approve_above: {cost: $2000, approvers: [olga], expires: 1h}}\n"
+__all__ = ["machine", "site"]
+ASKS = "guardrails:\n  - {name: dear, approve_above: {cost: $2000, approvers: [olga], expires: 1h}}\n"
 # A dollar a second; stopping takes two minutes of it at most, which the hold keeps back.
 LIMIT = Money.usd(124)
 
