@@ -193,15 +193,17 @@ def _after(view: JobView, latest: AttemptView, now: datetime) -> Step:
         case Next.RETRY_FAILURE if view.failures > view.job.retry.failures:
             return End(JobState.FAILED, evidence)
         case Next.RETRY_FAILURE:
-            return _place_not_before(ended_at + view.job.retry.backoff, now, f"retry after {evidence}")
+            return _place_after(ended_at, view.job.retry.backoff, now, f"retry after {evidence}")
         case Next.PAUSE:
             return Place("extended")
         case _:
-            return _place_not_before(ended_at + _patience(view), now, evidence)
+            return _place_after(ended_at, _patience(view), now, evidence)
 
 
-def _place_not_before(earliest: datetime, now: datetime, why: str) -> Step:
-    return Wait(earliest, why) if now < earliest else Place(why)
+def _place_after(ended_at: datetime, wait: timedelta, now: datetime, why: str) -> Step:
+    if now < ended_at:  # the clock was set back meanwhile: nobody waits for the time that it showed
+        return Place(why)
+    return Wait(ended_at + wait, why) if now < ended_at + wait else Place(why)
 
 
 def _patience(view: JobView) -> timedelta:

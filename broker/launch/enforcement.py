@@ -64,7 +64,7 @@ class Enforcement:
         if policy is None:
             return False
         version, at = self._judged.get(view.id, ("", now))
-        if version == policy.version and now - at < self._every:
+        if version == policy.version and timedelta(0) <= now - at < self._every:
             return False
         self._judged[view.id] = (policy.version, now)
         usage = self._usage_of(view, attempt) if policy.needs_usage else ()

@@ -106,7 +106,7 @@ def news(
         since = min(seen.since, now)
         found.append(Dated(since, ev.MachineUp(since=since)))
     found += [Dated(sane(entry.at), entry.body) for entry in node.journal]
-    final = attempt.state.final
+    final, claimed = attempt.state.final, _claimed(attempt, node)
     if not final:
         ended = _ended(attempt, node, seen, silent, now, patience)
         if ended is not None:
@@ -117,7 +117,7 @@ def news(
         if seen.state is EngineState.GONE:
             gone_at = min(seen.gone_at or now, now)
             found.append(Dated(now, ev.MachineGone(gone_at=gone_at if up else None, evidence=seen.evidence)))
-        elif seen.state is EngineState.LOST:
+        elif seen.state is EngineState.LOST and (node.exit or not claimed or silent > patience.heartbeat):
             evidence = "the engine knows it no more"
             found.append(Dated(now, ev.MachineGone(gone_at=now if up else None, evidence=evidence)))
     return found
@@ -158,6 +158,8 @@ def _ended(
         case EngineState.LOST:
             if not claimed and now - launched < patience.start:
                 return None  # engines may take a while to list what they started
+            if claimed and silent <= patience.heartbeat:
+                return None  # they forget, too; what still speaks is not lost, and must not run twice
             return end(attempt.stop_requested or Cause.MACHINE_LOST, "the engine knows it no more")
         case _ if node.unreachable:
             return None

@@ -213,7 +213,8 @@ class Reconciler:
     def _try_to_place(self, view: JobView) -> bool:
         """Looking for a place costs a plan; a job that found none looks again only after a while."""
         now = self._clock.now()
-        if now < self._next_try.get(view.id, now):
+        # A clock that was set back must not make it wait for the time that it showed before.
+        if now < self._next_try.get(view.id, now) <= now + self._timing.retry_place:
             return False
         if self._place(view):
             return True

@@ -138,6 +138,12 @@ def test_a_failure_is_retried_as_often_as_the_job_says_and_not_before_its_backof
     assert step.state is JobState.FAILED
 
 
+def test_a_clock_that_was_set_back_makes_nobody_wait_for_what_it_showed() -> None:
+    job = Job(name="j", run="x", retry=Retry(failures=1, backoff=timedelta(minutes=30)))
+    for cause in (Cause.EXIT_STATUS, Cause.LAUNCH_FAILED, Cause.PREEMPTED):
+        assert isinstance(only(life(*UP, ended(cause), GONE, job=job), after=timedelta(minutes=-5)), decide.Place)
+
+
 def test_no_new_attempt_before_the_old_machine_is_known_to_be_gone() -> None:
     view = life(*UP, ended(Cause.PREEMPTED))
     (step,) = steps(view)

@@ -135,8 +135,16 @@ def test_an_engine_that_forgets_a_young_launch_is_given_time_and_an_old_one_is_l
     assert found[1].body == ev.MachineGone(gone_at=None, evidence="the engine knows it no more")
 
 
+def test_what_still_speaks_is_not_lost_whatever_the_engine_says() -> None:
+    assert told(attempt(), ALIVE, seen(EngineState.LOST), NOW, silent=2 * MINUTE) == []
+    over = attempt(AttemptState.LOST, cause=Cause.AGENT_DIED, ended_at=NOW)
+    assert told(over, ALIVE, seen(EngineState.LOST), NOW) == [], "its job would run beside it"
+    last_word = NodeState(exit=ExitRecord(NOW, Cause.COMPLETED))
+    assert kinds(told(attempt(), last_word, seen(EngineState.LOST), NOW)) == ["attempt_ended", "machine_gone"]
+
+
 def test_a_forgotten_running_machine_is_billed_until_now() -> None:
-    found = told(attempt(), ALIVE, seen(EngineState.LOST), NOW)
+    found = told(attempt(), ALIVE, seen(EngineState.LOST), NOW, silent=3 * MINUTE)
     assert ended(found).cause is Cause.MACHINE_LOST
     assert found[-1].body == ev.MachineGone(gone_at=NOW, evidence="the engine knows it no more")
 
