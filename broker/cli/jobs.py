@@ -111,10 +111,19 @@ def show(
         raise typer.Exit(code)
 
 
-@app.command(epilog=examples("gpubroker jobs logs bert", "gpubroker jobs logs bert --attempt 2 --tail 100"))
+@app.command(
+    epilog=examples(
+        "gpubroker jobs logs bert",
+        "gpubroker jobs logs bert --follow",
+        "gpubroker jobs logs bert --attempt 2 --tail 100",
+    )
+)
 def logs(
     context: typer.Context,
     job: JobReference,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what it prints, until the job has ended.")
+    ] = False,
     attempt: Annotated[int | None, typer.Option("--attempt", "-a", min=1, help="Of this attempt only.")] = None,
     tail: Annotated[int | None, typer.Option("--tail", "-n", min=1, help="The last so many lines only.")] = None,
     as_json: AsJson = False,
@@ -128,6 +137,13 @@ def logs(
     if attempt is not None and attempt > len(view.attempts):
         have = f"it has had {len(view.attempts)}" if view.attempts else "it has not been launched yet"
         raise InvalidInput(f"{view.id} has no attempt {attempt}; {have}")
+    if follow:
+        if as_json:
+            raise InvalidInput("--follow prints as it comes, and --json at the end: leave one of them out")
+        from broker.cli.follow_logs import follow_logs
+
+        follow_logs(terminal, broker, view, attempt, tail)
+        return
     numbers = [attempt] if attempt else [one.number for one in view.attempts]
     printed: Iterable[tuple[int, str]] = ((n, text) for n in numbers for text in jobs.logs(broker, view, n))
     if tail is not None:

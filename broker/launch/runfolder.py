@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +38,16 @@ from broker.launch.agent.formats import (
     attempt_path,
     rank_of,
 )
-from broker.launch.agent.output import PIECE
+from broker.launch.agent.output import PIECE, piece_path
 from broker.launch.agent.store import Store, StoreTrouble
 from broker.launch.interpret import Dated, ExitRecord, NodeState
 from broker.launch.mailbox import Lease as Granted
 
-_BODY: TypeAdapter[EventBody] = TypeAdapter(EventBody)
+
+@cache
+def _body() -> TypeAdapter[EventBody]:
+    """Built when a first event is read: plans load this module and read none."""
+    return TypeAdapter(EventBody)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,11 @@ class AttemptFolder:
     heartbeat: Heartbeat | None
     journal: tuple[Dated, ...]
     exit: ExitRecord | None
+
+
+def no_longer_kept(size: int) -> str:
+    """The line that stands for the first bytes of an output, where these are gone."""
+    return f"[the first {size:,} bytes are no longer kept]"
 
 
 class RunFolder:
@@ -144,19 +153,25 @@ class RunFolder:
         """The lines that a rank's command has printed, as far as they are uploaded, oldest first. Where the oldest are
         no longer kept, the first line says so."""
         rest = b""
-        folder = attempt_path(attempt, "logs")
-        with self._reaching():
-            pieces = [name for name in self._store.files(folder) if name.startswith(f"{rank}-")]
-        first = int(pieces[0].removesuffix(".log").partition("-")[2]) if pieces else 0
-        if first:
-            yield f"[the first {first * PIECE:,} bytes are no longer kept]"
-        for name in pieces:
-            with self._reaching():
-                data = rest + (self._store.read(f"{folder}/{name}") or b"")
-            *lines, rest = data.split(b"\n")
+        pieces = self.log_pieces(attempt, rank)
+        if pieces and pieces[0]:
+            yield no_longer_kept(pieces[0] * PIECE)
+        for number in pieces:
+            *lines, rest = (rest + self.log_piece(attempt, rank, number)).split(b"\n")
             yield from (line.decode(errors="replace") for line in lines)
         if rest:
             yield rest.decode(errors="replace")
+
+    def log_pieces(self, attempt: int, rank: int) -> list[int]:
+        """The numbers of the pieces of `PIECE` bytes in which a rank's output lies here; the last one still grows."""
+        with self._reaching():
+            names = self._store.files(attempt_path(attempt, "logs"))
+        return [int(name.removesuffix(".log").partition("-")[2]) for name in names if name.startswith(f"{rank}-")]
+
+    def log_piece(self, attempt: int, rank: int, number: int) -> bytes:
+        """One piece as it is now; empty when it is not kept any more."""
+        with self._reaching():
+            return self._store.read(piece_path(attempt, rank, number)) or b""
 
     def usage(self, attempt: int) -> list[Usage]:
         """How busy the accelerators were whenever an agent looked, oldest first; what makes no sense is left out."""
@@ -194,7 +209,7 @@ class RunFolder:
 
 
 def _entry(values: dict[str, Any]) -> Dated:
-    body = _BODY.validate_python({name: value for name, value in values.items() if name != "at"})
+    body = _body().validate_python({name: value for name, value in values.items() if name != "at"})
     if not isinstance(body, FROM_AGENT):
         raise BadDocument(f"not the agent's to say: {body.kind}")
     return Dated(from_text(values["at"]), body)

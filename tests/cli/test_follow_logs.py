@@ -1,0 +1,52 @@
+"""`gpubroker jobs logs --follow` in one process; while jobs run elsewhere it is tried with the system tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.app import background, logs
+from broker.app.launching import reconciler
+from broker.app.wiring import Broker
+
+
+@pytest.fixture
+def reconciled(monkeypatch: pytest.MonkeyPatch, gpubroker: Any) -> None:
+    """Whoever makes sure of a reconciler gets one of its steps instead."""
+    workers: dict[int, Any] = {}
+
+    def ensure(broker: Broker, **more: object) -> bool:
+        workers.setdefault(id(broker), reconciler(broker)).tick()
+        return False
+
+    monkeypatch.setattr(background, "ensure", ensure)
+    monkeypatch.setattr(logs, "_REVIVE_EVERY", 1)
+    monkeypatch.setattr(logs, "_LOOK_EVERY", 0.05)
+
+
+def submitted(gpubroker: Any, folder: Path, text: str) -> None:
+    job = folder / "job.yaml"
+    job.write_text(text)
+    assert gpubroker("submit", job, "--yes", "--detach").code == 0
+
+
+@pytest.mark.usefixtures("reconciled")
+def test_it_follows_over_all_attempts_to_the_end(gpubroker: Any, tmp_path: Path) -> None:
+    script = "echo attempt $GPUBROKER_ATTEMPT; echo and more; [ $GPUBROKER_ATTEMPT = 2 ]"
+    submitted(gpubroker, tmp_path, f"name: talker\nretry: {{failures: 1}}\nrun: {script}\n")
+    done = gpubroker("jobs", "logs", "talker", "-f")
+    assert done.code == 0, done
+    assert done.out == "attempt 1\nand more\nattempt 2\nand more\n"
+    assert "--- attempt 2" in done.err
+    assert gpubroker("jobs", "logs", "talker", "-f", "--tail", "3").out == "and more\nattempt 2\nand more\n"
+    only = gpubroker("jobs", "logs", "talker", "-f", "--attempt", "1")
+    assert only.out == "attempt 1\nand more\n"
+
+
+def test_one_document_and_lines_as_they_come_do_not_go_together(gpubroker: Any, tmp_path: Path) -> None:
+    submitted(gpubroker, tmp_path, "name: talker\nrun: echo hello\n")
+    refused = gpubroker("jobs", "logs", "talker", "--follow", "--json")
+    assert refused.code == 2
+    assert "leave one of them out" in refused.json["error"]["message"]
