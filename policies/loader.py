@@ -14,7 +14,7 @@ from broker.core.findings import validate
 from broker.core.policy import Source
 from broker.core.ports import PolicyDefaults, Rule
 from policies.conditions import Condition
-from policies.meaning import Together, conditions
+from policies.meaning import Together, at_home, conditions
 from policies.mentions import entries
 from policies.policyset import ActivePolicies
 from policies.registry import GUARDRAILS, rule_class
@@ -138,7 +138,7 @@ def _kinds(documents: list[Document]) -> Iterator[str]:
 def _read(document: Document, model: type[PolicyFile], text: str) -> _Read:
     content, problems = validate(document, model)
     found, wrong = conditions(document, text)
-    return _Read(document, content, found, (*problems, *wrong))
+    return _Read(document, content, found, (*map(at_home, problems), *wrong))
 
 
 def _cut_amounts(document: Document) -> Iterator[Problem]:

@@ -6,9 +6,10 @@ Works on the documents, so that a file's other mistakes are found at the same ti
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +18,15 @@ from broker.core.errors import Problem, did_you_mean
 from policies.asking import MayAsk
 from policies.conditions import Condition, condition
 from policies.mentions import PATTERN_SIGNS, entries, named_approvers, named_providers, named_teams
+from policies.registry import GUARDRAILS, rule_class
 
 if TYPE_CHECKING:
     from policies.cel import Mistake
 
 # What an entry says beside its rule.
 _BESIDE = frozenset({"name", "scope", "when", *MayAsk.model_fields})
+_UNKNOWN_KEY = re.compile(r"guardrails\[\d+\]\.(\w+)")
+_TELLING = 3  # letters of a key, to tell what it was to become
 
 
 def conditions(document: Document, text: str) -> tuple[dict[Path, Condition], list[Problem]]:
@@ -137,9 +141,10 @@ class Together:
             for path, name in named_approvers(document):
                 if name not in people and not any(fnmatchcase(name, person) for person in people):
                     known = [person for person in people if not PATTERN_SIGNS.intersection(person)]
+                    meant = did_you_mean(name, known)
                     message = (
                         f"no file lists {name!r} as a member of a team, so there is nobody of that name to ask"
-                        f"{did_you_mean(name, known)}; add the team, such as finance: {{members: [{name}]}}"
+                        f"{f'{meant} Or add' if meant else '; add'} the team, such as finance: {{members: [{name}]}}"
                     )
                     self._add(document, path, message)
 
@@ -206,3 +211,23 @@ def _scope(scope: object) -> object:
     if not isinstance(scope, dict):
         return {}
     return {key: sorted(map(str, said if isinstance(said, list) else [said])) for key, said in sorted(scope.items())}
+
+
+def at_home(problem: Problem) -> Problem:
+    """The finding of an unknown key of a guardrail, with where that key belongs, or what begins like it."""
+    found = _UNKNOWN_KEY.fullmatch(problem.key)
+    if not found or not problem.message.startswith("unknown key"):
+        return problem
+    key = found[1]
+    homes = [kind for kind in GUARDRAILS if key in _keys_of(kind)]
+    if homes:
+        return replace(problem, message=f"unknown key; it belongs in a rule, such as {homes[0]}: {{{key}: …}}")
+    longer = [kind for kind in GUARDRAILS if kind.startswith(key) and len(key) >= _TELLING]
+    if longer:
+        return replace(problem, message=f"unknown key; did you mean {' or '.join(map(repr, longer))}?")
+    return problem
+
+
+def _keys_of(kind: str) -> set[str]:
+    fields = rule_class(kind).Config.model_fields
+    return {field.alias or name for name, field in fields.items()} - {"root"}

@@ -11,7 +11,7 @@ from broker.app.market import market_for
 from broker.app.wiring import Broker
 from broker.core.decisions import Decision
 from broker.core.documents import read_document
-from broker.core.errors import InvalidInput
+from broker.core.errors import InvalidInput, did_you_mean
 from broker.core.jobs import Job
 from broker.core.policy import CaseResult, Facts
 from broker.core.ports import PolicySet
@@ -51,8 +51,19 @@ def _text(file: Path) -> str:
         return file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise InvalidInput("not a text file in UTF-8", where=str(file)) from error
+    except FileNotFoundError as error:
+        meant = did_you_mean(file.name, _beside(file)).removeprefix("; ")
+        raise InvalidInput("there is no such file", where=str(file), hint=meant) from error
     except OSError as error:
         raise InvalidInput(f"cannot be read: {error.strerror}", where=str(file)) from error
+
+
+def _beside(file: Path) -> list[str]:
+    """The names of the YAML files in the same folder."""
+    try:
+        return [path.name for path in file.parent.iterdir() if path.suffix in _SUFFIXES]
+    except OSError:
+        return []
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,6 +94,25 @@ FIXED = "amount: $5, period: fixed"
         (guardrail("min_interconnect: fast"),
          "3:33 guardrails[0].min_interconnect: expected one of nvlink, pcie; got 'fast'"),
         (guardrail("runaway: {}"), "3:24 guardrails[0].runaway: says nothing; expected `max_age` or `max_attempts`"),
+        (guardrail("max_price: $4"),
+         "3:15 guardrails[0].max_price: unknown key; did you mean 'max_price_per_gpu_hour' or 'max_price_age'?"),
+        (guardrail("providers: {deny: [vast]}"), "3:15 guardrails[0].providers: unknown key; it belongs in a rule, such"
+         " as allowed_locations: {providers: …}"),
+        (guardrail("idle_shutdon: {below: 5%, for: 1h}"),
+         "3:15 guardrails[0].idle_shutdon: unknown key; did you mean 'idle_shutdown'?"),
+        # Conditions that do not type-check.
+        (guardrail("max_job_cost: $5, when: 'spend.asked > \"100\"'"),
+         "3:52 guardrails[0].when: a number cannot be compared with a text; numbers stand without quotes"),
+        (guardrail("max_job_cost: $5, when: 'job.max_price > 1.0'"),
+         "3:44 guardrails[0].when: job has no field 'max_price'; known are name, team, project, environment, workload,"
+         " priority, nodes, max_cost, max_hours, deadline, sensitive, data_location, data_gb, checkpoints, retries"),
+        (guardrail("max_job_cost: $5, when: 'job.nodes'"),
+         "3:40 guardrails[0].when: expected a condition that is true or false, such as spend.asked > 100.0; this is a"
+         " whole number"),
+        # Approvers who do not exist.
+        (f"teams: {{nlp: {{members: [ann, bob]}}}}\n{guardrail('max_job_cost: $5, action: ask, approvers: [anm]')}",
+         "4:58 guardrails[0].approvers[0]: no file lists 'anm' as a member of a team, so there is nobody of that name"
+         " to ask; did you mean 'ann'? Or add the team, such as finance: {members: [anm]}"),
         # Fixed days.
         (budget(FIXED), "3:5 budgets[0]: `period: fixed` needs `from`; expected a day such as 2026-12-24"),
         (budget(f"{FIXED}, from: 2026-11-31, to: 2026-12-01"),
