@@ -37,11 +37,14 @@ def eventually(look: Callable[[], _Answer | None], what: str, seconds: float = 1
 
 class Node:
     """Agents of one job ``j``. ``runs_url``: where run folders lie; on this disk unless given (only then there is a
-    folder ``job``). ``program``: what starts the agent."""
+    folder ``job``). ``program``: what starts the agent; ``clean``: with next to no environment."""
 
-    def __init__(self, folder: Path, runs_url: str | None = None, program: Sequence[str] = AGENT) -> None:
+    def __init__(
+        self, folder: Path, runs_url: str | None = None, program: Sequence[str] = AGENT, *, clean: bool = False
+    ) -> None:
         self.folder = folder
         self.program = program
+        self.inherited = {"PATH": os.defpath} if clean else dict(os.environ)
         self.runs = RunFolder(runs_url or (folder / "runs").as_uri(), "j")
         self.job = folder / "runs" / "j"
         self.processes: list[subprocess.Popen[bytes]] = []
@@ -60,7 +63,7 @@ class Node:
         with (self.folder / f"agent-{number}.log").open("wb") as log:
             process = subprocess.Popen(
                 [*self.program, *arguments, "--scratch", self.scratch(number)],
-                env={**os.environ, **(env or {})},
+                env={**self.inherited, **(env or {})},
                 stderr=log,
             )
         self.processes.append(process)

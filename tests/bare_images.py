@@ -1,0 +1,64 @@
+"""The Pythons that an agent may meet on a bare image, as far as this machine has them, each with its obstore.
+
+``python -m tests.bare_images`` installs what is missing into the folder that `LIBRARIES` names, each with the pip of
+its own Python. Nothing else is fetched: who has none of these Pythons tries fewer.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from broker.launch.bundle import OBSTORE
+
+LIBRARIES = "GPUBROKER_TEST_AGENT_LIBS"
+VERSIONS = ("3.9", "3.10", "3.12")
+
+
+def python(version: str) -> Path | None:
+    """The interpreter of that version: on the PATH, or among those of pyenv."""
+    homes = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
+    candidates = [*(home / "bin" / "python" for home in sorted(homes.glob(f"{version}.*")))]
+    on_path = shutil.which(f"python{version}")
+    for candidate in [*candidates, *([Path(on_path)] if on_path else [])]:
+        asked = subprocess.run(
+            [candidate, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if asked.returncode == 0 and asked.stdout.strip() == version:
+            return candidate
+    return None
+
+
+def requirement(version: str) -> str:
+    """The obstore for that Python, as the agent's archive says."""
+    known = tuple(int(part) for part in version.split("."))
+    return next(wanted for least, wanted in OBSTORE if known >= least)
+
+
+def library(version: str, environment: Mapping[str, str] = os.environ) -> Path | None:
+    """The folder with obstore for that version; None where it was not installed."""
+    place = environment.get(LIBRARIES)
+    folder = Path(place) / version if place else None
+    return folder if folder and (folder / "obstore").is_dir() else None
+
+
+def main() -> None:
+    root = Path(os.environ[LIBRARIES])
+    for version in VERSIONS:
+        interpreter = python(version)
+        if interpreter is None or library(version) is not None:
+            continue
+        options = ["--quiet", "--disable-pip-version-check", "--root-user-action", "ignore", "--target"]
+        command = [interpreter, "-m", "pip", "install", *options, root / version, requirement(version)]
+        subprocess.run(command, check=True, stdout=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
