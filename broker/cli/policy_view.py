@@ -12,7 +12,7 @@ from broker.cli.plan_view import verdict_json
 from broker.cli.policy_trial_view import WORDS
 from broker.cli.tables import Column, fitting, left_out
 from broker.core.decisions import written
-from broker.core.policy import Facts
+from broker.core.policy import Answer, Facts
 from broker.core.ports import PolicySet, Rule
 
 if TYPE_CHECKING:
@@ -153,8 +153,14 @@ def explained(console: Console, found: Admission) -> list[RenderableType]:
     return [
         Text.assemble("Judged on ", (found.placement.offer.pool, "bold"), f", asking for {money}"),
         fitting(console, columns, cells)[0],
-        Text.assemble("The policy ", (word, f"bold {style}"), " it."),
+        Text.assemble("The policy ", (word, f"bold {style}"), f" {_whom(found)}."),
     ]
+
+
+def _whom(found: Admission) -> str:
+    """``it``; ``ann or bob first`` where somebody is asked."""
+    asked = sorted({name for v in found.verdicts if v.answer is Answer.ASK for name in v.approvers})
+    return f"{' or '.join(asked)} first" if found.answer is Answer.ASK and asked else "it"
 
 
 # --- JSON -----------------------------------------------------------------------------------------------------------

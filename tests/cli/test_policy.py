@@ -187,3 +187,39 @@ def test_a_submitted_job_is_explained_from_the_record_and_replayed(gpubroker: An
     shown = gpubroker("policy", "backtest", strict, "--from", "1d").out
     assert "1 decision judged again, 0 the same." in shown
     assert gpubroker("policy", "backtest", strict, "--from", "1d", "--to", "2d").code == 2
+
+
+def test_what_a_rule_says_stands_in_the_table_and_in_json(gpubroker: Any, write: Any) -> None:
+    file = write(
+        "p.yaml",
+        "version: 1\nbudgets:\n  - {name: b, amount: $9, period: month, action: stop}\n"
+        "  - {name: f, amount: $8, period: fixed, from: 2026-11-01, to: 2026-11-30}\nguardrails:\n"
+        "  - {name: p, max_price_per_gpu_hour: {H100: $4, default: $3}}\n"
+        "  - {name: c, max_job_cost: $5, action: ask, approvers: [olga, bob]}\n"
+        "  - {name: l, reference_prices: forbidden}\n",
+    )
+    shown = " ".join(gpubroker("policy", "check", file).out.split())
+    for said in (
+        "budget: $9 per month; stops",
+        "budget: $8 2026-11-01 to 2026-11-30",
+        "max_price_per_gpu_hour: {H100: $4, default: $3}",
+        "max_job_cost: $5; asks olga or bob",
+        "reference_prices: forbidden",
+    ):
+        assert said in shown
+    rules = {rule["name"]: rule for rule in gpubroker("policy", "check", file, "--json").json["rules"]}
+    assert rules["c"]["approvers"] == ["olga", "bob"]
+    assert rules["p"]["says"] == {"name": "p", "max_price_per_gpu_hour": {"H100": "$4", "default": "$3"}}
+
+
+def test_explain_says_whom_the_policy_asks(gpubroker: Any, sandbox_job: Path, write: Any) -> None:
+    text = "version: 1\nbudgets: [{name: s, amount: $900, period: month, counts: [sandbox]}]\nguardrails:\n"
+    asks = write("asks.yaml", f"{text}  - {{name: c, max_job_cost: $0.01, action: ask, approvers: [olga]}}\n")
+    assert "The policy asks olga first." in gpubroker("policy", "explain", sandbox_job, "--policy", asks).out
+
+
+def test_a_file_that_is_not_there_is_said_with_the_one_that_was_meant(gpubroker: Any, policy: Path) -> None:
+    done = gpubroker("policy", "check", policy.with_name(f"x{policy.name}"))
+    assert done.code == 2
+    assert "there is no such file" in done.err
+    assert f"did you mean '{policy.name}'?" in done.err
