@@ -142,7 +142,7 @@ def _ended(
         return Dated(last.at, body)
     if node.unreachable and silent < patience.start:
         return None  # its last word may lie there
-    claimed, launched = _claimed(attempt, node), attempt.launched_at or attempt.requested_at
+    claimed = _claimed(attempt, node)
     match seen.state:
         case EngineState.ELSEWHERE:
             return None
@@ -156,7 +156,7 @@ def _ended(
                 return end(Cause.LAUNCH_FAILED, seen.evidence or "the machine went away before the agent started", at)
             return end(Cause.AGENT_DIED, seen.evidence or "the machine is gone and left no exit record", at)
         case EngineState.LOST:
-            if not claimed and now - launched < patience.start:
+            if not claimed and silent < patience.start:
                 return None  # engines may take a while to list what they started
             if claimed and silent <= patience.heartbeat:
                 return None  # they forget, too; what still speaks is not lost, and must not run twice

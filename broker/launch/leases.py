@@ -38,9 +38,16 @@ class Leases:
     def keep(self, view: JobView, attempt: AttemptView, now: datetime) -> None:
         """Keep the node's lease as it should be; one of an attempt that has ended tells its machine to stop. What
         cannot be written is logged, and tried again with the next look."""
-        lease = Lease(stop=attempt.cause or Cause.FENCED)
-        if not attempt.state.final:
-            lease = self.granted(view, attempt, now)
+        if attempt.state.final:
+            self.withdraw(view, attempt)
+        else:
+            self._write(view, attempt, self.granted(view, attempt, now))
+
+    def withdraw(self, view: JobView, attempt: AttemptView) -> None:
+        """Tell whatever machine the attempt may still have to stop."""
+        self._write(view, attempt, Lease(stop=attempt.cause or Cause.FENCED))
+
+    def _write(self, view: JobView, attempt: AttemptView, lease: Lease) -> None:
         if self._written.get(attempt.key) == lease:
             return
         try:

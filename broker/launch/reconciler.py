@@ -286,9 +286,12 @@ class Reconciler:
         node = self._nodes.pop(attempt.key, None) or self._read(view, attempt)
         silent = self._silence.of(attempt.key, node.heartbeat_at, now)
         found = news(attempt, node, seen, silent, now, self._timing.patience)
-        if seen.state in (EngineState.UP, EngineState.PENDING) and (
-            remove or must_be_removed(attempt, now, self._timing.grace)
-        ):
+        there = seen.state in (EngineState.UP, EngineState.PENDING)
+        if there and (remove or must_be_removed(attempt, now, self._timing.grace)):
+            self._engines(attempt.engine).cancel(attempt.handle)
+        if seen.state is EngineState.LOST and any(isinstance(dated.body, ev.MachineGone) for dated in found):
+            # Nobody will look at it again. Should it exist after all, it is ended, or ends itself as soon as it can.
+            self._leases.withdraw(view, attempt)
             self._engines(attempt.engine).cancel(attempt.handle)
         return self._record(view, attempt, found, now)
 

@@ -271,6 +271,41 @@ def test_sandbox_money_is_kept_apart(stage: Stage) -> None:
     assert spent.get(MoneyKind.CASH, Money.ZERO) == Money.ZERO
 
 
+def test_a_machine_that_its_engine_forgot_before_it_spoke_is_ended_all_the_same(stage: Stage) -> None:
+    """Nobody would ever look at it again."""
+    stage.submit()
+    stage.pass_time()
+    stage.engine.lies["j-1-1"] = Observation(EngineState.LOST)
+    stage.pass_time(MINUTE / 2, times=32)
+    assert stage.view.attempts[0].over
+    assert stage.engine.machines["j-1-1"].gone_at is not None
+    assert stage.mailbox.leases["j-1-1"][-1].stop is not None
+
+
+def test_what_speaks_is_left_alone_by_an_engine_that_forgot_it(stage: Stage) -> None:
+    key = running(stage)
+    stage.engine.lies[key] = Observation(EngineState.LOST)
+    assert stage.pass_time(MINUTE / 2, times=20).state is JobState.RUNNING
+    assert len(stage.view.attempts) == 1
+    stage.engine.lies.clear()
+    finish(stage, key)
+    settled_and_closed(stage)
+
+
+def test_a_clock_that_jumps_and_comes_back_keeps_nobody_waiting(stage: Stage) -> None:
+    stage.submit()
+    stage.pass_time()
+    there = stage.clock.now()
+    stage.clock.advance(HOUR)
+    stage.engine.take_back("j-1-1")
+    offers, stage.offers = stage.offers, []
+    stage.pass_time(times=2)
+    assert stage.view.attempts[0].over
+    stage.clock.time, stage.offers = there + MINUTE, offers
+    stage.pass_time(times=2)
+    assert stage.engine.submitted[1:] == ["j-1-2"]
+
+
 def test_a_late_checkpoint_is_counted_once_and_keeps_nobody_waiting(stage: Stage) -> None:
     """The agent wrote notice and checkpoint after the attempt was given up: read once, in order, whatever it is."""
     key = running(stage)
