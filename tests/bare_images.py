@@ -1,7 +1,7 @@
 """The Pythons that an agent may meet on a bare image, as far as this machine has them, each with its obstore.
 
-``python -m tests.bare_images`` installs what is missing into the folder that `LIBRARIES` names, each with the pip of
-its own Python. Nothing else is fetched: who has none of these Pythons tries fewer.
+``python -m tests.bare_images`` installs what is missing into the folder that `LIBRARIES` names. No Python is fetched:
+who has none of these tries fewer.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ def library(version: str, environment: Mapping[str, str] = os.environ) -> Path |
 def main() -> None:
     root = Path(os.environ[LIBRARIES])
     for version in VERSIONS:
-        interpreter = python(version)
-        if interpreter is None or library(version) is not None:
+        if python(version) is None or library(version) is not None:
             continue
-        options = ["--quiet", "--disable-pip-version-check", "--root-user-action", "ignore", "--target"]
-        command = [interpreter, "-m", "pip", "install", *options, root / version, requirement(version)]
-        subprocess.run(command, check=True, stdout=sys.stderr)
+        wanted = ["--target", root / version, "--python-version", version, "--only-binary", ":all:"]
+        quiet = ["--quiet", "--disable-pip-version-check", "--root-user-action", "ignore"]
+        command = [sys.executable, "-m", "pip", "install", *quiet, *wanted, requirement(version)]
+        subprocess.run(command, check=True)
 
 
 if __name__ == "__main__":
