@@ -13,7 +13,7 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from broker.app.market import market_for
+from broker.app.market import freshen, market_for, wants_sandbox
 from broker.app.wiring import Broker
 from broker.core import events as ev
 from broker.core.documents import MAX_BYTES
@@ -28,7 +28,7 @@ from broker.core.policy import Action, ActionKind, Answer
 from broker.core.ports import PolicySet
 from broker.core.reasons import Origin, Reason
 from broker.core.views import JobView
-from broker.launch.admission import Admission, admit, denials, facts_of, still_free, with_occupancy
+from broker.launch.admission import Admission, admit, denials, facts_of, occupied_in, still_free, with_occupancy
 from broker.launch.approvals import ask, through_standing
 from broker.launch.journal import Reading, Writing
 from broker.launch.placing import Market, decision_of, hold_entries, launch_request
@@ -116,13 +116,22 @@ def read_job(path: Path, now: datetime) -> Job:
 def preview(broker: Broker, job: Job, policy: PolicySet | None = None, *, by_carbon: bool = False) -> Preview:
     """What would happen if the job were submitted now; nothing is held. ``policy`` and ``by_carbon`` (rank by what the
     placements emit) are for what-if questions only."""
+    return _seen(broker, job, policy, by_carbon=by_carbon)[0]
+
+
+def _seen(
+    broker: Broker, job: Job, policy: PolicySet | None = None, *, by_carbon: bool = False
+) -> tuple[Preview, PolicySet]:
+    """The preview, and the policies that it was judged by: all of one look at the store."""
     job, sizing = _sized(job)
-    market, chosen = market_for(broker, job, policy, by_carbon=by_carbon), policy or broker.policy()
+    freshen(broker, sandbox=wants_sandbox(job))
     with broker.store.reading() as look:
+        chosen = policy or broker.policy(look)
+        market = market_for(broker, job, chosen, by_carbon=by_carbon, look=look)
         seen = _judge(broker, job, market, chosen, look, broker.clock.now())
-    if sizing is None:
-        return seen
-    return replace(seen, sizing=sizing, plan=replace(seen.plan, notes=(*sizing.notes, *seen.plan.notes)))
+    if sizing is not None:
+        seen = replace(seen, sizing=sizing, plan=replace(seen.plan, notes=(*sizing.notes, *seen.plan.notes)))
+    return seen, chosen
 
 
 def _sized(job: Job) -> tuple[Job, Sizing | None]:
@@ -137,14 +146,14 @@ def _sized(job: Job) -> tuple[Job, Sizing | None]:
 def _judge(broker: Broker, job: Job, market: Market, policy: PolicySet, look: Reading, now: datetime) -> Preview:
     max_duration = job.max_duration or policy.defaults.max_duration
     action = Action(ActionKind.LAUNCH, job, broker.user, window=(now, now + max_duration))
-    facts_for = facts_of(look, policy, now)
-    facts = facts_for(action)
-    deny = denials(policy, action, facts)
+    live = occupied_in(look, policy, market.offers)
+    facts_for = facts_of(look, policy, now, live)
+    deny = denials(policy, action, facts_for(action))
 
     def plan(offers: Sequence[Offer]) -> Plan:
         return make_plan(job, offers, now=now, submitted_at=now, conditions=market.conditions, deny=deny)
 
-    found = plan(with_occupancy(market.offers, facts.live))
+    found = plan(with_occupancy(market.offers, live))
     waits = False
     if not found.placements and Reason.TOO_FEW_MACHINES in found.reasons():
         unoccupied = plan(market.offers)
@@ -152,7 +161,7 @@ def _judge(broker: Broker, job: Job, market: Market, policy: PolicySet, look: Re
     waiting = wait_for_paid(
         look,
         market.offers,
-        facts.live,
+        live,
         found,
         lambda: plan(market.offers),
         now=now,
@@ -179,8 +188,7 @@ def submit(broker: Broker, job: Job, agreed: Preview | None = None) -> JobView:
     """
     _can_be_run_from_here(broker, job)
     while True:
-        policy = broker.policy()
-        seen = preview(broker, job, policy)
+        seen, policy = _seen(broker, job)
         if seen.admission is None:
             raise NoFeasibleCapacity(seen) if seen.exit_code == 4 else denied_everywhere(seen)
         if seen.admission.short_of is not None:
@@ -189,25 +197,28 @@ def submit(broker: Broker, job: Job, agreed: Preview | None = None) -> JobView:
             raise DearerNow(seen)
         # The plan was made outside, so that others are not kept waiting; what can have changed since is looked at anew.
         with broker.store.writing() as tx:
-            if broker.policy().version != policy.version:
+            if broker.policy(tx).version != policy.version:
                 continue
-            if not seen.waits and not still_free(seen.admission.placement, seen.offers, tx.live_attempts()):
-                continue
-            admission, view = _admit(broker, seen, policy, tx)
-        if view is None:
-            raise denied(admission)
-        return view
+            done = _admit(broker, seen, policy, tx)
+        if isinstance(done, JobView):
+            return done
+        if done is not None:
+            raise denied(done)
 
 
-def _admit(broker: Broker, seen: Preview, policy: PolicySet, tx: Writing) -> tuple[Admission, JobView | None]:
-    """Judge with the money as it is in this transaction; hold it and write the intent, or record the refusal."""
+def _admit(broker: Broker, seen: Preview, policy: PolicySet, tx: Writing) -> JobView | Admission | None:
+    """Judge with the money and the machines as they are in this transaction. Hold the money, write the intent and
+    return the job; or record the refusal and return it; or return nothing, where its machines were taken meanwhile."""
     now, job = broker.clock.now(), seen.job
-    facts_for = facts_of(tx, policy, now)
+    live = occupied_in(tx, policy, (placement.offer for placement in seen.plan.placements))
+    facts_for = facts_of(tx, policy, now, live)
     admission = admit(job, broker.user, seen.plan, policy, facts_for, max_duration=seen.max_duration, now=now)
+    if not seen.waits and not still_free(admission.placement, seen.offers, live):
+        return None
     record = decision_of(admission, seen.plan, policy, facts_for(admission.action))
     if admission.answer is Answer.DENY:
         tx.record(record)
-        return admission, None
+        return admission
     job_id = new_job_id(job.name)
     tags = Tags(
         job_id=job_id,
@@ -220,7 +231,7 @@ def _admit(broker: Broker, seen: Preview, policy: PolicySet, tx: Writing) -> tup
     tx.record(replace(record, job_id=job_id, attempt=1))
     tx.post(hold_entries(tags, admission.money, Movement.HOLD, 1, admission.window))
     given = through_standing(tx, admission, job_id)
-    return admission, tx.append(job_id, _first_events(broker, seen, admission, job_id, given, now), now)
+    return tx.append(job_id, _first_events(broker, seen, policy, admission, job_id, given, now), now)
 
 
 def _dearer(now: Admission, agreed: Admission | None) -> bool:
@@ -256,6 +267,7 @@ def _can_be_run_from_here(broker: Broker, job: Job) -> None:
 def _first_events(
     broker: Broker,
     seen: Preview,
+    policy: PolicySet,
     admission: Admission,
     job_id: str,
     given: Sequence[ev.ApprovalGiven],

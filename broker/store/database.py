@@ -28,6 +28,10 @@ _TURN_PAUSE = (0.001, 0.004)
 _WAL_LIMIT = 64 * 1024 * 1024
 # Any constant will do; advisory locks are per database.
 _WRITE_LOCK = 0x67707562
+# In one statement, since everybody else waits for whoever holds the lock; what stands first is done first.
+_TAKE_TURNS = (
+    f"SELECT set_config('lock_timeout', '{int(BUSY_SECONDS * 1000)}ms', true), pg_advisory_xact_lock({_WRITE_LOCK})"
+)
 
 
 class Database:
@@ -65,8 +69,7 @@ class Database:
             connection = connection.execution_options(gpubroker_writes=True)
             with connection.begin():
                 if not self.is_sqlite:
-                    connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{int(BUSY_SECONDS * 1000)}ms'")
-                    connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITE_LOCK})")
+                    connection.exec_driver_sql(_TAKE_TURNS)
                 yield connection
 
     def close(self) -> None:

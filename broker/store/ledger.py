@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, and_, func, literal, select, union_all, update
+from sqlalchemy import Connection, and_, func, literal, select, text, union_all, update
+from sqlalchemy.exc import IntegrityError
 
 from broker.core.money import Money
 from broker.core.offers import CapacityType, MoneyKind
@@ -18,16 +19,23 @@ from broker.store.ledger_sums import in_scope
 from broker.store.tables import BALANCE, ENTRY
 from broker.store.times import from_micros, to_micros
 
+_NAMES = BALANCE.columns.keys()
+# One question instead of two, whether it is there and to make it: while one process posts, all others wait.
+_OPEN = text(
+    f"INSERT INTO ledger_balance ({', '.join(_NAMES)}) VALUES (:{', :'.join(_NAMES)}) ON CONFLICT DO NOTHING"  # noqa: S608  # our own names
+).execution_options(preserve_rowcount=True)
+
 
 def post(connection: Connection, entries: Sequence[Entry]) -> None:
-    """Insert entries and keep the balances. Raises ValueError for a movement that was posted before."""
+    """Insert entries and keep the balances. Raises ValueError for a movement that was posted before; then the
+    transaction is over."""
     if not entries:
         return
-    ids = {entry.movement_id for entry in entries}
-    taken = connection.scalars(select(ENTRY.c.movement_id).where(ENTRY.c.movement_id.in_(ids)).limit(1)).first()
-    if taken is not None:
-        raise ValueError(f"movement {taken} was posted before")
-    connection.execute(ENTRY.insert(), [_to_row(entry) for entry in entries])
+    try:
+        connection.execute(ENTRY.insert(), [_to_row(entry) for entry in entries])
+    except IntegrityError as error:
+        ids = ", ".join(dict.fromkeys(entry.movement_id for entry in entries))
+        raise ValueError(f"movement {ids} was posted before, or one of them") from error
     ledger_sums.keep(connection, entries)
     _keep_balances(connection, entries)
 
@@ -46,30 +54,31 @@ def _keep_balance(connection: Connection, entries: Sequence[Entry]) -> None:
     sums = dict.fromkeys(Account, 0)
     for entry in entries:
         sums[entry.account] += entry.amount.micros
+    row = {
+        **{account.value: micros for account, micros in sums.items()},
+        "job_id": first.tags.job_id,
+        "money": first.money.value,
+        "holds_to": _holds_to(entries, 0, 0),
+        "user_name": first.tags.user,
+        "team": first.tags.team,
+        "project": first.tags.project,
+        "workload": first.tags.workload,
+        "environment": first.tags.environment,
+    }
+    as_a_rule_the_first = any(entry.movement is Movement.HOLD for entry in entries)
+    if as_a_rule_the_first and connection.execute(_OPEN, row).rowcount:
+        return
     same = and_(BALANCE.c.job_id == first.tags.job_id, BALANCE.c.money == first.money.value)
     kept = connection.execute(select(BALANCE.c.held, BALANCE.c.holds_to).where(same)).first()
-    holds_to = _holds_to(entries, kept.held if kept else 0, kept.holds_to if kept else 0)
     if kept is None:
-        connection.execute(
-            BALANCE.insert().values(
-                **{account.value: micros for account, micros in sums.items()},
-                job_id=first.tags.job_id,
-                money=first.money.value,
-                holds_to=holds_to,
-                user_name=first.tags.user,
-                team=first.tags.team,
-                project=first.tags.project,
-                workload=first.tags.workload,
-                environment=first.tags.environment,
-            )
-        )
+        connection.execute(_OPEN, row)
         return
     connection.execute(
         update(BALANCE)
         .where(same)
         .values(
             **{account.value: BALANCE.c[account.value] + micros for account, micros in sums.items()},
-            holds_to=holds_to,
+            holds_to=_holds_to(entries, kept.held, kept.holds_to),
         )
     )
 

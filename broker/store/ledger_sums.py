@@ -10,9 +10,10 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, or_, select, text
+from sqlalchemy import BindParameter, ColumnElement, Connection, TextClause, and_, bindparam, or_, select, text
 
 from broker.core.money import Money
 from broker.core.ports import BudgetSpec
@@ -23,12 +24,13 @@ from broker.store.ledger_tables import GROUP, SUM
 from broker.store.tables import ENTRY
 from broker.store.times import to_micros
 
-_KEPT = text(
-    "SELECT sum(micros) FROM spend_sum WHERE size = :size AND slot >= :first AND slot < :after AND group_id IN :groups"
-).bindparams(bindparam("groups", expanding=True))
-_ANY_LONG = text(
-    "SELECT 1 FROM ledger_entry WHERE account = 'spent' AND covers_to - covers_from > 86400000000"
-    " AND covers_to > :left AND covers_from < :right LIMIT 1"
+_KEPT = (
+    "(SELECT coalesce(sum(micros), 0) FROM spend_sum"
+    " WHERE size = :size_{n} AND slot >= :first_{n} AND slot < :after_{n} AND group_id IN :groups)"
+)
+_ANY_LONG = (
+    "EXISTS (SELECT 1 FROM ledger_entry WHERE account = 'spent' AND covers_to - covers_from > 86400000000"
+    " AND covers_to > :left AND covers_from < :right)"
 )
 _PATTERN_SIGNS = "*?["
 _ADD = text(
@@ -69,18 +71,28 @@ def spent(connection: Connection, budget: BudgetSpec, start: datetime, end: date
     """What was spent under the budget in [start, end): the kept sums, and entry by entry what they cannot tell."""
     left, right = to_micros(start), to_micros(end)
     whole, rest = spans(left, right)
-    total = 0
-    groups = _groups_of(connection, budget) if whole else []
-    if groups:
-        for size, first, after in whole:
-            about = {"size": size, "first": first, "after": after, "groups": groups}
-            total += int(connection.scalar(_KEPT, about) or 0)
-    if connection.execute(_ANY_LONG, {"left": left, "right": right}).first():
+    about: dict[str, object] = {"left": left, "right": right}
+    if whole:
+        about["groups"] = _groups_of(connection, budget)
+    for n, (size, first, after) in enumerate(whole):
+        about |= {f"size_{n}": size, f"first_{n}": first, f"after_{n}": after}
+    micros, any_long = connection.execute(_kept_in(len(whole)), about).one()
+    total = int(micros)
+    if any_long:
         total += _one_by_one(connection, budget, left, right, ENTRY.c.covers_to - ENTRY.c.covers_from > DAY)
     for piece in rest:
         short = and_(ENTRY.c.covers_to - ENTRY.c.covers_from <= DAY, ENTRY.c.covers_to <= piece[1] + DAY)
         total += _one_by_one(connection, budget, *piece, short)
     return Money(total)
+
+
+@cache
+def _kept_in(ranges: int) -> TextClause:
+    """What was spent in so many ranges of whole slots, and whether there is anything longer than a day: one question,
+    as everybody who writes asks it while others wait."""
+    sums = " + ".join(_KEPT.format(n=n) for n in range(ranges)) or "0"
+    groups: list[BindParameter[Any]] = [bindparam("groups", expanding=True)] if ranges else []
+    return text(f"SELECT {sums}, {_ANY_LONG}").bindparams(*groups)
 
 
 def kept(connection: Connection) -> dict[tuple[str, int, int], int]:
