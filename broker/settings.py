@@ -27,6 +27,7 @@ from pydantic import (
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from broker.core.errors import InvalidInput, Problem, did_you_mean
+from broker.core.money import Money
 from broker.core.units import parse_duration, print_duration
 
 FILE = "gpubroker.toml"
@@ -83,6 +84,16 @@ class ServeSettings(BaseModel):
     token: SecretStr | None = None
 
 
+class ChargeSettings(BaseModel):
+    """When people are told that a provider charged something else than was metered: where the difference is more than
+    ``alert_over`` of it (0.05: 5 %), and more than ``alert_above`` (USD)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    alert_over: float = Field(default=0.05, ge=0)
+    alert_above: Money = Money.usd(1)
+
+
 class Settings(BaseSettings):
     """All settings with their defaults.
 
@@ -92,7 +103,7 @@ class Settings(BaseSettings):
     is, as ``provider/region``, for what moving data to it costs; unless it says, S3 is in ``AWS_REGION``.
     ``policy``: files or folders that an empty personal store adopts at first use, separated by ``:``. ``providers``,
     ``engines``: settings by name.
-    ``prices``: how each provider is polled, by its name.
+    ``prices``: how each provider is polled, by its name. ``charges``: when a bill is worth a notice.
     ``notify``: whom to tell of alerts, by a name: addresses as Apprise writes them. They are secrets: kept in no store
     and never shown. ``reconcile_every``: wall-clock seconds between two looks at running jobs.
     """
@@ -109,6 +120,7 @@ class Settings(BaseSettings):
     engines: dict[str, dict[str, Any]] = Field(default_factory=dict)
     notify: dict[str, SecretStr] = Field(default_factory=dict)
     serve: ServeSettings = ServeSettings()
+    charges: ChargeSettings = ChargeSettings()
     reconcile_every: float = Field(default=1.0, gt=0, le=3600)
     settle_every: float = Field(default=60.0, ge=0)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from broker.cli import report_billed
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -61,6 +62,10 @@ def spend(
         terminal.answer(_document(rows, by, start, end, sandbox))
     else:
         terminal.show(*_table(terminal, rows, by, sandbox))
+
+
+app.command("billed", epilog=report_billed.BILLED_EXAMPLES)(report_billed.billed)
+app.add_typer(report_billed.charges, name="charges")
 
 
 def _when(option: str, text: str | None, now: datetime) -> datetime | None:

@@ -44,6 +44,7 @@ def serve(
     fast its prices age. With --json, the document at the end counts polls and looks.
     """
     from broker.app.background import log_to_file
+    from broker.app.charging import Charging
     from broker.app.polling import Polling
     from broker.app.pulse import Pulses
     from broker.app.reconciling import Reconciling
@@ -74,7 +75,8 @@ def serve(
         signal.signal(number, lambda *_: stop.set())
     watching = Watching(broker, tell=lambda what: say(*prices_watch.told(what, broker)), say=say)
     health = Pulses()
-    duties: list[Duty] = [Reconciling(broker, health=health, say=say), polling, watching, Sweeping(broker, say=say)]
+    duties: list[Duty] = [Reconciling(broker, health=health, say=say), polling, watching]
+    duties += [Sweeping(broker, say=say), Charging(broker, say=say)]
     health.begins(Reconciling.name)
     page = _page(broker, health, listen, say)
     if page is not None:

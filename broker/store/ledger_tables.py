@@ -1,10 +1,11 @@
-"""The tables of what is kept beside the ledger: sums of what was spent, and the marks that budgets have passed."""
+"""The tables of what is kept beside the ledger: sums of what was spent, the marks that budgets have passed, and what
+providers charged."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from sqlalchemy import BigInteger, Column, Integer, UniqueConstraint
+from sqlalchemy import BigInteger, Column, Index, Integer, UniqueConstraint
 from sqlmodel import Field, SQLModel
 
 from broker.store.tables import table_of
@@ -52,6 +53,25 @@ class BudgetMarkRow(SQLModel, table=True):
     at: int = Field(sa_type=BigInteger)
 
 
+class ChargeRow(SQLModel, table=True):
+    """What a provider said that it charged for a time, by attempt's ``key`` (empty: for no attempt of ours). ``line``
+    tells several for the same time apart. ``source``: ``api``, or the name of the file it was read from."""
+
+    __tablename__: ClassVar[str] = "charge"
+    __table_args__ = (Index("charge_period", "provider", "ends"),)
+
+    provider: str = Field(primary_key=True)
+    key: str = Field(primary_key=True)
+    starts: int = Field(sa_type=BigInteger, primary_key=True, sa_column_kwargs={"autoincrement": False})
+    ends: int = Field(sa_type=BigInteger, primary_key=True, sa_column_kwargs={"autoincrement": False})
+    line: str = Field(primary_key=True)
+    micros: int = Field(sa_type=BigInteger)
+    estimated: bool
+    source: str
+    read_at: int = Field(sa_type=BigInteger)
+
+
 GROUP = table_of(SpendGroupRow)
 SUM = table_of(SpendSumRow)
 MARK = table_of(BudgetMarkRow)
+CHARGE = table_of(ChargeRow)

@@ -25,6 +25,7 @@ from broker.store.tables import SETTING
 if TYPE_CHECKING:
     from broker.economics.reserve.holdings import Holding, RecordedHolding
     from broker.launch.journal import Journal
+    from broker.store.charges import Charges
     from broker.store.ledger_marks import BudgetMarks
     from broker.store.outbox import Outbox
     from broker.store.watches import Watches
@@ -70,6 +71,13 @@ class Store:
         from broker.store.ledger_marks import BudgetMarks  # most commands do without
 
         return BudgetMarks(self._database)
+
+    @cached_property
+    def charges(self) -> Charges:
+        """What providers charged."""
+        from broker.store.charges import Charges  # most commands do without
+
+        return Charges(self._database)
 
     @property
     def where(self) -> str:

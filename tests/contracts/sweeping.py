@@ -18,6 +18,7 @@ from broker.core.offers import CapacityType, Offer
 from broker.core.outcomes import Cause, JobState
 from broker.core.placements import Placement
 from broker.core.ports import RunsInstances
+from broker.launch.journal import Writing
 from broker.launch.sweep import Standing
 from broker.settings import Settings
 from cli import registries
@@ -25,6 +26,33 @@ from cli import registries
 LONG_AGO = datetime.now(UTC) - timedelta(days=2)
 OFFER = Offer("cloud", "r", None, "m", "H100", 8, CapacityType.SPOT, Money.usd("20"), LONG_AGO, "api", engine="nowhere")
 PLACEMENT = Placement(OFFER, 1, Money.usd("20"), Money.usd("20"), (), None, None, 0.9, 1.0, 0.1)
+
+
+def record_jobs(tx: Writing, lasted: timedelta = timedelta(0), provider: str = "cloud") -> None:
+    """A job whose attempt runs, and one whose attempt is long over, and ``lasted`` so long."""
+    placement = replace(PLACEMENT, offer=replace(OFFER, provider=provider))
+    for job_id in ("runs", "over"):
+        submitted = ev.Submitted(job=Job(name=job_id, run="x"), user="ann", max_duration_seconds=86400)
+        tx.append(job_id, [(None, submitted)], LONG_AGO)
+        tx.append(
+            job_id,
+            [
+                (1, ev.LaunchRequested(key=f"{job_id}-1", engine="nowhere", placement=placement)),
+                (1, ev.Launched(handle="h")),
+                (1, ev.MachineUp(since=LONG_AGO)),
+            ],
+            LONG_AGO,
+        )
+    tx.append(
+        "over",
+        [
+            (1, ev.AttemptEnded(cause=Cause.CANCELLED_BY_USER)),
+            (1, ev.MachineGone(gone_at=LONG_AGO + lasted)),
+            (None, ev.JobEnded(state=JobState.CANCELLED, because="x")),
+            (None, ev.JobClosed()),
+        ],
+        LONG_AGO,
+    )
 
 
 @contextmanager
@@ -38,28 +66,7 @@ def broker_with(provider: RunsInstances, tmp_path: Path) -> Iterator[Broker]:
     home.mkdir()
     broker = Broker(Settings(home=home, store=f"sqlite:///{home / 'store.db'}"), plugged)
     with broker.store.writing() as tx:
-        for job_id in ("runs", "over"):
-            submitted = ev.Submitted(job=Job(name=job_id, run="x"), user="ann", max_duration_seconds=86400)
-            tx.append(job_id, [(None, submitted)], LONG_AGO)
-            tx.append(
-                job_id,
-                [
-                    (1, ev.LaunchRequested(key=f"{job_id}-1", engine="nowhere", placement=PLACEMENT)),
-                    (1, ev.Launched(handle="h")),
-                    (1, ev.MachineUp(since=LONG_AGO)),
-                ],
-                LONG_AGO,
-            )
-        tx.append(
-            "over",
-            [
-                (1, ev.AttemptEnded(cause=Cause.CANCELLED_BY_USER)),
-                (1, ev.MachineGone(gone_at=LONG_AGO)),
-                (None, ev.JobEnded(state=JobState.CANCELLED, because="x")),
-                (None, ev.JobClosed()),
-            ],
-            LONG_AGO,
-        )
+        record_jobs(tx)
     try:
         yield broker
     finally:
