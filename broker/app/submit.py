@@ -35,6 +35,7 @@ from broker.launch.placing import Market, decision_of, hold_entries, launch_requ
 from broker.launch.waiting import wait_for_paid
 from broker.ledger.entries import Movement, Tags
 from broker.placement.paid import Waiting
+from broker.placement.patience import start_is_open
 from broker.placement.planner import make_plan
 
 if TYPE_CHECKING:
@@ -180,6 +181,7 @@ def _judge(broker: Broker, job: Job, market: Market, policy: PolicySet, look: Re
 
 def submit(broker: Broker, job: Job, agreed: Preview | None = None) -> JobView:
     """Admit the job and return it, its money held and its first launch requested (or queued, or awaiting approval).
+    Where a strategy has a say in where and when it starts, the job is queued, and the reconciler asks.
 
     ``agreed``: what somebody has seen and said yes to. Raises `DearerNow` when it would cost more than that,
     `NoFeasibleCapacity` (exit 4), `NotAllowed` (exit 3, the decision is recorded) or `InvalidInput` (a `max_cost` that
@@ -288,6 +290,8 @@ def _first_events(
         reasons = {str(Reason.TOO_FEW_MACHINES): 1}
         because = seen.waiting.why if seen.waiting else "waits for our own machines"
         return [*first, (None, ev.NothingFeasible(reasons=reasons, denied=because))]
+    if start_is_open(seen.job, seen.plan, seen.offers, policy.defaults.value_of_time):
+        return first  # the reconciler asks the strategy where and when
     return [*first, (1, launch_request(job_id, 1, admission.placement))]
 
 

@@ -13,12 +13,13 @@ from datetime import timedelta
 
 from broker.core.jobs import Job
 from broker.core.money import Money
-from broker.core.offers import Offer
-from broker.core.placements import Placement
+from broker.core.offers import CapacityType, Offer
+from broker.core.placements import Placement, Plan
 from broker.core.units import print_money
 from broker.placement.conditions import Conditions
 from broker.placement.words import hours, hours_of
 
+RENTED = (CapacityType.ON_DEMAND, CapacityType.SPOT)
 WORTH_MOVING = 2.5
 """A voluntary move must save this many times what it costs; the saving is expected, the cost is certain."""
 
@@ -108,3 +109,17 @@ def _weighed(placement: Placement, value: Money) -> int:
 def _per_work(placement: Placement, value: Money) -> float:
     """Micro-dollars for an hour of work on the reference machine, its time included."""
     return (placement.rate.micros + value.micros) / (placement.throughput * placement.useful_fraction)
+
+
+def start_is_open(job: Job, plan: Plan, offers: Iterable[Offer], policys_value: Money | None) -> bool:
+    """Whether a strategy has a say in where and when a job of this plan starts: what comes first would be rented, some
+    of ``offers`` (all there are) may be taken away, and either there is a deadline that the work, whose size is known,
+    leaves time before, or time has its price."""
+    best = plan.best
+    if best is None or best.duration is None or best.offer.capacity_type not in RENTED:
+        return False
+    if not any(offer.capacity_type is CapacityType.SPOT for offer in offers):
+        return False
+    if plan.deadline is None:
+        return bool(policys_value if job.value_of_time is None else job.value_of_time)
+    return any(p.offer.capacity_type is not CapacityType.SPOT for p in plan.placements)
