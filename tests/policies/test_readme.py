@@ -1,4 +1,4 @@
-"""What the README of policies says can be written is right as it stands there, and nothing that there is goes unsaid."""
+"""What the README of policies shows can be written as it stands there, and nothing that there is goes unsaid."""
 
 from __future__ import annotations
 
