@@ -104,7 +104,8 @@ def record_poll(
         _end_untold(writes, known, told)
     _insert_fresh(connection, writes, provider)
     _write(connection, writes)
-    _supersede(connection)
+    if writes.fresh or writes.updated or writes.ended:
+        _supersede(connection)
     row = {"provider": provider, "complete": complete, "status": status.value, "error": error, "hint": hint}
     row |= {"changed": len(writes.changes), "skipped": json.dumps(counts)}
     if not keep_unchanged:
