@@ -8,8 +8,8 @@ expected cost is spent and the rest released.
 
 What cannot be known is left as it was: jobs that no placement was left for were never judged as a whole and are not on
 record, no market is asked anew (only the placements that the plan ranked next are tried), what ran is not judged anew
-while it ran, and what is asked for counts as granted. Where no rule counted what runs, it was not kept: a new rule that
-counts sees the jobs that hold money, with what their bills say they occupied.
+while it ran, and what is asked for counts as granted, but for what nobody granted then. Where no rule counted what
+runs, it was not kept: a new rule that counts sees the jobs that hold money, with what their bills say they occupied.
 """
 
 from __future__ import annotations
@@ -223,16 +223,22 @@ class _Replay:
         return replace(found, cost_after=_spent(course.until(course.since)))
 
     def _choose(self, inputs: Inputs, facts: Facts) -> tuple[Action, tuple[Verdict, ...]]:
-        """The first placement that no rule is against, and what is said to the whole of it; the recorded one if every
-        one of them is refused."""
+        """The first placement that no rule is against, one that nobody need be asked about before others, and what is
+        said to the whole of it; the recorded one if every one of them is refused."""
         action = inputs.action
         tried = [action.placement, *inputs.others] if action.kind is not ActionKind.CONTINUE else [action.placement]
+        asked: tuple[Action, tuple[Verdict, ...]] | None = None
         for placement in tried:
             single = replace(action, placement=placement, hold=None)
-            if len(tried) == 1 or strictest(self.policy.judge(single, facts)) is not Answer.DENY:
-                chosen = replace(action, placement=placement)
-                return chosen, tuple(self.policy.judge(chosen, facts))
-        return action, tuple(self.policy.judge(action, facts))
+            if len(tried) > 1 and strictest(self.policy.judge(single, facts)) is Answer.DENY:
+                continue
+            chosen = replace(action, placement=placement)
+            verdicts = tuple(self.policy.judge(chosen, facts))
+            answer = strictest(verdicts)
+            if answer is Answer.ALLOW or (answer is Answer.DENY and asked is None):
+                return chosen, verdicts
+            asked = asked or (chosen, verdicts)
+        return asked or (action, tuple(self.policy.judge(action, facts)))
 
     def _follow(self, decision: Decision, chosen: Action, answer: Answer, key: str) -> Money:
         """What becomes of the job, and what it comes to."""
@@ -247,9 +253,10 @@ class _Replay:
                 self.gone.add(key)
         moved = chosen.placement is not None and chosen.placement.offer.pool != decision.pool
         never_ran = key not in self.recorded or not _spent(self.recorded[key].entries)
-        refused_then = was_denied or (decision.answer is Answer.ASK and never_ran)
+        # What nobody said yes to then is refused again; everything else that is asked for counts as granted.
+        newly = was_denied or (decision.answer is Answer.ASK and never_ran and answer is Answer.ALLOW)
         launched = decision.action is ActionKind.LAUNCH and not denied
-        if launched and chosen.placement and (moved or (refused_then and answer is Answer.ALLOW)):
+        if launched and chosen.placement and (moved or newly):
             self.courses[key] = _planned(key, chosen, chosen.placement, decision.at)
         course = self.courses.get(key)
         return _spent(course.entries) if course and not denied else Money.ZERO

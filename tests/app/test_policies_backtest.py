@@ -15,7 +15,7 @@ from broker.core.jobs import Job, Workload
 from broker.core.money import Money
 from broker.core.offers import CapacityType, MoneyKind, Offer
 from broker.core.placements import Placement
-from broker.core.policy import Action, ActionKind, Answer, Facts, LiveAttempt
+from broker.core.policy import Action, ActionKind, Answer, Facts, Grant, LiveAttempt
 from broker.launch.admission import strictest
 from broker.launch.placing import hold_entries
 from broker.ledger.budgets import budget_uses, share_within
@@ -52,6 +52,7 @@ class Month:
         user: str = "ann",
         team: str = "nlp",
         placements: Sequence[Placement] = (),
+        grants: tuple[Grant, ...] = (),
         **said: object,
     ) -> Answer:
         """A job that holds so much for so many hours and then comes to so much."""
@@ -59,7 +60,7 @@ class Month:
         window = (at, at + hours * HOUR)
         chosen, *others = placements or [placement(at, hold, hours)]
         action = Action(ActionKind.LAUNCH, job, user, chosen, {MoneyKind.CASH: Money.usd(hold)}, window)
-        facts = self._facts(action, at)
+        facts = replace(self._facts(action, at), grants=grants)
         verdicts = tuple(self.policy.judge(action, facts))
         answer = strictest(verdicts)
         job_id = f"{job.name}-id" if answer is not Answer.DENY else None
@@ -144,6 +145,8 @@ guardrails:
   - {name: nlp-few, max_concurrent_gpus: 2, scope: {team: nlp}}
   - {name: prices, max_price_per_gpu_hour: $9}
   - {name: big, max_job_cost: $90, when: 'job.workload != "inference"'}
+  - {name: dear, max_job_cost: $35, action: ask, approvers: [olga], scope: {team: vision}}
+  - {name: long, approve_above: {duration: 8h, approvers: [olga], expires: 6h}, scope: {team: nlp, user: bob}}
   - {name: nights, capacity_types: owned, when: 'hour_in("Europe/Berlin") < 4', scope: {team: vision}}
 """
 TEAMS = """
@@ -168,6 +171,7 @@ def a_month(decisions: int = 520) -> Month:
             user=dice.choice(("ann", "bob")),
             placements=[placement(at, str(hold), hours, price=price)],
             workload=dice.choice(list(Workload)),
+            grants=(Grant("olga", ("dear", "long"), Money.usd(50)),) if dice.random() < 0.3 else (),
         )
     return month
 
@@ -181,7 +185,9 @@ def test_the_same_policy_says_exactly_the_same_of_a_month_of_500_decisions(month
     found = month.again()
 
     assert len(found.outcomes) >= 500
-    assert {one.decision.answer for one in found.outcomes} == {Answer.ALLOW, Answer.DENY}, "there is something to see"
+    assert {one.decision.answer for one in found.outcomes} == set(Answer), "there is something to see"
+    approved = {v.name for one in month.decisions for v in one.verdicts if v.code == "approved"}
+    assert approved == {"dear", "long"}
     denied_by = {v.name for one in month.decisions for v in one.verdicts if v.answer is Answer.DENY}
     assert denied_by == {"monthly", "nlp-weekly", "few", "nlp-few", "prices", "big", "nights"}
     assert [one.verdicts for one in found.outcomes] == [one.verdicts for one in month.decisions]
@@ -338,3 +344,32 @@ def test_what_comes_after_a_refusal_was_never_asked() -> None:
     assert (found.before.cost, found.after.cost) == (
         {MoneyKind.CASH: Money.usd(60)}, {MoneyKind.CASH: Money.usd(15)},
     )  # fmt: skip
+
+
+def test_what_is_asked_instead_of_denied_counts_as_granted() -> None:
+    month = Month(load({"p.yaml": budget("$900", "guardrails: [{name: big, max_job_cost: $50}]")}))
+    for n, hold in enumerate(("60", "50", "70")):
+        month.submit(at(2 * n), hold, placements=[placement(at(2 * n), "30")])
+    assert [one.answer.value for one in month.decisions] == ["deny", "allow", "deny"]
+
+    asks = (
+        "guardrails: [{name: big, max_job_cost: $50, action: ask, approvers: [olga]}, {name: most, max_job_cost: $65}]"
+    )
+    found = month.again(budget("$900", asks))
+
+    # 60 is asked about and its plan expects 30; 50 was spent; 70 is above what anybody may approve.
+    assert answers(found) == ["ask", "allow", "deny"]
+    assert (found.after.asked, found.after.denied) == (1, 1)
+    assert found.after.cost == {MoneyKind.CASH: Money.usd(80)}
+
+
+def test_what_nobody_need_be_asked_about_is_taken_first() -> None:
+    month = Month(load({"p.yaml": budget("$900")}))
+    elsewhere = placement(at(0), "70", hours=5, provider="gcp")
+    month.submit(at(0), "100", cost="40", hours=6, placements=[placement(at(0), "40", 3), elsewhere])
+
+    asks = "guardrails: [{name: g, allowed_locations: {providers: {deny: PLACE}}, action: ask, approvers: [olga]}]"
+    (one,) = month.again(budget("$900", asks.replace("PLACE", "aws"))).outcomes
+    assert (one.answer, (one.pool or "").partition("/")[0], one.cost_after) == (Answer.ALLOW, "gcp", Money.usd(70))
+    (one,) = month.again(budget("$900", asks.replace("PLACE", "[aws, gcp]"))).outcomes
+    assert (one.answer, (one.pool or "").partition("/")[0]) == (Answer.ASK, "aws")
