@@ -238,7 +238,7 @@ class EngineContract:
         RunFolder(bench.runs_url, launch.key.removesuffix("-1")).write_lease(1, Lease(stop="cancelled_by_user"))
         began = time.monotonic()
         bench.make().cancel(handle)
-        assert time.monotonic() - began < 1, "waited for the end"
+        assert time.monotonic() - began < 10, "waited for the end"
         bench.engine.cancel(handle)
         gone = bench.until(handle, EngineState.GONE)
         assert lines(mark) == ["up", "saved"]

@@ -91,7 +91,7 @@ def test_the_agent_killed_takes_the_command_and_its_children_along(bench: Bench,
     assert not gone.interrupted
     assert gone.evidence == "the agent died without a word"
     assert gone.gone_at is not None
-    assert abs(gone.gone_at - killed_at) < timedelta(seconds=2), "the guard saw when"
+    assert abs(gone.gone_at - killed_at) < timedelta(seconds=30), "the guard saw when"
     assert bench.look(handle) == gone
 
 
@@ -187,7 +187,7 @@ def test_what_does_not_stop_is_killed_by_a_later_look(bench: Bench, tmp_path: Pa
     cancelled = slot_of(tmp_path / "home", handle) / "cancelled.json"
     cancelled.write_text(json.dumps({"wall": (datetime.now(UTC) - timedelta(minutes=1)).isoformat()}))
     bench.until(handle, EngineState.GONE)
-    assert not alive(pid)
+    eventually(lambda: not alive(pid), "it is dead")
 
 
 def test_an_agent_that_cannot_start_says_why(bench: Bench) -> None:
