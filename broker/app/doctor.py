@@ -20,13 +20,14 @@ from broker.app.doctor_providers import provider_findings
 from broker.app.health import Finding, Health
 from broker.app.health import healthy as healthy
 from broker.app.report import ledger_faults
+from broker.app.room import FULL
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, InvalidInput, MissingExtra, RetryLater, StoreProblem
 from broker.core.offers import Offer, OfferQuery, SkippedRow
 from broker.settings import unknown_variables
 
 _LOW_DISK = 10**9
-_FULL_DISK = 50 * 10**6  # bytes
+_FULL_DISK = FULL
 _OLDEST_PYTHON = (3, 11)
 _THIS_MACHINE = "owned"
 

@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
 
 from broker.app.market import freshen, market_for, wants_sandbox
+from broker.app.room import check_room
 from broker.app.wiring import Broker
 from broker.core import events as ev
 from broker.core.documents import MAX_BYTES
@@ -185,8 +184,9 @@ def submit(broker: Broker, job: Job, agreed: Preview | None = None) -> JobView:
 
     ``agreed``: what somebody has seen and said yes to. Raises `DearerNow` when it would cost more than that,
     `NoFeasibleCapacity` (exit 4), `NotAllowed` (exit 3, the decision is recorded) or `InvalidInput` (a `max_cost` that
-    does not pay for a start, a secret that is not in the environment, a run folder that cannot be written to); then no
-    job exists. The job runs once a reconciler sees it: `broker.app.background.ensure`.
+    does not pay for a start, a secret that is not in the environment, a run folder that cannot be written to) or
+    `StoreProblem` (a disk without room for it); then no job exists. The job runs once a reconciler sees it:
+    `broker.app.background.ensure`.
     """
     _can_be_run_from_here(broker, job)
     while True:
@@ -245,25 +245,12 @@ def _dearer(now: Admission, agreed: Admission | None) -> bool:
 
 
 def _can_be_run_from_here(broker: Broker, job: Job) -> None:
-    """What would only fail at the launch otherwise. Raises `InvalidInput`."""
+    """What would only fail at the launch otherwise. Raises `InvalidInput`, `StoreProblem`."""
     if missing := [name for name in job.secrets if name not in os.environ]:
         raise InvalidInput(
             f"secrets not in the environment: {', '.join(missing)}", hint="export them, then submit again"
         )
-    url = urlsplit(broker.settings.runs_url)
-    if url.scheme != "file":
-        return
-    folder = Path(unquote(url.path))
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise InvalidInput(
-            f"run folders and checkpoints cannot be written there: {error.strerror or error}",
-            where=str(folder),
-            hint="change its owner or mode, or set GPUBROKER_RUNS to another place",
-        ) from error
+    check_room(broker, job)
 
 
 def _first_events(
