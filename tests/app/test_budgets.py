@@ -14,6 +14,7 @@ from broker.app.budgets import OverBudgets
 from broker.app.budgets import budgets as lines
 from broker.app.submit import submit
 from broker.app.wiring import Broker
+from broker.cli import budget_view
 from broker.core import events as ev
 from broker.core.errors import NotAllowed
 from broker.core.jobfile import parse_job
@@ -124,6 +125,10 @@ def test_a_delivery_that_fails_is_visible_and_tried_again(broker: Broker, monkey
     (waiting,) = budgets.notices_about(broker)
     assert (waiting.tries, waiting.error) == (1, "the service cannot be reached")
     assert waiting.next_try is not None
+    (line,) = lines(broker)
+    told = "\n".join(budget_view.story(line, [waiting]))
+    assert "owner is still to be told, tried 1 time (the service cannot be reached): Budget pretend: 50%" in told
+    assert budget_view.document(line, [waiting])["notices"][0]["error"] == "the service cannot be reached"
 
 
 def test_what_runs_is_stopped_with_the_rules_words(broker: Broker) -> None:

@@ -94,13 +94,13 @@ def test_while_running_a_few(site: Broker) -> None:
 
 
 @pytest.mark.system
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_while_running_all(site: Broker) -> None:
     stopped_while_running(site, [name for name, pair in PAIRS.items() if pair.running])
 
 
 @pytest.mark.system
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_stopped_by_a_rule_that_asks_it_goes_on_once_somebody_approves(
     site: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,7 +133,7 @@ def agents(home: str) -> list[psutil.Process]:
 
 
 @pytest.mark.system
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_what_was_started_too_often_is_not_started_again_and_its_near_twin_is(site: Broker) -> None:
     running = Running(site)
     attempts = "runaway: {max_attempts: %d}"

@@ -202,7 +202,7 @@ class Running:
     def submit(self, name: str, extra: str = "") -> None:
         self.views[name] = submit(self.broker, job(self.broker, name, extra))
 
-    def until(self, done: Callable[[], bool], what: str, seconds: float = 90) -> None:
+    def until(self, done: Callable[[], bool], what: str, seconds: float = 180) -> None:
         deadline = time.monotonic() + seconds
         while not done():
             assert time.monotonic() < deadline, f"{what}: {[(n, v.state.value) for n, v in self.views.items()]}"
