@@ -10,6 +10,7 @@ from functools import partial
 from broker.app.budgets import OverBudgets
 from broker.app.identity import store_id
 from broker.app.market import market_for
+from broker.app.queue import LinedUp
 from broker.app.strategy_history import record
 from broker.app.wiring import Broker, process_user
 from broker.core.errors import LoginMissing
@@ -20,6 +21,7 @@ from broker.launch.enforcement import Enforcement
 from broker.launch.placing import Placing
 from broker.launch.reconciler import Reconciler, Timing
 from broker.launch.runfolder import RunFolders
+from broker.launch.top_up import Pace, TopUp
 
 # How often what runs is judged anew, in wall-clock time: time passes, policies and prices change.
 _JUDGE_EVERY = timedelta(seconds=5)
@@ -42,6 +44,7 @@ def reconciler(broker: Broker) -> Reconciler:
         broker.clock.now,
         missing_secrets,
         strategist.place,
+        LinedUp(broker).lot,
     )
     enforcement = Enforcement(
         broker.store,
@@ -54,6 +57,7 @@ def reconciler(broker: Broker) -> Reconciler:
     moving = Moving(
         broker.store, strategist, lambda view, now: placing.plans(view, broker.policy(), now), broker.clock.now
     )
+    topping_up = TopUp(broker.store, broker.policy, broker.clock.now, Pace().scaled(broker.clock.scale))
     return Reconciler(
         journal=broker.store,
         engines=broker.engine,
@@ -62,7 +66,7 @@ def reconciler(broker: Broker) -> Reconciler:
         place=placing,
         timing=Timing(settle_every=settle_every).scaled(broker.clock.scale),
         secrets=secrets_of,
-        enforce=lambda view: enforcement(view) or moving(view),
+        enforce=lambda view, money: enforcement(view, money) or topping_up(view) or moving(view),
         store_id=store_id(broker.store),
     )
 

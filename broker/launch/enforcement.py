@@ -20,8 +20,9 @@ from broker.core.policy import Action, ActionKind, Answer, BudgetUse, Facts, Usa
 from broker.core.ports import PolicySet
 from broker.core.views import AttemptView, JobView
 from broker.launch.admission import strictest
-from broker.launch.journal import Journal, Reading
+from broker.launch.journal import Journal
 from broker.launch.progress import billed_time
+from broker.ledger.entries import Balance
 
 log = logging.getLogger(__name__)
 _NONE_OVER: Mapping[str, tuple[BudgetUse, ...]] = {}
@@ -54,8 +55,8 @@ class Enforcement:
         self._read: tuple[datetime, PolicySet | None] | None = None
         self._trouble = ""  # said once
 
-    def __call__(self, view: JobView) -> bool:
-        """Judge the attempt that runs, if it is time; whether it was told to stop."""
+    def __call__(self, view: JobView, money: Mapping[MoneyKind, Balance]) -> bool:
+        """Judge the attempt that runs, if it is time; whether it was told to stop. ``money``: the job's balances."""
         attempt, now = view.latest, self._now()
         if attempt is None or not _runs(view, attempt):
             self._judged.pop(view.id, None)
@@ -69,8 +70,7 @@ class Enforcement:
         self._judged[view.id] = (policy.version, now)
         usage = self._usage_of(view, attempt) if policy.needs_usage else ()
         over = self._over_of(policy, now)
-        with self._journal.reading() as look:
-            denied = judge_running(look, policy, view, attempt, usage, now, over)
+        denied = judge_running(money, policy, view, attempt, usage, now, over)
         if denied is None:
             return False
         why = "; ".join(f"{v.message} ({v.source})" for v in denied.verdicts if v.answer is Answer.DENY)
@@ -115,7 +115,7 @@ class Enforcement:
 
 
 def judge_running(
-    look: Reading,
+    money: Mapping[MoneyKind, Balance],
     policy: PolicySet,
     view: JobView,
     attempt: AttemptView,
@@ -126,7 +126,7 @@ def judge_running(
     """The decision that an attempt may not go on; None where it may. A guardrail that asks first lets what was approved
     go on, and nothing else. ``over``: the budgets that are exceeded and stop what runs."""
     billed = billed_time(view, now)
-    mine = [b for kind, b in look.balance(view.id).items() if kind is not MoneyKind.AMORTISED]
+    mine = [b for kind, b in money.items() if kind is not MoneyKind.AMORTISED]
     action = Action(
         ActionKind.CONTINUE,
         view.job,

@@ -51,7 +51,9 @@ class Leases:
         if self._written.get(attempt.key) == lease:
             return
         try:
-            self._mailbox.write_lease(view, attempt, lease)
+            # Reading what an earlier process wrote is a fraction of writing it once more.
+            if attempt.key in self._written or self._mailbox.lease(view, attempt) != lease:
+                self._mailbox.write_lease(view, attempt, lease)
         except BrokerError as error:
             log.warning("job %s, attempt %s: the lease cannot be written: %s", view.id, attempt.number, error)
         else:

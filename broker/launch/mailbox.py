@@ -36,6 +36,10 @@ class Mailbox(Protocol):
         """Replace the lease."""
         ...
 
+    def lease(self, view: JobView, attempt: AttemptView) -> Lease | None:
+        """The lease as it was written last, by whatever process; None where there is none."""
+        ...
+
     def read(self, view: JobView, attempt: AttemptView) -> NodeState:
         """What the node has left there: journal entries after ``attempt.agent_events``, heartbeat, exit record. The
         exit record is read first, so that no journal entry of an ended attempt is missed."""

@@ -18,6 +18,7 @@ from broker.core import events as ev
 from broker.core.clock import Clock
 from broker.core.errors import AskAPerson, BrokerError, GiveUp, RetryLater, TryAnotherOffer
 from broker.core.events import EventBody
+from broker.core.offers import MoneyKind
 from broker.core.outcomes import Cause
 from broker.core.ports import Engine, EngineState, Launch, Observation
 from broker.core.views import AttemptView, JobView
@@ -31,7 +32,7 @@ from broker.launch.progress import billed_time
 from broker.launch.settlement import release, settle
 from broker.launch.turns import in_turn
 from broker.launch.worklist import Worklist
-from broker.ledger.entries import balances
+from broker.ledger.entries import Balance, balances
 
 log = logging.getLogger(__name__)
 
@@ -82,8 +83,8 @@ Placer = Callable[[JobView], bool]
 """Plans, judges and requests the next attempt of a job, or records why not; whether anything changed."""
 
 
-Enforcer = Callable[[JobView], bool]
-"""Lets the policies judge what runs; whether it was told to stop."""
+Enforcer = Callable[[JobView, Mapping[MoneyKind, Balance]], bool]
+"""Lets the policies judge what runs, with the job's balances; whether it was told to stop."""
 
 
 class Reconciler:
@@ -98,7 +99,7 @@ class Reconciler:
         place: Placer,
         timing: Timing | None = None,
         secrets: Callable[[JobView], Mapping[str, str]] = lambda view: {},
-        enforce: Enforcer = lambda view: False,
+        enforce: Enforcer = lambda view, money: False,
         store_id: str = "",
     ) -> None:
         self._journal = journal
@@ -157,19 +158,19 @@ class Reconciler:
         taken, steps = 0, list[decide.Step]()
         for _ in range(_STEPS_PER_TICK):
             now = self._clock.now()
-            entries = self._worklist.sums(view.id)
+            money = balances(self._worklist.sums(view.id))
             steps = decide.next_steps(
                 view,
                 now,
                 billed=billed_time(view, now),
-                holds=any(balance.held for balance in balances(entries).values()),
+                holds=any(balance.held for balance in money.values()),
                 paid_until=self._leases.paid_until(view, now),
             )
             changed = False
             for step in steps:
                 changed |= self._take(step, view, observations)
             if not changed:
-                changed = self._enforce(view)
+                changed = self._enforce(view, money)
             if not changed:
                 break
             taken += 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache
 from pathlib import Path
@@ -109,25 +109,24 @@ class RunFolder:
             raise Malformed(str(error), where=self.attempt_url(attempt)) from error
 
     def read_state(self, attempt: int, seen: int = 0) -> AttemptFolder:
-        """What the agents wrote. ``seen``: how many journal entries are known already. The exit record is read first,
-        so when there is one, the journal beside it is complete."""
+        """What the agents wrote. ``seen``: how many journal entries are known already."""
+        found = self.read_news(attempt, seen)
+        with self._reaching():
+            names = self._store.files(attempt_path(attempt, ""))
+            claims = [self._read(attempt, name) for name in names if rank_of(name, "claim.json") is not None]
+        with self._understanding(attempt):
+            return replace(found, claims=tuple(Claim.from_json(claim) for claim in claims if claim))
+
+    def read_news(self, attempt: int, seen: int = 0) -> AttemptFolder:
+        """The same without the claims, in three requests. The exit record is read first, so when there is one, the
+        journal beside it is complete."""
         with self._reaching():
             ending = self._read(attempt, "exit.json")
             journal = self._read(attempt, "journal.json")
             heartbeat = self._read(attempt, "heartbeat.json")
-            names = self._store.files(attempt_path(attempt, ""))
-            claims = [self._read(attempt, name) for name in names if rank_of(name, "claim.json") is not None]
-        try:
-            return AttemptFolder(
-                claims=tuple(Claim.from_json(claim) for claim in claims if claim),
-                heartbeat=_heartbeat(heartbeat),
-                journal=tuple(_entry(entry) for entry in (journal or {}).get("entries", [])[seen:]),
-                exit=_exit(ending),
-            )
-        except (BadDocument, ValidationError, ValueError, KeyError, TypeError) as error:
-            raise Malformed(
-                f"the agent wrote what cannot be understood: {error}", where=self.attempt_url(attempt)
-            ) from error
+        with self._understanding(attempt):
+            entries = (journal or {}).get("entries", [])[seen:]
+            return AttemptFolder((), _heartbeat(heartbeat), tuple(_entry(entry) for entry in entries), _exit(ending))
 
     def checkpoints(self) -> list[Manifest]:
         """The checkpoints that exist, oldest first; those whose manifest is unreadable are left out. Not verified."""
@@ -201,6 +200,15 @@ class RunFolder:
         return None if document is None else dict(document)
 
     @contextmanager
+    def _understanding(self, attempt: int) -> Iterator[None]:
+        try:
+            yield
+        except (BadDocument, ValidationError, ValueError, KeyError, TypeError) as error:
+            raise Malformed(
+                f"the agent wrote what cannot be understood: {error}", where=self.attempt_url(attempt)
+            ) from error
+
+    @contextmanager
     def _reaching(self) -> Iterator[None]:
         try:
             yield
@@ -232,6 +240,10 @@ def _heartbeat(values: dict[str, Any] | None) -> Heartbeat | None:
 _BRISK = Intervals(scan=0.1, mail=0.2, log=0.5, metrics=5.0, notice=0.05, patience=60.0)
 
 
+# More jobs than run at once: opening a folder anew for each look would take longer than the look.
+_MOST_FOLDERS = 20_000
+
+
 class RunFolders:
     """Every job's run folder below one URL. ``intervals``: how often agents do what; by the clock's speed unless
     given."""
@@ -240,7 +252,7 @@ class RunFolders:
         self._runs_url = runs_url
         self._clock = clock
         self._intervals = intervals or (Intervals() if clock.scale == 1 else _BRISK)
-        self.of = lru_cache(maxsize=256)(self._of)
+        self.of = lru_cache(maxsize=_MOST_FOLDERS)(self._of)
 
     def _of(self, job_id: str) -> RunFolder:
         """One job's folder."""
@@ -261,8 +273,14 @@ class RunFolders:
         )
         self.of(view.id).write_lease(attempt.number, granted)
 
+    def lease(self, view: JobView, attempt: AttemptView) -> Granted | None:
+        found = self.of(view.id).read_lease(attempt.number)
+        if found is None:
+            return None
+        return Granted(found.paid_until, found.ends_at, Cause(found.stop) if found.stop else None)
+
     def read(self, view: JobView, attempt: AttemptView) -> NodeState:
-        found = self.of(view.id).read_state(attempt.number, attempt.agent_events)
+        found = self.of(view.id).read_news(attempt.number, attempt.agent_events)
         heart = found.heartbeat
         return NodeState(
             journal=found.journal,

@@ -149,11 +149,11 @@ def belonging(folder: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
+            ours = process.pid == os.getpid() or process.name() == "postgres"
+            if ours or process.status() == psutil.STATUS_ZOMBIE:
                 continue
-            if any(
-                text.find(mark) >= 0 for text in (*process.cmdline(), *process.environ().values()) for mark in marks
-            ):
+            about = "\n".join((*process.cmdline(), *process.environ().values()))
+            if any(mark in about for mark in marks):
                 found.append(process)
     return found
 

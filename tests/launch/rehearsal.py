@@ -111,6 +111,9 @@ class StageMailbox:
     def write_lease(self, view: JobView, attempt: AttemptView, lease: Lease) -> None:
         self.leases[attempt.key].append(lease)
 
+    def lease(self, view: JobView, attempt: AttemptView) -> Lease | None:
+        return next(reversed(self.leases.get(attempt.key, [])), None)
+
     def read(self, view: JobView, attempt: AttemptView) -> NodeState:
         if self.broken is not None:
             raise self.broken

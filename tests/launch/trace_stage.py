@@ -70,7 +70,7 @@ class TraceStage(Stage):
         moving = Moving(self.store, strategist, plans, self.clock.now, self.tick)
         self.reconciler = Reconciler(
             self.store, lambda name: self.engine, self.mailbox, self.clock, place, Timing(retry_place=timedelta(0)),
-            enforce=moving,
+            enforce=lambda view, money: moving(view),
         )  # fmt: skip
 
     def history(self, offers: Sequence[Offer], end: datetime, reach: timedelta, gap: timedelta) -> Ticks:
