@@ -108,6 +108,26 @@ def test_the_shorter_default_and_the_switch_that_somebody_says_no_to(both: Activ
     assert not both.defaults.allow_reference_prices
 
 
+def test_each_owner_who_asks_is_asked_and_a_denial_is_a_denial() -> None:
+    people = "version: 1\npolicy: {0}\nteams: {{nlp: {{members: [ann, bob, carol]}}}}\nguardrails:\n"
+    ask = "  - {{name: {0}-asks, max_job_cost: {1}, action: ask, approvers: [{2}]}}\n"
+    finance = people.format("finance") + ask.format("finance", "$100", "bob")
+    finance += "  - {name: never, max_job_cost: $200}\n"
+    policies = load({"finance.yaml": finance, "nlp.yaml": people.format("nlp") + ask.format("nlp", "$50", "carol")})
+
+    def answers(dollars: int) -> dict[str, tuple[str, tuple[str, ...]]]:
+        asked = action(placement=placement(money=MoneyKind.AMORTISED), hold={MoneyKind.SANDBOX: Money.usd(dollars)})
+        verdicts = policies.judge(asked, Facts(NOW))
+        return {v.name: (v.answer.value, v.approvers) for v in verdicts if v.answer is not Answer.ALLOW}
+
+    assert answers(50) == {}
+    assert answers(60) == {"nlp-asks": ("ask", ("carol",))}
+    assert answers(150) == {"nlp-asks": ("ask", ("carol",)), "finance-asks": ("ask", ("bob",))}
+    assert answers(250) == {
+        "nlp-asks": ("ask", ("carol",)), "finance-asks": ("ask", ("bob",)), "never": ("deny", ()),
+    }  # fmt: skip
+
+
 def test_what_cannot_both_hold_is_refused_with_both_places() -> None:
     with pytest.raises(InvalidInput) as caught:
         load(
@@ -135,5 +155,7 @@ def test_the_readme_says_so() -> None:
         "two different orders of capacity are a mistake",
         "A user must be listed in every file that lists the team.",
         "money must fit into every budget",
+        "Several rules that ask need a yes each.",
+        "asks its `approvers` where it would deny",
     ):
         assert sentence in text, sentence
