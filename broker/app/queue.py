@@ -1,62 +1,79 @@
-"""The queue as it stands: who waits for a machine, what each would get, when, and for how much. Changes nothing."""
+"""The queue as it stands: who waits for a machine, what each gets, when, and for how much; for people, for plans of
+several jobs, and for the reconciler."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from broker.app.market import market_for, query_for
 from broker.app.pace import paces_for
 from broker.app.wiring import Broker
+from broker.core import events as ev
+from broker.core.events import Event
+from broker.core.jobs import Job
+from broker.core.lifecycle import advance
 from broker.core.offers import OfferQuery
 from broker.core.policy import Action, ActionKind
 from broker.core.views import JobView
 from broker.launch.admission import denials, facts_of
 from broker.launch.placing import Market
 from broker.launch.progress import billed_time, remaining_work
-from broker.launch.turns import running_by_team, waits
+from broker.launch.turns import Lot, lot_of, running_by_team, waits
 from broker.placement.board import Board
 from broker.placement.lineup import entry_of
-from broker.placement.queue import Free, Rules, Turn, place
+from broker.placement.queue import EFFORT, Entry, Free, Rules, Turn, place
 
 _HOUR = timedelta(hours=1)
+# A round of the reconciler holds for so long by the wall, or for so many times what it took to place: with thousands of
+# jobs it shall not do nothing else.
+_HOLDS = 5.0
+_TIMES = 20.0
+# It looks less hard than a person who asks for the queue can wait.
+_LIVE_EFFORT = 15_000
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A job in the queue and its turn; times UTC, None where nothing can serve it."""
+    """A job in the queue and its turn; times UTC, None where nothing can serve it. ``planned``: it is not submitted."""
 
     view: JobView
     turn: Turn
     start: datetime | None
     finish: datetime | None
+    planned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """Who waits, in turn. ``running``: how many jobs have a machine now."""
+    """Who waits, in turn. ``running``: how many jobs have a machine now. ``free``: limited pools as the round saw
+    them."""
 
     now: datetime
     waiting: tuple[Waiting, ...]
     running: int
+    free: Mapping[str, Free]
 
 
-def queue(broker: Broker) -> Queue:
-    """The queue placed together: priorities, deadlines, fairness between teams and gangs kept.
+def queue(broker: Broker, also: Sequence[Job] = (), *, effort: int = EFFORT) -> Queue:
+    """The queue placed together: priorities, deadlines, fairness between teams and gangs kept. Changes nothing.
 
-    What runs is taken to give its machines back when its plan says, or when its time is up.
+    ``also``: jobs that are not submitted, placed as if they were, now. What runs is taken to give its machines back
+    when its plan says, or when its time is up.
     """
     now, policy = broker.clock.now(), broker.policy()
+    planned = {view.id: view for view in _as_if_submitted(also, broker.user, policy.defaults.max_duration, now)}
     with broker.store.reading() as look:
         views = look.unclosed()
         facts_for = facts_of(look, policy, now)
-        mine = {view.id: view for view in views if waits(view)}
+        mine = {view.id: view for view in views if waits(view)} | planned
         facts = {view.id: facts_for(_action(view, now)) for view in mine.values()}
     returns = _returns(views, now)
     boards: dict[OfferQuery, tuple[Market, Board]] = {}
     free: dict[str, Free] = {}
-    entries = []
+    entries: list[Entry] = []
     for view in mine.values():
         query = query_for(view.job)
         if query not in boards:
@@ -81,15 +98,63 @@ def queue(broker: Broker) -> Queue:
             )
         )
     running = running_by_team(views)
-    turns = place(entries, free, Rules(running=running))
-    return Queue(now, tuple(_waiting(mine[turn.entry.id], turn, now) for turn in turns), running.total())
+    turns = place(entries, free, Rules(running=running), effort=effort)
+    waiting = tuple(_waiting(mine[turn.entry.id], turn, now, turn.entry.id in planned) for turn in turns)
+    return Queue(now, waiting, running.total(), free)
 
 
-def _waiting(view: JobView, turn: Turn, now: datetime) -> Waiting:
+class LinedUp:
+    """What the queue has for each job that waits, for the reconciler: `lot` is asked before a job is placed.
+
+    All that wait are placed together, again when that is some seconds old or somebody new is in line. One job alone is
+    placed as if there were no queue.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._round: Queue | None = None
+        self._among: frozenset[str] = frozenset()
+        self._until = 0.0
+
+    def lot(self, view: JobView, now: datetime) -> Lot:
+        """The lot of a job that waits."""
+        began = time.monotonic()
+        if began >= self._until or view.id not in self._among:
+            with self._broker.store.reading() as look:
+                self._among = frozenset(each.id for each in look.unclosed() if waits(each)) | {view.id}
+            self._round = queue(self._broker, effort=_LIVE_EFFORT) if len(self._among) > 1 else None
+            took = time.monotonic() - began
+            self._until = began + took + max(_HOLDS, _TIMES * took)
+        if self._round is None:
+            return Lot()
+        since = view.latest.ended_at if view.latest is not None and view.latest.ended_at else view.submitted_at
+        turns = [one.turn for one in self._round.waiting]
+        return lot_of(view.id, turns, self._round.free, now - since, self._broker.policy().defaults.wait_for_paid)
+
+
+def _as_if_submitted(jobs: Sequence[Job], user: str, longest: timedelta, now: datetime) -> list[JobView]:
+    """The jobs as they would stand in the queue; of one name they are told apart by their number."""
+    views: dict[str, JobView] = {}
+    for job in jobs:
+        name, number = job.name, 2
+        while name in views:
+            name, number = f"{job.name} ({number})", number + 1
+        submitted = ev.Submitted(
+            job=job,
+            user=user,
+            deadline=job.deadline_at(now),
+            max_duration_seconds=(job.max_duration or longest).total_seconds(),
+            work_seconds=job.work.duration.total_seconds() if job.work else None,
+        )
+        views[name] = advance(None, Event(name, 1, now, None, submitted))
+    return list(views.values())
+
+
+def _waiting(view: JobView, turn: Turn, now: datetime, planned: bool) -> Waiting:
     if turn.option is None:
-        return Waiting(view, turn, None, None)
+        return Waiting(view, turn, None, None, planned)
     start = now + timedelta(hours=turn.start)
-    return Waiting(view, turn, start, start + timedelta(hours=min(turn.option.hours, 1e6)))
+    return Waiting(view, turn, start, start + timedelta(hours=min(turn.option.hours, 1e6)), planned)
 
 
 def _action(view: JobView, now: datetime) -> Action:

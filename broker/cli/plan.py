@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
-from broker.cli.options import AsJson, JobFile, examples
+from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 
 EXAMPLES = examples(
     "gpubroker plan JOB.yaml",
     "gpubroker plan JOB.yaml --explain",
+    "gpubroker plan A.yaml B.yaml",
     "gpubroker plan JOB.yaml --rank carbon",
     "gpubroker plan JOB.yaml --policy stricter.yaml --json",
 )
@@ -28,7 +29,13 @@ class Rank(StrEnum):
 
 def plan(
     context: typer.Context,
-    job: JobFile,
+    job: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="JOB.yaml...",
+            help="A job file, or a SkyPilot task file. Several are placed together, in turn with those that wait.",
+        ),
+    ],
     explain: Annotated[
         bool, typer.Option("--explain", "-x", help="Every cost term, and every rejection with what would change it.")
     ] = False,
@@ -55,8 +62,13 @@ def plan(
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    wanted = read_job(job, broker.clock.now())
+    wanted, *others = [read_job(path, broker.clock.now()) for path in job]
     terminal.adopt()
+    if others:
+        from broker.cli.queue_view import plan_together
+
+        alone = {"--explain": explain, "--policy": policy, "--rank": rank is not Rank.COST}
+        raise typer.Exit(plan_together(terminal, broker, [wanted, *others], alone, as_json=as_json))
     what_if = check(broker, policy) if policy else None
     seen = preview(broker, wanted, what_if, by_carbon=rank is Rank.CARBON)
     chosen = what_if or broker.policy()

@@ -1,19 +1,24 @@
-"""The queue on the screen and as JSON."""
+"""The queue on the screen and as JSON, and a plan of several jobs in it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from broker.cli import words
 from broker.cli.tables import Column, fitting, left_out
+from broker.core.errors import InvalidInput
 from broker.core.money import Money
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from broker.app.queue import Queue, Waiting
+    from broker.app.wiring import Broker
+    from broker.cli.terminal import Terminal
+    from broker.core.jobs import Job
 
 _COLUMNS = (
     Column("#", align="right"),
@@ -50,10 +55,10 @@ def _cells(number: int, one: Waiting, found: Queue) -> list[str | Text]:
         note.append(" for a free machine" if note else "waits for a free machine")
     return [
         str(number),
-        view.id,
+        Text(view.id, style="bold" if one.planned else ""),
         view.job.team or "",
         view.job.priority.value,
-        words.age(found.now - view.submitted_at),
+        "planned" if one.planned else words.age(found.now - view.submitted_at),
         words.NOTHING if option is None else option.name.rpartition("@")[0],
         words.NOTHING
         if one.start is None
@@ -92,7 +97,34 @@ def document(found: Queue) -> dict[str, Any]:
                 "expected_cost": _money(one.turn.option.cost) if one.turn.option else None,
                 "late": one.turn.late,
                 "waiting_because": one.view.waiting_because,
+                "planned": one.planned,
             }
             for number, one in enumerate(found.waiting, 1)
         ],
     }
+
+
+def plan_together(
+    terminal: Terminal, broker: Broker, jobs: Sequence[Job], alone: Mapping[str, object], *, as_json: bool
+) -> int:
+    """Show what each of several jobs would get, placed together with those that wait; the exit code: 4 where one of
+    them gets nothing, or would be late. ``alone``: options that are about one job, with what was given."""
+    if given := [option for option, value in alone.items() if value]:
+        raise InvalidInput(f"{given[0]} is for one job", where=given[0], hint="plan the jobs one by one for that")
+    if unsized := [job.name for job in jobs if job.model is not None and not job.resources]:
+        raise InvalidInput(
+            f"{unsized[0]} names a model and no machines", where="JOB.yaml", hint="`gpubroker plan` sizes one at a time"
+        )
+    from broker.app.queue import queue  # other views of the queue come with one
+
+    found = queue(broker, jobs)
+    if as_json:
+        terminal.answer(document(found))
+    else:
+        terminal.show(*table(terminal.out, found))
+        others = sum(not one.planned for one in found.waiting)
+        cost = _money(sum(one.turn.option.cost for one in found.waiting if one.planned and one.turn.option))
+        beside = f", {words.plural(others, 'job')} that waits already beside them" if others else ""
+        terminal.show(Text(f"{len(jobs)} jobs planned together: {words.money(cost)} in all{beside}; nothing is held"))
+    failed = any(one.planned and (one.turn.option is None or one.turn.late) for one in found.waiting)
+    return 4 if failed else 0

@@ -24,6 +24,7 @@ from broker.launch.approvals import ask, through_standing, usable
 from broker.launch.journal import Journal
 from broker.launch.progress import billed_time, remaining_work
 from broker.launch.settlement import tags_of
+from broker.launch.turns import Lot
 from broker.launch.waiting import wait_for_paid
 from broker.ledger.entries import Entry, Movement, Tags, move
 from broker.placement.conditions import Conditions
@@ -123,7 +124,8 @@ def decision_of(admission: Admission, plan: Plan, policy: PolicySet, facts: Fact
 
 
 class Placing:
-    """The reconciler's placer. ``missing_secrets``: which of a job's secrets this process cannot pass on."""
+    """The reconciler's placer. ``missing_secrets``: which of a job's secrets this process cannot pass on. ``lot``: what
+    the queue has for a job among those that wait."""
 
     def __init__(
         self,
@@ -133,6 +135,7 @@ class Placing:
         now: Callable[[], datetime],
         missing_secrets: Callable[[Job], Sequence[str]] = lambda job: (),
         advise: Advise = lambda view, plans, now: None,
+        lot: Callable[[JobView, datetime], Lot] = lambda view, now: Lot(),
     ) -> None:
         self._journal = journal
         self._market = market
@@ -140,6 +143,7 @@ class Placing:
         self._now = now
         self._missing_secrets = missing_secrets
         self._advise = advise
+        self._lot = lot
 
     def __call__(self, view: JobView) -> bool:
         """Request the job's next attempt, pause it, or note why it must wait. Whether the job's stream changed, or is
@@ -150,15 +154,17 @@ class Placing:
         now = self._now()
         if missing := self._missing_secrets(view.job):
             return self._note(view, ev.NothingFeasible(reasons={}, denied=waits_for_secrets(missing)), now)
-        policy = self._policy()
-        plans = self.plans(view, policy, now)
+        policy, lot = self._policy(), self._lot(view, now)
+        if lot.wait:
+            return self._note(view, ev.NothingFeasible(reasons={}, denied=lot.wait), now)
+        plans = self.plans(view, policy, now, lot.taken)
         market = plans.market
-        advice = self._advise(view, plans, now)
+        advice = _own(lot, plans) or self._advise(view, plans, now)
         if advice is not None and not advice.placements:
             return self._note(view, ev.NothingFeasible(reasons={}, denied=f"waits: {advice.why}"), now)
         plan, at_risk = _late(view, plans)
         if advice is not None:
-            plan, at_risk = replace(plan, placements=advice.placements), []
+            plan = replace(plan, placements=advice.placements)
         if not plan.placements:
             counts = {str(reason): count for reason, count in count_reasons(plan.rejections).items()}
             return self._note(view, ev.NothingFeasible(reasons=counts, denied=_denied(plan.rejections)), now)
@@ -216,8 +222,8 @@ class Placing:
                 longest=policy.defaults.wait_for_paid,
             )
 
-    def plans(self, view: JobView, policy: PolicySet, now: datetime) -> Plans:
-        """The plans for what is left of the job."""
+    def plans(self, view: JobView, policy: PolicySet, now: datetime, taken: frozenset[str] = frozenset()) -> Plans:
+        """The plans for what is left of the job. ``taken``: limited pools whose free machines are not for it."""
         market = self._market(view.job)
         with self._journal.reading() as look:
             action = Action(
@@ -232,7 +238,10 @@ class Placing:
             facts = facts_of(look, policy, now)(action)
         deny = denials(policy, action, facts)
 
-        free = with_occupancy(market.offers, facts.live)
+        free = [
+            replace(offer, slots=0) if offer.pool in taken else offer
+            for offer in with_occupancy(market.offers, facts.live)
+        ]
 
         def plan(job: Job, offers: Sequence[Offer] = free) -> Plan:
             return make_plan(
@@ -266,6 +275,14 @@ class Placing:
             if current is not None and current.seq == view.seq:
                 tx.append(view.id, [(None, body)], now)
         return True
+
+
+def _own(lot: Lot, plans: Plans) -> Advice | None:
+    """The machines that are the job's turn now, before all others; None where they do not do any more."""
+    placements = plans.in_time.placements or plans.anyhow.placements
+    if lot.first is None or all(p.offer.id != lot.first for p in placements):
+        return None
+    return Advice(tuple(sorted(placements, key=lambda p: p.offer.id != lot.first)), "its turn in the queue")
 
 
 def _late(view: JobView, plans: Plans) -> tuple[Plan, list[ev.DeadlineAtRisk]]:

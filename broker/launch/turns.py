@@ -1,19 +1,70 @@
-"""In which order open jobs are looked at: what runs first, as its end frees capacity, then who waits, in turn."""
+"""Whose turn it is: in which order open jobs are looked at (what runs first, as its end frees capacity, then who waits
+in turn), and what the placing of the whole queue means for one job in it."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from broker.core.outcomes import JobState
 from broker.core.views import JobView
 from broker.launch.progress import remaining_work
-from broker.placement.queue import Entry
+from broker.placement.queue import EPSILON, Entry, Free, Turn
 from broker.placement.queue import in_turn as entries_in_turn
 
 _HOUR = timedelta(hours=1)
 _WAITING = (JobState.QUEUED, JobState.PLANNED, JobState.INTERRUPTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Lot:
+    """What the queue has for a job. ``first``: the offer that is its own now. ``taken``: limited pools whose free
+    machines are others' turn. ``wait``: why it had better wait for its turn, empty where it should be placed now."""
+
+    first: str | None = None
+    taken: frozenset[str] = frozenset()
+    wait: str = ""
+
+
+def lot_of(
+    job_id: str, turns: Sequence[Turn], free: Mapping[str, Free], waited: timedelta, longest: timedelta | None
+) -> Lot:
+    """The lot of a job in a round (`broker.placement.queue.place`) that was placed on ``free``.
+
+    It waits for its turn on a limited pool where nothing else would do, or where its policy lets it wait as long as
+    that: ``longest`` from when it began to wait, ``waited`` ago. Machines that are free now are left to others where
+    it would keep them past the start of somebody's turn.
+    """
+    mine = next((turn for turn in turns if turn.entry.id == job_id), None)
+    if mine is None or mine.option is None:
+        return Lot()
+    option = mine.option
+    now = option.pool is not None and mine.start <= EPSILON
+    taken = frozenset(
+        pool for pool in free if not (now and pool == option.pool) and not _left_over(pool, mine, turns, free[pool])
+    )
+    if now:
+        return Lot(option.name, taken)
+    if option.pool is None:
+        return Lot(taken=taken)
+    alone = all(other.pool is not None for other in mine.entry.options)
+    start = timedelta(hours=mine.start)
+    if alone or (longest is not None and waited + start <= longest):
+        return Lot(taken=taken, wait=f"waits for its turn on {option.pool}: `gpubroker jobs queue`")
+    return Lot(taken=taken)
+
+
+def _left_over(pool: str, mine: Turn, turns: Sequence[Turn], free: Free) -> bool:
+    """Whether enough of the pool's free machines are nobody's turn for as long as the job would need them."""
+    needs = max((option.hours for option in mine.entry.options if option.pool == pool), default=mine.entry.needs)
+    others = sum(
+        turn.entry.nodes
+        for turn in turns
+        if turn is not mine and turn.option is not None and turn.option.pool == pool and turn.start < needs
+    )
+    return free.steps[0][1] - others >= mine.entry.nodes
 
 
 def waits(view: JobView) -> bool:

@@ -30,3 +30,33 @@ def test_who_waits_for_this_machine(gpubroker: Any, write: Callable[[str, str], 
     shown = gpubroker("jobs", "queue").out
     assert "waits for a free machine" in shown
     assert "2 waiting, 1 running" in shown
+
+
+def test_several_jobs_are_planned_together(gpubroker: Any, write: Callable[[str, str], Path]) -> None:
+    files = [
+        write(f"{name}.yaml", ONE.format(name=name, team="a", priority=priority))
+        for name, priority in (("later", "low"), ("sooner", "high"))
+    ]
+    document = gpubroker("plan", *files, "--json").json
+    assert [(one["name"], one["planned"]) for one in document["waiting"]] == [("sooner", True), ("later", True)]
+    sooner, later = document["waiting"]
+    assert sooner["finish"] <= later["start"], "one machine, one after the other"
+    done = gpubroker("plan", *files)
+    assert done.code == 0
+    assert "2 jobs planned together: $0.00 in all; nothing is held" in done.out
+    assert gpubroker("jobs", "queue", "--json").json["waiting"] == [], "nothing was submitted"
+
+
+def test_of_several_jobs_one_that_would_be_late_exits_4(gpubroker: Any, write: Callable[[str, str], Path]) -> None:
+    text = ONE + "deadline: 3h\n"
+    files = [write(f"{name}.yaml", text.format(name=name, team="a", priority="normal")) for name in ("one", "two")]
+    done = gpubroker("plan", *files)
+    assert done.code == 4
+    assert "late" in done.out
+
+
+def test_what_is_about_one_job_is_not_asked_of_several(gpubroker: Any, write: Callable[[str, str], Path]) -> None:
+    files = [write(f"{name}.yaml", ONE.format(name=name, team="a", priority="low")) for name in ("one", "two")]
+    done = gpubroker("plan", *files, "--explain")
+    assert done.code == 2
+    assert "--explain is for one job" in done.err

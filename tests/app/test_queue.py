@@ -1,0 +1,160 @@
+"""The queue placed together decides for real: who gets the machines that are free, who waits, and who rents."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from broker.app import jobs
+from broker.app.queue import LinedUp, queue
+from broker.app.submit import submit
+from broker.app.wiring import Broker
+from broker.core import events as ev
+from broker.core.clock import ManualClock
+from broker.core.jobfile import parse_job
+from broker.core.jobs import Job
+from broker.core.money import Money
+from broker.core.offers import Availability, CapacityType, MoneyKind, Offer
+from broker.core.outcomes import Cause, JobState
+from broker.core.views import JobView
+from broker.launch.placing import Market, Placing
+from broker.launch.turns import in_turn
+from broker.placement.conditions import Conditions
+
+POLICY = "version: 1\npolicy: t\nbudgets: [{name: all, amount: $10000, period: month}]\n"
+WAITS = POLICY + "capacity: {wait_for_paid: 30h}\n"
+KINDS = {"own": CapacityType.OWNED, "acme": CapacityType.ON_DEMAND, "cheap": CapacityType.SPOT}
+
+
+@pytest.fixture
+def site(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Broker:
+    """Two owned machines; the same can be rented at $10 an hour."""
+    broker.__dict__["clock"] = ManualClock(broker.clock.now())
+    broker.store.activate_policy({"t.yaml": WAITS}, by="test")
+    for place in ("submit", "queue"):
+        monkeypatch.setattr(f"broker.app.{place}.market_for", lambda *_, **__: market(broker, "own", "acme"))
+    return broker
+
+
+def market(broker: Broker, *providers: str) -> Market:
+    def offer(provider: str, **more: Any) -> Offer:
+        price = {"own": "0", "acme": "10", "cheap": "3"}[provider]
+        return Offer(
+            provider, "us-1", None, "box", "H100", 1, KINDS[provider], Money.usd(price), broker.clock.now(), "test",
+            cpus=8, memory_gib=64, availability=Availability.AVAILABLE, engine="local", interruption_rate=0.0, **more,
+        )  # fmt: skip
+
+    own = {"money": MoneyKind.AMORTISED, "slots": 2}
+    found = [offer(provider, **(own if provider == "own" else {})) for provider in providers]
+    return Market(found, Conditions(engines={"local": broker.engine("local").honours | {"several_nodes"}}), {})
+
+
+def job(broker: Broker, name: str, more: str = "") -> Job:
+    text = f"name: {name}\nrun: 'true'\nresources: {{accelerators: 'H100:1'}}\nmax_duration: 20h\nwork: 2h\n{more}"
+    return parse_job(text, file="job.yaml", now=broker.clock.now())
+
+
+def queued(broker: Broker, name: str, more: str = "") -> JobView:
+    """In line, money held, nothing launched."""
+    view = submit(broker, job(broker, name, more))
+    if not view.attempts:
+        return view
+    with broker.store.writing() as tx:
+        tx.append(view.id, [(1, ev.AttemptEnded(cause=Cause.NO_CAPACITY))], broker.clock.now())
+    assert isinstance(broker.clock, ManualClock)
+    broker.clock.advance(timedelta(minutes=11))  # the pool is left alone for a while after that
+    return jobs.find(broker, name)
+
+
+def look(broker: Broker, *providers: str) -> dict[str, str]:
+    """One look of the reconciler at all that wait: by name, who runs it, or why it waits."""
+    policy = broker.policy()
+    place = Placing(
+        broker.store, lambda _: market(broker, *(providers or ("own", "acme"))), lambda: policy, broker.clock.now,
+        lot=LinedUp(broker).lot,
+    )  # fmt: skip
+    with broker.store.reading() as look_:
+        waiting = look_.unclosed()
+    for view in in_turn(waiting, broker.clock.now()):
+        if all(attempt.over for attempt in view.attempts):
+            place(view)
+    with broker.store.reading() as look_:
+        views = look_.unclosed()
+    return {
+        view.job.name: view.latest.placement.offer.provider
+        if view.latest is not None and not view.latest.over
+        else view.waiting_because
+        for view in views
+    }
+
+
+def test_a_gang_that_matters_gets_its_machines_together_and_the_others_wait(site: Broker) -> None:
+    for name, more in (("a", ""), ("b", ""), ("gang", "num_nodes: 2\npriority: high\n")):
+        queued(site, name, more)
+    found = look(site)
+    assert found["gang"] == "own"
+    assert found["a"].startswith("waits for its turn on own/")
+    assert found["b"].startswith("waits for its turn on own/")
+
+
+def test_who_may_not_wait_by_policy_rents(site: Broker) -> None:
+    site.store.activate_policy({"t.yaml": POLICY}, by="test")
+    for name, more in (("a", ""), ("gang", "num_nodes: 2\npriority: high\n")):
+        queued(site, name, more)
+    assert look(site) == {"gang": "own", "a": "acme"}
+
+
+def test_who_would_be_late_rents_and_leaves_the_machines_to_those_who_can_wait(site: Broker) -> None:
+    for name in ("a", "b"):
+        queued(site, name, "priority: high\n")
+    queued(site, "hurried", "deadline: 3h\n")
+    assert look(site) == {"a": "own", "b": "own", "hurried": "acme"}
+
+
+def test_teams_share(site: Broker) -> None:
+    for name, team in (("a", "one"), ("b", "one"), ("c", "two")):
+        queued(site, name, f"team: {team}\n")
+    found = look(site)
+    assert found["c"] == "own"
+    assert sorted(found[name] == "own" for name in "ab") == [False, True]
+
+
+def test_what_follows_the_round_is_what_the_queue_showed(site: Broker) -> None:
+    for name in "abc":
+        queued(site, name)
+    shown = {one.view.job.name: one.turn.start for one in queue(site).waiting}
+    found = look(site)
+    assert {name for name, start in shown.items() if start == 0} == {name for name in "abc" if found[name] == "own"}
+
+
+def test_jobs_that_are_not_submitted_are_placed_beside_those_that_wait(site: Broker) -> None:
+    queued(site, "first", "priority: high\n")
+    found = queue(site, [job(site, "a"), job(site, "a"), job(site, "late", "deadline: 1h\n")])
+    by_name = {one.view.id: one for one in found.waiting}
+    assert {name for name, one in by_name.items() if one.planned} == {"a", "a (2)", "late"}
+    assert by_name["late"].turn.late
+    assert all(one.turn.option is not None for one in found.waiting)
+    with site.store.reading() as look_:
+        assert len(look_.unclosed()) == 1, "nothing was submitted"
+
+
+@pytest.mark.parametrize(
+    ("providers", "more", "leaves_it"),
+    [
+        (("acme", "cheap"), "deadline: 20h\n", True),
+        (("acme", "cheap"), "", False),
+        (("acme", "cheap"), "value_of_time: $1\n", True),
+        (("acme",), "deadline: 20h\n", False),
+        (("own", "acme", "cheap"), "deadline: 20h\n", False),
+    ],
+    ids=["a deadline and spot", "neither deadline nor value", "time has its price", "no spot", "owned comes first"],
+)
+def test_where_a_strategy_has_a_say_submit_leaves_the_first_attempt_to_it(
+    site: Broker, monkeypatch: pytest.MonkeyPatch, providers: tuple[str, ...], more: str, leaves_it: bool
+) -> None:
+    monkeypatch.setattr("broker.app.submit.market_for", lambda *_, **__: market(site, *providers))
+    view = submit(site, job(site, "j", more))
+    assert bool(view.attempts) is not leaves_it
+    assert (view.state is JobState.QUEUED) is leaves_it
