@@ -7,6 +7,7 @@ import platform
 from datetime import UTC, datetime
 
 from tests.bench import (
+    bench_agent,
     bench_board,
     bench_budgets,
     bench_checkpoints,
@@ -28,6 +29,7 @@ PARTS = {
     "budgets": bench_budgets.main,
     "market": bench_market.main,
     "checkpoints": bench_checkpoints.main,
+    "the agent": bench_agent.main,
 }
 
 if __name__ == "__main__":

@@ -25,6 +25,8 @@ from broker.launch.agent.scan import Scanner
 from broker.launch.agent.store import Store
 
 SIZE = 512 << 20
+AT_LEAST = 0.7  # of obstore's own speed
+TRIES = 3
 
 
 def timed(what: str, call: Callable[[], object]) -> float:
@@ -47,25 +49,40 @@ def saved_by_the_agent(folder: Path, checkpoint: Path) -> Callable[[], None]:
     def save() -> None:
         saver.start(None)
         checkpoint.rename(watched / checkpoint.name)
-        saver.finish(killed=False, hurry=False, deadline=time.monotonic() + 300)
+        latest = time.monotonic() + 300
+        saver.finish(killed=False, hurry=False, deadline=lambda: latest)
         assert saver.last is not None
         assert saver.last.size == SIZE
 
     return save
 
 
+def one_try(folder: Path) -> tuple[float, float]:
+    """Seconds of obstore's own copy, and of the agent's."""
+    checkpoint, size = folder / "step_1.bin", f"{SIZE >> 20} MiB"
+    with checkpoint.open("wb") as file:
+        for _ in range(SIZE >> 20):
+            file.write(os.urandom(1 << 20))
+    os.sync()  # what was just written shall not be in the way of what is measured
+    target = LocalStore(folder / "plain", mkdir=True)
+    plain = timed(f"obstore.put of {size}", lambda: obstore.put(target, "step_1.bin", checkpoint))
+    timed(f"shutil.copyfile of {size}", lambda: shutil.copyfile(checkpoint, folder / "copy.bin"))
+    shutil.rmtree(folder / "plain")
+    (folder / "copy.bin").unlink()
+    os.sync()
+    return plain, timed(f"agent: {size} hashed and uploaded", saved_by_the_agent(folder, checkpoint))
+
+
 def main() -> None:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        checkpoint = folder / "step_1.bin"
-        with checkpoint.open("wb") as file:
-            for _ in range(SIZE >> 20):
-                file.write(os.urandom(1 << 20))
-        target = LocalStore(folder / "plain", mkdir=True)
-        plain = timed(f"obstore.put of {SIZE >> 20} MiB", lambda: obstore.put(target, "step_1.bin", checkpoint))
-        timed(f"shutil.copyfile of {SIZE >> 20} MiB", lambda: shutil.copyfile(checkpoint, folder / "copy.bin"))
-        agent = timed(f"agent: {SIZE >> 20} MiB hashed and uploaded", saved_by_the_agent(folder, checkpoint))
-        print(f"{'agent / obstore.put':<58} {agent / plain:8.2f} times as long")
+    tries = []
+    for _ in range(TRIES):
+        with tempfile.TemporaryDirectory() as name:
+            tries.append(one_try(Path(name)))
+    speed = min(plain for plain, _ in tries) / min(agent for _, agent in tries)
+    slow = "   TOO SLOW" if speed < AT_LEAST else ""
+    print(
+        f"{'agent against obstore.put, the best of each':<58} {speed:8.0%} of its speed, {AT_LEAST:.0%} at least{slow}"
+    )
 
 
 if __name__ == "__main__":
