@@ -125,7 +125,9 @@ class _Parser:
             return
         match = _TOKEN.match(self.text, self.position)
         if match is None:
-            self.stop(f"{self.text[self.at]!r} is not understood here")
+            sign = self.text[self.at]
+            meant = "; write == to compare" if sign == "=" else f"; write {sign * 2}" if sign in "&|" else ""
+            self.stop(f"{sign!r} is not understood here{meant}")
         self.kind, self.word = match.lastgroup or "", match[match.lastgroup or 0]
         self.position = match.end()
 

@@ -83,6 +83,9 @@ def each(items: Iterable[tuple[str | int, object]], parse: Callable[[Any, Any], 
     return results
 
 
+_A_FEW = 8  # keys that fit into a sentence
+
+
 def _problem(details: ErrorDetails, document: Document, model: type[BaseModel]) -> Problem:
     kind, location = details["type"], details["loc"]
     path = _within(document.data, location)
@@ -96,6 +99,8 @@ def _problem(details: ErrorDetails, document: Document, model: type[BaseModel]) 
         what = f"; expected {field.description}" if field and field.description else ""
         above = _within(document.data, location[:-1])
         return document.problem((*above, location[-1]), f"is missing{what}", at_key=True)
+    if kind == "model_type" and location and len(known := sorted(_fields_beside(model, (*location, "")))) <= _A_FEW:
+        return document.problem(path, f"{_sentence(details)}; known here: {', '.join(known)}")
     return document.problem(path, _sentence(details), at_key=bool(location) and location[-1] == "[key]")
 
 

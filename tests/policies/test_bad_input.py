@@ -100,7 +100,11 @@ FIXED = "amount: $5, period: fixed"
          " as allowed_locations: {providers: …}"),
         (guardrail("idle_shutdon: {below: 5%, for: 1h}"),
          "3:15 guardrails[0].idle_shutdon: unknown key; did you mean 'idle_shutdown'?"),
+        (guardrail("spot: forbidden"), "3:21 guardrails[0].spot: expected lines of the form 'key: value'; got"
+         " 'forbidden'; known here: min_share, use"),
         # Conditions that do not type-check.
+        (guardrail("max_job_cost: $5, when: 'job.nodes = 1'"),
+         "3:50 guardrails[0].when: '=' is not understood here; write == to compare"),
         (guardrail("max_job_cost: $5, when: 'spend.asked > \"100\"'"),
          "3:52 guardrails[0].when: a number cannot be compared with a text; numbers stand without quotes"),
         (guardrail("max_job_cost: $5, when: 'job.max_price > 1.0'"),
