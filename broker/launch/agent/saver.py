@@ -198,7 +198,7 @@ class Saver:
         target = f"rank-{self._rank}/" + "/".join(safe(part) for part in path.split("/"))
         digest = hashlib.sha256()
         try:
-            self._store.upload(f"{FOLDER}/{checkpoint}/{target}", self._pieces(seen, digest.update))
+            self._store.upload(f"{FOLDER}/{checkpoint}/{target}", self._pieces(seen, digest.update), size)
         except (FileNotFoundError, Changed) as error:
             self._discard(checkpoint)
             raise Changed(path) from error

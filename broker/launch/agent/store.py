@@ -23,6 +23,10 @@ _Result = TypeVar("_Result")
 # A request that hangs must not hang the agent: it has deadlines of its own to keep.
 _CLIENT: Any = {"timeout": "60s", "connect_timeout": "10s"}
 _RETRY: Any = {"max_retries": 3}
+_MOST_PARTS = 9_000
+_LEAST_PART = 5 << 20
+_MOST_AT_ONCE = 12
+_UNDER_WAY = 64 << 20  # bytes of one upload, in memory; more only where two parts are more
 # Saying anything of the client makes obstore forget what these say of it.
 _PLAIN_HTTP = ("AWS_ALLOW_HTTP", "AZURE_ALLOW_HTTP", "GOOGLE_ALLOW_HTTP")
 
@@ -36,6 +40,14 @@ def _sentence(error: BaseException) -> str:
     first = lines[0] if lines else type(error).__name__
     first = re.sub(r" in [0-9.]+[mµn]?s\b", "", first)  # no two errors would be the same
     return re.sub(r"\?\S*", "?…", first)  # a signed URL carries its signature behind the question mark
+
+
+def parts(size: int) -> tuple[int, int]:
+    """How many bytes each part of an upload of that many has, and how many parts are under way at a time. S3 and Cloud
+    Storage take 10,000 parts of an object and none below 5 MiB but the last; Azure takes more and smaller ones."""
+    whole = -(-size // _MOST_PARTS)
+    part = max(_LEAST_PART, -(-whole // (1 << 20)) << 20)
+    return part, max(2, min(_MOST_AT_ONCE, _UNDER_WAY // part))
 
 
 class Store:
@@ -109,9 +121,10 @@ class Store:
 
         return self._try(f"create {path}", make)
 
-    def upload(self, path: str, pieces: Iterable[bytes]) -> None:
-        """Write from a stream, a few pieces in memory at a time. An exception of ``pieces`` passes through, and then
-        nothing appears."""
+    def upload(self, path: str, pieces: Iterable[bytes], size: int = 0) -> None:
+        """Write from a stream of about ``size`` bytes, several parts at a time, which is what memory it takes (see
+        `parts`). An exception of ``pieces`` passes through, and then nothing appears."""
+        part, at_once = parts(size)
         own: list[BaseException] = []
 
         def watched() -> Iterator[bytes]:
@@ -122,7 +135,7 @@ class Store:
                 raise
 
         try:
-            obstore.put(self._inner, path, watched())
+            obstore.put(self._inner, path, watched(), chunk_size=part, max_concurrency=at_once)
         except (exceptions.BaseError, OSError, ValueError) as error:
             if own:
                 raise own[0] from None

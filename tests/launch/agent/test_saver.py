@@ -36,11 +36,11 @@ class FullDisk(Store):
         self.full = True
         self.tries = 0
 
-    def upload(self, path: str, pieces: Iterable[bytes]) -> None:
+    def upload(self, path: str, pieces: Iterable[bytes], size: int = 0) -> None:
         self.tries += 1
         if self.full:
             raise StoreTrouble(f"cannot upload {path}: No space left on device (os error 28)")
-        super().upload(path, pieces)
+        super().upload(path, pieces, size)
 
 
 class Rig:
@@ -146,11 +146,11 @@ def test_fenced_it_writes_no_manifest(rig: Rig, disk: FullDisk) -> None:
 
 def test_files_that_were_uploaded_are_not_uploaded_again(tmp_path: Path) -> None:
     class SecondFails(FullDisk):
-        def upload(self, path: str, pieces: Iterable[bytes]) -> None:
+        def upload(self, path: str, pieces: Iterable[bytes], size: int = 0) -> None:
             self.tries += 1
             self.full = path.endswith("b") and self.tries < 4
             self.paths = [*getattr(self, "paths", []), path.rpartition("/")[2]]
-            super().upload(path, pieces)
+            super().upload(path, pieces, size)
 
     store = SecondFails()
     (tmp_path / "out").mkdir()
@@ -171,7 +171,7 @@ def test_what_changes_while_it_is_read_is_not_taken(tmp_path: Path) -> None:
     class Meddling(Store):
         meddled = False
 
-        def upload(self, path: str, pieces: Iterable[bytes]) -> None:
+        def upload(self, path: str, pieces: Iterable[bytes], size: int = 0) -> None:
             def watched() -> Iterator[bytes]:
                 for piece in pieces:
                     yield piece
@@ -179,7 +179,7 @@ def test_what_changes_while_it_is_read_is_not_taken(tmp_path: Path) -> None:
                         self.meddled = True
                         (tmp_path / "step_1").write_text("something longer")
 
-            super().upload(path, watched())
+            super().upload(path, watched(), size)
 
     store = Meddling(MemoryStore())
     rig = Rig(tmp_path, store)
@@ -192,9 +192,9 @@ def test_what_changes_while_it_is_read_is_not_taken(tmp_path: Path) -> None:
 
 def test_what_goes_away_meanwhile_is_forgotten(tmp_path: Path) -> None:
     class Slow(Store):
-        def upload(self, path: str, pieces: Iterable[bytes]) -> None:
+        def upload(self, path: str, pieces: Iterable[bytes], size: int = 0) -> None:
             (tmp_path / "step_1").unlink(missing_ok=True)
-            super().upload(path, pieces)
+            super().upload(path, pieces, size)
 
     store = Slow(MemoryStore())
     rig = Rig(tmp_path, store)
