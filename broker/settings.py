@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Collection, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -113,7 +114,7 @@ class Settings(BaseSettings):
     home: Path = Field(default_factory=lambda: Path(platformdirs.user_data_dir("gpubroker")))
     store: str | None = None
     runs: str | None = None
-    runs_location: str | None = Field(default=None, pattern=r"^[a-z0-9_]+/[a-z0-9-]+$")
+    runs_location: str | None = None
     policy: str = ""
     providers: dict[str, dict[str, Any]] = Field(default_factory=dict)
     prices: dict[str, PollSettings] = Field(default_factory=dict)
@@ -151,6 +152,13 @@ class Settings(BaseSettings):
         if parts.scheme != "file" and not parts.netloc:
             raise ValueError(f"no bucket in it; expected {parts.scheme}://BUCKET/…")
         return url
+
+    @field_validator("runs_location")
+    @classmethod
+    def _is_a_place(cls, place: str | None) -> str | None:
+        if place is not None and not re.fullmatch(r"[a-z0-9_]+/[a-z0-9-]+", place):
+            raise ValueError(f"{place!r} is no place of a store; expected provider/region, such as gcp/us-central1")
+        return place
 
     @property
     def store_url(self) -> str:

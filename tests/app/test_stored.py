@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import ValidationError
 
 from broker.app.stored import stored
+from broker.settings import Settings, as_environment
 
 
 @pytest.mark.parametrize(
@@ -27,3 +29,11 @@ def test_the_place_and_its_price(
     found, rate = stored(url, location, environment)
     assert found == place
     assert (str(rate.per_gb_month) if rate else None) == per_gb_month
+
+
+def test_a_place_is_a_provider_and_a_region() -> None:
+    assert Settings(runs_location="gcp/us-central1").runs_location == "gcp/us-central1"
+    assert as_environment(Settings(runs_location="minio/attic"))["GPUBROKER_RUNS_LOCATION"] == "minio/attic"
+    for nonsense in ("gcp", "us-central1", "gcp/us/central", ""):
+        with pytest.raises(ValidationError, match="expected provider/region"):
+            Settings(runs_location=nonsense)
