@@ -135,6 +135,7 @@ _OF_JOB: tuple[st.SearchStrategy[EventBody], ...] = (
 _OF_ATTEMPT: tuple[st.SearchStrategy[EventBody], ...] = (
     st.builds(ev.Launched, handle=WORDS),
     st.builds(ev.MachineUp, since=times),
+    st.builds(ev.ToppedUp, amount=positive_money, until=times),
     st.builds(ev.Claimed, host=WORDS),
     st.builds(ev.Restored, checkpoint=maybe(_ids), step=_steps),
     st.builds(

@@ -70,7 +70,7 @@ class More:
 
 
 def extend(broker: Broker, view: JobView, more: More) -> JobView:
-    """Raise a job's limits; a paused job goes on. One that a policy stopped goes on with the limits it has, too.
+    """Raise a job's limits; a paused job goes on. One that was refused something goes on with the limits it has, too.
 
     For a running job the money is held here, in the same transaction, and the policies judge it; a paused one is
     judged when it is placed again. Where a rule asks somebody first, the money is held and the question put
@@ -79,7 +79,7 @@ def extend(broker: Broker, view: JobView, more: More) -> JobView:
     that has ended, one that waits for approval already, or when a policy refuses (then nothing changes).
     """
     _only_ones_own(broker, view)
-    if more.max_cost is None and more.max_duration is None and not _stopped_by_policy(view):
+    if more.max_cost is None and more.max_duration is None and not _may_go_on_as_it_is(view):
         raise InvalidInput("nothing to extend", hint="say --max-cost or --max-duration")
     now = broker.clock.now()
     with broker.store.writing() as tx:
@@ -116,10 +116,12 @@ def extend(broker: Broker, view: JobView, more: More) -> JobView:
     return after
 
 
-def _stopped_by_policy(view: JobView) -> bool:
-    """Whether it is paused because a policy stopped it: then it needs no more money or time to go on."""
+def _may_go_on_as_it_is(view: JobView) -> bool:
+    """Whether it is paused because of something but its own limits: a policy stopped it, or refused it more money. Then
+    it needs no other limits to go on."""
     latest = view.latest
-    return view.state is JobState.PAUSED_BUDGET and latest is not None and latest.cause is Cause.STOPPED_BY_POLICY
+    own = (Cause.MAX_COST, Cause.MAX_DURATION)
+    return view.state is JobState.PAUSED_BUDGET and latest is not None and latest.cause not in own
 
 
 def _only_ones_own(broker: Broker, view: JobView) -> None:

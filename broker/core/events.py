@@ -175,6 +175,14 @@ class Launched(Body):
     handle: str
 
 
+class ToppedUp(Body):
+    """More was held for the attempt that runs, ``amount`` (USD): it may run until then (UTC)."""
+
+    kind: Literal["topped_up"] = "topped_up"
+    amount: Money
+    until: datetime
+
+
 class LaunchDelayed(Body):
     """The launch could not be tried, or not be verified; it is tried again."""
 
@@ -300,6 +308,7 @@ EventBody = Annotated[
     | LaunchRequested
     | Launched
     | LaunchDelayed
+    | ToppedUp
     | MachineUp
     | Claimed
     | Restored

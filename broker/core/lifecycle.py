@@ -272,7 +272,7 @@ def _advance_attempt(attempt: AttemptView, event: Event) -> AttemptView:
             return replace(attempt, resumed_from=body.checkpoint, resumed_step=body.step, passed_over=body.passed_over)
         case ev.CommandStarted():
             return replace(attempt, running_at=at, state=_forward(attempt, AttemptState.RUNNING))
-        case ev.CheckpointTrouble() | ev.NoticeTooShort() | ev.LaunchDelayed():
+        case ev.CheckpointTrouble() | ev.NoticeTooShort() | ev.LaunchDelayed() | ev.ToppedUp():
             return attempt
         case ev.NoticeReceived():
             return replace(attempt, notice_at=at, state=_forward(attempt, AttemptState.STOPPING))

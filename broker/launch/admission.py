@@ -19,7 +19,7 @@ from broker.core.offers import MoneyKind, Offer
 from broker.core.placements import Placement, Plan
 from broker.core.policy import Action, ActionKind, Answer, BudgetUse, Facts, Grant, LiveAttempt, Verdict
 from broker.core.ports import PolicySet
-from broker.core.views import JobView
+from broker.core.views import AttemptView, JobView
 from broker.launch.journal import Reading
 from broker.ledger.budgets import budget_uses, told_as_one_until
 from broker.ledger.entries import Balance
@@ -246,6 +246,43 @@ def re_place(
     if refused is None:
         raise ValueError("a plan without placements cannot be judged")
     return refused
+
+
+def keep_going(
+    view: JobView,
+    attempt: AttemptView,
+    asked: Money,
+    window: tuple[datetime, datetime],
+    policy: PolicySet,
+    facts_for: FactsFor,
+    balance: Mapping[MoneyKind, Balance],
+    *,
+    rate: Money,
+    billed: timedelta,
+    now: datetime,
+) -> Admission:
+    """Judge more money for what runs where it is: ``asked`` (USD), for the time ``window``. ``rate``: what all its
+    machines cost an hour by now; the rules see that price and not the one of the start."""
+    nodes = attempt.placement.nodes
+    offer = replace(attempt.placement.offer, price=rate.share(1, nodes), as_of=now)
+    placement = replace(attempt.placement, offer=offer, rate=rate)
+    mine = [b for kind, b in balance.items() if kind is not MoneyKind.AMORTISED]
+    action = Action(
+        ActionKind.EXTEND,
+        view.job,
+        view.user,
+        placement=placement,
+        hold={placement.money: asked},
+        window=window,
+        elapsed=billed,
+        spent=sum((b.spent for b in mine), Money.ZERO),
+        job_id=view.id,
+        held=sum((b.held for b in mine), Money.ZERO),
+        submitted_at=view.submitted_at,
+        attempts=len(view.attempts),
+    )
+    verdicts = tuple(policy.judge(action, facts_for(action)))
+    return Admission(strictest(verdicts), action, placement, {placement.money: asked}, window, verdicts)
 
 
 def least_to_start(placement: Placement) -> Money:

@@ -189,6 +189,8 @@ def _after(view: JobView, latest: AttemptView, now: datetime) -> Step:
         case Next.PAUSE if view.extended_after != latest.number:
             if latest.cause is Cause.STOPPED_BY_POLICY and latest.stop_why:
                 return Pause(f"stopped by a policy: {latest.stop_why}")
+            if latest.cause is Cause.PAID_UNTIL and latest.stop_why:
+                return Pause(latest.stop_why)
             return Pause(evidence)
         case Next.RETRY_FAILURE if view.failures > view.job.retry.failures:
             return End(JobState.FAILED, evidence)

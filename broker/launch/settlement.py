@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from broker.core.money import Money
-from broker.core.offers import CapacityType, MoneyKind, Offer
+from broker.core.offers import Billing, CapacityType, MoneyKind, Offer
 from broker.core.outcomes import AttemptState
 from broker.core.views import AttemptView, JobView
 from broker.launch.admission import STOP_GRACE
 from broker.launch.mailbox import Lease
 from broker.ledger.entries import Account, Balance, Entry, Movement, Tags, balances, move
-from broker.ledger.holds import Metering, cost_of, due, ledger_rate, paid_until
+from broker.ledger.holds import Metering, cost_of, due, ledger_rate, paid_until, shortfall
 
 SeriesOf = Callable[[Offer, datetime, datetime], Sequence[tuple[datetime, Money]]]
 
@@ -118,6 +119,42 @@ def release_of(
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class Funds:
+    """What an attempt lives on: ``left`` (USD) from ``start`` on (UTC), at ``rate`` (USD an hour, all its machines)."""
+
+    start: datetime
+    left: Money
+    rate: Money
+    billing: Billing
+
+    @property
+    def paid_until(self) -> datetime | None:
+        """When its machines must begin to stop; None when they cost nothing."""
+        return paid_until(self.start, self.left, self.rate, billing=self.billing, stop_grace=STOP_GRACE)
+
+    def lacking(self, until: datetime) -> Money:
+        """What must be held beside so that they may run until then."""
+        return shortfall(self.start, self.left, self.rate, until, billing=self.billing, stop_grace=STOP_GRACE)
+
+
+def funds_of(
+    view: JobView, attempt: AttemptView, entries: Sequence[Entry], series_of: SeriesOf, now: datetime
+) -> Funds:
+    """What an attempt lives on, by what is held now and not for something that nobody has approved yet."""
+    offer, kind = attempt.placement.offer, attempt.placement.money
+    own = [e for e in entries if e.tags.attempt == attempt.number and e.account is Account.SPENT]
+    left = balances(entries).get(kind, Balance()).held - waiting(view, kind)
+    start, price = attempt.up_since or now, ledger_rate(offer)
+    if offer.capacity_type is CapacityType.SPOT:
+        # Its price moves: what is left lasts from the last settlement on at the price of now.
+        start = max((e.covers_to for e in own), default=start)
+        price = next((price for _, price in reversed(series_of(offer, now, now))), price)
+    else:
+        left += sum((e.amount for e in own), Money.ZERO)
+    return Funds(start, left, price * attempt.placement.nodes, offer.billing)
+
+
 def lease_of(
     view: JobView,
     attempt: AttemptView,
@@ -134,17 +171,5 @@ def lease_of(
     ends_at = now + max(view.max_duration - billed, timedelta(0))
     paid = None
     if attempt.placement.money is not MoneyKind.AMORTISED:
-        offer = attempt.placement.offer
-        own = [e for e in entries if e.tags.attempt == attempt.number and e.account is Account.SPENT]
-        kind = attempt.placement.money
-        left = balances(entries).get(kind, Balance()).held - waiting(view, kind)
-        start, price = attempt.up_since or now, ledger_rate(offer)
-        if offer.capacity_type is CapacityType.SPOT:
-            # Its price moves: what is left lasts from the last settlement on at the price of now.
-            start = max((e.covers_to for e in own), default=start)
-            price = next((price for _, price in reversed(series_of(offer, now, now))), price)
-        else:
-            left += sum((e.amount for e in own), Money.ZERO)
-        rate = price * attempt.placement.nodes
-        paid = paid_until(start, left, rate, billing=offer.billing, stop_grace=STOP_GRACE)
+        paid = funds_of(view, attempt, entries, series_of, now).paid_until
     return Lease(paid_until=paid, ends_at=ends_at, stop=attempt.stop_requested)

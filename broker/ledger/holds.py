@@ -132,6 +132,19 @@ def paid_until(
         return datetime.max.replace(tzinfo=start.tzinfo)
 
 
+def shortfall(
+    start: datetime, left: Money, rate: Money, until: datetime, *, billing: Billing = _PER_SECOND, stop_grace: timedelta
+) -> Money:
+    """What ``left`` lacks for a machine to run until then: with so much more, `paid_until` is no earlier, and with a
+    micro-dollar less than that it is. Zero where it lasts anyway. As `paid_until` otherwise."""
+    if rate <= Money.ZERO:
+        return Money.ZERO
+    billed = max(until - start, _NO_TIME) + stop_grace
+    steps = -(-max(billed, billing.minimum) // billing.granularity) * billing.granularity
+    cost = -(-rate.micros * in_microseconds(steps) // _HOUR_IN_MICROSECONDS)
+    return max(Money(cost) - left, Money.ZERO)
+
+
 def cost_of(
     prices: Money | PriceSeries,
     nodes: int,

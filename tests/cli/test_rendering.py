@@ -124,9 +124,9 @@ def test_every_kind_of_event_is_told_or_kept_quiet_on_purpose() -> None:
 
 
 ABOUT_ATTEMPTS = (
-    ev.LaunchRequested, ev.Launched, ev.LaunchDelayed, ev.MachineUp, ev.Claimed, ev.Restored, ev.CommandStarted,
-    ev.CheckpointSaved, ev.CheckpointTrouble, ev.NoticeTooShort, ev.NoticeReceived, ev.StopRequested, ev.AttemptEnded,
-    ev.MachineGone,
+    ev.LaunchRequested, ev.Launched, ev.LaunchDelayed, ev.ToppedUp, ev.MachineUp, ev.Claimed, ev.Restored,
+    ev.CommandStarted, ev.CheckpointSaved, ev.CheckpointTrouble, ev.NoticeTooShort, ev.NoticeReceived,
+    ev.StopRequested, ev.AttemptEnded, ev.MachineGone,
 )  # fmt: skip
 
 
@@ -141,7 +141,7 @@ def sample(body: type[ev.Body]) -> ev.Body:
         "job": Job(name="j", run="x"), "user": "ann", "by": "ann", "max_duration_seconds": 60.0, "reasons": {},
         "because": "so", "state": JobState.FAILED, "key": "k", "engine": "local", "placement": placement,
         "handle": "h", "since": NOW, "checkpoint": "c-1", "source": "imds", "cause": Cause.PREEMPTED, "gone_at": NOW,
-        "size": 14_000_000_000, "seconds": 45.0, "notice_seconds": 30.0,
+        "size": 14_000_000_000, "seconds": 45.0, "notice_seconds": 30.0, "amount": Money.usd("3"), "until": NOW,
     }  # fmt: skip
     return body.model_validate({name: value for name, value in values.items() if name in body.model_fields})
 

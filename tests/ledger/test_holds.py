@@ -20,6 +20,7 @@ from broker.ledger.holds import (
     hold_needed,
     ledger_rate,
     paid_until,
+    shortfall,
 )
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -144,6 +145,27 @@ def test_a_hold_without_max_cost_pays_for_max_duration_wherever_it_ends(
 
 
 # --- until when it is paid ------------------------------------------------------------------------------------------
+
+
+@given(st.integers(-(10**12), 10**13).map(Money), rates, billings, spans, st.timedeltas(timedelta(0), HOUR))
+def test_what_is_lacking_makes_it_last_and_not_a_micro_dollar_of_it_is_too_much(
+    left: Money, rate: Money, billing: Billing, span: timedelta, grace: timedelta
+) -> None:
+    until, about = START + span, {"billing": billing, "stop_grace": grace}
+
+    lacking = shortfall(START, left, rate, until, **about)
+
+    lasts = paid_until(START, left + lacking, rate, **about)
+    assert lasts is not None
+    assert lasts >= until
+    if lacking and span:
+        less = paid_until(START, left + lacking - Money(1), rate, **about)
+        assert less is not None
+        assert less < until
+
+
+def test_nothing_is_lacking_for_what_costs_nothing() -> None:
+    assert shortfall(START, Money.ZERO, Money.ZERO, START + HOUR, stop_grace=HOUR) == Money.ZERO
 
 
 def test_paid_until_is_what_the_hold_lasts_less_the_grace() -> None:
