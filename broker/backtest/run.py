@@ -1,8 +1,8 @@
 """The backtest: every policy on seeded windows of recorded markets. `run_backtest` is the whole interface.
 
-Windows lie in the trace from ``from_fraction`` on; what is before a window's start is the history that policies may
-learn from, the other pools of the family included. The windows of a family are the same for all its pools, deadlines,
-changeovers and policies, so that figures can be compared pair by pair.
+Windows lie in the trace between ``from_fraction`` and ``to_fraction`` of it; what is before a window's start is the
+history that policies may learn from, the other pools of the family included. The windows of a family are the same for
+all its pools, deadlines, changeovers and policies, so that figures can be compared pair by pair.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class Request:
     starts: int = 100
     seed: int = 7
     from_fraction: float = 0.5
+    to_fraction: float = 1.0
     together: bool = False
     zones: Sequence[str] = ()
     prices: Prices = field(default_factory=Prices)
@@ -149,13 +150,14 @@ def _starts(request: Request, markets: Sequence[Market]) -> list[int]:
     ticks = min(market.ticks for market in markets)
     gap = markets[0].gap_seconds
     first = math.ceil(request.from_fraction * ticks)
-    last = ticks - math.ceil(max(request.deadlines) / gap)
+    end = math.floor(request.to_fraction * ticks)
+    last = end - math.ceil(max(request.deadlines) / gap)
     if last < first:
         raise InvalidInput(
             f"{ticks * gap / HOUR:g} h of trace leave no room for a window of {max(request.deadlines) / HOUR:g} h"
-            f" after the first {request.from_fraction:.0%}",
+            f" between {request.from_fraction:.0%} and {request.to_fraction:.0%} of it",
             where=markets[0].family,
-            hint="use a longer trace, a shorter deadline or a smaller --from",
+            hint="use a longer trace, a shorter deadline, a smaller --from or a greater --to",
         )
     room = range(first, last + 1)
     return sorted(random.Random(request.seed).sample(room, min(request.starts, len(room))))  # noqa: S311 - not a secret
@@ -177,6 +179,8 @@ def check(request: Request) -> None:
         raise InvalidInput(f"expected at least one start, found {request.starts}", where="--starts")
     if not 0 <= request.from_fraction < 1:
         raise InvalidInput(f"expected 0 ≤ from < 1, found {request.from_fraction:g}", where="--from")
+    if not request.from_fraction < request.to_fraction <= 1:
+        raise InvalidInput(f"expected from < to ≤ 1, found {request.to_fraction:g}", where="--to")
     if min(request.changeovers) <= 0:
         raise InvalidInput(
             f"expected a changeover longer than nothing, found {min(request.changeovers):g} s",

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -12,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from broker.cli.figures import Force, Picture, Progress, ShowChart, draw, names, progress
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from broker.app.strategy_backtest import JobBacktest
-    from broker.backtest.run import Progress, Request
+    from broker.backtest.run import Request
 
 EXAMPLES = examples(
     "gpubroker backtest placement traces/ --work 48h --deadline 52h --deadline 70h",
@@ -69,6 +68,9 @@ def placement(
             "--from", metavar="PART", help="Windows start after this part of the trace; before it is history."
         ),
     ] = 0.5,
+    to_fraction: Annotated[
+        float, typer.Option("--to", metavar="PART", help="Windows end before this part of the trace.")
+    ] = 1.0,
     policies: Annotated[
         str | None,
         typer.Option(
@@ -101,11 +103,9 @@ def placement(
     workers: Annotated[
         int | None, typer.Option("--workers", min=1, help="Processes; as many as there are processors by default.")
     ] = None,
-    chart: Annotated[bool, typer.Option("--chart", help="Draw it in the terminal.")] = False,
-    picture: Annotated[
-        Path | None, typer.Option("--picture", metavar="FILE", help="Draw it into a file: .html, .png or .svg.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Let --picture replace a file that is not a chart.")] = False,
+    chart: ShowChart = False,
+    picture: Picture = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """What placing a job would have cost on recorded spot markets: this strategy, others, and the best possible.
@@ -130,31 +130,24 @@ def placement(
         work=48 * 3600.0 if work is None else _seconds("--work", work),
         deadlines=_distinct("--deadline", deadline or ["60h"]),
         changeovers=_distinct("--changeover", changeover or ["12m"]),
-        policies=DEFAULT_POLICIES if policies is None else _names(policies),
+        policies=DEFAULT_POLICIES if policies is None else names(policies),
         starts=starts,
         seed=seed,
         from_fraction=from_fraction,
+        to_fraction=to_fraction,
         together=zones is Zones.TOGETHER,
         zones=tuple(pools or ()),
         prices=Prices.given(on_demand_price, spot_price, gang),
     )
     processes = workers or len(os.sched_getaffinity(0))
     about: JobBacktest | None = None
-    with _progress(terminal) as progress:
+    with progress(terminal, "replaying") as told:
         if job is None:
-            report = run_backtest(request, progress, workers=processes)
+            report = run_backtest(request, told, workers=processes)
         else:
-            about = _of_job(terminal, job, request, days, deadline, progress, processes)
+            about = _of_job(terminal, job, request, days, deadline, told, processes)
             report = about.report
-    if chart or picture is not None:
-        figures = view.charts(report)
-        if picture is not None:
-            from broker.cli.charts.picture import write_picture
-
-            write_picture(figures, picture, replace=force)
-            terminal.say(f"wrote {picture}")
-        if chart:
-            terminal.show(*view.drawn(terminal, figures))
+    draw(terminal, lambda: view.charts(report), chart=chart, picture=picture, force=force)
     if as_json:
         terminal.answer((about or report).as_dict(per_window=per_window))
     else:
@@ -184,10 +177,6 @@ def _of_job(
     return job_backtest(broker, found, request, days=days, deadline=asked, progress=progress, workers=workers)
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for name in (part.strip() for part in text.split(",")) if name))
-
-
 def _distinct(option: str, texts: list[str]) -> tuple[float, ...]:
     return tuple(dict.fromkeys(_seconds(option, text) for text in texts))
 
@@ -200,17 +189,3 @@ def _seconds(option: str, text: str) -> float:
         return parse_duration(text) / timedelta(seconds=1)
     except ValueError as error:
         raise InvalidInput(str(error), where=option) from error
-
-
-@contextmanager
-def _progress(terminal: Terminal) -> Iterator[Progress | None]:
-    """A line on standard error that says how far it is, where somebody looks at it."""
-    if not terminal.err.is_terminal:
-        yield None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=terminal.err, transient=True) as shown:
-        task = shown.add_task("replaying", total=None)
-        yield lambda done, total, what: shown.update(task, completed=done, total=total, description=what)

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from broker.app.strategy_backtest import JobBacktest
-    from broker.cli.terminal import Terminal
 
 _NOTE = "Mean cost over mean optimum; the optimum knew the whole window beforehand. Bold is the least of a row."
 _MOST_ROWS = 60
@@ -134,15 +133,6 @@ def charts(report: Report) -> list[Chart]:
     pools = plural(len({(cell.family, cell.pool) for cell in report.cells}), "pool")
     title = f"{_hours(report.work_s)} of work on {pools}: what each policy would have cost"
     return [Chart(title, "policy", "% above the optimum's cost", bars=bars)]
-
-
-def drawn(terminal: Terminal, figures: list[Chart]) -> list[RenderableType]:
-    """The charts for the terminal that people look at."""
-    from broker.cli.charts.terminal import in_terminal
-
-    console = terminal.err if terminal.as_json else terminal.out
-    width = min(console.width, 100)
-    return [Text.from_ansi(in_terminal(figure, width=width, colour=console.is_terminal)) for figure in figures]
 
 
 def _hours(seconds: float) -> str:

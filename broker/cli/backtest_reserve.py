@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from broker.cli.figures import Force, Picture, ShowChart, draw, names, progress
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from broker.backtest.reserve import Progress
 
 EXAMPLES = examples(
     "gpubroker backtest reserve demand.csv --term 720h --ratio 0.6",
@@ -73,11 +69,9 @@ def reserve(
             help="gpubroker, staggered-quantile, wang, wang-randomised, static-best, on-demand, optimum; with commas.",
         ),
     ] = None,
-    chart: Annotated[bool, typer.Option("--chart", help="Draw it in the terminal.")] = False,
-    picture: Annotated[
-        Path | None, typer.Option("--picture", metavar="FILE", help="Draw it into a file: .html, .png or .svg.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Let --picture replace a file that is not a chart.")] = False,
+    chart: ShowChart = False,
+    picture: Picture = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """What reserving would have cost on recorded demand: this planner, other rules, and the best possible.
@@ -96,27 +90,15 @@ def reserve(
         warm_up=None if warmup is None else _hours("--warmup", warmup),
         history=tuple(history or []),
         end_known=end is End.KNOWN,
-        policies=DEFAULT_POLICIES if policies is None else _names(policies),
+        policies=DEFAULT_POLICIES if policies is None else names(policies),
     )
-    with _progress(terminal) as progress:
-        report = run_reserve_backtest(request, progress)
-    if chart or picture is not None:
-        figures = view.charts(report)
-        if picture is not None:
-            from broker.cli.charts.picture import write_picture
-
-            write_picture(figures, picture, replace=force)
-            terminal.say(f"wrote {picture}")
-        if chart:
-            terminal.show(*view.drawn(terminal, figures))
+    with progress(terminal, "measuring") as told:
+        report = run_reserve_backtest(request, told)
+    draw(terminal, lambda: view.charts(report), chart=chart, picture=picture, force=force)
     if as_json:
         terminal.answer(report.as_dict())
     else:
         terminal.show(*view.tables(terminal.out, report))
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for name in (part.strip() for part in text.split(",")) if name))
 
 
 def _hours(option: str, text: str) -> int:
@@ -130,17 +112,3 @@ def _hours(option: str, text: str) -> int:
     if found % timedelta(hours=1):
         raise InvalidInput(f"expected whole hours, such as 720h or 30d; got {text!r}", where=option)
     return found // timedelta(hours=1)
-
-
-@contextmanager
-def _progress(terminal: Terminal) -> Iterator[Progress | None]:
-    """A line on standard error that says how far it is, where somebody looks at it."""
-    if not terminal.err.is_terminal:
-        yield None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=terminal.err, transient=True) as shown:
-        task = shown.add_task("measuring", total=None)
-        yield lambda done, total, what: shown.update(task, completed=done, total=total, description=what)

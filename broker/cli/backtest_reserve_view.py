@@ -14,7 +14,6 @@ from broker.cli.tables import Column, fitting, left_out
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from broker.cli.terminal import Terminal
 
 _NOTE = "Costs count on-demand unit-hours; 1 is the optimum, which knew the demand beforehand."
 
@@ -97,12 +96,3 @@ def _stock(report: Report) -> Chart:
             lines.append(Line(f"held by {cell.policy}", hours, cell.outcome.held, step=True))
     title = f"{demand.name}: demand, and units held reserved at {first:g} of on-demand"
     return Chart(title, "hour of the series", "units", lines=lines)
-
-
-def drawn(terminal: Terminal, figures: list[Chart]) -> list[RenderableType]:
-    """The charts for the terminal that people look at."""
-    from broker.cli.charts.terminal import in_terminal
-
-    console = terminal.err if terminal.as_json else terminal.out
-    width = min(console.width, 100)
-    return [Text.from_ansi(in_terminal(figure, width=width, colour=console.is_terminal)) for figure in figures]

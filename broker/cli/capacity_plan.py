@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from broker.cli.figures import Force, Picture, ShowChart, draw
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -76,11 +77,9 @@ def plan(
             help="The part of bursts that runs on spot, from 0 to 1. By default as it ran here; 0 with --demand.",
         ),
     ] = None,
-    chart: Annotated[bool, typer.Option("--chart", help="Draw it in the terminal.")] = False,
-    picture: Annotated[
-        Path | None, typer.Option("--picture", metavar="FILE", help="Draw it into a file: .html, .png or .svg.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Let --picture replace a file that is not a chart.")] = False,
+    chart: ShowChart = False,
+    picture: Picture = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """How much to own or reserve for how long, what to leave to bursts, what to let lapse, and when.
@@ -117,17 +116,7 @@ def plan(
         spot_share=observed if spot_share is None else spot_share,
         notes=notes,
     )
-    if chart or picture is not None:
-        figures = view.charts(planned)
-        if picture is not None:
-            from broker.cli.charts.picture import write_picture
-
-            write_picture(figures, picture, replace=force)
-            terminal.say(f"wrote {picture}")
-        if chart:
-            from broker.cli.backtest_reserve_view import drawn
-
-            terminal.show(*drawn(terminal, figures))
+    draw(terminal, lambda: view.charts(planned), chart=chart, picture=picture, force=force)
     if as_json:
         from broker.cli.capacity_plan_document import document
 

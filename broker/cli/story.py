@@ -168,8 +168,6 @@ def _of_attempt(body: ev.EventBody, *, free: bool) -> tuple[str, str] | None:
             return None
         case ev.LaunchDelayed():
             return f"the launch is tried again: {body.because}", ODD
-        case ev.ToppedUp():
-            return f"{words.money(body.amount)} more is held: it may run until {words.moment(body.until)}", PLAIN
         case ev.MachineUp():
             return "machine up" if free else "machine up, billed from now on", PLAIN
         case ev.Restored():

@@ -25,7 +25,7 @@ def request_(tmp_path: Path) -> Request:
     folder = tmp_path / "family"
     folder.mkdir()
     for name, seed in (("east", 1), ("west", 2)):
-        dice, bits = Random(seed), []
+        dice, bits = Random(seed), list[bool]()
         while len(bits) < 600:
             bits += [len(bits) % 2 == 0 or dice.random() < 0.5] * dice.randint(1, 20)
             bits += [False] * dice.randint(1, 12)
@@ -66,6 +66,12 @@ def test_it_repeats_itself_and_the_seed_matters(request_: Request) -> None:
     assert run_backtest(request) == run_backtest(request)
     other = run_backtest(replace(request, seed=8))
     assert [w.start for w in other.cells[0].windows] != [w.start for w in run_backtest(request).cells[0].windows]
+
+
+def test_windows_lie_between_the_parts_that_were_named(request_: Request) -> None:
+    request = replace(request_, policies=("on-demand",), starts=1000, from_fraction=0.25, to_fraction=0.75)
+    (first, *_) = run_backtest(request).cells
+    assert [window.start for window in first.windows] == list(range(150, 450 - 84 + 1))
 
 
 def test_two_workers_find_the_same(request_: Request) -> None:
@@ -110,6 +116,9 @@ def test_with_hardly_a_changeover_and_with_one_as_long_as_the_slack(request_: Re
         ({"work": float("nan")}, "finite"),
         ({"starts": 0}, "at least one start"),
         ({"from_fraction": 1.0}, "0 ≤ from < 1"),
+        ({"to_fraction": 0.5}, "from < to ≤ 1"),
+        ({"to_fraction": 1.1}, "from < to ≤ 1"),
+        ({"to_fraction": 0.51}, "between 50% and 51% of it"),
         ({"deadlines": [60 * HOUR]}, "no room for a window of 60 h"),
         ({"policies": ()}, "at least one policy"),
     ],

@@ -16,7 +16,7 @@ from broker.placement.strategy.regimes import HOUR, Regimes, fit
 from broker.placement.strategy.situation import Course, Task
 
 DAY = 24 * HOUR
-ENOUGH_SPELLS = 8
+ENOUGH_SPELLS = 4
 """Spells of each kind that must have ended in a family's history before a plan is made from it."""
 
 
