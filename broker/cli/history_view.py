@@ -13,6 +13,7 @@ from rich.text import Text
 from broker.app.price_history import Period, PriceHistory
 from broker.cli import words
 from broker.cli.charts.chart import Chart, Line
+from broker.cli.offer_view import machine_of
 from broker.cli.tables import Column, fitting, left_out
 from broker.core.money import MICROS_PER_USD, Money
 from broker.core.offers import Availability, Offer
@@ -243,18 +244,7 @@ def _json(one: PriceHistory) -> dict[str, Any]:
 
 
 def _identity(offer: Offer) -> dict[str, Any]:
-    return {
-        "provider": offer.provider,
-        "region": offer.region,
-        "zone": offer.zone,
-        "instance_type": offer.instance_type,
-        "accelerator": offer.accelerator,
-        "count": offer.count,
-        "capacity_type": offer.capacity_type,
-        "term_months": offer.term_months,
-        "source": offer.source,
-        "reference": offer.reference,
-    }
+    return {**machine_of(offer), "source": offer.source, "reference": offer.reference}
 
 
 def moment_table(

@@ -81,9 +81,8 @@ def sort_key(name: str) -> Callable[[Row], Any]:
     return lambda row: (firsts[name](row), *price(row))
 
 
-def as_json(row: Row) -> dict[str, Any]:
-    """One offer of the document."""
-    offer = row.offer
+def machine_of(offer: Offer) -> dict[str, Any]:
+    """What is offered where: how every document of offers names it."""
     return {
         "provider": offer.provider,
         "region": offer.region,
@@ -93,6 +92,14 @@ def as_json(row: Row) -> dict[str, Any]:
         "count": offer.count,
         "capacity_type": offer.capacity_type,
         "term_months": offer.term_months,
+    }
+
+
+def as_json(row: Row) -> dict[str, Any]:
+    """One offer of the document."""
+    offer = row.offer
+    return {
+        **machine_of(offer),
         "price_per_hour": offer.price,
         "price_per_gpu_hour": row.per_gpu,
         "spot_discount": row.discount,

@@ -8,16 +8,16 @@ how much of them is used up is not known here, so they are told, and make no off
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from broker.core.capacity import Reservation
 from broker.core.money import Money
-from broker.core.offers import Availability, CapacityType, MoneyKind, Offer, SkippedRow
+from broker.core.offers import CapacityType, MoneyKind, Offer, SkippedRow
 from providers.aws.login import Login
 from providers.aws.machines import is_listed, machine
 from providers.aws.settings import BILLING, ENGINE, NAME, SPOT_MAX_AGE
+from providers.held import is_held, together
 from providers.rows import Found, Unfit, name
 
 SOURCE = "aws-capacity-reservations"
@@ -110,24 +110,7 @@ def savings_plans(login: Login, asked_in: str) -> Iterator[Reservation]:
 def held_offers(reservations: Iterable[Reservation], now: datetime) -> Found:
     """Capacity that is held now, as offers: one a zone and instance type, with the machines of all its reservations
     together. Those that a machine has to name to use are not counted to what an engine can have."""
-    merged: dict[str, Offer] = {}
-    for held in reservations:
-        begun = held.starts is None or held.starts <= now
-        if not held.holds_capacity or not begun or (held.ends is not None and held.ends <= now):
-            continue
-        offer = _offer(held, now)
-        if isinstance(offer, SkippedRow):
-            yield offer
-            continue
-        before = merged.get(offer.id)
-        slots = (offer.slots or 0) + ((before.slots or 0) if before else 0)
-        merged[offer.id] = replace(offer, slots=slots)
-    for offer in merged.values():
-        if offer.slots:
-            yield replace(offer, availability=Availability.AVAILABLE)
-        else:
-            because = "every machine of these reservations is in use"
-            yield replace(offer, availability=Availability.UNAVAILABLE, unavailable_because=because)
+    yield from together(_offer(held, now) for held in reservations if held.holds_capacity and is_held(held, now))
 
 
 def _offer(held: Reservation, now: datetime) -> Offer | SkippedRow:

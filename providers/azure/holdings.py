@@ -9,14 +9,13 @@ capacity: see `discounts`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 from broker.core.capacity import Reservation
 from broker.core.money import Money
-from broker.core.offers import Availability, CapacityType, MoneyKind, Offer, SkippedRow
+from broker.core.offers import CapacityType, MoneyKind, Offer, SkippedRow
 from providers.azure.errors import NotThere
 from providers.azure.fields import count, inside, parts_of, region_of, texts, utc
 from providers.azure.locations import Locations
@@ -24,6 +23,7 @@ from providers.azure.login import Login
 from providers.azure.machines import listed, machine
 from providers.azure.settings import ENGINE, HELD_AGE, NAME
 from providers.failures import Failures
+from providers.held import is_held, together
 from providers.rows import Found, Unfit, name
 
 SOURCE = "azure-capacity-reservations"
@@ -117,25 +117,7 @@ def held_offers(reservations: Iterable[Reservation], now: datetime) -> Found:
     """Capacity that is held now, as offers: one a place and instance type, with the free machines of all its
     reservations together; how many is not known where Azure does not say it of one of them. Those that a machine has to
     name to use are not counted to what an engine can have."""
-    merged: dict[str, Offer] = {}
-    for held in reservations:
-        begun = held.starts is None or held.starts <= now
-        if not begun or (held.ends is not None and held.ends <= now):
-            continue
-        offer = _offer(held, now)
-        if isinstance(offer, SkippedRow):
-            yield offer
-            continue
-        slots = merged[offer.id].slots if offer.id in merged else 0
-        merged[offer.id] = replace(offer, slots=None if slots is None or held.free is None else slots + held.free)
-    for offer in merged.values():
-        if offer.slots is None:
-            yield offer
-        elif offer.slots:
-            yield replace(offer, availability=Availability.AVAILABLE)
-        else:
-            because = "every machine of these reservations is in use"
-            yield replace(offer, availability=Availability.UNAVAILABLE, unavailable_because=because)
+    yield from together(_offer(held, now) for held in reservations if is_held(held, now))
 
 
 def _offer(held: Reservation, now: datetime) -> Offer | SkippedRow:
@@ -155,6 +137,7 @@ def _offer(held: Reservation, now: datetime) -> Offer | SkippedRow:
             cpus=shape.vcpus,
             memory_gib=shape.gib,
             interconnect=shape.link,
+            slots=held.free,
             engine=ENGINE if held.open else None,
             money=MoneyKind.AMORTISED,
             max_age=HELD_AGE,

@@ -7,18 +7,19 @@ until then. A commitment is a discount on what runs anyway; how much of it is us
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from broker.core.capacity import Reservation
 from broker.core.money import Money
-from broker.core.offers import Availability, CapacityType, MoneyKind, Offer, SkippedRow
+from broker.core.offers import CapacityType, MoneyKind, Offer, SkippedRow
 from providers.gcp.accelerators import family_of
 from providers.gcp.calls import Asking, Listing, last, region_of, utc
 from providers.gcp.machines import Shape
 from providers.gcp.settings import BILLING, ENGINE, HELD_MAX_AGE, NAME
+from providers.held import together
 from providers.rows import Found
 
 SOURCE = "gcp-reservations"
@@ -143,23 +144,18 @@ def held_offers(held: Iterable[Held], shapes: Iterable[Shape], now: datetime) ->
     """What is reserved now, as offers: one a zone and machine, with the machines of all its reservations together.
     Those that a machine has to name to use are not counted to what an engine can have."""
     known = {(shape.zone, shape.name, _gpus(shape)): shape for shape in shapes}
-    merged: dict[str, Offer] = {}
-    for one in held:
-        reservation = one.reservation
-        shape = known.get((reservation.zone or "", reservation.instance_type, one.attached))
-        if shape is None:
-            detail = f"{reservation.id}: {reservation.instance_type} is not among the machines of its zone"
-            yield SkippedRow("unknown_machine", detail)
-            continue
-        offer = _offer(reservation, shape, now)
-        before = merged.get(offer.id)
-        merged[offer.id] = replace(offer, slots=(offer.slots or 0) + ((before.slots or 0) if before else 0))
-    for offer in merged.values():
-        if offer.slots:
-            yield replace(offer, availability=Availability.AVAILABLE)
-        else:
-            because = "every machine of these reservations is in use"
-            yield replace(offer, availability=Availability.UNAVAILABLE, unavailable_because=because)
+    yield from together(_one(known, one, now) for one in held)
+
+
+def _one(
+    known: Mapping[tuple[str, str, tuple[str, int] | None], Shape], held: Held, now: datetime
+) -> Offer | SkippedRow:
+    reservation = held.reservation
+    shape = known.get((reservation.zone or "", reservation.instance_type, held.attached))
+    if shape is None:
+        detail = f"{reservation.id}: {reservation.instance_type} is not among the machines of its zone"
+        return SkippedRow("unknown_machine", detail)
+    return _offer(reservation, shape, now)
 
 
 def _offer(held: Reservation, shape: Shape, now: datetime) -> Offer:

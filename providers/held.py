@@ -1,0 +1,38 @@
+"""Capacity that an account holds, as offers: what the adapters' ``holdings`` have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime
+
+from broker.core.capacity import Reservation
+from broker.core.offers import Availability, Offer, SkippedRow
+from providers.rows import Found
+
+
+def is_held(reservation: Reservation, now: datetime) -> bool:
+    """Whether its time has come and is not over."""
+    begun = reservation.starts is None or reservation.starts <= now
+    return begun and (reservation.ends is None or reservation.ends > now)
+
+
+def together(offers: Iterable[Offer | SkippedRow]) -> Found:
+    """One offer a place and instance type, with the free machines (``slots``) of all its reservations together: where
+    there are none it is unavailable; how many there are is not known where it is not known of one of them."""
+    merged: dict[str, Offer] = {}
+    for offer in offers:
+        if isinstance(offer, SkippedRow):
+            yield offer
+            continue
+        before = merged[offer.id].slots if offer.id in merged else 0
+        slots = None if before is None or offer.slots is None else before + offer.slots
+        merged[offer.id] = replace(offer, slots=slots)
+    for offer in merged.values():
+        if offer.slots is None:
+            yield offer
+        elif offer.slots:
+            yield replace(offer, availability=Availability.AVAILABLE)
+        else:
+            because = "every machine of these reservations is in use"
+            yield replace(offer, availability=Availability.UNAVAILABLE, unavailable_because=because)
