@@ -139,9 +139,11 @@ def test_what_runs_is_stopped_with_the_rules_words(broker: Broker) -> None:
     later, over = [broker.clock.now()], OverBudgets(broker)
 
     def judge() -> bool:
+        with broker.store.reading() as look:
+            money = look.balance(view.id)
         return Enforcement(
             broker.store, broker.policy, lambda: later[0], every=timedelta(0), over=lambda *about: over(*about)
-        )(view)
+        )(view, money)
 
     charge(broker, view, Money.usd(95))
     budgets.check(broker)
