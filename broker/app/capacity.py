@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from broker.core.capacity import Reservation
 from broker.core.errors import BrokerError, MissingExtra, NoLogin
-from broker.core.offers import CapacityType, Offer, OfferQuery
+from broker.core.offers import SANDBOX, CapacityType, Offer, OfferQuery
 from broker.core.ports import HasReservations
-from broker.core.sandbox_scenario import PROVIDER as SANDBOX
 from broker.economics.reserve.holdings import Holding, RecordedHolding
 
 if TYPE_CHECKING:

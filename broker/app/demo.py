@@ -24,9 +24,8 @@ from broker.core.events import Event
 from broker.core.jobfile import parse_job
 from broker.core.jobs import Job
 from broker.core.money import Money
-from broker.core.offers import Availability, CapacityType, MoneyKind, Offer
+from broker.core.offers import SANDBOX, Availability, CapacityType, MoneyKind, Offer
 from broker.core.outcomes import JobState
-from broker.core.sandbox_scenario import PROVIDER as SANDBOX
 from broker.core.views import JobView
 from broker.launch.progress import on_demand_cost, steps_redone
 from broker.ledger.entries import Account

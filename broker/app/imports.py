@@ -16,8 +16,7 @@ from pathlib import Path
 
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, did_you_mean
-from broker.core.offers import Offer, OfferQuery, SkippedRow
-from broker.core.sandbox_scenario import PROVIDER as SANDBOX
+from broker.core.offers import SANDBOX, Offer, OfferQuery, SkippedRow
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 # Sources of offers that are no clouds, and one that is called otherwise than the cloud whose prices it asks for.

@@ -13,10 +13,9 @@ from broker.app.stored import stored
 from broker.app.wiring import Broker
 from broker.core.errors import MissingExtra, UnknownName
 from broker.core.jobs import Job
-from broker.core.offers import Offer, OfferQuery
+from broker.core.offers import SANDBOX, Offer, OfferQuery
 from broker.core.ports import PolicySet
 from broker.core.reasons import Reason
-from broker.core.sandbox_scenario import PROVIDER as SANDBOX
 from broker.market.poller import PollResult, poll
 from broker.placement.conditions import Conditions
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, StoreProblem, UnknownName
+from broker.core.offers import SANDBOX
 from broker.core.ports import Provider
-from broker.core.sandbox_scenario import PROVIDER as SANDBOX
 from broker.market.cadence import interval
 from broker.market.poller import Ask, PollResult
 from broker.market.side_by_side import Watch, poll_side_by_side

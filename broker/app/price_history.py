@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from broker.app.names import check_names
 from broker.core.errors import InvalidInput
 from broker.core.money import Money, divide_half_even, in_microseconds
-from broker.core.offers import Availability, Offer, OfferQuery
-from broker.core.sandbox_scenario import PROVIDER as SANDBOX
+from broker.core.offers import SANDBOX, Availability, Offer, OfferQuery
 
 if TYPE_CHECKING:
     from broker.app.wiring import Broker

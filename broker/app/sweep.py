@@ -19,10 +19,9 @@ from broker.core.errors import BrokerError, MissingExtra, NoLogin
 from broker.core.events import EventBody
 from broker.core.machines import ListsMachines
 from broker.core.notices import Notice, Severity
-from broker.core.offers import MoneyKind
+from broker.core.offers import SANDBOX, MoneyKind
 from broker.core.outcomes import Cause
 from broker.core.ports import BudgetSpec, Observation, RunsInstances
-from broker.core.sandbox_scenario import PROVIDER as SANDBOX
 from broker.core.views import JobView
 from broker.launch.settlement import release, settle
 from broker.launch.sweep import FoundMachine, Held, Kind, Leftover, Standing, job_of, leftovers

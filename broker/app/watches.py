@@ -14,8 +14,7 @@ from broker.app.names import check_names
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, InvalidInput, UnknownName
 from broker.core.notices import Notice
-from broker.core.offers import Offer
-from broker.core.sandbox_scenario import PROVIDER as SANDBOX
+from broker.core.offers import SANDBOX, Offer
 from broker.core.watches import Trigger, Watch, WatchState
 from broker.market.watching import Seen, keys, look, step
 

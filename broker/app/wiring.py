@@ -19,11 +19,9 @@ from pydantic import ValidationError
 
 from broker.core.clock import Clock, ScaledClock, SystemClock
 from broker.core.errors import InvalidInput, Problem, StoreProblem
-from broker.core.offers import Offer, OfferQuery, SkippedRow
+from broker.core.offers import SANDBOX, Offer, OfferQuery, SkippedRow
 from broker.core.ports import Engine, PolicySet, Provider
 from broker.core.registry import Registry, load
-from broker.core.sandbox import DEFAULT_SEED
-from broker.core.sandbox_scenario import PROVIDER as SANDBOX
 from broker.settings import Settings
 
 if TYPE_CHECKING:
@@ -157,6 +155,8 @@ class Broker:
     def _sandbox(self) -> dict[str, Any]:
         """Scenario, seed and anchor of the store's sandbox market, fixed at first use so that every process of it
         sees the same world."""
+        from broker.core.sandbox import DEFAULT_SEED  # few commands look at the simulated market
+
         kept = self.store.setting("sandbox")
         if kept is None:
             asked = self._settings_of(SANDBOX)

@@ -8,6 +8,8 @@ from enum import StrEnum
 
 from broker.core.money import Money
 
+SANDBOX = "sandbox"  # the provider whose capacity, prices and money are simulated
+
 
 class CapacityType(StrEnum):
     """How capacity is had."""

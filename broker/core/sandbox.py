@@ -18,8 +18,8 @@ from hashlib import blake2b
 
 from broker.core.errors import BrokerError, NoCapacity, UnknownName
 from broker.core.money import Money
-from broker.core.offers import Availability, CapacityType, MoneyKind, Offer
-from broker.core.sandbox_scenario import PROVIDER, Behaviour, MachineKind, Scenario, Zone, load_scenario
+from broker.core.offers import SANDBOX, Availability, CapacityType, MoneyKind, Offer
+from broker.core.sandbox_scenario import Behaviour, MachineKind, Scenario, Zone, load_scenario
 
 DEFAULT_SEED = 7
 # Where a market begins unless told otherwise: fixed, so that every process of one user sees the same market.
@@ -173,7 +173,7 @@ class World:
             free = self.capacity(pool.name, at)
             spot = pool.capacity_type is CapacityType.SPOT
             yield Offer(
-                provider=PROVIDER,
+                provider=SANDBOX,
                 region=pool.zone.region,
                 zone=pool.zone.name,
                 instance_type=pool.kind.instance_type,
@@ -182,7 +182,7 @@ class World:
                 capacity_type=pool.capacity_type,
                 price=self.price(pool.name, at),
                 as_of=at.astimezone(UTC),
-                source=PROVIDER,
+                source=SANDBOX,
                 term_months=pool.term_months,
                 cpus=pool.kind.cpus,
                 memory_gib=pool.kind.memory_gib,
@@ -191,9 +191,7 @@ class World:
                 unavailable_because="" if free else "sold out in the simulated market",
                 interruption_rate=pool.behaviour.interruptions_per_hour if spot else 0.0,
                 slots=free,
-                engine=PROVIDER
-                if pool.term_months is None
-                else None,  # a term has to be bought before it runs anything
+                engine=SANDBOX if pool.term_months is None else None,  # a term has to be bought before it runs anything
                 money=MoneyKind.SANDBOX,
                 billing=self.scenario.billing,
                 max_age=self.scenario.max_age,
@@ -217,7 +215,7 @@ class World:
         term_months: int | None = None,
     ) -> Pool:
         named = Offer(
-            provider=PROVIDER,
+            provider=SANDBOX,
             region=zone.region,
             zone=zone.name,
             instance_type=kind.instance_type,
@@ -226,7 +224,7 @@ class World:
             capacity_type=capacity_type,
             price=price,
             as_of=self.starts_at,
-            source=PROVIDER,
+            source=SANDBOX,
             term_months=term_months,
         )
         return Pool(zone, kind, capacity_type, price.scaled(zone.price_factor), behaviour, named.pool, term_months)

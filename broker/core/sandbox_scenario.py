@@ -19,15 +19,14 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from broker.core.errors import InvalidInput, Problem
 from broker.core.money import Money
-from broker.core.offers import Billing, Interconnect
+from broker.core.offers import SANDBOX, Billing, Interconnect
 
-PROVIDER = "sandbox"
 BUILT_IN = ("default", "demo")
 
 
 def _pretend(name: str) -> str:
-    if not name.startswith(f"{PROVIDER}-"):
-        raise ValueError(f"a pretend name starts with '{PROVIDER}-', so that it is never taken for a real one")
+    if not name.startswith(f"{SANDBOX}-"):
+        raise ValueError(f"a pretend name starts with '{SANDBOX}-', so that it is never taken for a real one")
     return name
 
 
