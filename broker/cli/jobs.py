@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from broker.cli import jobs_prune
 from broker.cli.options import AsJson, JobReference, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -235,6 +236,9 @@ def extend(
         terminal.show(f"{after.id} extended; it is {after.state.value.replace('_', ' ')}")
     if after.asked is not None:
         raise typer.Exit(6)
+
+
+app.command(epilog=jobs_prune.EXAMPLES)(jobs_prune.prune)
 
 
 def _body(body: object) -> dict[str, object]:

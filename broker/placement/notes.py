@@ -121,7 +121,7 @@ def _left_behind(effort: Effort) -> Iterator[str]:
     if monthly >= _WORTH_A_WORD:
         yield (
             f"its last {effort.keep} checkpoints (`checkpoint.keep`) stay when it has ended: "
-            f"{monthly.rounded()} a month until they are deleted"
+            f"{monthly.rounded()} a month until `gpubroker jobs prune` lets them go"
         )
 
 

@@ -27,5 +27,9 @@ def hours(value: float) -> str:
 
 
 def gigabytes(value: float) -> str:
-    """Bytes as ``14 GB`` (10⁹)."""
+    """Bytes as ``14 GB`` (10⁹); little as ``14 MB`` (10⁶), and next to nothing as ``14 bytes``."""
+    if value < 10_000:
+        return f"{value:,.0f} bytes"
+    if value < 0.1e9:
+        return f"{value / 1e6:.3g} MB"
     return f"{value / 1e9:,.0f} GB" if value >= 100e9 else f"{value / 1e9:.3g} GB"

@@ -99,7 +99,7 @@ def notes(make: Make, offer: Any, size: int) -> str:
 def test_what_stays_behind_is_said_where_it_is_worth_a_word(make: Make) -> None:
     said = notes(make, make.offer(), 100 * GB)
     assert "its last 3 checkpoints (`checkpoint.keep`) stay when it has ended: $6.00 a month" in said
-    assert "a month until they are deleted" not in notes(make, make.offer(), 10 * GB)
+    assert "jobs prune" not in notes(make, make.offer(), 10 * GB)
 
 
 def test_a_checkpoint_too_large_for_the_notice_is_a_warning_on_spot(make: Make) -> None:

@@ -1,0 +1,65 @@
+"""Checkpoints of jobs that have ended: what they take in the store, and letting them go.
+
+While a job goes on, its agent keeps the newest ones and deletes the others (`checkpoint.keep`). Afterwards nobody does
+until somebody asks: what is there may be the job's result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from broker.core.errors import Unreachable
+from broker.launch.agent.checkpoints import FOLDER, listed, manifest_path
+from broker.launch.agent.store import Store, StoreTrouble
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One checkpoint in the store: its size in bytes, and whether it is whole (has a manifest)."""
+
+    id: str
+    size: int
+    whole: bool
+
+
+def kept(folder: str) -> tuple[Kept, ...]:
+    """The checkpoints in a job's folder (its URL), oldest first, those that were never finished included. Makes
+    nothing. Raises `Unreachable`."""
+    place = urlsplit(folder)
+    if place.scheme == "file" and not Path(unquote(place.path)).is_dir():
+        return ()
+    with _reaching():
+        store, found = Store.open(folder), []
+        for checkpoint in listed(store):
+            sizes = store.sizes(f"{FOLDER}/{checkpoint}")
+            found.append(Kept(checkpoint, sum(sizes.values()), manifest_path(checkpoint) in sizes))
+        return tuple(found)
+
+
+def superfluous(found: Sequence[Kept]) -> tuple[Kept, ...]:
+    """All but the newest that is whole."""
+    newest = next((one for one in reversed(found) if one.whole), None)
+    return tuple(one for one in found if one is not newest)
+
+
+def drop(folder: str, doomed: Sequence[Kept]) -> None:
+    """Delete them, each one's manifest first, so that half of one is none. May be repeated. Raises `Unreachable`."""
+    with _reaching():
+        store = Store.open(folder)
+        for one in doomed:
+            store.delete(manifest_path(one.id))
+            for path in store.sizes(f"{FOLDER}/{one.id}"):
+                store.delete(path)
+            store.drop_folder(f"{FOLDER}/{one.id}")
+
+
+@contextmanager
+def _reaching() -> Iterator[None]:
+    try:
+        yield
+    except StoreTrouble as error:
+        raise Unreachable(str(error), hint="see GPUBROKER_RUNS and the credentials for it") from error
