@@ -28,6 +28,15 @@ settings.load_profile("full" if os.environ.get("GPUBROKER_TEST_FULL") else "quic
 _BY_THE_WALL = ("tests/engines/", "tests/launch/agent/", "tests/demo/", "tests/examples/", "tests/system/")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--live", action="append", default=[], metavar="PROVIDER", help="Ask this real service, too.")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Tests of real services exist only where somebody asked for them."""
+    return True if collection_path.name == "test_live.py" and not config.getoption("live") else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         where = item.nodeid
