@@ -80,6 +80,7 @@ def test_a_checkpoint_too_large_for_the_notice_is_told_beforehand(node: Node) ->
     assert told.checkpoint == saved.id
 
 
+@pytest.mark.system
 def test_taken_back_before_it_is_uploaded_it_falls_back_to_the_one_before(node: Node) -> None:
     """The store takes nothing more once the notice has come, so what is saved then never gets there."""
     notice = node.folder / "notice.json"
@@ -90,7 +91,7 @@ def test_taken_back_before_it_is_uploaded_it_falls_back_to_the_one_before(node: 
     node.until_event("checkpoint_saved")
     (first,) = node.runs.checkpoints()
     attic = _in_the_way(node)
-    at = datetime.now(UTC) + timedelta(seconds=3)
+    at = datetime.now(UTC) + timedelta(seconds=6)
     notice.write_text(json.dumps({"source": "the cloud", "terminates_at": to_text(at)}))
     assert agent.wait(30) == INTERRUPTED
     ending = node.ending()
