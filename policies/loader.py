@@ -164,6 +164,7 @@ def _defaults(contents: list[PolicyFile], rules: list[Rule]) -> PolicyDefaults:
     waits = [one.capacity.wait_for_paid for one in contents if one.capacity]
     values = [one.defaults.value_of_time for one in contents]
     sweeps = [one.defaults.end_orphans_after for one in contents]
+    alone = [one.defaults.max_unattended for one in contents]
     return PolicyDefaults(
         max_duration=min((d for d in durations if d is not None), default=PolicyDefaults().max_duration),
         allow_reference_prices=_all_say_so(one.defaults.allow_reference_prices for one in contents),
@@ -173,6 +174,7 @@ def _defaults(contents: list[PolicyFile], rules: list[Rule]) -> PolicyDefaults:
         capacity_order=orders[0] if orders else (),
         wait_for_paid=min((wait for wait in waits if wait is not None), default=None),
         value_of_time=min((value for value in values if value is not None), default=None),
+        max_unattended=min((longest for longest in alone if longest is not None), default=None),
         # Ending is what cannot be undone: the most patient file counts.
         end_orphans_after=max((after for after in sweeps if after is not None), default=None),
     )

@@ -65,6 +65,8 @@ class Defaults(Part):
     earlier is worth to a job without a deadline, where it does not say; of several files the lowest holds.
     ``end_orphans_after``: `gpubroker serve` ends machines and holds that nobody looks after once they are so old; of
     several files the longest counts. Where no file says so they are only reported.
+    ``max_unattended``: rented machines stop, checkpoint first, when no broker has looked after them for so long; of
+    several files, and the job's own, the shortest counts.
     """
 
     max_duration: PositiveDuration | None = None
@@ -73,6 +75,7 @@ class Defaults(Part):
     cpu_jobs_on_gpus: StrictBool | None = None
     value_of_time: Limit | None = None
     end_orphans_after: PositiveDuration | None = None
+    max_unattended: PositiveDuration | None = None
 
 
 class OrderException(Part):

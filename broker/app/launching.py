@@ -67,6 +67,7 @@ def reconciler(broker: Broker) -> Reconciler:
         timing=Timing(settle_every=settle_every).scaled(broker.clock.scale),
         secrets=secrets_of,
         enforce=lambda view, money: enforcement(view, money) or topping_up(view) or moving(view),
+        max_unattended=enforcement.max_unattended,
         store_id=store_id(broker.store),
     )
 

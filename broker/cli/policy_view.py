@@ -62,6 +62,8 @@ def rule_table(console: Console, policy: PolicySet) -> list[RenderableType]:
         said.append(f"jobs wait up to {words.length(defaults.wait_for_paid)} for paid capacity before they rent")
     if defaults.end_orphans_after:
         said.append(f"orphans are ended once they are {words.length(defaults.end_orphans_after)} old")
+    if defaults.max_unattended:
+        said.append(f"rented machines stop when nobody looked after them for {words.length(defaults.max_unattended)}")
     if defaults.value_of_time:
         said.append(f"an hour of time is worth {words.money(defaults.value_of_time)} to jobs without a deadline")
     if defaults.capacity_order:
@@ -193,6 +195,7 @@ def document(policy: PolicySet) -> dict[str, Any]:
             "wait_for_paid": defaults.wait_for_paid,
             "value_of_time": defaults.value_of_time,
             "end_orphans_after": defaults.end_orphans_after,
+            "max_unattended": defaults.max_unattended,
         },
     }
 

@@ -38,6 +38,7 @@ _CAUSES: dict[Cause, str] = {
     Cause.STOPPED_BY_POLICY: "stopped by a policy",
     Cause.IDLE: "stopped because it was idle",
     Cause.MOVED: "moved to other capacity",
+    Cause.UNATTENDED: "stopped because nobody looked after it",
 }
 
 
@@ -168,6 +169,8 @@ def _of_attempt(body: ev.EventBody, *, free: bool) -> tuple[str, str] | None:
             return None
         case ev.LaunchDelayed():
             return f"the launch is tried again: {body.because}", ODD
+        case ev.ToppedUp():
+            return f"{words.money(body.amount)} more is held: it may run until {words.moment(body.until)}", PLAIN
         case ev.MachineUp():
             return "machine up" if free else "machine up, billed from now on", PLAIN
         case ev.Restored():

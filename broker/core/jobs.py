@@ -119,7 +119,9 @@ class Job(Part):
 
     ``deadline``: a duration from submission, or a time (UTC). ``max_duration`` counts billed time over all attempts;
     None means that the policy's default applies. ``value_of_time``: USD that finishing an hour earlier is worth to a
-    job without a deadline; None: the policy's. ``envs`` values reach the command verbatim; ``secrets`` names variables
+    job without a deadline; None: the policy's. ``max_unattended``: rented machines stop, checkpoint first, when no
+    broker has looked after them for so long; the shorter of this and the policy's. ``envs`` values reach the command
+    verbatim; ``secrets`` names variables
     that are taken from the submitting environment at launch and are stored nowhere.
     """
 
@@ -143,6 +145,7 @@ class Job(Part):
     max_duration: timedelta | None = None
     max_cost: Money | None = None
     value_of_time: Money | None = None
+    max_unattended: timedelta | None = None
     checkpoint: CheckpointPlan = CheckpointPlan()
     retry: Retry = Retry()
     data: Data = Data()

@@ -69,6 +69,7 @@ class Cause(StrEnum):
     STOPPED_BY_POLICY = "stopped_by_policy"
     IDLE = "idle"
     MOVED = "moved"
+    UNATTENDED = "unattended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,7 @@ OUTCOMES: dict[Cause, Outcome] = {
     Cause.STOPPED_BY_POLICY: Outcome(AttemptState.CANCELLED, Next.PAUSE),
     Cause.IDLE: Outcome(AttemptState.CANCELLED, Next.GIVE_UP),
     Cause.MOVED: Outcome(AttemptState.CANCELLED, Next.RE_PLACE),
+    Cause.UNATTENDED: Outcome(AttemptState.CANCELLED, Next.RE_PLACE),
 }
 
 

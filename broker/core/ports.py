@@ -219,7 +219,8 @@ class PolicyDefaults:
 
     ``wait_for_paid``: how long a job may wait for capacity that is paid for already instead of renting; None: not.
     ``value_of_time``: USD that finishing an hour earlier is worth to a job without a deadline; None: nobody said.
-    ``end_orphans_after``: how old machines and money that nobody looks after must be to be ended; None: never."""
+    ``end_orphans_after``: how old machines and money that nobody looks after must be to be ended; None: never.
+    ``max_unattended``: how long rented machines go on when no broker looks after them; None: as they are paid."""
 
     max_duration: timedelta = timedelta(hours=24)
     allow_reference_prices: bool = False
@@ -230,6 +231,7 @@ class PolicyDefaults:
     wait_for_paid: timedelta | None = None
     value_of_time: Money | None = None
     end_orphans_after: timedelta | None = None
+    max_unattended: timedelta | None = None
 
 
 class PolicySet(Protocol):

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from broker.core import events as ev
 from broker.core.decisions import Decision, sealed, written
 from broker.core.errors import BrokerError
+from broker.core.jobs import Job
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
 from broker.core.outcomes import AttemptState, Cause
@@ -53,6 +54,7 @@ class Enforcement:
         self._over = over
         self._judged: dict[str, tuple[str, datetime]] = {}
         self._read: tuple[datetime, PolicySet | None] | None = None
+        self._last: PolicySet | None = None
         self._trouble = ""  # said once
 
     def __call__(self, view: JobView, money: Mapping[MoneyKind, Balance]) -> bool:
@@ -84,13 +86,20 @@ class Enforcement:
             tx.append(view.id, [(attempt.number, body)], now)
         return True
 
+    def max_unattended(self, job: Job) -> timedelta | None:
+        """For how long a job's rented machines may go on when no broker looks after them: the shorter of what the job
+        and the policy say, the last one that could be read. None: as long as they are paid."""
+        policy = self._active(self._now()) or self._last
+        said = (job.max_unattended, policy.defaults.max_unattended if policy else None)
+        return min((longest for longest in said if longest is not None), default=None)
+
     def _active(self, now: datetime) -> PolicySet | None:
         """The policy in force, read once for all jobs of a look; None when it cannot be read."""
         if self._read is not None and timedelta(0) <= now - self._read[0] < self._every / 5:
             return self._read[1]
         policy = None
         try:
-            policy = self._policy()
+            policy = self._last = self._policy()
             self._trouble = ""
         except BrokerError as error:
             if self._trouble != str(error):

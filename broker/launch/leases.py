@@ -4,9 +4,12 @@ node counts how long nobody looked after it."""
 from __future__ import annotations
 
 import logging
-from datetime import datetime
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
 
 from broker.core.errors import BrokerError
+from broker.core.jobs import Job
 from broker.core.outcomes import Cause
 from broker.core.views import AttemptView, JobView
 from broker.launch.mailbox import Lease, Mailbox
@@ -16,19 +19,29 @@ from broker.launch.worklist import Worklist
 
 log = logging.getLogger(__name__)
 
+# Far less than the time to stop in that is paid for after ``paid_until``.
+_ROUNDING = timedelta(seconds=5)
+
+MaxUnattended = Callable[[Job], timedelta | None]
+"""For how long a job's rented machines may go on when no broker looks after them; None: while they are paid."""
+
 
 class Leases:
     """``mailbox``: where they are written. ``worklist``: what the jobs hold and spent."""
 
-    def __init__(self, mailbox: Mailbox, worklist: Worklist) -> None:
+    def __init__(self, mailbox: Mailbox, worklist: Worklist, max_unattended: MaxUnattended) -> None:
         self._mailbox = mailbox
         self._worklist = worklist
-        self._written: dict[str, Lease] = {}
+        self._max_unattended = max_unattended
+        self._written: dict[str, tuple[Lease, datetime]] = {}
 
     def granted(self, view: JobView, attempt: AttemptView, now: datetime) -> Lease:
         """What the attempt's node is granted now."""
         sums = self._worklist.sums(view.id)
-        return lease_of(view, attempt, sums, self._worklist.price_series, billed_time(view, now), now)
+        lease = lease_of(view, attempt, sums, self._worklist.price_series, billed_time(view, now), now)
+        if lease.paid_until is None:  # nothing is billed, so nobody need look after it
+            return lease
+        return replace(lease, max_unattended=self._max_unattended(view.job))
 
     def paid_until(self, view: JobView, now: datetime) -> datetime | None:
         """When the money of the running attempt ends."""
@@ -39,26 +52,43 @@ class Leases:
         """Keep the node's lease as it should be; one of an attempt that has ended tells its machine to stop. What
         cannot be written is logged, and tried again with the next look."""
         if attempt.state.final:
-            self.withdraw(view, attempt)
+            self.withdraw(view, attempt, now)
         else:
-            self._write(view, attempt, self.granted(view, attempt, now))
+            self._write(view, attempt, self.granted(view, attempt, now), now)
 
-    def withdraw(self, view: JobView, attempt: AttemptView) -> None:
+    def withdraw(self, view: JobView, attempt: AttemptView, now: datetime) -> None:
         """Tell whatever machine the attempt may still have to stop."""
-        self._write(view, attempt, Lease(stop=attempt.cause or Cause.FENCED))
+        self._write(view, attempt, Lease(stop=attempt.cause or Cause.FENCED), now)
 
-    def _write(self, view: JobView, attempt: AttemptView, lease: Lease) -> None:
-        if self._written.get(attempt.key) == lease:
+    def _write(self, view: JobView, attempt: AttemptView, lease: Lease, now: datetime) -> None:
+        known, renewed_at = self._written.get(attempt.key, (None, now))
+        if known and _alike(known, lease) and not _is_due(lease, renewed_at, now):
             return
         try:
-            # Reading what an earlier process wrote is a fraction of writing it once more.
-            if attempt.key in self._written or self._mailbox.lease(view, attempt) != lease:
+            # Reading what an earlier process wrote is a fraction of writing it once more; but for its age.
+            if known or lease.max_unattended or not self._stands(view, attempt, lease):
                 self._mailbox.write_lease(view, attempt, lease)
         except BrokerError as error:
             log.warning("job %s, attempt %s: the lease cannot be written: %s", view.id, attempt.number, error)
         else:
-            self._written[attempt.key] = lease
+            self._written[attempt.key] = lease, now
+
+    def _stands(self, view: JobView, attempt: AttemptView, lease: Lease) -> bool:
+        there = self._mailbox.lease(view, attempt)
+        return there is not None and _alike(there, lease)
 
     def forget(self, key: str) -> None:
         """The attempt's job is closed."""
         self._written.pop(key, None)
+
+
+def _alike(one: Lease, other: Lease) -> bool:
+    """Whether it makes no difference to the node: each settlement rounds the end of the money a little differently."""
+    if one.paid_until is None or other.paid_until is None:
+        return one == other
+    return abs(one.paid_until - other.paid_until) <= _ROUNDING and replace(one, paid_until=other.paid_until) == other
+
+
+def _is_due(lease: Lease, renewed_at: datetime, now: datetime) -> bool:
+    """Whether the node must hear again that somebody looks after it: well before it would stop, whatever the clock."""
+    return lease.max_unattended is not None and abs(now - renewed_at) >= lease.max_unattended / 4

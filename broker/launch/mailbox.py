@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from broker.core.outcomes import Cause
@@ -14,11 +14,12 @@ from broker.launch.interpret import NodeState
 @dataclass(frozen=True, slots=True)
 class Lease:
     """What the broker grants the node: until when it is paid for (None: nothing is billed), when the job's time is up,
-    and whether it must stop now."""
+    whether it must stop now, and for how long it may go on when the lease is not renewed (None: all that time)."""
 
     paid_until: datetime | None = None
     ends_at: datetime | None = None
     stop: Cause | None = None
+    max_unattended: timedelta | None = None
 
 
 class Mailbox(Protocol):

@@ -26,7 +26,7 @@ from broker.launch import decide
 from broker.launch.approvals import refuse
 from broker.launch.interpret import Dated, NodeState, Patience, Silence, must_be_removed, news
 from broker.launch.journal import Journal, Writing
-from broker.launch.leases import Leases
+from broker.launch.leases import Leases, MaxUnattended
 from broker.launch.mailbox import Lease, Mailbox
 from broker.launch.progress import billed_time
 from broker.launch.settlement import release, settle
@@ -100,6 +100,7 @@ class Reconciler:
         timing: Timing | None = None,
         secrets: Callable[[JobView], Mapping[str, str]] = lambda view: {},
         enforce: Enforcer = lambda view, money: False,
+        max_unattended: MaxUnattended = lambda job: None,
         store_id: str = "",
     ) -> None:
         self._journal = journal
@@ -113,7 +114,7 @@ class Reconciler:
         self._store_id = store_id
         self._silence = Silence(self._timing.patience.heartbeat / 4)
         self._worklist = Worklist(journal)
-        self._leases = Leases(mailbox, self._worklist)
+        self._leases = Leases(mailbox, self._worklist, max_unattended)
         self._nodes: dict[str, NodeState] = {}
         self._due: dict[str, JobView] = {}
         self._next_try: dict[str, datetime] = {}
@@ -292,7 +293,7 @@ class Reconciler:
             self._engines(attempt.engine).cancel(attempt.handle)
         if seen.state is EngineState.LOST and any(isinstance(dated.body, ev.MachineGone) for dated in found):
             # Nobody will look at it again. Should it exist after all, it is ended, or ends itself as soon as it can.
-            self._leases.withdraw(view, attempt)
+            self._leases.withdraw(view, attempt, now)
             self._engines(attempt.engine).cancel(attempt.handle)
         return self._record(view, attempt, found, now)
 

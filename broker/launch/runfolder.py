@@ -268,8 +268,13 @@ class RunFolders:
 
     def write_lease(self, view: JobView, attempt: AttemptView, lease: Granted) -> None:
         now = self._clock.now()
+        alone = lease.max_unattended
         granted = Lease(
-            paid_until=lease.paid_until, ends_at=lease.ends_at, stop=lease.stop and lease.stop.value, renewed_at=now
+            paid_until=lease.paid_until,
+            ends_at=lease.ends_at,
+            stop=lease.stop and lease.stop.value,
+            max_unattended=None if alone is None else alone.total_seconds(),
+            renewed_at=now,
         )
         self.of(view.id).write_lease(attempt.number, granted)
 
@@ -277,7 +282,8 @@ class RunFolders:
         found = self.of(view.id).read_lease(attempt.number)
         if found is None:
             return None
-        return Granted(found.paid_until, found.ends_at, Cause(found.stop) if found.stop else None)
+        alone = None if found.max_unattended is None else timedelta(seconds=found.max_unattended)
+        return Granted(found.paid_until, found.ends_at, Cause(found.stop) if found.stop else None, alone)
 
     def read(self, view: JobView, attempt: AttemptView) -> NodeState:
         found = self.of(view.id).read_news(attempt.number, attempt.agent_events)

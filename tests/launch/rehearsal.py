@@ -173,7 +173,7 @@ class Stage:
         enforce = Enforcement(self.store, lambda: self.policy, self.clock.now, lambda view, attempt: self.usage)
         self.reconciler = Reconciler(
             self.store, lambda name: self.engine, self.mailbox, self.clock, place, Timing(retry_place=timedelta(0)),
-            enforce=enforce,
+            enforce=enforce, max_unattended=enforce.max_unattended,
         )  # fmt: skip
 
     def _market(self) -> Market:

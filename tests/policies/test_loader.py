@@ -127,6 +127,13 @@ def test_the_shortest_duration_holds(durations: tuple[str | None, ...], hours: i
     assert policies.defaults.max_duration == timedelta(hours=hours)
 
 
+def test_the_shortest_time_alone_holds_and_without_one_there_is_no_limit() -> None:
+    texts = {"a.yaml": defaults(max_unattended="6h"), "b.yaml": "version: 1", "c.yaml": defaults(max_unattended="2h")}
+
+    assert load(texts).defaults.max_unattended == timedelta(hours=2)
+    assert load({"b.yaml": "version: 1"}).defaults.max_unattended is None
+
+
 @pytest.mark.parametrize("switch", ["allow_reference_prices", "allow_stale_prices", "cpu_jobs_on_gpus"])
 @pytest.mark.parametrize(
     ("said", "on"),

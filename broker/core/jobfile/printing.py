@@ -25,7 +25,7 @@ def print_job(job: Job) -> str:
     order = (
         "name", "team", "project", "environment", "workload", "resources", "model", "num_nodes", "workdir",
         "file_mounts", "envs", "secrets", "setup", "run", "work", "deadline", "max_duration", "max_cost",
-        "value_of_time", "checkpoint", "retry", "data", "constraints", "priority",
+        "value_of_time", "max_unattended", "checkpoint", "retry", "data", "constraints", "priority",
     )  # fmt: skip
     given |= {"resources": resources} if resources else {}
     return print_document({key: given[key] for key in order if key in given})

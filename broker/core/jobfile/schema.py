@@ -142,6 +142,7 @@ class JobFile(Section):
     max_duration: PositiveDuration | None = None
     max_cost: Amount | None = None
     value_of_time: Amount | None = None
+    max_unattended: PositiveDuration | None = None
     checkpoint: CheckpointSection | None = None
     retry: RetrySection | None = None
     data: DataSection | None = None

@@ -197,7 +197,7 @@ class Lease:
         if self.max_unattended is not None and self.renewed_at is not None:
             silent = (now - self.renewed_at).total_seconds()
             if silent > self.max_unattended:
-                return "stopped_by_policy", f"nobody renewed the lease for {silent:.0f} s"
+                return "unattended", f"nobody renewed the lease for {silent:.0f} s"
         return None
 
 

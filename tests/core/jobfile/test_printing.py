@@ -140,6 +140,7 @@ def jobs(draw: st.DrawFn) -> Job:
         max_duration=draw(optional(positive)),
         max_cost=draw(optional(st.integers(0, 10**15).map(Money))),
         value_of_time=draw(optional(st.integers(0, 10**15).map(Money))),
+        max_unattended=draw(optional(positive)),
         checkpoint=CheckpointPlan(
             every=draw(optional(positive)),
             size=draw(optional(sizes)),

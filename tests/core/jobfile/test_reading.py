@@ -52,6 +52,7 @@ deadline: 60h
 max_duration: 72h
 max_cost: $900
 value_of_time: $4
+max_unattended: 2h
 checkpoint: {every: 10m, size: 14GB, restart: 6m, keep: 5}
 retry: {failures: 2, backoff: 1m}
 data: {location: "aws/us-east-1", size: 500GB, sensitive: false}
@@ -98,6 +99,7 @@ def test_everything_a_job_file_can_say() -> None:
         max_duration=timedelta(hours=72),
         max_cost=Money.usd(900),
         value_of_time=Money.usd(4),
+        max_unattended=timedelta(hours=2),
         checkpoint=CheckpointPlan(
             every=timedelta(minutes=10), size=14 * 10**9, restart=timedelta(minutes=6), keep=5
         ),

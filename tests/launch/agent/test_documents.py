@@ -99,7 +99,7 @@ def test_when_a_lease_is_over() -> None:
         (Lease(paid_until=at), "paid_until"),
         (Lease(ends_at=at), "max_duration"),
         (Lease(stop="moved", paid_until=at), "moved"),
-        (Lease(max_unattended=5, renewed_at=at - 6 * second), "stopped_by_policy"),
+        (Lease(max_unattended=5, renewed_at=at - 6 * second), "unattended"),
     ):
         over = lease.over(at)
         assert over is not None
