@@ -96,16 +96,18 @@ def _progress(terminal: Terminal, broker: Broker, names: Sequence[str]) -> Itera
         yield watch
 
 
+# What is said of a provider that told nothing.
+NOT_ASKED = {"login_missing": "no login", "login_refused": "login refused", "extra_missing": "not installed"}
+
+
 def told(result: PollResult) -> list[Text]:
     """What one poll brought, as people read it."""
     from rich.text import Text
 
     from broker.cli import words
-    from broker.store.records import PollStatus
 
-    if result.status in (PollStatus.LOGIN_MISSING, PollStatus.EXTRA_MISSING) and not result.offers_seen:
-        login = "login refused" if result.refused else "no login"
-        counts = login if result.status is PollStatus.LOGIN_MISSING else "not installed"
+    if result.status in NOT_ASKED and not result.offers_seen:
+        counts = NOT_ASKED[result.status]
     else:
         took = words.length(result.finished - result.started)
         counts = f"{words.plural(result.offers_seen, 'offer')}, {result.offers_changed:,} changed, {took}"

@@ -123,4 +123,4 @@ def _show(terminal: Terminal, found: Sequence[ProviderStatus], now: datetime) ->
         terminal.show(Text(f"never asked: {', '.join(never)}", style="dim"))
 
 
-_STYLES = {"ok": "", "failed": "red", "login_missing": "dim", "extra_missing": "dim"}
+_STYLES = {"ok": "", "failed": "red", "login_missing": "dim", "login_refused": "red", "extra_missing": "dim"}

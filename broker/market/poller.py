@@ -23,8 +23,7 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class PollResult:
     """What one poll brought. ``error`` is empty when the provider answered to the end, else ``hint`` says what to do.
-    ``refused``: a login was given, and it is wrong or has expired. ``cut_short``: its time was up; whatever was asked
-    may still hang."""
+    ``cut_short``: its time was up; whatever was asked may still hang."""
 
     provider: str
     started: datetime
@@ -35,7 +34,6 @@ class PollResult:
     error: str = ""
     hint: str = ""
     status: PollStatus = PollStatus.OK
-    refused: bool = False
     cut_short: bool = False
 
     @property
@@ -45,7 +43,7 @@ class PollResult:
     @property
     def failed(self) -> bool:
         """Whether something is out of order; a login or an optional part that was never set up is not."""
-        return self.status is PollStatus.FAILED or self.refused
+        return self.status in (PollStatus.FAILED, PollStatus.LOGIN_REFUSED)
 
 
 class PollStore(Protocol):
@@ -175,17 +173,18 @@ class Hearing:
             # Whoever has no login is asked in vain every time; once on record is enough.
             keep_unchanged=keep_unchanged and status in (PollStatus.OK, PollStatus.FAILED),
         )
-        refused = status is PollStatus.LOGIN_MISSING and not isinstance(failure, NoLogin)
         counts = (run.seen, run.changed, run.skipped)
-        return PollResult(self.name, self.started, finished, *counts, error, hint, status, refused, self._cut_short)
+        return PollResult(self.name, self.started, finished, *counts, error, hint, status, self._cut_short)
 
 
 def _status(failure: BrokerError | None) -> PollStatus:
     match failure:
         case None:
             return PollStatus.OK
-        case LoginMissing():
+        case NoLogin():
             return PollStatus.LOGIN_MISSING
+        case LoginMissing():
+            return PollStatus.LOGIN_REFUSED
         case MissingExtra():
             return PollStatus.EXTRA_MISSING
         case _:

@@ -12,12 +12,14 @@ from broker.core.offers import Availability, Offer
 
 
 class PollStatus(StrEnum):
-    """How a poll ended. ``LOGIN_MISSING``: the provider was not asked, or refused, for want of a valid login;
-    ``EXTRA_MISSING``: an optional part of gpubroker that it needs is not installed."""
+    """How a poll ended. ``LOGIN_MISSING``: the provider was not asked, for want of a login; ``LOGIN_REFUSED``: a login
+    was given, and it is wrong or has expired; ``EXTRA_MISSING``: an optional part of gpubroker that it needs is not
+    installed."""
 
     OK = "ok"
     FAILED = "failed"
     LOGIN_MISSING = "login_missing"
+    LOGIN_REFUSED = "login_refused"
     EXTRA_MISSING = "extra_missing"
 
 

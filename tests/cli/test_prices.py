@@ -73,7 +73,7 @@ def test_a_poll_tells_of_each_provider(gpubroker: Gpubroker, cloud: type[Cloud])
     [
         (Unreachable("HTTP 503", where="cloud", hint="wait"), "failed", 5, 5),
         (NoLogin("no key", where="cloud", hint="set CLOUD_KEY"), "login_missing", 0, 5),
-        (LoginMissing("HTTP 401", where="cloud", hint="set CLOUD_KEY"), "login_missing", 5, 5),
+        (LoginMissing("HTTP 401", where="cloud", hint="set CLOUD_KEY"), "login_refused", 5, 5),
         (ZeroDivisionError("oops"), "failed", 5, 5),
     ],
 )

@@ -85,7 +85,7 @@ def test_each_gets_its_result_and_its_poll_run(polled: Poll, store: Store) -> No
     [
         (Throttled("HTTP 429", where="x", hint="poll less often"), PollStatus.FAILED, True),
         (NoLogin("no key", where="x", hint="set X_KEY"), PollStatus.LOGIN_MISSING, False),
-        (LoginMissing("HTTP 401", where="x", hint="set X_KEY"), PollStatus.LOGIN_MISSING, True),
+        (LoginMissing("HTTP 401", where="x", hint="set X_KEY"), PollStatus.LOGIN_REFUSED, True),
         (MissingExtra("gcp", "provider 'x'"), PollStatus.EXTRA_MISSING, False),
         (RuntimeError("boom"), PollStatus.FAILED, True),
     ],
