@@ -43,6 +43,7 @@ _EXTRAS = {
     "skypilot": ("sky", "runs jobs on clouds and Kubernetes, through SkyPilot"),
     "postgres": ("psycopg", "a PostgreSQL store that several machines share"),
     "torch": ("torch", "the PyTorch example"),
+    "recipes": ("transformers", "the recipe for the Hugging Face Trainer"),
 }
 
 

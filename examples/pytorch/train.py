@@ -5,16 +5,17 @@ downloaded. `gpubroker_checkpoint` is importable in every job; the lines marked 
 """
 
 import argparse
+import hashlib
 import random
-import signal
 import sys
+import time
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 try:
-    from gpubroker_checkpoint import newest, progress, save
+    from gpubroker_checkpoint import progress, resume, save, should_stop
 except ImportError:
     sys.exit("run this as a job (gpubroker submit), or put broker/launch/agent on PYTHONPATH to try it by hand")
 
@@ -56,7 +57,7 @@ def main(arguments):
     step = 0
 
     # CHECKPOINT: go on from the newest one, if there is any.
-    found = newest()
+    found = resume()
     if found:
         state = torch.load(found, map_location=device, weights_only=True)
         model.load_state_dict(state["model"])
@@ -64,12 +65,9 @@ def main(arguments):
         step = state["step"]
         print(f"resumed from step {step}", flush=True)
 
-    # CHECKPOINT: told to stop (the machine is taken away), save and leave.
-    told = []
-    signal.signal(signal.SIGTERM, lambda *_: told.append(True))
-
     print(f"on {device}; step {step} of {arguments.steps}", flush=True)
-    while step < arguments.steps and not told:
+    stop = should_stop()  # CHECKPOINT: begins to listen for the end
+    while step < arguments.steps and not stop:
         batch, wanted = (
             part.to(device) for part in digits(64, seed=random.Random(f"{arguments.seed}/{step}").getrandbits(60))
         )
@@ -79,13 +77,21 @@ def main(arguments):
         optimiser.step()
         step += 1
         progress(step, arguments.steps)
-        if step % arguments.checkpoint_every == 0 or step == arguments.steps or told:
+        time.sleep(arguments.pace)
+        stop = should_stop()  # CHECKPOINT: save now and then, and when the machine is taken away
+        if stop or step % arguments.checkpoint_every == 0 or step == arguments.steps:
             with save(f"step_{step:06d}.pt", step=step) as path:  # CHECKPOINT: whole or not at all
                 torch.save({"step": step, "model": model.state_dict(), "optimiser": optimiser.state_dict()}, path)
             with torch.no_grad():
                 right = (model(images).argmax(1) == labels).float().mean().item()
             print(f"step {step:5d}  loss {loss.item():.3f}  right on unseen digits {right:.1%}", flush=True)
-    return 143 if told and step < arguments.steps else 0
+    print(f"weights {fingerprint(model)}", flush=True)
+    return 143 if step < arguments.steps else 0
+
+
+def fingerprint(model):
+    """Tells whether two models have learnt the very same."""
+    return hashlib.sha256(repr([part.tolist() for part in model.state_dict().values()]).encode()).hexdigest()
 
 
 if __name__ == "__main__":
@@ -93,4 +99,5 @@ if __name__ == "__main__":
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--checkpoint-every", type=int, default=100, help="steps (default %(default)s)")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--pace", type=float, default=0.0, help="seconds to wait after each step, to watch it")
     sys.exit(main(parser.parse_args()))

@@ -68,14 +68,15 @@ def test_batch_work_does_no_shard_twice(tmp_path: Path) -> None:
     assert "commonest words: the" in rest
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="the extra `torch` is not installed")
+@pytest.mark.system
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="the extra `recipes` is not installed")
 def test_digits_are_learned(tmp_path: Path) -> None:
     agent = EXAMPLES.parent / "broker" / "launch" / "agent"
-    program = [sys.executable, str(EXAMPLES / "pytorch" / "train.py"), "--steps", "100", "--checkpoint-every", "50"]
-    env = {**os.environ, "GPUBROKER_CHECKPOINT_DIR": str(tmp_path), "PYTHONPATH": str(agent)}
+    program = [sys.executable, str(EXAMPLES / "pytorch" / "train.py"), "--steps", "80", "--checkpoint-every", "80"]
+    env = {**os.environ, "GPUBROKER_CHECKPOINT_DIR": str(tmp_path), "PYTHONPATH": str(agent), "OMP_NUM_THREADS": "1"}
     said = subprocess.run(program, env=env, check=True, capture_output=True, text=True, timeout=120).stdout
     right = [float(part) for part in re.findall(r"digits ([0-9.]+)%", said)]
-    assert right[-1] > 50
+    assert right[-1] > 30, "guessing among ten digits is 10"
 
 
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*/*.yaml")), ids=lambda file: file.name)

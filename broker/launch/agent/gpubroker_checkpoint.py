@@ -1,14 +1,23 @@
-"""For training programs, if they want it: save checkpoints whole, find the newest, tell the progress.
+"""For training programs, if they want it: save checkpoints whole, go on from the newest, know when to save.
 
 Importable in every command that the agent runs. Standard library only; without the agent it works in the folder that
 ``GPUBROKER_CHECKPOINT_DIR`` names, or in ``checkpoints`` below the current one. ::
 
-    from gpubroker_checkpoint import newest, progress, save
+    from gpubroker_checkpoint import progress, resume, save, should_checkpoint, should_stop
 
-    start = newest()                                   # a Path, or None
-    with save("step_000120.pt", step=120) as path:     # becomes visible when the block ends, whole or not at all
-        torch.save(state, path)
-    progress(120, 1000)
+    start = resume()                                       # the newest checkpoint's Path, or None
+    while step < 1000:
+        …
+        progress(step, 1000)
+        stop = should_stop()                               # the machine is taken away, or the job is stopped
+        if stop or should_checkpoint(every=600):           # or ten minutes have passed
+            with save(f"step_{step:06d}.pt", step) as path:  # becomes visible when the block ends, whole or not at all
+                torch.save(state, path)
+        if stop:
+            sys.exit(143)
+
+Where several processes train together, each is told by itself: let all agree (an all-reduce of ``should_checkpoint()``)
+before they act on it, and let one of them save.
 """
 
 from __future__ import annotations
@@ -17,8 +26,42 @@ import contextlib
 import json
 import os
 import shutil
+import signal
+import threading
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import FrameType
+
+_told = threading.Event()
+_listening = False
+_saved_at = time.monotonic()
+
+
+def should_stop() -> bool:
+    """Whether the program was told to stop (SIGTERM): save, and leave with status 143.
+
+    The first call, of this or of `should_checkpoint`, begins to listen; before it SIGTERM ends the program as usual.
+    It must come from the main thread. A handler that is there already is called, too.
+    """
+    global _listening
+    if not _listening:
+        before = signal.getsignal(signal.SIGTERM)
+
+        def listen(number: int, frame: FrameType | None) -> None:
+            _told.set()
+            if callable(before):
+                before(number, frame)
+
+        signal.signal(signal.SIGTERM, listen)
+        _listening = True
+    return _told.is_set()
+
+
+def should_checkpoint(every: float | None = None) -> bool:
+    """Whether to save now: the program was told to stop, or ``every`` seconds have passed since it last saved (or
+    began). Cheap; ask after each step."""
+    return should_stop() or (every is not None and time.monotonic() - _saved_at >= every)
 
 
 def folder() -> Path:
@@ -30,7 +73,10 @@ def folder() -> Path:
 
 @contextlib.contextmanager
 def save(name: str, step: int | None = None) -> Iterator[Path]:
-    """A path to write a file or folder to; it takes its name when the block ends without an exception."""
+    """A path to write a file or folder to; it takes its name when the block ends without an exception.
+
+    ``name``: of the entry in the checkpoint folder, best with the step in it. ``step``: where the name does not tell.
+    """
     target, draft = folder() / name, folder() / f".{name}.tmp"
     _remove(draft)
     try:
@@ -46,6 +92,33 @@ def save(name: str, step: int | None = None) -> Iterator[Path]:
     finally:
         _remove(draft)
     _note(name, inode, step)
+    global _saved_at
+    _saved_at = time.monotonic()
+
+
+def publish(source: str | os.PathLike[str], name: str | None = None, step: int | None = None) -> None:
+    """Save what the program, or a library, has written elsewhere: a finished file or folder. It is linked, or copied
+    where it lies on another disk: the source may be removed then, but not written to. ``name``: the source's own unless
+    said."""
+    path = Path(source)
+
+    def take(one: str, other: str) -> str:
+        try:
+            os.link(one, other)
+        except OSError:
+            shutil.copy2(one, other)
+        return other
+
+    with save(name or path.name, step) as draft:
+        if path.is_dir():
+            shutil.copytree(path, draft, copy_function=take)
+        else:
+            take(str(path), str(draft))
+
+
+def resume() -> Path | None:
+    """The newest checkpoint, to go on from; None where there is none and the work begins. Another word for `newest`."""
+    return newest()
 
 
 def newest() -> Path | None:
