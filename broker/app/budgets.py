@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Protocol, cast
 
-from broker.app import notify
+from broker.app import approvers, notify
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError
 from broker.core.money import Money
@@ -216,8 +216,8 @@ class OverBudgets:
 
 
 class Alerting:
-    """Looks at budgets from time to time beside the jobs, and sends what is to be told in a thread of its own, so that
-    a slow service keeps no job waiting. Trouble is logged and tried again."""
+    """Looks at budgets, and at who is asked, from time to time beside the jobs, and sends what is to be told in a
+    thread of its own, so that a slow service keeps no job waiting. Trouble is logged and tried again."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -231,7 +231,7 @@ class Alerting:
             return
         self._next = now + _LOOK_EVERY * self._broker.clock.scale
         try:
-            for notice in check(self._broker):
+            for notice in (*check(self._broker), *approvers.check(self._broker)):
                 log.warning("%s. %s", notice.title, notice.body)
         except BrokerError as error:
             log.warning("budgets could not be looked at: %s", error)

@@ -36,7 +36,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """What waits for approval: who asks, how much, why, whom, until when; and standing grants."""
-    from broker.app import approvals
+    from broker.app import approvals, approvers
     from broker.cli import approvals_view as view
 
     terminal = Terminal.of(context)
@@ -46,15 +46,18 @@ def list_(
         found = [one for one in found if one.asked.answerable_by(broker.user, one.view.user)]
     standing = approvals.standing_grants(broker, all_of_them=all_of_them)
     now = broker.clock.now()
+    told = {
+        one.view.id: approvers.told_of(broker, one.view) for one in found if one.state is approvals.Standing.WAITING
+    }
     if as_json:
         terminal.answer(
             {
-                "requests": [view.request_json(one, broker.user) for one in found],
+                "requests": [view.request_json(one, broker.user, told.get(one.view.id, ())) for one in found],
                 "standing": [view.standing_json(one, now) for one in standing],
             }
         )
     else:
-        terminal.show(*view.listing(terminal.out, found, standing, broker.user, now))
+        terminal.show(*view.listing(terminal.out, found, standing, broker.user, now, told))
 
 
 @app.command(

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from broker.app.approvals import Request, Standing
-from broker.cli import words
+from broker.cli import notices_view, words
 from broker.cli.tables import Column, fitting, left_out
 from broker.core.approvals import StandingGrant
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+
+    from broker.store.outbox import Dispatch
 
 _STYLES = {
     Standing.WAITING: "yellow",
@@ -45,9 +47,14 @@ _STANDING = (
 
 
 def listing(
-    console: Console, found: Sequence[Request], standing: Sequence[StandingGrant], me: str, now: datetime
+    console: Console,
+    found: Sequence[Request],
+    standing: Sequence[StandingGrant],
+    me: str,
+    now: datetime,
+    told: Mapping[str, Sequence[Dispatch]],
 ) -> list[RenderableType]:
-    """The requests, the standing grants, and what to do next."""
+    """The requests, the standing grants, and what to do next. ``told``: who was told of what, by job."""
     parts: list[RenderableType] = []
     if found:
         table, hidden = fitting(console, _COLUMNS, [_cells(one, now) for one in found])
@@ -59,6 +66,12 @@ def listing(
     mine = [one for one in found if one.state is Standing.WAITING and one.asked.answerable_by(me, one.view.user)]
     if mine:
         parts.append(f"You may decide: `gpubroker approvals grant {mine[0].view.id}`, or `refuse`.")
+    parts += [
+        Text(notices_view.dispatch(one), style="yellow")
+        for all_of in told.values()
+        for one in all_of
+        if one.delivered_at is None
+    ]
     if standing:
         table, hidden = fitting(console, _STANDING, [_standing_cells(one, now) for one in standing])
         parts += ["", Text("Standing grants", style="bold"), table]
@@ -111,8 +124,8 @@ def standing_sentence(one: StandingGrant) -> str:
     )
 
 
-def request_json(one: Request, me: str) -> dict[str, Any]:
-    """A request as JSON. ``mine``: whether who asks for the list may decide it."""
+def request_json(one: Request, me: str, told: Sequence[Dispatch]) -> dict[str, Any]:
+    """A request as JSON. ``mine``: whether who asks for the list may decide it; ``told``: who was told of it."""
     asked = one.asked
     return {
         "job": one.view.id,
@@ -144,6 +157,7 @@ def request_json(one: Request, me: str) -> dict[str, Any]:
         "decided_at": one.decided_at,
         "decided_by": one.decided_by,
         "reason": one.note,
+        "notices": [notices_view.document(each) for each in told],
     }
 
 

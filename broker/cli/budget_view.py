@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from broker.cli import words
+from broker.cli import notices_view, words
 from broker.cli.tables import Column, fitting, left_out
 from broker.core.ports import BudgetSpec
 
@@ -75,17 +75,8 @@ def story(line: BudgetLine, told: Sequence[Dispatch]) -> list[str]:
             f"{mark} on {words.moment(at)}" for mark, at in sorted(line.marks.items(), key=lambda m: m[1])
         )
         found.append(f"  passed: {passed}")
-    found += [f"  {_delivery(one)}" for one in told]
+    found += [f"  {notices_view.dispatch(one)}" for one in told]
     return found
-
-
-def _delivery(one: Dispatch) -> str:
-    if one.delivered_at is not None:
-        return f"{one.target} was told on {words.moment(one.delivered_at)}: {one.notice.title}"
-    if one.given_up:
-        return f"{one.target} was never told: {one.notice.title} ({one.error})"
-    why = f" ({one.error})" if one.error else ""
-    return f"{one.target} is still to be told, tried {words.plural(one.tries, 'time')}{why}: {one.notice.title}"
 
 
 def chart(line: BudgetLine, days: Sequence[Day]) -> Chart:
@@ -148,18 +139,7 @@ def document(line: BudgetLine, told: Sequence[Dispatch] = ()) -> dict[str, Any]:
             "used_up_at": line.forecast.used_up_at,
         },
         "passed": dict(line.marks),
-        "notices": [
-            {
-                "target": one.target,
-                "title": one.notice.title,
-                "made_at": one.made_at,
-                "delivered_at": one.delivered_at,
-                "tries": one.tries,
-                "next_try": one.next_try,
-                "error": one.error,
-            }
-            for one in told
-        ],
+        "notices": [notices_view.document(one) for one in told],
         "scope": {
             "teams": spec.teams,
             "projects": spec.projects,

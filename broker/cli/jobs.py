@@ -213,6 +213,7 @@ def extend(
     from broker.app import background, jobs
     from broker.app.jobs import More
     from broker.cli import job_document
+    from broker.cli.submit import approval_needed, tell_approvers
     from broker.core.units import parse_duration, parse_money
 
     terminal = Terminal.of(context)
@@ -226,11 +227,10 @@ def extend(
     broker = terminal.broker()
     after = jobs.extend(broker, jobs.find(broker, job), More(cost, duration))
     background.revive(broker)
+    tell_approvers(terminal, broker, after)
     if as_json:
         terminal.answer(job_document.document(after, jobs.bill(broker, after), None, broker.clock.now()))
     elif after.asked is not None:
-        from broker.cli.submit import approval_needed
-
         terminal.refuse(approval_needed(after))
     else:
         terminal.show(f"{after.id} extended; it is {after.state.value.replace('_', ' ')}")

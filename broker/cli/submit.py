@@ -78,6 +78,7 @@ def _afterwards(terminal: Terminal, broker: Broker, view: JobView, *, detach: bo
     from broker.cli.follow import exit_code, follow
 
     waits = jobs.waiting_for_people(view)
+    tell_approvers(terminal, broker, view)
     followed = None if detach or waits else follow(terminal, broker, view.id)
     last = followed or jobs.find(broker, view.id)
     bill = jobs.bill(broker, last)
@@ -93,6 +94,15 @@ def _afterwards(terminal: Terminal, broker: Broker, view: JobView, *, detach: bo
         raise typer.Exit(130)
     if code := 0 if detach and not waits else exit_code(last):
         raise typer.Exit(code)
+
+
+def tell_approvers(terminal: Terminal, broker: Broker, view: JobView) -> None:
+    """Tell whoever is to be told that somebody is asked, and say so."""
+    from broker.app import approvers
+    from broker.cli import notices_view
+
+    if view.asked is not None and (sent := approvers.tell(broker, view)):
+        terminal.say(f"{notices_view.deliveries(sent)}.")
 
 
 def approval_needed(view: JobView) -> ApprovalNeeded:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from broker.app import notify
 from broker.app.wiring import Broker
 from tests.cli.conftest import Gpubroker
 
@@ -115,3 +116,19 @@ def test_what_makes_no_sense_is_exit_2(gpubroker: Gpubroker, arguments: list[str
     done = gpubroker("approvals", *arguments)
     assert done.code == 2
     assert said in done.err
+
+
+def test_who_could_not_be_told_is_said(
+    gpubroker: Gpubroker, sandbox_job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUBROKER_NOTIFY__OPS", "json://127.0.0.1")
+    monkeypatch.setattr(notify, "_send", lambda notice, address: "the service cannot be reached")
+    done = gpubroker("submit", sandbox_job, "--yes")
+    assert done.code == 6
+    assert "ops could not be told yet (the service cannot be reached); it is tried again." in " ".join(done.err.split())
+    told = " ".join(gpubroker("approvals", "list").out.split())
+    assert "ops is still to be told, tried 1 time (the service cannot be reached): ann asks for $" in told
+    (notice,) = (
+        one for request in gpubroker("approvals", "list", "--json").json["requests"] for one in request["notices"]
+    )
+    assert (notice["target"], notice["tries"], notice["delivered_at"]) == ("ops", 1, None)

@@ -1,0 +1,123 @@
+"""Whoever is to be told hears that somebody is asked: once, whoever looks, and again until it is delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from pydantic import SecretStr
+
+from broker.app import approvals, approvers, jobs, notify
+from broker.app.launching import reconciler
+from broker.app.submit import submit
+from broker.app.wiring import Broker
+from broker.core.clock import ManualClock
+from broker.core.jobfile import parse_job
+from broker.core.money import Money
+from broker.core.notices import Notice
+from broker.core.views import JobView
+
+POLICY = """\
+version: 1
+budgets: [{name: pretend, amount: $100, period: month, counts: [sandbox]}]
+guardrails: [{name: dear, max_job_cost: $2, action: ask, approvers: [olga], expires: 6h}]
+"""
+
+
+@pytest.fixture
+def sent(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> list[Notice]:
+    """What was told."""
+    told: list[Notice] = []
+    monkeypatch.setattr(Broker, "user", "ann")
+    monkeypatch.setattr(notify, "_send", lambda notice, address: told.append(notice) or "")
+    broker.__dict__["clock"] = ManualClock(broker.clock.now())
+    broker.settings.notify = {"ops": SecretStr("json://nobody")}
+    broker.store.activate_policy({"t.yaml": POLICY}, by="test")
+    return told
+
+
+def start(broker: Broker, cost: str = "$3") -> JobView:
+    text = f"name: big\nrun: 'true'\nresources: {{cpus: 1}}\nmax_duration: 10h\nwork: 2h\nmax_cost: {cost}\n"
+    job = parse_job(f"{text}constraints: {{providers: [sandbox]}}\n", file="job.yaml", now=broker.clock.now())
+    return submit(broker, job)
+
+
+def test_who_asks_for_what_and_what_to_type_is_told_once(
+    broker: Broker, new_broker: Callable[[], Broker], sent: list[Notice]
+) -> None:
+    view = start(broker)
+    (done,) = approvers.tell(broker, view)
+
+    assert (done.ok, done.target) == (True, "ops")
+    (notice,) = sent
+    assert notice.title == "ann asks for $3.00 for big: olga may approve"
+    assert "it may cost $3, the limit is $2 a job" in notice.body
+    assert "(t.yaml:3)" in notice.body
+    assert f"gpubroker approvals grant {view.id}" in notice.body
+    restarted = new_broker()
+    restarted.settings.notify = broker.settings.notify
+    assert approvers.tell(restarted, view) == []
+    assert approvers.check(restarted) == []
+    assert len(sent) == 1
+
+
+def test_what_is_let_through_is_told_to_nobody(broker: Broker, sent: list[Notice]) -> None:
+    assert approvers.tell(broker, start(broker, "$2")) == []
+    assert approvers.check(broker) == []
+    assert sent == []
+
+
+def test_what_nobody_was_told_of_is_found_by_whoever_looks_after_jobs(broker: Broker, sent: list[Notice]) -> None:
+    view = start(broker)
+    assert [notice.key.rpartition("/")[0] for notice in approvers.check(broker)] == [f"approval/{view.id}"]
+    assert approvers.check(broker) == []
+    notify.deliver(broker.store, broker.clock, broker.settings.notify)
+    assert len(sent) == 1
+
+
+def test_more_that_is_asked_for_later_is_told_as_well(
+    broker: Broker, sent: list[Notice], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = start(broker)
+    approvers.tell(broker, view)
+    monkeypatch.setattr(Broker, "user", "olga")
+    approvals.grant(broker, view.id)
+    reconciler(broker).tick()
+    monkeypatch.setattr(Broker, "user", "ann")
+    clock = broker.clock
+    assert isinstance(clock, ManualClock)
+    clock.advance(timedelta(minutes=1))
+    asked = jobs.extend(
+        broker, jobs.find(broker, view.id), jobs.More(max_cost=Money.usd(9), max_duration=timedelta(hours=48))
+    )
+    approvers.tell(broker, asked)
+    assert [notice.title for notice in sent] == [
+        "ann asks for $3.00 for big: olga may approve", "ann asks for $9.00 for big: olga may approve",
+    ]  # fmt: skip
+
+
+def test_a_mail_server_that_is_away_stops_nobody_and_is_tried_again(
+    broker: Broker, sent: list[Notice], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = start(broker)
+    with monkeypatch.context() as away:
+        away.setattr(notify, "_send", lambda notice, address: "the service cannot be reached")
+        (failed,) = approvers.tell(broker, view)
+    assert (failed.ok, failed.error) == (False, "the service cannot be reached")
+    (kept,) = approvers.told_of(broker, view)
+    assert (kept.tries, kept.delivered_at) == (1, None)
+    clock = broker.clock
+    assert isinstance(clock, ManualClock)
+    clock.advance(timedelta(minutes=1))
+    notify.deliver(broker.store, broker.clock, broker.settings.notify)
+    assert len(sent) == 1
+    (kept,) = approvers.told_of(broker, view)
+    assert kept.delivered_at is not None
+
+
+def test_without_targets_nothing_is_kept(broker: Broker, sent: list[Notice]) -> None:
+    broker.settings.notify = {}
+    view = start(broker)
+    assert approvers.tell(broker, view) == []
+    assert approvers.told_of(broker, view) == []
