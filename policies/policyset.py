@@ -97,6 +97,11 @@ class ActivePolicies:
 
         return judge_cases(self, file, text)
 
+    @property
+    def teams(self) -> frozenset[str]:
+        """The teams that files list; where there are none, any name may be one."""
+        return frozenset(roster.team for roster in self.rosters)
+
     def when(self, rule: str) -> str:
         """The condition of the rule of that name, as it is written; empty without one."""
         condition = self.conditions.get(rule)

@@ -179,7 +179,7 @@ def grant_ahead(broker: Broker, ahead: Ahead) -> StandingGrant:
     """Approve ahead. What uses it is not asked again, up to its total over all jobs.
 
     Raises `InvalidInput` without anybody it is for, or without money or time, `UnknownName` for a rule that does not
-    ask, and `NotAllowed` when the user may not approve what a rule asks.
+    ask or a team that no file lists, and `NotAllowed` when the user may not approve what a rule asks.
     """
     now, who = broker.clock.now(), broker.user
     if not (ahead.users or ahead.teams or ahead.projects):
@@ -189,6 +189,9 @@ def grant_ahead(broker: Broker, ahead: Ahead) -> StandingGrant:
     if ahead.until <= now:
         raise InvalidInput(f"expected a time to come; {ahead.until:%Y-%m-%d %H:%M} UTC is past", where="--until")
     policy = broker.policy()
+    for team in ahead.teams:
+        if policy.teams and not any(named((team,), listed) for listed in policy.teams):
+            raise UnknownName("team", team, policy.teams)
     asking = {rule.name: policy.approvers(rule.name) for rule in policy.rules if policy.approvers(rule.name)}
     for name in ahead.rules:
         if name not in asking:

@@ -265,6 +265,11 @@ class PolicySet(Protocol):
         """Whether some rule asks somebody first, so that what was approved (`Facts.grants`) matters."""
         ...
 
+    @property
+    def teams(self) -> frozenset[str]:
+        """The teams that the files list; where there are none, any name may be one."""
+        ...
+
     def budgets(self, job: Job, user: str) -> Sequence[BudgetSpec]:
         """The budgets that a job of that user falls under; their ledger state goes into `Facts.budgets`."""
         ...

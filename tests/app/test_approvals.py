@@ -380,3 +380,14 @@ def test_a_budget_may_ask_too(broker: Broker, act_as: Any) -> None:
     approvals.grant(broker, view.id)
     tick(broker)
     assert now_of(broker, view).attempts
+
+
+def test_a_standing_grant_is_for_teams_that_there_are(broker: Broker, act_as: Any) -> None:
+    teams = POLICY + "teams: {nlp: {members: [ann, bob, carol]}}\n"
+    broker.store.activate_policy({"t.yaml": teams}, by="test")
+    act_as("bob")
+    until = broker.clock.now() + timedelta(days=1)
+    with pytest.raises(UnknownName, match="unknown team 'nlpp'; did you mean 'nlp'"):
+        approvals.grant_ahead(broker, Ahead(Money.usd(9), until, teams=("nlpp",)))
+    for name in ("nlp", "nl*"):
+        assert approvals.grant_ahead(broker, Ahead(Money.usd(9), until, teams=(name,)))
