@@ -1,7 +1,8 @@
 """What the agent takes from the training beside it: processor time and memory, with the intervals it has in earnest.
 
 The command prints a line and saves a small checkpoint now and then, as training does, over a store that is reached by
-HTTP (Cloud Storage after its discovery document, in this process). What starting costs is not in it. Run:
+HTTP (Cloud Storage after its discovery document, in this process). What starting costs is not in it. Then a large
+checkpoint is saved: while it goes up, twelve parts of 5 MiB are in memory, more than the limit for all other time. Run:
 python -m tests.bench
 """
 
@@ -11,6 +12,7 @@ import os
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -24,13 +26,14 @@ SECONDS = 60.0
 AT_MOST = {"CPU": 0.01, "MB": 60.0}
 TRAINS = """
 cd "$GPUBROKER_CHECKPOINT_DIR"; step=0
-while :; do
+while [ ! -e .large ]; do
   step=$((step + 1)); echo "step $step loss 0.123"
   if [ $((step % 50)) = 0 ]; then
     head -c 1000000 /dev/zero > .draft; mv .draft step_$step; rm -f step_$((step - 100))
   fi
   sleep 0.2
 done
+head -c 256000000 /dev/zero > .draft; mv .draft step_1000000; sleep 600
 """
 
 
@@ -49,6 +52,9 @@ def main() -> None:
         try:
             eventually(lambda: list(runs.logs(1)), "the command prints", 60)
             _measure(agent.pid)
+            (scratch / "scratch" / "checkpoints" / ".large").touch()
+            most = _most_until(agent.pid, lambda: any(one.size > 10**8 for one in runs.checkpoints()))
+            print(f"{'… while 256 MB go up by HTTP':<58} {most:8.0f} MB")
         finally:
             agent.terminate()
             agent.wait()
@@ -71,6 +77,15 @@ def _measure(pid: int) -> None:
         least = f"{limit:.0%}" if limit < 1 else f"{limit:.0f} MB"
         slow = "   TOO MUCH" if measured > limit else ""
         print(f"{'agent and guard beside a command, over a minute':<58} {what}   {least} at most{slow}")
+
+
+def _most_until(pid: int, done: Callable[[], bool]) -> float:
+    """The most memory (MB, resident) that the agent has until then."""
+    agent, most, until = psutil.Process(pid), 0.0, time.monotonic() + 120
+    while not done() and time.monotonic() < until:
+        most = max(most, agent.memory_info().rss / 1e6)
+        time.sleep(0.02)
+    return most
 
 
 def _seconds(processes: list[psutil.Process]) -> float:
