@@ -14,7 +14,10 @@ Every check takes the bench alone, so that `test_engine_contract_bites.py` can t
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
+import sys
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -75,7 +78,11 @@ class Bench:
         self.runs_url = (self.folder / "runs").as_uri()
 
     def launch(
-        self, command: str, placement: Placement | None = None, secrets: Mapping[str, str] | None = None
+        self,
+        command: str,
+        placement: Placement | None = None,
+        secrets: Mapping[str, str] | None = None,
+        envs: Mapping[str, str] | None = None,
     ) -> Launch:
         """A launch of a job of its own, its run folder prepared."""
         number = next(self.numbers)
@@ -84,7 +91,7 @@ class Bench:
         clock = NodeClock(scaled.origin, scaled.starts_at, scaled.scale) if scaled else NodeClock()
         runs = RunFolder(self.runs_url, job_id)
         runs.write_lease(1, Lease())
-        runs.write_spec(Spec(job_id, 1, key, command, grace=1.0, intervals=QUICK, clock=clock))
+        runs.write_spec(Spec(job_id, 1, key, command, envs=envs or {}, grace=1.0, intervals=QUICK, clock=clock))
         job = Job(name="contract", run=command, secrets=tuple(secrets or ()))
         return Launch(key, job, placement or self.placement, runs.attempt_url(1), secrets or {})
 
@@ -273,6 +280,33 @@ class EngineContract:
         gone = bench.until(handle, EngineState.GONE)
         assert gone.interrupted, f"taken back, and told as {gone}"
         assert gone.evidence
+
+    def test_values_and_commands_arrive_as_they_are_and_execute_nothing_else(self, bench: Bench) -> None:
+        executed, seen, printed = bench.mark(), bench.mark(), bench.mark()
+        nasty = {
+            "QUOTES": """it's "quoted" and `ticked` \\ back\\\\slashed, 100% !history {brace,s} ~ # [g]l*b?""",
+            "SHELL": f"$(touch {executed}) `touch {executed}` ; touch {executed} & | touch {executed} $PATH ${{IFS}}",
+            "LINES": f"first\nsecond\r\n\tthird; touch {executed}\n\n",
+            "WORLD": "grüße 你好 🚀 \u202e",
+            "LEADING": "-n  --help=%s,A=B,ALL ",
+            "LARGE": "0123456789abcdef" * 6400,  # 100 kB
+            "EMPTY": "",
+        }
+        secret = {f"SECRET_{name}": value for name, value in nasty.items()} if "secrets" in bench.engine.honours else {}
+        wanted = {**nasty, **secret}
+        look = f"import json, os; print(json.dumps({{name: os.environ.get(name) for name in {sorted(wanted)!r}}}))"
+        text = "".join(nasty.values())
+        command = (
+            f"printf %s {shlex.quote(text)} > {shlex.quote(str(printed))}\n"
+            f"{shlex.quote(sys.executable)} -c {shlex.quote(look)} > {shlex.quote(str(seen))}"
+        )
+        handle = bench.engine.submit(bench.launch(command, secrets=secret, envs=nasty))
+        bench.until(handle, EngineState.GONE)
+        assert seen.exists(), "\n".join(bench.engine.logs(handle))
+        arrived = json.loads(seen.read_text())
+        assert [name for name in wanted if arrived[name] != wanted[name]] == []
+        assert printed.read_bytes() == text.encode(), "the command is another"
+        assert not executed.exists(), "something in a value was executed"
 
     def test_secrets_reach_the_command_and_lie_nowhere(self, bench: Bench) -> None:
         secret = "s3cr3t-" + "x" * 20

@@ -28,6 +28,11 @@ class ForgetsWhoAsked(Local):
         return (replace(one, store="") for one in super().machines())
 
 
+class TrimsSecrets(Local):
+    def submit(self, launch: Launch) -> str:
+        return super().submit(replace(launch, secrets={name: value.strip() for name, value in launch.secrets.items()}))
+
+
 class ForgetsKeys(Local):
     def find(self, key: str) -> str | None:
         return None
@@ -141,6 +146,7 @@ LIES: list[tuple[type[Local], Check]] = [
     (WritesSecretsDown, EngineContract.test_secrets_reach_the_command_and_lie_nowhere),
     (ListsNothing, EngineContract.test_what_it_lists_is_what_runs_and_can_be_ended),
     (ForgetsWhoAsked, EngineContract.test_what_it_lists_is_what_runs_and_can_be_ended),
+    (TrimsSecrets, EngineContract.test_values_and_commands_arrive_as_they_are_and_execute_nothing_else),
 ]
 
 
