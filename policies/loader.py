@@ -94,31 +94,32 @@ def load(files: Mapping[str, str], providers: Collection[str] = ()) -> ActivePol
         if others:
             first.hint = f"there are mistakes in {', '.join(error.where for error in others)}, too"
         raise first
-    rules = [rule for one in right for rule in _rules(one)]
-    rosters = [
-        Roster(team, listed.members, one.read.source(("teams", team)))
-        for one in right
-        for team, listed in one.content.teams.items()
-    ]
-    by_name = {
-        entry.name: one.read.conditions[path]
-        for one in right
-        for entry, path in one.entries()
-        if path in one.read.conditions
-    }
-    asking = {
-        entry.name: entry.asking
-        for one in right
-        for entry, _ in one.entries()
-        if isinstance(entry, GuardrailEntry) and entry.asking
-    }
-    said = {entry["name"]: entry for one in right for _, entry in entries(one.read.document)}
-    contents = [one.content for one in right]
-    exceptions = tuple(
-        (one.scope, tuple(one.order)) for content in contents if content.capacity for one in content.capacity.exceptions
-    )
+    return _in_force(right, _version(read))
+
+
+def _in_force(files: list[_Right], version: str) -> ActivePolicies:
+    """The set that files make which are right."""
+    rules = [rule for one in files for rule in _rules(one)]
+    contents = [one.content for one in files]
+    named = [(entry, path, one) for one in files for entry, path in one.entries()]
     return ActivePolicies(
-        _version(read), _defaults(contents, rules), tuple(rules), tuple(rosters), by_name, asking, said, exceptions
+        version,
+        _defaults(contents, rules),
+        tuple(rules),
+        rosters=tuple(
+            Roster(team, listed.members, one.read.source(("teams", team)))
+            for one in files
+            for team, listed in one.content.teams.items()
+        ),
+        conditions={e.name: one.read.conditions[path] for e, path, one in named if path in one.read.conditions},
+        asking={e.name: e.asking for e, _, _ in named if isinstance(e, GuardrailEntry) and e.asking},
+        entries={entry["name"]: entry for one in files for _, entry in entries(one.read.document)},
+        order_exceptions=tuple(
+            (one.scope, tuple(one.order))
+            for content in contents
+            if content.capacity
+            for one in content.capacity.exceptions
+        ),
     )
 
 
