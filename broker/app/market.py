@@ -28,6 +28,8 @@ CARBON_RULE = "max_kg_co2e"
 
 # Local sources cost little to ask; within this time (by the wall) they are not asked again.
 _LOCAL_AGE = timedelta(seconds=0.25)
+# Where the machine is so busy that asking takes long, so many times as long.
+_REST = 20
 # Asked within this time, others are likely to be asking as well.
 _SHARED_AGE = timedelta(seconds=5)
 # Except the price book, which changes only with a release: once a day will do.
@@ -39,13 +41,16 @@ def freshen(broker: Broker, *, sandbox: bool = False) -> list[PollResult]:
     from broker.store.leader import Duty
 
     now = broker.clock.now()
-    last = {name: run.finished for name, run in broker.store.last_polls().items()}
+    runs = broker.store.last_polls()
+    last = {name: run.finished for name, run in runs.items()}
     names = (*broker.registries.local_providers, SANDBOX) if sandbox else broker.registries.local_providers
     done = []
     for name in names:
         provider = broker.provider(name)
         live: bool = getattr(provider, "refresh_before_deciding", False)
         age = _LOCAL_AGE * broker.clock.scale if live else _BOOK_AGE
+        if live and name in last:
+            age = max(age, _REST * (runs[name].finished - runs[name].started))
         if name in last and now - last[name] < age:
             continue
         if name in last and live and now - last[name] < _SHARED_AGE * broker.clock.scale:

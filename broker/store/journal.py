@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
 
 from broker.core.approvals import StandingGrant
 from broker.core.decisions import Decision
@@ -28,6 +28,8 @@ from broker.store.records import PolicyVersion
 from broker.store.tables import DECISION, EVENT, JOB
 from broker.store.times import from_micros, to_micros
 
+_VIEW = select(JOB.c.view).where(JOB.c.id == bindparam("job"))
+
 
 class StoreReading:
     """One consistent look: `broker.launch.journal.Reading`, and lists for people."""
@@ -37,7 +39,7 @@ class StoreReading:
 
     def job(self, job_id: str) -> JobView | None:
         """The projection of one job."""
-        text = self._connection.scalar(select(JOB.c.view).where(JOB.c.id == job_id))
+        text = self._connection.scalar(_VIEW, {"job": job_id})
         return None if text is None else _view_from_json(text)
 
     def unclosed(self) -> Sequence[JobView]:
@@ -45,9 +47,10 @@ class StoreReading:
         query = select(JOB.c.view).where(~JOB.c.closed).order_by(JOB.c.submitted_at, JOB.c.id)
         return [_view_from_json(text) for text in self._connection.scalars(query)]
 
-    def last_events(self) -> Mapping[str, int]:
-        """The number of the last event of each job that is not closed, oldest job first."""
-        return open_jobs.last_events(self._connection)
+    def last_events(self, job_ids: Sequence[str] | None = None) -> Mapping[str, int]:
+        """The number of the last event of each job that is not closed (or of those jobs, but for closed ones), oldest
+        job first."""
+        return open_jobs.last_events(self._connection, job_ids)
 
     def views(self, job_ids: Sequence[str]) -> Sequence[JobView]:
         """The projections of those jobs, in any order."""
@@ -89,6 +92,10 @@ class StoreReading:
     def entries(self, job_id: str | None = None) -> Sequence[Entry]:
         """The ledger, or one job's part of it, in posting order."""
         return ledger.read(self._connection, job_id)
+
+    def entries_of(self, job_ids: Sequence[str]) -> Mapping[str, Sequence[Entry]]:
+        """`entries` of each of those jobs."""
+        return ledger.read_many(self._connection, job_ids)
 
     def balance(self, job_id: str) -> Mapping[MoneyKind, Balance]:
         """What a job's entries come to, by kind of money."""
@@ -187,7 +194,7 @@ class StoreWriting(StoreReading):
         assert after is not None
         self._connection.execute(EVENT.insert(), rows)
         if before is None:
-            self._connection.execute(JOB.insert().values(_job_row(after)))
+            self._connection.execute(JOB.insert(), _job_row(after))
         else:
             self._connection.execute(JOB.update().where(JOB.c.id == job_id).values(_job_row(after)))
         return after
@@ -199,21 +206,20 @@ class StoreWriting(StoreReading):
     def record(self, decision: Decision) -> None:
         """Keep a decision."""
         body = {"verdicts": decision.verdicts, "seen": dict(decision.seen)}
-        self._connection.execute(
-            DECISION.insert().values(
-                at=to_micros(decision.at),
-                action=decision.action.value,
-                user_name=decision.user,
-                job_name=decision.job_name,
-                job_id=decision.job_id,
-                attempt=decision.attempt,
-                pool=decision.pool,
-                answer=decision.answer.value,
-                policy_version=decision.policy_version,
-                facts_hash=decision.facts_hash,
-                body=_anything().dump_json(body).decode(),
-            )
-        )
+        row = {
+            "at": to_micros(decision.at),
+            "action": decision.action.value,
+            "user_name": decision.user,
+            "job_name": decision.job_name,
+            "job_id": decision.job_id,
+            "attempt": decision.attempt,
+            "pool": decision.pool,
+            "answer": decision.answer.value,
+            "policy_version": decision.policy_version,
+            "facts_hash": decision.facts_hash,
+            "body": _anything().dump_json(body).decode(),
+        }
+        self._connection.execute(DECISION.insert(), row)
 
     def use_standing(self, number: int, job_id: str) -> None:
         """Count what the job holds and spends against a standing grant from now on. Twice is once."""

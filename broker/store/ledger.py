@@ -6,7 +6,19 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, and_, func, literal, select, text, union_all, update
+from sqlalchemy import (
+    BigInteger,
+    CompoundSelect,
+    Connection,
+    and_,
+    bindparam,
+    func,
+    literal,
+    select,
+    text,
+    union_all,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 
 from broker.core.money import Money
@@ -15,7 +27,8 @@ from broker.core.ports import BudgetSpec
 from broker.launch.journal import HeldMoney, OpenHold
 from broker.ledger.entries import Account, Balance, Entry, Movement, Tags
 from broker.store import ledger_sums
-from broker.store.ledger_sums import in_scope
+from broker.store.ledger_sums import has_patterns, in_scope
+from broker.store.questions import question
 from broker.store.tables import BALANCE, ENTRY
 from broker.store.times import from_micros, to_micros
 
@@ -139,11 +152,16 @@ def open_holds(connection: Connection, budget: BudgetSpec) -> list[OpenHold]:
 
 def held(connection: Connection, budget: BudgetSpec, until: datetime) -> list[HeldMoney]:
     """What jobs still hold under the budget: one sum for what lasts no longer than ``until``, then each that does."""
-    c, edge = BALANCE.c, to_micros(until)
+    edge = to_micros(until)
+    rows = connection.execute(question(_held, connection, budget, looks_up=has_patterns(budget)), {"edge": edge}).all()
+    return [HeldMoney(Money(int(micros)), from_micros(holds_to or edge)) for holds_to, micros in rows if micros]
+
+
+def _held(connection: Connection | None, budget: BudgetSpec) -> CompoundSelect[Any]:
+    c, edge = BALANCE.c, bindparam("edge", type_=BigInteger)
     counted = (c.held != 0, c.money.in_(budget.counts), *in_scope(connection, c, budget))
-    short = select(literal(edge).label("holds_to"), func.sum(c.held).label("held")).where(*counted, c.holds_to <= edge)
-    rows = connection.execute(union_all(short, select(c.holds_to, c.held).where(*counted, c.holds_to > edge)))
-    return [HeldMoney(Money(int(row.held)), from_micros(row.holds_to)) for row in rows if row.held]
+    short = select(literal(0).label("holds_to"), func.sum(c.held)).where(*counted, c.holds_to <= edge)
+    return union_all(short, select(c.holds_to, c.held).where(*counted, c.holds_to > edge))
 
 
 def _to_row(entry: Entry) -> dict[str, object]:

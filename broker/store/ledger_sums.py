@@ -13,7 +13,18 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import BindParameter, ColumnElement, Connection, TextClause, and_, bindparam, or_, select, text
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Connection,
+    Select,
+    TextClause,
+    and_,
+    bindparam,
+    or_,
+    select,
+    text,
+)
 
 from broker.core.money import Money
 from broker.core.ports import BudgetSpec
@@ -21,6 +32,7 @@ from broker.ledger.budgets import matches
 from broker.ledger.entries import Account, Entry
 from broker.ledger.sums import DAY, SIZES, amount_before, slots, spans
 from broker.store.ledger_tables import GROUP, SUM
+from broker.store.questions import question
 from broker.store.tables import ENTRY
 from broker.store.times import to_micros
 
@@ -124,22 +136,40 @@ def _one_by_one(connection: Connection, budget: BudgetSpec, left: int, right: in
 
 def _groups_of(connection: Connection, budget: BudgetSpec) -> list[int]:
     """The numbers of the groups that count under the budget."""
-    query = select(GROUP.c.id).where(GROUP.c.money.in_(budget.counts), *in_scope(connection, GROUP.c, budget))
-    return list(connection.scalars(query))
+    return list(connection.scalars(question(_groups_query, connection, budget, looks_up=has_patterns(budget))))
 
 
-def in_scope(connection: Connection, columns: Any, budget: BudgetSpec) -> list[ColumnElement[bool]]:
-    """Which rows count. Patterns stand for the names that occur and match: no database matches them as rules do."""
-    wanted: Mapping[str, tuple[str, ...]] = {
+def _groups_query(connection: Connection | None, budget: BudgetSpec) -> Select[Any]:
+    return select(GROUP.c.id).where(GROUP.c.money.in_(budget.counts), *in_scope(connection, GROUP.c, budget))
+
+
+def has_patterns(budget: BudgetSpec) -> bool:
+    """Whether some names stand for others, which must be looked up."""
+    return any(_is_pattern(names) for names in _scope(budget).values())
+
+
+def _scope(budget: BudgetSpec) -> Mapping[str, tuple[str, ...]]:
+    """The names by column."""
+    return {
         "team": budget.teams,
         "project": budget.projects,
         "workload": budget.workloads,
         "user_name": budget.users,
         "environment": budget.environments,
     }
+
+
+def _is_pattern(names: tuple[str, ...]) -> bool:
+    return any(sign in name for name in names for sign in _PATTERN_SIGNS)
+
+
+def in_scope(connection: Connection | None, columns: Any, budget: BudgetSpec) -> list[ColumnElement[bool]]:
+    """Which rows count. Patterns stand for the names that occur and match: no database matches them as rules do.
+    ``connection``: needed for patterns only."""
     conditions: list[ColumnElement[bool]] = []
-    for column, names in wanted.items():
-        if any(sign in name for name in names for sign in _PATTERN_SIGNS):
+    for column, names in _scope(budget).items():
+        if _is_pattern(names):
+            assert connection is not None
             occurring = connection.scalars(select(GROUP.c[column]).distinct())
             conditions.append(columns[column].in_([name for name in occurring if matches(names, name)]))
         elif names:
@@ -156,8 +186,11 @@ def _key(entry: Entry) -> str:
     return json.dumps(_tags(entry), separators=(",", ":"))
 
 
+_BY_KEY = select(GROUP.c.id).where(GROUP.c.key == bindparam("key"))
+
+
 def _group(connection: Connection, key: str, entry: Entry) -> int:
-    known = connection.scalar(select(GROUP.c.id).where(GROUP.c.key == key))
+    known = connection.scalar(_BY_KEY, {"key": key})
     if known is not None:
         return int(known)
     names = ("money", "user_name", "team", "project", "workload", "environment")

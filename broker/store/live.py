@@ -61,14 +61,18 @@ def _from_text(text: str) -> tuple[LiveAttempt, ...]:
     return tuple(attempt(values) for values in json.loads(text))
 
 
+# Queued jobs had no attempt yet: a long queue costs nothing. Rows of before this was kept have their view only.
+_RUNNING = (
+    select(JOB.c.live, case((JOB.c.live.is_(None), JOB.c.view)))
+    .where(~JOB.c.closed, JOB.c.state != JobState.QUEUED.value)
+    .order_by(JOB.c.submitted_at, JOB.c.id)
+)
+
+
 def attempts(connection: Connection, view_of: Callable[[str], JobView]) -> list[LiveAttempt]:
     """Every attempt whose machine may still exist, oldest job first."""
-    # Queued jobs had no attempt yet: a long queue costs nothing. Rows of before this was kept have their view only.
-    unread = case((JOB.c.live.is_(None), JOB.c.view))
-    query = select(JOB.c.live, unread).where(~JOB.c.closed, JOB.c.state != JobState.QUEUED.value)
-    query = query.order_by(JOB.c.submitted_at, JOB.c.id)
     return [
         one
-        for text, view in connection.execute(query)
+        for text, view in connection.execute(_RUNNING).all()
         for one in (of(view_of(view)) if text is None else _from_text(text) if text else ())
     ]

@@ -4,15 +4,18 @@ were."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from fnmatch import fnmatchcase
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, case, func, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, case, func, select
 
 from broker.core.money import Money
 from broker.core.offers import MoneyKind, Offer, OfferQuery
 from broker.core.reasons import Reason
 from broker.store.offer_rows import OFFER_QUERY, to_offers
+from broker.store.questions import question
 from broker.store.tables import OFFER, POOL, PRICE
 from broker.store.times import from_micros, to_micros
 
@@ -27,10 +30,20 @@ def offers(connection: Connection, query: OfferQuery) -> list[Offer]:
     ``count`` is the least number of accelerators a machine must have; ``"cpu"`` among the accelerators means machines
     without one, whatever the count.
     """
+    asked = question(_offers_query, connection, query, looks_up=_has_patterns(query))
+    return to_offers(connection.execute(asked).all())
+
+
+def _offers_query(connection: Connection | None, query: OfferQuery) -> Select[Any]:
     wanted = [condition for _, condition in conditions(connection, query)]
     if query.max_price is not None:
         wanted.append(OFFER.c.micros <= query.max_price.micros)
-    return to_offers(connection.execute(OFFER_QUERY.where(_CURRENT, *wanted).order_by(OFFER.c.id)).all())
+    return OFFER_QUERY.where(_CURRENT, *wanted).order_by(OFFER.c.id)
+
+
+def _has_patterns(query: OfferQuery) -> bool:
+    """Whether some names stand for others, which must be looked up."""
+    return any(_WILD & set(name) for name in (*query.providers, *query.regions))
 
 
 def count_offers(connection: Connection) -> int:
@@ -44,9 +57,14 @@ def rejected_in_sql(connection: Connection, query: OfferQuery) -> dict[Reason, i
     The first condition that fails gives the reason, in the planner's order. ``max_price`` narrows a list for people
     and turns nothing down, so it is not looked at.
     """
-    wanted = conditions(connection, query)
-    if not wanted:
+    if replace(query, max_price=None) == OfferQuery():
         return {}
+    asked = question(_rejected_query, connection, query, looks_up=_has_patterns(query))
+    return {Reason(row.reason): row.total for row in connection.execute(asked) if row.reason is not None}
+
+
+def _rejected_query(connection: Connection | None, query: OfferQuery) -> Select[Any]:
+    wanted = conditions(connection, query)
     reasons = [(~condition, reason.value) for reason, condition in wanted]
     if MoneyKind.SANDBOX.value not in query.providers:
         left_out = ~and_(*(condition for _, condition in wanted))
@@ -54,18 +72,17 @@ def rejected_in_sql(connection: Connection, query: OfferQuery) -> dict[Reason, i
         reasons.insert(0, (simulated, Reason.SANDBOX_NOT_ASKED_FOR.value))
     reason = case(*reasons).label("reason")
     total = func.count().label("total")
-    rows = connection.execute(
+    return (
         select(reason, total)
         .join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id)
         .where(_CURRENT)
         .group_by(reason)
         .order_by(total.desc(), reason)
     )
-    return {Reason(row.reason): row.total for row in rows if row.reason is not None}
 
 
-def conditions(connection: Connection, query: OfferQuery) -> list[tuple[Reason, ColumnElement[bool]]]:
-    """What a pool must be, each with the reason of those that are not."""
+def conditions(connection: Connection | None, query: OfferQuery) -> list[tuple[Reason, ColumnElement[bool]]]:
+    """What a pool must be, each with the reason of those that are not. ``connection``: needed for patterns only."""
     c = POOL.c
     found: list[tuple[Reason, ColumnElement[bool]]] = []
     if query.providers:
@@ -87,11 +104,12 @@ def conditions(connection: Connection, query: OfferQuery) -> list[tuple[Reason, 
     return found
 
 
-def _matching(connection: Connection, column: str, patterns: Sequence[str]) -> list[str]:
+def _matching(connection: Connection | None, column: str, patterns: Sequence[str]) -> list[str]:
     """The names that occur and match; patterns are few and so are names, so they are matched here, the same on every
     database."""
     if not any(_WILD & set(pattern) for pattern in patterns):
         return list(patterns)
+    assert connection is not None
     names = connection.scalars(select(POOL.c[column]).distinct())
     return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
 

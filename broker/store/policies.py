@@ -14,6 +14,8 @@ from broker.store.records import PolicyVersion
 from broker.store.tables import POLICY
 from broker.store.times import from_micros, to_micros
 
+_NUMBER = select(func.max(POLICY.c.number))
+
 
 def active(connection: Connection) -> PolicyVersion | None:
     """The version in force; None when none was ever activated."""
@@ -23,7 +25,7 @@ def active(connection: Connection) -> PolicyVersion | None:
 
 def number(connection: Connection) -> int:
     """The number of the version in force; 0 when none was ever activated."""
-    return connection.scalar(select(func.max(POLICY.c.number))) or 0
+    return connection.scalar(_NUMBER) or 0
 
 
 def history(connection: Connection) -> list[PolicyVersion]:

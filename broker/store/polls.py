@@ -265,11 +265,13 @@ def _supersede(connection: Connection) -> None:
     connection.execute(update(OFFER).where(OFFER.c.reference).values(superseded=told_live))
 
 
+_NEWEST = select(func.max(POLL.c.id)).group_by(POLL.c.provider)
+_LAST = select(POLL).where(POLL.c.id.in_(_NEWEST)).order_by(POLL.c.provider)
+
+
 def last_polls(connection: Connection) -> dict[str, PollRun]:
     """The newest poll of each provider."""
-    newest = select(func.max(POLL.c.id)).group_by(POLL.c.provider)
-    rows = connection.execute(select(POLL).where(POLL.c.id.in_(newest)).order_by(POLL.c.provider))
-    return {row.provider: _run(row) for row in rows}
+    return {row.provider: _run(row) for row in connection.execute(_LAST)}
 
 
 def poll_runs(connection: Connection, provider: str | None, since: datetime | None, limit: int | None) -> list[PollRun]:

