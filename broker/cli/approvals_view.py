@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +58,9 @@ def listing(
     """The requests, the standing grants, and what to do next. ``told``: who was told of what, by job."""
     parts: list[RenderableType] = []
     if found:
-        table, hidden = fitting(console, _COLUMNS, [_cells(one, now) for one in found])
+        all_wait = all(one.state is Standing.WAITING for one in found)
+        columns = [replace(c, rank=3) if all_wait and c.title == "State" else c for c in _COLUMNS]
+        table, hidden = fitting(console, columns, [_cells(one, now) for one in found])
         parts.append(table)
         if hidden:
             parts.append(Text(left_out(hidden), style="dim"))
