@@ -54,8 +54,9 @@ class Reading(Protocol):
         """Every job that is not closed, oldest first: the reconciler's work list."""
         ...
 
-    def last_events(self) -> Mapping[str, int]:
-        """The number of the last event of each job that is not closed, oldest job first."""
+    def last_events(self, job_ids: Sequence[str] | None = None) -> Mapping[str, int]:
+        """The number of the last event of each job that is not closed (or of those jobs, but for closed ones), oldest
+        job first."""
         ...
 
     def views(self, job_ids: Sequence[str]) -> Sequence[JobView]:

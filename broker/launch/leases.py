@@ -4,18 +4,20 @@ node counts how long nobody looked after it."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from broker.core.errors import BrokerError
 from broker.core.jobs import Job
+from broker.core.offers import CapacityType
 from broker.core.outcomes import Cause
 from broker.core.views import AttemptView, JobView
 from broker.launch.mailbox import Lease, Mailbox
 from broker.launch.progress import billed_time
 from broker.launch.settlement import lease_of
 from broker.launch.worklist import Worklist
+from broker.ledger.entries import Entry
 
 log = logging.getLogger(__name__)
 
@@ -33,15 +35,24 @@ class Leases:
         self._mailbox = mailbox
         self._worklist = worklist
         self._max_unattended = max_unattended
+        self._granted: dict[str, tuple[tuple[int, Sequence[Entry], timedelta | None], Lease]] = {}
         self._written: dict[str, tuple[Lease, datetime]] = {}
 
     def granted(self, view: JobView, attempt: AttemptView, now: datetime) -> Lease:
         """What the attempt's node is granted now."""
-        sums = self._worklist.sums(view.id)
+        sums, longest = self._worklist.sums(view.id), self._max_unattended(view.job)
+        # Once a machine is up at a fixed price, and no other is, time alone changes nothing.
+        fixed = attempt.up_since is not None and attempt.placement.offer.capacity_type is not CapacityType.SPOT
+        steady = fixed and all(other.over for other in view.attempts if other is not attempt)
+        made_of = (view.seq, sums, longest)
+        known = self._granted.get(attempt.key) if steady else None
+        if known is not None and known[0] == made_of:
+            return known[1]
         lease = lease_of(view, attempt, sums, self._worklist.price_series, billed_time(view, now), now)
-        if lease.paid_until is None:  # nothing is billed, so nobody need look after it
-            return lease
-        return replace(lease, max_unattended=self._max_unattended(view.job))
+        if lease.paid_until is not None:  # what is not billed may be left alone
+            lease = replace(lease, max_unattended=longest)
+        self._granted[attempt.key] = made_of, lease
+        return lease
 
     def paid_until(self, view: JobView, now: datetime) -> datetime | None:
         """When the money of the running attempt ends."""
@@ -79,6 +90,7 @@ class Leases:
 
     def forget(self, key: str) -> None:
         """The attempt's job is closed."""
+        self._granted.pop(key, None)
         self._written.pop(key, None)
 
 

@@ -40,10 +40,10 @@ log = logging.getLogger(__name__)
 _STEPS_PER_TICK = 8
 
 # So many run folders are read at the same time, where there are enough of them to be worth it.
-_READERS, _WORTH_THREADS = 16, 32
+_READERS, _WORTH_THREADS, _A_READERS_LOT = 16, 32, 32
 
 # So many jobs are settled in one transaction, which keeps every other writer waiting, and so many in one look.
-_SETTLED_AT_ONCE, _SETTLED_AT_MOST = 100, 1_000
+_SETTLED_AT_ONCE, _SETTLED_AT_MOST = 100, 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,9 +305,10 @@ class Reconciler:
         ]
         if len(wanted) < _WORTH_THREADS:
             return {}
+        some = [wanted[first : first + _A_READERS_LOT] for first in range(0, len(wanted), _A_READERS_LOT)]
         with ThreadPoolExecutor(_READERS, thread_name_prefix="run-folders") as readers:
-            found = readers.map(lambda one: self._read(*one), wanted)
-            return {attempt.key: node for (_, attempt), node in zip(wanted, found, strict=True)}
+            found = readers.map(lambda lot: {one.key: self._read(view, one) for view, one in lot}, some)
+            return {key: node for lot in found for key, node in lot.items()}
 
     def _read(self, view: JobView, attempt: AttemptView) -> NodeState:
         """The run folder as far as it can be read. One that makes no sense is as good as silent."""
@@ -346,12 +347,12 @@ class Reconciler:
         for first in range(0, min(len(due), _SETTLED_AT_MOST), _SETTLED_AT_ONCE):
             some = due[first : first + _SETTLED_AT_ONCE]
             with self._journal.writing() as tx:
-                current = {view.id: view for view in tx.views([view.id for view in some])}
+                last = tx.last_events([view.id for view in some])
                 tx.post(
                     [
                         entry
                         for view in some
-                        if current[view.id].seq == view.seq
+                        if last.get(view.id) == view.seq
                         for entry in settle(view, tx.entries(view.id), tx.price_series, now, self._timing.settle_every)
                     ]
                 )

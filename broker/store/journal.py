@@ -93,10 +93,6 @@ class StoreReading:
         """The ledger, or one job's part of it, in posting order."""
         return ledger.read(self._connection, job_id)
 
-    def entries_of(self, job_ids: Sequence[str]) -> Mapping[str, Sequence[Entry]]:
-        """`entries` of each of those jobs."""
-        return ledger.read_many(self._connection, job_ids)
-
     def balance(self, job_id: str) -> Mapping[MoneyKind, Balance]:
         """What a job's entries come to, by kind of money."""
         return ledger.balance(self._connection, job_id)

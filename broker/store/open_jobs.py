@@ -17,10 +17,12 @@ from broker.store.times import from_micros
 _AT_ONCE = 5_000  # values that a query may have, in either database
 
 
-def last_events(connection: Connection) -> dict[str, int]:
-    """The number of the last event of each open job, oldest job first."""
+def last_events(connection: Connection, job_ids: Sequence[str] | None) -> dict[str, int]:
+    """The number of the last event of each open job, or of those of ``job_ids`` that are, oldest job first."""
     last = select(func.max(EVENT.c.seq)).where(EVENT.c.job_id == JOB.c.id).correlate(JOB).scalar_subquery()
     query = select(JOB.c.id, last).where(~JOB.c.closed).order_by(JOB.c.submitted_at, JOB.c.id)
+    if job_ids is not None:
+        query = query.where(JOB.c.id.in_(job_ids))
     return {row[0]: row[1] for row in connection.execute(query)}
 
 
