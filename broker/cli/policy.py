@@ -200,7 +200,9 @@ def try_cases(
 def backtest(
     context: typer.Context,
     files: PolicyFiles,
-    since: Annotated[str, typer.Option("--from", metavar="WHEN", help="From then on: 2026-11-01, or 30d ago.")],
+    since: Annotated[
+        str, typer.Option("--from", "--since", metavar="WHEN", help="From then on: 2026-11-01, or 30d ago.")
+    ],
     until: Annotated[
         str | None, typer.Option("--to", metavar="WHEN", help="Before then; until now by default.")
     ] = None,

@@ -21,7 +21,9 @@ EXAMPLES = examples("gpubroker policy findings", "gpubroker policy findings --si
 
 def findings(
     context: typer.Context,
-    since: Annotated[str, typer.Option("--since", metavar="WHEN", help="Use from then on: 90d, or a date.")] = "90d",
+    since: Annotated[
+        str, typer.Option("--since", "--from", metavar="WHEN", help="Use from then on: 90d, or a date.")
+    ] = "90d",
     as_json: AsJson = False,
 ) -> None:
     """What really ran, against what is owned, reserved and rented: buy 2, stop renting, over-committed by 3; each with

@@ -27,3 +27,7 @@ def test_nothing_held_and_nothing_run_is_nothing_found(gpubroker: Gpubroker) -> 
 def test_a_time_that_is_none_is_exit_2(gpubroker: Gpubroker) -> None:
     assert gpubroker("policy", "findings", "--since", "soon").code == 2
     assert gpubroker("policy", "findings", "--since", "9000-01-01").code == 2
+
+
+def test_the_time_may_be_said_as_in_a_backtest(gpubroker: Gpubroker) -> None:
+    assert gpubroker("policy", "findings", "--from", "30d").code == 0
