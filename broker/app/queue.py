@@ -27,8 +27,8 @@ from broker.placement.lineup import entry_of
 from broker.placement.queue import EFFORT, Entry, Free, Rules, Turn, place
 
 _HOUR = timedelta(hours=1)
-# A round of the reconciler holds for so long by the wall, or for so many times what it took to place: with thousands of
-# jobs it shall not do nothing else.
+# A round of the reconciler holds for so many seconds by the wall, or, if that is longer, for so many times what placing
+# it took: with thousands of jobs it shall not do nothing else.
 _HOLDS = 5.0
 _TIMES = 20.0
 # It looks less hard than a person who asks for the queue can wait.
@@ -106,27 +106,33 @@ def queue(broker: Broker, also: Sequence[Job] = (), *, effort: int = EFFORT) -> 
 class LinedUp:
     """What the queue has for each job that waits, for the reconciler: `lot` is asked before a job is placed.
 
-    All that wait are placed together, again when that is some seconds old or somebody new is in line. One job alone is
-    placed as if there were no queue.
+    All that wait are placed together, again when that is some seconds old or somebody new is in line, but that never
+    takes more than a twentieth of the time: meanwhile who is new waits, where there are limited machines at all. One
+    job alone is placed as if there were no queue.
     """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._round: Queue | None = None
         self._among: frozenset[str] = frozenset()
-        self._until = 0.0
+        self._rests_until = self._holds_until = 0.0
 
     def lot(self, view: JobView, now: datetime) -> Lot:
         """The lot of a job that waits."""
         began = time.monotonic()
-        if began >= self._until or view.id not in self._among:
+        known = view.id in self._among
+        if began >= (self._holds_until if known else self._rests_until):
             with self._broker.store.reading() as look:
                 self._among = frozenset(each.id for each in look.unclosed() if waits(each)) | {view.id}
             self._round = queue(self._broker, effort=_LIVE_EFFORT) if len(self._among) > 1 else None
-            took = time.monotonic() - began
-            self._until = began + took + max(_HOLDS, _TIMES * took)
-        if self._round is None:
+            ended = time.monotonic()
+            self._rests_until = ended + _TIMES * (ended - began)
+            self._holds_until = max(ended + _HOLDS, self._rests_until)
+            known = True
+        if self._round is None or not self._round.free:
             return Lot()
+        if not known:
+            return Lot(wait="waits for its turn to be found: `gpubroker jobs queue`")
         since = view.latest.ended_at if view.latest is not None and view.latest.ended_at else view.submitted_at
         turns = [one.turn for one in self._round.waiting]
         return lot_of(view.id, turns, self._round.free, now - since, self._broker.policy().defaults.wait_for_paid)

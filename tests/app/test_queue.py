@@ -129,6 +129,25 @@ def test_what_follows_the_round_is_what_the_queue_showed(site: Broker) -> None:
     assert {name for name, start in shown.items() if start == 0} == {name for name in "abc" if found[name] == "own"}
 
 
+def test_placing_the_queue_again_and_again_does_not_take_all_the_time(
+    site: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = [0.0]
+
+    def monotonic() -> float:
+        seconds[0] += 1.0  # whatever is done takes a second
+        return seconds[0]
+
+    monkeypatch.setattr("broker.app.queue.time.monotonic", monotonic)
+    lined_up, now = LinedUp(site), site.clock.now()
+    first = [queued(site, name) for name in "ab"]
+    assert [lined_up.lot(view, now).wait for view in first] == ["", ""]
+    late = queued(site, "c")
+    assert lined_up.lot(late, now).wait.startswith("waits for its turn to be found")
+    seconds[0] += 20
+    assert lined_up.lot(late, now).wait.startswith("waits for its turn on own/")
+
+
 def test_jobs_that_are_not_submitted_are_placed_beside_those_that_wait(site: Broker) -> None:
     queued(site, "first", "priority: high\n")
     found = queue(site, [job(site, "a"), job(site, "a"), job(site, "late", "deadline: 1h\n")])

@@ -74,7 +74,7 @@ def main() -> None:
         markets = read_markets([data / family], Prices())
         for name, world in WORLDS.items():
             ratio, missed = compared(markets, world)
-            print(f"{family}, history {name:<30} {ratio:6.3f} of Uniform Progress (at most 1.05)   {missed} missed")
+            print(f"{family:<17} history {name:<30} {ratio:6.3f} of Uniform Progress (at most 1.05)   {missed} missed")
 
 
 if __name__ == "__main__":
