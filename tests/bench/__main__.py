@@ -7,6 +7,7 @@ import platform
 from datetime import UTC, datetime
 
 from tests.bench import (
+    bench_admission,
     bench_agent,
     bench_board,
     bench_budgets,
@@ -26,6 +27,7 @@ PARTS = {
     "strategy and backtest": bench_placement.main,
     "policies": bench_policies.main,
     "store": bench_store.main,
+    "admission": bench_admission.main,
     "budgets": bench_budgets.main,
     "market": bench_market.main,
     "checkpoints": bench_checkpoints.main,

