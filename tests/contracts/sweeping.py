@@ -56,8 +56,9 @@ def record_jobs(tx: Writing, lasted: timedelta = timedelta(0), provider: str = "
 
 
 @contextmanager
-def broker_with(provider: RunsInstances, tmp_path: Path) -> Iterator[Broker]:
-    """A broker that knows this provider alone, with a job whose attempt runs and one whose attempt is long over."""
+def broker_with(provider: RunsInstances, tmp_path: Path, lasted: timedelta = timedelta(0)) -> Iterator[Broker]:
+    """A broker that knows this provider alone, with a job whose attempt runs there, and one whose attempt is long over
+    and ``lasted`` so long."""
     name = provider.name  # type: ignore[attr-defined]  # every provider has one
     plugged = replace(
         registries(), providers={name: ""}, local_providers=(), build_provider=lambda *_, **__: provider, engines={}
@@ -66,7 +67,7 @@ def broker_with(provider: RunsInstances, tmp_path: Path) -> Iterator[Broker]:
     home.mkdir()
     broker = Broker(Settings(home=home, store=f"sqlite:///{home / 'store.db'}"), plugged)
     with broker.store.writing() as tx:
-        record_jobs(tx)
+        record_jobs(tx, lasted, name)
     try:
         yield broker
     finally:

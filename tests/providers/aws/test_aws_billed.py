@@ -1,0 +1,48 @@
+"""From Cost Explorer to the ledger: what AWS charged for an attempt is what was spent on it."""
+
+from __future__ import annotations
+
+from datetime import UTC, timedelta
+from pathlib import Path
+
+from broker.app.charges import billed, fetch
+from broker.app.report import ledger_faults
+from broker.core.clock import SystemClock
+from broker.core.money import Money
+from broker.core.offers import MoneyKind
+from broker.launch.settlement import settle
+from providers.aws.login import Login
+from providers.aws.provider import Aws
+from providers.aws.settings import AwsSettings
+from tests.contracts.sweeping import LONG_AGO, broker_with
+from tests.fakes.aws_cloud import Cloud
+
+
+def test_what_aws_charged_is_in_the_ledger(cloud: Cloud, login: Login, tmp_path: Path) -> None:
+    aws = Aws(clock=SystemClock(), settings=AwsSettings(regions=("us-east-1",), attempts=1), login=login)
+    first = LONG_AGO.astimezone(UTC).date()
+    cloud.charges = [
+        {
+            "TimePeriod": {"Start": str(first + timedelta(days=day)), "End": str(first + timedelta(days=day + 1))},
+            "Total": {},
+            "Groups": [
+                {"Keys": [f"gpubroker${key}"], "Metrics": {"UnblendedCost": {"Amount": amount, "Unit": "USD"}}}
+                for key, amount in groups.items()
+            ],
+            "Estimated": False,
+        }
+        for day, groups in enumerate(({"over-1": "20.5000004", "": "7"}, {"over-1": "0.75"}))
+    ]
+    with broker_with(aws, tmp_path, timedelta(hours=1)) as broker:
+        with broker.store.writing() as tx:
+            view = tx.job("over")
+            assert view is not None
+            tx.post(settle(view, [], tx.price_series, LONG_AGO, timedelta(0)))
+        for adjusted in (["over-1"], []):
+            assert [one.key for one in fetch(broker).adjusted] == adjusted
+        row = next(one for one in billed(broker).rows if one.key == "over-1")
+        assert (row.metered, row.billed, row.adjusted) == (Money.usd(20), Money.usd("21.25"), Money.usd("1.25"))
+        assert billed(broker).for_others == {"aws": Money.usd(7)}
+        with broker.store.reading() as look:
+            assert look.balance("over")[MoneyKind.CASH].spent == Money.usd("21.25")
+        assert ledger_faults(broker) == []
