@@ -11,7 +11,7 @@ from broker.app.wiring import Broker
 from broker.core.errors import BrokerError
 from broker.store.leader import Duty
 
-_LOOK_EVERY = 900.0  # seconds of the wall clock
+_FIRST_AFTER, _LOOK_EVERY = 120.0, 900.0  # seconds of the wall clock
 _ASK_EVERY = timedelta(hours=23)
 _ASKED = "charges_asked_at"
 
@@ -30,7 +30,9 @@ class Charging:
 
     def run(self, stop: threading.Event) -> None:
         """Until ``stop`` is set. What goes wrong is said, and tried again with the next look."""
-        while not stop.wait(self._every):
+        pause = min(_FIRST_AFTER, self._every)
+        while not stop.wait(pause):
+            pause = self._every
             try:
                 with self._broker.store.lead(Duty.SWEEP) as leading:
                     if leading is not None:

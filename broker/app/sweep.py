@@ -97,6 +97,7 @@ def end(broker: Broker, swept: Swept) -> list[Ended]:
         except BrokerError as error:
             done.append(Ended(one, f"{error} ({error.hint})" if error.hint else str(error)))
         else:
+            log.info("ended %s (%s): %s", one.id, one.kind, one.why)
             done.append(Ended(one))
     return done
 

@@ -12,6 +12,7 @@ from broker.launch.sweep import Standing
 from broker.store.leader import Duty
 
 EVERY = 600.0  # seconds of the wall clock; each sweep asks every cloud for its machines
+_FIRST_AFTER = 60.0
 
 
 class Sweeping:
@@ -31,7 +32,9 @@ class Sweeping:
 
     def run(self, stop: threading.Event) -> None:
         """Until ``stop`` is set. What goes wrong is said, and tried again with the next sweep."""
-        while not stop.wait(self._every):
+        pause = min(_FIRST_AFTER, self._every)  # a service that is often started anew sweeps all the same
+        while not stop.wait(pause):
+            pause = self._every
             try:
                 with self._broker.store.lead(Duty.SWEEP) as leading:
                     if leading is not None:

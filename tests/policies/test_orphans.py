@@ -1,0 +1,36 @@
+"""Whether and when orphans are ended: said by nobody, never; of several files the most patient holds."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from broker.core.errors import InvalidInput
+from policies.loader import load
+
+
+def files(*said: str) -> dict[str, str]:
+    return {f"{number}.yaml": f"version: 1\npolicy: p{number}\ndefaults: {text}\n" for number, text in enumerate(said)}
+
+
+@pytest.mark.parametrize(
+    ("said", "after"),
+    [
+        ((), None),
+        (("{max_duration: 1h}",), None),
+        (("{end_orphans_after: 30m}",), timedelta(minutes=30)),
+        (("{end_orphans_after: 30m}", "{max_duration: 1h}"), timedelta(minutes=30)),
+        (("{end_orphans_after: 30m}", "{end_orphans_after: 2h}"), timedelta(hours=2)),
+    ],
+)
+def test_the_most_patient_file_holds(said: tuple[str, ...], after: timedelta | None) -> None:
+    assert load(files(*said)).defaults.end_orphans_after == after
+
+
+@pytest.mark.parametrize("text", ["30", "0s", "-1h", "soon", "true"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        load(files(f"{{end_orphans_after: {text}}}"))
+    (problem,) = refused.value.problems
+    assert "end_orphans_after" in problem.key
