@@ -68,11 +68,10 @@ def test_it_runs_there_is_restarted_and_another_goes_on(
     eventually(lambda: node.saved() == [1] and node.output() == ["up"], "it saves, and ships its log", PATIENCE)
     agent.kill()
     agent.wait()
-    eventually(lambda: not list_of_commands(node), "its command goes with it", PATIENCE)
-
-    restarted = node.start(env=kept.first)
-    assert restarted.wait(PATIENCE) == CLAIM_LOST, "what it had claimed stays claimed, by whom nobody is any more"
-    assert node.runs.read_state(1).exit is None
+    restarted = node.start(env=kept.first, scratch=0)
+    assert restarted.wait(PATIENCE) == CLAIM_LOST, "what was claimed stays claimed, and the command died with its agent"
+    assert node.ending().cause is Cause.AGENT_DIED
+    assert node.ending().evidence == f"the agent (pid {agent.pid}) died and was started again"
 
     node.spec(f"{SAVE} cat step_1; grep CapEff /proc/self/status; save step_2", attempt=2, intervals=patient)
     assert node.start(2, env=kept.first).wait(PATIENCE) == 0, node.said(2)
@@ -84,15 +83,3 @@ def test_it_runs_there_is_restarted_and_another_goes_on(
     if os.geteuid() != 0 or shutil.which("setpriv"):
         assert int(capabilities.split()[1], 16) == 0, "nothing of root's powers is there"
     assert [node.runs.verify(one.id) for one in node.runs.checkpoints()] == [None, None]
-
-
-def list_of_commands(node: Node) -> list[Path]:
-    """The living processes that run in the first agent's scratch folder."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if str((process / "cwd").readlink()).startswith(str(node.scratch())):
-                found.append(process)
-        except OSError:
-            continue
-    return found

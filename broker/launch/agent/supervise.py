@@ -37,18 +37,19 @@ from broker.launch.agent.command import Command
 from broker.launch.agent.endings import Ended, Stop
 from broker.launch.agent.entry import NewerAttempt, claim, patiently, read_lease, read_spec
 from broker.launch.agent.environment import Scratch, job_environment
-from broker.launch.agent.formats import Exit, Lease, attempt_path
+from broker.launch.agent.formats import Claim, Exit, Lease, attempt_path, ranked
 from broker.launch.agent.journal import Journal
 from broker.launch.agent.mailbox import Mailbox
 from broker.launch.agent.notice_time import NoticeTime
 from broker.launch.agent.notices import Notice
 from broker.launch.agent.output import last_lines
 from broker.launch.agent.renames import Renames
+from broker.launch.agent.restart import predecessor_is_dead
 from broker.launch.agent.running import Watched
 from broker.launch.agent.saver import Saver
 from broker.launch.agent.scan import Scanner, open_writers
 from broker.launch.agent.stops import Fenced, Inbox, PeerEnded, Said, Stops
-from broker.launch.agent.store import Store, StoreTrouble
+from broker.launch.agent.store import Store, StoreTrouble, to_bytes
 
 log = logging.getLogger("gpubroker-agent")
 
@@ -106,6 +107,8 @@ class Attempt:
             return FENCED
         if holder is not None:
             log.error("attempt %d is run by %s (pid %d); nothing to do here", self._number, holder.host, holder.pid)
+            if predecessor_is_dead(holder, self._scratch, self._spec.intervals.mail):
+                self._tell_of_the_death(holder)
             return CLAIM_LOST
         self._record()
         self._open(lease)
@@ -138,6 +141,16 @@ class Attempt:
         with contextlib.suppress(OSError):
             draft.write_text(json.dumps(record))
             draft.replace(self._scratch.record)
+
+    def _tell_of_the_death(self, before: Claim) -> None:
+        """The attempt's last word, unless the agent before this one said its own."""
+        evidence = f"the agent (pid {before.pid}) died and was started again"
+        ending = to_bytes(Exit("agent_died", self._clock.now(), evidence=evidence).to_json())
+        path = attempt_path(self._number, ranked("exit.json", self._rank))
+        with contextlib.suppress(StoreTrouble):
+            patience = self._spec.intervals.patience
+            if patiently(lambda: self._store.create(path, ending), patience, self._inbox.something_came):
+                log.error("%s; so it is told", evidence)
 
     def _open(self, lease: Lease) -> None:
         """Everything that runs beside the command."""

@@ -56,13 +56,20 @@ class Node:
         self.runs.write_spec(spec)
 
     def start(
-        self, attempt: int = 1, rank: int = 0, gang: str = "", env: dict[str, str] | None = None
+        self,
+        attempt: int = 1,
+        rank: int = 0,
+        gang: str = "",
+        env: dict[str, str] | None = None,
+        scratch: int | None = None,
     ) -> subprocess.Popen[bytes]:
+        """``scratch``: the number of the agent whose folder this one gets; its own unless given."""
         number = len(self.processes)
+        folder = self.scratch(number if scratch is None else scratch)
         arguments = ["--folder", self.runs.attempt_url(attempt), "--rank", str(rank), "--gang", gang]
         with (self.folder / f"agent-{number}.log").open("wb") as log:
             process = subprocess.Popen(
-                [*self.program, *arguments, "--scratch", self.scratch(number)],
+                [*self.program, *arguments, "--scratch", folder],
                 env={**self.inherited, **(env or {})},
                 stderr=log,
             )

@@ -354,7 +354,7 @@ def test_uploading_does_not_outlive_its_money_either(node: Node) -> None:
 def test_nobody_looking_after_it_for_too_long(node: Node) -> None:
     node.spec(SLEEP, lease=Lease(max_unattended=0.5, renewed_at=now()))
     assert node.start().wait(10) == INTERRUPTED
-    assert node.ending().cause is Cause.STOPPED_BY_POLICY
+    assert node.ending().cause is Cause.UNATTENDED
 
 
 def test_a_stop_that_was_there_before_it_began(node: Node) -> None:
