@@ -40,10 +40,10 @@ def judge(
     wrong += [f"{name}: handed in, and nowhere to be found" for name in (j.name for j in planned) if name not in views]
     for job in planned:
         if job.name in views:
-            wrong += _ended(job, views[job.name])
-            wrong += _ran_once(job, views[job.name], marks(stage.folder / "marks", job.name))
+            wrong += ended(job, views[job.name])
+            wrong += ran_once(job, views[job.name], marks(stage.folder / "marks", job.name))
     for attempt in tried:
-        wrong += _resumed_right(attempt, manifests)
+        wrong += resumed_right(attempt, manifests)
     wrong += _still_there(stage, manifests)
     wrong += _money(broker)
     wrong += [f"left running: {' '.join(process.cmdline())[:150]}" for process in belonging(stage.folder)]
@@ -52,7 +52,7 @@ def judge(
     return Verdict(wrong, _figures(views, tried, strikes, manifests, broker))
 
 
-def _ended(job: Planned, view: JobView) -> Iterator[str]:
+def ended(job: Planned, view: JobView) -> Iterator[str]:
     expected = JobState.FAILED if job.fate is Fate.FAILS else JobState.SUCCEEDED
     if not view.closed:
         yield f"{job.name}: is not closed ({view.state}, {view.waiting_because or 'no reason given'})"
@@ -62,7 +62,7 @@ def _ended(job: Planned, view: JobView) -> Iterator[str]:
         yield f"{job.name}: {view.state} for no reason"
 
 
-def _ran_once(job: Planned, view: JobView, left: Counter[tuple[int, int, str]]) -> Iterator[str]:
+def ran_once(job: Planned, view: JobView, left: Counter[tuple[int, int, str]]) -> Iterator[str]:
     """No two at the same time, no attempt twice, and the whole of it where it succeeded."""
     for (attempt, rank, what), times in sorted(left.items()):
         if what == "twice":
@@ -77,7 +77,7 @@ def _ran_once(job: Planned, view: JobView, left: Counter[tuple[int, int, str]]) 
                 yield f"{job.name}: succeeded, and node {rank} never came to its end"
 
 
-def _resumed_right(attempt: Attempted, manifests: Manifests) -> Iterator[str]:
+def resumed_right(attempt: Attempted, manifests: Manifests) -> Iterator[str]:
     """Each attempt went on from the newest checkpoint there was when it began."""
     for restored in attempt.of("restored"):
         for passed in restored.get("passed_over") or ():
