@@ -18,6 +18,7 @@ from tests.bench import (
     bench_plan,
     bench_policies,
     bench_store,
+    bench_tick,
 )
 
 PARTS = {
@@ -30,6 +31,7 @@ PARTS = {
     "admission": bench_admission.main,
     "budgets": bench_budgets.main,
     "market": bench_market.main,
+    "the reconciler": bench_tick.main,
     "checkpoints": bench_checkpoints.main,
     "the agent": bench_agent.main,
 }

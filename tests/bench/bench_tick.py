@@ -8,6 +8,7 @@ times, its agent has just shown a sign of life, and a policy file judges it. At 
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 import sys
@@ -149,6 +150,7 @@ def timed(what: str, call: Callable[[], T], at_most: str = "") -> T:
 
 
 def main(attempts: int = ATTEMPTS) -> None:
+    gc.set_threshold(100_000, 20, 20)  # as the program itself does
     with tempfile.TemporaryDirectory() as name:
         folder, clock = Path(name), SystemClock()
         url = f"sqlite:///{folder / 'store.db'}"

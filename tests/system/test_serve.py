@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.app.reconciling import STAND_BY
 from broker.core.clock import SystemClock
 from broker.core.views import JobView
 from broker.store import Store, open_store
@@ -21,7 +22,8 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(700)]
 
 KILLS = 20
 JOBS = 10
-TAKE_OVER = 10.0  # seconds, on a loaded machine of two cores; the duty itself looks every second
+# The next one looks every second (`broker.app.reconciling.STAND_BY`); how long a busy machine makes that is no failure.
+PATIENCE = 180.0
 
 JOB = """\
 name: short-{number}
@@ -59,21 +61,21 @@ def test_killed_while_it_leads(tmp_path: Path, new_postgres: Callable[[], str]) 
         assert done.returncode == 0, done.stderr
     slowest = 0.0
     for kill in range(KILLS):
-        leader = eventually(lambda: next((f"{n}" for n in services if leads(home, n)), ""), "one leads")
+        leader = eventually(lambda: next((f"{n}" for n in services if leads(home, n)), ""), "one leads", PATIENCE)
         victim = services.pop(int(leader))
         victim.send_signal(signal.SIGKILL)
         victim.wait()
         died = time.monotonic()
         (other,) = services
-        eventually(lambda other=other: leads(home, other), "the other takes over", TAKE_OVER)
+        eventually(lambda other=other: leads(home, other), "the other takes over", PATIENCE)
         slowest = max(slowest, time.monotonic() - died)
         services[2 + kill] = service(home, url, 2 + kill)
     ended = eventually(lambda: closed(store), "every job is closed", 240)
-    print(f"{KILLS} leaders killed; the slowest take-over took {slowest:.1f} s")
+    print(f"{KILLS} leaders killed; the slowest take-over took {slowest:.1f} s ({STAND_BY} s once it is up)")
     for number, process in services.items():
         eventually(lambda number=number: (home / f"serve-{number}.log").read_text(), "it is up")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE) == 0
     ran = mark.read_text().split()
     assert sorted(ran) == sorted(f"ran-{number}" for number in range(JOBS)), "each command ran, and once"
     for view in ended:
