@@ -23,6 +23,9 @@ from broker.launch.reconciler import Reconciler, Timing
 from broker.launch.runfolder import RunFolders
 from broker.launch.top_up import Pace, TopUp
 
+# At most a fifth of the time goes into asking whether what runs should move.
+_REST = 4.0
+
 # How often what runs is judged anew, in wall-clock time: time passes, policies and prices change.
 _JUDGE_EVERY = timedelta(seconds=5)
 
@@ -55,7 +58,11 @@ def reconciler(broker: Broker) -> Reconciler:
         over=OverBudgets(broker),
     )
     moving = Moving(
-        broker.store, strategist, lambda view, now: placing.plans(view, broker.policy(), now), broker.clock.now
+        broker.store,
+        strategist,
+        lambda view, now: placing.plans(view, broker.policy(), now),
+        broker.clock.now,
+        rest=_REST,
     )
     topping_up = TopUp(broker.store, broker.policy, broker.clock.now, Pace().scaled(broker.clock.scale))
     return Reconciler(

@@ -7,6 +7,7 @@ course is made from the history before the job's start, and has seen every tick 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -255,7 +256,11 @@ def _possible(decision: Decision, seen: Situation) -> bool:
 
 class Moving:
     """The reconciler's judge of better places, beside `enforcement.Enforcement`: once a tick it asks the strategy
-    whether what runs should go on where it is. Makes the plans itself through ``plans``."""
+    whether what runs should go on where it is. Makes the plans itself through ``plans``.
+
+    ``rest``: so many times as long as an answer took nobody else is asked about, so that thousands of jobs whose ticks
+    begin together take turns over several looks instead of holding one up. ``seconds``: of any clock that only goes on.
+    """
 
     def __init__(
         self,
@@ -264,7 +269,10 @@ class Moving:
         plans: Callable[[JobView, datetime], Plans],
         now: Callable[[], datetime],
         every: timedelta = TICK,
+        rest: float = 0.0,
+        seconds: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._rest, self._seconds, self._rests_until = rest, seconds, 0.0
         self._journal = journal
         self._strategist = strategist
         self._plans = plans
@@ -283,10 +291,12 @@ class Moving:
             return False
         tick = (now - view.submitted_at) // self._every
         placed = (attempt.requested_at - view.submitted_at) // self._every  # that tick has been decided already
-        if max(self._asked.get(view.id, -1), placed) >= tick:
+        began = self._seconds()
+        if self._asked.get(view.id) == tick or placed >= tick or began < self._rests_until:
             return False
         self._asked[view.id] = tick
         why = self._strategist.moves(view, self._plans(view, now), now)
+        self._rests_until = self._seconds() + self._rest * (self._seconds() - began)
         if why is None:
             return False
         with self._journal.writing() as tx:

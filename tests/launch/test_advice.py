@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,10 +15,12 @@ from broker.backtest.market import Market, Pool
 from broker.backtest.replay import Step, replay
 from broker.core.clock import ManualClock
 from broker.core.outcomes import Cause, JobState
-from broker.launch.advice import Said
+from broker.core.views import JobView
+from broker.launch.advice import Moving, Said
 from broker.placement.strategy.choose import course_for
 from broker.placement.strategy.situation import Course, Decision, Situation, Task
-from broker.store import open_store
+from broker.store import Store, open_store
+from tests.launch.rehearsal import Stage
 from tests.launch.trace_stage import TraceStage, pool_name
 
 HOUR = 3600.0
@@ -154,3 +157,40 @@ def test_no_deadline_is_missed_whatever_the_market_does(
     assert not stage.view.deadline_missed
     assert {attempt.cause for attempt in stage.view.attempts} <= {Cause.PREEMPTED, Cause.MOVED, Cause.COMPLETED}
     store.close()
+
+
+class Undecided:
+    """A strategy that never moves anything, and takes its time."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.seconds = 0.0
+
+    def moves(self, view: JobView, plans: object, now: datetime) -> None:
+        self.asked.append(view.id)
+        self.seconds += 2.0
+
+    def forget(self, job_id: str) -> None:
+        pass
+
+
+def test_jobs_whose_ticks_begin_together_take_turns(store: Store, clock: ManualClock) -> None:
+    stage, strategy = Stage(store, clock), Undecided()
+    stage.submit()
+    one = stage.pass_time()
+    other = replace(one, id="j-2")
+    clock.advance(timedelta(minutes=30))
+    moving = Moving(
+        store, strategy, lambda view, now: None, clock.now, rest=4.0, seconds=lambda: strategy.seconds,  # type: ignore[arg-type, return-value]
+    )  # fmt: skip
+    assert not moving(one)
+    assert not moving(other)
+    assert strategy.asked == ["j-1"], "the other one's turn comes later"
+    strategy.seconds += 8.0
+    assert not moving(one)
+    assert not moving(other)
+    assert strategy.asked == ["j-1", "j-2"]
+    clock.advance(timedelta(minutes=10))
+    strategy.seconds += 8.0
+    assert not moving(one)
+    assert strategy.asked == ["j-1", "j-2", "j-1"]
