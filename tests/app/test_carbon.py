@@ -47,9 +47,9 @@ def test_a_place_nobody_knows_has_the_worlds_grid_and_no_gpu_no_emissions() -> N
 
 
 def test_it_is_looked_at_where_a_policy_caps_it_or_it_ranks(broker: Broker) -> None:
-    assert conditions(broker).carbon is None
-    assert conditions(broker, by_carbon=True).carbon is kg_per_hour
-    assert conditions(broker, load({"green.yaml": POLICY})).carbon is kg_per_hour
+    assert conditions(broker, set()).carbon is None
+    assert conditions(broker, set(), by_carbon=True).carbon is kg_per_hour
+    assert conditions(broker, set(), load({"green.yaml": POLICY})).carbon is kg_per_hour
 
 
 @pytest.mark.parametrize(("hours", "regions"), [(2, {"us-east-1", "eu-north-1"}), (20, {"eu-north-1"})])
