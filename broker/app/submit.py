@@ -39,6 +39,7 @@ from broker.placement.planner import make_plan
 
 if TYPE_CHECKING:
     from broker.app.advise.model_job import Sizing
+    from broker.store.journal import StoreReading
 
 
 class NoFeasibleCapacity(BrokerError):
@@ -116,22 +117,27 @@ def read_job(path: Path, now: datetime) -> Job:
 def preview(broker: Broker, job: Job, policy: PolicySet | None = None, *, by_carbon: bool = False) -> Preview:
     """What would happen if the job were submitted now; nothing is held. ``policy`` and ``by_carbon`` (rank by what the
     placements emit) are for what-if questions only."""
-    return _seen(broker, job, policy, by_carbon=by_carbon)[0]
-
-
-def _seen(
-    broker: Broker, job: Job, policy: PolicySet | None = None, *, by_carbon: bool = False
-) -> tuple[Preview, PolicySet]:
-    """The preview, and the policies that it was judged by: all of one look at the store."""
-    job, sizing = _sized(job)
     freshen(broker, sandbox=wants_sandbox(job))
     with broker.store.reading() as look:
-        chosen = policy or broker.policy(look)
-        market = market_for(broker, job, chosen, by_carbon=by_carbon, look=look)
-        seen = _judge(broker, job, market, chosen, look, broker.clock.now())
-    if sizing is not None:
-        seen = replace(seen, sizing=sizing, plan=replace(seen.plan, notes=(*sizing.notes, *seen.plan.notes)))
-    return seen, chosen
+        chosen, now = policy or broker.policy(look), broker.clock.now()
+        seen = _planned(broker, job, chosen, look, now, by_carbon=by_carbon)
+        if not seen.plan.placements:
+            return seen
+        facts_for, longest = facts_of(look, chosen, now, occupied_in(look, chosen, ())), seen.max_duration
+        admission = admit(seen.job, broker.user, seen.plan, chosen, facts_for, max_duration=longest, now=now)
+    return replace(seen, admission=admission)
+
+
+def _planned(
+    broker: Broker, job: Job, policy: PolicySet, look: StoreReading, now: datetime, *, by_carbon: bool = False
+) -> Preview:
+    """The plan, of one look at the store, before the policies judge it as a whole."""
+    job, sizing = _sized(job)
+    market = market_for(broker, job, policy, by_carbon=by_carbon, look=look)
+    seen = _placed(broker, job, market, policy, look, now)
+    if sizing is None:
+        return seen
+    return replace(seen, sizing=sizing, plan=replace(seen.plan, notes=(*sizing.notes, *seen.plan.notes)))
 
 
 def _sized(job: Job) -> tuple[Job, Sizing | None]:
@@ -143,12 +149,11 @@ def _sized(job: Job) -> tuple[Job, Sizing | None]:
     return sized(job)
 
 
-def _judge(broker: Broker, job: Job, market: Market, policy: PolicySet, look: Reading, now: datetime) -> Preview:
+def _placed(broker: Broker, job: Job, market: Market, policy: PolicySet, look: Reading, now: datetime) -> Preview:
     max_duration = job.max_duration or policy.defaults.max_duration
     action = Action(ActionKind.LAUNCH, job, broker.user, window=(now, now + max_duration))
     live = occupied_in(look, policy, market.offers)
-    facts_for = facts_of(look, policy, now, live)
-    deny = denials(policy, action, facts_for(action))
+    deny = denials(policy, action, facts_of(look, policy, now, live)(action))
 
     def plan(offers: Sequence[Offer]) -> Plan:
         return make_plan(job, offers, now=now, submitted_at=now, conditions=market.conditions, deny=deny)
@@ -172,10 +177,7 @@ def _judge(broker: Broker, job: Job, market: Market, policy: PolicySet, look: Re
         unoccupied = plan(market.offers)
         waits, found = True, replace(unoccupied, notes=(*unoccupied.notes, f"it {waiting.why}"))
     found = replace(found, offers_seen=found.offers_seen + sum(market.left_out.values()))
-    admission = None
-    if found.placements:
-        admission = admit(job, broker.user, found, policy, facts_for, max_duration=max_duration, now=now)
-    return Preview(job, found, market.left_out, admission, max_duration, waits, market.offers, waiting=waiting)
+    return Preview(job, found, market.left_out, None, max_duration, waits, market.offers, waiting=waiting)
 
 
 def submit(broker: Broker, job: Job, agreed: Preview | None = None) -> JobView:
@@ -190,33 +192,39 @@ def submit(broker: Broker, job: Job, agreed: Preview | None = None) -> JobView:
     """
     _can_be_run_from_here(broker, job)
     while True:
-        seen, policy = _seen(broker, job)
-        if seen.admission is None:
+        freshen(broker, sandbox=wants_sandbox(job))
+        with broker.store.reading() as look:
+            policy = broker.policy(look)
+            seen = _planned(broker, job, policy, look, broker.clock.now())
+        if not seen.plan.placements:
             raise NoFeasibleCapacity(seen) if seen.exit_code == 4 else denied_everywhere(seen)
-        if seen.admission.short_of is not None:
-            raise too_little(seen.admission)
-        if agreed is not None and _dearer(seen.admission, agreed.admission):
-            raise DearerNow(seen)
         # The plan was made outside, so that others are not kept waiting; what can have changed since is looked at anew.
         with broker.store.writing() as tx:
             if broker.policy(tx).version != policy.version:
                 continue
-            done = _admit(broker, seen, policy, tx)
+            done = _admit(broker, seen, policy, agreed, tx)
         if isinstance(done, JobView):
             return done
         if done is not None:
             raise denied(done)
 
 
-def _admit(broker: Broker, seen: Preview, policy: PolicySet, tx: Writing) -> JobView | Admission | None:
+def _admit(
+    broker: Broker, seen: Preview, policy: PolicySet, agreed: Preview | None, tx: Writing
+) -> JobView | Admission | None:
     """Judge with the money and the machines as they are in this transaction. Hold the money, write the intent and
-    return the job; or record the refusal and return it; or return nothing, where its machines were taken meanwhile."""
+    return the job; or record the refusal and return it; or return nothing, where its machines were taken meanwhile.
+    Raises `InvalidInput` and `DearerNow` as `submit` does."""
     now, job = broker.clock.now(), seen.job
     live = occupied_in(tx, policy, (placement.offer for placement in seen.plan.placements))
     facts_for = facts_of(tx, policy, now, live)
     admission = admit(job, broker.user, seen.plan, policy, facts_for, max_duration=seen.max_duration, now=now)
     if not seen.waits and not still_free(admission.placement, seen.offers, live):
         return None
+    if admission.short_of is not None:
+        raise too_little(admission)
+    if agreed is not None and _dearer(admission, agreed.admission):
+        raise DearerNow(replace(seen, admission=admission))
     record = decision_of(admission, seen.plan, policy, facts_for(admission.action))
     if admission.answer is Answer.DENY:
         tx.record(record)

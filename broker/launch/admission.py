@@ -67,8 +67,8 @@ def facts_of(
     look: Reading, policy: PolicySet, now: datetime, occupied: Sequence[LiveAttempt] | None = None
 ) -> FactsFor:
     """What the rules may know, as this look at the store has it: who occupies what, each budget in the periods an
-    action's money falls into, and what was approved. Each is read at most once, however many placements are judged.
-    ``occupied``: who occupies what, where that was read already.
+    action's money falls into, and what was approved. Each is read at most once, however many placements are judged;
+    budgets only where an amount is asked for. ``occupied``: who occupies what, where that was read already.
     """
     grants_for = grants_of(look, policy, now)
     live = [] if occupied is None else [tuple(occupied)]
@@ -78,7 +78,7 @@ def facts_of(
         window = action.window or (now, now)
         if not live:
             live.append(tuple(look.live_attempts()))
-        budgets = policy.budgets(action.job, action.user)
+        budgets = policy.budgets(action.job, action.user) if action.hold is not None else ()
         for budget in budgets:
             if (budget.id, window) not in uses:
                 held = look.held(budget, told_as_one_until(budget, now))

@@ -1,5 +1,5 @@
 import calendar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from zoneinfo import ZoneInfo
@@ -22,6 +22,7 @@ from broker.ledger.budgets import (
     period_name,
     periods_touching,
     share_within,
+    told_as_one_until,
 )
 
 HOUR = timedelta(hours=1)
@@ -289,3 +290,33 @@ def test_fixed_days_begin_and_end_where_single_days_do(timezone: str, first: dat
     assert start.astimezone(ZoneInfo(timezone)).date() in (first, first + timedelta(days=1)), "a day may be skipped"
     assert period_containing("day", timezone, end)[0] == end
     assert period_containing("day", timezone, start)[0] == start
+
+
+@given(
+    periods,
+    zones,
+    moments,
+    st.timedeltas(timedelta(0), timedelta(days=60)),
+    st.lists(st.tuples(st.integers(0, 10**12).map(Money), st.timedeltas(timedelta(days=-9), timedelta(days=99)))),
+)
+def test_holds_that_end_in_time_may_be_told_as_one(
+    period: str, timezone: str, now: datetime, length: timedelta, held: list[tuple[Money, timedelta]]
+) -> None:
+    budget = replace(spec(), period=period, timezone=timezone)
+    holds = [Hold(amount, now + lasts) for amount, lasts in held]
+    until = told_as_one_until(budget, now)
+    short = sum((hold.held for hold in holds if hold.covers_to <= until), Money.ZERO)
+    together = [Hold(short, until), *(hold for hold in holds if hold.covers_to > until)]
+
+    def uses(told: list[Hold]) -> object:
+        return budget_uses(budget, (now, now + length), now, lambda start, end: Money.ZERO, told)
+
+    assert uses(together) == uses(holds)
+
+
+def test_before_a_fixed_period_what_lasts_into_it_is_told_hold_by_hold() -> None:
+    budget = replace(spec(), period="2026-02-01/2026-03-01")
+    before, within = utc("2026-01-20T00:00+00:00"), utc("2026-02-10T00:00+00:00")
+
+    assert told_as_one_until(budget, before) == before
+    assert told_as_one_until(budget, within) == utc("2026-03-01T00:00+01:00")

@@ -188,6 +188,24 @@ def test_a_hold_is_open_until_it_is_settled_or_released(store: Store) -> None:
         assert journal.open_holds(budget()) == []
 
 
+def test_holds_are_told_as_one_sum_but_for_those_that_last_longer(store: Store) -> None:
+    for number, lasts in enumerate((1, 2, 5, 7)):
+        post(store, moved(Movement.HOLD, 10**number, job=f"j{number}", covers=(T, T + lasts * HOUR)))
+    post(store, moved(Movement.HOLD, 7, job="other", team="vision"))
+
+    def held(until: datetime, *teams: str) -> list[tuple[Money, datetime]]:
+        with store.reading() as journal:
+            return [(one.held, one.covers_to) for one in journal.held(budget(teams=teams), until)]
+
+    assert held(T + 2 * HOUR, "nlp") == [
+        (Money(11), T + 2 * HOUR), (Money(100), T + 5 * HOUR), (Money(1000), T + 7 * HOUR),
+    ]  # fmt: skip
+    assert held(T + 9 * HOUR) == [(Money(1118), T + 9 * HOUR)]
+    assert held(T + 9 * HOUR, "n*") == [(Money(1111), T + 9 * HOUR)]
+    assert held(T, "vision") == [(Money(7), T + HOUR)]
+    assert held(T + HOUR, "nobody") == []
+
+
 TEAMS = ("nlp", "vision", None)
 MINUTE = timedelta(minutes=1)
 
