@@ -25,4 +25,4 @@ def _place(where: str) -> str:
     if "://" not in where:
         return str(Path(where).resolve())
     parts = urlsplit(where)
-    return f"{parts.hostname}:{parts.port or 5432}{parts.path}"
+    return f"{parts.hostname or parts.query}:{parts.port or 5432}{parts.path}"  # a socket's folder is in the query

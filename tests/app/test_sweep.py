@@ -213,3 +213,33 @@ def test_one_of_several_services_sweeps(broker: Broker) -> None:
     stop.set()
     worker.join(30)
     assert not worker.is_alive()
+
+
+class OnAServer:
+    """As much of a store as its id needs."""
+
+    def __init__(self, where: str, kept: dict[str, str]) -> None:
+        self.where = where
+        self._kept = kept
+
+    def setting(self, key: str) -> str | None:
+        return self._kept.get(key)
+
+    def keep_setting(self, key: str, value: str) -> str:
+        return self._kept.setdefault(key, value)
+
+
+def test_a_database_on_a_server_is_the_same_whoever_asks_and_another_at_another_address() -> None:
+    kept: dict[str, str] = {}
+    ids = [
+        store_id(OnAServer(where, kept))  # type: ignore[arg-type]  # it asks for no more
+        for where in (
+            "postgresql://ann:***@db/gpubroker",
+            "postgresql://bob:***@db:5432/gpubroker",
+            "postgresql://ann:***@copy/gpubroker",
+            "postgresql://ann@/gpubroker?host=%2Frun%2Fone",
+            "postgresql://ann@/gpubroker?host=%2Frun%2Ftwo",
+        )
+    ]
+    assert ids[0] == ids[1]
+    assert len(set(ids)) == 4
