@@ -22,7 +22,7 @@ from broker.store.charges import API
 if TYPE_CHECKING:
     from broker.store.journal import StoreReading
 
-_FURTHEST_BACK = timedelta(days=365)  # Cost Explorer keeps 13 months
+_FURTHEST_BACK = timedelta(days=62)  # after its end nothing more is asked for an attempt: bills are closed by then
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ def _awaited(broker: Broker, provider: str) -> Mapping[str, datetime]:
     with broker.store.reading() as look:
         for view, attempt in _attempts(look):
             name, up = attempt.placement.offer.provider, attempt.up_since or now
-            if (provider and name != provider) or up < now - _FURTHEST_BACK:
+            if (provider and name != provider) or (attempt.gone_at or now) < now - _FURTHEST_BACK:
                 continue
             found = compare(view, attempt, (), charged, now)
             if found.standing is not Standing.COMPARED or found.estimated:
