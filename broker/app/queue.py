@@ -19,9 +19,9 @@ from broker.core.offers import OfferQuery
 from broker.core.policy import Action, ActionKind
 from broker.core.views import JobView
 from broker.launch.admission import denials, facts_of
-from broker.launch.placing import Market
+from broker.launch.placing import Lot, Market
 from broker.launch.progress import billed_time, remaining_work
-from broker.launch.turns import Lot, lot_of, running_by_team, waits
+from broker.launch.turns import lot_of, running_by_team, waits
 from broker.placement.board import Board
 from broker.placement.lineup import entry_of
 from broker.placement.queue import EFFORT, Entry, Free, Rules, Turn, place

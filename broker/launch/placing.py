@@ -24,7 +24,6 @@ from broker.launch.approvals import ask, through_standing, usable
 from broker.launch.journal import Journal
 from broker.launch.progress import billed_time, remaining_work
 from broker.launch.settlement import tags_of
-from broker.launch.turns import Lot
 from broker.launch.waiting import wait_for_paid
 from broker.ledger.entries import Entry, Movement, Tags, move
 from broker.placement.conditions import Conditions
@@ -48,6 +47,16 @@ class Market:
 
 
 MarketFor = Callable[[Job], Market]
+
+
+@dataclass(frozen=True, slots=True)
+class Lot:
+    """What the queue has for a job. ``first``: the offer that is its own now. ``taken``: limited pools whose free
+    machines are others' turn. ``wait``: why it had better wait for its turn, empty where it should be placed now."""
+
+    first: str | None = None
+    taken: frozenset[str] = frozenset()
+    wait: str = ""
 
 
 @dataclass(frozen=True, slots=True)

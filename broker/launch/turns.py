@@ -5,27 +5,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from broker.core.outcomes import JobState
 from broker.core.views import JobView
+from broker.launch.placing import Lot
 from broker.launch.progress import remaining_work
 from broker.placement.queue import EPSILON, Entry, Free, Turn
 from broker.placement.queue import in_turn as entries_in_turn
 
 _HOUR = timedelta(hours=1)
 _WAITING = (JobState.QUEUED, JobState.PLANNED, JobState.INTERRUPTED)
-
-
-@dataclass(frozen=True, slots=True)
-class Lot:
-    """What the queue has for a job. ``first``: the offer that is its own now. ``taken``: limited pools whose free
-    machines are others' turn. ``wait``: why it had better wait for its turn, empty where it should be placed now."""
-
-    first: str | None = None
-    taken: frozenset[str] = frozenset()
-    wait: str = ""
 
 
 def lot_of(
