@@ -136,8 +136,8 @@ def parse_money(value: object) -> Money:
 
 
 def print_money(amount: Money) -> str:
-    """``$900``, ``$1,234.56``: cents only where there are any."""
-    return str(amount).removesuffix(".00")
+    """``$900.00``, ``$1,234.56``, ``$0.001``: exact, and never without cents."""
+    return str(amount)
 
 
 def parse_count(value: object) -> float:

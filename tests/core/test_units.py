@@ -222,7 +222,7 @@ def test_counts_are_printed_for_people(text: str) -> None:
 
 
 def test_money_is_printed_for_people() -> None:
-    assert print_money(Money.usd("900")) == "$900"
+    assert print_money(Money.usd("900")) == "$900.00"
     assert print_money(Money.usd("1234.5")) == "$1,234.50"
 
 

@@ -71,7 +71,7 @@ PAIRS = {
     "regions": Pair("allowed_locations: {regions: 'eu-*'}", "allowed_locations: {regions: [us-*, eu-*]}",
                     words="acme/us-1 is not allowed: allowed are eu-*"),
     "price": Pair("max_price_per_gpu_hour: {H100: $3599.99}", "max_price_per_gpu_hour: {H100: $3600}",
-                  words="costs $3,600 per GPU-hour, the limit is $3,599.99"),
+                  words="costs $3,600.00 per GPU-hour, the limit is $3,599.99"),
     "types": Pair("capacity_types: [on_demand]", "capacity_types: [on_demand, spot]", words="spot"),
     "accelerators": Pair("accelerators: {deny: 'H*'}", "accelerators: {deny: 'B*'}", words="H100"),
     "spot": Pair("spot: {use: forbidden}", "spot: {min_share: 50%}", words="spot is forbidden"),

@@ -49,7 +49,7 @@ def test_what_was_approved_passes_up_to_what_it_was_approved_for() -> None:
 
     found = said(entry, costs(900), GRANT)
     assert (found.answer, found.code) == (Answer.ALLOW, "approved")
-    assert found.message.startswith("approved by olga: it may cost $900")
+    assert found.message.startswith("approved by olga: it may cost $900.00")
     assert said(entry, costs(901), GRANT).answer is Answer.ASK
     assert said("max_job_cost: $500", costs(900), GRANT).answer is Answer.DENY, "a denial stays what it is"
 

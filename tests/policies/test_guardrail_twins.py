@@ -48,5 +48,5 @@ def test_a_refusal_says_which_rule_where(site: Broker) -> None:
 
     assert seen.admission is not None
     assert str(denied(seen.admission)) == (
-        "it may cost $721, the limit is $2 a job; max_cost in the job file sets less (0.yaml:3)"
+        "it may cost $721.00, the limit is $2.00 a job; max_cost in the job file sets less (0.yaml:3)"
     )

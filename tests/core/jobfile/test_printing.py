@@ -188,7 +188,7 @@ def test_a_printed_job_is_a_file_that_people_would_write() -> None:
         "run: |\n  cd src\n  python train.py\n"
         "work: 48h on A100-80GB:8\n"
         "deadline: 60h\n"
-        "max_cost: $900\n"
+        "max_cost: $900.00\n"
         "checkpoint:\n  every: 10m\n  size: 14GB\n"
         "constraints:\n  providers: [aws, gcp]\n"
     )

@@ -40,7 +40,7 @@ def test_it_asks_and_says_whom_and_until_when() -> None:
 
     assert verdict.answer is Answer.ASK
     assert (verdict.approvers, verdict.expires, verdict.own_requests) == (("bob",), timedelta(hours=6), True)
-    assert verdict.message == "it may cost $501; above $500 a job somebody is asked"
+    assert verdict.message == "it may cost $501.00; above $500.00 a job somebody is asked"
 
 
 @pytest.mark.parametrize(
