@@ -26,7 +26,7 @@ last=$(ls | tail -n 1); last=${last#step-}; last=$((10#${last:-0}))
 for n in $(seq $((last + 1)) $STEPS); do
   sleep 0.5
   printf '%s\\n' "$n" > .new && mv .new "$(printf step-%06d $n)"
-  if [ "$n" -ge "$FAILS_AT" ] && [ "$last" -lt "$FAILS_AT" ]; then exit 3; fi
+  if [ "$n" -ge "$FAILS_AT" ] && { [ "$EVER" = again ] || [ "$last" -lt "$FAILS_AT" ]; }; then exit 3; fi
 done
 echo "$GPUBROKER_ATTEMPT $GPUBROKER_RANK end" >> "$me"
 """
@@ -69,13 +69,14 @@ def plan(seed: int, jobs: int, *, slurm: bool) -> list[Planned]:
 def text_of(job: Planned, marks: Path) -> str:
     """The job's file."""
     fails_at = NEVER if job.fate is Fate.SUCCEEDS else max(2, job.steps // 2)
-    steps = job.steps if job.fate is not Fate.FAILS else NEVER
+    ever = "again" if job.fate is Fate.FAILS else "once"  # it may be interrupted at that very step, and go on behind it
     script = "".join(f"  {line}\n" for line in COMMAND.splitlines())
     retry = "{failures: 0}" if job.fate is Fate.FAILS else "{failures: 1, backoff: 1s}"
+    envs = f"MARKS: {marks / job.name}, STEPS: '{job.steps}', FAILS_AT: '{fails_at}', EVER: {ever}"
     return (
         f"name: {job.name}\nnum_nodes: {job.nodes}\nresources: {{cpus: 1+}}\nwork: 1m\nmax_duration: 12h\n"
         f"retry: {retry}\nconstraints: {{providers: [{job.provider}]}}\n"
-        f"envs: {{MARKS: {marks / job.name}, STEPS: '{steps}', FAILS_AT: '{fails_at}'}}\nrun: |\n{script}"
+        f"envs: {{{envs}}}\nrun: |\n{script}"
     )
 
 

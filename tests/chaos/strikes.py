@@ -109,18 +109,16 @@ class Striking:
 
     def _take_back(self, strike: Strike, tell: Callable[[Path], None], wait: float) -> bool:
         machines = sorted(self._processes("broker.engines.sandbox_machine"), key=lambda one: one.pid)
-        if not machines:
-            return False
-        victim = machines[int(strike.draw * len(machines))]
-        with suppress(psutil.Error, IndexError, OSError):
-            slot = Path(victim.cmdline()[-2])
-            state = Slot(slot).read("state.json")
-            if state is None or not state["booted"] or state["gone_at"]:
-                return False
-            tell(slot)
-            time.sleep(wait)
-            victim.kill()  # and with it all that runs on it
-            return True
+        first = int(strike.draw * len(machines))
+        for victim in machines[first:] + machines[:first]:
+            with suppress(psutil.Error, IndexError, OSError):
+                slot = Path(victim.cmdline()[-2])
+                state = Slot(slot).read("state.json")
+                if state is not None and state["booted"] and not state["gone_at"]:
+                    tell(slot)
+                    time.sleep(wait)
+                    victim.kill()  # and with it all that runs on it
+                    return True
         return False
 
     def _processes(self, module: str) -> list[psutil.Process]:
