@@ -23,7 +23,7 @@ from tests.fakes.server import FakeServer
 from tests.launch.agent.node import SAVE, Node, eventually
 from tests.system.object_stores import Line, ObjectStore, azure, google, s3
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
 PATIENCE = 60.0
 PATIENT = {"patience": PATIENCE}

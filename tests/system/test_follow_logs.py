@@ -80,7 +80,7 @@ def test_lines_come_while_the_job_runs(tmp_path: Path) -> None:
         for provider in jobs:
             job = tmp_path / f"{provider}.yaml"
             job.write_text(f"name: on-{provider}\nconstraints: {{providers: [{provider}]}}\nrun: |\n  {script}\n")
-            done = run("submit", str(job), "--yes", "--detach", home=home, **settings)
+            done = run("submit", str(job), "--yes", "--detach", home=home, timeout=PATIENCE, **settings)
             assert done.returncode == 0, done.stderr
         following = [Following(f"on-{provider}", home, **settings) for provider in jobs]
         for one in following:
@@ -89,5 +89,5 @@ def test_lines_come_while_the_job_runs(tmp_path: Path) -> None:
         go.touch()
         assert [one.end() for one in following] == [0] * len(jobs)
         assert [one.lines for one in following] == [["one", "two", "three"]] * len(jobs)
-        tail = run("jobs", "logs", "on-owned", "--follow", "--tail", "1", home=home, **settings)
+        tail = run("jobs", "logs", "on-owned", "--follow", "--tail", "1", home=home, timeout=PATIENCE, **settings)
         assert (tail.returncode, tail.stdout) == (0, "three\n")
