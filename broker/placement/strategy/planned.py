@@ -74,13 +74,23 @@ class PlannedCourse:
                 return Decision(Mode.SPOT, pool, why="stay")
             if here or may_start_spot(task, now):
                 boot = now.changeover_left if here else task.changeover
-                options.append((ahead.use(Mode.SPOT, boot, now.spot[pool]), Decision(Mode.SPOT, pool, why="plan")))
+                options.append(
+                    (
+                        ahead.use(Mode.SPOT, boot, now.spot[pool]),
+                        Decision(Mode.SPOT, pool, why="expected to cost least"),
+                    )
+                )
                 if now.mode is Mode.SPOT and len(self.pools) > 1:
                     return options[0][1]
         if may_wait(task, now):
-            options.append((ahead.wait(), Decision(Mode.IDLE, why="plan")))
+            options.append((ahead.wait(), Decision(Mode.IDLE, why="expected to cost least")))
         boot = now.changeover_left if now.mode is Mode.ON_DEMAND else task.changeover
-        options.append((ahead.use(Mode.ON_DEMAND, boot, now.on_demand_price), Decision(Mode.ON_DEMAND, why="plan")))
+        options.append(
+            (
+                ahead.use(Mode.ON_DEMAND, boot, now.on_demand_price),
+                Decision(Mode.ON_DEMAND, why="expected to cost least"),
+            )
+        )
         return min(options, key=lambda option: option[0])[1]
 
     def _pool(self, now: Situation, ahead: _Ahead) -> str | None:
