@@ -398,7 +398,7 @@ def test_of_many_at_once_one_runs(node: Node) -> None:
 def test_a_newer_attempt_fences_the_older_one_off(node: Node) -> None:
     node.spec(SAVE + "save step_1; echo up; echo $$; exec sleep 300")
     agent = node.start()
-    eventually(lambda: node.saved() == [1], "a checkpoint")
+    eventually(lambda: node.saved() == [1] and len(node.output()) == 2, "a checkpoint, and the log")
     pid = int(node.output()[1])
     node.spec("true", attempt=2)
     assert agent.wait(10) == FENCED
