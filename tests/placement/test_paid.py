@@ -55,7 +55,7 @@ def test_an_hour_of_waiting_saves_what_renting_costs() -> None:
     found = wait(occupant(1))
     assert found is not None
     assert (found.until, found.saves) == (NOW + HOUR, Money.usd(128))
-    assert found.why == ("waits for box (owned), expected to be free at 2026-11-21 13:00 UTC: that saves $128.00 on aws")
+    assert found.why == "waits for box (owned), expected to be free at 2026-11-21 13:00 UTC: that saves $128.00 on aws"
 
 
 def test_not_longer_than_the_policy_lets_it_counted_from_when_it_began() -> None:
