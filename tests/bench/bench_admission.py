@@ -32,7 +32,7 @@ from tests.bench.bench_budgets import databases
 from tests.program import ROOT, kill, processes, run
 from tests.system.race_worker import job_text
 
-WRITERS, JOBS, ALONE, COMMANDS = 8, 800, 100, 3
+WRITERS, JOBS, ALONE, COMMANDS = 8, 400, 100, 3
 POLICY = 'version: 1\npolicy: t\nbudgets: [{name: pretend, amount: "$1,000,000", period: month, counts: [sandbox]}]\n'
 
 
