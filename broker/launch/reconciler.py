@@ -43,7 +43,7 @@ _STEPS_PER_TICK = 8
 _READERS, _WORTH_THREADS, _A_READERS_LOT = 16, 32, 32
 
 # So many jobs are settled in one transaction, which keeps every other writer waiting, and so many in one look.
-_SETTLED_AT_ONCE, _SETTLED_AT_MOST = 100, 500
+_SETTLED_AT_ONCE, _SETTLED_AT_MOST = 100, 300
 
 
 @dataclass(frozen=True, slots=True)
