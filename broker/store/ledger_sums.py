@@ -40,9 +40,10 @@ _KEPT = (
     "(SELECT coalesce(sum(micros), 0) FROM spend_sum"
     " WHERE size = :size_{n} AND slot >= :first_{n} AND slot < :after_{n} AND group_id IN :groups)"
 )
+# In order, so that PostgreSQL, too, asks the index of the few that are long instead of reading the whole ledger.
 _ANY_LONG = (
-    "EXISTS (SELECT 1 FROM ledger_entry WHERE account = 'spent' AND covers_to - covers_from > 86400000000"
-    " AND covers_to > :left AND covers_from < :right)"
+    "(SELECT 1 FROM ledger_entry WHERE account = 'spent' AND covers_to - covers_from > 86400000000"
+    " AND covers_to > :left AND covers_from < :right ORDER BY covers_to LIMIT 1)"
 )
 _PATTERN_SIGNS = "*?["
 _ADD = text(

@@ -31,7 +31,8 @@ _OF_ENTRY = (
 )
 _COPY = (
     f"INSERT INTO ledger_entry (movement_id, covers_from, covers_to, {_OF_ENTRY}) SELECT movement_id || '-{{copy}}',"
-    f" covers_from + {{later}}, covers_to + {{later}}, {_OF_ENTRY} FROM ledger_entry WHERE movement_id NOT LIKE '%-%'"
+    f" covers_from + {{later}}, covers_to + {{later}}, {_OF_ENTRY} FROM ledger_entry"
+    " WHERE replace(movement_id, '-', '') = movement_id"
 )
 _SHIFT = (
     "INSERT INTO spend_sum (size, group_id, slot, micros) SELECT size, group_id, slot + {copy}, micros FROM once"
