@@ -106,11 +106,13 @@ def _storm(
     """Jobs come in, and faults strike when it is their time."""
     for strike in strikes:
         while time.monotonic() < began + strike.at:
+            striking.again()
             _look_after(stage, load, manifests)
         striking(strike)
     last = max((strike.lasts for strike in strikes), default=0.0)
     until = time.monotonic() + min(last, 10.0)
     while time.monotonic() < until:
+        striking.again()
         _look_after(stage, load, manifests)
 
 

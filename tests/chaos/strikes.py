@@ -29,11 +29,12 @@ LATE = timedelta(seconds=0.5)
 
 
 class Striking:
-    """Does what the schedule says. A strike without a victim counts for nothing, and is said."""
+    """Does what the schedule says. A strike without a victim waits for one."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self._later: list[threading.Thread] = []
+        self._waiting: dict[str, Strike] = {}
 
     def __call__(self, strike: Strike) -> None:
         stage, kind = self._stage, strike.kind
@@ -45,6 +46,14 @@ class Striking:
             self._restart_store(strike)
         elif getattr(self, f"_{kind}")(strike):
             stage.control.struck(kind)
+        else:
+            self._waiting[kind] = strike
+
+    def again(self) -> None:
+        """Those that found no victim so far."""
+        waiting, self._waiting = self._waiting, {}
+        for strike in waiting.values():
+            self(strike)
 
     def finish(self) -> None:
         """Wait for what was to end later."""
