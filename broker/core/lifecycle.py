@@ -190,6 +190,8 @@ def _attempt_event(view: JobView, event: Event) -> JobView:
         return replace(changed, waiting_because=body.because)
     if isinstance(body, ev.Launched):
         changed = replace(changed, waiting_because="")
+    if isinstance(body, ev.StopRequested) and number == view.extended_after:
+        changed = replace(changed, extended_after=None)  # what was granted while it ran does not undo a later stop
     if number != len(attempts) or view.state.final or after.state is before.state:
         return changed  # news of an older attempt, of a job that has ended, or of no consequence for the job
     return replace(changed, state=_job_state(view.state, after))

@@ -72,12 +72,12 @@ def through_standing(tx: Writing, found: Admission, job_id: str) -> list[ev.Appr
 def refuse(tx: Writing, view: JobView, now: datetime, *, by: str = "", note: str = "") -> JobView:
     """What was asked for is refused; ``by`` nobody: it expired. What was held for it is given back.
 
-    A job that never ran ends; one that waits is paused; what runs goes on with what it had.
+    A job that never ran ends; one that waits for the answer is paused; any other goes on with what it had.
     """
     assert view.asked is not None, "only what was asked can be refused"
     entries = tx.entries(view.id)
-    everything = all(attempt.over for attempt in view.attempts)
-    tx.post(release(view, entries, now) if everything else release_of(view, entries, view.asked.held, now))
+    waits = view.state is JobState.AWAITING_APPROVAL
+    tx.post(release(view, entries, now) if waits else release_of(view, entries, view.asked.held, now))
     after = tx.append(view.id, [(None, ev.ApprovalRefused(by=by, note=note))], now)
     if after.attempts or after.state is not JobState.PAUSED_BUDGET:
         return after

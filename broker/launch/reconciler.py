@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import islice
 
 from broker.core import events as ev
 from broker.core.clock import Clock
@@ -281,10 +282,12 @@ class Reconciler:
         return self._append(view, (attempt.number, ev.AttemptEnded(cause=cause, evidence=evidence)))
 
     def _watch(self, view: JobView, attempt: AttemptView, seen: Observation | None, *, remove: bool) -> bool:
-        if attempt.handle is None or seen is None:
+        if attempt.handle is None:
             return False
         now = self._clock.now()
-        self._leases.keep(view, attempt, now)
+        self._leases.keep(view, attempt, now)  # also while its engine does not answer: the node waits for our word
+        if seen is None:
+            return False
         node = self._nodes.pop(attempt.key, None) or self._read(view, attempt)
         silent = self._silence.of(attempt.key, node.heartbeat_at, now)
         found = news(attempt, node, seen, silent, now, self._timing.patience)
@@ -341,10 +344,12 @@ class Reconciler:
         return True
 
     def _settle(self) -> None:
-        """What is due of running machines, many jobs to a transaction; the rest with the next looks."""
-        due, self._due = list(self._due.values()), {}
+        """What is due of running machines, many jobs to a transaction; the rest keep their turn for the next looks."""
+        due = list(islice(self._due.values(), _SETTLED_AT_MOST))
+        for view in due:
+            del self._due[view.id]
         now = self._clock.now()
-        for first in range(0, min(len(due), _SETTLED_AT_MOST), _SETTLED_AT_ONCE):
+        for first in range(0, len(due), _SETTLED_AT_ONCE):
             some = due[first : first + _SETTLED_AT_ONCE]
             with self._journal.writing() as tx:
                 last = tx.last_events([view.id for view in some])

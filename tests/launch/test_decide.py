@@ -168,6 +168,15 @@ def test_money_used_up_pauses_and_an_extension_goes_on() -> None:
     assert isinstance(only(life(*again)), decide.Pause)
 
 
+def test_what_was_granted_while_it_ran_does_not_undo_a_later_stop() -> None:
+    more = ev.Extended(by="ann", max_cost=Money.usd("9"))
+    stop = (1, ev.StopRequested(cause=Cause.STOPPED_BY_POLICY, why="idle"))
+    assert isinstance(only(life(*UP, more, stop, ended(Cause.STOPPED_BY_POLICY), GONE)), decide.Pause)
+    assert isinstance(only(life(*UP, stop, more, ended(Cause.STOPPED_BY_POLICY), GONE)), decide.Place)
+    # The node may have stopped by itself just before it heard of the money.
+    assert isinstance(only(life(*UP, more, ended(Cause.PAID_UNTIL), GONE)), decide.Place)
+
+
 def test_launches_that_never_ran_are_repeated_ever_more_slowly() -> None:
     view = life(request(), ended(Cause.NO_CAPACITY), request(2), ended(Cause.NO_CAPACITY))
     wait = only(view, after=timedelta(minutes=4))

@@ -470,37 +470,3 @@ def test_a_run_folder_that_cannot_be_reached_is_said_and_the_job_can_be_cancelle
     stage.pass_time(MINUTE, times=2)
     assert stage.view.state is JobState.CANCELLED
     settled_and_closed(stage)
-
-
-def test_rented_machines_hear_in_time_that_somebody_looks_after_them(stage: Stage) -> None:
-    stage.policy = replace(stage.policy, defaults=replace(stage.policy.defaults, max_unattended=HOUR))
-    stage.restart()
-    job = retrying(0).model_copy(update={"max_unattended": 2 * HOUR})
-    stage.submit(job)
-    stage.pass_time()
-    stage.mailbox.starts("j-1-1")
-    stage.pass_time()
-    leases = stage.mailbox.leases["j-1-1"]
-    assert leases[-1].max_unattended == HOUR, "the shorter of job and policy"
-    before = len(leases)
-    stage.pass_time(MINUTE, times=60)
-    assert 4 <= len(leases) - before <= 8, "renewed often enough, and not with every look"
-
-
-def test_what_is_paid_already_may_be_left_alone(stage: Stage) -> None:
-    stage.offers = [replace(o, money=MoneyKind.AMORTISED) for o in stage.offers]
-    stage.submit(retrying(0).model_copy(update={"max_unattended": HOUR}))
-    stage.pass_time()
-    assert stage.mailbox.leases["j-1-1"][-1].max_unattended is None
-
-
-def test_who_was_left_alone_for_too_long_goes_on_when_somebody_is_back(stage: Stage) -> None:
-    key = running(stage)
-    stage.mailbox.exits(key, Cause.UNATTENDED)
-    stage.engine.cancel(key)
-    stage.clock.advance(5 * HOUR)
-    stage.restart()
-    stage.pass_time(times=3)
-    assert stage.view.attempts[0].cause is Cause.UNATTENDED
-    assert stage.engine.submitted == [key, "j-1-2"]
-    assert stage.view.failures == 0
