@@ -16,11 +16,9 @@ from broker.app.wiring import Broker
 from broker.core import events as ev
 from broker.core.capacity import Instance
 from broker.core.errors import BrokerError, MissingExtra, NoLogin
-from broker.core.events import EventBody
 from broker.core.machines import ListsMachines
 from broker.core.notices import Notice, Severity
 from broker.core.offers import SANDBOX, MoneyKind
-from broker.core.outcomes import Cause
 from broker.core.ports import BudgetSpec, Observation, RunsInstances
 from broker.core.views import JobView
 from broker.launch.settlement import release, settle
@@ -227,21 +225,18 @@ def _end(broker: Broker, one: Leftover) -> None:
 
 
 def _close_attempt(broker: Broker, job_id: str, number: int, why: str) -> None:
-    """Record that the machine is gone, as the reconciler would, and settle what it cost; nothing where the reconciler
-    was faster."""
+    """Record that the machine of an attempt that has ended is gone, as the reconciler would, and settle what it cost;
+    nothing where the reconciler was faster. How an attempt ended only the reconciler can say."""
     now = broker.clock.now()
     with broker.store.writing() as tx:
         view = tx.job(job_id)
-        if view is None or view.closed or view.attempt(number).over:
+        if view is None or view.closed:
             return
         attempt = view.attempt(number)
-        bodies: list[tuple[int | None, EventBody]] = []
-        if not attempt.state.final:
-            cause = attempt.stop_requested or Cause.MACHINE_LOST
-            bodies.append((number, ev.AttemptEnded(cause=cause, evidence=why)))
+        if attempt.over or not attempt.state.final:
+            return
         gone_at = now if attempt.up_since is not None else None
-        bodies.append((number, ev.MachineGone(gone_at=gone_at, evidence=why)))
-        view = tx.append(job_id, bodies, now)
+        view = tx.append(job_id, [(number, ev.MachineGone(gone_at=gone_at, evidence=why))], now)
         tx.post(settle(view, tx.entries(job_id), tx.price_series, now, timedelta(0)))
 
 

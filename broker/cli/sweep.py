@@ -23,6 +23,7 @@ _KINDS = {
 _STANDINGS = {
     "orphan": "orphan",
     "too_young": "too young to tell",
+    "reconciler": "the reconciler's",
     "another_store": "another store's",
     "unknown_owner": "whose is not known",
 }

@@ -3,6 +3,9 @@
 Machines must have been listed *before* the jobs were read: a launch is on record before any engine is called, so a
 machine on the list whose attempt is not on record was not just started. Whose machine it is says its store tag; where
 it has none, only a store that knows its attempt may call it its own. What another store asked for is never an orphan.
+
+Nor is an attempt that has not ended, or may still speak: its last word may lie in its run folder, which is not read
+here. To take it for lost would run a finished job again; `broker.launch.interpret` decides about it.
 """
 
 from __future__ import annotations
@@ -27,10 +30,11 @@ class Kind(StrEnum):
 
 
 class Standing(StrEnum):
-    """What may be done about it. Only an ``orphan`` may be ended."""
+    """What may be done about it. Only an ``orphan`` may be ended; of what is the ``reconciler``'s people are told."""
 
     ORPHAN = "orphan"
     TOO_YOUNG = "too_young"
+    RECONCILER = "reconciler"
     ANOTHER_STORE = "another_store"
     UNKNOWN_OWNER = "unknown_owner"
 
@@ -157,11 +161,14 @@ def _attempts(
             look = seen.get(attempt.key)
             if look is None or look.state not in (EngineState.LOST, EngineState.GONE):
                 continue
-            since = attempt.ended_at or attempt.launched_at
+            since, standing = attempt.ended_at, _by_age(attempt.ended_at, now, grace)
             why = f"{attempt.engine} has no machine of it: {look.evidence or look.state.value}"
-            yield Leftover(
-                Kind.ATTEMPT, _by_age(since, now, grace), view.id, attempt.key, since, why, attempt=attempt.number
-            )
+            if not attempt.state.final:
+                standing, why = Standing.RECONCILER, f"{why}; the reconciler reads its last word and decides"
+            elif look.state is EngineState.LOST and attempt.claimed_at is not None:
+                # Engines forget, too; only the heartbeat tells whether it still speaks.
+                standing, why = Standing.RECONCILER, f"{why}; the reconciler decides once its heartbeat stands still"
+            yield Leftover(Kind.ATTEMPT, standing, view.id, attempt.key, since, why, attempt=attempt.number)
 
 
 def _hold(held: Held, view: JobView | None, now: datetime, grace: timedelta) -> Leftover | None:

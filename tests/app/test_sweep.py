@@ -25,7 +25,8 @@ from broker.core.outcomes import AttemptState, Cause, JobState
 from broker.core.placements import Placement
 from broker.core.ports import Launch
 from broker.engines.local import Local
-from broker.launch.agent.formats import Lease, Spec
+from broker.launch.agent.formats import Exit, Lease, Spec, attempt_path
+from broker.launch.agent.store import Store
 from broker.launch.runfolder import RunFolder
 from broker.launch.sweep import Kind, Standing
 from broker.ledger.entries import Movement, Tags, move
@@ -130,11 +131,32 @@ def test_a_process_of_ours_that_no_job_knows_is_ended_and_a_running_job_is_not(b
         eventually(ended, "the orphan is gone, and only that")
 
 
-def test_an_attempt_without_a_machine_is_closed_and_its_machine_time_settled(broker: Broker) -> None:
+def up(broker: Broker, job_id: str) -> tuple[ev.EventBody, ...]:
+    """An attempt that is up for hours, of which the engine knows nothing."""
     engine = broker.engine("local")
     assert isinstance(engine, Local)
-    up = (ev.Launched(handle=engine._handles.of("dead-1")), ev.MachineUp(since=HOURS_AGO))
-    record(broker, "dead", requested("dead"), *up)
+    return requested(job_id), ev.Launched(handle=engine._handles.of(f"{job_id}-1")), ev.MachineUp(since=HOURS_AGO)
+
+
+def test_a_job_that_was_completed_while_nobody_looked_is_not_taken_for_lost(broker: Broker) -> None:
+    """Its last word lies in its run folder, unread: only the reconciler may say how it ended."""
+    record(broker, "done", *up(broker, "done"))
+    folder = Store.open(RunFolder(broker.settings.runs_url, "done").url)
+    folder.write_json(attempt_path(1, "exit.json"), Exit("completed", HOURS_AGO, 0).to_json())
+    swept = sweep(broker, NO_GRACE)
+    assert [(one.key, one.standing) for one in swept.found] == [("done-1", Standing.RECONCILER)]
+    assert end(broker, swept) == []
+    forced = replace(swept, found=tuple(replace(one, standing=Standing.ORPHAN) for one in swept.found))
+    assert [one.error for one in end(broker, forced)] == [""], "and where it is told to all the same, it does nothing"
+    with broker.store.reading() as look:
+        view = look.job("done")
+    assert view is not None
+    (attempt,) = view.attempts
+    assert (attempt.state.final, attempt.gone) == (False, False)
+
+
+def test_an_attempt_without_a_machine_is_closed_and_its_machine_time_settled(broker: Broker) -> None:
+    record(broker, "dead", *up(broker, "dead"), ev.AttemptEnded(cause=Cause.MACHINE_LOST))
     hold(broker, "dead", "50")
     swept = sweep(broker)
     (orphan,) = swept.orphans

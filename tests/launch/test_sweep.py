@@ -119,9 +119,38 @@ def test_a_mere_name_that_looks_like_a_key_is_somebodys() -> None:
 LOST = Observation(EngineState.LOST, evidence="knows nothing of it")
 
 
-def test_an_attempt_whose_machine_nobody_has() -> None:
-    (one,) = found(jobs=job(*UP), seen={"train-1": LOST})
+GONE = Observation(EngineState.GONE, evidence="was ended")
+ENDED = (*UP, ev.AttemptEnded(cause=Cause.COMPLETED))
+
+
+@pytest.mark.parametrize("look", [LOST, GONE])
+def test_an_attempt_that_ended_and_whose_machine_nobody_has(look: Observation) -> None:
+    (one,) = found(jobs=job(*ENDED), seen={"train-1": look})
     assert (one.kind, one.standing, one.attempt, one.id) == (Kind.ATTEMPT, Standing.ORPHAN, 1, "train-1")
+
+
+@pytest.mark.parametrize("look", [LOST, GONE])
+@pytest.mark.parametrize("claimed", [(), (ev.Claimed(host="n"),)])
+def test_one_that_has_not_ended_is_the_reconcilers_however_old(
+    look: Observation, claimed: tuple[EventBody, ...]
+) -> None:
+    """Its exit record may say that it was completed."""
+    (one,) = found(jobs=job(*UP, *claimed), seen={"train-1": look})
+    assert (one.standing, one.since) == (Standing.RECONCILER, None)
+    assert "the reconciler" in one.why
+
+
+def test_one_that_ran_and_that_the_engine_forgot_may_still_speak() -> None:
+    bodies = (*UP, ev.Claimed(host="n"), ev.AttemptEnded(cause=Cause.MACHINE_LOST))
+    assert standings(jobs=job(*bodies), seen={"train-1": LOST}) == [Standing.RECONCILER]
+    assert standings(jobs=job(*bodies), seen={"train-1": GONE}) == [Standing.ORPHAN]
+
+
+def test_an_attempts_age_counts_from_its_end() -> None:
+    ended = NOW - 10 * HOUR
+    seen = {"train-1": GONE}
+    assert standings(jobs=job(*ENDED), seen=seen, now=ended + GRACE - timedelta(seconds=1)) == [Standing.TOO_YOUNG]
+    assert standings(jobs=job(*ENDED), seen=seen, now=ended + GRACE) == [Standing.ORPHAN]
 
 
 @pytest.mark.parametrize("state", [EngineState.UP, EngineState.PENDING, EngineState.ELSEWHERE])
@@ -131,7 +160,7 @@ def test_an_attempt_of_which_the_engine_says_that_it_is_there_is_left_alone(stat
 
 def test_nothing_follows_from_what_could_not_be_asked() -> None:
     assert found(jobs=job(*UP)) == []
-    assert found(jobs=job(*UP), seen={"train-1": LOST}, listed=()) == []
+    assert found(jobs=job(*ENDED), seen={"train-1": GONE}, listed=()) == []
 
 
 def test_a_machine_at_the_cloud_is_a_machine() -> None:
