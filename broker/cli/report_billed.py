@@ -47,9 +47,9 @@ def billed(
 ) -> None:
     """What was quoted when jobs were placed, what was metered, and what the provider charged in the end.
 
-    An attempt is compared once its job is closed and all its charges are in; the difference is in the ledger then, as
-    an adjustment. Amounts are of whole attempts. Read `gpubroker report charges fetch --help` for where charges come
-    from.
+    An attempt is compared once its job is closed and its charges cover all of its time; the difference is in the
+    ledger then, as an adjustment. Amounts are of whole attempts. Read `gpubroker report charges fetch --help` for
+    where charges come from.
     """
     from broker.app import charges as use_case
 

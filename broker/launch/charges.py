@@ -1,7 +1,8 @@
 """What was quoted, what was metered, what the provider charged, and the entry that makes up the difference. Pure.
 
-An attempt is compared once its job is closed, its machine gone, and the provider's charges have come in for all of its
-time. Charges that may still change count once they are `RIPE_AFTER` old. Each adjustment is what is charged in all less
+An attempt is compared once its job is closed, its machine gone, and its own charges cover all of its time: a provider
+may bill a part of it under no tag, which must not look like money saved. Charges that may still change count once they
+are `RIPE_AFTER` old. Each adjustment is what is charged in all less
 what was metered and adjusted before, so it can be made any number of times, and follows charges that change.
 """
 
@@ -23,6 +24,7 @@ from broker.ledger.entries import Account, Entry, Movement, move
 from broker.ledger.holds import Metering, cost_of, ledger_rate
 
 RIPE_AFTER = timedelta(days=3)  # AWS's and Azure's figures of a day move for up to three
+_BLUR = timedelta(minutes=5)  # by so much a provider's times and ours may differ: clocks, and when one looks
 _BILLED = "billed"
 
 
@@ -76,11 +78,12 @@ class Charged:
         """Those for an attempt."""
         return self._of.get((provider, key), ())
 
-    def complete(self, provider: str, key: str, until: datetime) -> bool:
-        """Whether there are charges for it, all ripe, and the provider's have come in for the time until then."""
+    def complete(self, provider: str, key: str, since: datetime, until: datetime) -> bool:
+        """Whether there are charges for it, all ripe, that cover that time, and the provider's have come in for it."""
         own = self.of(provider, key)
         horizon = self._horizon.get(provider)
-        return bool(own) and all(map(self._ripe, own)) and horizon is not None and horizon >= until
+        ripe = bool(own) and all(map(self._ripe, own)) and horizon is not None and horizon >= until
+        return ripe and _cover(own, since, until)
 
     def for_others(self, keys: Iterable[str]) -> Mapping[str, Money]:
         """What was charged, by provider, for none of these attempts: what carries no tag, or another store's."""
@@ -92,6 +95,15 @@ class Charged:
 
     def _ripe(self, charge: Charge) -> bool:
         return not charge.estimated or self._now - charge.ends >= RIPE_AFTER
+
+
+def _cover(charges: Iterable[Charge], since: datetime, until: datetime) -> bool:
+    """Whether they leave no gap; a row for a day covers the day. Credits cover nothing: they may be for months."""
+    for one in sorted((one for one in charges if one.amount >= Money.ZERO), key=lambda one: one.starts):
+        if one.starts > since + _BLUR:
+            break
+        since = max(since, one.ends)
+    return since + _BLUR >= until
 
 
 def is_billed(attempt: AttemptView) -> bool:
@@ -111,7 +123,7 @@ def compare(
     end = attempt.gone_at if attempt.gone and attempt.gone_at else max(now, attempt.up_since)
     standing = Standing.RUNNING
     if view.closed:
-        complete = charged.complete(offer.provider, attempt.key, end)
+        complete = charged.complete(offer.provider, attempt.key, attempt.up_since, end)
         standing = Standing.COMPARED if complete else Standing.AWAITED
     return Comparison(
         job_id=view.id,

@@ -36,7 +36,7 @@ def ran(store: Store, home: Path) -> str:
 def bill(tmp_path: Path, key: str, amount: str) -> Path:
     path = tmp_path / "bill.csv"
     days = [f"{LONG_AGO + timedelta(days=day):%Y-%m-%d}" for day in range(2)]
-    path.write_text(f"key,day,amount\n{key},{days[0]},{amount}\n,{days[1]},3\n")
+    path.write_text(f"key,day,amount\n{key},{days[0]},{amount}\n{key},{days[1]},0\n,{days[1]},3\n")  # over midnight
     return path
 
 

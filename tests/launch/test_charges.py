@@ -92,7 +92,38 @@ def test_nothing_is_compared_before_all_of_the_time_is_charged() -> None:
     assert look([charge("25")]).standing is Standing.AWAITED, "the second day is missing"
     assert look([charge("25")]).billed == Money.usd(25)
     later = charge("9", 1, key="other-1")
-    assert look([charge("50"), later]).standing is Standing.COMPARED, "the second day came in, with nothing for it"
+    assert look([charge("50"), later]).standing is Standing.AWAITED, "of the second day nothing is billed under its key"
+
+
+def rows(*times: tuple[datetime, datetime]) -> list[Charge]:
+    return [Charge("aws", start, end, Money.usd(10), "train-1", estimated=False) for start, end in times]
+
+
+def test_a_bill_for_a_part_of_the_time_is_not_all_of_it() -> None:
+    """As where the tag was switched on only later, or charges came without it for a while."""
+    hour, later = timedelta(hours=1), rows((LATE - DAY, LATE))
+    assert look([charge("27.5", 1)]).standing is Standing.AWAITED, "the first day went untagged"
+    assert look([charge("27.5", 1)]).difference is None
+    assert look([*rows((UP, UP + 3 * hour), (UP + 4 * hour, GONE)), *later]).standing is Standing.AWAITED
+    assert look([*rows((UP + hour, GONE)), *later]).standing is Standing.AWAITED
+    assert look([*rows((UP, GONE - hour)), *later]).standing is Standing.AWAITED
+    overlapping = rows((UP + 2 * hour, GONE), (UP, UP + 8 * hour), (UP, UP + hour))
+    assert look(overlapping).standing is Standing.COMPARED
+
+
+def test_a_providers_clock_may_be_off_by_a_little() -> None:
+    blur = timedelta(minutes=5)
+    late = rows((LATE - DAY, LATE))
+    assert look([*rows((UP + blur, GONE - blur)), *late]).standing is Standing.COMPARED
+    more = blur + timedelta(seconds=1)
+    assert look([*rows((UP + more, GONE)), *late]).standing is Standing.AWAITED
+    assert look([*rows((UP, GONE - more)), *late]).standing is Standing.AWAITED
+
+
+def test_a_credit_is_no_bill() -> None:
+    month = Charge("aws", UP - 20 * DAY, GONE + 20 * DAY, Money.usd(-5), "train-1", estimated=False)
+    assert look([month]).standing is Standing.AWAITED
+    assert look([month, *BOTH_DAYS]).billed == Money.usd("47.5")
 
 
 @pytest.mark.parametrize("age", [timedelta(0), RIPE_AFTER - timedelta(seconds=1)])
@@ -145,7 +176,7 @@ def test_the_ledger_balances_and_ends_at_what_was_charged_last(bills: list[list[
     entries = metered(view)
     before = balances(entries)[MoneyKind.CASH]
     for bill in bills:
-        charges = [*(charge(amount, day) for amount, day in bill), charge("1", 1, key="other-1")]
+        charges = [*(charge(amount, day) for amount, day in bill), charge("0"), charge("0", 1)]
         entries = settled(view, entries, charges)
         once = len(entries)
         entries = settled(view, entries, charges)
