@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from broker.core.notices import Notice, Severity
 from broker.core.ports import HasCharges
 from broker.core.views import AttemptView, JobView
 from broker.launch.charges import Charged, Comparison, Standing, adjustment, compare, is_billed
+from broker.ledger.entries import Entry
 from broker.store.charges import API
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ def fetch(broker: Broker, provider: str = "") -> Recorded:
     """Ask providers what they charged since the first attempt that is not compared yet, and act on it (`settle_up`).
 
     Only those are asked for which something is awaited; AWS bills each question at $0.01. Raises `UnknownName` for a
-    provider that there is none of, `InvalidInput` for one that does not tell, and `StoreProblem`.
+    provider that there is none of, `InvalidInput` for a named one that does not tell or whose settings are wrong, and
+    `StoreProblem`.
     """
     if provider and provider not in broker.registries.providers:
         raise UnknownName("provider", provider, broker.registries.providers)
@@ -83,9 +85,9 @@ def fetch(broker: Broker, provider: str = "") -> Recorded:
             continue
         except NoLogin:
             without_login.append(name)
-        except InvalidInput:
-            raise
         except BrokerError as error:
+            if provider and isinstance(error, InvalidInput):
+                raise
             trouble[name] = str(error)
         else:
             now = broker.clock.now()
@@ -126,26 +128,35 @@ def settle_up(broker: Broker) -> tuple[list[Comparison], list[Notice]]:
     """Bring the ledger to what was charged, attempt by attempt, and put notices of differences over the threshold on
     their way, each once. May be repeated, and by any number of processes. Returns what was adjusted and the notices."""
     now = broker.clock.now()
-    charged = Charged(broker.store.charges.all(), now)
-    with broker.store.reading() as look:
-        pairs = [(v, a) for v, a in _attempts(look) if charged.of(a.placement.offer.provider, a.key)]
     adjusted, compared = [], []
-    for view, attempt in pairs:
-        with broker.store.writing() as tx:
-            entries = tx.entries(view.id)
-            before = compare(tx.job(view.id) or view, attempt, entries, charged, now)
-            posted = adjustment(view, attempt, before, entries, now)
-            tx.post(posted)
-            after = compare(tx.job(view.id) or view, attempt, [*entries, *posted], charged, now)
-        compared.append(after)
-        if posted:
-            adjusted.append(after)
+    with broker.store.reading() as look:
+        charged = Charged(look.charges(), now)
+        pairs = [(v, a) for v, a in _attempts(look) if charged.of(a.placement.offer.provider, a.key)]
+        looked = [_brought(look, view, attempt, charged, now) for view, attempt in pairs]
+    for (view, attempt), (found, wanted) in zip(pairs, looked, strict=True):
+        if wanted:
+            with broker.store.writing() as tx:  # by now both may have changed: what is posted follows what is on record
+                charged = Charged(tx.charges(found.provider), now)
+                found, wanted = _brought(tx, view, attempt, charged, now)
+                tx.post(wanted)
+        compared.append(found)
+        if wanted:
+            adjusted.append(found)
     targets = tuple(broker.settings.notify)
     over = Threshold(broker.settings.charges.alert_over, broker.settings.charges.alert_above)
     notices = [*(n for one in compared if (n := _about_attempt(one, over))), *_about_providers(compared, over)]
     for notice in notices:
         broker.store.outbox.add(notice, targets, now)
     return adjusted, notices
+
+
+def _brought(
+    look: StoreReading, view: JobView, attempt: AttemptView, charged: Charged, now: datetime
+) -> tuple[Comparison, Sequence[Entry]]:
+    """The entries that bring the ledger to what was charged, if any, and the comparison once they are posted."""
+    entries = look.entries(view.id)
+    wanted = adjustment(view, attempt, compare(view, attempt, entries, charged, now), entries, now)
+    return compare(view, attempt, [*entries, *wanted], charged, now), wanted
 
 
 def _attempts(look: StoreReading) -> Iterator[tuple[JobView, AttemptView]]:
@@ -175,8 +186,7 @@ def _awaited(broker: Broker, provider: str) -> Mapping[str, datetime]:
             found = compare(view, attempt, (), charged, now)
             if found.standing is not Standing.COMPARED or found.estimated:
                 earliest[name] = min(up, earliest.get(name, up))
-    midnight = {"hour": 0, "minute": 0, "second": 0, "microsecond": 0}
-    return {name: up.astimezone(UTC).replace(**midnight) for name, up in earliest.items()}  # type: ignore[arg-type]
+    return {name: datetime.combine(up.astimezone(UTC), time(), UTC) for name, up in earliest.items()}
 
 
 # --- telling --------------------------------------------------------------------------------------------------------

@@ -37,17 +37,22 @@ class Charges:
 
     def all(self, provider: str | None = None) -> list[Charge]:
         """Every charge, or a provider's, oldest first."""
-        query = select(CHARGE).order_by(CHARGE.c.starts, CHARGE.c.provider, CHARGE.c.key, CHARGE.c.line)
-        if provider is not None:
-            query = query.where(CHARGE.c.provider == provider)
         with self._database.reading() as connection:
-            return [_charge(row) for row in connection.execute(query)]
+            return read(connection, provider)
 
     def sources(self, provider: str) -> set[str]:
         """Where its charges come from: ``api``, or names of files."""
         with self._database.reading() as connection:
             query = select(CHARGE.c.source).where(CHARGE.c.provider == provider).distinct()
             return set(connection.scalars(query))
+
+
+def read(connection: Connection, provider: str | None = None) -> list[Charge]:
+    """`Charges.all`, as this transaction sees them."""
+    query = select(CHARGE).order_by(CHARGE.c.starts, CHARGE.c.provider, CHARGE.c.key, CHARGE.c.line)
+    if provider is not None:
+        query = query.where(CHARGE.c.provider == provider)
+    return [_charge(row) for row in connection.execute(query)]
 
 
 _KEY = ("provider", "key", "starts", "ends", "line")

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import Connection, bindparam, select
 
 from broker.core.approvals import StandingGrant
+from broker.core.capacity import Charge
 from broker.core.decisions import Decision
 from broker.core.events import Event, EventBody, body_from_json, body_to_json
 from broker.core.lifecycle import advance, fold
@@ -112,6 +113,12 @@ class StoreReading:
     def held(self, budget: BudgetSpec, until: datetime) -> Sequence[HeldMoney]:
         """What those holds come to: in one sum what is meant to last no longer than ``until``, the others singly."""
         return ledger.held(self._connection, budget, until)
+
+    def charges(self, provider: str | None = None) -> Sequence[Charge]:
+        """Every charge, or a provider's, oldest first."""
+        from broker.store import charges  # most commands do without
+
+        return charges.read(self._connection, provider)
 
     def standing_grants(self) -> Sequence[StandingGrant]:
         """Every standing grant, oldest first, with what the jobs that use it have spent and hold."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from broker.app.charges import billed, fetch, import_file
+from broker.app.charges import billed, fetch, import_file, settle_up
 from broker.app.charging import Charging
 from broker.app.report import ledger_faults, spend
 from broker.app.wiring import Broker
@@ -162,6 +162,48 @@ def test_a_provider_in_trouble_or_without_a_login_is_said(broker: Broker, cloud:
     assert spent(broker, "train") == Money.usd(50)
     with pytest.raises(UnknownName):
         fetch(broker, "acne")
+
+
+def test_bad_settings_of_one_provider_keep_no_other_from_being_asked(broker: Broker, cloud: Cloud) -> None:
+    def built(name: str, **_: object) -> object:
+        if name == "mute":
+            raise InvalidInput("no such region", where="[providers.mute]")
+        return cloud
+
+    broker = Broker(broker.settings, replace(broker.registries, build_provider=built))  # type: ignore[arg-type]  # a part
+    ran(broker, "first", "mute")
+    cloud.bill = [charge(ran(broker, "train"), "53.25")]
+    done = fetch(broker)
+    assert done.trouble == {"mute": "[providers.mute]: no such region"}
+    assert done.changed == {"acme": 1}
+    assert spent(broker, "train") == Money.usd("53.25")
+    with pytest.raises(InvalidInput, match="no such region"):
+        fetch(broker, "mute")
+
+
+def test_charges_that_change_before_they_are_acted_on_are_taken_as_they_are_then(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process records a newer bill between the look and the posting."""
+    key, store = ran(broker, "train"), broker.store
+    writing = store.writing
+    store.charges.record([charge(key, "53")], source="api", at=GONE)
+
+    def later() -> object:
+        store.charges.record([charge(key, "70")], source="api", at=GONE)
+        return writing()
+
+    monkeypatch.setattr(store, "writing", later)
+    adjusted, _ = settle_up(broker)
+    assert [one.billed for one in adjusted] == [Money.usd(70)]
+    assert spent(broker, "train") == Money.usd(70)
+    assert ledger_faults(broker) == []
+
+
+def test_nothing_is_written_where_there_is_no_difference(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker.store.charges.record([charge(ran(broker, "train"), "50")], source="api", at=GONE)
+    monkeypatch.setattr(broker.store, "writing", lambda: pytest.fail("the store was locked for nothing"))
+    assert settle_up(broker)[0] == []
 
 
 def test_a_provider_that_does_not_tell_is_named_with_the_way_out(broker: Broker) -> None:
