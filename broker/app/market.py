@@ -28,8 +28,9 @@ CARBON_RULE = "max_kg_co2e"
 
 # Local sources cost little to ask; within this time (by the wall) they are not asked again.
 _LOCAL_AGE = timedelta(seconds=0.25)
-# Where the machine is so busy that asking takes long, so many times as long.
+# Where the machine is so busy that asking takes long, so many times as long; one that hung once is asked again soon.
 _REST = 20
+_LONGEST_REST = timedelta(minutes=1)
 # Asked within this time, others are likely to be asking as well.
 _SHARED_AGE = timedelta(seconds=5)
 # Except the price book, which changes only with a release: once a day will do.
@@ -50,7 +51,8 @@ def freshen(broker: Broker, *, sandbox: bool = False) -> list[PollResult]:
         live: bool = getattr(provider, "refresh_before_deciding", False)
         age = _LOCAL_AGE * broker.clock.scale if live else _BOOK_AGE
         if live and name in last:
-            age = max(age, _REST * (runs[name].finished - runs[name].started))
+            rest = _REST * (runs[name].finished - runs[name].started)
+            age = max(age, min(rest, _LONGEST_REST * broker.clock.scale))
         if name in last and now - last[name] < age:
             continue
         if name in last and live and now - last[name] < _SHARED_AGE * broker.clock.scale:
