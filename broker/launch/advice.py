@@ -259,7 +259,8 @@ class Moving:
     whether what runs should go on where it is. Makes the plans itself through ``plans``.
 
     ``rest``: so many times as long as an answer took nobody else is asked about, so that thousands of jobs whose ticks
-    begin together take turns over several looks instead of holding one up. ``seconds``: of any clock that only goes on.
+    begin together take turns over several looks instead of holding one up: nobody is asked about twice while another
+    still waits for its turn. ``seconds``: of any clock that only goes on.
     """
 
     def __init__(
@@ -279,20 +280,27 @@ class Moving:
         self._now = now
         self._every = every
         self._asked: dict[str, int] = {}
+        self._in_line, self._had_turn, self._gave_way = set[str](), set[str](), set[str]()
 
     def __call__(self, view: JobView) -> bool:
         """Ask, if a tick has begun since; whether the attempt was told to stop."""
         attempt, now = view.latest, self._now()
         if view.closed or view.state.final:
             self._asked.pop(view.id, None)
+            self._had_turn.discard(view.id)
+            self._in_line.discard(view.id)
             self._strategist.forget(view.id)
             return False
         if attempt is None or not _could_move(view, attempt):
+            self._in_line.discard(view.id)
             return False
         tick = (now - view.submitted_at) // self._every
         placed = (attempt.requested_at - view.submitted_at) // self._every  # that tick has been decided already
         began = self._seconds()
-        if self._asked.get(view.id) == tick or placed >= tick or began < self._rests_until:
+        if self._asked.get(view.id) == tick or placed >= tick:
+            self._in_line.discard(view.id)
+            return False
+        if not self._has_turn(view.id, began):
             return False
         self._asked[view.id] = tick
         why = self._strategist.moves(view, self._plans(view, now), now)
@@ -305,6 +313,25 @@ class Moving:
                 self._asked.pop(view.id, None)
                 return True  # look again
             tx.append(view.id, [(attempt.number, ev.StopRequested(cause=Cause.MOVED, by="the strategy", why=why))], now)
+        return True
+
+    def _has_turn(self, job_id: str, now: float) -> bool:
+        """Whether it may be asked about: not while others rest, nor again while somebody waits for a first turn."""
+        again = job_id in self._had_turn
+        if now < self._rests_until:
+            if not again:
+                self._in_line.add(job_id)
+            return False
+        if again and self._in_line and job_id not in self._gave_way:
+            self._gave_way.add(job_id)
+            return False
+        if again:
+            # Nobody is in line; or nobody was asked about since it gave way, so that whoever was is gone.
+            self._had_turn.clear()
+            self._in_line.clear()
+        self._had_turn.add(job_id)
+        self._in_line.discard(job_id)
+        self._gave_way.clear()
         return True
 
 

@@ -194,3 +194,26 @@ def test_jobs_whose_ticks_begin_together_take_turns(store: Store, clock: ManualC
     strategy.seconds += 8.0
     assert not moving(one)
     assert strategy.asked == ["j-1", "j-2", "j-1"]
+
+
+def test_whose_turn_falls_into_the_rest_each_time_is_asked_all_the_same(store: Store, clock: ManualClock) -> None:
+    stage, strategy = Stage(store, clock), Undecided()
+    stage.submit()
+    first = stage.pass_time()
+    views = [first, replace(first, id="j-2"), replace(first, id="j-3"), replace(first, id="gone")]
+    moving = Moving(
+        store, strategy, lambda view, now: None, clock.now, rest=4.0, seconds=lambda: strategy.seconds,  # type: ignore[arg-type, return-value]
+    )  # fmt: skip
+
+    def look(views: list[JobView]) -> None:
+        clock.advance(timedelta(minutes=10))
+        strategy.seconds += 8.0
+        assert not any(moving(view) for view in views)
+
+    for _ in range(3):
+        look(views)
+    assert strategy.asked == ["j-1", "j-2", "j-3"]
+    del views[-1]
+    for _ in range(5):
+        look(views)
+    assert strategy.asked[3:] == ["j-1", "j-2", "j-3", "j-1"], "nobody waits for one that is gone, but for one look"
