@@ -33,6 +33,9 @@ from broker.placement.planner import make_plan
 # How long a pool in which a launch failed is left alone.
 _COOL_DOWN = timedelta(minutes=10)
 
+# An amount, a time, a date or a count; not the number in a name such as us-east-1 or p5.48xlarge.
+_FIGURE = re.compile(r"(?<![\w./-])\d+(?:[.,:-]\d+)*")
+
 # The kinds of rule whose refusal of more money only a person can change; what others refuse may pass by itself.
 _ABOUT_MONEY = ("budget", "budget_required")
 
@@ -134,7 +137,7 @@ def decision_of(admission: Admission, plan: Plan, policy: PolicySet, facts: Fact
 
 class Placing:
     """The reconciler's placer. ``missing_secrets``: which of a job's secrets this process cannot pass on. ``lot``: what
-    the queue has for a job among those that wait."""
+    the queue has for a job among those that wait. ``refused``: told of each job that the gate refused a place."""
 
     def __init__(
         self,
@@ -145,6 +148,7 @@ class Placing:
         missing_secrets: Callable[[Job], Sequence[str]] = lambda job: (),
         advise: Advise = lambda view, plans, now: None,
         lot: Callable[[JobView, datetime], Lot] = lambda view, now: Lot(),
+        refused: Callable[[JobView], None] = lambda view: None,
     ) -> None:
         self._journal = journal
         self._market = market
@@ -153,10 +157,11 @@ class Placing:
         self._missing_secrets = missing_secrets
         self._advise = advise
         self._lot = lot
+        self._refused = refused
 
     def __call__(self, view: JobView) -> bool:
-        """Request the job's next attempt, pause it, or note why it must wait. Whether the job's stream changed, or is
-        to be looked at anew at once.
+        """Request the job's next attempt, pause it, or note why it must wait. Whether the job is to be looked at anew
+        at once: a note alone is no reason for that.
 
         Raises `RetryLater` when offers cannot be had for the moment, `InvalidInput` when no policy can be read.
         """
@@ -202,11 +207,13 @@ class Placing:
                 return True
             if not found.may_launch:
                 body = _refusal(found)
-                changed = isinstance(body, ev.Paused) or body.denied != view.waiting_because
-                if changed:
+                paused = isinstance(body, ev.Paused)
+                if isinstance(body, ev.Paused) or not _same(body.denied, view.waiting_because):
                     tx.record(replace(record, job_id=view.id))
                     tx.append(view.id, [(None, body)], now)
-                return changed
+                if not paused:
+                    self._refused(view)
+                return paused
             tx.record(replace(record, job_id=view.id, attempt=number))
             tx.post(hold_entries(tags_of(view), found.money, Movement.TOP_UP, view.seq, found.window))
             items: list[tuple[int | None, EventBody]] = [(None, body) for body in at_risk]
@@ -271,19 +278,16 @@ class Placing:
         return Plans(market, in_time, anyhow, facts, lambda offers: plan(view.job, offers))
 
     def _note(self, view: JobView, body: ev.NothingFeasible, now: datetime) -> bool:
-        """Say why the job waits, unless that was the last word already; of a policy's words not counting the figures,
-        since hours and prices go on."""
+        """Say why the job waits, unless that was the last word already. Whether somebody was faster."""
         counted = ", ".join(f"{count} × {reason}" for reason, count in body.reasons.items())
-        said = body.denied or counted
-        if said == view.waiting_because or (
-            body.denied and body.reasons and _gist(said) == _gist(view.waiting_because)
-        ):
+        if _same(body.denied, view.waiting_because) if body.denied else counted == view.waiting_because:
             return False
         with self._journal.writing() as tx:
             current = tx.job(view.id)
-            if current is not None and current.seq == view.seq:
-                tx.append(view.id, [(None, body)], now)
-        return True
+            if current is None or current.seq != view.seq:
+                return True
+            tx.append(view.id, [(None, body)], now)
+        return False
 
 
 def _own(lot: Lot, plans: Plans) -> Advice | None:
@@ -336,8 +340,9 @@ def _denied(rejections: Sequence[Rejection]) -> str:
     return f"the policy denies every place that is left: {', '.join(rules)}"
 
 
-def _gist(text: str) -> str:
-    return re.sub(r"\d+", "#", text)
+def _same(said: str, before: str) -> bool:
+    """Whether it says the same but for figures: hours and prices go on. Figures in names are none."""
+    return said == before or _FIGURE.sub("#", said) == _FIGURE.sub("#", before)
 
 
 def _refusal(found: Admission) -> ev.NothingFeasible | ev.Paused:

@@ -81,7 +81,7 @@ class Tick:
 
 
 Placer = Callable[[JobView], bool]
-"""Plans, judges and requests the next attempt of a job, or records why not; whether anything changed."""
+"""Plans, judges and requests the next attempt of a job, or records why not; whether to look at it at once again."""
 
 
 Enforcer = Callable[[JobView, Mapping[MoneyKind, Balance]], bool]
@@ -214,7 +214,7 @@ class Reconciler:
     # --- the steps --------------------------------------------------------------------------------------------------
 
     def _try_to_place(self, view: JobView) -> bool:
-        """Looking for a place costs a plan; a job that found none looks again only after a while."""
+        """Looking for a place costs a plan; a job that found none, noted or not, looks again only after a while."""
         now = self._clock.now()
         # A clock that was set back must not make it wait for the time that it showed before.
         if now < self._next_try.get(view.id, now) <= now + self._timing.retry_place:

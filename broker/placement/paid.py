@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from broker.core.money import Money
 from broker.core.offers import CapacityType, MoneyKind
 from broker.core.placements import Placement, Plan
-from broker.core.units import print_money
+from broker.placement.words import about
 
 PAID = (CapacityType.OWNED, CapacityType.RESERVED)
 
@@ -94,5 +94,5 @@ def _why(placement: Placement, burst: Placement, until: datetime, saves: Money) 
     unit = "" if burst.duration is not None else " an hour"
     return (
         f"waits for {placement.offer.instance_type} ({placement.offer.capacity_type.value}), expected to be free at"
-        f" {until:%Y-%m-%d %H:%M} UTC: that saves {print_money(saves)}{unit} on {burst.offer.provider}"
+        f" {until:%Y-%m-%d %H:%M} UTC: that saves {about(saves)}{unit} on {burst.offer.provider}"
     )

@@ -17,7 +17,7 @@ from broker.core.offers import CapacityType, Offer
 from broker.core.placements import Placement, Plan
 from broker.core.units import print_money
 from broker.placement.conditions import Conditions
-from broker.placement.words import hours, hours_of
+from broker.placement.words import about, hours, hours_of
 
 RENTED = (CapacityType.ON_DEMAND, CapacityType.SPOT)
 WORTH_MOVING = 2.5
@@ -75,7 +75,7 @@ def worth_waiting(
     then, _, until, placement = best
     why = (
         f"spot capacity in {placement.offer.pool} is expected back in {hours(until)}: at {print_money(value)} an hour"
-        f" that is worth waiting for, by {print_money(Money(now - then))}"
+        f" that is worth waiting for, by {about(Money(now - then))}"
     )
     return Wait(placement, why)
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from broker.core.money import Money
+
+_CENT = Money.usd("0.01")
 _HOUR = timedelta(hours=1)
 
 
@@ -24,6 +27,11 @@ def hours(value: float) -> str:
     if value * 60 >= 1:
         return f"{value * 60:.3g} min"
     return f"{value * 3600:.3g} s"
+
+
+def about(amount: Money) -> str:
+    """An estimate, which no micro-dollars make more exact: ``$12.35``, ``less than $0.01``."""
+    return f"less than {_CENT}" if Money.ZERO < amount < _CENT else amount.rounded()
 
 
 def gigabytes(value: float) -> str:

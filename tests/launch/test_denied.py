@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -13,6 +13,9 @@ from broker.core.clock import ManualClock
 from broker.core.offers import CapacityType
 from broker.core.outcomes import JobState
 from broker.core.policy import Action, ActionKind, Answer, Facts, Source, Verdict
+from broker.core.views import JobView
+from broker.launch.placing import Advice, Placing, Plans
+from broker.launch.reconciler import Reconciler, Timing
 from broker.store import Store
 from tests.launch.rehearsal import MINUTE, OpenPolicy, Stage
 from tests.launch.test_reconciler import running
@@ -70,3 +73,50 @@ def test_where_it_waits_its_turn_that_is_said(stage: Stage) -> None:
     stage.pass_time(timedelta(minutes=1), times=3)
 
     assert "too_few_machines" in stage.view.waiting_because
+
+
+@dataclass
+class Gate(OpenPolicy):
+    """Every place would do, but the whole is refused; says since when."""
+
+    def judge(self, action: Action, facts: Facts) -> Sequence[Verdict]:
+        answer = Answer.DENY if action.hold is not None and action.job_id else Answer.ALLOW
+        return [Verdict(answer, "hours", "test", f"it is {facts.now:%H:%M}", Source("team.yaml", 3), "hours")]
+
+
+def test_what_the_gate_refuses_as_a_whole_is_said_once_too(stage: Stage) -> None:
+    stage.policy = Gate()
+    stage.pass_time(MINUTE, times=30)
+
+    assert len(said(stage)) == 1
+
+
+def patient(stage: Stage, words: Sequence[str]) -> list[datetime]:
+    """A strategy that waits, in other words each time it is asked; when it was."""
+    asked: list[datetime] = []
+
+    def wait(view: JobView, plans: Plans, now: datetime) -> Advice:
+        asked.append(now)
+        return Advice((), words[len(asked) % len(words)])
+
+    place = Placing(stage.store, lambda job: stage._market(), lambda: stage.policy, stage.clock.now, advise=wait)
+    stage.reconciler = Reconciler(
+        stage.store, lambda name: stage.engine, stage.mailbox, stage.clock, place,
+        Timing(retry_place=timedelta(seconds=15)),
+    )  # fmt: skip
+    return asked
+
+
+def test_a_wait_whose_figures_go_on_is_said_once_and_thought_over_once_in_a_while(stage: Stage) -> None:
+    asked = patient(stage, [f"back in {n / 7:.2f} h, at 2026-03-0{n} 12:0{n}: that saves $1,00{n}.5" for n in range(9)])
+    stage.pass_time(timedelta(seconds=1), times=10)
+    assert len(asked) == len(said(stage)) == 1
+    stage.pass_time(timedelta(seconds=15), times=20)
+    assert len(asked) == 21
+    assert len(said(stage)) == 1
+
+
+def test_another_place_is_another_word(stage: Stage) -> None:
+    asked = patient(stage, ["spot in us-1/p5.8xlarge", "spot in us-2/p5.8xlarge", "spot in us-2/p5.48xlarge"])
+    stage.pass_time(timedelta(seconds=15), times=7)
+    assert len(said(stage)) == len(asked) == 7

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -18,6 +19,7 @@ from broker.placement.board import Board
 from broker.placement.conditions import Conditions
 from broker.placement.patience import better_place, value_of_time, worth_waiting
 from broker.placement.planner import make_plan
+from broker.placement.words import about
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -112,6 +114,17 @@ def test_it_waits_for_spot_while_that_is_worth_the_time() -> None:
 def test_what_stays_away_for_long_is_not_waited_for_any_longer() -> None:
     assert waits("1", waited=3 * HOUR)
     assert not waits("1", waited=24 * HOUR)
+
+
+def test_why_it_waits_is_told_in_whole_cents() -> None:
+    # Once it has waited longer than capacity is away on average, what waiting is worth changes by the millisecond.
+    waited = 3 * HOUR + timedelta(milliseconds=7)
+    found = worth_waiting(plan(SLOW).best, plan(SPOT).placements, lambda offer: 2.0, Money.usd(1), waited)
+    assert found is not None
+    assert re.search(r" is expected back in 3 h: .* by \$\d+\.\d\d$", found.why)
+    assert [about(Money(micros)) for micros in (0, 9_999, 10_000, 12_345_678)] == [
+        "$0.00", "less than $0.01", "$0.01", "$12.35",
+    ]  # fmt: skip
 
 
 def test_with_nothing_to_start_on_there_is_nothing_to_weigh() -> None:
