@@ -40,6 +40,7 @@ def reconciler(broker: Broker) -> Reconciler:
     folders = run_folders(broker)
     settle_every = timedelta(seconds=broker.settings.settle_every)
     strategist = Strategist(partial(record, broker.store))
+    line = LinedUp(broker, missing_secrets)
     placing = Placing(
         broker.store,
         lambda job: market_for(broker, job),
@@ -47,7 +48,8 @@ def reconciler(broker: Broker) -> Reconciler:
         broker.clock.now,
         missing_secrets,
         strategist.place,
-        LinedUp(broker).lot,
+        line.lot,
+        line.refused,
     )
     enforcement = Enforcement(
         broker.store,

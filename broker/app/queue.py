@@ -4,7 +4,7 @@ several jobs, and for the reconciler."""
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -21,7 +21,7 @@ from broker.core.views import JobView
 from broker.launch.admission import denials, facts_of
 from broker.launch.placing import Lot, Market
 from broker.launch.progress import billed_time, remaining_work
-from broker.launch.turns import lot_of, running_by_team, waits
+from broker.launch.turns import lot_beside, lot_of, running_by_team, waits
 from broker.placement.board import Board
 from broker.placement.lineup import entry_of
 from broker.placement.queue import EFFORT, Entry, Free, Rules, Turn, place
@@ -33,6 +33,8 @@ _HOLDS = 5.0
 _TIMES = 20.0
 # It looks less hard than a person who asks for the queue can wait.
 _LIVE_EFFORT = 15_000
+# Whom the gate refused is left out for so many tries: machines are not kept for who cannot start.
+_TRIES_LEFT_OUT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +59,20 @@ class Queue:
     free: Mapping[str, Free]
 
 
-def queue(broker: Broker, also: Sequence[Job] = (), *, effort: int = EFFORT) -> Queue:
+def queue(
+    broker: Broker, also: Sequence[Job] = (), *, effort: int = EFFORT, left_out: Container[str] = frozenset()
+) -> Queue:
     """The queue placed together: priorities, deadlines, fairness between teams and gangs kept. Changes nothing.
 
     ``also``: jobs that are not submitted, placed as if they were, now. What runs is taken to give its machines back
-    when its plan says, or when its time is up.
+    when its plan says, or when its time is up. ``left_out``: the ids of jobs that are not placed.
     """
     now, policy = broker.clock.now(), broker.policy()
     planned = {view.id: view for view in _as_if_submitted(also, broker.user, policy.defaults.max_duration, now)}
     with broker.store.reading() as look:
         views = look.unclosed()
         facts_for = facts_of(look, policy, now)
-        mine = {view.id: view for view in views if waits(view)} | planned
+        mine = {view.id: view for view in views if waits(view) and view.id not in left_out} | planned
         facts = {view.id: facts_for(_action(view, now)) for view in mine.values()}
     returns = _returns(views, now)
     boards: dict[OfferQuery, tuple[Market, Board]] = {}
@@ -85,6 +89,7 @@ def queue(broker: Broker, also: Sequence[Job] = (), *, effort: int = EFFORT) -> 
                     ours = sum(nodes for _, nodes in busy)
                     free[offer.pool] = Free.of(max(offer.slots - ours, 0), busy)
         market, board = boards[query]
+        order, paces = policy.capacity_order(view.job), paces_for(broker, view.job)  # what is each job's own
         entries.append(
             entry_of(
                 view.id,
@@ -92,7 +97,7 @@ def queue(broker: Broker, also: Sequence[Job] = (), *, effort: int = EFFORT) -> 
                 board,
                 now=now,
                 submitted_at=view.submitted_at,
-                conditions=replace(market.conditions, paces=paces_for(broker, view.job)),
+                conditions=replace(market.conditions, capacity_order=order, paces=paces),
                 remaining=remaining_work(view),
                 deny=denials(policy, _action(view, now), facts[view.id]),
             )
@@ -109,22 +114,28 @@ class LinedUp:
     All that wait are placed together, again when that is some seconds old or somebody new is in line, but that never
     takes more than a twentieth of the time: meanwhile who is new waits, where there are limited machines at all. One
     job alone is placed as if there were no queue.
+
+    Who cannot start is left out, so that no machine is kept for it: whose secrets are not here (``missing_secrets``),
+    and, for some tries, whom the gate refused (`refused`). The latter are placed beside the others meanwhile.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, missing_secrets: Callable[[Job], Sequence[str]] = lambda job: ()) -> None:
         self._broker = broker
+        self._missing_secrets = missing_secrets
+        self._tries_left_out: dict[str, int] = {}
+        self._left_out: frozenset[str] = frozenset()
         self._round: Queue | None = None
         self._among: frozenset[str] = frozenset()
         self._rests_until = self._holds_until = 0.0
 
     def lot(self, view: JobView, now: datetime) -> Lot:
         """The lot of a job that waits."""
+        if (left := self._tries_left_out.pop(view.id, 0)) > 0:
+            self._tries_left_out[view.id] = left - 1
         began = time.monotonic()
         known = view.id in self._among
         if began >= (self._holds_until if known else self._rests_until):
-            with self._broker.store.reading() as look:
-                self._among = frozenset(each.id for each in look.unclosed() if waits(each)) | {view.id}
-            self._round = queue(self._broker, effort=_LIVE_EFFORT) if len(self._among) > 1 else None
+            self._place(view)
             ended = time.monotonic()
             self._rests_until = ended + _TIMES * (ended - began)
             self._holds_until = max(ended + _HOLDS, self._rests_until)
@@ -133,9 +144,26 @@ class LinedUp:
             return Lot()
         if not known:
             return Lot(wait="waits for its turn to be found: `gpubroker jobs queue`")
-        since = view.latest.ended_at if view.latest is not None and view.latest.ended_at else view.submitted_at
         turns = [one.turn for one in self._round.waiting]
+        if view.id in self._left_out:
+            return lot_beside(view, turns, self._round.free)
+        since = view.latest.ended_at if view.latest is not None and view.latest.ended_at else view.submitted_at
         return lot_of(view.id, turns, self._round.free, now - since, self._broker.policy().defaults.wait_for_paid)
+
+    def refused(self, view: JobView) -> None:
+        """The gate refused the job: from the next round on it is left out."""
+        self._tries_left_out[view.id] = _TRIES_LEFT_OUT
+
+    def _place(self, view: JobView) -> None:
+        """The next round, in which somebody who asks for its lot counts as waiting."""
+        with self._broker.store.reading() as look:
+            waiting = [each for each in look.unclosed() if waits(each)]
+        self._among = frozenset(each.id for each in waiting) | {view.id}
+        self._tries_left_out = {id: left for id, left in self._tries_left_out.items() if id in self._among}
+        secretless = {each.id for each in waiting if self._missing_secrets(each.job)}
+        self._left_out = frozenset(self._tries_left_out) | secretless
+        alone = not self._among - self._left_out - {view.id}
+        self._round = None if alone else queue(self._broker, effort=_LIVE_EFFORT, left_out=self._left_out)
 
 
 def _as_if_submitted(jobs: Sequence[Job], user: str, longest: timedelta, now: datetime) -> list[JobView]:

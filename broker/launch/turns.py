@@ -46,15 +46,30 @@ def lot_of(
     return Lot(taken=taken)
 
 
+def lot_beside(view: JobView, turns: Iterable[Turn], free: Mapping[str, Free]) -> Lot:
+    """The lot of a job that the round was placed without: machines that are free as long as it may run."""
+    others, needs = list(turns), (remaining_work(view) or view.max_duration) / _HOUR
+    return Lot(
+        taken=frozenset(
+            pool for pool in free if free[pool].steps[0][1] - _promised(pool, others, needs) < view.job.num_nodes
+        )
+    )
+
+
 def _left_over(pool: str, mine: Turn, turns: Sequence[Turn], free: Free) -> bool:
     """Whether enough of the pool's free machines are nobody's turn for as long as the job would need them."""
     needs = max((option.hours for option in mine.entry.options if option.pool == pool), default=mine.entry.needs)
-    others = sum(
+    others = (turn for turn in turns if turn is not mine)
+    return free.steps[0][1] - _promised(pool, others, needs) >= mine.entry.nodes
+
+
+def _promised(pool: str, turns: Iterable[Turn], hours: float) -> int:
+    """Machines of the pool that become somebody's turn within so many hours."""
+    return sum(
         turn.entry.nodes
         for turn in turns
-        if turn is not mine and turn.option is not None and turn.option.pool == pool and turn.start < needs
+        if turn.option is not None and turn.option.pool == pool and turn.start < hours
     )
-    return free.steps[0][1] - others >= mine.entry.nodes
 
 
 def waits(view: JobView) -> bool:

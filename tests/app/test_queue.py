@@ -68,12 +68,12 @@ def queued(broker: Broker, name: str, more: str = "") -> JobView:
     return jobs.find(broker, name)
 
 
-def look(broker: Broker, *providers: str) -> dict[str, str]:
+def look(broker: Broker, *providers: str, line: LinedUp | None = None) -> dict[str, str]:
     """One look of the reconciler at all that wait: by name, who runs it, or why it waits."""
-    policy = broker.policy()
+    policy, line = broker.policy(), line or LinedUp(broker)
     place = Placing(
         broker.store, lambda _: market(broker, *(providers or ("own", "acme"))), lambda: policy, broker.clock.now,
-        lot=LinedUp(broker).lot,
+        lot=line.lot, missing_secrets=lambda job: job.secrets, refused=line.refused,
     )  # fmt: skip
     with broker.store.reading() as look_:
         waiting = look_.unclosed()
@@ -119,6 +119,56 @@ def test_teams_share(site: Broker) -> None:
     found = look(site)
     assert found["c"] == "own"
     assert sorted(found[name] == "own" for name in "ab") == [False, True]
+
+
+def test_no_machine_is_kept_for_whose_secrets_are_not_here(site: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN", "to be submitted with")
+    queued(site, "a", "num_nodes: 2\npriority: high\nsecrets: [TOKEN]\n")
+    queued(site, "b")
+    found = look(site, "own", line=LinedUp(site, lambda job: job.secrets))
+    assert found["a"].startswith("waits for secrets TOKEN")
+    assert found["b"] == "own"
+
+
+def test_no_machine_is_kept_for_whom_the_gate_refuses(site: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.app.queue.market_for", lambda *_, **__: market(site, "own"))
+    seconds = [0.0]
+    monkeypatch.setattr("broker.app.queue.time.monotonic", lambda: seconds[0])
+    queued(site, "a", "num_nodes: 2\npriority: high\nproject: long\n")
+    queued(site, "b")
+    short = "guardrails: [{name: short, max_job_duration: 10h, scope: {project: long}}]\n"
+    site.store.activate_policy({"t.yaml": WAITS + short}, by="test")
+    line = LinedUp(site)
+    found = look(site, "own", line=line)
+    seconds[0] += 15
+    again = look(site, "own", line=line)
+    assert found["a"].startswith("it may run for 20h, the limit is 10h a job")
+    assert found["b"].startswith("waits for its turn on own/")
+    assert again["b"] == "own"
+
+
+def test_whom_the_gate_refused_is_back_in_line_after_some_tries(site: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.app.queue.market_for", lambda *_, **__: market(site, "own"))
+    seconds = [0.0]
+    monkeypatch.setattr("broker.app.queue.time.monotonic", lambda: seconds[0])
+    big, small = queued(site, "a", "num_nodes: 2\npriority: high\n"), queued(site, "b")
+    line, now = LinedUp(site), site.clock.now()
+    line.refused(big)
+    found = []
+    for _ in range(6):
+        seconds[0] += 15
+        pools = line.lot(big, now).taken  # a try of its own: on what is left over, or what is its turn
+        found.append((len(pools), line.lot(small, now).first is not None))
+    assert found == [(1, True)] * 4 + [(0, False)] * 2
+
+
+def test_each_team_s_own_order_of_capacity_holds(site: Broker) -> None:
+    for name, team in (("a", "one"), ("b", "two")):
+        queued(site, name, f"team: {team}\n")
+    order = "capacity: {wait_for_paid: 30h, order: [owned], exceptions: [{scope: {team: two}, order: [on_demand]}]}\n"
+    site.store.activate_policy({"t.yaml": POLICY + order}, by="test")
+    found = {one.view.job.name: one.turn.entry.options[0].name for one in queue(site).waiting}
+    assert {name: option.split("/")[0] for name, option in found.items()} == {"a": "own", "b": "acme"}
 
 
 def test_what_follows_the_round_is_what_the_queue_showed(site: Broker) -> None:
