@@ -110,7 +110,7 @@ def market_for(
     return Market(
         offers=offers,
         conditions=replace(seen, hazard=known, away=known.away, paces=paces_for(broker, job)),
-        left_out=look.rejected_in_sql(query),
+        left_out=look.rejected_in_sql(query, simulated=wants_sandbox(job)),
     )
 
 

@@ -15,6 +15,7 @@ from broker.app.market import freshen, market_for, wants_sandbox
 from broker.app.room import check_room
 from broker.app.wiring import Broker
 from broker.core import events as ev
+from broker.core.decisions import Decision
 from broker.core.documents import MAX_BYTES
 from broker.core.errors import ApprovalNeeded, BrokerError, InvalidInput, NotAllowed
 from broker.core.events import EventBody
@@ -23,7 +24,7 @@ from broker.core.jobs import Job
 from broker.core.money import Money
 from broker.core.offers import CapacityType, Offer
 from broker.core.placements import Plan
-from broker.core.policy import Action, ActionKind, Answer
+from broker.core.policy import Action, ActionKind, Answer, LiveAttempt
 from broker.core.ports import PolicySet
 from broker.core.reasons import Origin, Reason
 from broker.core.views import JobView
@@ -125,6 +126,8 @@ def preview(broker: Broker, job: Job, policy: PolicySet | None = None, *, by_car
             return seen
         facts_for, longest = facts_of(look, chosen, now, occupied_in(look, chosen, ())), seen.max_duration
         admission = admit(seen.job, broker.user, seen.plan, chosen, facts_for, max_duration=longest, now=now)
+    if admission.short_of is not None:
+        seen = replace(seen, plan=replace(seen.plan, notes=(*seen.plan.notes, too_little(admission).message)))
     return replace(seen, admission=admission)
 
 
@@ -217,15 +220,13 @@ def _admit(
     Raises `InvalidInput` and `DearerNow` as `submit` does."""
     now, job = broker.clock.now(), seen.job
     live = occupied_in(tx, policy, (placement.offer for placement in seen.plan.placements))
-    facts_for = facts_of(tx, policy, now, live)
-    admission = admit(job, broker.user, seen.plan, policy, facts_for, max_duration=seen.max_duration, now=now)
+    admission, record = _judged(broker, seen, policy, live, now, tx)
     if not seen.waits and not still_free(admission.placement, seen.offers, live):
         return None
     if admission.short_of is not None:
         raise too_little(admission)
     if agreed is not None and _dearer(admission, agreed.admission):
         raise DearerNow(replace(seen, admission=admission))
-    record = decision_of(admission, seen.plan, policy, facts_for(admission.action))
     if admission.answer is Answer.DENY:
         tx.record(record)
         return admission
@@ -242,6 +243,27 @@ def _admit(
     tx.post(hold_entries(tags, admission.money, Movement.HOLD, 1, admission.window))
     given = through_standing(tx, admission, job_id)
     return tx.append(job_id, _first_events(broker, seen, policy, admission, job_id, given, now), now)
+
+
+def _judged(
+    broker: Broker, seen: Preview, policy: PolicySet, live: Sequence[LiveAttempt], now: datetime, tx: Writing
+) -> tuple[Admission, Decision]:
+    """What the policies say to a plan in this transaction, and the record of it."""
+    facts_for = facts_of(tx, policy, now, live)
+    admission = admit(seen.job, broker.user, seen.plan, policy, facts_for, max_duration=seen.max_duration, now=now)
+    return admission, decision_of(admission, seen.plan, policy, facts_for(admission.action))
+
+
+def record_refusal(broker: Broker, seen: Preview) -> None:
+    """Put on record that the policies refused what a preview showed, with all that they saw, for whoever replays
+    decisions. Records nothing where they would allow it by now, or where no placement was left to judge."""
+    with broker.store.writing() as tx:
+        policy, now = broker.policy(tx), broker.clock.now()
+        live = occupied_in(tx, policy, (placement.offer for placement in seen.plan.placements))
+        if seen.plan.placements:
+            admission, record = _judged(broker, seen, policy, live, now, tx)
+            if admission.answer is Answer.DENY:
+                tx.record(record)
 
 
 def _dearer(now: Admission, agreed: Admission | None) -> bool:

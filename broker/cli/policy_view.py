@@ -79,6 +79,9 @@ def _told(policy: PolicySet, rule: Rule) -> str:
         said = f"{entry.get('amount')} " + (
             f"{entry.get('from')} to {entry.get('to')}" if period == "fixed" else f"per {period}"
         )
+        counts = entry.get("counts", "cash")
+        if counts not in ("cash", ["cash"]):
+            said += f" of {' and '.join(map(str, counts)) if isinstance(counts, list) else counts} money"
         said += f"; {entry['action']}s" if entry.get("action") in ("alert", "stop") else ""
     else:
         said = _in_one_line(entry.get(rule.kind))

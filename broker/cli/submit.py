@@ -124,7 +124,7 @@ def approval_needed(view: JobView) -> ApprovalNeeded:
 
 def _refused(terminal: Terminal, broker: Broker, seen: Preview) -> None:
     """Show why nothing can be submitted, and leave. Raises `typer.Exit`."""
-    from broker.app.submit import NoFeasibleCapacity, denied, denied_everywhere
+    from broker.app.submit import NoFeasibleCapacity, denied, denied_everywhere, record_refusal
     from broker.cli import plan_view
     from broker.cli.errors import error_document
 
@@ -134,6 +134,7 @@ def _refused(terminal: Terminal, broker: Broker, seen: Preview) -> None:
     elif seen.admission is None:
         error = denied_everywhere(seen)
     else:
+        record_refusal(broker, seen)
         error = denied(seen.admission)
     if terminal.as_json:
         document: dict[str, Any] = error_document(error)

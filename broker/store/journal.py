@@ -160,9 +160,9 @@ class StoreReading:
         """How many offers are current."""
         return market.count_offers(self._connection)
 
-    def rejected_in_sql(self, query: OfferQuery) -> Mapping[Reason, int]:
+    def rejected_in_sql(self, query: OfferQuery, *, simulated: bool = False) -> Mapping[Reason, int]:
         """Why the current offers that `offers` leaves out were left out, counted (``max_price`` is not looked at)."""
-        return market.rejected_in_sql(self._connection, query)
+        return market.rejected_in_sql(self._connection, query, simulated=simulated)
 
     def decisions(
         self, *, job_id: str | None = None, since: datetime | None = None, limit: int | None = None

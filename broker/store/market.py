@@ -51,25 +51,34 @@ def count_offers(connection: Connection) -> int:
     return connection.scalar(select(func.count()).select_from(OFFER).where(_CURRENT)) or 0
 
 
-def rejected_in_sql(connection: Connection, query: OfferQuery) -> dict[Reason, int]:
+def rejected_in_sql(connection: Connection, query: OfferQuery, *, simulated: bool = False) -> dict[Reason, int]:
     """Why the current offers that `offers` leaves out were left out, counted; most frequent first.
 
     The first condition that fails gives the reason, in the planner's order. ``max_price`` narrows a list for people
-    and turns nothing down, so it is not looked at.
+    and turns nothing down, so it is not looked at. ``simulated``: whether simulated offers take part; else that is
+    what is said of them.
     """
     if replace(query, max_price=None) == OfferQuery():
         return {}
-    asked = question(_rejected_query, connection, query, looks_up=_has_patterns(query))
+    simulated = simulated or MoneyKind.SANDBOX.value in query.providers
+    query_of = _rejected_of_all if simulated else _rejected_of_real
+    asked = question(query_of, connection, query, looks_up=_has_patterns(query))
     return {Reason(row.reason): row.total for row in connection.execute(asked) if row.reason is not None}
 
 
-def _rejected_query(connection: Connection | None, query: OfferQuery) -> Select[Any]:
+def _rejected_of_all(connection: Connection | None, query: OfferQuery) -> Select[Any]:
+    return _counted([(~condition, reason.value) for reason, condition in conditions(connection, query)])
+
+
+def _rejected_of_real(connection: Connection | None, query: OfferQuery) -> Select[Any]:
     wanted = conditions(connection, query)
+    left_out = ~and_(*(condition for _, condition in wanted))
+    simulated = and_(left_out, OFFER.c.money == MoneyKind.SANDBOX.value)
     reasons = [(~condition, reason.value) for reason, condition in wanted]
-    if MoneyKind.SANDBOX.value not in query.providers:
-        left_out = ~and_(*(condition for _, condition in wanted))
-        simulated = and_(left_out, OFFER.c.money == MoneyKind.SANDBOX.value)
-        reasons.insert(0, (simulated, Reason.SANDBOX_NOT_ASKED_FOR.value))
+    return _counted([(simulated, Reason.SANDBOX_NOT_ASKED_FOR.value), *reasons])
+
+
+def _counted(reasons: list[tuple[ColumnElement[bool], str]]) -> Select[Any]:
     reason = case(*reasons).label("reason")
     total = func.count().label("total")
     return (

@@ -175,10 +175,10 @@ class Store:
         with self.reading() as look:
             return look.count_offers()
 
-    def rejected_in_sql(self, query: OfferQuery) -> Mapping[Reason, int]:
+    def rejected_in_sql(self, query: OfferQuery, *, simulated: bool = False) -> Mapping[Reason, int]:
         """Why current offers are not among `offers`, counted. For figures that add up, ask all from one `reading`."""
         with self.reading() as look:
-            return look.rejected_in_sql(query)
+            return look.rejected_in_sql(query, simulated=simulated)
 
     # --- capacity that is held --------------------------------------------------------------------------------------
 

@@ -116,6 +116,8 @@ def test_over_budget_is_refused_and_nothing_is_stored(gpubroker: Any, sandbox_jo
     assert {"budget", "asked", "left"} <= set(denial["figures"])
     assert gpubroker("jobs", "list", "--json").json == {"jobs": []}
     assert gpubroker("budget", "show", "pretend", "--json").json["held"] == "0.00"
+    replayed = gpubroker("policy", "backtest", policy, "--since", "1h", "--json").json
+    assert (replayed["before"]["denied"], replayed["same"]) == (2, 2), "both refusals are on record"
 
 
 def test_nothing_feasible_is_exit_4(gpubroker: Any, write: Any) -> None:

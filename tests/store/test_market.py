@@ -232,6 +232,9 @@ def test_each_rejection_has_the_reason_of_the_first_condition_that_failed(store:
         Reason.TOO_FEW_ACCELERATORS: 1,
         Reason.SANDBOX_NOT_ASKED_FOR: 1,
     }
+    simulated = {**store.rejected_in_sql(query, simulated=True)}
+    assert Reason.SANDBOX_NOT_ASKED_FOR not in simulated
+    assert simulated[Reason.WRONG_PROVIDER] == 2
     assert store.offers(query) == []
     assert [o.instance_type for o in store.offers(replace(query, max_price=Money(100)))] == ["right"]
     assert store.rejected_in_sql(OfferQuery()) == {}

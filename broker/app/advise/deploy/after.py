@@ -54,7 +54,7 @@ def after(
             "monitoring",
             "GPU compute and memory utilisation, idle hours, cost per unit, spend against budget",
             {"target_utilisation": target, "idle_hours_below": rules.idle_hours_below},
-            "`gpubroker report utilisation` and `gpubroker report spend`, weekly",
+            "`gpubroker policy findings` and `gpubroker report spend`, weekly",
         ),
         _sustainability(situation, card, gpus, hours, target, rules),
         Step(
