@@ -58,7 +58,7 @@ def _notice(view: JobView) -> Notice | None:
     key = f"approval/{view.id}/{asked.at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
     because = "; ".join(f"{question.because} ({question.source})" for question in asked.questions)
     until = f" before {asked.expires_at:%Y-%m-%d %H:%M} UTC" if asked.expires_at else ""
-    who = " or ".join(asked.approvers)
+    who = asked.whom(view.user)
     title = f"{asked.by or view.user} asks for {asked.total} for {view.job.name}: {who} may approve"
     body = f"{because}. To say yes{until}: gpubroker approvals grant {view.id}; or no: approvals refuse {view.id}."
     return Notice(key, title, body, Severity.WARNING)

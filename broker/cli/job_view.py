@@ -164,7 +164,7 @@ def story(
 def _what_helps(view: JobView) -> list[str]:
     if view.asked is not None:
         until = f" before {words.moment(view.asked.expires_at)}" if view.asked.expires_at else ""
-        who = " or ".join(view.asked.approvers)
+        who = view.asked.whom(view.user)
         return [f"{who} may type{until}: {words.program()} approvals grant {view.id} (or refuse)"]
     if view.state is not JobState.PAUSED_BUDGET:
         return []

@@ -117,7 +117,7 @@ def approval_needed(view: JobView) -> ApprovalNeeded:
     what = "more for it is asked" if asked.extension else "the money is held"
     return ApprovalNeeded(
         f"{view.id} waits for approval: {because} ({what}{until})",
-        hint=f"ask {' or '.join(asked.approvers)}: `gpubroker approvals grant {view.id}`;"
+        hint=f"ask {asked.whom(view.user)}: `gpubroker approvals grant {view.id}`;"
         f" `gpubroker jobs show {view.id}` tells what came of it",
     )
 

@@ -76,6 +76,11 @@ class Asked:
         """Everybody who may answer something that is still open."""
         return tuple(sorted({name for question in self.open for name in question.approvers}))
 
+    def whom(self, requester: str) -> str:
+        """Whom the requester may ask, as a sentence names them: ``ann or bob``."""
+        names = [name for name in self.approvers if self.answerable_by(name, requester)]
+        return " or ".join(names or self.approvers)
+
     def answerable_by(self, who: str, requester: str) -> tuple[Question, ...]:
         """The open questions that this user may answer."""
         return tuple(question for question in self.open if question.may_answer(who, requester))
