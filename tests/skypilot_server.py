@@ -155,6 +155,7 @@ def running_server(folder: Path, cluster: Cluster) -> Iterator[Server]:
         "SKYPILOT_API_SERVER_ENDPOINT": f"http://127.0.0.1:{sky_port}",
     }
     server = Server(folder, environment)
+    _remove_user(server)  # a run that was killed left its own
     subprocess.run(
         ["useradd", "--home-dir", folder / "node", "--shell", "/bin/bash", "--password", "*", USER], check=True
     )
@@ -171,11 +172,7 @@ def running_server(folder: Path, cluster: Cluster) -> Iterator[Server]:
     finally:
         for daemon in reversed(server.daemons):
             _kill_all(daemon)
-        with suppress(psutil.Error):
-            for process in psutil.process_iter(["username"]):
-                if process.info["username"] == USER:
-                    process.kill()
-        _eventually(_user_gone, "the login user is gone", server)
+        _remove_user(server)
 
 
 def _package_index() -> str:
@@ -194,6 +191,15 @@ def _answers(port: int) -> bool:
         return httpx.get(f"http://127.0.0.1:{port}/api/health", timeout=5).status_code == 200
     except httpx.HTTPError:
         return False
+
+
+def _remove_user(server: Server) -> None:
+    """The login user and all that runs as it."""
+    with suppress(psutil.Error):
+        for process in psutil.process_iter(["username"]):
+            if process.info["username"] == USER:
+                process.kill()
+    _eventually(_user_gone, "the login user is gone", server)
 
 
 def _user_gone() -> bool:
