@@ -60,7 +60,7 @@ def broker(new_broker: Callable[[], Broker], cloud: Cloud) -> Broker:
     made = new_broker()
     made.settings.notify["desk"] = SecretStr("json://127.0.0.1:9/")
     plugged = {"providers": {"acme": "", "mute": ""}, "build_provider": lambda name, **_: _built(name, cloud)}
-    return Broker(made.settings, replace(made.registries, **plugged))  # type: ignore[arg-type]
+    return Broker(made.settings, replace(made.registries, **plugged))  # type: ignore[arg-type]  # parts by name
 
 
 def _built(name: str, cloud: Cloud) -> object:

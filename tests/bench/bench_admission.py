@@ -84,12 +84,12 @@ def by_itself(name: str, broker: Broker) -> None:
             yield journal
         held[0] += time.perf_counter() - since
 
-    Store.writing = timed  # type: ignore[method-assign]
+    Store.writing = timed  # type: ignore[method-assign]  # what is measured
     wall, cpu, served = time.perf_counter(), time.process_time(), server.seconds
     for job in jobs:
         submit(broker, job)
     wall, cpu, served = time.perf_counter() - wall, time.process_time() - cpu, server.seconds - served
-    Store.writing = writing  # type: ignore[method-assign]
+    Store.writing = writing  # type: ignore[method-assign]  # what is measured
     print(
         f"{name}: a submission, one writer {cpu * 1000 / ALONE:8.1f} ms CPU {served * 1000 / ALONE:5.1f} ms CPU of the"
         f" server {wall * 1000 / ALONE:6.1f} ms, {held[0] * 1000 / ALONE:.1f} ms of it nobody else may write",

@@ -60,10 +60,10 @@ def among_liars(control: Control) -> None:
         known: dict[str, Any] = broker.__dict__.setdefault("_liars", {})
         return known.setdefault(name, Lying(real_engine(broker, name), control))
 
-    Broker.engine = engine  # type: ignore[method-assign]
-    Broker.clock = JumpyClock(control)  # type: ignore[assignment,misc]
+    Broker.engine = engine  # type: ignore[method-assign]  # a fault is put in
+    Broker.clock = JumpyClock(control)  # type: ignore[assignment,misc]  # a fault is put in
     launching.run_folders = lambda broker: RunFolders(broker.settings.runs_url, broker.clock, BRISK)
-    launching.Timing = lambda **given: timing  # type: ignore[assignment,misc]
+    launching.Timing = lambda **given: timing  # type: ignore[assignment,misc]  # a fault is put in
 
 
 def registries() -> Registries:

@@ -90,7 +90,7 @@ def check_a_sweep(
         if just_started:
             assert not sweep(broker).orphans, "they have only just come up"
         swept = sweep(broker, timedelta(0))
-        assert swept.asked == (provider.name,)  # type: ignore[attr-defined]
+        assert swept.asked == (provider.name,)  # type: ignore[attr-defined]  # every provider has one
         told = sorted((one.key, one.standing) for one in swept.found)
         assert told == [
             ("lost-7", Standing.ORPHAN),

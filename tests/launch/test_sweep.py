@@ -64,7 +64,7 @@ def found(
 
 
 def standings(*machines: FoundMachine, **more: object) -> list[Standing]:
-    return [one.standing for one in found(*machines, **more)]  # type: ignore[arg-type]
+    return [one.standing for one in found(*machines, **more)]  # type: ignore[arg-type]  # fields by name
 
 
 # Machines.

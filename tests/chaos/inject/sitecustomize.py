@@ -59,7 +59,7 @@ class _Watch(importlib.abc.MetaPathFinder):
                 load(module)
                 spoil(module)
 
-            spec.loader.exec_module = loaded  # type: ignore[method-assign]
+            spec.loader.exec_module = loaded  # type: ignore[method-assign]  # a fault is put in
         return spec
 
 
