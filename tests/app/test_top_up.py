@@ -35,7 +35,11 @@ pytestmark = [
 COMMAND = """\
 d="$GPUBROKER_CHECKPOINT_DIR"; stop=
 i=$(ls "$d" | sed -n 's/^step-//p' | sort -n | tail -n 1); i=${i:-0}
-save() { i=$((i+1)); mkdir "$d/.new" && echo $i > "$d/.new/step" && mv "$d/.new" "$d/step-$i"; }
+# A stop is told to everything here: what saves lets it pass, and what an earlier one left half saved is cleared away.
+save() {
+  i=$((i+1))
+  (trap '' TERM; rm -rf "$d/.new"; mkdir "$d/.new" && echo $i > "$d/.new/step" && mv "$d/.new" "$d/step-$i")
+}
 trap 'stop=1' TERM
 until [ "$stop" ] || [ -e "$FINISH" ]; do save; sleep 0.5 & wait $!; done
 save

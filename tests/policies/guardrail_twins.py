@@ -122,7 +122,11 @@ NOT_WHILE_RUNNING = {
 }
 COMMAND = """\
 i=0; stop=; d="$GPUBROKER_CHECKPOINT_DIR"
-save() { i=$((i+1)); mkdir "$d/.new" && echo $i > "$d/.new/step" && mv "$d/.new" "$d/step-$i"; }
+# A stop is told to everything here: what saves lets it pass, and what an earlier one left half saved is cleared away.
+save() {
+  i=$((i+1))
+  (trap '' TERM; rm -rf "$d/.new"; mkdir "$d/.new" && echo $i > "$d/.new/step" && mv "$d/.new" "$d/step-$i")
+}
 trap 'stop=1' TERM
 until [ "$stop" ]; do save; sleep 0.5 & wait $!; done
 save
