@@ -19,7 +19,7 @@ from broker.core.offers import OfferQuery
 from broker.core.policy import Action, ActionKind
 from broker.core.views import JobView
 from broker.launch.admission import denials, facts_of
-from broker.launch.placing import Lot, Market
+from broker.launch.placing import Lot, Market, cooling_down
 from broker.launch.progress import billed_time, remaining_work
 from broker.launch.turns import lot_beside, lot_of, running_by_team, waits
 from broker.placement.board import Board
@@ -65,7 +65,8 @@ def queue(
     """The queue placed together: priorities, deadlines, fairness between teams and gangs kept. Changes nothing.
 
     ``also``: jobs that are not submitted, placed as if they were, now. What runs is taken to give its machines back
-    when its plan says, or when its time is up. ``left_out``: the ids of jobs that are not placed.
+    when its plan says, or when its time is up. Pools that a job leaves alone after a failed launch are not kept for it.
+    ``left_out``: the ids of jobs that are not placed.
     """
     now, policy = broker.clock.now(), broker.policy()
     planned = {view.id: view for view in _as_if_submitted(also, broker.user, policy.defaults.max_duration, now)}
@@ -99,6 +100,7 @@ def queue(
                 submitted_at=view.submitted_at,
                 conditions=replace(market.conditions, capacity_order=order, paces=paces),
                 remaining=remaining_work(view),
+                excluded=cooling_down(view, now),
                 deny=denials(policy, _action(view, now), facts[view.id]),
             )
         )

@@ -267,7 +267,7 @@ class Placing:
                 submitted_at=view.submitted_at,
                 conditions=market.conditions,
                 remaining=remaining_work(view),
-                excluded=_cooling_down(view, now),
+                excluded=cooling_down(view, now),
                 deny=deny,
             )
 
@@ -358,7 +358,9 @@ def _refusal(found: Admission) -> ev.NothingFeasible | ev.Paused:
     )
 
 
-def _cooling_down(view: JobView, now: datetime) -> dict[str, str]:
+def cooling_down(view: JobView, now: datetime) -> dict[str, str]:
+    """The pools that the job leaves alone for ten minutes because a launch of it failed there, each with the evidence;
+    other jobs may be luckier."""
     return {
         attempt.placement.offer.pool: f"attempt {attempt.number}: {attempt.evidence}"
         for attempt in view.attempts

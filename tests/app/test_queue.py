@@ -56,15 +56,16 @@ def job(broker: Broker, name: str, more: str = "") -> Job:
     return parse_job(text, file="job.yaml", now=broker.clock.now())
 
 
-def queued(broker: Broker, name: str, more: str = "") -> JobView:
-    """In line, money held, nothing launched."""
+def queued(broker: Broker, name: str, more: str = "", rested: timedelta = timedelta(minutes=11)) -> JobView:
+    """In line, money held, nothing launched. ``rested``: how long ago a launch failed; for ten minutes the pool is left
+    alone."""
     view = submit(broker, job(broker, name, more))
     if not view.attempts:
         return view
     with broker.store.writing() as tx:
         tx.append(view.id, [(1, ev.AttemptEnded(cause=Cause.NO_CAPACITY))], broker.clock.now())
     assert isinstance(broker.clock, ManualClock)
-    broker.clock.advance(timedelta(minutes=11))  # the pool is left alone for a while after that
+    broker.clock.advance(rested)
     return jobs.find(broker, name)
 
 
@@ -145,6 +146,28 @@ def test_no_machine_is_kept_for_whom_the_gate_refuses(site: Broker, monkeypatch:
     assert found["a"].startswith("it may run for 20h, the limit is 10h a job")
     assert found["b"].startswith("waits for its turn on own/")
     assert again["b"] == "own"
+
+
+def test_no_machine_is_kept_for_whose_launch_there_just_failed(site: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.app.queue.market_for", lambda *_, **__: market(site, "own"))
+    queued(site, "b")
+    queued(site, "a", "num_nodes: 2\npriority: high\n", rested=timedelta(minutes=1))
+    turns = {one.view.job.name: one.turn for one in queue(site).waiting}
+    assert turns["a"].option is None
+    assert turns["b"].start == 0
+    assert look(site, "own") == {"a": "1 × launch_failed_lately", "b": "own"}
+
+
+def test_a_pool_that_was_left_alone_for_a_while_is_in_the_queue_again(site: Broker) -> None:
+    queued(site, "a", rested=timedelta(minutes=9))
+    pools = []
+    for _ in range(2):
+        option = queue(site).waiting[0].turn.option
+        assert option is not None
+        pools.append(option.name.split("/")[0])
+        assert isinstance(site.clock, ManualClock)
+        site.clock.advance(timedelta(minutes=2))
+    assert pools == ["acme", "own"]
 
 
 def test_whom_the_gate_refused_is_back_in_line_after_some_tries(site: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
