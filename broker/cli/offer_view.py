@@ -125,16 +125,16 @@ _COLUMNS = (
     Column("provider"),
     Column("region", 2),
     Column("zone", 9),
-    Column("machine type", 4, folds=True),
+    Column("machine type", 5, folds=True),
     Column("GPU"),
     Column("had as"),
     Column("$/GPU-h", align="right"),
-    Column("$/h", 5, align="right"),
-    Column("spot saves", 6, align="right"),
-    Column("available", 3),
+    Column("$/h", 6, align="right"),
+    Column("spot saves", 7, align="right"),
+    Column("available", 4),
     Column("lost per h", 10, align="right"),
     Column("score", 11, align="right"),
-    Column("age", 7, align="right"),
+    Column("age", 3, align="right"),  # a price without its age is not to be trusted: it has room at 80 columns
     Column("source", 8),
     Column("note"),
 )
@@ -204,14 +204,15 @@ def _available(offer: Offer) -> Text:
 
 
 def note(row: Row) -> Text:
-    """What a reader must not overlook: reference, stale, simulated."""
+    """What kind of source it is from, as far as a reader must not overlook it: reference, stale, simulated, or live,
+    which is what ``--live`` leaves."""
     if row.offer.reference:
         return Text("ref", style="dim")
     if row.stale:
         return Text("stale", style="yellow")
     if row.offer.money == "sandbox":
         return Text("simulated", style="magenta")
-    return Text("")
+    return Text("live", style="green")
 
 
 def document(listed: Sequence[Row], found: Listing, limit: int | None) -> dict[str, Any]:

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 _COLUMNS = (
     Column("where"),
-    Column("machine type", 2, folds=True),
+    Column("machine type", 4, folds=True),
     Column("GPU"),
     Column("had as"),
     Column("$/GPU-h", 3, align="right"),
     Column("lost per h", align="right"),
-    Column("mean life", align="right"),
+    Column("mean life", 1, align="right"),
     Column("after 3 h", 5, align="right"),
-    Column("returns in", 1, align="right"),
+    Column("returns in", 2, align="right"),
     Column("estimated from"),
     Column("note"),
 )

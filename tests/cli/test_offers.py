@@ -174,7 +174,22 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     header = lines[0]
     assert all(title in header for title in ("provider", "GPU", "had as", "$/GPU-h"))
     assert ("source" in header) == (width == 140)
+    assert "note" in header
+    assert all("live" in line for line in lines[2:5])
     assert any("left out for want of width" in line for line in lines) == (width < 140)
+
+
+def test_eighty_columns_have_room_for_the_age_and_the_kind_of_source() -> None:
+    console = Console(width=80, force_terminal=True, record=True, file=StringIO())
+    term: dict[str, Any] = {"capacity_type": CapacityType.RESERVED, "term_months": 36, "accelerator": "RTX4090"}
+    book = offer(region="north-america", reference=True)
+    rows = view.rows([offer(provider="hyperstack", count=1, **term), book], NOW)
+    for part in view.table(console, rows, 2, Listing(tuple(row.offer for row in rows), 2, NOW)):
+        console.print(part, highlight=False)
+    header, _, live, listed, *_ = console.export_text().splitlines()
+    assert header.split()[-2:] == ["age", "note"]
+    assert live.split()[-3:] == ["5", "min", "live"]
+    assert listed.split()[-3:] == ["5", "min", "ref"]
 
 
 def test_what_was_typed_is_quoted_and_a_region_that_is_none_is_said(gpubroker: Any) -> None:
