@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Collection, Mapping
 from datetime import timedelta
@@ -27,12 +26,12 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
-from broker.core.errors import InvalidInput, Problem, did_you_mean
+from broker.core.errors import did_you_mean
 from broker.core.money import Money
 from broker.core.units import parse_duration, print_duration
 
 FILE = "gpubroker.toml"
-_PREFIX = "GPUBROKER_"
+PREFIX = "GPUBROKER_"
 
 # Where run folders can lie: what both obstore and the agent open.
 _RUNS_SCHEMES = ("file", "s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss")
@@ -170,41 +169,39 @@ class Settings(BaseSettings):
 
 
 def read_settings() -> Settings:
-    """The settings in force. Raises `InvalidInput` naming the variable or key that is wrong."""
+    """The settings in force. Raises `InvalidInput` naming the variable, or the file, line and key, that is wrong."""
     try:
         return Settings()
     except ValidationError as error:
-        problems = [
-            Problem(0, 0, _name(found["loc"]), found["msg"].removeprefix("Value error, ")) for found in error.errors()
-        ]
-        raise InvalidInput(
-            "; ".join(str(problem) for problem in problems),
-            where="settings",
-            hint=f"see GPUBROKER_* variables and {', '.join(map(str, files()))}",
-            problems=problems,
-        ) from error
+        from broker.settings_problems import refuse  # needed when something is wrong only
+
+        refuse([(found["loc"], _told(found["loc"], found["type"], found["msg"])) for found in error.errors()], files())
     except ValueError as error:  # not TOML
-        raise InvalidInput(str(error), where="settings", hint=f"mend {' or '.join(map(str, files()))}") from error
+        from broker.settings_problems import refuse_unreadable
+
+        refuse_unreadable(error, files())
 
 
-def _name(location: tuple[int | str, ...]) -> str:
-    """The variable a setting comes from; its key where it comes from a file."""
-    first = _variable(str(location[0])) if location else ""
-    if any(name.upper().split("__")[0] == first for name in os.environ):
-        return "__".join([first, *(str(part).upper() for part in location[1:])])
-    return ".".join(str(part) for part in location)
+def _told(key: tuple[int | str, ...], kind: str, message: str) -> str:
+    from broker.settings_problems import not_a_setting
+
+    if kind != "extra_forbidden":
+        return message.removeprefix("Value error, ")
+    sections: dict[str, type[BaseModel]] = {"prices": PollSettings, "serve": ServeSettings, "charges": ChargeSettings}
+    return not_a_setting(key, sections[str(key[0])].model_fields if key[1:] else Settings.model_fields)
 
 
-def _variable(key: str) -> str:
-    return f"{_PREFIX}{key.upper()}"
+def variable(*key: int | str) -> str:
+    """``GPUBROKER_PRICES__AWS__EVERY`` for ``prices``, ``aws``, ``every``."""
+    return PREFIX + "__".join(str(part).upper() for part in key)
 
 
 def unknown_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Variables that look like settings and are none, each with a sentence about it."""
-    known = [_variable(key) for key in Settings.model_fields]
+    known = [variable(key) for key in Settings.model_fields]
     found = {}
     for name in sorted(environment):
-        rest = name.removeprefix(_PREFIX)
+        rest = name.removeprefix(PREFIX)
         if rest == name or rest in _NOT_SETTINGS or rest.startswith("TEST_"):
             continue
         if name.upper().split("__")[0] not in known:
@@ -213,21 +210,26 @@ def unknown_variables(environment: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def check_provider_names(settings: Settings, known: Collection[str]) -> None:
-    """Raises `InvalidInput` for settings of a provider that there is none of."""
-    problems = [
-        Problem(0, 0, _name((section, name)), f"there is no provider {name!r}{did_you_mean(name, known)}")
-        for section, names in (("providers", settings.providers), ("prices", settings.prices))
+def check_names(settings: Settings, providers: Collection[str], engines: Collection[str]) -> None:
+    """Raises `InvalidInput` for settings of a provider or engine that there is none of."""
+    wrong = [
+        (
+            (section, name),
+            f"there is no {kind} {name!r}{did_you_mean(name, known)}",
+            f"{kind}s: {', '.join(sorted(known))}",
+        )
+        for kind, section, names, known in (
+            ("provider", "providers", settings.providers, providers),
+            ("provider", "prices", settings.prices, providers),
+            ("engine", "engines", settings.engines, engines),
+        )
         for name in names
         if name not in known
     ]
-    if problems:
-        raise InvalidInput(
-            "; ".join(str(problem) for problem in problems),
-            where="settings",
-            hint=f"providers: {', '.join(sorted(known))}",
-            problems=problems,
-        )
+    if wrong:
+        from broker.settings_problems import refuse
+
+        refuse([(key, message) for key, message, _ in wrong], files(), hint=wrong[0][2])
 
 
 def as_environment(settings: Settings) -> dict[str, str]:
@@ -245,4 +247,4 @@ def as_environment(settings: Settings) -> dict[str, str]:
         "reconcile_every": str(settings.reconcile_every),
         "settle_every": str(settings.settle_every),
     }
-    return {_variable(name): value for name, value in values.items()}
+    return {variable(name): value for name, value in values.items()}

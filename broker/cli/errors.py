@@ -47,7 +47,7 @@ def error_text(error: BrokerError) -> Text:
     text.append(_clean(str(error)), style="not bold default")
     if isinstance(error, InvalidInput) and error.problems:
         lines = _lines_of(error.where)
-        untold = [problem for problem in error.problems if str(problem) not in error.message]
+        untold = [problem for problem in error.problems if problem.message not in error.message]
         listed: set[str] = set()
         for problem in untold[:_MOST_PROBLEMS]:
             text.append("\n")

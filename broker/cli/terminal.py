@@ -86,10 +86,10 @@ class Terminal:
         reconciler that died with work left."""
         if self._broker is None:
             from broker.app.wiring import Broker
-            from broker.settings import check_provider_names
+            from broker.settings import check_names
 
             settings, registries = self.settings(warns=look_after), self.registries()
-            check_provider_names(settings, registries.providers)
+            check_names(settings, registries.providers, registries.engines)
             self._broker = Broker(settings, registries)
             if look_after:
                 from broker.app.background import revive
