@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker.app.market import freshen
+from broker.app.runs_root import root
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError
 from broker.core.offers import MoneyKind
 from broker.core.outcomes import AttemptState, JobState
 from broker.core.views import JobView
-from broker.settings import as_environment
+from broker.settings import as_environment, variable
 
 if TYPE_CHECKING:
     from broker.launch.reconciler import Tick
@@ -73,7 +74,7 @@ def ensure(broker: Broker, for_secrets_of: JobView | None = None) -> bool:
         broker.store.set_setting(_TURN, turn)
     home = broker.settings.home
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    environment = {**os.environ, **as_environment(broker.settings), _OWN_TURN: turn}
+    environment = {**os.environ, **as_environment(broker.settings), variable("runs"): root(broker), _OWN_TURN: turn}
     with (home / "reconciler.out").open("ab") as out:
         subprocess.Popen(  # noqa: S603  # our own program by its full path; no shell, no foreign input
             [*broker.registries.command, "reconcile"],

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from broker.app.market import freshen, market_for, wants_sandbox
 from broker.app.room import check_room
+from broker.app.runs_root import claim
 from broker.app.wiring import Broker
 from broker.core import events as ev
 from broker.core.decisions import Decision
@@ -189,7 +190,8 @@ def submit(broker: Broker, job: Job, agreed: Preview | None = None) -> JobView:
 
     ``agreed``: what somebody has seen and said yes to. Raises `DearerNow` when it would cost more than that,
     `NoFeasibleCapacity` (exit 4), `NotAllowed` (exit 3, the decision is recorded) or `InvalidInput` (a `max_cost` that
-    does not pay for a start, a secret that is not in the environment, a run folder that cannot be written to) or
+    does not pay for a start, a secret that is not in the environment, a run folder that cannot be written to, or lies
+    elsewhere than those of jobs that have not ended) or
     `StoreProblem` (a disk without room for it); then no job exists. The job runs once a reconciler sees it:
     `broker.app.background.ensure`.
     """
@@ -281,6 +283,7 @@ def _can_be_run_from_here(broker: Broker, job: Job) -> None:
             f"secrets not in the environment: {', '.join(missing)}", hint="export them, then submit again"
         )
     check_room(broker, job)
+    claim(broker)
 
 
 def _first_events(

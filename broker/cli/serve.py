@@ -48,6 +48,7 @@ def serve(
     from broker.app.polling import Polling
     from broker.app.pulse import Pulses
     from broker.app.reconciling import Reconciling
+    from broker.app.runs_root import claim
     from broker.app.serve import Duty
     from broker.app.serve import serve as run
     from broker.app.sweeping import Sweeping
@@ -56,6 +57,7 @@ def serve(
     terminal = Terminal.of(context)
     broker = terminal.broker(look_after=False)  # that is what it does itself
     broker.store.check_writable()
+    claim(broker)
     lock, stop = threading.Lock(), threading.Event()
 
     def say(*lines: Any) -> None:
