@@ -8,7 +8,7 @@ from broker.core.reasons import Reason
 from broker.engines.registry import ENGINES
 
 REMEDIES: dict[Reason, str] = {
-    Reason.WRONG_ACCELERATOR: "name more accelerators in the job: resources.accelerators: {H100: 8, A100-80GB: 8}",
+    Reason.WRONG_ACCELERATOR: "name more accelerators in the job: `gpubroker offers --group-by gpu` lists them",
     Reason.TOO_FEW_ACCELERATORS: "ask for fewer accelerators a machine, or for more machines with num_nodes",
     Reason.NOT_A_CPU_OFFER: "set `cpu_jobs_on_gpus: true` in a policy, or name an accelerator in the job",
     Reason.TOO_FEW_CPUS: "ask for fewer CPUs: resources.cpus",
