@@ -22,6 +22,7 @@ from broker.placement.conditions import Conditions
 if TYPE_CHECKING:
     from broker.launch.placing import Market
     from broker.store.journal import StoreReading
+    from broker.store.records import PollRun
 
 # The kind of guardrail that needs to know what placements emit.
 CARBON_RULE = "max_kg_co2e"
@@ -38,32 +39,51 @@ _BOOK_AGE = timedelta(days=1)
 
 
 def freshen(broker: Broker, *, sandbox: bool = False) -> list[PollResult]:
-    """Poll the local sources that are due; with ``sandbox`` its market, too. So an empty store fills itself."""
+    """Poll the local sources that are due; with ``sandbox`` its market, too. So an empty store fills itself. The store
+    is asked which are due only once one of them may be."""
     from broker.store.leader import Duty
 
     now = broker.clock.now()
+    if now < broker.fresh_until.get(sandbox, now):
+        return []
     runs = broker.store.last_polls()
-    last = {name: run.finished for name, run in runs.items()}
     names = (*broker.registries.local_providers, SANDBOX) if sandbox else broker.registries.local_providers
-    done = []
-    for name in names:
-        provider = broker.provider(name)
-        live: bool = getattr(provider, "refresh_before_deciding", False)
-        age = _LOCAL_AGE * broker.clock.scale if live else _BOOK_AGE
-        if live and name in last:
-            rest = _REST * (runs[name].finished - runs[name].started)
-            age = max(age, min(rest, _LONGEST_REST * broker.clock.scale))
-        if name in last and now - last[name] < age:
-            continue
-        if name in last and live and now - last[name] < _SHARED_AGE * broker.clock.scale:
-            # Many processes at once: one asks, the others take what it said a moment ago instead of writing the same.
-            with broker.store.lead(Duty.LOCAL) as mine:
-                if mine is None or broker.clock.now() - broker.store.last_polls()[name].finished < age:
-                    continue
-                done.append(poll(provider, broker.store, broker.clock, keep_unchanged=False))
-            continue
-        done.append(poll(provider, broker.store, broker.clock, keep_unchanged=not live))
+    ages = {name: _age(broker, name, runs.get(name)) for name in names}
+    due = [name for name in names if name not in runs or now - runs[name].finished >= ages[name]]
+    if not due:
+        broker.fresh_until[sandbox] = min(runs[name].finished + ages[name] for name in names)
+    done, asked_by_many = [], []
+    for name in due:
+        if name in runs and _is_live(broker, name) and now - runs[name].finished < _SHARED_AGE * broker.clock.scale:
+            asked_by_many.append(name)
+        else:
+            done.append(
+                poll(broker.provider(name), broker.store, broker.clock, keep_unchanged=not _is_live(broker, name))
+            )
+    if not asked_by_many:
+        return done
+    # Many processes at once: one asks, the others take what it said a moment ago instead of writing the same.
+    with broker.store.lead(Duty.LOCAL) as mine:
+        runs = broker.store.last_polls() if mine else runs
+        for name in asked_by_many if mine else ():
+            if broker.clock.now() - runs[name].finished >= ages[name]:
+                done.append(poll(broker.provider(name), broker.store, broker.clock, keep_unchanged=False))
     return done
+
+
+def _is_live(broker: Broker, name: str) -> bool:
+    live: bool = getattr(broker.provider(name), "refresh_before_deciding", False)
+    return live
+
+
+def _age(broker: Broker, name: str, last: PollRun | None) -> timedelta:
+    """How old what a source said last may get before it is asked again."""
+    if not _is_live(broker, name):
+        return _BOOK_AGE
+    age = _LOCAL_AGE * broker.clock.scale
+    if last is None:
+        return age
+    return max(age, min(_REST * (last.finished - last.started), _LONGEST_REST * broker.clock.scale))
 
 
 def wants_sandbox(job: Job) -> bool:

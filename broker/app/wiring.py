@@ -111,6 +111,8 @@ class Broker:
         self._engines: dict[str, Engine] = {}
         self._policy: PolicySet | None = None
         self._policy_number: int | None = None
+        # With and without the simulated market: until when no local source is due (`broker.app.market.freshen`).
+        self.fresh_until: dict[bool, datetime] = {}
 
     @property
     def user(self) -> str:

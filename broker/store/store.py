@@ -232,6 +232,8 @@ class Store:
 
     def keep_setting(self, key: str, value: str) -> str:
         """The fact as it is; set to ``value`` if it never was. Of several processes at once, one decides for all."""
+        if (known := self.setting(key)) is not None:
+            return known  # nobody is kept waiting for what is there already
         with self._database.writing() as connection:
             kept = connection.scalar(select(SETTING.c.value).where(SETTING.c.key == key))
             if kept is None:

@@ -84,7 +84,7 @@ def by_itself(name: str, broker: Broker) -> None:
             yield journal
         held[0] += time.perf_counter() - since
 
-    Store.writing = timed  # type: ignore[method-assign]  # what is measured
+    Store.writing = timed  # type: ignore[method-assign,assignment]  # what is measured
     wall, cpu, served = time.perf_counter(), time.process_time(), server.seconds
     for job in jobs:
         submit(broker, job)
@@ -99,9 +99,9 @@ def by_itself(name: str, broker: Broker) -> None:
 
 def together(name: str, broker: Broker, home: Path, url: str) -> None:
     """Several writers at once."""
-    workers = [
+    writers = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.system.race_worker", str(home), url],
+            [sys.executable, "-m", "tests.bench.bench_admission", str(home), url],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -109,32 +109,47 @@ def together(name: str, broker: Broker, home: Path, url: str) -> None:
         )
         for _ in range(WRITERS)
     ]
-    for number, worker in enumerate(workers):  # each has done once what is done once
-        assert worker.stdin is not None
-        assert worker.stdout is not None
-        worker.stdout.readline()
-        worker.stdin.write(f"first-{number} 0.50 -\n")
-        worker.stdin.flush()
-        worker.stdout.readline()
+    for number, writer in enumerate(writers):  # each has done once what is done once
+        told(writer, [f"first-{number}"])
+        answers_of(writer, 1)
     server = Server(broker)
-    wall, cpu, served = time.perf_counter(), -sum(used(worker) for worker in workers), server.seconds
-    before = children()
-    for number, worker in enumerate(workers):
-        assert worker.stdin is not None
-        worker.stdin.writelines(f"bench-{one} 0.50 -\n" for one in range(number, JOBS, WRITERS))
-        worker.stdin.close()
-    answers = sum(len(list(worker.stdout or ())) for worker in workers)
+    wall, cpu, served = time.perf_counter(), -sum(map(used, writers)), server.seconds
+    for number, writer in enumerate(writers):
+        told(writer, [f"bench-{one}" for one in range(number, JOBS, WRITERS)])
+    for writer in writers:
+        answers_of(writer, JOBS // WRITERS)
     wall = time.perf_counter() - wall
-    for worker in workers:
-        worker.wait()
-    cpu += children() - before
-    served = server.seconds - served
+    cpu, served = cpu + sum(map(used, writers)), server.seconds - served
+    for writer in writers:
+        writer.communicate()
     print(
-        f"{name}: {answers} submissions by {WRITERS} writers {answers / wall:6.0f} a second"
-        f" (PostgreSQL: at least 100) {cpu * 1000 / answers:6.1f} ms CPU each, {served * 1000 / answers:.1f} of the"
+        f"{name}: {JOBS} submissions by {WRITERS} writers {JOBS / wall:6.0f} a second"
+        f" (PostgreSQL: at least 100) {cpu * 1000 / JOBS:6.1f} ms CPU each, {served * 1000 / JOBS:.1f} of the"
         f" server; load {psutil.getloadavg()[0]:.0f}",
         flush=True,
     )
+
+
+def write(home: Path, url: str) -> None:
+    """One of several writers: submits a job for each name it reads, and says so."""
+    broker = Broker(Settings(home=home, store=url, runs=(home / "runs").as_uri()), registries())
+    for line in sys.stdin:
+        job = parse_job(job_text(line.strip(), "0.50"), file="job.yaml", now=broker.clock.now())
+        print(submit(broker, job).id, flush=True)
+
+
+def told(writer: subprocess.Popen[str], names: list[str]) -> None:
+    """Give a writer so many jobs to submit."""
+    assert writer.stdin is not None
+    writer.stdin.write("".join(f"{name}\n" for name in names))
+    writer.stdin.flush()
+
+
+def answers_of(writer: subprocess.Popen[str], count: int) -> None:
+    """Wait for so many answers."""
+    assert writer.stdout is not None
+    for _ in range(count):
+        assert writer.stdout.readline(), "a writer died"
 
 
 def used(process: subprocess.Popen[str]) -> float:
@@ -178,4 +193,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:]:
+        write(Path(sys.argv[1]), sys.argv[2])
+    else:
+        main()
