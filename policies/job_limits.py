@@ -17,12 +17,12 @@ T = TypeVar("T", Money, timedelta)
 
 @dataclass(frozen=True)
 class JobLimit(Generic[T]):
-    """What is limited, in the words of its rule. ``figure``: its name; ``printed``: as it stands in a sentence;
-    ``reached`` and ``passes``: code and beginning of the sentence about a job that has come to the limit, and about one
-    that might come to more; ``key``: what sets less in the job file."""
+    """What is limited, in the words of its rule. ``figure``: its name; ``printed``: several of them as they stand in
+    one sentence; ``reached`` and ``passes``: code and beginning of the sentence about a job that has come to the limit,
+    and about one that might come to more; ``key``: what sets less in the job file."""
 
     figure: str
-    printed: Callable[[T], str]
+    printed: Callable[..., list[str]]
     reached: tuple[str, str]
     passes: tuple[str, str]
     key: str
@@ -35,11 +35,11 @@ class JobLimit(Generic[T]):
             return allow(rule, "not_known_yet", "judges whole submissions, not single placements")
         else:
             within, total, (code, says), hint = in_all <= limit, in_all, self.passes, f"; {self.key} sets less"
-        at_most = self.printed(limit)
         if within:
-            return allow(rule, "within_limit", f"at most {at_most} a job")
-        message = f"{says} {self.printed(total)}, the limit is {at_most} a job{hint}"
+            return allow(rule, "within_limit", f"at most {self.printed(limit)[0]} a job")
+        told, at_most = self.printed(total, limit)
+        message = f"{says} {told}, the limit is {at_most} a job{hint}"
         return deny(rule, code, message, **{self.figure: self._shown(total), "limit": self._shown(limit)})
 
     def _shown(self, figure: T) -> object:
-        return figure if isinstance(figure, Money) else self.printed(figure)
+        return figure if isinstance(figure, Money) else self.printed(figure)[0]

@@ -10,7 +10,7 @@ from broker.app.wiring import Broker
 from broker.core import events as ev
 from broker.core.errors import BrokerError, InvalidInput, NotAllowed, UnknownName
 from broker.core.lifecycle import advance
-from broker.core.money import Money
+from broker.core.money import Money, alike
 from broker.core.offers import MoneyKind
 from broker.core.outcomes import Cause, JobState
 from broker.core.placements import Plan
@@ -139,9 +139,10 @@ def _covers_what_is_held(balance: Mapping[MoneyKind, Balance], max_cost: Money) 
     mine = [b for kind, b in balance.items() if kind is not MoneyKind.AMORTISED]
     spent, held = (sum(amounts, Money.ZERO) for amounts in ([b.spent for b in mine], [b.held for b in mine]))
     if max_cost < spent + held:
+        wanted, gone, kept = alike(max_cost, spent, held)
         raise InvalidInput(
-            f"max_cost of {max_cost} is less than the job has already: {spent} spent and {held} held; "
-            f"expected {spent + held} at least"
+            f"max_cost of {wanted} is less than the job has already: {gone} spent and {kept} held; "
+            f"expected {(spent + held).up_to_cents()} at least"
         )
 
 

@@ -202,7 +202,10 @@ def submit(broker: Broker, job: Job, agreed: Preview | None = None) -> JobView:
             policy = broker.policy(look)
             seen = _planned(broker, job, policy, look, broker.clock.now())
         if not seen.plan.placements:
-            raise NoFeasibleCapacity(seen) if seen.exit_code == 4 else denied_everywhere(seen)
+            if seen.exit_code == 4:
+                raise NoFeasibleCapacity(seen)
+            record_refusal(broker, seen)
+            raise denied_everywhere(seen)
         # The plan was made outside, so that others are not kept waiting; what can have changed since is looked at anew.
         with broker.store.writing() as tx:
             if broker.policy(tx).version != policy.version:
@@ -258,14 +261,26 @@ def _judged(
 
 def record_refusal(broker: Broker, seen: Preview) -> None:
     """Put on record that the policies refused what a preview showed, with all that they saw, for whoever replays
-    decisions. Records nothing where they would allow it by now, or where no placement was left to judge."""
+    decisions. Where they left no placement, that is what they turned down. Records nothing where they would allow it by
+    now, or where no rule but a switch (reference prices, stale ones) is against it."""
+    if not seen.plan.placements:
+        seen = replace(seen, plan=_turned_down(broker, seen))
+    if not seen.plan.placements:
+        return
     with broker.store.writing() as tx:
         policy, now = broker.policy(tx), broker.clock.now()
         live = occupied_in(tx, policy, (placement.offer for placement in seen.plan.placements))
-        if seen.plan.placements:
-            admission, record = _judged(broker, seen, policy, live, now, tx)
-            if admission.answer is Answer.DENY:
-                tx.record(record)
+        admission, record = _judged(broker, seen, policy, live, now, tx)
+        if admission.answer is Answer.DENY:
+            tx.record(record)
+
+
+def _turned_down(broker: Broker, seen: Preview) -> Plan:
+    """The plan over those placements that only rules are against; its rejections are those of the preview."""
+    with broker.store.reading() as look:
+        market, now = market_for(broker, seen.job, look=look), broker.clock.now()
+    found = make_plan(seen.job, market.offers, now=now, submitted_at=now, conditions=market.conditions)
+    return replace(found, rejections=seen.plan.rejections, offers_seen=seen.plan.offers_seen)
 
 
 def _dearer(now: Admission, agreed: Admission | None) -> bool:
@@ -327,9 +342,10 @@ def too_little(admission: Admission) -> InvalidInput:
     """The refusal of a job whose own limit does not pay for a start."""
     placement = admission.placement
     held = admission.money.get(placement.money, Money.ZERO)
+    enough = admission.short_of.up_to_cents() if admission.short_of else held
     where = f"{placement.nodes} × {placement.offer.instance_type} at {placement.offer.provider}"
     return InvalidInput(
-        f"max_cost: {held} does not pay for a start on {where}; expected {admission.short_of} at least",
+        f"max_cost: {held} does not pay for a start on {where}; expected {enough} at least",
         hint="raise max_cost in the job file, or leave it out",
     )
 

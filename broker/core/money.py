@@ -121,6 +121,10 @@ class Money:
         value = self.dollars.quantize(Decimal(1).scaleb(-places), rounding=ROUND_HALF_EVEN)
         return f"{'-' if value < 0 else ''}${abs(value):,}"
 
+    def up_to_cents(self) -> Money:
+        """The least whole number of cents that covers it."""
+        return Money(-(-self.micros // 10_000) * 10_000)
+
     def as_json(self) -> str:
         """The plain decimal string that JSON documents carry, in USD: at least two decimals, exact."""
         return str(self).replace("$", "").replace(",", "")
@@ -142,3 +146,12 @@ class Money:
 
 
 Money.ZERO = Money(0)
+
+
+def alike(*amounts: Money) -> list[str]:
+    """The amounts of one sentence, rounded to the fewest decimals, at least two, that tell different ones apart."""
+    for places in range(2, 6):
+        told = [amount.rounded(places) for amount in amounts]
+        if len(set(told)) == len(set(amounts)):
+            return told
+    return [amount.rounded(6) for amount in amounts]

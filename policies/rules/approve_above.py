@@ -8,8 +8,9 @@ from typing import ClassVar
 from pydantic import BaseModel, model_validator
 
 from broker.core.approvals import lasts, total_of
+from broker.core.money import alike
 from broker.core.policy import Action, ActionKind, Facts, Source, Verdict
-from broker.core.units import PositiveDuration, print_money
+from broker.core.units import PositiveDuration
 from policies.asking import Asking
 from policies.fields import GpuCount, Limit
 from policies.scope import Scope
@@ -54,7 +55,8 @@ class ApproveAbove:
         said = self.config
         total, longest = total_of(action), lasts(action)
         if said.cost is not None and total > said.cost:
-            message = f"it may cost {print_money(total)}; above {print_money(said.cost)} a job somebody is asked"
+            may_cost, threshold = alike(total, said.cost)
+            message = f"it may cost {may_cost}; above {threshold} a job somebody is asked"
             return ask(self, said, "cost_above", message, total=total, threshold=said.cost)
         if said.duration is not None and longest is not None and longest > said.duration:
             message = f"it may run for {length(longest)}; above {length(said.duration)} a job somebody is asked"

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BaseModel, Field, PlainValidator, StrictBool, WithJsonSchema, field_validator, model_validator
 
 from broker.core.findings import each
-from broker.core.money import Money
+from broker.core.money import Money, alike
 from broker.core.offers import MoneyKind
 from broker.core.policy import Action, ActionKind, BudgetUse, Facts, Source, Verdict
 from broker.core.ports import BudgetSpec
@@ -204,11 +204,12 @@ class Budget:
         limit = self.config.amount
         left = limit - use.spent - use.held
         period = period_name(self.config.stretch, self.config.timezone, use.period_start)
-        part = "" if share == asked else f", {share} of it in {period}"
-        state = f"{left} is left" if left >= Money.ZERO else f"it is overdrawn by {-left}"
+        amounts = alike(limit, asked, share, abs(left), use.spent, use.held)
+        all_of_it, wants, then, rest, spent, held = amounts
+        part = "" if share == asked else f", {then} of it in {period}"
+        state = f"{rest} is left" if left >= Money.ZERO else f"it is overdrawn by {rest}"
         message = (
-            f"budget {self.name} of {limit} for {period}: {asked} asked{part}; {state}"
-            f" ({use.spent} spent, {use.held} held)"
+            f"budget {self.name} of {all_of_it} for {period}: {wants} asked{part}; {state} ({spent} spent, {held} held)"
         )
         figures = {
             "budget": self.name,
@@ -239,7 +240,8 @@ class Budget:
             if not use.period_start <= facts.now < use.period_end or use.spent <= limit or use.over_since is None:
                 continue
             period = period_name(self.config.stretch, self.config.timezone, use.period_start)
-            state = f"budget {self.name} of {limit} for {period} is exceeded: {use.spent} spent"
+            all_of_it, spent = alike(limit, use.spent)
+            state = f"budget {self.name} of {all_of_it} for {period} is exceeded: {spent} spent"
             figures = {
                 "budget": self.name,
                 "limit": limit,

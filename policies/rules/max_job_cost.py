@@ -8,9 +8,8 @@ from typing import ClassVar
 from pydantic import BaseModel, ConfigDict, RootModel
 
 from broker.core.approvals import total_of
-from broker.core.money import Money
+from broker.core.money import Money, alike
 from broker.core.policy import Action, Facts, Source, Verdict
-from broker.core.units import print_money
 from policies.fields import Limit
 from policies.job_limits import JobLimit
 from policies.scope import Scope
@@ -25,7 +24,7 @@ class Amount(RootModel[Limit]):
 
 _COST = JobLimit[Money](
     "cost",
-    print_money,
+    alike,
     reached=("job_cost_reached", "it has cost"),
     passes=("job_too_dear", "it may cost"),
     key="max_cost in the job file",

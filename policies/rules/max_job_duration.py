@@ -24,7 +24,7 @@ class Length(RootModel[PositiveDuration]):
 
 _DURATION = JobLimit[timedelta](
     "duration",
-    length,
+    lambda *durations: [length(duration) for duration in durations],
     reached=("job_duration_reached", "it has run for"),
     passes=("job_too_long", "it may run for"),
     key="max_duration in the job file",

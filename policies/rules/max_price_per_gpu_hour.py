@@ -13,7 +13,7 @@ from pydantic_core import CoreSchema
 from broker.core.accelerators import canonical
 from broker.core.errors import UnknownName
 from broker.core.findings import each
-from broker.core.money import Money
+from broker.core.money import Money, alike
 from broker.core.policy import Action, Facts, Source, Verdict
 from broker.core.units import print_money
 from policies.fields import Limit, parse_limit
@@ -96,11 +96,11 @@ class MaxPricePerGpuHour:
         if offer.price.micros <= limit.micros * offer.count:
             return allow(self, "within_limit", self._terms)
         price = offer.price_per_gpu or offer.price
+        costs, at_most = alike(price, limit)
         return deny(
             self,
             "price_above_limit",
-            f"{offer.accelerator} at {offer.location} costs {print_money(price)} per GPU-hour,"
-            f" the limit is {print_money(limit)}",
+            f"{offer.accelerator} at {offer.location} costs {costs} per GPU-hour, the limit is {at_most}",
             price=price,
             limit=limit,
             accelerator=offer.accelerator,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from broker.core.money import Money, divide_half_even
+from broker.core.money import Money, alike, divide_half_even
 
 amounts = st.integers(-(10**15), 10**15).map(Money)
 durations = st.integers(0, 10**14).map(lambda us: timedelta(microseconds=us))
@@ -53,6 +53,33 @@ def test_floats_are_refused_by_type() -> None:
 def test_as_people_read_it(micros: int, text: str, short: str) -> None:
     assert str(Money(micros)) == text
     assert Money(micros).rounded() == short
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        (["2", "2.0034"], ["$2.000", "$2.003"]),
+        (["500", "610.503417", "12"], ["$500.00", "$610.50", "$12.00"]),
+        (["500", "500.000001"], ["$500.000000", "$500.000001"]),
+        (["3", "3"], ["$3.00", "$3.00"]),
+    ],
+)
+def test_amounts_of_one_sentence_are_written_alike(written: list[str], told: list[str]) -> None:
+    assert alike(*map(Money.usd, written)) == told
+
+
+@given(st.lists(amounts, min_size=1, max_size=6))
+def test_different_amounts_never_read_the_same(several: list[Money]) -> None:
+    told = alike(*several)
+    assert len(set(told)) == len(set(several))
+    assert len({len(text.partition(".")[2]) for text in told}) == 1
+
+
+@given(amounts)
+def test_whole_cents_cover_the_amount_and_no_more_than_a_cent_more(amount: Money) -> None:
+    covered = amount.up_to_cents()
+    assert Money.ZERO <= covered - amount < Money(10_000)
+    assert covered.micros % 10_000 == 0
 
 
 @given(amounts)

@@ -249,7 +249,7 @@ def test_what_runs_is_stopped_a_grace_after_more_was_spent_than_there_was() -> N
     stopped = running(rule, "500.000001", since)
     assert (stopped.answer, stopped.code) == (Answer.DENY, "exceeded")
     assert stopped.message == (
-        "budget nlp-monthly of $500.00 for November 2026 is exceeded: $500.000001 spent;"
+        "budget nlp-monthly of $500.000000 for November 2026 is exceeded: $500.000001 spent;"
         " what runs is stopped after a grace of 10m"
     )
     assert running(rule, "500.000001", since + timedelta(microseconds=1)).code == "in_grace"
