@@ -98,10 +98,21 @@ def _placements(console: Console, seen: Preview, limit: int) -> list[RenderableT
     cells = [_cells(number, placement, seen.plan.made_at) for number, placement in enumerate(shown, 1)]
     built, hidden = fitting(console, _COLUMNS, cells)
     count = len(seen.plan.placements)
-    more = f"{count:,} of {words.plural(seen.plan.offers_seen, 'offer')} would do; costs are what is expected"
+    more = f"{count:,} of {words.plural(seen.plan.offers_seen, 'offer')} would do"
+    if over := over_max_cost(seen):
+        more += f", {over:,} of them beyond the job's own max_cost of {words.money(seen.job.max_cost)}"
+    more += "; costs are what is expected"
     if count > len(shown):
         more += f"; the best {len(shown)} are shown"
     return [built, Text("; ".join(filter(None, [more, left_out(hidden)])), style="dim")]
+
+
+def over_max_cost(seen: Preview) -> int:
+    """How many placements are expected to cost more than the job says it may: it would be paused there."""
+    limit = seen.job.max_cost
+    if limit is None:
+        return 0
+    return sum(1 for found in seen.plan.placements if found.duration is not None and found.expected_cost > limit)
 
 
 def _cells(number: int, placement: Placement, now: datetime) -> list[str | Text]:
@@ -240,6 +251,7 @@ def document(seen: Preview, policy_version: str, *, limit: int | None = None) ->
         "max_cost": seen.job.max_cost,
         "offers_seen": plan.offers_seen,
         "feasible": len(plan.placements),
+        "over_max_cost": over_max_cost(seen),
         "placements": [placement_json(p, plan.made_at, n) for n, p in enumerate(plan.placements[:limit], 1)],
         "rejected": sum(seen.counts.values()),
         "reasons": reasons_json(seen),

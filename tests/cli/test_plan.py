@@ -118,3 +118,15 @@ def test_a_policy_named_by_the_environment_is_adopted(
 
 def test_every_reason_has_a_remedy() -> None:
     assert set(REMEDIES) == set(Reason)
+
+
+def test_offers_that_cost_more_than_the_job_may_are_counted(gpubroker: Any, sandbox_job: Path, policy: Path) -> None:
+    assert gpubroker("plan", sandbox_job, "--json").json["over_max_cost"] == 0
+    sandbox_job.write_text(sandbox_job.read_text() + "max_cost: $1\n")
+    document = gpubroker("plan", sandbox_job, "--json", "--limit", "1000").json
+    costs = [float(placement["expected_cost"]) for placement in document["placements"]]
+    over = sum(cost > 1 for cost in costs)
+    assert 0 < over < len(costs) == document["feasible"]
+    assert document["over_max_cost"] == over
+    explained = gpubroker("plan", sandbox_job, "--explain").out
+    assert f"would do, {over} of them beyond the job's own max_cost of $1.00;" in explained
