@@ -6,10 +6,11 @@ one that is let through does. From then on the budgets are added up anew, from t
 would have run, and for those that never ran from their plans: the hold is taken, and after the expected time the
 expected cost is spent and the rest released.
 
-What cannot be known is left as it was: jobs that no placement was left for were never judged as a whole and are not on
-record, no market is asked anew (only the placements that the plan ranked next are tried), what ran is not judged anew
-while it ran, and what is asked for counts as granted, but for what nobody granted then. Where no rule counted what
-runs, it was not kept: a new rule that counts sees the jobs that hold money, with what their bills say they occupied.
+What cannot be known is left as it was: jobs that the market or a switch of the policy (reference prices, stale ones)
+left nothing for are not on record, no market is asked anew (only the placements that the plan ranked next are tried),
+what ran is not judged anew while it ran, and what is asked for counts as granted, but for what nobody granted then.
+Where no rule counted what runs, it was not kept: a new rule that counts sees the jobs that hold money, with what their
+bills say they occupied.
 """
 
 from __future__ import annotations

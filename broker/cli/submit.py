@@ -131,11 +131,9 @@ def _refused(terminal: Terminal, broker: Broker, seen: Preview) -> None:
     error: BrokerError
     if seen.exit_code == 4:
         error = NoFeasibleCapacity(seen)
-    elif seen.admission is None:
-        error = denied_everywhere(seen)
     else:
         record_refusal(broker, seen)
-        error = denied(seen.admission)
+        error = denied_everywhere(seen) if seen.admission is None else denied(seen.admission)
     if terminal.as_json:
         document: dict[str, Any] = error_document(error)
         terminal.answer(document | {"plan": plan_view.document(seen, broker.policy().version, limit=3)})

@@ -1,0 +1,92 @@
+"""What the policies refuse is on record with all that they saw, also where they left no placement to judge."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from broker.app.policies_backtest import Backtest, backtest, replay
+from broker.app.submit import preview, record_refusal, submit
+from broker.app.wiring import Broker
+from broker.core.decisions import Decision
+from broker.core.errors import NotAllowed
+from broker.core.jobfile import parse_job
+from broker.core.jobs import Job
+from broker.core.money import Money
+from broker.core.offers import MoneyKind
+from broker.core.policy import Answer
+
+PRETEND = "version: 1\npolicy: test\nbudgets: [{name: pretend, amount: $100, period: month, counts: [sandbox]}]\n"
+ONLY_OWNED = PRETEND + "guardrails: [{name: ours, capacity_types: [owned]}]\n"
+
+
+def job(broker: Broker) -> Job:
+    text = "name: big\nrun: 'true'\nresources: {accelerators: 'L4:1'}\nmax_duration: 2h\n"
+    return parse_job(f"{text}constraints: {{providers: [sandbox]}}\n", file="job.yaml", now=broker.clock.now())
+
+
+def govern(broker: Broker, text: str) -> None:
+    broker.store.activate_policy({"test.yaml": text}, by="test")
+
+
+def on_record(broker: Broker) -> list[Decision]:
+    with broker.store.reading() as look:
+        return list(look.decisions())
+
+
+def replayed(broker: Broker, text: str, tmp_path: Path) -> Backtest:
+    file = tmp_path / "test.yaml"
+    file.write_text(text)
+    now = broker.clock.now()
+    return backtest(broker, [file], now - timedelta(hours=1), now + timedelta(hours=1))
+
+
+def test_a_job_that_policy_leaves_no_placement_is_on_record_and_can_be_judged_again(
+    broker: Broker, tmp_path: Path
+) -> None:
+    govern(broker, ONLY_OWNED)
+    with pytest.raises(NotAllowed, match=r"test\.yaml:4"):
+        submit(broker, job(broker))
+
+    (decision,) = on_record(broker)
+    assert (decision.answer, decision.job_id) == (Answer.DENY, None)
+    assert [one.name for one in decision.verdicts if one.answer is Answer.DENY] == ["ours"]
+    rejected = decision.seen["rejections"]
+    assert isinstance(rejected, dict)
+    assert rejected["denied_by_policy"] > 1, "every placement that was turned down is counted"
+    with broker.store.reading() as look:
+        assert (look.jobs(), look.entries()) == ([], [])
+
+    govern(broker, PRETEND)
+    (loosened,) = replayed(broker, PRETEND, tmp_path).outcomes
+    assert loosened.answer is Answer.ALLOW
+    assert loosened.money is MoneyKind.SANDBOX
+    assert loosened.cost_after > Money.ZERO
+    assert replayed(broker, PRETEND + "guardrails: [{name: ours, capacity_types: [reserved]}]\n", tmp_path).after.denied
+
+
+def test_under_the_policy_that_refused_it_exactly_the_same_is_said(broker: Broker) -> None:
+    govern(broker, ONLY_OWNED)
+    with pytest.raises(NotAllowed):
+        submit(broker, job(broker))
+    found = replay(on_record(broker), [], broker.policy())
+    assert [one.verdicts for one in found.outcomes] == [one.verdicts for one in on_record(broker)]
+    assert found.differences == ()
+
+
+def test_a_look_at_a_plan_leaves_no_record_and_a_refusal_at_the_terminal_does(broker: Broker) -> None:
+    govern(broker, ONLY_OWNED)
+    seen = preview(broker, job(broker))
+    assert (seen.exit_code, seen.plan.placements, on_record(broker)) == (3, (), [])
+    record_refusal(broker, seen)
+    assert [one.answer for one in on_record(broker)] == [Answer.DENY]
+
+
+def test_what_would_be_allowed_by_now_is_no_refusal(broker: Broker) -> None:
+    govern(broker, ONLY_OWNED)
+    seen = preview(broker, job(broker))
+    govern(broker, PRETEND)
+    record_refusal(broker, seen)
+    assert on_record(broker) == []
