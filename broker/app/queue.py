@@ -190,6 +190,8 @@ def _waiting(view: JobView, turn: Turn, now: datetime, planned: bool) -> Waiting
     if turn.option is None:
         return Waiting(view, turn, None, None, planned)
     start = now + timedelta(hours=turn.start)
+    if remaining_work(view) is None:  # the length it lined up with is an assumption, not to be told
+        return Waiting(view, turn, start, None, planned)
     return Waiting(view, turn, start, start + timedelta(hours=min(turn.option.hours, 1e6)), planned)
 
 

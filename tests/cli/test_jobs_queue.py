@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 ONE = "name: {name}\nteam: {team}\npriority: {priority}\nresources: {{cpus: 1}}\nrun: sleep 60\nwork: 2h\n"
+
+
+def at(moment: str) -> datetime:
+    return datetime.fromisoformat(moment)
 
 
 def test_nobody_waits(gpubroker: Any) -> None:
@@ -41,10 +46,21 @@ def test_several_jobs_are_planned_together(gpubroker: Any, write: Callable[[str,
     assert [(one["name"], one["planned"]) for one in document["waiting"]] == [("sooner", True), ("later", True)]
     sooner, later = document["waiting"]
     assert sooner["finish"] <= later["start"], "one machine, one after the other"
+    for one in (sooner, later):  # our own machine is up: nothing is added for its start
+        assert at(one["finish"]) - at(one["start"]) - timedelta(hours=2) < timedelta(seconds=1)
     done = gpubroker("plan", *files)
     assert done.code == 0
     assert "2 jobs planned together: $0.00 in all; nothing is held" in done.out
     assert gpubroker("jobs", "queue", "--json").json["waiting"] == [], "nothing was submitted"
+
+
+def test_when_a_job_of_unknown_length_ends_is_not_made_up(gpubroker: Any, write: Callable[[str, str], Path]) -> None:
+    files = [write(f"{name}.yaml", ONE.format(name=name, team="a", priority="low")) for name in ("one", "two")]
+    for file in files:
+        file.write_text(file.read_text().replace("work: 2h", "max_duration: 1h"))
+    first, second = gpubroker("plan", *files, "--json").json["waiting"]
+    assert first["start"] < second["start"]
+    assert first["finish"] is second["finish"] is None
 
 
 def test_of_several_jobs_one_that_would_be_late_exits_4(gpubroker: Any, write: Callable[[str, str], Path]) -> None:
