@@ -11,11 +11,8 @@ AWS's rebalance recommendation is no notice: most such machines live on for hour
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from email.utils import parsedate_to_datetime
@@ -29,7 +26,6 @@ _TIMEOUT = 5.0  # seconds; Azure's first answer may take longer, and is asked fo
 # From the first word to the end, at least, in seconds, as the clouds document it.
 NOTICE = {"AWS": 120.0, "Google Cloud": 30.0, "Azure": 30.0}
 _LARGEST = 1 << 20
-_OPEN = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 
 Now = Callable[[], datetime]
 
@@ -139,9 +135,15 @@ def _quiet(url: str, headers: Mapping[str, str]) -> str | None:
 
 def _ask(url: str, headers: Mapping[str, str], method: str = "GET") -> str | None:
     """The answer's text; None for 404 and whatever may pass. Raises PermissionError for 401."""
+    # They take 4 MB of a machine that may have no such service.
+    import http.client
+    import urllib.error
+    import urllib.request
+
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     request = urllib.request.Request(url, headers=dict(headers), method=method)  # noqa: S310 (http, by our own base)
     try:
-        with _OPEN(request, timeout=_TIMEOUT) as answer:
+        with opener.open(request, timeout=_TIMEOUT) as answer:
             return str(answer.read(_LARGEST).decode("utf-8", "replace"))
     except urllib.error.HTTPError as error:
         if error.code == 401:

@@ -30,11 +30,17 @@ from broker.launch.agent.clock import NodeClock
 from broker.launch.agent.formats import Spec
 from broker.launch.agent.journal import Journal
 from broker.launch.agent.scan import Finished, Scanner
-from broker.launch.agent.store import Store, StoreTrouble, to_bytes
+from broker.launch.agent.store import ROOM, Store, StoreTrouble, to_bytes
 
 log = logging.getLogger("gpubroker-agent")
-_PIECE = 4 << 20
+_PIECE = 1 << 20
 _LONGEST_PAUSE = 60.0
+
+
+def room_beside(size: int) -> int:
+    """How many bytes of a checkpoint of that many may be in memory while the command runs, to which the memory
+    belongs. Few of a small one. A large one would take too long that way: 64 MiB are 0.4 % of 16 GiB."""
+    return min(ROOM, size >> 8)
 
 
 class Changed(Exception):
@@ -175,7 +181,8 @@ class Saver:
         step, count = place = next_place(self._place, one.step)
         checkpoint = checkpoint_id(self._spec.attempt, step, one.name, count)
         began, again = time.monotonic(), bool(self._uploaded)
-        files = tuple(self._upload(checkpoint, seen) for seen in one.signature)
+        size = sum(size for _, size, _, _ in one.signature)
+        files = tuple(self._upload(checkpoint, seen, size) for seen in one.signature)
         if not again:  # else a part of it had been there before
             self._on_uploaded(checkpoint, sum(file.size for file in files), time.monotonic() - began)
         if self._check_fence():
@@ -190,15 +197,17 @@ class Saver:
         self._uploaded.clear()
         self._scanner.saved(one.name, one.signature)
 
-    def _upload(self, checkpoint: str, seen: tuple[str, int, int, int]) -> SavedFile:
+    def _upload(self, checkpoint: str, seen: tuple[str, int, int, int], whole: int) -> SavedFile:
+        """One file of a checkpoint of ``whole`` bytes."""
         path, size, _, _ = seen
         done = self._uploaded.get((checkpoint, seen))
         if done is not None:  # an earlier try got this far
             return done
         target = f"rank-{self._rank}/" + "/".join(safe(part) for part in path.split("/"))
         digest = hashlib.sha256()
+        room = ROOM if self._final else room_beside(whole)
         try:
-            self._store.upload(f"{FOLDER}/{checkpoint}/{target}", self._pieces(seen, digest.update), size)
+            self._store.upload(f"{FOLDER}/{checkpoint}/{target}", self._pieces(seen, digest.update), size, room)
         except (FileNotFoundError, Changed) as error:
             self._discard(checkpoint)
             raise Changed(path) from error

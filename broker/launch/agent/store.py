@@ -26,7 +26,7 @@ _RETRY: Any = {"max_retries": 3}
 _MOST_PARTS = 9_000
 _LEAST_PART = 5 << 20
 _MOST_AT_ONCE = 12
-_UNDER_WAY = 64 << 20  # bytes of one upload, in memory; more only where two parts are more
+ROOM = 64 << 20  # bytes of one upload that are in memory where nobody else needs it: all parts at once
 # Saying anything of the client makes obstore forget what these say of it.
 _PLAIN_HTTP = ("AWS_ALLOW_HTTP", "AZURE_ALLOW_HTTP", "GOOGLE_ALLOW_HTTP")
 
@@ -42,12 +42,13 @@ def _sentence(error: BaseException) -> str:
     return re.sub(r"\?\S*", "?…", first)  # a signed URL carries its signature behind the question mark
 
 
-def parts(size: int) -> tuple[int, int]:
-    """How many bytes each part of an upload of that many has, and how many parts are under way at a time. S3 and Cloud
-    Storage take 10,000 parts of an object and none below 5 MiB but the last; Azure takes more and smaller ones."""
+def parts(size: int, room: int) -> tuple[int, int]:
+    """How many bytes each part of an upload of that many has, and how many parts are under way at a time: as many as
+    ``room`` (bytes) holds, but two in any case. S3 and Cloud Storage take 10,000 parts of an object and none below
+    5 MiB but the last; Azure takes more and smaller ones."""
     whole = -(-size // _MOST_PARTS)
     part = max(_LEAST_PART, -(-whole // (1 << 20)) << 20)
-    return part, max(2, min(_MOST_AT_ONCE, _UNDER_WAY // part))
+    return part, max(2, min(_MOST_AT_ONCE, room // part))
 
 
 class Store:
@@ -121,10 +122,10 @@ class Store:
 
         return self._try(f"create {path}", make)
 
-    def upload(self, path: str, pieces: Iterable[bytes], size: int = 0) -> None:
-        """Write from a stream of about ``size`` bytes, several parts at a time, which is what memory it takes (see
-        `parts`). An exception of ``pieces`` passes through, and then nothing appears."""
-        part, at_once = parts(size)
+    def upload(self, path: str, pieces: Iterable[bytes], size: int = 0, room: int = ROOM) -> None:
+        """Write from a stream of about ``size`` bytes, several parts at a time, of which ``room`` bytes are in memory
+        (see `parts`). An exception of ``pieces`` passes through, and then nothing appears."""
+        part, at_once = parts(size, room)
         own: list[BaseException] = []
 
         def watched() -> Iterator[bytes]:

@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from obstore.store import MemoryStore
 
 from broker.launch.agent.checkpoints import listed, verify
 from broker.launch.agent.clock import NodeClock
 from broker.launch.agent.formats import Intervals, Spec, attempt_path
 from broker.launch.agent.journal import Journal
-from broker.launch.agent.saver import Saver
+from broker.launch.agent.saver import Saver, room_beside
 from broker.launch.agent.scan import Scanner
-from broker.launch.agent.store import Store, StoreTrouble
+from broker.launch.agent.store import ROOM, Store, StoreTrouble
 from tests.launch.agent.node import eventually
 
 QUICK = Intervals(scan=0.01, mail=0.01, log=0.01, metrics=1.0, notice=0.01, patience=1.0)
@@ -36,11 +38,11 @@ class FullDisk(Store):
         self.full = True
         self.tries = 0
 
-    def upload(self, path: str, pieces: Iterable[bytes], size: int = 0) -> None:
+    def upload(self, path: str, pieces: Iterable[bytes], size: int = 0, room: int = ROOM) -> None:
         self.tries += 1
         if self.full:
             raise StoreTrouble(f"cannot upload {path}: No space left on device (os error 28)")
-        super().upload(path, pieces, size)
+        super().upload(path, pieces, size, room)
 
 
 class Rig:
@@ -146,11 +148,11 @@ def test_fenced_it_writes_no_manifest(rig: Rig, disk: FullDisk) -> None:
 
 def test_files_that_were_uploaded_are_not_uploaded_again(tmp_path: Path) -> None:
     class SecondFails(FullDisk):
-        def upload(self, path: str, pieces: Iterable[bytes], size: int = 0) -> None:
+        def upload(self, path: str, pieces: Iterable[bytes], size: int = 0, room: int = ROOM) -> None:
             self.tries += 1
             self.full = path.endswith("b") and self.tries < 4
             self.paths = [*getattr(self, "paths", []), path.rpartition("/")[2]]
-            super().upload(path, pieces, size)
+            super().upload(path, pieces, size, room)
 
     store = SecondFails()
     (tmp_path / "out").mkdir()
@@ -171,7 +173,7 @@ def test_what_changes_while_it_is_read_is_not_taken(tmp_path: Path) -> None:
     class Meddling(Store):
         meddled = False
 
-        def upload(self, path: str, pieces: Iterable[bytes], size: int = 0) -> None:
+        def upload(self, path: str, pieces: Iterable[bytes], size: int = 0, room: int = ROOM) -> None:
             def watched() -> Iterator[bytes]:
                 for piece in pieces:
                     yield piece
@@ -179,7 +181,7 @@ def test_what_changes_while_it_is_read_is_not_taken(tmp_path: Path) -> None:
                         self.meddled = True
                         (tmp_path / "step_1").write_text("something longer")
 
-            super().upload(path, watched(), size)
+            super().upload(path, watched(), size, room)
 
     store = Meddling(MemoryStore())
     rig = Rig(tmp_path, store)
@@ -192,9 +194,9 @@ def test_what_changes_while_it_is_read_is_not_taken(tmp_path: Path) -> None:
 
 def test_what_goes_away_meanwhile_is_forgotten(tmp_path: Path) -> None:
     class Slow(Store):
-        def upload(self, path: str, pieces: Iterable[bytes], size: int = 0) -> None:
+        def upload(self, path: str, pieces: Iterable[bytes], size: int = 0, room: int = ROOM) -> None:
             (tmp_path / "step_1").unlink(missing_ok=True)
-            super().upload(path, pieces, size)
+            super().upload(path, pieces, size, room)
 
     store = Slow(MemoryStore())
     rig = Rig(tmp_path, store)
@@ -215,6 +217,31 @@ def test_the_same_entry_saved_anew_is_a_newer_checkpoint(rig: Rig, disk: FullDis
     ids = [entry["checkpoint"] for entry in rig.events()]
     assert len(set(ids)) == 4
     assert ids == sorted(ids), "in the order of saving"
+
+
+def test_beside_the_command_a_checkpoint_takes_little_of_its_memory_and_after_it_whatever_is_quickest(
+    tmp_path: Path,
+) -> None:
+    class Watched(FullDisk):
+        def upload(self, path: str, pieces: Iterable[bytes], size: int = 0, room: int = ROOM) -> None:
+            self.rooms = [*getattr(self, "rooms", []), room]
+            super().upload(path, pieces, size, room)
+
+    store = Watched()
+    rig = Rig(tmp_path, store)
+    (rig.folder / "step_1").write_bytes(bytes(1 << 20))
+    eventually(lambda: store.tries >= 2, "it tries")
+    assert set(store.rooms) == {1 << 12}
+    store.full = False
+    rig.saver.finish(killed=False, hurry=False, deadline=within(20))
+    assert rig.saver.last is not None
+    assert store.rooms[-1] == ROOM
+
+
+@given(st.integers(0, 1 << 50))
+def test_of_a_large_checkpoint_no_more_than_a_few_thousandths_are_in_memory(size: int) -> None:
+    assert room_beside(size) <= min(ROOM, size / 256)
+    assert room_beside(16 << 30) == ROOM, "which goes up as fast as it can"
 
 
 def test_large_files_are_not_held_in_memory(rig: Rig) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.launch.agent.store import Store, StoreTrouble, parts
+from broker.launch.agent.store import ROOM, Store, StoreTrouble, parts
 
 NOBODY = "http://127.0.0.1:9"  # the discard port: nobody listens
 
@@ -37,15 +37,16 @@ def test_the_same_trouble_is_the_same_sentence(monkeypatch: pytest.MonkeyPatch) 
     assert "s3cret" not in trouble()
 
 
-@given(st.integers(0, 5 << 40))
-def test_the_largest_object_that_s3_takes_goes_up_in_as_many_parts_as_it_takes(size: int) -> None:
-    part, at_once = parts(size)
+@given(st.integers(0, 5 << 40), st.integers(0, ROOM))
+def test_the_largest_object_that_s3_takes_goes_up_in_as_many_parts_as_it_takes(size: int, room: int) -> None:
+    part, at_once = parts(size, room)
     assert part >= 5 << 20
     assert size <= 10_000 * part
     assert 2 <= at_once <= 12
-    assert part * at_once <= max(64 << 20, 2 * part)
+    assert part * at_once <= max(room, 2 * part)
 
 
-def test_small_ones_go_up_twelve_parts_at_a_time() -> None:
-    assert parts(0) == parts(40 << 30) == (5 << 20, 12)
-    assert parts(140 << 30) == (16 << 20, 4)
+def test_small_ones_go_up_twelve_parts_at_a_time_where_there_is_room() -> None:
+    assert parts(0, ROOM) == parts(40 << 30, ROOM) == (5 << 20, 12)
+    assert parts(140 << 30, ROOM) == (16 << 20, 4)
+    assert parts(0, 0) == (5 << 20, 2)
