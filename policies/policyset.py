@@ -9,11 +9,12 @@ from typing import Any
 
 from broker.core.approvals import with_grants
 from broker.core.jobs import Job
-from broker.core.policy import Action, ActionKind, Answer, CaseResult, Facts, Verdict
+from broker.core.policy import Action, ActionKind, Answer, CaseResult, Facts, Source, Verdict
 from broker.core.ports import BudgetSpec, PolicyDefaults, Rule
-from broker.ledger.budgets import in_scope
+from broker.ledger.budgets import in_scope, matches
 from policies.asking import Asking, asks_instead
 from policies.conditions import Condition, Variables
+from policies.mentions import PATTERN_SIGNS
 from policies.rules.budget import Budget
 from policies.rules.budget_required import BudgetRequired
 from policies.rules.membership import Membership, Roster
@@ -101,6 +102,20 @@ class ActivePolicies:
     def teams(self) -> frozenset[str]:
         """The teams that files list; where there are none, any name may be one."""
         return frozenset(roster.team for roster in self.rosters)
+
+    @property
+    def scoped_names(self) -> Sequence[tuple[str, str, Source]]:
+        """Names in scopes, as they are written, that no file lists; no patterns."""
+        members = tuple(name for roster in self.rosters for name in roster.members)
+        return [
+            (what, name, rule.source)
+            for rule in self.rules
+            for what in ("user", "team", "project", "environment")
+            for name in getattr(getattr(rule, "scope", None), what, ())
+            if not PATTERN_SIGNS.intersection(name)
+            and not (what == "team" and self.rosters)  # known when they were loaded
+            and not (what == "user" and members and matches(members, name))
+        ]
 
     def when(self, rule: str) -> str:
         """The condition of the rule of that name, as it is written; empty without one."""

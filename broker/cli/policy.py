@@ -23,15 +23,19 @@ app = typer.Typer(no_args_is_help=True, help="The money rules: check them, put t
 
 @app.command(epilog=examples("gpubroker policy check team.yaml", "gpubroker policy check policies/ --json"))
 def check(context: typer.Context, files: PolicyFiles, as_json: AsJson = False) -> None:
-    """Whether policy files are right, with every mistake and its line. Changes nothing."""
+    """Whether policy files are right, with every mistake and its line; and whom they name that no job here is about.
+    Changes nothing."""
     from broker.app import policies
+    from broker.app.policy_names import unseen
     from broker.cli import policy_view as view
 
     terminal = Terminal.of(context)
     found = policies.check(terminal.broker(), files)
+    doubtful = unseen(terminal.broker(), found)
     if as_json:
-        terminal.answer({"valid": True, **view.document(found)})
+        terminal.answer({"valid": True, **view.document(found), "warnings": [str(one) for one in doubtful]})
     else:
+        terminal.say(*view.warnings(doubtful))
         terminal.show(
             *view.rule_table(terminal.out, found), "The files are right. `gpubroker policy apply` activates them."
         )
@@ -48,17 +52,20 @@ def apply(
     as_json: AsJson = False,
 ) -> None:
     """Make these files the active policy, all of it: files that are not named no longer apply. Recorded with who, when
-    and the difference."""
+    and the difference. Warns of names in scopes that no job here has used."""
     from broker.app import policies
+    from broker.app.policy_names import unseen
     from broker.cli import policy_view as view
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
     before, old = broker.store.active_policy(), _active(broker)
     version, difference = policies.apply(broker, files, note)
-    changed = before is None or before.number != version.number
+    changed, doubtful = before is None or before.number != version.number, unseen(broker, broker.policy())
+    warnings = [str(one) for one in doubtful]
     if as_json:
-        terminal.answer({**view.version_json(version), "changed": changed, "difference": difference})
+        document = {**view.version_json(version), "changed": changed, "difference": difference, "warnings": warnings}
+        terminal.answer(document)
     elif not changed:
         terminal.show(f"Nothing changed: this is version {version.number}, in force already.")
     else:
@@ -66,6 +73,8 @@ def apply(
             terminal.show(*view.difference(difference))
         terminal.show(*view.rule_table(terminal.out, broker.policy()), view.changes(old, broker.policy()))
         terminal.show(f"Version {version.number} is in force.")
+    if not as_json:
+        terminal.say(*view.warnings(doubtful))
 
 
 def _active(broker: Broker) -> PolicySet | None:

@@ -18,6 +18,7 @@ from broker.core.ports import PolicySet, Rule
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from broker.app.policy_names import Unseen
     from broker.launch.admission import Admission
     from broker.store import PolicyVersion
 
@@ -96,6 +97,11 @@ def _in_one_line(said: object) -> str:
     if isinstance(said, list):
         return f"[{', '.join(map(_in_one_line, said))}]"
     return str(said).lower() if isinstance(said, bool) else str(said)
+
+
+def warnings(doubtful: Sequence[Unseen]) -> list[Text]:
+    """Names that nobody here has heard of: the rule may be about nobody."""
+    return [Text(f"warning: {one}", style="yellow") for one in doubtful]
 
 
 def difference(text: str) -> list[Text]:

@@ -270,6 +270,13 @@ class PolicySet(Protocol):
         """The teams that the files list; where there are none, any name may be one."""
         ...
 
+    @property
+    def scoped_names(self) -> Sequence[tuple[str, str, Source]]:
+        """Names in scopes that the files alone cannot vouch for, in file order: what each names (``user``, ``team``,
+        ``project`` or ``environment``), the name, and the place of its rule. Patterns, teams that are listed and their
+        members are left out."""
+        ...
+
     def budgets(self, job: Job, user: str) -> Sequence[BudgetSpec]:
         """The budgets that a job of that user falls under; their ledger state goes into `Facts.budgets`."""
         ...

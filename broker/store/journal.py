@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import JSON, Connection, bindparam, cast, select, type_coerce
 
 from broker.core.approvals import StandingGrant
 from broker.core.capacity import Charge
@@ -84,6 +84,20 @@ class StoreReading:
         if states:
             query = query.where(JOB.c.state.in_(states))
         return [_view_from_json(text) for text in self._connection.scalars(query)]
+
+    def names_in_jobs(self) -> Mapping[str, frozenset[str]]:
+        """Every user, team, project and environment that a job has named, by that word."""
+        as_json = cast(JOB.c.view, JSON) if self._connection.dialect.name != "sqlite" else type_coerce(JOB.c.view, JSON)
+        columns = {
+            "user": JOB.c.user_name,
+            "team": JOB.c.team,
+            "project": JOB.c.project,
+            "environment": as_json[("job", "environment")].as_string(),
+        }
+        return {
+            what: frozenset(filter(None, self._connection.scalars(select(column).distinct())))
+            for what, column in columns.items()
+        }
 
     def events(self, job_id: str) -> Sequence[Event]:
         """A job's stream, in order."""

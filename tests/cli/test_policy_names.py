@@ -1,0 +1,64 @@
+"""Names in scopes that no job has used are said when policy files are checked and applied; nothing is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+JOB = "name: tiny\nresources: {cpus: 1}\nrun: echo\nproject: assistants\nenvironment: staging\n"
+
+
+def scoped(scope: str) -> str:
+    return f"version: 1\nbudgets:\n  - {{name: b, amount: $9, period: month, scope: {{{scope}}}}}\n"
+
+
+@pytest.fixture
+def a_job(gpubroker: Any, write: Any) -> None:
+    assert gpubroker("submit", write("job.yaml", JOB), "--yes", "--detach").code == 0
+
+
+@pytest.mark.parametrize(
+    ("scope", "says"),
+    [
+        ("project: asistants", "no job here has said project 'asistants' so far; did you mean 'assistants'?"),
+        ("environment: production", "no job here has said environment 'production' so far"),
+        ("user: nobody-of-that-name", "no job here is by 'nobody-of-that-name' so far"),
+    ],
+)
+def test_a_name_that_no_job_has_used_is_said_and_nothing_is_refused(
+    gpubroker: Any, write: Any, a_job: None, scope: str, says: str
+) -> None:
+    file = write("p.yaml", scoped(scope))
+    for command in ("check", "apply"):
+        done = gpubroker("policy", command, file)
+        assert done.code == 0
+        assert f"warning: {file}:3: {says}" in done.err
+        assert gpubroker("policy", command, file, "--json").json["warnings"] == [f"{file}:3: {says}"]
+
+
+@pytest.mark.parametrize(
+    "scope",
+    [
+        "project: assistants",
+        "environment: [staging]",
+        "project: 'asist*'",  # a pattern is for names to come
+        "user: root",  # has an account on this machine
+        "workload: batch",
+        "team: nlp",  # no job has said any team yet: there is nothing to go by
+    ],
+)
+def test_a_name_that_is_known_or_cannot_be_judged_is_not(gpubroker: Any, write: Any, a_job: None, scope: str) -> None:
+    done = gpubroker("policy", "check", write("p.yaml", scoped(scope)), "--json")
+    assert done.json["warnings"] == []
+
+
+def test_members_of_teams_are_known_before_they_submit(gpubroker: Any, write: Any, a_job: None) -> None:
+    teams = "teams: {nlp: {members: [new-here, 'phd-*']}}\n"
+    known = write("p.yaml", scoped("user: [new-here, phd-7], team: nlp") + teams)
+    assert gpubroker("policy", "check", known, "--json").json["warnings"] == []
+
+
+def test_without_any_job_there_is_nothing_to_go_by(gpubroker: Any, write: Any) -> None:
+    file = write("p.yaml", scoped("project: asistants, user: nobody-of-that-name"))
+    assert gpubroker("policy", "apply", file, "--json").json["warnings"] == []
