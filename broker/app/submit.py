@@ -136,7 +136,7 @@ def _planned(
     broker: Broker, job: Job, policy: PolicySet, look: StoreReading, now: datetime, *, by_carbon: bool = False
 ) -> Preview:
     """The plan, of one look at the store, before the policies judge it as a whole."""
-    job, sizing = _sized(job)
+    job, sizing = _sized(job, look)
     market = market_for(broker, job, policy, by_carbon=by_carbon, look=look)
     seen = _placed(broker, job, market, policy, look, now)
     if sizing is None:
@@ -144,13 +144,16 @@ def _planned(
     return replace(seen, sizing=sizing, plan=replace(seen.plan, notes=(*sizing.notes, *seen.plan.notes)))
 
 
-def _sized(job: Job) -> tuple[Job, Sizing | None]:
-    """The job with machines for its model, where it names one instead of them. Raises `InvalidInput`."""
+def _sized(job: Job, look: StoreReading) -> tuple[Job, Sizing | None]:
+    """The job with machines for its model, where it names one instead of them, by the rules of thumb of the active
+    policies. Raises `InvalidInput`."""
     if job.model is None or job.resources:
         return job, None
-    from broker.app.advise.model_job import sized  # most jobs name their machines
+    from broker.app.advise import thumb  # most jobs name their machines
+    from broker.app.advise.model_job import sized
 
-    return sized(job)
+    active = look.active_policy()
+    return sized(job, thumb.of_files(active.files if active else {}))
 
 
 def _placed(broker: Broker, job: Job, market: Market, policy: PolicySet, look: Reading, now: datetime) -> Preview:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from broker.app import policies
 from broker.app.advise.model_job import sized
 from broker.app.submit import preview, submit
 from broker.app.wiring import Broker
@@ -98,6 +100,20 @@ def test_the_plan_says_how_and_the_job_that_is_submitted_has_machines(broker: Br
     view = submit(broker, seen.job, agreed=seen)
     assert view.job.model == wanted.model
     assert view.job.resources == seen.job.resources != ()
+
+
+def test_the_rules_of_thumb_of_the_active_policy_size_it(broker: Broker, tmp_path: Path) -> None:
+    wanted = job(constraints=Constraints(providers=("sandbox",)))
+    file = tmp_path / "mine.yaml"
+    file.write_text("version: 1\npolicy: mine\nrules_of_thumb: {memory_headroom: 0.6}\n", encoding="utf-8")
+    before = preview(broker, wanted).sizing
+    policies.apply(broker, [file])
+    seen = preview(broker, wanted)
+    assert before is not None
+    assert seen.sizing is not None
+    assert "L4:1" in before.machines
+    assert "L4:1" not in seen.sizing.machines, "10.8 GiB do not fit into 40% of 24 GB"
+    assert "sized by rules of thumb of the policies: memory_headroom 0.6" in seen.plan.notes
 
 
 def test_a_job_with_machines_is_left_alone(new_broker: Callable[[], Broker]) -> None:

@@ -12,7 +12,7 @@ from broker.core.jobs import Job, MachineRequest, Model, Work
 from broker.core.units import MAX_DURATION
 from broker.economics.fits import smallest_layout
 from broker.economics.memory import MemoryEstimate, Method, Precision, Recomputation, estimate
-from broker.economics.rules import DEFAULTS, RulesOfThumb
+from broker.economics.rules import DEFAULTS, RulesOfThumb, changed
 from broker.economics.throughput import training_time
 
 _NAMED = 6
@@ -153,6 +153,8 @@ def _notes(
         f"sized from the model: {size} needs {needs.total_gib:,.1f} GiB ({parts}); held by {each}"
         f"{', '.join(machines[:_NAMED])}{more}, with {rules.memory_headroom:.0%} of each card free"
     ]
+    if own := changed(rules):
+        notes.append(f"sized by rules of thumb of the policies: {', '.join(f'{k} {v}' for k, v in own.items())}")
     if needs.assumptions:
         notes.append(f"assumed for the size: {'; '.join(needs.assumptions)}")
     if work is not None and job.work is None:

@@ -43,6 +43,16 @@ class Quote:
     reference: bool
     stale: bool
 
+    @property
+    def not_launched_on(self) -> str:
+        """What keeps jobs from starting at it, and what would let them; empty where nothing does."""
+        if not self.reference:
+            return ""
+        return (
+            "it is a list price: jobs start on one only where a policy says "
+            "`defaults: {allow_reference_prices: true}`; logins (`gpubroker doctor`) bring live prices instead"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Prices:

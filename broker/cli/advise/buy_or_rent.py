@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,7 +14,7 @@ from broker.core.offers import CapacityType
 
 if TYPE_CHECKING:
     from broker.app.advise.history import Usage
-    from broker.economics.buy_or_rent import Case
+    from broker.economics.buy_or_rent import Case, Verdict
     from broker.economics.rules import RulesOfThumb
 
 EXAMPLES = examples(
@@ -132,7 +132,7 @@ def buy_or_rent(
         peak_to_baseline=used.peak_to_baseline if used else peak_to_baseline,
     )
     found = answer_of(case, thumb)
-    opinions = _opinions(case, thumb)
+    opinions = _opinions(case, found.verdict, thumb)
     if as_json:
         terminal.answer(
             document(
@@ -237,12 +237,13 @@ def _obsolescence(text: str | None, thumb: RulesOfThumb) -> tuple[float | None, 
         raise InvalidInput(f"--obsolescence: expected years, or YEARS:TIMES such as 2:3; got {text[:40]!r}") from error
 
 
-def _opinions(case: Case, thumb: RulesOfThumb) -> list[dict[str, str]]:
-    """What the rules of thumb say of such use before any arithmetic."""
+def _opinions(case: Case, verdict: Verdict, thumb: RulesOfThumb) -> list[dict[str, Any]]:
+    """What the rules of thumb say of such use before any arithmetic, and whether it says the same."""
     from broker.economics.sourcing import Situation, opinions
 
     bursty = case.peak_to_baseline > thumb.bursty_above_peak_to_baseline
     situation = Situation(
         hours_per_day=24 * case.utilisation, months=12 * case.years, bursty=bursty, steady_baseline=bursty
     )
-    return [{"rule": one.rule, "says": one.says} for one in opinions(situation, thumb)]
+    said = opinions(situation, thumb)
+    return [{"rule": one.rule, "says": one.says, "holds": one.says == verdict.value} for one in said]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from broker.cli.advise import view
 from broker.cli.charts.chart import Chart, Line
-from broker.cli.tables import Column, hanging
+from broker.cli.tables import Column
 from broker.economics.buy_or_rent import buy_or_rent, monthly_usd
+from broker.economics.rules import RuleCheck
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def screen(
-    console: Console, case: Case, found: Answer, opinions: list[dict[str, str]], notes: list[str]
+    console: Console, case: Case, found: Answer, opinions: list[dict[str, Any]], notes: list[str]
 ) -> list[RenderableType]:
     """The verdict, both costs, where they break even, and what would change it."""
     running, rent = monthly_usd(case)
@@ -55,8 +56,11 @@ def screen(
         for one in found.sensitivity
     ]  # fmt: skip
     parts += view.table(console, columns, rows)
-    parts += view.rules(found.rules_of_thumb)
-    parts += [hanging(Text(f"· {one['rule']}: {one['says'].replace('_', ' ')}"), 2) for one in opinions]
+    said = [
+        RuleCheck(f"{one['rule']}: {one['says']}", f"the arithmetic says {found.verdict}", one["holds"])
+        for one in opinions
+    ]
+    parts += view.rules((*found.rules_of_thumb, *said))
     parts += view.assumptions((*notes, *found.assumptions))
     return parts
 

@@ -240,6 +240,15 @@ def test_rules_of_thumb_of_the_active_policy(gpubroker: Any, write: Any) -> None
     assert gpubroker("advise", "--rules", own, *line).json["rules_of_thumb"][0]["rule"] == "under 3 h/day: rent"
 
 
+@pytest.mark.parametrize(("rent", "holds"), [("1", False), ("50", True)])
+def test_every_rule_of_thumb_is_held_against_the_arithmetic(gpubroker: Any, rent: str, holds: bool) -> None:
+    case = ("--purchase-usd", "100000", "--rent-usd-per-hour", rent, "--years", "3", "--hours-per-day", "12")
+    found = gpubroker("advise", "buy-or-rent", *case, "--json").json
+    assert [one["holds"] for one in found["opinions"]] == [holds, holds]
+    said = "holds" if holds else "does not hold here"
+    assert f"more than 6 h/day for years: buy: {said}" in gpubroker("advise", "buy-or-rent", *case).out
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [("memory_hedroom: 0.1", "did you mean 'memory_headroom'"), ("memory_headroom: much", "expected a number")],

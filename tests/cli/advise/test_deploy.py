@@ -47,6 +47,7 @@ def test_a_fine_tune_on_a_small_budget_adapts_on_one_cheap_card(gpubroker: Any, 
     job = parse_job(found["job_file"], file="job.yaml", now=datetime.now(UTC))
     assert (found["verdict"], found["gpus"], found["fits_budget"]) == ("rent", 1, True)
     assert "qlora" in found["summary"]
+    assert any("`defaults: {allow_reference_prices: true}`" in warning for warning in found["warnings"])
     assert float(found["usd"]) < 20
     assert job.max_cost is not None
     assert job.max_cost.as_json() == "100.00"

@@ -8,7 +8,7 @@ from math import ceil
 from broker.app.advise.deploy.after import after
 from broker.app.advise.deploy.files import job_text, policy_text, serving_job
 from broker.app.advise.deploy.situation import Deployment, Situation, Step
-from broker.app.advise.prices import Prices
+from broker.app.advise.prices import Prices, Quote
 from broker.core.accelerators import Accelerator, known, lookup
 from broker.core.errors import InvalidInput
 from broker.economics import serving
@@ -79,7 +79,8 @@ def serve(situation: Situation, prices: Prices, rules: RulesOfThumb) -> Deployme
         gpus=best.gpus,
         order=["owned"] if situation.sensitive else ["owned", "reserved", "on_demand"],
     )
-    warnings = _warnings(situation, best, monthly, fits=fits)
+    rent = prices.quote(best.card.name, best.per_machine, best.nodes)
+    warnings = _warnings(situation, best, monthly, rent, fits=fits)
     steps = (
         _demand(traffic),
         _supply(choices, situation),
@@ -265,12 +266,16 @@ def _parallelism(best: _Choice) -> Step:
     )
 
 
-def _warnings(situation: Situation, best: _Choice, monthly: float, *, fits: bool) -> tuple[str, ...]:
+def _warnings(
+    situation: Situation, best: _Choice, monthly: float, rent: Quote | None, *, fits: bool
+) -> tuple[str, ...]:
     notes = []
     if best.option.meets_latency is False:
         notes.append(f"too slow: 95 of 100 take {best.option.p95_s or 0:.1f} s, {situation.p95_s:g} s were asked for")
     if not fits:
         notes.append(f"above the budget: ${monthly:,.0f} a month, ${situation.budget_usd:,.0f} there")
+    if rent is not None and rent.not_launched_on and not situation.sensitive:
+        notes.append(f"${best.rent_usd_per_hour:,.2f}/h rented: {rent.not_launched_on}")
     if situation.sensitive:
         notes.append("until the machines are delivered, only what is owned already is used")
     return tuple(notes)

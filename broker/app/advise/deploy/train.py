@@ -232,6 +232,8 @@ def _warnings(best: Way, situation: Situation, *, late: bool, fits: bool) -> tup
             f"above the budget: {dollars(best.usd)} expected, {dollars(situation.budget_usd or 0)} there; train on "
             "fewer tokens, take a smaller model, or raise it"
         )
+    if best.quote.not_launched_on and not situation.sensitive:
+        notes.append(f"{dollars(best.quote.usd_per_gpu_hour)} a GPU-hour: {best.quote.not_launched_on}")
     if situation.sensitive:
         notes.append("prices are those of rented machines; what is owned is used, or nothing")
     return tuple(notes)
