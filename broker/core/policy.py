@@ -39,7 +39,8 @@ class Action:
     kind, known when the whole submission is judged and None while single placements are; ``window`` is the time the
     money covers. ``elapsed`` and ``spent`` tell how far a running job has come (0 at launch), ``held`` what it holds
     beside what is asked for now. ``submitted_at``: None for a submission itself. ``attempts``: those made before.
-    ``usage``: what the accelerators of what runs were seen doing, oldest first; empty when nobody looked.
+    ``usage``: what the accelerators of what runs were seen doing, oldest first; empty when nobody looked. ``in_place``:
+    it is money alone, for what runs to go on where it is, within the limits that its owner has set: no start, no move.
     """
 
     kind: ActionKind
@@ -55,6 +56,7 @@ class Action:
     submitted_at: datetime | None = None
     attempts: int = 0
     usage: tuple[Usage, ...] = ()
+    in_place: bool = False
 
 
 @dataclass(frozen=True, slots=True)

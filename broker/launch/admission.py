@@ -280,6 +280,7 @@ def keep_going(
         held=sum((b.held for b in mine), Money.ZERO),
         submitted_at=view.submitted_at,
         attempts=len(view.attempts),
+        in_place=True,
     )
     verdicts = tuple(policy.judge(action, facts_for(action)))
     return Admission(strictest(verdicts), action, placement, {placement.money: asked}, window, verdicts)

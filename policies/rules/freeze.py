@@ -42,7 +42,8 @@ class Window(Part):
 
 @dataclass(frozen=True, eq=False)
 class Freeze:
-    """Denies starts and extensions in that time; and, where it says so, that what runs goes on."""
+    """Denies starts, moves and higher limits in that time; and, where it says so, that what runs goes on. What may go on
+    gets the money for it, within the limits it has."""
 
     kind: ClassVar[str] = "freeze"
     Config: ClassVar[type[BaseModel]] = Window
@@ -58,7 +59,7 @@ class Freeze:
         config = self.config
         if not config.contains(facts.now):
             return allow(self, "not_frozen", f"is frozen from {config.start:%Y-%m-%d %H:%M}")
-        if action.kind is ActionKind.CONTINUE and config.running == "go_on":
+        if (action.kind is ActionKind.CONTINUE or action.in_place) and config.running == "go_on":
             return allow(self, "goes_on", "what runs already goes on")
         until = f"{config.end:%Y-%m-%d %H:%M}"
         return deny(

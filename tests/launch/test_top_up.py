@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -26,6 +27,7 @@ from broker.launch.settlement import Funds
 from broker.launch.top_up import Need, Pace, TopUp, need_of
 from broker.ledger.entries import Movement, faults
 from broker.store import Store
+from policies.loader import load
 from tests import strategies
 from tests.launch.rehearsal import MINUTE, OpenPolicy, Stage, offer
 
@@ -232,6 +234,24 @@ def test_a_price_that_rose_is_paid_for_before_the_money_ends(stage: Stage) -> No
 def poll(stage: Stage, offers: Sequence[object]) -> None:
     now = stage.clock.now()
     stage.store.record_poll("stage", started=now, finished=now, offers=offers)  # type: ignore[arg-type]
+
+
+FREEZE = """\
+version: 1
+budgets: [{name: team, amount: $1000, period: month}]
+guardrails: [{name: quiet, freeze: {from: 2026-03-01, to: 2026-04-01, running: RUNNING}}]
+"""
+
+
+@pytest.mark.parametrize(("running", "stop"), [("go_on", None), ("stop", Cause.STOPPED_BY_POLICY)])
+def test_in_a_freeze_what_may_go_on_gets_the_money_for_it(stage: Stage, running: str, stop: Cause | None) -> None:
+    job = watched(stage)
+    frozen: Any = load({"freeze.yaml": FREEZE.replace("RUNNING", running)})
+    stage.policy = frozen
+    latest = job.pass_time(5 * MINUTE, times=70).latest
+    assert latest is not None
+    assert latest.stop_requested is stop
+    assert bool(job.held_beside()) is (stop is None)
 
 
 def test_policies_that_cannot_be_read_give_nothing_and_stop_nothing(stage: Stage) -> None:

@@ -46,6 +46,14 @@ def test_what_runs_goes_on_unless_it_is_to_stop() -> None:
         assert rule(HOLIDAYS).judge(action(kind), WITHIN).answer is Answer.DENY
 
 
+def test_what_may_go_on_gets_the_money_for_it_and_higher_limits_wait() -> None:
+    topped_up = action(ActionKind.EXTEND, in_place=True)
+
+    assert rule(HOLIDAYS).judge(topped_up, WITHIN).answer is Answer.ALLOW
+    assert rule(HOLIDAYS | {"running": "stop"}).judge(topped_up, WITHIN).answer is Answer.DENY
+    assert rule(HOLIDAYS).judge(action(ActionKind.EXTEND), WITHIN).answer is Answer.DENY
+
+
 def test_the_message_says_until_when() -> None:
     assert rule(HOLIDAYS).judge(action(), WITHIN).message == (
         "nothing is started until 2027-01-02 06:00 (Europe/Berlin)"
