@@ -16,6 +16,9 @@ from broker.store.outbox import Dispatch
 
 log = logging.getLogger(__name__)
 
+# Of jobs that run while they ask, so many are looked at: those about which something was asked last.
+_MOST_JOBS = 200
+
 
 def tell(broker: Broker, view: JobView) -> list[notify.Delivery]:
     """Tell of what a job waits to hear, now; nothing where nobody is asked, or nobody is to be told.
@@ -35,14 +38,15 @@ def tell(broker: Broker, view: JobView) -> list[notify.Delivery]:
 
 
 def check(broker: Broker) -> list[Notice]:
-    """Put the requests of all jobs that wait on their way, as far as they are new; returns these. Sends nothing: see
-    `notify.deliver`. Any number of processes may do this at once. Raises `StoreProblem`."""
+    """Put the requests of all jobs on their way, as far as they are new; returns these: of those that wait for an
+    answer, and of those that run meanwhile. Sends nothing: see `notify.deliver`. Any number of processes may do this at
+    once. Raises `StoreProblem`."""
     targets = tuple(broker.settings.notify)
     if not targets:
         return []
     with broker.store.reading() as look:
-        waiting = look.jobs(states=(JobState.AWAITING_APPROVAL.value,))
-    notices = [notice for view in waiting if (notice := _notice(view))]
+        asking = [*look.jobs(states=(JobState.AWAITING_APPROVAL.value,)), *look.views(look.asked_about(_MOST_JOBS))]
+    notices = [notice for view in {view.id: view for view in asking}.values() if (notice := _notice(view))]
     return [one for one in notices if broker.store.outbox.add(one, targets, broker.clock.now())]
 
 
@@ -59,6 +63,10 @@ def _notice(view: JobView) -> Notice | None:
     because = "; ".join(f"{question.because} ({question.source})" for question in asked.questions)
     until = f" before {asked.expires_at:%Y-%m-%d %H:%M} UTC" if asked.expires_at else ""
     who = asked.whom(view.user)
-    title = f"{asked.by or view.user} asks for {asked.total} for {view.job.name}: {who} may approve"
+    # Nobody asks in person for what runs and comes to the end of its money.
+    runs_out = asked.extension and not asked.by
+    wants = f"{view.user} needs" if runs_out else f"{asked.by or view.user} asks for"
+    what = f"{view.job.name} to go on" if runs_out else view.job.name
+    title = f"{wants} {asked.total} for {what}: {who} may approve"
     body = f"{because}. To say yes{until}: gpubroker approvals grant {view.id}; or no: approvals refuse {view.id}."
     return Notice(key, title, body, Severity.WARNING)

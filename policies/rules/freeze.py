@@ -42,8 +42,8 @@ class Window(Part):
 
 @dataclass(frozen=True, eq=False)
 class Freeze:
-    """Denies starts, moves and higher limits in that time; and, where it says so, that what runs goes on. What may go on
-    gets the money for it, within the limits it has."""
+    """Denies starts, moves and higher limits in that time; and, where it says so, that what runs goes on. What may go
+    on gets the money for it, within the limits it has."""
 
     kind: ClassVar[str] = "freeze"
     Config: ClassVar[type[BaseModel]] = Window

@@ -12,10 +12,13 @@ from broker.app import approvals, approvers, jobs, notify
 from broker.app.launching import reconciler
 from broker.app.submit import submit
 from broker.app.wiring import Broker
+from broker.core import events as ev
+from broker.core.approvals import Question
 from broker.core.clock import ManualClock
 from broker.core.jobfile import parse_job
 from broker.core.money import Money
 from broker.core.notices import Notice
+from broker.core.outcomes import JobState
 from broker.core.views import JobView
 
 POLICY = """\
@@ -95,6 +98,24 @@ def test_more_that_is_asked_for_later_is_told_as_well(
     assert [notice.title for notice in sent] == [
         "ann asks for $3.00 for big: olga may approve", "ann asks for $9.00 for big: olga may approve",
     ]  # fmt: skip
+
+
+def test_more_that_what_runs_asks_for_by_itself_is_told_to_those_who_may_approve_it(
+    broker: Broker, sent: list[Notice]
+) -> None:
+    view = start(broker, "$2")
+    need = Question(rule="dear", because="it may cost $2.50", source="t.yaml:3", approvers=("olga",))
+    runs_on = ev.ApprovalAsked(questions=(need,), total=Money.usd("2.5"), extension=True, because=need.because)
+    with broker.store.writing() as tx:
+        assert tx.append(view.id, [(None, runs_on)], broker.clock.now()).state is not JobState.AWAITING_APPROVAL
+
+    (notice,) = approvers.check(broker)
+    assert notice.title == "ann needs $2.50 for big to go on: olga may approve"
+    assert f"gpubroker approvals grant {view.id}" in notice.body
+    assert approvers.check(broker) == [], "once"
+    with broker.store.writing() as tx:
+        tx.append(view.id, [(None, ev.ApprovalGiven(by="olga", rules=("dear",)))], broker.clock.now())
+    assert approvers.check(broker) == []
 
 
 def test_a_mail_server_that_is_away_stops_nobody_and_is_tried_again(
