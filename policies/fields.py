@@ -20,7 +20,7 @@ _LONGEST_PATTERN = 200
 class Part(BaseModel):
     """Base of the parts of a policy file: immutable, nothing unknown let through."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 def parse_name(value: object) -> str:

@@ -106,6 +106,9 @@ def work_left(broker: Broker) -> bool:
 def revive(broker: Broker) -> None:
     """Any command may call this: a reconciler that died with work left is started again, and one that lacks secrets
     which are in this process's environment gives way to one that has them."""
+    with broker.store.reading() as look:
+        if not look.has_open_jobs():
+            return  # most commands need not ask who leads
     if not running(broker):
         # One that this process has just started needs a moment to take the lead; it is not started again meanwhile.
         if time.monotonic() - _started_at.get(broker.settings.store_url, -_START_UP) >= _START_UP and work_left(broker):

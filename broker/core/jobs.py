@@ -146,10 +146,10 @@ class Job(Part):
     max_cost: Money | None = None
     value_of_time: Money | None = None
     max_unattended: timedelta | None = None
-    checkpoint: CheckpointPlan = CheckpointPlan()
-    retry: Retry = Retry()
-    data: Data = Data()
-    constraints: Constraints = Constraints()
+    checkpoint: CheckpointPlan = CheckpointPlan.model_construct()
+    retry: Retry = Retry.model_construct()
+    data: Data = Data.model_construct()
+    constraints: Constraints = Constraints.model_construct()
     priority: Priority = Priority.NORMAL
 
     def deadline_at(self, submitted_at: datetime) -> datetime | None:

@@ -48,6 +48,10 @@ class StoreReading:
         query = select(JOB.c.view).where(~JOB.c.closed).order_by(JOB.c.submitted_at, JOB.c.id)
         return [_view_from_json(text) for text in self._connection.scalars(query)]
 
+    def has_open_jobs(self) -> bool:
+        """Whether any job is not closed."""
+        return self._connection.scalar(select(JOB.c.id).where(~JOB.c.closed).limit(1)) is not None
+
     def last_events(self, job_ids: Sequence[str] | None = None) -> Mapping[str, int]:
         """The number of the last event of each job that is not closed (or of those jobs, but for closed ones), oldest
         job first."""

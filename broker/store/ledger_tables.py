@@ -6,14 +6,14 @@ from __future__ import annotations
 from typing import ClassVar
 
 from sqlalchemy import BigInteger, Column, Index, Integer, UniqueConstraint
-from sqlmodel import Field, SQLModel
+from sqlmodel import Field
 
-from broker.store.tables import table_of
+from broker.store.tables import Row, table_of
 
 _ID = BigInteger().with_variant(Integer, "sqlite")
 
 
-class SpendGroupRow(SQLModel, table=True):
+class SpendGroupRow(Row, table=True):
     """The tags by which budgets count, once for each set of them that ever occurred. ``key``: all of them as JSON."""
 
     __tablename__: ClassVar[str] = "spend_group"
@@ -29,7 +29,7 @@ class SpendGroupRow(SQLModel, table=True):
     environment: str | None
 
 
-class SpendSumRow(SQLModel, table=True):
+class SpendSumRow(Row, table=True):
     """What a group spent in one slot of time: ``size`` microseconds, the ``slot``-th since 1970."""
 
     __tablename__: ClassVar[str] = "spend_sum"
@@ -41,7 +41,7 @@ class SpendSumRow(SQLModel, table=True):
     micros: int = Field(sa_type=BigInteger)
 
 
-class BudgetMarkRow(SQLModel, table=True):
+class BudgetMarkRow(Row, table=True):
     """When (``at``) a budget of that ``amount`` was first seen past a ``mark`` (``80%``) in a period."""
 
     __tablename__: ClassVar[str] = "budget_mark"
@@ -53,7 +53,7 @@ class BudgetMarkRow(SQLModel, table=True):
     at: int = Field(sa_type=BigInteger)
 
 
-class ChargeRow(SQLModel, table=True):
+class ChargeRow(Row, table=True):
     """What a provider said that it charged for a time, by attempt's ``key`` (empty: for no attempt of ours). ``line``
     tells several for the same time apart. ``source``: ``api``, or the name of the file it was read from."""
 

@@ -13,7 +13,7 @@ from sqlalchemy import false, select
 from broker.core.clock import Clock
 from broker.core.offers import Offer, OfferQuery
 from broker.core.reasons import Reason
-from broker.store import holdings, leader, policies, polls
+from broker.store import leader, policies, polls
 from broker.store.database import Database
 from broker.store.journal import StoreReading, StoreWriting
 from broker.store.leader import Duty, StillLeading
@@ -184,16 +184,22 @@ class Store:
 
     def holdings(self) -> list[RecordedHolding]:
         """Owned machines, reservations and commitments on record, in the order in which they were added."""
+        from broker.store import holdings  # most commands do without
+
         with self._database.reading() as connection:
             return holdings.holdings(connection)
 
     def add_holding(self, holding: Holding, *, by: str) -> RecordedHolding:
         """Put one on record."""
+        from broker.store import holdings  # most commands do without
+
         with self._database.writing() as connection:
             return holdings.add(connection, holding, by=by, at=self._clock.now())
 
     def remove_holding(self, number: int, *, by: str) -> RecordedHolding:
         """Take one off the record and return it. Raises `UnknownName` when there is none of that number."""
+        from broker.store import holdings  # most commands do without
+
         with self._database.writing() as connection:
             return holdings.remove(connection, number, by=by, at=self._clock.now())
 

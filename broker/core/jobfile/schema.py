@@ -47,7 +47,7 @@ Positive: TypeAlias = Annotated[Whole, Field(ge=1, le=10**9)]
 class Section(BaseModel):
     """Nothing unknown is let through; what is not given stays None, so that defaults live in `broker.core.jobs`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     def given(self) -> dict[str, Any]:
         """The fields that the file names."""
