@@ -47,6 +47,9 @@ def rule_table(console: Console, policy: PolicySet) -> list[RenderableType]:
         for rule in policy.rules
     ]  # fmt: skip
     built, hidden = fitting(console, columns, cells)
+    if "for" in hidden or "when" in hidden:  # half of what a rule means: below it where there is no room beside it
+        narrow: list[list[str | Text]] = [[name, _in_lines(*said), where] for name, *said, where in cells]
+        built, hidden = fitting(console, (*columns[:2], columns[-1]), narrow)
     parts: list[RenderableType] = [built] if cells else [Text("No rules.")]
     if hidden:
         parts.append(Text(left_out(hidden), style="dim"))
@@ -70,6 +73,12 @@ def rule_table(console: Console, policy: PolicySet) -> list[RenderableType]:
     if defaults.capacity_order:
         said.append(f"capacity is tried in the order {', '.join(defaults.capacity_order)}")
     return [*parts, Text("; ".join(said), style="dim")]
+
+
+def _in_lines(says: str, whom: str, when: str) -> Text:
+    """What a rule says, then for whom and when."""
+    beside = [f"\n{word} {said}" for word, said in (("for", whom), ("when", when)) if said]
+    return Text.assemble(says, *((line, "dim") for line in beside))
 
 
 def _told(policy: PolicySet, rule: Rule) -> str:

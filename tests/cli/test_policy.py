@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
+
+import pytest
+from rich.console import Console
+
+from broker.cli.policy_view import rule_table
+from policies.loader import load
 
 
 def test_check_says_what_the_files_say_and_changes_nothing(gpubroker: Any, write: Any) -> None:
@@ -223,3 +230,19 @@ def test_a_file_that_is_not_there_is_said_with_the_one_that_was_meant(gpubroker:
     assert done.code == 2
     assert "there is no such file" in done.err
     assert f"did you mean '{policy.name}'?" in done.err
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_for_whom_and_when_a_rule_applies_is_shown_at_any_width(width: int) -> None:
+    text = (
+        "version: 1\nguardrails:\n  - {name: large-runs-by-day, max_job_duration: 8h, scope: {environment: research},"
+        " when: 'spend.asked > 5000.0 && hour_in(\"Europe/Paris\") >= 8'}\n"
+    )
+    told = io.StringIO()
+    console = Console(file=told, width=width)
+    console.print(*rule_table(console, load({"/policies/of/the/company/enterprise.yaml": text})))
+    lines = told.getvalue().splitlines()
+    shown = " ".join(" ".join(lines).split())
+    assert max(map(len, lines)) <= width
+    for said in ("max_job_duration: 8h", "environment research", "spend.asked", ">= 8"):
+        assert said in shown
