@@ -56,7 +56,7 @@ class Month:
         **said: object,
     ) -> Answer:
         """A job that holds so much for so many hours and then comes to so much."""
-        job = Job(name=f"job-{len(self.decisions)}", run="x", team=team, **said)  # type: ignore[arg-type]
+        job = Job(name=f"job-{len(self.decisions)}", run="x", team=team, **said)
         window = (at, at + hours * HOUR)
         chosen, *others = placements or [placement(at, hold, hours)]
         action = Action(ActionKind.LAUNCH, job, user, chosen, {MoneyKind.CASH: Money.usd(hold)}, window)
@@ -209,7 +209,9 @@ def test_added_up_anew_from_the_ledger_the_budgets_come_to_what_was_recorded(mon
 
 def test_an_altered_record_is_found(month: Month) -> None:
     first, *rest = month.decisions
-    forged = {**dict(first.seen), "inputs": {**dict(first.seen["inputs"]), "others": [1]}}  # type: ignore[call-overload]
+    inputs = first.seen["inputs"]
+    assert isinstance(inputs, dict)
+    forged = {**dict(first.seen), "inputs": {**inputs, "others": [1]}}
 
     with pytest.raises(ValueError, match="was altered"):
         replay([replace(first, seen=forged), *rest], month.entries, month.policy)

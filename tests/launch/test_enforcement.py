@@ -101,7 +101,7 @@ def test_where_the_policy_cannot_be_read_what_runs_goes_on(stage: Stage) -> None
         raise InvalidInput("of a newer version")
 
     key = running(stage)
-    stage.reconciler._enforce._policy = unreadable  # type: ignore[attr-defined]
+    stage.reconciler._enforce._policy = unreadable  # type: ignore[attr-defined]  # the stage's own
     stage.pass_time(MINUTE, times=5)
     assert stage.view.state is JobState.RUNNING
     assert stage.engine.machines[key].gone_at is None
@@ -123,7 +123,7 @@ def test_what_cannot_be_seen_stops_nothing(stage: Stage) -> None:
 
     stage.policy = Limit(most=Money.usd(99), needs_usage=True)
     running(stage)
-    stage.reconciler._enforce._usage = nobody_knows  # type: ignore[attr-defined]
+    stage.reconciler._enforce._usage = nobody_knows  # type: ignore[attr-defined]  # the stage's own
     stage.pass_time(timedelta(minutes=1), times=3)
     assert stage.view.state is JobState.RUNNING
 

@@ -17,7 +17,7 @@ from broker.core.clock import ManualClock
 from broker.core.errors import InvalidInput
 from broker.core.jobs import Job, Work
 from broker.core.money import Money
-from broker.core.offers import Billing, CapacityType, MoneyKind
+from broker.core.offers import Billing, CapacityType, MoneyKind, Offer
 from broker.core.outcomes import Cause, JobState
 from broker.core.policy import Action, ActionKind, Answer, Facts, Source, Verdict
 from broker.core.views import JobView
@@ -231,9 +231,9 @@ def test_a_price_that_rose_is_paid_for_before_the_money_ends(stage: Stage) -> No
     assert latest.stop_requested is Cause.MAX_DURATION
 
 
-def poll(stage: Stage, offers: Sequence[object]) -> None:
+def poll(stage: Stage, offers: Sequence[Offer]) -> None:
     now = stage.clock.now()
-    stage.store.record_poll("stage", started=now, finished=now, offers=offers)  # type: ignore[arg-type]
+    stage.store.record_poll("stage", started=now, finished=now, offers=offers)
 
 
 FREEZE = """\
