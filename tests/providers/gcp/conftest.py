@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from broker.core.clock import ManualClock
+from broker.core.money import Money
 from broker.core.offers import Offer, OfferQuery, SkippedRow
 from providers.gcp.login import Login
 from providers.gcp.provider import Gcp
 from providers.gcp.settings import GcpSettings
 from tests.contracts.provider_contract import NOW
 from tests.fakes.gcp_cloud import GcpCloud
-from tests.fakes.gcp_rows import small_market
+from tests.fakes.gcp_rows import IOWA, machine_type, parts, put_machines, small_market
 from tests.fakes.server import FakeServer
 
 
@@ -51,6 +52,15 @@ def market(cloud: GcpCloud) -> GcpCloud:
 
 
 @pytest.fixture
+def l4(cloud: GcpCloud) -> GcpCloud:
+    """One G2 machine with its parts on demand, at $0.706832 an hour."""
+    zone = f"{IOWA}-a"
+    put_machines(cloud, zone, machine_type("g2-standard-4", zone, 4, "16", "nvidia-l4", 1))
+    cloud.skus += parts("G2", "Nvidia L4 GPU", "0.024988", "0.002927", "0.560040")
+    return cloud
+
+
+@pytest.fixture
 def server(cloud: GcpCloud) -> Iterator[FakeServer]:
     with FakeServer(cloud) as running:
         yield running
@@ -79,3 +89,12 @@ def offers_of(provider: Gcp, query: OfferQuery | None = None) -> dict[str, Offer
 
 def skipped_by(provider: Gcp) -> list[SkippedRow]:
     return [row for row in rows_of(provider) if isinstance(row, SkippedRow)]
+
+
+def reasons(provider: Gcp, of: str = "") -> list[str]:
+    return [row.reason for row in skipped_by(provider) if of in row.detail]
+
+
+def price_of(provider: Gcp, pool: str) -> Money | None:
+    offer = offers_of(provider).get(pool)
+    return offer.price if offer else None
