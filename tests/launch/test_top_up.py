@@ -190,7 +190,9 @@ def test_a_rule_that_asks_is_asked_once_and_what_it_holds_may_not_be_spent_befor
     before = stage.mailbox.leases["j-1-1"][-1].paid_until
     with stage.store.writing() as tx:
         refuse(tx, view, stage.clock.now(), by="olga")
+    assert sum(stage.money(), Money.ZERO) == Money.usd(5), "its own hold stays, what was asked for is given back"
     view = job.pass_time(MINUTE, times=3)
+    assert sum(stage.money(), Money.ZERO) == Money.usd(5)
     after = stage.mailbox.leases["j-1-1"][-1].paid_until
     assert before is not None
     assert after is not None
