@@ -40,7 +40,9 @@ def test_a_machine_larger_than_needed_is_paid_in_full() -> None:
 
 def test_what_is_stale_counts_only_where_nothing_else_is_known() -> None:
     stale = row(1, 1, stale=True)
-    assert Prices((stale, row(1, 4))).quote("H100").usd_per_hour == 4  # type: ignore[union-attr]
+    live = Prices((stale, row(1, 4))).quote("H100")
+    assert live is not None
+    assert live.usd_per_hour == 4
     only = Prices((stale,)).quote("H100")
     assert only is not None
     assert only.stale
@@ -139,6 +141,10 @@ def test_what_is_told_by_the_gpu_counts_a_share_of_the_machine() -> None:
     quote = prices.gpu_hour("H100")
     assert quote is not None
     assert (quote.usd_per_gpu_hour, quote.machine) == (3, "H100:8")
-    assert prices.with_stated({"H100": 2.5}).gpu_hour("H100").usd_per_gpu_hour == 2.5  # type: ignore[union-attr]
-    assert Prices((row(8, 8, stale=True), row(1, 4))).gpu_hour("H100").usd_per_gpu_hour == 4  # type: ignore[union-attr]
+    stated = prices.with_stated({"H100": 2.5}).gpu_hour("H100")
+    assert stated is not None
+    assert stated.usd_per_gpu_hour == 2.5
+    live = Prices((row(8, 8, stale=True), row(1, 4))).gpu_hour("H100")
+    assert live is not None
+    assert live.usd_per_gpu_hour == 4
     assert prices.gpu_hour("L4") is None

@@ -31,11 +31,11 @@ def test_what_is_no_amount_is_refused(nonsense: str) -> None:
 
 def test_floats_are_refused_by_type() -> None:
     with pytest.raises(TypeError):
-        Money.usd(0.1)  # type: ignore[arg-type]
+        Money.usd(0.1)  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(TypeError):
-        Money(1.0)  # type: ignore[arg-type]
+        Money(1.0)  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(TypeError):
-        Money(1) * 1.5  # type: ignore[operator]
+        Money(1) * 1.5  # type: ignore[operator]  # wrong on purpose
 
 
 @pytest.mark.parametrize(

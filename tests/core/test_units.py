@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from decimal import Decimal
@@ -145,19 +146,19 @@ def test_numbers_of_accelerators_refused(value: object) -> None:
     "value",
     ["", "  ", "soon", None, True, [], {}, ["1h"], "nan", "inf", float("nan"), float("inf"), "1e400h", "٣h", "7\u212a"],
 )
-def test_nonsense_is_refused_with_what_was_expected(parse: object, value: object) -> None:
+def test_nonsense_is_refused_with_what_was_expected(parse: Callable[[object], object], value: object) -> None:
     # Names of accelerators may be any word. U+212A is the Kelvin sign, which only looks like a K.
     if parse is split_machine and isinstance(value, str) and value.strip():
         return
     with pytest.raises(ValueError, match=r"expected .*such as"):
-        parse(value)  # type: ignore[operator]
+        parse(value)
 
 
 @pytest.mark.parametrize("parse", PARSERS[:-1])
 @pytest.mark.parametrize("value", ["-5", "-5m", "-$5", "$-5", "-5GB", -5, -0.5, "- 5h"])
-def test_negative_values_say_so(parse: object, value: object) -> None:
+def test_negative_values_say_so(parse: Callable[[object], object], value: object) -> None:
     with pytest.raises(ValueError, match=r"must not be negative; expected .*such as"):
-        parse(value)  # type: ignore[operator]
+        parse(value)
 
 
 @pytest.mark.parametrize(
@@ -178,9 +179,9 @@ def test_negative_values_say_so(parse: object, value: object) -> None:
         (parse_cpus, 10**9),
     ],
 )
-def test_absurd_values_are_refused(parse: object, value: object) -> None:
+def test_absurd_values_are_refused(parse: Callable[[object], object], value: object) -> None:
     with pytest.raises(ValueError, match=r"makes sense|finer than"):
-        parse(value)  # type: ignore[operator]
+        parse(value)
 
 
 @pytest.mark.parametrize("text", ["60", "5 minutes", "30m1h", "1h1h", "5us", "1:30"])
@@ -258,6 +259,6 @@ def test_cpus_survive_printing(cpus: float) -> None:
 
 
 @given(st.sampled_from(PARSERS), st.text() | st.floats() | st.integers() | st.booleans() | st.none())
-def test_whatever_comes_in_only_value_errors_come_out(parse: object, value: object) -> None:
+def test_whatever_comes_in_only_value_errors_come_out(parse: Callable[[object], object], value: object) -> None:
     with suppress(ValueError):
-        parse(value)  # type: ignore[operator]
+        parse(value)

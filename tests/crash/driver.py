@@ -135,7 +135,7 @@ def fuse_databases(fuse: Fuse) -> None:
         if what:
             fuse.point(f"after commit of {what}")
 
-    DefaultDialect.do_commit = commit  # type: ignore[method-assign]
+    DefaultDialect.do_commit = commit  # type: ignore[method-assign]  # a fault is put in
 
 
 class FusedBroker(Broker):

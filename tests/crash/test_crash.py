@@ -154,7 +154,7 @@ def test_a_new_call_has_its_points_without_being_listed() -> None:
             passed.append(label)
 
     passed: list[str] = []
-    fused = Fused(Grown(), "engine", Recorder())  # type: ignore[arg-type]
+    fused = Fused(Grown(), "engine", Recorder())  # type: ignore[arg-type]  # its engine part alone
     assert (fused.call_of_tomorrow("x"), fused.name) == ("x", "grown")
     assert passed == ["before engine.call_of_tomorrow", "called", "after engine.call_of_tomorrow"]
 

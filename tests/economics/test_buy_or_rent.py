@@ -78,7 +78,8 @@ def test_a_faster_generation_cheapens_renting() -> None:
     plain = buy_or_rent(A100)
     aged = buy_or_rent(replace(A100, obsolete_after_years=1.5, new_generation_speedup=3))
     assert aged.rent_total_usd == pytest.approx(plain.rent_total_usd * (1 + 1 / 3) / 2)
-    assert aged.break_even_utilisation == pytest.approx(plain.break_even_utilisation * 1.5)  # type: ignore[operator]
+    assert plain.break_even_utilisation is not None
+    assert aged.break_even_utilisation == pytest.approx(plain.break_even_utilisation * 1.5)
 
 
 def test_discounting_makes_later_rent_cheaper_and_leaves_totals_alone() -> None:

@@ -1,6 +1,7 @@
 """From signals to events: what the broker makes of run folder and engine, lies and silences included."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -21,15 +22,15 @@ PLACEMENT = Placement(OFFER, 1, Money.usd("1"), Money.usd("1"), (), None, None, 
 
 
 def attempt(state: AttemptState = AttemptState.RUNNING, **fields: object) -> AttemptView:
-    known: dict[str, object] = {
+    known: dict[str, Any] = {
         "handle": "h", "launched_at": NOW - 10 * MINUTE, "up_since": NOW - 10 * MINUTE, "claimed_at": NOW - 9 * MINUTE,
     }  # fmt: skip
     known |= fields
-    return AttemptView(1, "k-1", "local", PLACEMENT, state, NOW - 11 * MINUTE, **known)  # type: ignore[arg-type]
+    return AttemptView(1, "k-1", "local", PLACEMENT, state, NOW - 11 * MINUTE, **known)
 
 
-def seen(state: EngineState, **fields: object) -> Observation:
-    return Observation(state, **fields)  # type: ignore[arg-type]
+def seen(state: EngineState, **fields: Any) -> Observation:
+    return Observation(state, **fields)
 
 
 def kinds(found: list[Dated]) -> list[str]:

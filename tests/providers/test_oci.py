@@ -254,7 +254,7 @@ def _unchecked_price(value: Any, what: str, *, per: int = 1, times: int = 1) -> 
 
 
 def _first_price(row: Any, machine: str, count: int, costs: Any) -> Decimal:
-    return next(iter(costs[row["products"][0]["partNumber"]])) * count  # type: ignore[no-any-return]
+    return next(iter(costs[row["products"][0]["partNumber"]])) * count  # type: ignore[no-any-return]  # of a document
 
 
 def _anything_counts(value: Any, what: str, most: int = 0) -> int:

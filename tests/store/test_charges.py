@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from broker.core.capacity import Charge
 from broker.core.money import Money
@@ -14,10 +15,10 @@ MIDNIGHT = datetime(2026, 11, 1, tzinfo=UTC)
 AT = MIDNIGHT + 5 * DAY
 
 
-def charge(key: str, micros: int, day: int = 0, **more: object) -> Charge:
-    values: dict[str, object] = {"provider": "aws", "estimated": False} | more
+def charge(key: str, micros: int, day: int = 0, **more: Any) -> Charge:
+    values: dict[str, Any] = {"provider": "aws", "estimated": False} | more
     starts = MIDNIGHT + day * DAY
-    return Charge(starts=starts, ends=starts + DAY, amount=Money(micros), key=key, **values)  # type: ignore[arg-type]
+    return Charge(starts=starts, ends=starts + DAY, amount=Money(micros), key=key, **values)
 
 
 def test_they_come_back_as_they_were(store: Store) -> None:

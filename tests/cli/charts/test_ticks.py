@@ -13,7 +13,7 @@ BERLIN = ZoneInfo("Europe/Berlin")
 
 
 def texts(start: datetime, end: datetime, most: int = 6, zone: ZoneInfo | None = None) -> list[str]:
-    return [text for _, text in ticks.times(start, end, most, zone or UTC)]  # type: ignore[arg-type]
+    return [text for _, text in ticks.times(start, end, most, zone or UTC)]
 
 
 def test_numbers_are_round() -> None:

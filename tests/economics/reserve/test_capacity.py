@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from broker.core.errors import InvalidInput
 from broker.core.money import Money
-from broker.economics.reserve.capacity import Option, plan_capacity
+from broker.economics.reserve.capacity import CapacityPlan, Option, plan_capacity
 from broker.economics.reserve.costs import Market, Scenario
 from broker.economics.reserve.holdings import Holding, HoldingKind, RecordedHolding
 
@@ -41,8 +41,8 @@ def held(
     return RecordedHolding(number, holding, NOW, "ada")
 
 
-def by_scenario(plan: object) -> dict[Scenario, float]:
-    return {cost.scenario: cost.usd_per_month.expected for cost in plan.scenarios}  # type: ignore[attr-defined]
+def by_scenario(plan: CapacityPlan) -> dict[Scenario, float]:
+    return {cost.scenario: cost.usd_per_month.expected for cost in plan.scenarios}
 
 
 # Between 4 and 12 GPUs, 12 for six hours of each day: on average 6.
