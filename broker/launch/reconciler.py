@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from itertools import islice
 
 from broker.core import events as ev
 from broker.core.clock import Clock
@@ -31,6 +30,7 @@ from broker.launch.leases import Leases, MaxUnattended
 from broker.launch.mailbox import Lease, Mailbox
 from broker.launch.progress import billed_time
 from broker.launch.settlement import release, settle
+from broker.launch.settling import Settling
 from broker.launch.turns import in_turn
 from broker.launch.worklist import Worklist
 from broker.ledger.entries import Balance, balances
@@ -42,9 +42,6 @@ _STEPS_PER_TICK = 8
 
 # So many run folders are read at the same time, where there are enough of them to be worth it.
 _READERS, _WORTH_THREADS, _A_READERS_LOT = 16, 32, 32
-
-# So many jobs are settled in one transaction, which keeps every other writer waiting, and so many in one look.
-_SETTLED_AT_ONCE, _SETTLED_AT_MOST = 100, 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +113,8 @@ class Reconciler:
         self._silence = Silence(self._timing.patience.heartbeat / 4)
         self._worklist = Worklist(journal)
         self._leases = Leases(mailbox, self._worklist, max_unattended)
+        self._settling = Settling(journal, self._timing.settle_every)
         self._nodes: dict[str, NodeState] = {}
-        self._due: dict[str, JobView] = {}
         self._next_try: dict[str, datetime] = {}
 
     def tick(self) -> Tick:
@@ -135,7 +132,7 @@ class Reconciler:
                 log.warning("job %s: %s", view.id, error)
             except Exception:  # a mistake of ours over one job must not leave all others alone
                 log.exception("job %s: left for the next look", view.id)
-        self._settle()
+        self._settling.settle(self._clock.now())
         return Tick(len(views), waiting, steps)
 
     def _observe(self, views: Sequence[JobView]) -> dict[str, Observation]:
@@ -328,11 +325,7 @@ class Reconciler:
         """Events and the money that follows from them, in one transaction; nothing if somebody was faster. Where only
         money is due, it is settled together with that of other jobs."""
         if not found:
-            due = settle(
-                view, self._worklist.sums(view.id), self._worklist.price_series, now, self._timing.settle_every
-            )
-            if due:
-                self._due[view.id] = view
+            self._settling.note(view, self._worklist.sums(view.id), self._worklist.price_series, now)
             return False
         with self._journal.writing() as tx:
             current = tx.job(view.id)
@@ -342,25 +335,6 @@ class Reconciler:
                 current = tx.append(view.id, [(attempt.number, dated.body)], dated.at)
             tx.post(settle(current, tx.entries(view.id), tx.price_series, now, self._timing.settle_every))
         return True
-
-    def _settle(self) -> None:
-        """What is due of running machines, many jobs to a transaction; the rest keep their turn for the next looks."""
-        due = list(islice(self._due.values(), _SETTLED_AT_MOST))
-        for view in due:
-            del self._due[view.id]
-        now = self._clock.now()
-        for first in range(0, len(due), _SETTLED_AT_ONCE):
-            some = due[first : first + _SETTLED_AT_ONCE]
-            with self._journal.writing() as tx:
-                last = tx.last_events([view.id for view in some])
-                tx.post(
-                    [
-                        entry
-                        for view in some
-                        if last.get(view.id) == view.seq
-                        for entry in settle(view, tx.entries(view.id), tx.price_series, now, self._timing.settle_every)
-                    ]
-                )
 
     def _release(self, view: JobView) -> bool:
         with self._journal.writing() as tx:
@@ -372,6 +346,7 @@ class Reconciler:
     def _forget(self, view: JobView) -> None:
         """The job is closed: nothing about it needs to be remembered."""
         self._next_try.pop(view.id, None)
+        self._settling.forget(view.id)
         for attempt in view.attempts:
             self._leases.forget(attempt.key)
             self._silence.forget(attempt.key)

@@ -69,29 +69,59 @@ def settle(
     found: list[Entry] = []
     held = {kind: balance.held - waiting(view, kind) for kind, balance in balances(entries).items()}
     for attempt in view.attempts:
-        if attempt.up_since is None:
+        owed = _owed(attempt, entries, series_of, now, every)
+        if owed is None:
             continue
-        own = [e for e in entries if e.tags.attempt == attempt.number and e.account is Account.SPENT]
-        settled_to = max((e.covers_to for e in own), default=attempt.up_since)
-        end = attempt.gone_at if attempt.gone and attempt.gone_at else now
-        if not attempt.gone and end - settled_to < every:
-            continue
-        amount = due(metered(attempt, now, series_of), sum((e.amount for e in own), Money.ZERO))
-        kind = attempt.placement.money
+        amount, kind = owed.amount, attempt.placement.money
         covered = min(max(amount, Money.ZERO), max(held.get(kind, Money.ZERO), Money.ZERO))
         held[kind] = held.get(kind, Money.ZERO) - covered
-        covers = (min(settled_to, end), end)
         for movement, part in ((Movement.SETTLE, covered), (Movement.ADJUST, amount - covered)):
             found += move(
                 movement,
                 part,
-                movement_id=f"{view.id}/{attempt.number}/{movement}/{len(own)}",
+                movement_id=f"{view.id}/{attempt.number}/{movement}/{owed.before}",
                 money=kind,
                 at=now,
-                covers=covers,
+                covers=(owed.start, owed.end),
                 tags=tags_of(view, attempt),
             )
     return found
+
+
+def is_due(view: JobView, entries: Sequence[Entry], series_of: SeriesOf, now: datetime, every: timedelta) -> bool:
+    """Whether `settle` would give anything. Spot machines that run are reckoned at the price that they were placed at:
+    what they cost is asked for once they are settled."""
+
+    def known(attempt: AttemptView) -> SeriesOf:
+        return series_of if attempt.gone else lambda offer, start, end: ()
+
+    owed = (_owed(attempt, entries, known(attempt), now, every) for attempt in view.attempts)
+    return any(one is not None and one.amount != Money.ZERO for one in owed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Owed:
+    """What an attempt's machines cost from ``start`` to ``end`` beyond what ``before`` entries have settled."""
+
+    amount: Money
+    start: datetime
+    end: datetime
+    before: int
+
+
+def _owed(
+    attempt: AttemptView, entries: Sequence[Entry], series_of: SeriesOf, now: datetime, every: timedelta
+) -> _Owed | None:
+    """None where there is no machine, or one that runs and was settled less than ``every`` ago."""
+    if attempt.up_since is None:
+        return None
+    own = [e for e in entries if e.tags.attempt == attempt.number and e.account is Account.SPENT]
+    settled_to = max((e.covers_to for e in own), default=attempt.up_since)
+    end = attempt.gone_at if attempt.gone and attempt.gone_at else now
+    if not attempt.gone and end - settled_to < every:
+        return None
+    amount = due(metered(attempt, now, series_of), sum((e.amount for e in own), Money.ZERO))
+    return _Owed(amount, min(settled_to, end), end, len(own))
 
 
 def release(view: JobView, entries: Sequence[Entry], now: datetime) -> list[Entry]:
