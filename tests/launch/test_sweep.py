@@ -49,8 +49,11 @@ def job(*bodies: EventBody) -> Mapping[str, JobView]:
 
 
 def machine(**more: Any) -> FoundMachine:
-    values: dict[str, Any] = {"key": "train-1", "store": OURS, "since": NOW - 9 * HOUR, "about": "p5"} | more
-    return FoundMachine(**({"place": "aws", "by_engine": False, "id": "east/i-1"} | values))
+    values: dict[str, Any] = {
+        "place": "aws", "by_engine": False, "id": "east/i-1",
+        "key": "train-1", "store": OURS, "since": NOW - 9 * HOUR, "about": "p5",
+    }  # fmt: skip
+    return FoundMachine(**(values | more))
 
 
 def found(
