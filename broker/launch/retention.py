@@ -6,23 +6,25 @@ until somebody asks: what is there may be the job's result.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from broker.core.errors import Unreachable
-from broker.launch.agent.checkpoints import FOLDER, listed, manifest_path
+from broker.launch.agent.checkpoints import FOLDER, Torn, check_sizes, listed, manifest_path, read_manifest
 from broker.launch.agent.store import Store, StoreTrouble
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One checkpoint in the store: its size in bytes, and whether it is whole (has a manifest)."""
+    """One checkpoint in the store: its size in bytes; whether it was finished (has a manifest), and whether it is
+    whole: all that its manifest names is there in full length. What is in it is not read: that may be terabytes."""
 
     id: str
     size: int
+    finished: bool
     whole: bool
 
 
@@ -36,14 +38,27 @@ def kept(folder: str) -> tuple[Kept, ...]:
         store, found = Store.open(folder), []
         for checkpoint in listed(store):
             sizes = store.sizes(f"{FOLDER}/{checkpoint}")
-            found.append(Kept(checkpoint, sum(sizes.values()), manifest_path(checkpoint) in sizes))
+            finished = manifest_path(checkpoint) in sizes
+            whole = finished and _is_whole(store, checkpoint, sizes)
+            found.append(Kept(checkpoint, sum(sizes.values()), finished, whole))
         return tuple(found)
 
 
+def _is_whole(store: Store, checkpoint: str, sizes: Mapping[str, int]) -> bool:
+    try:
+        check_sizes(read_manifest(store, checkpoint), sizes)
+    except Torn:
+        return False
+    return True
+
+
 def superfluous(found: Sequence[Kept]) -> tuple[Kept, ...]:
-    """All but the newest that is whole."""
-    newest = next((one for one in reversed(found) if one.whole), None)
-    return tuple(one for one in found if one is not newest)
+    """All but the newest that is whole; where none is, but the newest that was finished: people may still get
+    something out of it."""
+    newest_first = found[::-1]
+    newest = next((one for one in newest_first if one.whole), None)
+    last = newest or next((one for one in newest_first if one.finished), None)
+    return tuple(one for one in found if one is not last)
 
 
 def drop(folder: str, doomed: Sequence[Kept]) -> None:

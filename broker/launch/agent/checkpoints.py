@@ -156,9 +156,8 @@ def read_manifest(store: Store, checkpoint: str) -> Manifest:
         raise Torn(str(error)) from error
 
 
-def _check_sizes(store: Store, manifest: Manifest) -> None:
-    """The cheap look first: is everything there, in full length?"""
-    there = store.sizes(f"{FOLDER}/{manifest.id}")
+def check_sizes(manifest: Manifest, there: Mapping[str, int]) -> None:
+    """The cheap look: is everything there, in full length? ``there``: `Store.sizes` of its folder. Raises Torn."""
     for file in manifest.files:
         size = there.get(f"{FOLDER}/{manifest.id}/{file.object}")
         if size is None:
@@ -193,7 +192,7 @@ def _read_checked(
 def verify(store: Store, checkpoint: str) -> Manifest:
     """Read all of it and compare sizes and SHA-256. Raises Torn with the reason, StoreTrouble."""
     manifest = read_manifest(store, checkpoint)
-    _check_sizes(store, manifest)
+    check_sizes(manifest, store.sizes(f"{FOLDER}/{checkpoint}"))
     for file in manifest.files:
         _read_checked(store, manifest, file, lambda piece: None)
     return manifest
@@ -225,7 +224,7 @@ def restore(store: Store, into: Path, rank: int, give_up: Callable[[], bool] = l
 
 def _fetch(store: Store, checkpoint: str, into: Path, rank: int, give_up: Callable[[], bool]) -> Manifest:
     manifest = read_manifest(store, checkpoint)
-    _check_sizes(store, manifest)
+    check_sizes(manifest, store.sizes(f"{FOLDER}/{checkpoint}"))
     staging = into / ".restore"  # the dot keeps half a checkpoint from being seen as one
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
