@@ -1,0 +1,138 @@
+"""What not knowing the future costs: the strategy in worlds drawn from the model that it believes in, over the optimum,
+beside a strategy that is told the hidden regime at every tick, and beside the recorded world.
+
+Being told can only help, so in the drawn worlds no strategy without foresight is on average below the one that is told.
+What the real one costs above that is the price of its own approximations; what it costs more on the record than in the
+drawn worlds is the price of a record unlike its own history.
+
+Run with GPUBROKER_TEST_DATA naming a folder with ``spot/<family>/…``: python -m tests.bench.bench_foresight
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from random import Random
+
+import numpy as np
+
+from broker.backtest.market import Market, Pool
+from broker.backtest.optimum import optimum
+from broker.backtest.replay import HOUR, replay
+from broker.backtest.traces import Prices, read_markets
+from broker.placement.strategy.belief import believe
+from broker.placement.strategy.pacing import UniformProgress
+from broker.placement.strategy.planned import PlannedCourse
+from broker.placement.strategy.prepare import DAY, Learned, learn, prepare, start
+from broker.placement.strategy.regimes import Floats
+from broker.placement.strategy.situation import Decision, Situation, Task
+
+WORK, DEADLINES, CHANGEOVERS = 48 * HOUR, (52 * HOUR, 60 * HOUR, 70 * HOUR), (0.2 * HOUR, 0.5 * HOUR)
+STARTS, WORLDS = 4, 5
+
+Regimes = Sequence[int]
+
+
+class Told:
+    """The planned strategy, told which regime its pool is in."""
+
+    def __init__(self, course: PlannedCourse, regimes: Regimes) -> None:
+        self._course, self._regimes = course, iter(regimes)
+
+    def decide(self, now: Situation) -> Decision:
+        course = self._course
+        course.see(now.spot)
+        certain = np.zeros_like(course.belief.regimes)
+        certain[0, next(self._regimes)] = 1.0
+        course.belief = replace(course.belief, regimes=certain, doubt=np.zeros(1))
+        return course.decide(now)
+
+
+def drawn(learned: Learned, pool: str, ticks: int, dice: np.random.Generator) -> tuple[list[bool], Regimes]:
+    """What the model holds possible for the pool after its history, and the regime at each tick."""
+    model, row = learned.model, list(learned.history).index(pool)
+    belief = believe(model, [row], [learned.history[pool]])
+    weights = model.weights[row] / model.weights[row].sum()
+    hazard, redraw = model.hazard_for(learned.gap), model.redraw_for(learned.gap)
+    up, age = int(belief.up[0]), float(belief.age[0])
+    regime = int(dice.choice(len(weights), p=belief.regimes[0] / belief.regimes[0].sum()))
+    bits, regimes = list[bool](), list[int]()
+    for ends, changes in dice.random((ticks, 2)):
+        band = np.searchsorted(model.edges_seconds, age + 0.5, side="right") - 1
+        if ends < hazard[regime, up, band]:
+            up, age = 1 - up, 0.0
+        else:
+            age += learned.gap
+        if changes < redraw[regime]:
+            regime = int(dice.choice(len(weights), p=weights))
+        bits.append(bool(up))
+        regimes.append(regime)
+    return bits, regimes
+
+
+def costs(learned: Learned, market: Market, first: int, dice: np.random.Generator) -> dict[tuple[float, float], Floats]:
+    """By changeover and deadline, USD: optimum, strategy and Uniform Progress on the record; then optimum, strategy,
+    the one that is told and Uniform Progress, summed over the drawn worlds."""
+    (pool,), gap = market.pools, market.gap_seconds
+    usual = float(np.mean(pool.price[max(first - round(DAY / gap), 0) : first]))
+    ticks = round(max(DEADLINES) / gap) + 1
+    worlds = []
+    for _ in range(WORLDS):
+        bits, regimes = drawn(learned, pool.name, ticks, dice)
+        same = Pool(pool.name, tuple(bits), (usual,) * ticks, pool.on_demand_price)
+        worlds.append((Market(market.family, market.name, gap, (same,)), regimes))
+    found: dict[tuple[float, float], Floats] = {}
+    for changeover in CHANGEOVERS:
+        longest = Task(WORK, max(DEADLINES), changeover, gap)
+        prepared = prepare(learned, [pool.name], longest, market.on_demand_price)
+        for deadline in DEADLINES:
+            task = replace(longest, deadline=deadline)
+            sums = np.zeros(7)
+            sums[:3] = (
+                optimum(market, first, task),
+                replay(market, first, task, start(prepared, task)).cost,
+                replay(market, first, task, UniformProgress(task)).cost,
+            )
+            for world, regimes in worlds:
+                course = start(prepared, task)
+                assert isinstance(course, PlannedCourse)
+                sums[3:] += (
+                    optimum(world, 0, task),
+                    replay(world, 0, task, start(prepared, task)).cost,
+                    replay(world, 0, task, Told(course, regimes)).cost,
+                    replay(world, 0, task, UniformProgress(task)).cost,
+                )
+            found[changeover, deadline] = sums
+    return found
+
+
+def main() -> None:
+    data = Path(os.environ.get("GPUBROKER_TEST_DATA", "")) / "spot"
+    if "GPUBROKER_TEST_DATA" not in os.environ or not data.is_dir():
+        print("recorded traces are not part of the project: set GPUBROKER_TEST_DATA to a folder that has them")
+        return
+    for family in ("aws-2022-10-26", "gcp-h100-2025-10"):
+        markets = read_markets([data / family], Prices())
+        ticks, gap, dice = markets[0].ticks, markets[0].gap_seconds, np.random.default_rng(7)
+        total: dict[tuple[float, float], Floats] = defaultdict(lambda: np.zeros(7))
+        for first in Random(7).sample(range(ticks // 2, ticks - round(max(DEADLINES) / gap)), STARTS):
+            history = {market.pools[0].name: market.pools[0].available[:first] for market in markets}
+            price = {market.pools[0].name: market.pools[0].price[:first] for market in markets}
+            learned = learn(history, price, gap, together=False)
+            for market in markets:
+                for cell, sums in costs(learned, market, first, dice).items():
+                    total[cell] = total[cell] + sums
+        for changeover, deadline in product(CHANGEOVERS, DEADLINES):
+            best, mine, peer, best_drawn, mine_drawn, told, peer_drawn = total[changeover, deadline]
+            record = f"{mine / best:.3f} (Uniform Progress {peer / best:.3f})"
+            worlds = f"{mine_drawn / best_drawn:.3f}, told {told / best_drawn:.3f} ({peer_drawn / best_drawn:.3f})"
+            cell = f"changeover {changeover / HOUR:.1f} h  deadline {deadline / HOUR:.0f} h"
+            print(f"{family:<17} {cell}   on record {record}   in drawn worlds {worlds}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
