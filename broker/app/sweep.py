@@ -91,7 +91,7 @@ def end(broker: Broker, swept: Swept) -> list[Ended]:
         if one.machine is not None and not one.machine.by_engine and one.key in by_engine:
             continue  # it goes with what its engine ends; should it stay, the next sweep ends it
         try:
-            _end(broker, one)
+            _end(broker, one, swept.at)
         except BrokerError as error:
             done.append(Ended(one, f"{error} ({error.hint})" if error.hint else str(error)))
         else:
@@ -208,7 +208,7 @@ def _last_moved(entries: Sequence[Entry]) -> datetime | None:
 # --- ending ---------------------------------------------------------------------------------------------------------
 
 
-def _end(broker: Broker, one: Leftover) -> None:
+def _end(broker: Broker, one: Leftover, seen_at: datetime) -> None:
     """Raises `BrokerError`."""
     if one.machine is not None and one.machine.by_engine:
         engine = broker.engine(one.machine.place)
@@ -219,14 +219,20 @@ def _end(broker: Broker, one: Leftover) -> None:
         assert isinstance(provider, RunsInstances), "it told of this one"
         provider.terminate(one.machine.id)
     elif one.attempt is not None:
-        _close_attempt(broker, one.job_id, one.attempt, one.why)
+        gone_at = seen_at if one.gone_at is None else min(one.gone_at, seen_at)
+        _close_attempt(broker, one.job_id, one.attempt, gone_at, one.why)
     elif one.held is not None:
         _release(broker, one.held)
 
 
-def _close_attempt(broker: Broker, job_id: str, number: int, why: str) -> None:
+def _close_attempt(broker: Broker, job_id: str, number: int, gone_at: datetime, why: str) -> None:
     """Record that the machine of an attempt that has ended is gone, as the reconciler would, and settle what it cost;
-    nothing where the reconciler was faster. How an attempt ended only the reconciler can say."""
+    nothing where the reconciler was faster. How an attempt ended only the reconciler can say.
+
+    It is billed until ``gone_at``: when it went, if its engine knows, and else when the sweep saw that it is not there.
+    That the agent had ended earlier proves nothing: a machine that was not taken away costs on, and to reckon with too
+    little would let money be spent that is gone. What the provider charged in the end makes up the difference.
+    """
     now = broker.clock.now()
     with broker.store.writing() as tx:
         view = tx.job(job_id)
@@ -235,8 +241,8 @@ def _close_attempt(broker: Broker, job_id: str, number: int, why: str) -> None:
         attempt = view.attempt(number)
         if attempt.over or not attempt.state.final:
             return
-        gone_at = now if attempt.up_since is not None else None
-        view = tx.append(job_id, [(number, ev.MachineGone(gone_at=gone_at, evidence=why))], now)
+        gone = ev.MachineGone(gone_at=gone_at if attempt.up_since is not None else None, evidence=why)
+        view = tx.append(job_id, [(number, gone)], now)
         tx.post(settle(view, tx.entries(job_id), tx.price_series, now, timedelta(0)))
 
 

@@ -70,7 +70,8 @@ class Held:
 @dataclass(frozen=True, slots=True)
 class Leftover:
     """One thing that nobody looks after. ``since`` (UTC): when it came to be so, as far as is known. ``machine``,
-    ``attempt`` and ``held``: whichever it is about. ``why``: a sentence for people."""
+    ``attempt`` and ``held``: whichever it is about. ``why``: a sentence for people. ``gone_at`` (UTC): when the machine
+    of an attempt went, where its engine knows."""
 
     kind: Kind
     standing: Standing
@@ -81,6 +82,7 @@ class Leftover:
     machine: FoundMachine | None = None
     attempt: int | None = None
     held: Held | None = None
+    gone_at: datetime | None = None
 
     @property
     def id(self) -> str:
@@ -168,7 +170,9 @@ def _attempts(
             elif look.state is EngineState.LOST and attempt.claimed_at is not None:
                 # Engines forget, too; only the heartbeat tells whether it still speaks.
                 standing, why = Standing.RECONCILER, f"{why}; the reconciler decides once its heartbeat stands still"
-            yield Leftover(Kind.ATTEMPT, standing, view.id, attempt.key, since, why, attempt=attempt.number)
+            yield Leftover(
+                Kind.ATTEMPT, standing, view.id, attempt.key, since, why, attempt=attempt.number, gone_at=look.gone_at
+            )
 
 
 def _hold(held: Held, view: JobView | None, now: datetime, grace: timedelta) -> Leftover | None:

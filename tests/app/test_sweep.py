@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -23,7 +23,7 @@ from broker.core.money import Money
 from broker.core.offers import CapacityType, MoneyKind, Offer
 from broker.core.outcomes import AttemptState, Cause, JobState
 from broker.core.placements import Placement
-from broker.core.ports import Launch
+from broker.core.ports import EngineState, Launch, Observation
 from broker.engines.local import Local
 from broker.launch.agent.formats import Exit, Lease, Spec, attempt_path
 from broker.launch.agent.store import Store
@@ -172,6 +172,33 @@ def test_an_attempt_without_a_machine_is_closed_and_its_machine_time_settled(bro
     assert balance.held == Money.usd("50") - balance.spent
     assert ledger_faults(broker) == []
     assert not sweep(broker).orphans, "the job is open: its hold is for the next attempt"
+
+
+@pytest.mark.parametrize(
+    ("went", "cost"),
+    [
+        (HOURS_AGO + timedelta(hours=2), Money.usd("4")),
+        (HOURS_AGO - timedelta(hours=1), Money.ZERO),
+        (datetime.now(UTC) + timedelta(days=9), Money.usd("6")),
+    ],
+    ids=["known", "before it was up", "in the future"],
+)
+def test_a_machine_is_billed_until_it_went_where_that_is_known_and_no_longer_than_it_was_missed(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, went: datetime, cost: Money
+) -> None:
+    """The sweep looked three hours after the machine came up; a person said two hours later that it may end things."""
+    record(broker, "dead", *up(broker, "dead"), ev.AttemptEnded(cause=Cause.MACHINE_LOST))
+    hold(broker, "dead", "50")
+
+    def tells(engine: Local, handles: Sequence[str]) -> Mapping[str, Observation]:
+        return dict.fromkeys(handles, Observation(EngineState.GONE, gone_at=went))
+
+    monkeypatch.setattr(Local, "observe", tells)
+    swept = replace(sweep(broker), at=HOURS_AGO + timedelta(hours=3))
+    assert [one.error for one in end(broker, swept)] == [""]
+    with broker.store.reading() as look:
+        assert look.balance("dead")[MoneyKind.CASH].spent == cost
+    assert ledger_faults(broker) == []
 
 
 def test_money_held_for_nothing_is_given_back_once(broker: Broker) -> None:

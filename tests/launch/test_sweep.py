@@ -133,6 +133,13 @@ def test_an_attempt_that_ended_and_whose_machine_nobody_has(look: Observation) -
     assert (one.kind, one.standing, one.attempt, one.id) == (Kind.ATTEMPT, Standing.ORPHAN, 1, "train-1")
 
 
+def test_when_its_machine_went_is_told_where_the_engine_knows() -> None:
+    went = NOW - 3 * HOUR
+    for look, gone_at in ((GONE, None), (LOST, None), (replace(GONE, gone_at=went), went)):
+        (one,) = found(jobs=job(*ENDED), seen={"train-1": look})
+        assert one.gone_at == gone_at
+
+
 @pytest.mark.parametrize("look", [LOST, GONE])
 @pytest.mark.parametrize("claimed", [(), (ev.Claimed(host="n"),)])
 def test_one_that_has_not_ended_is_the_reconcilers_however_old(
