@@ -77,7 +77,7 @@ def main(arguments):
         optimiser.step()
         step += 1
         progress(step, arguments.steps)
-        time.sleep(arguments.pace)
+        time.sleep(arguments.pace)  # so that one can watch it
         stop = should_stop()  # CHECKPOINT: save now and then, and when the machine is taken away
         if stop or step % arguments.checkpoint_every == 0 or step == arguments.steps:
             with save(f"step_{step:06d}.pt", step=step) as path:  # CHECKPOINT: whole or not at all

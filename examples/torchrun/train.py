@@ -68,7 +68,7 @@ def main(arguments):
         loss.backward()
         optimiser.step()
         step += 1
-        time.sleep(arguments.pace)
+        time.sleep(arguments.pace)  # so that one can watch it
         stop = anybody(should_checkpoint())  # CHECKPOINT: all stop after the same step
         if rank == 0:
             progress(step, arguments.steps)

@@ -132,7 +132,7 @@ def train(arguments):
         running = sum(losses) / len(losses) if running is None else 0.95 * running + 0.05 * sum(losses) / len(losses)
         done += 1
         tell(done, arguments.steps)
-        time.sleep(max(0.0, arguments.pace - (time.monotonic() - started)))
+        time.sleep(max(0.0, arguments.pace - (time.monotonic() - started)))  # so that one can watch it
         if done % arguments.checkpoint_every == 0 or done == arguments.steps:
             save()
             speed = (done - since) / max(time.monotonic() - began, 1e-9)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import io
 import os
-import time
 from contextlib import suppress
 
 import psutil
@@ -44,8 +43,6 @@ def stopped_while_running(site: Broker, names: list[str]) -> Running:
     running.submit("twin", MACHINE)
     running.until(running.all(JobState.RUNNING), "all run")
     running.until(lambda: all(v.checkpoint for v in running.views.values()), "all have saved a checkpoint")
-    if "idle" in names:
-        time.sleep(1.5)  # seen idle for long enough
     pairs = {name: PAIRS[name] for name in names}
     activate(
         site,

@@ -137,7 +137,7 @@ def _look_after(stage: Stage, load: Load, manifests: Manifests) -> None:
     stage.keep_serving()
     load.step()
     manifests.look()
-    time.sleep(STEP)
+    time.sleep(STEP)  # between two looks; the faults go on beside it
 
 
 def say(line: str) -> None:

@@ -62,7 +62,7 @@ class Striking:
 
     def _after(self, seconds: float, call: Callable[[], object]) -> None:
         def run() -> None:
-            time.sleep(seconds)
+            time.sleep(seconds)  # faults last in real time
             call()
 
         self._later.append(threading.Thread(target=run))
@@ -89,7 +89,7 @@ class Striking:
 
     def _restart_store(self, strike: Strike) -> None:
         self._stage.stop_store(rudely=strike.draw < 0.5)
-        time.sleep(strike.lasts)
+        time.sleep(strike.lasts)  # so long it is away
         self._stage.start_store()
         self._stage.control.struck(strike.kind)
 
@@ -125,7 +125,7 @@ class Striking:
                 state = Slot(slot).read("state.json")
                 if state is not None and state["booted"] and not state["gone_at"]:
                     tell(slot)
-                    time.sleep(wait)
+                    time.sleep(wait)  # the notice it gets
                     victim.kill()  # and with it all that runs on it
                     return True
         return False

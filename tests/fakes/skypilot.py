@@ -191,7 +191,7 @@ class Sky:
 
         def run() -> None:
             if name != "sky.status":
-                time.sleep(0.02)
+                time.sleep(0.02)  # requests are pending for a moment, as real ones are
             request.status = "RUNNING"
             try:
                 request.value = work(request)
