@@ -5,11 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from broker.app.rounds import Rounds
 from broker.app.sweep import GRACE, Swept, end, notice_of, sweep
 from broker.app.wiring import Broker
-from broker.core.errors import BrokerError
 from broker.launch.sweep import Standing
-from broker.store.leader import Duty
 
 EVERY = 600.0  # seconds of the wall clock; each sweep asks every cloud for its machines
 _FIRST_AFTER = 60.0
@@ -26,21 +25,11 @@ class Sweeping:
     def __init__(self, broker: Broker, *, say: Callable[[str], None], every: float = EVERY) -> None:
         # A broker belongs to one thread; the store itself may be shared, but not the engines made from it.
         self._broker = Broker(broker.settings, broker.registries)
-        self._say = say
-        self._every = every
-        self._said: set[str] = set()
+        self._rounds = Rounds(say, _FIRST_AFTER, every)
 
     def run(self, stop: threading.Event) -> None:
         """Until ``stop`` is set. What goes wrong is said, and tried again with the next sweep."""
-        pause = min(_FIRST_AFTER, self._every)  # a service that is often started anew sweeps all the same
-        while not stop.wait(pause):
-            pause = self._every
-            try:
-                with self._broker.store.lead(Duty.SWEEP) as leading:
-                    if leading is not None:
-                        self.once()
-            except BrokerError as error:
-                self._tell({str(error)})
+        self._rounds.run(self._broker.store, self.once, stop)
 
     def once(self) -> Swept:
         """One sweep. Raises `StoreProblem`, and `InvalidInput` where the active policy cannot be read."""
@@ -56,10 +45,5 @@ class Sweeping:
                 notice = notice_of(one, ended=result is not None and not result.error)
                 broker.store.outbox.add(notice, targets, broker.clock.now())
                 said.add(f"{notice.title}: {notice.body}" + (f" {result.error}" if result and result.error else ""))
-        self._tell(said)
+        self._rounds.tell(said)
         return swept
-
-    def _tell(self, said: set[str]) -> None:
-        for sentence in sorted(said - self._said):
-            self._say(sentence)
-        self._said = said
