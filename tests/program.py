@@ -69,7 +69,9 @@ def processes(home: Path, what: str = "") -> list[psutil.Process]:
             variables, words = process.environ(), process.cmdline()
             checkpoints = variables.get("GPUBROKER_CHECKPOINT_DIR", "")
             is_command = checkpoints.startswith(f"{home}/")
-            if not (is_command or variables.get("GPUBROKER_HOME", "").startswith(str(home)) or str(home) in words):
+            is_agent = MARKS["agent"][0] in words and any(f"{home}/" in word for word in words)  # its run folder
+            by_name = variables.get("GPUBROKER_HOME", "").startswith(str(home)) or str(home) in words
+            if not (is_command or is_agent or by_name):
                 continue
             if not what or (is_command if what == "command" else all(mark in words for mark in MARKS[what])):
                 found.append(process)

@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import io
 import os
-from contextlib import suppress
 
-import psutil
 import pytest
 from rich.console import Console
 
@@ -26,7 +24,7 @@ from tests.policies.guardrail_twins import (
     machine,
     site,
 )
-from tests.program import kill
+from tests.program import kill, processes
 
 __all__ = ["machine", "site"]
 
@@ -119,17 +117,6 @@ def test_stopped_by_a_rule_that_asks_it_goes_on_once_somebody_approves(
     assert running.views["asks"].state is JobState.RUNNING, "what was approved is not stopped again"
 
 
-def agents(home: str) -> list[psutil.Process]:
-    """Those whose run folders lie there."""
-    found = []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            words = process.cmdline()
-            if "broker.launch.agent" in words and any(home in word for word in words):
-                found.append(process)
-    return found
-
-
 @pytest.mark.system
 @pytest.mark.timeout(600)
 def test_what_was_started_too_often_is_not_started_again_and_its_near_twin_is(site: Broker) -> None:
@@ -140,7 +127,7 @@ def test_what_was_started_too_often_is_not_started_again_and_its_near_twin_is(si
         running.submit(name, MACHINE)
     running.until(running.all(JobState.RUNNING), "both run")
     running.until(lambda: all(v.checkpoint for v in running.views.values()), "both have saved a checkpoint")
-    assert kill(agents(str(site.settings.home))) >= 2
+    assert kill(processes(site.settings.home, "agent")) >= 2
     running.until(lambda: len(running.views["more"].attempts) == 2, "one is started again")
     running.until(lambda: "it was started 1 times, the limit is 1" in running.views["few"].waiting_because, "why")
 
