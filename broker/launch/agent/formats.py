@@ -154,7 +154,8 @@ class Spec:
 class Lease:
     """How long the attempt may go on. ``paid_until``: it stops itself then (None: nothing is billed). ``ends_at``: its
     granted duration is over then. ``stop``: the broker wants it stopped, checkpoint first, for this cause.
-    ``max_unattended``: seconds without a renewed lease after which it stops; ``renewed_at`` is when it was."""
+    ``max_unattended``: seconds without a renewed lease after which it stops; ``renewed_at`` tells one renewal from the
+    next, by the broker's clock, which need not be the node's."""
 
     paid_until: datetime | None = None
     ends_at: datetime | None = None
@@ -186,18 +187,17 @@ class Lease:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise BadDocument(f"lease.json: {error!r}") from error
 
-    def over(self, now: datetime) -> tuple[str, str] | None:
-        """The cause and the sentence for it, once the attempt must stop; None while it may go on."""
+    def over(self, now: datetime, silent: float = 0.0) -> tuple[str, str] | None:
+        """The cause and the sentence for it, once the attempt must stop; None while it may go on. ``silent``: for how
+        many seconds nothing new was heard of the broker."""
         if self.stop:
             return self.stop, "the broker asked for it"
         if self.paid_until is not None and now >= self.paid_until:
             return "paid_until", f"paid until {to_text(self.paid_until)}"
         if self.ends_at is not None and now >= self.ends_at:
             return "max_duration", f"the granted time ended at {to_text(self.ends_at)}"
-        if self.max_unattended is not None and self.renewed_at is not None:
-            silent = (now - self.renewed_at).total_seconds()
-            if silent > self.max_unattended:
-                return "unattended", f"nobody renewed the lease for {silent:.0f} s"
+        if self.max_unattended is not None and silent > self.max_unattended:
+            return "unattended", f"nobody renewed the lease for {silent:.0f} s"
         return None
 
 

@@ -19,6 +19,7 @@ from broker.launch.agent import gpu
 from broker.launch.agent.clock import NodeClock, to_text
 from broker.launch.agent.entry import newer_exists, read_lease
 from broker.launch.agent.formats import VERSION, BadDocument, Exit, Lease, Spec, attempt_path, rank_of, ranked
+from broker.launch.agent.held import Held
 from broker.launch.agent.journal import Journal
 from broker.launch.agent.output import OutputUploader
 from broker.launch.agent.store import Store, StoreTrouble
@@ -49,7 +50,7 @@ class Mailbox:
         self._output = OutputUploader(store, spec.attempt, rank, output)
         self._progress, self._alive = progress, alive
         self._tell_fenced, self._tell_peer_ended = tell_fenced, tell_peer_ended
-        self._lease = lease
+        self._held = Held(lease, clock)
         self._lease_read = threading.Event()
         self._wake = threading.Event()
         self._stopped = False
@@ -65,7 +66,11 @@ class Mailbox:
     @property
     def lease(self) -> Lease:
         """As it was read last."""
-        return self._lease
+        return self._held.lease
+
+    def over(self) -> tuple[str, str] | None:
+        """As `Held.over`."""
+        return self._held.over()
 
     @property
     def idle_seconds(self) -> float:
@@ -80,7 +85,7 @@ class Mailbox:
         self._lease_read.clear()
         self._wake.set()
         self._lease_read.wait(timeout)
-        return self._lease
+        return self.lease
 
     def stop(self) -> None:
         """No more letters (fenced)."""
@@ -156,7 +161,7 @@ class Mailbox:
     def _read(self) -> bool:
         """True when a newer attempt exists."""
         try:
-            self._lease = read_lease(self._store, self._spec.attempt)
+            self._held.read(read_lease(self._store, self._spec.attempt))
         except StoreTrouble as error:
             log.warning("the last lease holds: %s", error)
         self._lease_read.set()

@@ -88,8 +88,8 @@ class Stops:
                 return Stop(ending.cause, f"rank {message.rank}: {ending.evidence}", exit_status=ending.exit_status)
         if isinstance(message, Stop):
             if message.evidence.startswith("SIG") and already is None:
-                lease = self._mailbox.refresh_lease(2.0)
-                over = lease.over(self._clock.now())
+                self._mailbox.refresh_lease(2.0)
+                over = self._mailbox.over()
                 if over is not None:
                     return Stop(*over)
                 self.tell_notice(message.evidence, None)
@@ -98,7 +98,7 @@ class Stops:
 
     def due(self) -> Stop | None:
         """Whether the lease is over, or the accelerators have been idle for too long."""
-        over = self._mailbox.lease.over(self._clock.now())
+        over = self._mailbox.over()
         if over is not None:
             return Stop(*over)
         limit = self._spec.idle_after

@@ -23,6 +23,10 @@ QUICK = Intervals(scan=0.05, mail=0.05, log=0.05, metrics=60.0, notice=0.05, pat
 # For job scripts: `save NAME [CONTENT]` writes a checkpoint as one should, with a rename.
 SAVE = 'cd "$GPUBROKER_CHECKPOINT_DIR"; save() { echo "${2:-$1}" > ".$1"; mv ".$1" "$1"; }; '
 
+# One that prints when it is up and goes on; one that saves as soon as it is told to stop.
+SLEEP = "echo up; exec sleep 300"
+SAVES_WHEN_TOLD = SAVE + "trap 'save step_9; exit 0' TERM; echo up; while :; do sleep 0.02; done"
+
 
 def eventually(look: Callable[[], _Answer | None], what: str, seconds: float = 10.0) -> _Answer:
     """The first answer that is not None, False or empty."""
