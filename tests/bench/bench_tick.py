@@ -165,7 +165,7 @@ def main(attempts: int = ATTEMPTS) -> None:
             opened = open_store(url, clock=clock)
             enforce = Enforcement(opened, lambda: policy, clock.now, every=timedelta(seconds=5))
             reconciler = Reconciler(
-                opened, engines.__getitem__, RunFolders(runs.as_uri(), clock), clock, lambda view: False,  # type: ignore[arg-type]
+                opened, engines.__getitem__, RunFolders(runs.as_uri(), clock), clock, lambda view: False,  # type: ignore[arg-type]  # engines in memory
                 enforce=enforce,
             )  # fmt: skip
             return reconciler, reconciler.tick()

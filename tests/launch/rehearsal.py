@@ -16,7 +16,7 @@ from broker.core.errors import BrokerError
 from broker.core.jobs import Job, Retry, Work
 from broker.core.money import Money
 from broker.core.offers import Availability, CapacityType, MoneyKind, Offer
-from broker.core.outcomes import Cause
+from broker.core.outcomes import Cause, JobState
 from broker.core.policy import Action, Answer, Facts, Source, Usage, Verdict
 from broker.core.ports import BudgetSpec, EngineState, Launch, Observation, PolicyDefaults
 from broker.core.views import AttemptView, JobView
@@ -25,7 +25,7 @@ from broker.launch.interpret import Dated, ExitRecord, NodeState
 from broker.launch.mailbox import Lease
 from broker.launch.placing import Market, Placing, hold_entries, launch_request
 from broker.launch.reconciler import Reconciler, Timing
-from broker.ledger.entries import Movement, Tags
+from broker.ledger.entries import Movement, Tags, faults
 from broker.placement.conditions import Conditions
 from broker.store import Store
 
@@ -232,3 +232,25 @@ def offer(now: datetime, name: str, capacity: CapacityType = CapacityType.ON_DEM
 
 def retrying(failures: int) -> Job:
     return Job(name="j", run="x", work=Work(duration=timedelta(hours=2)), retry=Retry(failures=failures))
+
+
+def running(stage: Stage) -> str:
+    """Submitted, launched on the cheaper spot pool, running. Its key."""
+    stage.submit()
+    stage.pass_time()
+    stage.mailbox.starts("j-1-1")
+    assert stage.pass_time().state is JobState.RUNNING
+    return "j-1-1"
+
+
+def finish(stage: Stage, key: str, cause: Cause = Cause.COMPLETED) -> None:
+    stage.mailbox.exits(key, cause, 0)
+    stage.pass_time()
+    stage.pass_time()
+
+
+def settled_and_closed(stage: Stage) -> None:
+    assert stage.view.closed
+    assert stage.money()[0] == Money.ZERO
+    with stage.store.reading() as look:
+        assert faults(look.entries()) == []

@@ -181,7 +181,7 @@ def test_jobs_whose_ticks_begin_together_take_turns(store: Store, clock: ManualC
     other = replace(one, id="j-2")
     clock.advance(timedelta(minutes=30))
     moving = Moving(
-        store, strategy, lambda view, now: None, clock.now, rest=4.0, seconds=lambda: strategy.seconds,  # type: ignore[arg-type, return-value]
+        store, strategy, lambda view, now: None, clock.now, rest=4.0, seconds=lambda: strategy.seconds,  # type: ignore[arg-type, return-value]  # as much of a strategy as is asked
     )  # fmt: skip
     assert not moving(one)
     assert not moving(other)
@@ -202,7 +202,7 @@ def test_whose_turn_falls_into_the_rest_each_time_is_asked_all_the_same(store: S
     first = stage.pass_time()
     views = [first, replace(first, id="j-2"), replace(first, id="j-3"), replace(first, id="gone")]
     moving = Moving(
-        store, strategy, lambda view, now: None, clock.now, rest=4.0, seconds=lambda: strategy.seconds,  # type: ignore[arg-type, return-value]
+        store, strategy, lambda view, now: None, clock.now, rest=4.0, seconds=lambda: strategy.seconds,  # type: ignore[arg-type, return-value]  # as much of a strategy as is asked
     )  # fmt: skip
 
     def look(views: list[JobView]) -> None:

@@ -17,8 +17,7 @@ from broker.core.views import JobView
 from broker.launch.placing import Advice, Placing, Plans
 from broker.launch.reconciler import Reconciler, Timing
 from broker.store import Store
-from tests.launch.rehearsal import MINUTE, OpenPolicy, Stage
-from tests.launch.test_reconciler import running
+from tests.launch.rehearsal import MINUTE, OpenPolicy, Stage, running
 
 
 @dataclass

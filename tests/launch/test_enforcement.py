@@ -16,8 +16,7 @@ from broker.core.money import Money
 from broker.core.outcomes import Cause, JobState
 from broker.core.policy import Action, ActionKind, Answer, Facts, Source, Usage, Verdict
 from broker.store import Store
-from tests.launch.rehearsal import MINUTE, OpenPolicy, Stage
-from tests.launch.test_reconciler import running
+from tests.launch.rehearsal import MINUTE, OpenPolicy, Stage, running
 
 
 @pytest.fixture
