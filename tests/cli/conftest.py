@@ -8,13 +8,17 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 import cli
 from broker.app import background
+from broker.app.launching import reconciler
+from broker.app.wiring import Broker
 from broker.cli.program import run
+from broker.launch.reconciler import Reconciler
 from providers import registry
 
 OFFLINE = ("owned", "pricebook", "sandbox")  # no test here may reach a network
@@ -109,6 +113,25 @@ def gpubroker(home: Path, started: list[object], capfd: pytest.CaptureFixture[st
         return Done(code, captured.out, captured.err)
 
     return command
+
+
+@pytest.fixture
+def reconciled_by(monkeypatch: pytest.MonkeyPatch, gpubroker: Gpubroker) -> Callable[[ModuleType], None]:
+    """Jobs are looked after while that module follows them: by the reconciler itself, in this process, one round a
+    look."""
+
+    def by(following: ModuleType) -> None:
+        workers: dict[int, Reconciler] = {}
+
+        def ensure(broker: Broker, **more: object) -> bool:
+            workers.setdefault(id(broker), reconciler(broker)).tick()
+            return False
+
+        monkeypatch.setattr(background, "ensure", ensure)
+        monkeypatch.setattr(following, "_REVIVE_EVERY", 1)
+        monkeypatch.setattr(following, "_LOOK_EVERY", 0.05)
+
+    return by
 
 
 @pytest.fixture

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
-from broker.app import background, logs
-from broker.app.launching import reconciler
-from broker.app.wiring import Broker
+from broker.app import logs
 
 
 @pytest.fixture
-def reconciled(monkeypatch: pytest.MonkeyPatch, gpubroker: Any) -> None:
-    """Whoever makes sure of a reconciler gets one of its steps instead."""
-    workers: dict[int, Any] = {}
-
-    def ensure(broker: Broker, **more: object) -> bool:
-        workers.setdefault(id(broker), reconciler(broker)).tick()
-        return False
-
-    monkeypatch.setattr(background, "ensure", ensure)
-    monkeypatch.setattr(logs, "_REVIVE_EVERY", 1)
-    monkeypatch.setattr(logs, "_LOOK_EVERY", 0.05)
+def reconciled(reconciled_by: Callable[[ModuleType], None]) -> None:
+    reconciled_by(logs)
 
 
 def submitted(gpubroker: Any, folder: Path, text: str) -> None:

@@ -9,7 +9,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -24,19 +26,8 @@ from tests.program import eventually
 
 
 @pytest.fixture
-def reconciled(monkeypatch: pytest.MonkeyPatch, gpubroker: Any) -> None:
-    """Jobs are looked after while they are followed: by the reconciler itself, in this process, one round a look."""
-    from broker.app.launching import reconciler
-
-    workers: dict[int, Any] = {}
-
-    def ensure(broker: Broker, **more: object) -> bool:
-        workers.setdefault(id(broker), reconciler(broker)).tick()
-        return False
-
-    monkeypatch.setattr(background, "ensure", ensure)
-    monkeypatch.setattr(following, "_REVIVE_EVERY", 1)
-    monkeypatch.setattr(following, "_LOOK_EVERY", 0.05)
+def reconciled(reconciled_by: Callable[[ModuleType], None]) -> None:
+    reconciled_by(following)
 
 
 def test_submit_follows_to_the_end(gpubroker: Any, job: Path, reconciled: None) -> None:

@@ -34,6 +34,20 @@ class Mutant:
     row: int | None
 
 
+def damaged_bytes(content: bytes, chance: random.Random) -> bytes:
+    """The file with one to three bytes changed or added, or its end cut off: its first half at least is left."""
+    raw = bytearray(content)
+    for _ in range(chance.randint(1, 3)):
+        match chance.randrange(3):
+            case 0:
+                del raw[chance.randrange(len(raw) // 2, len(raw)) :]
+            case 1:
+                raw[chance.randrange(len(raw))] = chance.randrange(256)
+            case _:
+                raw.insert(chance.randrange(len(raw)), chance.randrange(32, 127))
+    return bytes(raw)
+
+
 def mutate(body: Any, rows: Callable[[Any], Any], chance: random.Random) -> Mutant:
     """Damage to one row in three of four cases, otherwise to the bytes. ``rows``: finds the list (or mapping) of rows
     in the body."""

@@ -20,6 +20,7 @@ from providers.aws import price_list as reader
 from providers.aws import products
 from providers.aws.provider import Aws
 from tests.fakes.aws_files import COLUMNS, Answer, Files, advisor, price_list
+from tests.fakes.mutate import damaged_bytes
 from tests.providers.aws.conftest import market
 
 Make = Callable[..., Aws]
@@ -35,16 +36,7 @@ def damaged(lines: list[list[str]], chance: random.Random) -> tuple[bytes, str |
     """The list with one cell, one line or a few bytes changed; and the SKU that was hit, or None for any."""
     rows = copy.deepcopy(lines)
     if chance.random() < 0.25:
-        raw = bytearray(written(rows))
-        for _ in range(chance.randint(1, 3)):
-            match chance.randrange(3):
-                case 0:
-                    del raw[chance.randrange(len(raw) // 2, len(raw)) :]
-                case 1:
-                    raw[chance.randrange(len(raw))] = chance.randrange(256)
-                case _:
-                    raw.insert(chance.randrange(len(raw)), chance.randrange(32, 127))
-        return bytes(raw), None
+        return damaged_bytes(written(rows), chance), None
     row = chance.choice(rows[6:])
     sku = row[0]
     match chance.randrange(6):

@@ -20,6 +20,7 @@ from providers.aws.login import Login
 from providers.aws.price_api import read_products
 from tests.contracts.provider_contract import NOW
 from tests.fakes.aws_files import on_demand, product, reserved
+from tests.fakes.mutate import damaged_bytes
 
 if TYPE_CHECKING:
     from tests.fakes.aws_cloud import Cloud
@@ -48,16 +49,7 @@ class Damage:
         chance = self._chance
         if chance.random() < 0.3:
             self.row = None
-            raw = bytearray(body)
-            for _ in range(chance.randint(1, 3)):
-                match chance.randrange(3):
-                    case 0:
-                        del raw[chance.randrange(len(raw) // 2, len(raw)) :]
-                    case 1:
-                        raw[chance.randrange(len(raw))] = chance.randrange(256)
-                    case _:
-                        raw.insert(chance.randrange(len(raw)), chance.randrange(32, 127))
-            changed = bytes(raw)
+            changed = damaged_bytes(body, chance)
         else:
             found = chance.choice(list(_ELEMENT.finditer(body)))
             self.row = body[: found.start()].count(b"<item>") - 1

@@ -20,7 +20,7 @@ from providers.rows import Unfit
 from tests.contracts.provider_contract import NOW
 from tests.fakes import catalogues
 from tests.fakes.catalogues import table
-from tests.fakes.mutate import HIGHEST, LOWEST
+from tests.fakes.mutate import HIGHEST, LOWEST, damaged_bytes
 
 _ODD = (
     "", "NaN", "-1", "0", "1e9", "1e-9", "9" * 30, "free", "$", "EUR", "12.5.1", "x" * 5000, "x" * 200_000, "\0", '"',
@@ -36,16 +36,7 @@ LAYOUTS = {
 def damaged(text: str, chance: random.Random) -> tuple[bytes, int | None]:
     """The file with one cell or one line changed, or a few bytes; and which row was hit, None for any."""
     if chance.random() < 0.25:
-        raw = bytearray(text.encode())
-        for _ in range(chance.randint(1, 3)):
-            match chance.randrange(3):
-                case 0:
-                    del raw[chance.randrange(len(raw) // 2, len(raw)) :]
-                case 1:
-                    raw[chance.randrange(len(raw))] = chance.randrange(256)
-                case _:
-                    raw.insert(chance.randrange(len(raw)), chance.randrange(32, 127))
-        return bytes(raw), None
+        return damaged_bytes(text.encode(), chance), None
     header, *lines = list(csv.reader(io.StringIO(text)))
     hit = chance.randrange(len(lines))
     if chance.random() < 0.1:
