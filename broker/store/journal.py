@@ -10,12 +10,13 @@ from typing import Any
 
 from pydantic import TypeAdapter
 from sqlalchemy import JSON, Connection, bindparam, cast, select, type_coerce
+from sqlalchemy.exc import IntegrityError
 
 from broker.core.approvals import StandingGrant
 from broker.core.capacity import Charge
 from broker.core.decisions import Decision
-from broker.core.events import Event, EventBody, body_from_json, body_to_json
-from broker.core.lifecycle import advance, fold
+from broker.core.events import Event, EventBody, Submitted, body_from_json, body_to_json
+from broker.core.lifecycle import ImpossibleSequence, advance, fold
 from broker.core.money import Money
 from broker.core.offers import MoneyKind, Offer, OfferQuery
 from broker.core.policy import ActionKind, Answer, LiveAttempt, Verdict
@@ -204,7 +205,8 @@ class StoreWriting(StoreReading):
         """
         if not items:
             raise ValueError("nothing to append")
-        before = after = self.job(job_id)
+        # Whether a new job is there already shows when its events are written: one question less while all others wait.
+        before = after = None if isinstance(items[0][1], Submitted) else self.job(job_id)
         rows = []
         for seq, (attempt, body) in enumerate(items, start=before.seq + 1 if before else 1):
             text = body_to_json(body)
@@ -213,7 +215,10 @@ class StoreWriting(StoreReading):
             after = advance(after, Event(job_id, seq, from_micros(to_micros(at)), attempt, body_from_json(text)))
             rows.append({**row, "body": text})
         assert after is not None
-        self._connection.execute(EVENT.insert(), rows)
+        try:
+            self._connection.execute(EVENT.insert(), rows)
+        except IntegrityError as error:
+            raise ImpossibleSequence(Event(job_id, 1, at, *items[0]), "the job has been submitted before") from error
         if before is None:
             self._connection.execute(JOB.insert(), _job_row(after))
         else:

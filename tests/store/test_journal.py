@@ -72,6 +72,20 @@ def test_an_impossible_event_undoes_the_whole_transaction(store: Store) -> None:
         assert not journal.events("j2")
 
 
+def test_a_job_is_submitted_once(store: Store) -> None:
+    def write(*jobs: str) -> None:
+        with store.writing() as journal:
+            for job in jobs:
+                journal.append(job, [(None, submitted())], NOW)
+
+    write("j1")
+    with pytest.raises(ImpossibleSequence, match="submitted before"):
+        write("j2", "j1")
+    with store.reading() as journal:
+        assert [view.id for view in journal.unclosed()] == ["j1"]
+        assert len(journal.events("j1")) == 1
+
+
 def test_nothing_to_append_and_a_time_without_a_zone_are_refused(store: Store) -> None:
     with pytest.raises(ValueError, match="nothing"), store.writing() as journal:
         journal.append("j1", [], NOW)
