@@ -16,10 +16,9 @@ from broker.core.events import Event
 from broker.core.jobs import Job
 from broker.core.lifecycle import advance
 from broker.core.offers import OfferQuery
-from broker.core.policy import Action, ActionKind
 from broker.core.views import JobView
 from broker.launch.admission import denials, facts_of
-from broker.launch.placing import Lot, Market, cooling_down
+from broker.launch.placing import Lot, Market, cooling_down, moving_on
 from broker.launch.progress import billed_time, remaining_work
 from broker.launch.turns import lot_beside, lot_of, running_by_team, waits
 from broker.placement.board import Board
@@ -74,7 +73,7 @@ def queue(
         views = look.unclosed()
         facts_for = facts_of(look, policy, now)
         mine = {view.id: view for view in views if waits(view) and view.id not in left_out} | planned
-        facts = {view.id: facts_for(_action(view, now)) for view in mine.values()}
+        facts = {view.id: facts_for(moving_on(view, now)) for view in mine.values()}
     returns = _returns(views, now)
     boards: dict[OfferQuery, tuple[Market, Board]] = {}
     free: dict[str, Free] = {}
@@ -101,7 +100,7 @@ def queue(
                 conditions=replace(market.conditions, capacity_order=order, paces=paces),
                 remaining=remaining_work(view),
                 excluded=cooling_down(view, now),
-                deny=denials(policy, _action(view, now), facts[view.id]),
+                deny=denials(policy, moving_on(view, now), facts[view.id]),
             )
         )
     running = running_by_team(views)
@@ -193,18 +192,6 @@ def _waiting(view: JobView, turn: Turn, now: datetime, planned: bool) -> Waiting
     if remaining_work(view) is None:  # the length it lined up with is an assumption, not to be told
         return Waiting(view, turn, start, None, planned)
     return Waiting(view, turn, start, start + timedelta(hours=min(turn.option.hours, 1e6)), planned)
-
-
-def _action(view: JobView, now: datetime) -> Action:
-    return Action(
-        ActionKind.RE_PLACE,
-        view.job,
-        view.user,
-        job_id=view.id,
-        elapsed=billed_time(view, now),
-        submitted_at=view.submitted_at,
-        attempts=len(view.attempts),
-    )
 
 
 def _returns(views: Sequence[JobView], now: datetime) -> dict[str, list[tuple[float, int]]]:

@@ -242,15 +242,7 @@ class Placing:
         """The plans for what is left of the job. ``taken``: limited pools whose free machines are not for it."""
         market = self._market(view.job)
         with self._journal.reading() as look:
-            action = Action(
-                ActionKind.RE_PLACE,
-                view.job,
-                view.user,
-                job_id=view.id,
-                elapsed=billed_time(view, now),
-                submitted_at=view.submitted_at,
-                attempts=len(view.attempts),
-            )
+            action = moving_on(view, now)
             facts = facts_of(look, policy, now)(action)
         deny = denials(policy, action, facts)
 
@@ -355,6 +347,19 @@ def _refusal(found: Admission) -> ev.NothingFeasible | ev.Paused:
     return ev.Paused(
         because=f"the money left does not pay for a start on {found.placement.offer.instance_type}: "
         f"that takes {found.short_of} at least"
+    )
+
+
+def moving_on(view: JobView, now: datetime) -> Action:
+    """What the rules judge when a job is placed again, before it is known where."""
+    return Action(
+        ActionKind.RE_PLACE,
+        view.job,
+        view.user,
+        job_id=view.id,
+        elapsed=billed_time(view, now),
+        submitted_at=view.submitted_at,
+        attempts=len(view.attempts),
     )
 
 
