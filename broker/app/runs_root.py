@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -12,7 +13,7 @@ _KEY = "runs"  # the setting of the store that says where they lie
 
 
 def claim(broker: Broker) -> None:
-    """Put on record where the run folders of this store's jobs lie, from now on.
+    """Put on record where the run folders of this store's jobs lie, from now on: where this process looks for them.
 
     Raises `InvalidInput` where they lie elsewhere and somebody still looks after jobs there: they could not be found,
     or this one's could not. Contacts nobody but the store; harmless to repeat.
@@ -38,6 +39,16 @@ def claim(broker: Broker) -> None:
         where="GPUBROKER_RUNS",
         hint=f"set GPUBROKER_RUNS={kept}, {hint}; a store of its own (GPUBROKER_HOME) may have its own place",
     )
+
+
+def agree(broker: Broker) -> None:
+    """The same for whoever submits: raises `InvalidInput` only where its settings name a place. Where they name none,
+    its job goes where those of the store are."""
+    if broker.settings.runs is not None:
+        claim(broker)
+        return
+    with suppress(InvalidInput):
+        claim(broker)
 
 
 def root(broker: Broker) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from broker.app.market import freshen, market_for, wants_sandbox
 from broker.app.room import check_room
-from broker.app.runs_root import claim
+from broker.app.runs_root import agree
 from broker.app.wiring import Broker
 from broker.core import events as ev
 from broker.core.decisions import Decision
@@ -301,7 +301,7 @@ def _can_be_run_from_here(broker: Broker, job: Job) -> None:
             f"secrets not in the environment: {', '.join(missing)}", hint="export them, then submit again"
         )
     check_room(broker, job)
-    claim(broker)
+    agree(broker)
 
 
 def _first_events(

@@ -11,6 +11,7 @@ import pytest
 from broker.app import background
 from broker.app.jobs import cancel
 from broker.app.launching import reconciler
+from broker.app.runs_root import claim, root
 from broker.app.submit import submit
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
@@ -55,6 +56,15 @@ def test_another_place_is_fine_once_nobody_looks_at_the_first(broker: Broker, el
     asked(elsewhere, "second")
     with pytest.raises(InvalidInput, match="have not ended"):
         asked(broker, "third")
+
+
+def test_who_names_no_place_goes_with_the_one_there_is(broker: Broker, elsewhere: Broker, tmp_path: Path) -> None:
+    asked(broker, "first")
+    elsewhere.settings.runs, elsewhere.settings.home = None, tmp_path / "home"
+    asked(elsewhere, "second")
+    assert root(elsewhere) == broker.settings.runs_url
+    with pytest.raises(InvalidInput, match="have not ended"):
+        claim(elsewhere)  # as a service that would look for them in its own place
 
 
 def test_one_folder_under_two_names_is_one_place(broker: Broker, elsewhere: Broker, tmp_path: Path) -> None:
