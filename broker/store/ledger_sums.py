@@ -10,21 +10,9 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import cache
 from typing import Any
 
-from sqlalchemy import (
-    BindParameter,
-    ColumnElement,
-    Connection,
-    Select,
-    TextClause,
-    and_,
-    bindparam,
-    or_,
-    select,
-    text,
-)
+from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, func, literal, or_, select, text
 
 from broker.core.money import Money
 from broker.core.ports import BudgetSpec
@@ -36,10 +24,6 @@ from broker.store.questions import question
 from broker.store.tables import ENTRY
 from broker.store.times import to_micros
 
-_KEPT = (
-    "(SELECT coalesce(sum(micros), 0) FROM spend_sum"
-    " WHERE size = :size_{n} AND slot >= :first_{n} AND slot < :after_{n} AND group_id IN :groups)"
-)
 # In order, so that PostgreSQL, too, asks the index of the few that are long instead of reading the whole ledger.
 _ANY_LONG = (
     "(SELECT 1 FROM ledger_entry WHERE account = 'spent' AND covers_to - covers_from > 86400000000"
@@ -85,11 +69,11 @@ def spent(connection: Connection, budget: BudgetSpec, start: datetime, end: date
     left, right = to_micros(start), to_micros(end)
     whole, rest = spans(left, right)
     about: dict[str, object] = {"left": left, "right": right}
-    if whole:
-        about["groups"] = _groups_of(connection, budget)
     for n, (size, first, after) in enumerate(whole):
         about |= {f"size_{n}": size, f"first_{n}": first, f"after_{n}": after}
-    micros, any_long = connection.execute(_kept_in(len(whole)), about).one()
+    asked = (budget, len(whole), connection.dialect.name)
+    query = question(_kept_query, connection, asked, looks_up=has_patterns(budget))
+    micros, any_long = connection.execute(query, about).one()
     total = int(micros)
     if any_long:
         total += _one_by_one(connection, budget, left, right, ENTRY.c.covers_to - ENTRY.c.covers_from > DAY)
@@ -99,13 +83,26 @@ def spent(connection: Connection, budget: BudgetSpec, start: datetime, end: date
     return Money(total)
 
 
-@cache
-def _kept_in(ranges: int) -> TextClause:
-    """What was spent in so many ranges of whole slots, and whether there is anything longer than a day: one question,
-    as everybody who writes asks it while others wait."""
-    sums = " + ".join(_KEPT.format(n=n) for n in range(ranges)) or "0"
-    groups: list[BindParameter[Any]] = [bindparam("groups", expanding=True)] if ranges else []
-    return text(f"SELECT {sums}, {_ANY_LONG}").bindparams(*groups)
+def _kept_query(connection: Connection | None, about: tuple[BudgetSpec, int, str]) -> Select[Any]:
+    """What was spent under a budget in so many ranges of whole slots, and whether there is anything longer than a day:
+    one question, as everybody who writes asks it while others wait."""
+    budget, ranges, dialect = about
+    groups = select(GROUP.c.id).where(GROUP.c.money.in_(budget.counts), *in_scope(connection, GROUP.c, budget))
+    # PostgreSQL finds the groups first, and asks the index for each, only where they are an array.
+    numbers = func.any(func.array(groups.scalar_subquery())) if dialect == "postgresql" else None
+    counted = SUM.c.group_id.in_(groups) if numbers is None else SUM.c.group_id == numbers
+    sums = [
+        select(func.coalesce(func.sum(SUM.c.micros), 0))
+        .where(
+            SUM.c.size == bindparam(f"size_{n}"),
+            SUM.c.slot >= bindparam(f"first_{n}"),
+            SUM.c.slot < bindparam(f"after_{n}"),
+            counted,
+        )
+        .scalar_subquery()
+        for n in range(ranges)
+    ]
+    return select(sum(sums, literal(0)), text(_ANY_LONG))
 
 
 def kept(connection: Connection) -> dict[tuple[str, int, int], int]:
@@ -133,15 +130,6 @@ def _one_by_one(connection: Connection, budget: BudgetSpec, left: int, right: in
         c.covers_from < right,
     )
     return sum(amount_before(*row, right) - amount_before(*row, left) for row in connection.execute(query))
-
-
-def _groups_of(connection: Connection, budget: BudgetSpec) -> list[int]:
-    """The numbers of the groups that count under the budget."""
-    return list(connection.scalars(question(_groups_query, connection, budget, looks_up=has_patterns(budget))))
-
-
-def _groups_query(connection: Connection | None, budget: BudgetSpec) -> Select[Any]:
-    return select(GROUP.c.id).where(GROUP.c.money.in_(budget.counts), *in_scope(connection, GROUP.c, budget))
 
 
 def has_patterns(budget: BudgetSpec) -> bool:
