@@ -13,7 +13,7 @@ from typing import Protocol, cast
 from broker.app import approvers, notify
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError
-from broker.core.money import Money
+from broker.core.money import Money, alike
 from broker.core.notices import Notice, Severity
 from broker.core.policy import BudgetUse, Source
 from broker.core.ports import BudgetSpec, PolicySet
@@ -163,12 +163,14 @@ def check(broker: Broker) -> list[Notice]:
 
 def _notice(line: BudgetLine, mark: str) -> Notice:
     name, when, limit, use = line.spec.id, line.period_name, line.limit, line.use
-    state = f"{use.spent} of {limit} is spent and {use.held} held"
+    spent, all_of_it, held, left = alike(use.spent, limit, use.held, line.left)
+    state = f"{spent} of {all_of_it} is spent and {held} held"
     key = f"budget/{name}/{use.period_start:%Y-%m-%dT%H:%MZ}/{limit.as_json()}/{mark}"
     written = f"The budget is written in {line.source}."
     if mark == FORECAST:
         end = f", used up on {line.forecast.used_up_at:%Y-%m-%d}" if line.forecast.used_up_at else ""
-        title = f"Budget {name}: {line.forecast.expected.rounded()} expected for {when}, the limit is {limit}"
+        expected, most = alike(line.forecast.expected, limit)
+        title = f"Budget {name}: {expected} expected for {when}, the limit is {most}"
         return Notice(key, title, f"{state}; at this pace it comes to more{end}. {written}", Severity.WARNING)
     if mark in (OVERDRAWN, EXCEEDED):
         title = (
@@ -182,7 +184,7 @@ def _notice(line: BudgetLine, mark: str) -> Notice:
         }[line.action]
         return Notice(key, title, f"{state}. {what} {written}", Severity.FAILURE)
     title = f"Budget {name}: {mark} of {limit} is used in {when}"
-    return Notice(key, title, f"{state}, {line.left} is left. {written}", Severity.WARNING)
+    return Notice(key, title, f"{state}, {left} is left. {written}", Severity.WARNING)
 
 
 class OverBudgets:
