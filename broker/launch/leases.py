@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -37,6 +38,7 @@ class Leases:
         self._max_unattended = max_unattended
         self._granted: dict[str, tuple[tuple[int, Sequence[Entry], timedelta | None], Lease]] = {}
         self._written: dict[str, tuple[Lease, datetime]] = {}
+        self._found: dict[str, Lease | None] = {}
 
     def granted(self, view: JobView, attempt: AttemptView, now: datetime) -> Lease:
         """What the attempt's node is granted now."""
@@ -58,6 +60,12 @@ class Leases:
         """When the money of the running attempt ends."""
         latest = view.latest
         return self.granted(view, latest, now).paid_until if latest and not latest.state.final else None
+
+    def find(self, view: JobView, attempt: AttemptView) -> None:
+        """Read beforehand what an earlier process wrote, where that will be asked for; from any thread."""
+        if attempt.key not in self._written:
+            with suppress(BrokerError):  # then `keep` asks again, and says so
+                self._found[attempt.key] = self._mailbox.lease(view, attempt)
 
     def keep(self, view: JobView, attempt: AttemptView, now: datetime) -> None:
         """Keep the node's lease as it should be; one of an attempt that has ended tells its machine to stop. What
@@ -85,13 +93,14 @@ class Leases:
             self._written[attempt.key] = lease, now
 
     def _stands(self, view: JobView, attempt: AttemptView, lease: Lease) -> bool:
-        there = self._mailbox.lease(view, attempt)
+        there = self._found.pop(attempt.key, None) or self._mailbox.lease(view, attempt)
         return there is not None and _alike(there, lease)
 
     def forget(self, key: str) -> None:
         """The attempt's job is closed."""
         self._granted.pop(key, None)
         self._written.pop(key, None)
+        self._found.pop(key, None)
 
 
 def _alike(one: Lease, other: Lease) -> bool:

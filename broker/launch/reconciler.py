@@ -307,8 +307,13 @@ class Reconciler:
             return {}
         some = [wanted[first : first + _A_READERS_LOT] for first in range(0, len(wanted), _A_READERS_LOT)]
         with ThreadPoolExecutor(_READERS, thread_name_prefix="run-folders") as readers:
-            found = readers.map(lambda lot: {one.key: self._read(view, one) for view, one in lot}, some)
+            found = readers.map(self._read_lot, some)
             return {key: node for lot in found for key, node in lot.items()}
+
+    def _read_lot(self, lot: Sequence[tuple[JobView, AttemptView]]) -> dict[str, NodeState]:
+        for view, attempt in lot:
+            self._leases.find(view, attempt)
+        return {attempt.key: self._read(view, attempt) for view, attempt in lot}
 
     def _read(self, view: JobView, attempt: AttemptView) -> NodeState:
         """The run folder as far as it can be read. One that makes no sense is as good as silent."""

@@ -11,6 +11,10 @@ from broker.core.clock import ManualClock
 from broker.core.errors import Unreachable
 from broker.core.offers import MoneyKind
 from broker.core.outcomes import Cause
+from broker.core.views import AttemptView, JobView
+from broker.launch.leases import Leases
+from broker.launch.mailbox import Lease
+from broker.launch.worklist import Worklist
 from broker.store import Store
 from tests.launch.rehearsal import MINUTE, Stage, retrying
 
@@ -74,3 +78,29 @@ def test_an_engine_that_does_not_answer_leaves_no_node_alone(stage: Stage, monke
     before = len(leases)
     stage.pass_time(MINUTE, times=60)
     assert len(leases) - before >= 4, "the broker is there, and the node hears so"
+
+
+def test_what_an_earlier_process_granted_is_read_beforehand_and_not_written_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of machines run when a broker starts; one store request after the other would take minutes."""
+    stage.submit()
+    stage.pass_time()
+    written, asked = list(stage.mailbox.leases["j-1-1"]), list[str]()
+
+    def lease(view: JobView, attempt: AttemptView) -> Lease | None:
+        asked.append(attempt.key)
+        if len(asked) == 1:
+            raise Unreachable("time-out")
+        return written[-1]
+
+    monkeypatch.setattr(stage.mailbox, "lease", lease)
+    worklist = Worklist(stage.store)
+    (view,) = worklist.look()
+    leases = Leases(stage.mailbox, worklist, lambda job: None)
+    for _ in range(2):
+        leases.find(view, view.attempts[0])
+    leases.keep(view, view.attempts[0], stage.clock.now())
+    leases.find(view, view.attempts[0])
+    assert len(asked) == 2, "once it failed, once it was read, and then it is known"
+    assert stage.mailbox.leases["j-1-1"] == written

@@ -217,5 +217,7 @@ def split_folder(url: str) -> tuple[str, int]:
 
 def make_private(folder: Path) -> None:
     """Make the folder; those that this makes are for their owner only (what was there keeps its permissions)."""
+    if folder.exists():
+        return
     for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)
