@@ -51,7 +51,7 @@ def freshen(broker: Broker, *, sandbox: bool = False) -> list[PollResult]:
     ages = {name: _age(broker, name, runs.get(name)) for name in names}
     due = [name for name in names if name not in runs or now - runs[name].finished >= ages[name]]
     if not due:
-        broker.fresh_until[sandbox] = min(runs[name].finished + ages[name] for name in names)
+        broker.fresh_until[sandbox] = min((runs[name].finished + ages[name] for name in names), default=now)
     done, asked_by_many = [], []
     for name in due:
         if name in runs and _is_live(broker, name) and now - runs[name].finished < _SHARED_AGE * broker.clock.scale:
