@@ -12,6 +12,7 @@ import secrets
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -119,6 +120,20 @@ class Cluster:
             env={**os.environ, **self.environment}, capture_output=True, text=True, check=False,
         )  # fmt: skip
         return done.stdout.split() == ["idle"] * PARTITIONS * self.nodes
+
+
+@contextmanager
+def own_cluster() -> Iterator[Cluster]:
+    """One in a folder that goes with it. Skips the test where it cannot be had."""
+    import pytest  # the rest of this file is for programs, too
+
+    if lacking := missing():
+        pytest.skip(lacking)
+    folder = Path(tempfile.mkdtemp(prefix="slurm-"))
+    folder.chmod(0o711)
+    with running_cluster(folder) as cluster:
+        yield cluster
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

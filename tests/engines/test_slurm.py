@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -24,7 +22,7 @@ from broker.core.ports import EngineState
 from broker.engines.slurm import Slurm
 from broker.engines.slurm_commands import meaning
 from tests.contracts.engine_contract import Bench, EngineContract, eventually, lines
-from tests.slurm_cluster import Cluster, missing, running_cluster
+from tests.slurm_cluster import Cluster, own_cluster
 
 _NUMBERS = count(1)  # one cluster for all tests: no key twice
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
@@ -32,13 +30,8 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    if lacking := missing():
-        pytest.skip(lacking)
-    folder = Path(tempfile.mkdtemp(prefix="slurm-"))
-    folder.chmod(0o711)
-    with running_cluster(folder) as running:
+    with own_cluster() as running:
         yield running
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +12,7 @@ from broker.core.money import Money
 from broker.core.offers import Availability, Offer, OfferQuery, SkippedRow
 from providers.slurm import Slurm, SlurmSettings, parse_nodes
 from tests.contracts.provider_contract import NOW, ProviderContract
-from tests.slurm_cluster import missing, running_cluster
+from tests.slurm_cluster import own_cluster
 
 CONFIG = (
     "Configuration data as of 2026-11-21T12:00:00\nCluster\nClusterName             = lab\nSlurmUser = slurm(64030)\n"
@@ -113,12 +110,8 @@ def test_no_slurm_here_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.system
 def test_a_real_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    if lacking := missing():
-        pytest.skip(lacking)
-    folder = Path(tempfile.mkdtemp(prefix="slurm-"))
-    folder.chmod(0o711)
     provider = Slurm(clock=SystemClock())
-    with running_cluster(folder) as cluster:
+    with own_cluster() as cluster:
         for name, value in cluster.environment.items():
             monkeypatch.setenv(name, value)
 
@@ -132,4 +125,3 @@ def test_a_real_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
         cluster.stop("slurmctld")
         with pytest.raises(RetryLater, match="scontrol"):
             free()
-    shutil.rmtree(folder, ignore_errors=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.program import eventually, run, start
-from tests.slurm_cluster import missing, running_cluster
+from tests.slurm_cluster import missing, own_cluster
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
@@ -62,11 +60,8 @@ def slurm() -> Iterator[Mapping[str, str]]:
     if missing():
         yield {}
         return
-    folder = Path(tempfile.mkdtemp(prefix="slurm-"))
-    folder.chmod(0o711)
-    with running_cluster(folder) as cluster:
+    with own_cluster() as cluster:
         yield {"GPUBROKER_PROVIDERS__SLURM__PARTITIONS": "gpu", **cluster.environment}
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_lines_come_while_the_job_runs(tmp_path: Path) -> None:

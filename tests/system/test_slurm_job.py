@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.program import counted, eventually, start
-from tests.slurm_cluster import Cluster, missing, running_cluster
+from tests.slurm_cluster import Cluster, own_cluster
 from tests.system.conftest import STEPS, Ended, finished, saved
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
@@ -23,13 +21,8 @@ ONLY_GPU = {"GPUBROKER_PROVIDERS__SLURM__PARTITIONS": "gpu"}
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    if lacking := missing():
-        pytest.skip(lacking)
-    folder = Path(tempfile.mkdtemp(prefix="slurm-"))
-    folder.chmod(0o711)
-    with running_cluster(folder) as running:
+    with own_cluster() as running:
         yield running
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture
