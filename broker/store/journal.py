@@ -218,6 +218,8 @@ class StoreWriting(StoreReading):
         try:
             self._connection.execute(EVENT.insert(), rows)
         except IntegrityError as error:
+            if before is not None:
+                raise
             raise ImpossibleSequence(Event(job_id, 1, at, *items[0]), "the job has been submitted before") from error
         if before is None:
             self._connection.execute(JOB.insert(), _job_row(after))
