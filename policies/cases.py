@@ -54,8 +54,9 @@ _MONDAY_NOON = datetime(2026, 1, 5, 12)  # noqa: DTZ001 - a local time, whose zo
 
 
 class OfferCase(Part):
-    """The capacity that is asked for: a machine on demand at a cloud, unless it says otherwise. ``price``: per hour and
-    machine. ``age``: how long ago the price was looked at."""
+    """The capacity that is asked for: a machine on demand at a cloud, unless it says otherwise. ``accelerator`` and
+    ``count``: when left out, those of the first machine that the job names. ``price``: per hour and machine; $1 when
+    left out, and nothing for owned capacity. ``age``: how long ago the price was looked at."""
 
     provider: str = "aws"
     region: str = "us-east-1"
@@ -77,8 +78,8 @@ class OfferCase(Part):
         except UnknownName as error:
             raise ValueError(error.message) from error
 
-    def offer(self, now: datetime) -> Offer:
-        count = (self.count or 1) if self.accelerator else 0
+    def offer(self, now: datetime, job: Job) -> Offer:
+        accelerator, count = self._machine(job)
         free = self.capacity_type is CapacityType.OWNED
         kind = MoneyKind.SANDBOX if self.provider == "sandbox" else MoneyKind.AMORTISED if free else MoneyKind.CASH
         return Offer(
@@ -86,7 +87,7 @@ class OfferCase(Part):
             region=self.region,
             zone=None,
             instance_type=self.instance_type,
-            accelerator=self.accelerator,
+            accelerator=accelerator,
             count=count,
             capacity_type=self.capacity_type,
             price=self.price or (Money.ZERO if free else Money.usd(1)),
@@ -96,6 +97,17 @@ class OfferCase(Part):
             money=self.money or kind,
             reference=self.reference,
         )
+
+    def _machine(self, job: Job) -> tuple[str | None, int]:
+        """Accelerator and count; a job that names some is never judged as one without."""
+        if "accelerator" in self.model_fields_set:
+            wanted = [one for one in job.resources if one.accelerator == self.accelerator]
+        else:
+            wanted = list(job.resources[:1])
+        accelerator = wanted[0].accelerator if wanted else self.accelerator
+        if accelerator is None:
+            return None, 0
+        return accelerator, self.count or (wanted[0].count if wanted else 1)
 
 
 class RunningCase(Part):
@@ -225,7 +237,7 @@ def _words(verdict: Verdict) -> tuple[str, str, str]:
 def question(policy: PolicySet, case: Case, job: Job) -> tuple[Action, Facts]:
     """What the gate would be asked in such a case."""
     now = case.at.replace(tzinfo=UTC)
-    offer = case.offer.offer(now)
+    offer = case.offer.offer(now, job)
     rate = (offer.price or Money.ZERO) * job.num_nodes
     left = max((job.max_duration or policy.defaults.max_duration) - case.ran_for, timedelta(0))
     cost = rate.for_duration(left)

@@ -61,6 +61,47 @@ def test_what_is_expected(case: str) -> None:
     assert wrong(case) == ""
 
 
+GPUS = """\
+version: 1
+guardrails: [{name: gpus, max_concurrent_gpus: 4}]
+budgets: [{name: monthly, amount: "$1,000", period: month}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("case", "gpus"),
+    [
+        ('job: {resources: {accelerators: "H100:8"}}', 8),
+        ('job: {resources: {accelerators: "H100:2"}, num_nodes: 3}', 6),
+        ('job: {resources: {accelerators: ["H100:8", "L4:1"]}}', 8),
+        ('job: {resources: {accelerators: "H100:8"}}, offer: {price: $32, region: eu-west-1}', 8),
+        ('job: {resources: {accelerators: ["L4:1", "H100:8"]}}, offer: {accelerator: H100}', 8),
+    ],
+)
+def test_a_job_that_names_gpus_is_judged_with_them_whatever_its_offer_leaves_out(case: str, gpus: int) -> None:
+    text = f"cases: [{{name: c, {case}, expect: allow}}]"
+    (result,) = load({"p.yaml": GPUS}).try_cases("p.test.yaml", text)
+
+    assert result.answer is Answer.DENY
+    assert f"{gpus} more GPUs" in result.wrong or f"{gpus} GPUs" in result.wrong, result.wrong
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "job: {}",
+        "job: {resources: {cpus: 64}}",
+        'job: {resources: {accelerators: "H100:4"}}',
+        'job: {resources: {accelerators: ["L4:1", "H100:8"]}}',
+        'job: {resources: {accelerators: "H100:8"}}, offer: {accelerator: H100, count: 4}',
+    ],
+)
+def test_what_a_case_says_of_its_machines_holds(case: str) -> None:
+    (result,) = load({"p.yaml": GPUS}).try_cases("p.test.yaml", f"cases: [{{name: c, {case}, expect: allow}}]")
+
+    assert result.wrong == ""
+
+
 def test_what_is_not_expected_is_said_with_the_rules_words() -> None:
     assert wrong("expect: deny") == "expected deny, got allow: no rule objects"
     assert wrong("expect: allow, running: [{}, {}]") == (
