@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from broker.app.wiring import Broker
 from broker.core import events as ev
+from broker.core.decisions import Decision
 from broker.core.errors import BrokerError, InvalidInput, NotAllowed, UnknownName
 from broker.core.lifecycle import advance
 from broker.core.money import Money, alike
 from broker.core.offers import MoneyKind
 from broker.core.outcomes import Cause, JobState
-from broker.core.placements import Plan
-from broker.core.policy import Answer
+from broker.core.placements import Placement, Plan
+from broker.core.policy import ActionKind, Answer
 from broker.core.views import JobView
 from broker.launch.admission import Admission, facts_of, re_place
 from broker.launch.approvals import ask, through_standing
-from broker.launch.journal import Reading
-from broker.launch.placing import hold_entries
+from broker.launch.journal import Reading, Writing
+from broker.launch.placing import decision_of, hold_entries
 from broker.launch.progress import billed_time, machine_time, on_demand_cost
 from broker.launch.settlement import tags_of
 from broker.ledger.entries import Account, Balance, Movement
@@ -76,43 +77,54 @@ def extend(broker: Broker, view: JobView, more: More) -> JobView:
     judged when it is placed again. Where a rule asks somebody first, the money is held and the question put
     (`JobView.asked`); a running job goes on with what it has until that is approved. Raises `InvalidInput` for limits
     that are not higher, or below what the job has spent and holds already, `NotAllowed` for somebody else's job, one
-    that has ended, one that waits for approval already, or when a policy refuses (then nothing changes).
+    that has ended, one that waits for approval already, or when a policy refuses (then nothing changes, but the refusal
+    is on record).
     """
     _only_ones_own(broker, view)
     if more.max_cost is None and more.max_duration is None and not _may_go_on_as_it_is(view):
         raise InvalidInput("nothing to extend", hint="say --max-cost or --max-duration")
-    now = broker.clock.now()
     with broker.store.writing() as tx:
-        current = tx.job(view.id) or view
-        if current.state.final or current.cancel_requested:
-            raise NotAllowed(f"{view.id} is over ({current.state.value}); submit it again instead")
-        if current.asked is not None:
-            who = ", ".join(current.asked.approvers)
-            raise NotAllowed(f"{view.id} waits for approval already, of {who}", hint="`gpubroker approvals list`")
-        if more.max_cost is not None and current.max_cost is not None and more.max_cost <= current.max_cost:
-            raise InvalidInput(f"max_cost is {current.max_cost} already; expected more than that")
-        if more.max_cost is not None:
-            _covers_what_is_held(tx.balance(view.id), more.max_cost)
-        if more.max_duration is not None and more.max_duration <= current.max_duration:
-            raise InvalidInput(f"max_duration is {current.max_duration} already; expected more than that")
-        seconds = None if more.max_duration is None else more.max_duration.total_seconds()
-        body = ev.Extended(by=broker.user, max_cost=more.max_cost, max_duration_seconds=seconds)
-        after = advance(current, ev.Event(view.id, current.seq + 1, now, None, body))
-        found = _judged(broker, tx, after, now)
-        if found is not None and found.answer is Answer.ASK:
-            asked = ask(
-                found, now, by=broker.user, extension=True, max_cost=more.max_cost, max_duration=more.max_duration
-            )
-            tx.post(hold_entries(tags_of(after), found.money, Movement.TOP_UP, after.seq, found.window))
-            return tx.append(view.id, [(None, asked)], now)
-        runs = after.latest is not None and not after.latest.state.final
-        if found is not None and runs and found.answer is Answer.DENY:
-            raise NotAllowed("; ".join(f"{v.message} ({v.source})" for v in found.objections))
-        given = through_standing(tx, found, view.id) if found is not None else []
-        items: list[tuple[int | None, ev.EventBody]] = [*((None, one) for one in given), (None, body)]
-        after = tx.append(view.id, items, now)
-        if found is not None and runs:
-            tx.post(hold_entries(tags_of(after), found.money, Movement.TOP_UP, after.seq, found.window))
+        done = _extended(broker, tx, view, more, broker.clock.now())
+    if isinstance(done, JobView):
+        return done
+    raise NotAllowed("; ".join(f"{v.message} ({v.source})" for v in done.objections))
+
+
+def _extended(broker: Broker, tx: Writing, view: JobView, more: More, now: datetime) -> JobView | Admission:
+    """The job with its new limits, or with the question about them; or the refusal. Its decision is recorded, unless it
+    will be judged again before any money is held for it."""
+    current = tx.job(view.id) or view
+    if current.state.final or current.cancel_requested:
+        raise NotAllowed(f"{view.id} is over ({current.state.value}); submit it again instead")
+    if current.asked is not None:
+        who = ", ".join(current.asked.approvers)
+        raise NotAllowed(f"{view.id} waits for approval already, of {who}", hint="`gpubroker approvals list`")
+    if more.max_cost is not None and current.max_cost is not None and more.max_cost <= current.max_cost:
+        raise InvalidInput(f"max_cost is {current.max_cost} already; expected more than that")
+    if more.max_cost is not None:
+        _covers_what_is_held(tx.balance(view.id), more.max_cost)
+    if more.max_duration is not None and more.max_duration <= current.max_duration:
+        raise InvalidInput(f"max_duration is {current.max_duration} already; expected more than that")
+    seconds = None if more.max_duration is None else more.max_duration.total_seconds()
+    body = ev.Extended(by=broker.user, max_cost=more.max_cost, max_duration_seconds=seconds)
+    after = advance(current, ev.Event(view.id, current.seq + 1, now, None, body))
+    if after.latest is None:
+        return tx.append(view.id, [(None, body)], now)  # it is judged when it is placed
+    found, record = _judged(broker, tx, after, after.latest.placement, now)
+    runs = not after.latest.state.final
+    if runs or found.answer is Answer.ASK:
+        tx.record(replace(record, job_id=view.id, attempt=after.latest.number if runs else None))
+    if found.answer is Answer.ASK:
+        asked = ask(found, now, by=broker.user, extension=True, max_cost=more.max_cost, max_duration=more.max_duration)
+        tx.post(hold_entries(tags_of(after), found.money, Movement.TOP_UP, after.seq, found.window))
+        return tx.append(view.id, [(None, asked)], now)
+    if runs and found.answer is Answer.DENY:
+        return found
+    given = through_standing(tx, found, view.id)
+    items: list[tuple[int | None, ev.EventBody]] = [*((None, one) for one in given), (None, body)]
+    after = tx.append(view.id, items, now)
+    if runs:
+        tx.post(hold_entries(tags_of(after), found.money, Movement.TOP_UP, after.seq, found.window))
     return after
 
 
@@ -146,15 +158,17 @@ def _covers_what_is_held(balance: Mapping[MoneyKind, Balance], max_cost: Money) 
         )
 
 
-def _judged(broker: Broker, look: Reading, view: JobView, now: datetime) -> Admission | None:
-    """What the policies say to what the job needs held under its new limits, where it runs or last ran. None for one
-    that never did: it is judged when it is placed."""
-    if view.latest is None:
-        return None
+def _judged(
+    broker: Broker, look: Reading, view: JobView, placement: Placement, now: datetime
+) -> tuple[Admission, Decision]:
+    """What the policies say to what the job needs held under its new limits where it runs or last ran, and the record
+    of it: that of an extension also where what it holds is enough."""
     policy = broker.policy()
-    here = Plan(now, (view.latest.placement,), (), 1, None, view.deadline)
+    here = Plan(now, (placement,), (), 1, None, view.deadline)
     facts_for, billed = facts_of(look, policy, now), billed_time(view, now)
-    return re_place(view, here, policy, facts_for, look.balance(view.id), billed=billed, now=now)
+    found = re_place(view, here, policy, facts_for, look.balance(view.id), billed=billed, now=now)
+    record = decision_of(found, here, policy, facts_for(found.action))
+    return found, replace(record, action=ActionKind.EXTEND)
 
 
 def logs(broker: Broker, view: JobView, attempt: int | None = None) -> Iterator[str]:

@@ -8,7 +8,8 @@ expected cost is spent and the rest released.
 
 What cannot be known is left as it was: jobs that the market or a switch of the policy (reference prices, stale ones)
 left nothing for are not on record, no market is asked anew (only the placements that the plan ranked next are tried),
-what ran is not judged anew while it ran, and what is asked for counts as granted, but for what nobody granted then.
+what ran is not judged anew while it ran, a job that would be refused more money or time comes to what it came to, and
+what is asked for counts as granted, but for what nobody granted then.
 Where no rule counted what runs, it was not kept: a new rule that counts sees the jobs that hold money, with what their
 bills say they occupied.
 """
@@ -291,6 +292,8 @@ class _Replay:
             if job == key and decision.action is ActionKind.LAUNCH:
                 continue
             mine = [e for e in course.until(now) if e.money in budget.counts and _counts(budget, e.tags)]
+            if job == key:  # what was given after this very question was not there yet
+                mine = [e for e in mine if e.movement is not Movement.TOP_UP or e.at < now]
             spends += [e for e in mine if e.account is Account.SPENT]
             left = [e for e in mine if e.account is Account.HELD]
             held = sum((e.amount for e in left), Money.ZERO)
