@@ -13,7 +13,7 @@ from broker.core.decisions import Decision
 from broker.core.documents import read_document
 from broker.core.errors import InvalidInput, did_you_mean
 from broker.core.jobs import Job
-from broker.core.policy import CaseResult, Facts
+from broker.core.policy import Answer, CaseResult, Facts
 from broker.core.ports import PolicySet
 from broker.launch.admission import Admission, admit, facts_of
 from broker.placement.planner import make_plan
@@ -161,19 +161,40 @@ def decisions_about(broker: Broker, reference: str) -> Sequence[Decision]:
         return list(reversed(look.decisions(job_id=view.id)))
 
 
-def explain(broker: Broker, job: Job, policy: PolicySet | None = None) -> tuple[Admission, Facts] | None:
-    """Every rule's verdict on the placement that would be best if no policy turned any down, with all its money; and
-    what the rules saw.
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """What every rule says to a placement, and what it saw. ``planned``: it is the one that the plan takes; otherwise
+    the policies leave the plan none, and it is the best of those that they turn down."""
+
+    admission: Admission
+    facts: Facts
+    planned: bool
+
+    @property
+    def answer(self) -> Answer:
+        """What the policies say to the job: what a plan of it says."""
+        return self.admission.answer if self.planned else Answer.DENY
+
+
+def explain(broker: Broker, job: Job, policy: PolicySet | None = None) -> Explained | None:
+    """Every rule's verdict on the placement that a plan of the job takes, with all its money; where the policies leave
+    it none, on the one that would be best if they turned none down.
 
     None when the market alone leaves nothing. ``policy``: for what-if questions; the active set otherwise.
     """
-    chosen, market, now = policy or broker.policy(), market_for(broker, job, policy), broker.clock.now()
-    max_duration = job.max_duration or chosen.defaults.max_duration
-    conditions = replace(market.conditions, allow_reference_prices=True)
-    plan = make_plan(job, market.offers, now=now, submitted_at=now, conditions=conditions)
-    if not plan.placements:
-        return None
+    from broker.app.submit import preview
+
+    seen, chosen = preview(broker, job, policy), policy or broker.policy()
+    found = seen.admission
+    now = found.window[0] if found else broker.clock.now()
     with broker.store.reading() as look:
         facts_for = facts_of(look, chosen, now)
-        found = admit(job, broker.user, plan, chosen, facts_for, max_duration=max_duration, now=now)
-        return found, facts_for(found.action)
+        if found is not None:
+            return Explained(found, facts_for(found.action), planned=True)
+        market = market_for(broker, seen.job, chosen, look=look)
+        conditions = replace(market.conditions, allow_reference_prices=True)
+        plan = make_plan(seen.job, market.offers, now=now, submitted_at=now, conditions=conditions)
+        if not plan.placements:
+            return None
+        found = admit(seen.job, broker.user, plan, chosen, facts_for, max_duration=seen.max_duration, now=now)
+        return Explained(found, facts_for(found.action), planned=False)

@@ -148,8 +148,9 @@ def explain(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What every rule says to a job, with what it sees, on the placement that would be best if no rule turned any
-    down. Of a job that was submitted (its id or name instead of a file): what was said when it was decided."""
+    """What every rule says to a job, with what it sees, on the placement that the plan takes; where the rules leave
+    none, on the best that they turn down. Of a job that was submitted (its id or name instead of a file): what was said
+    when it was decided."""
     from broker.app import policies
     from broker.app.submit import read_job
     from broker.cli import policy_trial_view as trial
@@ -170,11 +171,11 @@ def explain(
     explained = policies.explain(broker, wanted, what_if)
     if explained is None:
         raise _NothingToJudge("the market alone leaves no placement to judge", hint=f"see `gpubroker plan {job}`")
-    found, facts = explained
     if as_json:
-        terminal.answer(view.explained_json(found, facts, (what_if or broker.policy()).version))
+        terminal.answer(view.explained_json(explained, (what_if or broker.policy()).version))
     else:
-        terminal.show(*trial.inputs(found.action, facts), *view.explained(terminal.out, found))
+        seen = trial.inputs(explained.admission.action, explained.facts)
+        terminal.show(*seen, *view.explained(terminal.out, explained))
 
 
 @app.command("test", epilog=examples("gpubroker policy test team.test.yaml", "gpubroker policy test policies/ --json"))

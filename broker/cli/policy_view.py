@@ -12,12 +12,13 @@ from broker.cli.plan_view import verdict_json
 from broker.cli.policy_trial_view import WORDS
 from broker.cli.tables import Column, fitting, left_out
 from broker.core.decisions import written
-from broker.core.policy import Answer, Facts
+from broker.core.policy import Answer
 from broker.core.ports import PolicySet, Rule
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from broker.app.policies import Explained
     from broker.app.policy_names import Unseen
     from broker.launch.admission import Admission
     from broker.store import PolicyVersion
@@ -161,19 +162,22 @@ def history_table(console: Console, versions: Sequence[PolicyVersion]) -> Render
     return fitting(console, columns, cells)[0]
 
 
-def explained(console: Console, found: Admission) -> list[RenderableType]:
+def explained(console: Console, said: Explained) -> list[RenderableType]:
     """Every verdict, and what they come to."""
+    found = said.admission
     columns = (Column("answer"), Column("rule"), Column("says", folds=True), Column("where", 1))
     cells: list[list[str | Text]] = [
         [Text(*WORDS[verdict.answer]), verdict.name or verdict.rule, verdict.message, str(verdict.source)]
         for verdict in found.verdicts
     ]
     word, style = WORDS[found.answer]
+    whom = _whom(found) if said.planned else "this placement"
     money = " and ".join(f"{words.money(amount)} {kind}" for kind, amount in found.money.items()) or "no money"
     return [
         Text.assemble("Judged on ", (found.placement.offer.pool, "bold"), f", asking for {money}"),
         fitting(console, columns, cells)[0],
-        Text.assemble("The policy ", (word, f"bold {style}"), f" {_whom(found)}."),
+        Text.assemble("The policy ", (word, f"bold {style}"), f" {whom}."),
+        *([] if said.planned else [Text("No placement is left to the plan: `gpubroker plan JOB --explain` says why.")]),
     ]
 
 
@@ -230,13 +234,15 @@ def version_json(version: PolicyVersion) -> dict[str, Any]:
     }
 
 
-def explained_json(found: Admission, facts: Facts, policy_version: str) -> dict[str, Any]:
+def explained_json(said: Explained, policy_version: str) -> dict[str, Any]:
     """The document of `gpubroker policy explain --json`."""
+    found = said.admission
     return {
-        "answer": found.answer,
+        "answer": said.answer,
+        "planned": said.planned,
         "policy_version": policy_version,
         "offer": found.placement.offer.id,
         "hold": {str(kind): amount for kind, amount in found.money.items()},
         "verdicts": [verdict_json(verdict) for verdict in found.verdicts],
-        "inputs": written(found.action, facts),
+        "inputs": written(found.action, said.facts),
     }

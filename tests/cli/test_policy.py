@@ -73,6 +73,19 @@ def test_explain_shows_rules_that_turn_every_placement_down(gpubroker: Any, sand
     (denial,) = [verdict for verdict in document["verdicts"] if verdict["answer"] == "deny"]
     assert denial["name"] == "tight"
     assert denial["source"] == f"{tight}:2"
+    assert document["planned"] is False
+    shown = gpubroker("policy", "explain", sandbox_job, "--policy", tight).out
+    assert "The policy denies this placement." in shown
+    assert "No placement is left to the plan" in shown
+
+
+def test_explain_says_what_the_plan_says(gpubroker: Any, sandbox_job: Path, write: Any) -> None:
+    plain = "version: 1\nbudgets: [{name: b, amount: $100, period: month, counts: [sandbox]}]\nguardrails:\n"
+    file = write("p.yaml", f"{plain}  - {{name: r, capacity_types: [on_demand]}}\n")
+    document = gpubroker("policy", "explain", sandbox_job, "--policy", file, "--json").json
+    assert (document["planned"], document["answer"]) == (True, "allow")
+    assert gpubroker("plan", sandbox_job, "--policy", file, "--json").json["verdict"]["answer"] == "allow"
+    assert "The policy allows it." in gpubroker("policy", "explain", sandbox_job, "--policy", file).out
 
 
 def test_schema(gpubroker: Any) -> None:

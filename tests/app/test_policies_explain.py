@@ -1,0 +1,66 @@
+"""`policy explain` says what a plan of the same job says: it judges the placement that the plan takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.app.policies import explain
+from broker.app.submit import preview
+from broker.app.wiring import Broker
+from broker.core.clock import ManualClock
+from broker.core.jobfile import parse_job
+from broker.core.jobs import Job
+from broker.core.policy import Answer
+from policies.loader import load
+
+PRETEND = "version: 1\nbudgets: [{name: pretend, amount: $100, period: month, counts: [sandbox]}]\n"
+
+
+@pytest.fixture(autouse=True)
+def clock(broker: Broker) -> ManualClock:
+    """Simulated prices move with the time, which stands still here."""
+    made = ManualClock(broker.clock.now())
+    broker.__dict__["clock"] = made
+    return made
+
+
+def job(broker: Broker) -> Job:
+    text = "name: trial\nrun: 'true'\nresources: {accelerators: 'L4:1'}\nmax_duration: 6h\n"
+    return parse_job(f"{text}constraints: {{providers: [sandbox]}}\n", file="job.yaml", now=broker.clock.now())
+
+
+def guarded(rule: str) -> str:
+    return f"{PRETEND}guardrails: [{{name: r, {rule}}}]\n"
+
+
+def test_what_the_plan_takes_is_judged_and_not_what_rules_keep_it_from(broker: Broker) -> None:
+    best = preview(broker, job(broker), load({"p.yaml": PRETEND})).plan.placements[0]
+    elsewhere = f"allowed_locations: {{regions: {{deny: [{best.offer.region}]}}}}"
+    no_dearer = f"max_price_per_gpu_hour: {{L4: {best.rate.up_to_cents()}}}"
+    for rule in (elsewhere, no_dearer):
+        policy = load({"p.yaml": guarded(rule)})
+        seen, said = preview(broker, job(broker), policy), explain(broker, job(broker), policy)
+
+        assert said is not None
+        assert (said.planned, said.answer, seen.exit_code) == (True, Answer.ALLOW, 0)
+        assert said.admission == seen.admission, "the same placement, hold and verdicts"
+        assert (said.admission.placement.offer.id == best.offer.id) == (rule == no_dearer)
+
+
+def test_a_budget_that_is_too_small_for_what_the_plan_takes_denies_it(broker: Broker) -> None:
+    policy = load({"p.yaml": PRETEND.replace("$100", "$0.01")})
+    said, seen = explain(broker, job(broker), policy), preview(broker, job(broker), policy)
+
+    assert said is not None
+    assert (said.planned, said.answer, seen.exit_code) == (True, Answer.DENY, 3)
+    assert said.admission == seen.admission
+    assert said.facts.budgets["pretend"], "what the rule saw is there, too"
+
+
+def test_where_rules_leave_the_plan_none_the_best_that_they_turn_down_is_judged(broker: Broker) -> None:
+    policy = load({"p.yaml": guarded("capacity_types: [owned]")})
+    said, seen = explain(broker, job(broker), policy), preview(broker, job(broker), policy)
+
+    assert said is not None
+    assert (said.planned, said.answer, seen.exit_code) == (False, Answer.DENY, 3)
+    assert [verdict.name for verdict in said.admission.objections] == ["r"]
