@@ -117,6 +117,14 @@ class ActivePolicies:
             and not (what == "user" and members and matches(members, name))
         ]
 
+    @property
+    def contradictions(self) -> Sequence[str]:
+        """Guardrails about the same jobs that allow nothing together: always in force, and asking nobody."""
+        from policies.contradictions import contradictions  # only checking and applying ask
+
+        always = [one for one in self.rules if one.name not in self.conditions and one.name not in self.asking]
+        return contradictions(always)
+
     def when(self, rule: str) -> str:
         """The condition of the rule of that name, as it is written; empty without one."""
         condition = self.conditions.get(rule)

@@ -23,19 +23,18 @@ app = typer.Typer(no_args_is_help=True, help="The money rules: check them, put t
 
 @app.command(epilog=examples("gpubroker policy check team.yaml", "gpubroker policy check policies/ --json"))
 def check(context: typer.Context, files: PolicyFiles, as_json: AsJson = False) -> None:
-    """Whether policy files are right, with every mistake and its line; and whom they name that no job here is about.
-    Changes nothing."""
+    """Whether policy files are right, with every mistake and its line; whom they name that no job here is about, and
+    which of their lists allow nothing together. Changes nothing."""
     from broker.app import policies
-    from broker.app.policy_names import unseen
     from broker.cli import policy_view as view
 
     terminal = Terminal.of(context)
     found = policies.check(terminal.broker(), files)
-    doubtful = unseen(terminal.broker(), found)
+    warnings = _warnings(terminal.broker(), found)
     if as_json:
-        terminal.answer({"valid": True, **view.document(found), "warnings": [str(one) for one in doubtful]})
+        terminal.answer({"valid": True, **view.document(found), "warnings": warnings})
     else:
-        terminal.say(*view.warnings(doubtful))
+        terminal.say(*view.warnings(warnings))
         terminal.show(
             *view.rule_table(terminal.out, found), "The files are right. `gpubroker policy apply` activates them."
         )
@@ -52,17 +51,15 @@ def apply(
     as_json: AsJson = False,
 ) -> None:
     """Make these files the active policy, all of it: files that are not named no longer apply. Recorded with who, when
-    and the difference. Warns of names in scopes that no job here has used."""
+    and the difference. Warns as `policy check` does."""
     from broker.app import policies
-    from broker.app.policy_names import unseen
     from broker.cli import policy_view as view
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
     before, old = broker.store.active_policy(), _active(broker)
     version, difference = policies.apply(broker, files, note)
-    changed, doubtful = before is None or before.number != version.number, unseen(broker, broker.policy())
-    warnings = [str(one) for one in doubtful]
+    changed, warnings = before is None or before.number != version.number, _warnings(broker, broker.policy())
     if as_json:
         document = {**view.version_json(version), "changed": changed, "difference": difference, "warnings": warnings}
         terminal.answer(document)
@@ -74,7 +71,14 @@ def apply(
         terminal.show(*view.rule_table(terminal.out, broker.policy()), view.changes(old, broker.policy()))
         terminal.show(f"Version {version.number} is in force.")
     if not as_json:
-        terminal.say(*view.warnings(doubtful))
+        terminal.say(*view.warnings(warnings))
+
+
+def _warnings(broker: Broker, policy: PolicySet) -> list[str]:
+    """What files that are right in themselves may not have meant."""
+    from broker.app.policy_names import unseen
+
+    return [*policy.contradictions, *map(str, unseen(broker, policy))]
 
 
 def _active(broker: Broker) -> PolicySet | None:

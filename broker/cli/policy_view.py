@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from broker.app.policies import Explained
-    from broker.app.policy_names import Unseen
     from broker.launch.admission import Admission
     from broker.store import PolicyVersion
 
@@ -109,8 +108,8 @@ def _in_one_line(said: object) -> str:
     return str(said).lower() if isinstance(said, bool) else str(said)
 
 
-def warnings(doubtful: Sequence[Unseen]) -> list[Text]:
-    """Names that nobody here has heard of: the rule may be about nobody."""
+def warnings(doubtful: Sequence[str]) -> list[Text]:
+    """What may not be what was meant: names that nobody here has heard of, lists that leave nothing together."""
     return [Text(f"warning: {one}", style="yellow") for one in doubtful]
 
 

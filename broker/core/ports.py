@@ -277,6 +277,12 @@ class PolicySet(Protocol):
         members are left out."""
         ...
 
+    @property
+    def contradictions(self) -> Sequence[str]:
+        """What the files allow only one without the other, so that together they allow nothing: a sentence each, with
+        the places of both."""
+        ...
+
     def budgets(self, job: Job, user: str) -> Sequence[BudgetSpec]:
         """The budgets that a job of that user falls under; their ledger state goes into `Facts.budgets`."""
         ...

@@ -62,3 +62,18 @@ def test_members_of_teams_are_known_before_they_submit(gpubroker: Any, write: An
 def test_without_any_job_there_is_nothing_to_go_by(gpubroker: Any, write: Any) -> None:
     file = write("p.yaml", scoped("project: asistants, user: nobody-of-that-name"))
     assert gpubroker("policy", "apply", file, "--json").json["warnings"] == []
+
+
+def test_two_owners_files_that_leave_nothing_together_are_said(gpubroker: Any, write: Any) -> None:
+    one, other = (
+        write(f"{provider}.yaml", f"version: 1\nguardrails: [{{name: {provider}, allowed_locations: "
+              f"{{providers: [{provider}]}}}}]\n")
+        for provider in ("aws", "gcp")
+    )  # fmt: skip
+    says = f"{one}:2: allows no provider but aws, and {other}:2 none but gcp: together they allow none"
+    for command in ("check", "apply"):
+        done = gpubroker("policy", command, one, other)
+        assert done.code == 0
+        assert f"warning: {says}" in done.err
+        assert gpubroker("policy", command, one, other, "--json").json["warnings"] == [says]
+    assert gpubroker("policy", "check", one, "--json").json["warnings"] == []
