@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from datetime import timedelta
+from fnmatch import fnmatchcase
 
 from pydantic import StrictBool, model_validator
 
@@ -12,6 +13,7 @@ from broker.core.findings import each
 from broker.core.policy import Answer, Verdict
 from broker.core.units import PositiveDuration
 from policies.fields import Part, Patterns
+from policies.mentions import PATTERN_SIGNS
 
 
 class Asking(Part):
@@ -47,6 +49,28 @@ class MayAsk(Part):
             return None
         more = {"expires": self.expires} if self.expires else {}
         return Asking(approvers=self.approvers, own_requests=self.own_requests, **more)
+
+
+def among(approvers: Iterable[str], people: Collection[str]) -> tuple[str, ...]:
+    """Who is asked where teams list ``people`` (names or patterns): of each approver, only those who are listed, too.
+
+    For a pattern that reaches further than the lists, that is the listed names it matches. Without people, anybody may
+    be meant.
+    """
+    if not people:
+        return tuple(approvers)
+    found: list[str] = []
+    for approver in approvers:
+        listed = any(_within(approver, one) for one in people)
+        found += [approver] if listed else [one for one in people if _within(one, approver)]
+    return tuple(dict.fromkeys(found))
+
+
+def _within(inner: str, outer: str) -> bool:
+    """Whether everybody whom a name or pattern stands for is meant by another one. Between patterns, only where that is
+    plain to see: nobody may approve because of a doubt."""
+    told = not PATTERN_SIGNS.intersection(inner) or not ("[" in inner or "?" in outer or "[" in outer)
+    return inner == outer or (told and fnmatchcase(inner, outer))
 
 
 def _nobody_to_ask(*_: object) -> None:

@@ -10,12 +10,11 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from broker.core.documents import Document, Path
 from broker.core.errors import Problem, did_you_mean
-from policies.asking import MayAsk
+from policies.asking import MayAsk, among
 from policies.conditions import Condition, condition
 from policies.mentions import PATTERN_SIGNS, entries, named_approvers, named_providers, named_teams
 from policies.registry import GUARDRAILS, rule_class
@@ -139,14 +138,19 @@ class Together:
             return  # any name may be right
         for document in self.documents:
             for path, name in named_approvers(document):
-                if name not in people and not any(fnmatchcase(name, person) for person in people):
-                    known = [person for person in people if not PATTERN_SIGNS.intersection(person)]
-                    meant = did_you_mean(name, known)
-                    message = (
-                        f"no file lists {name!r} as a member of a team, so there is nobody of that name to ask"
-                        f"{f'{meant} Or add' if meant else '; add'} the team, such as finance: {{members: [{name}]}}"
-                    )
-                    self._add(document, path, message)
+                if among([name], people):
+                    continue
+                if PATTERN_SIGNS.intersection(name):
+                    message = f"no file lists a member of a team whom {name!r} means, so there is nobody to ask"
+                    self._add(document, path, f"{message}; expected a pattern of listed names, or one of them")
+                    continue
+                known = [person for person in people if not PATTERN_SIGNS.intersection(person)]
+                meant = did_you_mean(name, known)
+                message = (
+                    f"no file lists {name!r} as a member of a team, so there is nobody of that name to ask"
+                    f"{f'{meant} Or add' if meant else '; add'} the team, such as finance: {{members: [{name}]}}"
+                )
+                self._add(document, path, message)
 
     def _orders(self) -> None:
         first: tuple[object, str] | None = None

@@ -21,11 +21,11 @@ def entries(document: Document) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 
 def named_approvers(document: Document) -> Iterator[tuple[Path, str]]:
-    """Every approver that is named outright, and where: in a budget or guardrail, or in the rule in it."""
+    """Every approver, by name or as a pattern, and where: in a budget or guardrail, or in the rule in it."""
     for path, entry in entries(document):
         for inside, said in ((path, entry), *(((*path, key), part) for key, part in entry.items())):
             if isinstance(said, dict):
-                yield from _plain((*inside, "approvers"), said.get("approvers"))
+                yield from _named((*inside, "approvers"), said.get("approvers"))
 
 
 def named_teams(document: Document) -> Iterator[tuple[Path, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,7 @@ from broker.core.jobs import Job
 from broker.core.policy import Action, ActionKind, Answer, CaseResult, Facts, Source, Verdict
 from broker.core.ports import BudgetSpec, PolicyDefaults, Rule
 from broker.ledger.budgets import in_scope, matches
-from policies.asking import Asking, asks_instead
+from policies.asking import Asking, among, asks_instead
 from policies.conditions import Condition, Variables
 from policies.mentions import PATTERN_SIGNS
 from policies.rules.budget import Budget
@@ -71,6 +71,8 @@ class ActivePolicies:
         guardrail that asks, too, unless it was approved."""
         said = self._said(action, facts)
         asked = [self._as_question(verdict) for verdict in said] if self.asking else said
+        if self._members and any(verdict.answer is Answer.ASK for verdict in asked):
+            asked = [self._to_members(verdict) for verdict in asked]
         judged = with_grants(asked, action, facts.grants, facts.now)
         if not self.asking or action.kind is not ActionKind.CONTINUE:
             return judged
@@ -82,6 +84,12 @@ class ActivePolicies:
     def _as_question(self, verdict: Verdict) -> Verdict:
         asking = self.asking.get(verdict.name) if verdict.answer is Answer.DENY else None
         return asks_instead(verdict, asking) if asking else verdict
+
+    def _to_members(self, verdict: Verdict) -> Verdict:
+        """Once files list people, only they can approve, whomever else a pattern matches."""
+        if verdict.answer is not Answer.ASK:
+            return verdict
+        return replace(verdict, approvers=among(verdict.approvers, self._members))
 
     def _said(self, action: Action, facts: Facts) -> Sequence[Verdict]:
         if not self.conditions:
@@ -106,7 +114,7 @@ class ActivePolicies:
     @property
     def scoped_names(self) -> Sequence[tuple[str, str, Source]]:
         """Names in scopes, as they are written, that no file lists; no patterns."""
-        members = tuple(name for roster in self.rosters for name in roster.members)
+        members = self._members
         return [
             (what, name, rule.source)
             for rule in self.rules
@@ -135,8 +143,9 @@ class ActivePolicies:
         return self.entries.get(rule, {})
 
     def approvers(self, rule: str) -> tuple[str, ...]:
-        """Whom the rule of that name asks, names or patterns; nobody where it does not ask."""
-        return self._approvers.get(rule, ())
+        """Whom the rule of that name asks, names or patterns; nobody where it does not ask. Of those whom a pattern
+        matches, only members of teams, once files list any."""
+        return among(self._approvers.get(rule, ()), self._members)
 
     @property
     def needs_usage(self) -> bool:
@@ -158,6 +167,11 @@ class ActivePolicies:
         """By rule: of guardrails with `action: ask`, and of rules that ask by themselves."""
         own = {rule.name: getattr(getattr(rule, "config", None), "approvers", ()) for rule in self.rules}
         return {name: who for name, who in own.items() if who} | {n: a.approvers for n, a in self.asking.items()}
+
+    @cached_property
+    def _members(self) -> tuple[str, ...]:
+        """Everybody whom some team lists, names or patterns."""
+        return tuple(name for roster in self.rosters for name in roster.members)
 
     @cached_property
     def _with_conditions(self) -> tuple[tuple[Rule, Condition | None], ...]:

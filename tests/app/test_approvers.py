@@ -15,6 +15,7 @@ from broker.app.wiring import Broker
 from broker.core import events as ev
 from broker.core.approvals import Question
 from broker.core.clock import ManualClock
+from broker.core.errors import NotAllowed
 from broker.core.jobfile import parse_job
 from broker.core.money import Money
 from broker.core.notices import Notice
@@ -142,3 +143,19 @@ def test_without_targets_nothing_is_kept(broker: Broker, sent: list[Notice]) -> 
     view = start(broker)
     assert approvers.tell(broker, view) == []
     assert approvers.told_of(broker, view) == []
+
+
+def test_whom_a_pattern_matches_but_no_team_lists_is_not_asked_and_may_not_answer(
+    broker: Broker, sent: list[Notice], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    teams = "teams: {finance: {members: [olga, avery]}}\n"
+    broker.store.activate_policy({"t.yaml": POLICY.replace("[olga]", "['av*']") + teams}, by="test")
+    view = start(broker)
+    approvers.tell(broker, view)
+    assert sent[0].title.endswith("avery may approve")
+    monkeypatch.setattr(Broker, "user", "avril")
+    with pytest.raises(NotAllowed, match="you are avril, and not among those who approve") as refused:
+        approvals.grant(broker, view.id)
+    assert refused.value.hint == "ask avery"
+    monkeypatch.setattr(Broker, "user", "avery")
+    assert approvals.grant(broker, view.id).asked is None

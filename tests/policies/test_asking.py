@@ -5,12 +5,17 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from broker.core.approvals import named
 from broker.core.errors import InvalidInput
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
 from broker.core.policy import Action, ActionKind, Answer, Facts, Grant, Verdict
+from policies.asking import among
 from policies.loader import load
+from policies.policyset import ActivePolicies
 from tests.contracts.rule_contract import NOW, action, placement
 
 ASKS = "action: ask, approvers: [olga, 'lead-*'], expires: 2h"
@@ -125,3 +130,58 @@ def test_an_approver_must_be_somebody() -> None:
     assert (problem.line, problem.key) == (4, "guardrails[0].approvers[0]")
     assert "no file lists 'olgo' as a member of a team" in problem.message
     assert "did you mean 'olga'?" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("approvers", "people", "asked"),
+    [
+        (("av*",), (), ("av*",)),  # nobody is listed: anybody may be meant
+        (("av*", "bob"), ("ava", "avery", "bob"), ("ava", "avery", "bob")),
+        (("av*", "ava"), ("ava",), ("ava",)),
+        (("av*",), ("bob",), ()),
+        (("phd-7", "phd-1*"), ("phd-*",), ("phd-7", "phd-1*")),
+        (("*",), ("ann", "phd-*"), ("ann", "phd-*")),
+        (("phd-?",), ("phd-*",), ("phd-?",)),
+        (("?nn",), ("*nn",), ("?nn",)),
+        (("*nn",), ("?nn",), ("?nn",)),
+        (("*a*",), ("[ab]x",), ()),  # who can tell
+    ],
+)
+def test_of_those_whom_a_pattern_matches_only_members_of_teams_are_asked(
+    approvers: tuple[str, ...], people: tuple[str, ...], asked: tuple[str, ...]
+) -> None:
+    assert among(approvers, people) == asked
+
+
+_SOME = st.text("ab*?[]", min_size=1, max_size=4)
+
+
+@given(st.lists(_SOME, max_size=3), st.lists(_SOME, min_size=1, max_size=3), st.text("ab", max_size=4))
+def test_nobody_is_asked_who_is_not_both_meant_and_listed(approvers: list[str], people: list[str], who: str) -> None:
+    assert not named(among(approvers, people), who) or (named(approvers, who) and named(people, who))
+
+
+@pytest.mark.parametrize(
+    "entry", ["max_job_cost: $5, action: ask, approvers: {}", "approve_above: {{cost: $5, approvers: {}}}"]
+)
+def test_a_pattern_asks_members_of_teams_only(entry: str) -> None:
+    text = "version: 1\nteams: {finance: {members: [olga, avery]}}\nguardrails:\n  - {name: dear, "
+
+    def loaded(approvers: str) -> ActivePolicies:
+        return load({"p.yaml": f"{text}{entry.format(approvers)}}}\n"})
+
+    def dear(*grants: Grant) -> Verdict:
+        return next(v for v in policies.judge(costs(6), Facts(NOW, grants=grants)) if v.name == "dear")
+
+    policies = loaded("'av*'")
+    assert dear().approvers == policies.approvers("dear") == ("avery",)
+    ahead = [Grant(by, ("dear",), Money.usd(9), standing=1, until=NOW + timedelta(1)) for by in ("avril", "avery")]
+    assert [dear(grant).answer for grant in ahead] == [Answer.ASK, Answer.ALLOW], "avril is in no team"
+
+    with pytest.raises(InvalidInput) as caught:
+        loaded("[olga, 'ave', 'bo*']")
+    name, pattern = caught.value.problems
+    assert [(one.line, one.key.rpartition(".")[2]) for one in (name, pattern)] == [
+        (4, "approvers[1]"), (4, "approvers[2]"),
+    ]  # fmt: skip
+    assert "no file lists a member of a team whom 'bo*' means, so there is nobody to ask" in pattern.message
