@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidatePoolError
-from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from broker.core.errors import MissingExtra, StoreProblem
 
@@ -27,9 +26,6 @@ _WAL_PAUSE = 0.02
 # least often. With short pauses of random length, all have the same chance.
 _TURN_PAUSE = (0.001, 0.004)
 _WAL_LIMIT = 64 * 1024 * 1024
-# A connection to a server that was in order so shortly ago is used without asking first whether it still is: that would
-# be a tenth of what a submission costs.
-_TRUSTED_SECONDS = 1.0
 # Any constant will do; advisory locks are per database.
 _WRITE_LOCK = 0x67707562
 # In one statement, since everybody else waits for whoever holds the lock; what stands first is done first.
@@ -175,24 +171,7 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 
 
 def _postgres_engine(url: URL) -> Engine:
-    engine = create_engine(url, connect_args={"connect_timeout": 10})
-
-    @event.listens_for(engine, "checkin")
-    def rests(_: object, record: ConnectionPoolEntry) -> None:
-        record.info["rests_since"] = time.monotonic()
-
-    @event.listens_for(engine, "checkout")
-    def still_there(connection: Any, record: ConnectionPoolEntry, _: object) -> None:
-        """Connections to a server that was restarted meanwhile are replaced, all of them."""
-        now = time.monotonic()
-        if now - record.info.get("rests_since", now) < _TRUSTED_SECONDS:
-            return
-        try:
-            engine.dialect.do_ping(connection)
-        except engine.dialect.loaded_dbapi.Error as error:
-            raise InvalidatePoolError from error
-
-    return engine
+    return create_engine(url, pool_pre_ping=True, connect_args={"connect_timeout": 10})
 
 
 @contextmanager

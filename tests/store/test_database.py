@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -108,31 +107,3 @@ def test_a_postgresql_server_that_does_not_answer(clock: ManualClock) -> None:
     told = problem("postgresql://ada:hunter2@127.0.0.1:1/x", clock)
     assert "cannot be reached" in str(told)
     assert "hunter2" not in f"{told} {told.hint}"
-
-
-@pytest.mark.system
-@pytest.mark.timeout(300)
-def test_connections_that_the_server_has_ended_are_replaced_when_they_have_rested(
-    new_postgres: Callable[[], str], clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    url = new_postgres()
-    store, other = open_store(url, clock=clock), open_store(url, clock=clock)
-    store.set_setting("a", "1")
-
-    def end_all_others() -> None:  # and wait until they have gone
-        with other._database.writing() as connection:
-            connection.exec_driver_sql(
-                "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity"
-                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-            )
-
-    monkeypatch.setattr(database, "_TRUSTED_SECONDS", 0.0)
-    end_all_others()
-    assert store.setting("a") == "1", "it was asked first whether it still is"
-    monkeypatch.setattr(database, "_TRUSTED_SECONDS", 3600.0)
-    end_all_others()
-    with pytest.raises(StoreProblem):
-        store.setting("a")
-    assert store.setting("a") == "1", "one error, and it is replaced"
-    store.close()
-    other.close()
