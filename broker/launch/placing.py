@@ -365,9 +365,10 @@ def moving_on(view: JobView, now: datetime) -> Action:
 
 def cooling_down(view: JobView, now: datetime) -> dict[str, str]:
     """The pools that the job leaves alone for ten minutes because a launch of it failed there, each with the evidence;
-    other jobs may be luckier."""
+    other jobs may be luckier. A clock that was set back does not make it wait for the time that it showed before."""
     return {
         attempt.placement.offer.pool: f"attempt {attempt.number}: {attempt.evidence}"
         for attempt in view.attempts
-        if attempt.cause in (Cause.NO_CAPACITY, Cause.LAUNCH_FAILED) and now - (attempt.ended_at or now) < _COOL_DOWN
+        if attempt.cause in (Cause.NO_CAPACITY, Cause.LAUNCH_FAILED)
+        and abs(now - (attempt.ended_at or now)) < _COOL_DOWN
     }

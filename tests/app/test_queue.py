@@ -170,6 +170,15 @@ def test_a_pool_that_was_left_alone_for_a_while_is_in_the_queue_again(site: Brok
     assert pools == ["acme", "own"]
 
 
+def test_a_clock_that_was_set_back_keeps_nobody_from_a_pool_for_longer(site: Broker) -> None:
+    queued(site, "a", rested=timedelta(0))
+    assert isinstance(site.clock, ManualClock)
+    site.clock.time -= timedelta(minutes=30)  # by now its launch failed half an hour ahead
+    option = queue(site).waiting[0].turn.option
+    assert option is not None
+    assert option.name.startswith("own/")
+
+
 def test_whom_the_gate_refused_is_back_in_line_after_some_tries(site: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.app.queue.market_for", lambda *_, **__: market(site, "own"))
     seconds = [0.0]

@@ -12,6 +12,7 @@ from typing import Any
 import cli
 from broker.app import launching
 from broker.app.wiring import Broker, Registries
+from broker.launch import placing
 from broker.launch.agent.formats import Intervals
 from broker.launch.interpret import Patience
 from broker.launch.reconciler import Timing
@@ -64,6 +65,7 @@ def among_liars(control: Control) -> None:
     Broker.clock = JumpyClock(control)  # type: ignore[assignment,misc]  # a fault is put in
     launching.run_folders = lambda broker: RunFolders(broker.settings.runs_url, broker.clock, BRISK)
     launching.Timing = lambda **given: timing  # type: ignore[assignment,misc]  # a fault is put in
+    placing._COOL_DOWN = timedelta(seconds=15)  # ten minutes for one pool would outlast the run
 
 
 def registries() -> Registries:
