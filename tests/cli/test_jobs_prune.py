@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
-from broker.app import background
-from broker.app.launching import reconciler
-from broker.app.wiring import Broker
 from broker.cli import follow
 
 SAVES = 'cd "$GPUBROKER_CHECKPOINT_DIR"; for n in 1 2 3; do echo $n > .x; mv .x step_$n; done'
 
 
 @pytest.fixture
-def ended(monkeypatch: pytest.MonkeyPatch, gpubroker: Any, tmp_path: Path) -> str:
+def ended(reconciled_by: Callable[[ModuleType], None], gpubroker: Any, tmp_path: Path) -> str:
     """A job that has ended and left three checkpoints; its id."""
-    workers: dict[int, Any] = {}
-
-    def ensure(broker: Broker, **more: object) -> bool:
-        workers.setdefault(id(broker), reconciler(broker)).tick()
-        return False
-
-    monkeypatch.setattr(background, "ensure", ensure)
-    monkeypatch.setattr(follow, "_REVIVE_EVERY", 1)
-    monkeypatch.setattr(follow, "_LOOK_EVERY", 0.05)
+    reconciled_by(follow)
     job = tmp_path / "job.yaml"
     job.write_text(f"name: saver\nrun: |\n  {SAVES}\n")
     done = gpubroker("submit", job, "--yes", "--json")

@@ -23,6 +23,17 @@ def stage(store: Store, clock: ManualClock) -> Stage:
     return Stage(store, clock)
 
 
+def given_up(stage: Stage) -> str:
+    """An attempt that fell silent, while its engine says that all is well; its key."""
+    key = running(stage)
+    stage.engine.lies[key] = Observation(EngineState.UP, since=stage.engine.machines[key].since)
+    for _ in range(8):
+        stage.clock.advance(MINUTE / 2)
+        stage.reconciler.tick()
+    assert stage.view.attempts[0].cause is Cause.MACHINE_LOST
+    return key
+
+
 def test_an_engine_out_of_reach_is_tried_again_and_given_up_in_the_end(stage: Stage) -> None:
     stage.engine.refuse = [Unreachable("time-out")]
     stage.submit()
@@ -31,12 +42,7 @@ def test_an_engine_out_of_reach_is_tried_again_and_given_up_in_the_end(stage: St
 
 
 def test_a_machine_that_is_silent_is_replaced_and_billed_until_it_is_known_to_be_gone(stage: Stage) -> None:
-    key = running(stage)
-    stage.engine.lies[key] = Observation(EngineState.UP, since=stage.engine.machines[key].since)
-    for _ in range(8):
-        stage.clock.advance(MINUTE / 2)
-        stage.reconciler.tick()
-    assert stage.view.attempts[0].cause is Cause.MACHINE_LOST
+    key = given_up(stage)
     assert stage.engine.machines[key].gone_at is not None, "it is removed"
     stage.clock.advance(2 * MINUTE)
     stage.reconciler.tick()
@@ -114,12 +120,7 @@ def test_a_clock_that_jumps_and_comes_back_keeps_nobody_waiting(stage: Stage) ->
 
 def test_a_late_checkpoint_is_counted_once_and_keeps_nobody_waiting(stage: Stage) -> None:
     """The agent wrote notice and checkpoint after the attempt was given up: read once, in order, whatever it is."""
-    key = running(stage)
-    stage.engine.lies[key] = Observation(EngineState.UP, since=stage.engine.machines[key].since)
-    for _ in range(8):
-        stage.clock.advance(MINUTE / 2)
-        stage.reconciler.tick()
-    assert stage.view.attempts[0].cause is Cause.MACHINE_LOST
+    key = given_up(stage)
     stage.mailbox.says(
         key, ev.NoticeReceived(source="x"), ev.CheckpointSaved(checkpoint="0001-000000000070-a", step=70)
     )
