@@ -10,12 +10,10 @@ Run with GPUBROKER_TEST_DATA naming a folder with ``spot/<family>/…``: python 
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -23,13 +21,13 @@ import numpy as np
 from broker.backtest.market import Market, Pool
 from broker.backtest.optimum import optimum
 from broker.backtest.replay import HOUR, replay
-from broker.backtest.traces import Prices, read_markets
 from broker.placement.strategy.belief import believe
 from broker.placement.strategy.pacing import UniformProgress
 from broker.placement.strategy.planned import PlannedCourse
 from broker.placement.strategy.prepare import DAY, Learned, learn, prepare, start
 from broker.placement.strategy.regimes import Floats
 from broker.placement.strategy.situation import Decision, Situation, Task
+from tests.bench.bench_histories import recorded
 
 WORK, DEADLINES, CHANGEOVERS = 48 * HOUR, (52 * HOUR, 60 * HOUR, 70 * HOUR), (0.2 * HOUR, 0.5 * HOUR)
 STARTS, WORLDS = 4, 5
@@ -111,12 +109,7 @@ def costs(learned: Learned, market: Market, first: int, dice: np.random.Generato
 
 
 def main() -> None:
-    data = Path(os.environ.get("GPUBROKER_TEST_DATA", "")) / "spot"
-    if "GPUBROKER_TEST_DATA" not in os.environ or not data.is_dir():
-        print("recorded traces are not part of the project: set GPUBROKER_TEST_DATA to a folder that has them")
-        return
-    for family in ("aws-2022-10-26", "gcp-h100-2025-10"):
-        markets = read_markets([data / family], Prices())
+    for family, markets in recorded():
         ticks, gap, dice = markets[0].ticks, markets[0].gap_seconds, np.random.default_rng(7)
         total: dict[tuple[float, float], Floats] = defaultdict(lambda: np.zeros(7))
         for first in Random(7).sample(range(ticks // 2, ticks - round(max(DEADLINES) / gap)), STARTS):

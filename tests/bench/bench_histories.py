@@ -6,7 +6,7 @@ Run with GPUBROKER_TEST_DATA naming a folder with ``spot/<family>/…``: python 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -65,13 +65,18 @@ def compared(markets: Sequence[Market], world: Callable[[Bits, int], Bits]) -> t
     return fmean(ratios), missed
 
 
-def main() -> None:
+def recorded() -> Iterator[tuple[str, Sequence[Market]]]:
+    """Families of recorded markets, by name; none where nobody says where they are."""
     data = Path(os.environ.get("GPUBROKER_TEST_DATA", "")) / "spot"
     if "GPUBROKER_TEST_DATA" not in os.environ or not data.is_dir():
         print("recorded traces are not part of the project: set GPUBROKER_TEST_DATA to a folder that has them")
         return
     for family in ("aws-2022-10-26", "gcp-h100-2025-10"):
-        markets = read_markets([data / family], Prices())
+        yield family, read_markets([data / family], Prices())
+
+
+def main() -> None:
+    for family, markets in recorded():
         for name, world in WORLDS.items():
             ratio, missed = compared(markets, world)
             print(f"{family:<17} history {name:<30} {ratio:6.3f} of Uniform Progress (at most 1.05)   {missed} missed")

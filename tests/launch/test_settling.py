@@ -102,12 +102,18 @@ def test_who_waits_is_settled_as_it_is_when_its_turn_comes(store: Store, clock: 
     assert set(settlements(store)) == {"j-0", "j-1", "j-2"}
 
 
-def test_what_has_changed_since_it_was_looked_at_waits_for_the_next_look(store: Store, clock: ManualClock) -> None:
+def one_in_line(store: Store, clock: ManualClock) -> Settling:
+    """Where `j-0` waits for its turn."""
     runs(store, "j-0", clock.now())
     settling = Settling(store, EVERY)
     clock.advance(EVERY)
     ((view, sums),) = jobs(store)
     settling.note(view, sums, never_asked, clock.now())
+    return settling
+
+
+def test_what_has_changed_since_it_was_looked_at_waits_for_the_next_look(store: Store, clock: ManualClock) -> None:
+    settling = one_in_line(store, clock)
     with store.writing() as tx:
         tx.append("j-0", [(1, ev.Claimed(host="node"))], clock.now())
     settling.settle(clock.now())
@@ -115,11 +121,7 @@ def test_what_has_changed_since_it_was_looked_at_waits_for_the_next_look(store: 
 
 
 def test_the_closed_leave_the_line(store: Store, clock: ManualClock) -> None:
-    runs(store, "j-0", clock.now())
-    settling = Settling(store, EVERY)
-    clock.advance(EVERY)
-    ((view, sums),) = jobs(store)
-    settling.note(view, sums, never_asked, clock.now())
+    settling = one_in_line(store, clock)
     settling.forget("j-0")
     settling.settle(clock.now())
     assert settlements(store) == {}
