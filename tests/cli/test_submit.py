@@ -206,7 +206,10 @@ def read_until(descriptor: int, text: str) -> str:
     seen, deadline = "", time.monotonic() + 60
     while text not in seen:
         assert time.monotonic() < deadline, seen
-        seen += os.read(descriptor, 4096).decode(errors="replace")
+        try:
+            seen += os.read(descriptor, 4096).decode(errors="replace")
+        except OSError as error:  # nobody has the terminal open any more
+            raise AssertionError(f"it ended without {text!r}: {seen!r}") from error
     return seen
 
 
