@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 from broker.launch.agent import claims
@@ -34,10 +35,11 @@ def read_lease(store: Store, attempt: int) -> Lease:
     """Raises StoreTrouble, also while there is none, or one that cannot be read: who does not know how long it is paid
     for must not begin."""
     try:
-        document = store.read_json(attempt_path(attempt, "lease.json"))
-        if document is None:
+        found = store.read_dated(attempt_path(attempt, "lease.json"))
+        if found is None:
             raise StoreTrouble("there is no lease.json in the run folder")
-        return Lease.from_json(document)
+        document, stored_at = found
+        return replace(Lease.from_json(document), stored_at=stored_at)
     except ValueError as error:
         raise StoreTrouble(f"the lease cannot be read: {error}") from error
 

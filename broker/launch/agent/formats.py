@@ -154,14 +154,16 @@ class Spec:
 class Lease:
     """How long the attempt may go on. ``paid_until``: it stops itself then (None: nothing is billed). ``ends_at``: its
     granted duration is over then. ``stop``: the broker wants it stopped, checkpoint first, for this cause.
-    ``max_unattended``: seconds without a renewed lease after which it stops; ``renewed_at`` tells one renewal from the
-    next, by the broker's clock, which need not be the node's."""
+    ``max_unattended``: seconds without a renewed lease after which it stops. ``renewed_at``: when the broker wrote it,
+    by its own clock, in which all of these times are. ``stored_at``: when that was by the object store's clock; no part
+    of the document, but what the store says of it."""
 
     paid_until: datetime | None = None
     ends_at: datetime | None = None
     stop: str | None = None
     max_unattended: float | None = None
     renewed_at: datetime | None = None
+    stored_at: datetime | None = field(default=None, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         return {

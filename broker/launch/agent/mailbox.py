@@ -7,11 +7,13 @@ A run folder out of reach stops none of it: the last lease read goes on holding,
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import threading
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Callable
 
@@ -71,6 +73,10 @@ class Mailbox:
     def over(self) -> tuple[str, str] | None:
         """As `Held.over`."""
         return self._held.over()
+
+    def seconds_until(self, at: datetime) -> float:
+        """As `Held.seconds_until`."""
+        return self._held.seconds_until(at)
 
     @property
     def idle_seconds(self) -> float:
@@ -140,6 +146,8 @@ class Mailbox:
         while not self._stopped:
             try:
                 self._alive.touch()
+                if self._held.wants_date:
+                    self._ask_the_time()
                 if self._read():
                     return
                 self._heartbeat()
@@ -157,6 +165,15 @@ class Mailbox:
             self._lease_read.set()
             self._wake.wait(self._spec.intervals.mail)
             self._wake.clear()
+
+    def _ask_the_time(self) -> None:
+        """Have the store date something of ours; for the first time before the lease is judged."""
+        asked = time.monotonic()
+        with contextlib.suppress(StoreTrouble):  # the lease must be read whatever can be written
+            self._heartbeat()
+            written_at = self._store.written_at(self._path("heartbeat.json"))
+            if written_at is not None:
+                self._held.dated(written_at, asked)
 
     def _read(self) -> bool:
         """True when a newer attempt exists."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from broker.launch.agent.clock import NodeClock, to_text
+from broker.launch.agent.clock import to_text
 from broker.launch.agent.endings import Stop
 from broker.launch.agent.formats import Exit, Spec
 from broker.launch.agent.journal import Journal
@@ -66,8 +66,8 @@ class Inbox:
 class Stops:
     """Reads the inbox of one attempt. ``peers``: the other ranks that have ended, and how."""
 
-    def __init__(self, inbox: Inbox, spec: Spec, clock: NodeClock, mailbox: Mailbox, journal: Journal) -> None:
-        self._inbox, self._spec, self._clock = inbox, spec, clock
+    def __init__(self, inbox: Inbox, spec: Spec, mailbox: Mailbox, journal: Journal) -> None:
+        self._inbox, self._spec = inbox, spec
         self._mailbox, self._journal = mailbox, journal
         self.peers: dict[int, Exit] = {}
 
@@ -76,7 +76,7 @@ class Stops:
         wait = min(1.0, self._spec.intervals.mail, deadline - time.monotonic())
         paid_until = self._mailbox.lease.paid_until
         if paid_until is not None:
-            wait = min(wait, self._clock.wall_seconds_until(paid_until))
+            wait = min(wait, self._mailbox.seconds_until(paid_until))
         return self._inbox.take(wait)
 
     def in_message(self, message: Any, *, already: Stop | None = None) -> Stop | None:

@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Callable, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -76,33 +77,37 @@ class Store:
             ) from None
 
     def read(self, path: str) -> bytes | None:
-        def fetch() -> bytes | None:
-            try:
-                return bytes(obstore.get(self._inner, path).bytes())
-            except FileNotFoundError:
-                return None
-
-        return self._try(f"read {path}", fetch)
+        found = self._dated(path)
+        return None if found is None else found[0]
 
     def read_json(self, path: str) -> Mapping[str, Any] | None:
         """The document, or None. Raises ValueError for one that is no JSON object: torn, or somebody else's."""
-        data = self.read(path)
-        if data is None:
+        found = self.read_dated(path)
+        return None if found is None else found[0]
+
+    def read_dated(self, path: str) -> tuple[Mapping[str, Any], datetime] | None:
+        """As `read_json`, and when it was written, by the store's own clock (UTC)."""
+        found = self._dated(path)
+        if found is None:
             return None
-        document = json.loads(data)  # JSONDecodeError and UnicodeDecodeError are ValueErrors
+        document = json.loads(found[0])  # JSONDecodeError and UnicodeDecodeError are ValueErrors
         if not isinstance(document, dict):
             raise ValueError(f"{path} is not a JSON object")
-        return document
+        return document, found[1]
 
-    def exists(self, path: str) -> bool:
-        def look() -> bool:
+    def written_at(self, path: str) -> datetime | None:
+        """When it was written, by the store's own clock (UTC; most tell whole seconds, cut off), or None."""
+
+        def look() -> datetime | None:
             try:
-                obstore.head(self._inner, path)
+                return obstore.head(self._inner, path)["last_modified"]
             except FileNotFoundError:
-                return False
-            return True
+                return None
 
         return self._try(f"look for {path}", look)
+
+    def exists(self, path: str) -> bool:
+        return self.written_at(path) is not None
 
     def write(self, path: str, data: bytes) -> None:
         self._try(f"write {path}", lambda: obstore.put(self._inner, path, data, use_multipart=False))
@@ -194,6 +199,16 @@ class Store:
             for folder, _, _ in os.walk(Path(prefix) / path, topdown=False):
                 with contextlib.suppress(OSError):
                     Path(folder).rmdir()
+
+    def _dated(self, path: str) -> tuple[bytes, datetime] | None:
+        def fetch() -> tuple[bytes, datetime] | None:
+            try:
+                found = obstore.get(self._inner, path)
+                return bytes(found.bytes()), found.meta["last_modified"]
+            except FileNotFoundError:
+                return None
+
+        return self._try(f"read {path}", fetch)
 
     def _try(self, what: str, call: Callable[[], _Result]) -> _Result:
         try:

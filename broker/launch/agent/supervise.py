@@ -191,7 +191,7 @@ class Attempt:
             self._notice_time.uploaded,
         )
         self._mailbox.saved_step = lambda: self._saver.step
-        self._stops = Stops(self._inbox, spec, self._clock, self._mailbox, self._journal)
+        self._stops = Stops(self._inbox, spec, self._mailbox, self._journal)
         self._mailbox.start()
         notices.watch(spec.intervals.notice, asked, self._on_notice)
 
@@ -333,7 +333,7 @@ class Attempt:
             paid_until = self._mailbox.lease.paid_until
             if paid_until is None:
                 return latest
-            return min(latest, time.monotonic() + self._clock.wall_seconds_until(paid_until) + 2 * self._share)
+            return min(latest, time.monotonic() + self._mailbox.seconds_until(paid_until) + 2 * self._share)
 
         self._saver.finish(killed=not ended.clean, hurry=ended.stop is not None, deadline=deadline)
         if self._rank == 0 and ended.clean and ended.stop is None:

@@ -177,3 +177,19 @@ def test_a_stop_that_was_there_before_it_began(node: Node) -> None:
     assert node.start().wait(10) == INTERRUPTED
     assert node.ending().cause is Cause.CANCELLED_BY_USER
     assert node.output() == []
+
+
+@pytest.mark.parametrize("apart", [timedelta(days=-2), timedelta(0), timedelta(days=2)])
+def test_it_stops_when_its_money_ends_however_wrong_the_nodes_clock_is(node: Node, apart: timedelta) -> None:
+    """Whose clock is wrong, the node's or the broker's, is all the same."""
+
+    def lease(left: timedelta) -> Lease:
+        return Lease(paid_until=now() + apart + left, renewed_at=now() + apart)
+
+    node.spec(SAVES_WHEN_TOLD, lease=lease(timedelta(hours=1)))
+    agent = node.start()
+    node.until_said("up")
+    node.runs.write_lease(1, lease(timedelta(seconds=1)))
+    assert agent.wait(30) == INTERRUPTED
+    assert node.ending().cause is Cause.PAID_UNTIL
+    assert node.saved() == [9]
