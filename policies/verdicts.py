@@ -6,11 +6,12 @@ made once and kept.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import lru_cache
 
-from broker.core.money import Money
-from broker.core.policy import Answer, Verdict
+from broker.core.money import Money, alike
+from broker.core.policy import Answer, OpenAsk, Verdict
 from broker.core.ports import Rule
 from broker.core.units import print_duration
 from policies.asking import Asking, asks_instead
@@ -19,6 +20,22 @@ from policies.asking import Asking, asks_instead
 def length(duration: timedelta) -> str:
     """A length of time for a sentence, to the second."""
     return print_duration(timedelta(seconds=max(round(duration.total_seconds()), 0)))
+
+
+def undecided(asks: Sequence[OpenAsk], most: int = 2) -> str:
+    """What of the money is held for requests that nobody has decided, for a sentence: whose, who may, until when. Empty
+    where there is none; ``most``: how many are named."""
+    if not asks:
+        return ""
+    amounts = [one.held for one in asks]
+    total, *each = alike(sum(amounts, Money.ZERO), *amounts)
+    named = [
+        f"{f'{amount} for ' if len(asks) > 1 else ''}{one.user}'s {one.job_id} (to be decided by"
+        f" {' or '.join(one.approvers) or 'nobody'}{f' before {one.until:%Y-%m-%d %H:%M} UTC' if one.until else ''})"
+        for one, amount in zip(asks[:most], each, strict=False)
+    ]
+    more = [f"{len(asks) - most} more"] if len(asks) > most else []
+    return f", {total} of it for what waits for approval: {'; '.join([*named, *more])}"
 
 
 OUT_OF_SCOPE = "out_of_scope"

@@ -15,7 +15,7 @@ from broker.core.money import Money, alike
 from broker.core.offers import MoneyKind
 from broker.core.outcomes import Cause, JobState
 from broker.core.placements import Placement, Plan
-from broker.core.policy import ActionKind, Answer
+from broker.core.policy import Answer
 from broker.core.views import JobView
 from broker.launch.admission import Admission, facts_of, re_place
 from broker.launch.approvals import ask, through_standing
@@ -166,9 +166,8 @@ def _judged(
     policy = broker.policy()
     here = Plan(now, (placement,), (), 1, None, view.deadline)
     facts_for, billed = facts_of(look, policy, now), billed_time(view, now)
-    found = re_place(view, here, policy, facts_for, look.balance(view.id), billed=billed, now=now)
-    record = decision_of(found, here, policy, facts_for(found.action))
-    return found, replace(record, action=ActionKind.EXTEND)
+    found = re_place(view, here, policy, facts_for, look.balance(view.id), billed=billed, now=now, by_owner=True)
+    return found, decision_of(found, here, policy, facts_for(found.action))
 
 
 def logs(broker: Broker, view: JobView, attempt: int | None = None) -> Iterator[str]:

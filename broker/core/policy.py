@@ -41,6 +41,8 @@ class Action:
     beside what is asked for now. ``submitted_at``: None for a submission itself. ``attempts``: those made before.
     ``usage``: what the accelerators of what runs were seen doing, oldest first; empty when nobody looked. ``in_place``:
     it is money alone, for what runs to go on where it is, within the limits that its owner has set: no start, no move.
+    ``by_owner``: of an extension, that its owner asks for it, and starts nothing with it; otherwise the broker needs it
+    for what was admitted.
     """
 
     kind: ActionKind
@@ -57,6 +59,7 @@ class Action:
     attempts: int = 0
     usage: tuple[Usage, ...] = ()
     in_place: bool = False
+    by_owner: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +82,29 @@ class LiveAttempt:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenAsk:
+    """A request for approval that nobody has decided: whose it is and for which job, who may decide it (names or
+    shell-style patterns), until when (UTC; None: whenever), and how much of a budget's period is held for it (USD)."""
+
+    job_id: str
+    user: str
+    approvers: tuple[str, ...]
+    until: datetime | None
+    held: Money
+
+
+@dataclass(frozen=True, slots=True)
 class BudgetUse:
     """One budget's state in one of its periods, as the ledger has it now (UTC times, USD). ``over_since``: when it was
-    first seen that more was spent than it grants; told only where what runs is judged."""
+    first seen that more was spent than it grants; told only where what runs is judged. ``asks``: of what is held, what
+    waits for somebody's answer, oldest first; told only where there is no room for an action."""
 
     period_start: datetime
     period_end: datetime
     spent: Money
     held: Money
     over_since: datetime | None = None
+    asks: tuple[OpenAsk, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from broker.core.policy import Action, ActionKind, Answer, BudgetUse, Facts, Gra
 from broker.core.ports import PolicySet
 from broker.core.views import AttemptView, JobView
 from broker.launch.journal import Reading
+from broker.launch.undecided import lacks_room, with_asks
 from broker.ledger.budgets import budget_uses, told_as_one_until
 from broker.ledger.entries import Balance
 from broker.ledger.holds import Exposure, exposures, hold_needed, ledger_rate, paid_until
@@ -68,11 +69,13 @@ def facts_of(
 ) -> FactsFor:
     """What the rules may know, as this look at the store has it: who occupies what, each budget in the periods an
     action's money falls into, and what was approved. Each is read at most once, however many placements are judged;
-    budgets only where an amount is asked for. ``occupied``: who occupies what, where that was read already.
+    budgets only where an amount is asked for, and whose requests wait for an answer only where one of them lacks room
+    for it. ``occupied``: who occupies what, where that was read already.
     """
     grants_for = grants_of(look, policy, now)
     live = [] if occupied is None else [tuple(occupied)]
     uses: dict[tuple[str, tuple[datetime, datetime]], tuple[BudgetUse, ...]] = {}
+    asks_known: set[tuple[str, tuple[datetime, datetime]]] = set()
 
     def facts_for(action: Action) -> Facts:
         window = action.window or (now, now)
@@ -83,8 +86,14 @@ def facts_of(
             if (budget.id, window) not in uses:
                 held = look.held(budget, told_as_one_until(budget, now))
                 uses[budget.id, window] = budget_uses(budget, window, now, partial(look.spent, budget), held)
-        known = {b.id: uses[b.id, window] for b in budgets}
-        return Facts(now=now, live=live[0], budgets=known, grants=grants_for(action))
+        facts = Facts(now, live[0], {b.id: uses[b.id, window] for b in budgets}, grants_for(action))
+        unread = [b for b in budgets if (b.id, window) not in asks_known]
+        if not unread or not lacks_room(policy, action, facts):
+            return facts
+        fuller = with_asks(look, unread, facts.budgets, now)
+        asks_known.update((b.id, window) for b in unread)
+        uses.update(((b.id, window), fuller[b.id]) for b in unread)
+        return replace(facts, budgets={**facts.budgets, **fuller})
 
     return facts_for
 
@@ -200,11 +209,13 @@ def re_place(
     *,
     billed: timedelta,
     now: datetime,
+    by_owner: bool = False,
 ) -> Admission:
     """The best placement that the hold covers, or that the policies allow to top it up for, and whose start it pays.
 
-    ``plan`` has placements. When every one is refused, the best one that somebody may be asked about is returned, or
-    the refusal of the best one.
+    ``plan`` has placements. ``by_owner``: it is its owner who asks for higher limits: judged as an extension, whatever
+    the hold covers. When every one is refused, the best one that somebody may be asked about is returned, or the
+    refusal of the best one.
     """
     left = max(view.max_duration - billed, timedelta(seconds=1))
     mine = [b for kind, b in balance.items() if kind is not MoneyKind.AMORTISED]
@@ -216,13 +227,12 @@ def re_place(
         exposed = exposures([placement], egress={placement.money: egress_of(placement)})
         needed = _to_hold(exposed, left, budget)
         top_up = {
-            kind: amount - held
-            for kind, amount in needed.items()
-            if amount > (held := balance[kind].held if kind in balance else Money.ZERO)
+            money: amount - held
+            for money, amount in needed.items()
+            if amount > (held := balance[money].held if money in balance else Money.ZERO)
         }
-        kind = ActionKind.EXTEND if top_up else ActionKind.RE_PLACE
         action = Action(
-            kind,
+            ActionKind.EXTEND if top_up or by_owner else ActionKind.RE_PLACE,
             view.job,
             view.user,
             placement=placement,
@@ -234,6 +244,7 @@ def re_place(
             held=already,
             submitted_at=view.submitted_at,
             attempts=len(view.attempts),
+            by_owner=by_owner,
         )
         verdicts = tuple(policy.judge(action, facts_for(action)))
         held = balance[placement.money].held if placement.money in balance else Money.ZERO

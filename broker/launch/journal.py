@@ -105,6 +105,10 @@ class Reading(Protocol):
         """What of a standing grant's use is this job's; zero for one that does not use it."""
         ...
 
+    def undecided(self) -> Sequence[JobView]:
+        """Every job about which something was asked that nobody has answered yet, the oldest job first."""
+        ...
+
     def live_attempts(self) -> Sequence[LiveAttempt]:
         """Every attempt whose machine may still exist, requested ones included."""
         ...

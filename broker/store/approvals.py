@@ -9,16 +9,18 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, func, literal_column, select
 
 from broker.core.approvals import StandingGrant
 from broker.core.errors import UnknownName
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
-from broker.store.tables import BALANCE, EVENT, STANDING_GRANT, STANDING_USE
+from broker.store.tables import BALANCE, EVENT, JOB, STANDING_GRANT, STANDING_USE
 from broker.store.times import from_micros, to_micros
 
 KINDS = ("approval_asked", "approval_given", "approval_refused")
+# Written out, so that the database sees that its index of these events will do.
+_ABOUT_APPROVAL = EVENT.c.kind.in_([literal_column(f"'{kind}'") for kind in KINDS])
 # What jobs under a grant have spent and hold; what was paid before does not count.
 _USED = func.coalesce(func.sum(BALANCE.c.held + BALANCE.c.spent), 0)
 _COUNTS = BALANCE.c.money != MoneyKind.AMORTISED.value
@@ -88,6 +90,13 @@ def asked_about(connection: Connection, limit: int) -> Sequence[str]:
     c = EVENT.c
     latest = func.max(c.at)
     query = select(c.job_id).where(c.kind.in_(KINDS)).group_by(c.job_id).order_by(latest.desc(), c.job_id).limit(limit)
+    return list(connection.scalars(query))
+
+
+def maybe_asking(connection: Connection) -> Sequence[str]:
+    """The views, as they are stored, of the jobs not closed about which something was ever asked, oldest first."""
+    about = select(EVENT.c.job_id).where(_ABOUT_APPROVAL)
+    query = select(JOB.c.view).where(~JOB.c.closed, JOB.c.id.in_(about)).order_by(JOB.c.submitted_at, JOB.c.id)
     return list(connection.scalars(query))
 
 

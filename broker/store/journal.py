@@ -151,6 +151,11 @@ class StoreReading:
         """The jobs for which an approval was asked or answered, those of the newest word first."""
         return approvals.asked_about(self._connection, limit)
 
+    def undecided(self) -> Sequence[JobView]:
+        """Every job about which something was asked that nobody has answered yet, the oldest job first."""
+        views = (_view_from_json(text) for text in approvals.maybe_asking(self._connection))
+        return [view for view in views if view.asked is not None]
+
     def policy_number(self) -> int:
         """The number of the policy version in force; 0 when none was ever activated."""
         return policies.number(self._connection)

@@ -20,7 +20,7 @@ from broker.ledger.forecast import FORECAST
 from policies.asking import MayAsk, only_for
 from policies.fields import Day, Limit, TimeZone, parse_percent
 from policies.scope import Scope
-from policies.verdicts import allow, ask, deny, length, out_of_scope
+from policies.verdicts import allow, ask, deny, length, out_of_scope, undecided
 
 _KIND = {"enum": list(MoneyKind)}
 Kinds = Annotated[
@@ -197,10 +197,10 @@ class Budget:
             )
         for use, share in zip(uses, shares, strict=True):
             if use.spent + use.held + share > self.config.amount:
-                return self._objection(use, share, asked)
+                return self._objection(action, use, share, asked)
         return allow(self, "fits", f"{asked} fits", budget=self.name, asked=asked, limit=self.config.amount)
 
-    def _objection(self, use: BudgetUse, share: Money, asked: Money) -> Verdict:
+    def _objection(self, action: Action, use: BudgetUse, share: Money, asked: Money) -> Verdict:
         limit = self.config.amount
         left = limit - use.spent - use.held
         period = period_name(self.config.stretch, self.config.timezone, use.period_start)
@@ -208,8 +208,10 @@ class Budget:
         all_of_it, wants, then, rest, spent, held = amounts
         part = "" if share == asked else f", {then} of it in {period}"
         state = f"{rest} is left" if left >= Money.ZERO else f"it is overdrawn by {rest}"
+        asks = [one for one in use.asks if one.job_id != action.job_id]
         message = (
-            f"budget {self.name} of {all_of_it} for {period}: {wants} asked{part}; {state} ({spent} spent, {held} held)"
+            f"budget {self.name} of {all_of_it} for {period}: {wants} asked{part}; {state} ({spent} spent, {held} held"
+            f"{undecided(asks)})"
         )
         figures = {
             "budget": self.name,
@@ -223,9 +225,17 @@ class Budget:
             "period_start": use.period_start.isoformat(),
             "period_end": use.period_end.isoformat(),
         }
+        if asks:
+            figures["undecided"] = sum((one.held for one in asks), Money.ZERO)
         if self.config.action == "alert":
             return allow(self, "over_budget_alert", f"{message}; it passes, and people are told", **figures)
         if self.config.asking is not None:
+            own = sum((one.held for one in asks if one.user == action.user), Money.ZERO)
+            # What the broker needs for what was admitted is no further request of theirs.
+            theirs = action.kind is ActionKind.LAUNCH or action.by_owner
+            if theirs and own > Money.ZERO and own + share > limit:
+                message += f"; {own} of it is {action.user}'s own: open requests of one user hold {limit} at most"
+                return deny(self, "too_much_is_asked", message, own=own, **figures)
             return ask(self, self.config.asking, "over_budget", message, **figures)
         return deny(self, "over_budget", message, **figures)
 

@@ -44,7 +44,8 @@ class RunawayLimit:
         if not self.scope.covers(action):
             return out_of_scope(self)
         attempts, most = action.attempts, self.config.max_attempts
-        if most is not None and attempts >= most and action.kind is ActionKind.RE_PLACE:
+        starts = action.kind in (ActionKind.RE_PLACE, ActionKind.EXTEND) and not (action.in_place or action.by_owner)
+        if most is not None and attempts >= most and starts:
             return deny(
                 self,
                 "too_many_attempts",

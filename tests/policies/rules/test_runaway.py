@@ -55,3 +55,13 @@ def test_the_messages_have_the_figures() -> None:
 def test_it_must_say_something() -> None:
     with pytest.raises(ValidationError, match="says nothing"):
         rule({})
+
+
+def test_more_for_what_runs_starts_nothing_and_a_start_that_needs_more_money_is_a_start() -> None:
+    def code(**how: bool) -> str:
+        third = action(ActionKind.EXTEND, attempts=3, submitted_at=NOW, **how)
+        return rule({"max_attempts": 3}).judge(third, Facts(NOW)).code
+
+    assert code(by_owner=True) == "within_limit", "`jobs extend`"
+    assert code(in_place=True) == "within_limit", "its money is topped up"
+    assert code() == "too_many_attempts", "a next attempt, dearer than what is held"

@@ -1,0 +1,159 @@
+"""Requests that nobody has decided hold money: who finds no room is told whose they are, and nobody piles them up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from broker.app import approvals, jobs
+from broker.app.policies_backtest import replay
+from broker.app.submit import submit
+from broker.app.wiring import Broker
+from broker.core import events as ev
+from broker.core.clock import ManualClock
+from broker.core.errors import NotAllowed
+from broker.core.jobfile import parse_job
+from broker.core.money import Money
+from broker.core.outcomes import Cause, JobState
+from broker.core.placements import Plan
+from broker.core.policy import ActionKind, Answer
+from broker.core.views import JobView
+from broker.launch.admission import facts_of, re_place
+
+DENIES = """\
+version: 1
+policy: t
+budgets: [{name: pretend, amount: $4, period: fixed, from: 2020-01-01, to: 2099-12-31, counts: [sandbox]}]
+guardrails:
+  - {name: big, approve_above: {cost: $2, approvers: [bob, carol], expires: 6h}}
+"""
+ASKS = """\
+version: 1
+policy: t
+budgets:
+  - {name: pretend, amount: $4, period: fixed, from: 2020-01-01, to: 2099-12-31, counts: [sandbox],
+     action: ask, approvers: [bob, ann]}
+"""
+
+
+@pytest.fixture(autouse=True)
+def act_as(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Whoever acts, by name; first ann."""
+    broker.__dict__["clock"] = ManualClock(broker.clock.now())
+
+    def become(name: str) -> None:
+        monkeypatch.setattr(Broker, "user", name)
+
+    become("ann")
+    return become
+
+
+def start(broker: Broker, cost: str, name: str) -> JobView:
+    text = f"name: {name}\nrun: 'true'\nresources: {{cpus: 1}}\nmax_duration: 900h\nmax_cost: {cost}\n"
+    sandbox = "constraints: {providers: [sandbox]}\n"
+    return submit(broker, parse_job(text + sandbox, file="job.yaml", now=broker.clock.now()))
+
+
+def because(view: JobView) -> str:
+    assert view.asked is not None
+    return view.asked.questions[0].because
+
+
+def test_who_is_denied_for_want_of_money_is_told_what_waits_for_whom(broker: Broker, act_as: Any) -> None:
+    broker.store.activate_policy({"t.yaml": DENIES}, by="test")
+    first = start(broker, "$3", "first")
+    assert first.asked is not None
+    act_as("eve")
+    with pytest.raises(NotAllowed) as denied:
+        start(broker, "$1.50", "second")
+    until = f"{first.asked.expires_at:%Y-%m-%d %H:%M}"
+    assert (
+        f"($0.00 spent, $3.00 held, $3.00 of it for what waits for approval: ann's {first.id}"
+        f" (to be decided by bob or carol before {until} UTC))" in denied.value.message
+    )
+    with broker.store.reading() as look:
+        decisions = look.decisions()
+    assert next(v for v in decisions[0].verdicts if v.name == "pretend").figures["undecided"] == "3.00"
+    replayed = replay(decisions, [], broker.policy())
+    assert replayed.differences == (), "what was said can be said again"
+
+
+def test_once_it_is_decided_nothing_is_said_of_it(broker: Broker, act_as: Any) -> None:
+    broker.store.activate_policy({"t.yaml": DENIES}, by="test")
+    first = start(broker, "$3", "first")
+    act_as("bob")
+    approvals.grant(broker, first.id)
+    with pytest.raises(NotAllowed) as denied:
+        start(broker, "$1.50", "second")
+    assert "waits for approval" not in denied.value.message
+
+
+def test_more_that_is_asked_for_a_job_that_runs_is_told_as_well_and_no_more_than_that(
+    broker: Broker, act_as: Any
+) -> None:
+    broker.store.activate_policy({"t.yaml": DENIES}, by="test")
+    running = start(broker, "$2", "first")
+    jobs.extend(broker, running, jobs.More(max_cost=Money.usd(3)))
+    act_as("eve")
+    with pytest.raises(NotAllowed, match=r"\$3\.00 held, \$1\.00 of it for what waits for approval"):
+        start(broker, "$1.50", "second")
+
+
+class TestABudgetThatAsks:
+    @pytest.fixture(autouse=True)
+    def _in_force(self, broker: Broker) -> None:
+        broker.store.activate_policy({"t.yaml": ASKS}, by="test")
+
+    def test_a_request_may_be_for_more_than_the_whole_of_it_and_the_next_user_is_told(
+        self, broker: Broker, act_as: Any
+    ) -> None:
+        first = start(broker, "$5", "first")
+        assert first.state is JobState.AWAITING_APPROVAL
+        act_as("eve")
+        second = start(broker, "$1", "second")
+        assert second.state is JobState.AWAITING_APPROVAL
+        # Ann could decide, but not on her own request.
+        assert f"$5.00 of it for what waits for approval: ann's {first.id} (to be decided by bob" in because(second)
+
+    def test_nobody_piles_up_requests_beyond_the_whole_of_it(self, broker: Broker, act_as: Any) -> None:
+        start(broker, "$4", "fits")
+        start(broker, "$3", "first")
+        with pytest.raises(NotAllowed, match=r"\$3\.00 of it is ann's own: open requests of one user hold"):
+            start(broker, "$1.50", "second")
+        assert start(broker, "$1", "small").state is JobState.AWAITING_APPROVAL, "up to the whole of it"
+        act_as("eve")
+        assert start(broker, "$4", "theirs").state is JobState.AWAITING_APPROVAL, "each user for themselves"
+
+    def test_once_one_is_decided_the_next_can_be_asked(self, broker: Broker, act_as: Any) -> None:
+        start(broker, "$4", "fits")
+        first = start(broker, "$3", "first")
+        act_as("bob")
+        approvals.refuse(broker, first.id)
+        act_as("ann")
+        assert start(broker, "$3", "second").state is JobState.AWAITING_APPROVAL
+
+    def test_nor_with_more_for_jobs_that_run(self, broker: Broker) -> None:
+        one, two = start(broker, "$2", "one"), start(broker, "$2", "two")
+        jobs.extend(broker, one, jobs.More(max_cost=Money.usd(6)))
+        with pytest.raises(NotAllowed, match=r"ann's own: open requests of one user hold"):
+            jobs.extend(broker, two, jobs.More(max_cost=Money.usd(6)))
+
+    def test_what_the_broker_itself_needs_for_what_was_admitted_is_asked_all_the_same(self, broker: Broker) -> None:
+        one = start(broker, "$4", "one")
+        start(broker, "$4", "first")
+        now = broker.clock.now()
+        with broker.store.writing() as tx:
+            ended = tx.append(one.id, [(1, ev.AttemptEnded(cause=Cause.MACHINE_LOST))], now)
+            found = re_place(
+                replace(ended, max_cost=Money.usd(9), max_duration=ended.max_duration * 90),
+                Plan(now, (ended.attempts[0].placement,), (), 1, None, None),
+                broker.policy(),
+                facts_of(tx, broker.policy(), now),
+                tx.balance(one.id),
+                billed=timedelta(0),
+                now=now,
+            )
+        assert (found.action.kind, found.answer) == (ActionKind.EXTEND, Answer.ASK)
