@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from broker.core.errors import InvalidInput, Problem, did_you_mean
+from broker.core.errors import InvalidInput, Problem, did_you_mean, place
 from broker.settings import PREFIX, variable
 
 Key = tuple[int | str, ...]
@@ -30,7 +30,7 @@ def refuse(found: Sequence[tuple[Key, str]], files: Sequence[Path], *, hint: str
     later ones win. Lines are told by number and never shown: there may be secrets in them."""
     placed = [_place(key, message, files) for key, message in found]
     told = [
-        f"{where}:{problem.line}: {problem.key}: {problem.message}" if where else str(problem)
+        f"{place(where, problem.line, problem.column)}: {problem.key}: {problem.message}" if where else str(problem)
         for where, problem in placed
     ]
     raise InvalidInput(
@@ -52,9 +52,10 @@ def refuse_unreadable(error: ValueError, files: Sequence[Path]) -> NoReturn:
             at = _STOPPED.search(str(wrong))
             line, column = (int(at[1]), int(at[2])) if at and at[1] else (0, 0)
             message = f"is not valid TOML: {_STOPPED.sub('', str(wrong))}"
-            place = f"{file}:{line}:{column}" if line else f"{file}"
             problems = [Problem(line, column, "", message)]
-            raise InvalidInput(f"{place}: {message}", where="settings", problems=problems) from wrong
+            raise InvalidInput(
+                f"{place(str(file), line, column)}: {message}", where="settings", problems=problems
+            ) from wrong
     raise InvalidInput(str(error), where="settings", hint=f"mend {' or '.join(map(str, files))}") from error
 
 

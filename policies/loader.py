@@ -69,9 +69,9 @@ def load(files: Mapping[str, str], providers: Collection[str] = ()) -> ActivePol
     ``providers``: the names of those that are known, so that slips are found.
 
     All files apply: every rule judges, so the strictest limit decides. No file at all is a set that grants nothing.
-    Pure. Raises `InvalidInput` for the first file that is wrong, with every mistake in it and its place: of form, of
-    conditions, names that are used twice, teams in scopes that no file lists, rules that cover each other, and files
-    that contradict each other.
+    Pure. Raises `InvalidInput` for the first file that is wrong, with every mistake in it and its place, and those of
+    the other files: of form, of conditions, names that are used twice, teams in scopes that no file lists, rules that
+    cover each other, and files that contradict each other.
     """
     documents, refused = [], []
     for file in sorted(files):
@@ -81,7 +81,14 @@ def load(files: Mapping[str, str], providers: Collection[str] = ()) -> ActivePol
             refused.append(error)  # no YAML that could be looked at further
     model = policy_file_model(frozenset(_kinds(documents)))
     read = [_read(document, model, files[document.file]) for document in documents]
-    between = Together([one.document for one in read], {one.file: one.name for one in read}, providers).look()
+    together = Together(
+        [one.document for one in read],
+        {one.file: one.name for one in read},
+        providers,
+        wrong={one.file: [problem.key for problem in one.problems] for one in read},
+        complete=not refused,
+    )
+    between = together.look()
     right: list[_Right] = []
     for one in read:
         problems = [*one.problems, *between.get(one.file, ())]
@@ -91,8 +98,7 @@ def load(files: Mapping[str, str], providers: Collection[str] = ()) -> ActivePol
             right.append(_Right(one, one.content))
     if refused:
         first, *others = sorted(refused, key=lambda error: error.where)
-        if others:
-            first.hint = f"there are mistakes in {', '.join(error.where for error in others)}, too"
+        first.others = tuple(others)
         raise first
     return _in_force(right, _version(read))
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from broker.core.documents import Document, Path
+from broker.core.documents import Document, Path, dotted
 from broker.core.errors import Problem, did_you_mean
 from policies.asking import MayAsk, among
 from policies.conditions import Condition, condition
@@ -52,34 +52,33 @@ def _located(document: Document, lines: Sequence[str], path: Path, said: str, mi
     stands = lines[line - 1][column - 1 :] if line <= len(lines) else ""
     quoted = stands[:1] in ("'", '"')
     if stands[quoted:].startswith(said):
-        return Problem(line, column + quoted + mistake.at, path_name(path), str(mistake))
+        return Problem(line, column + quoted + mistake.at, dotted(path), str(mistake))
     where = f" (at {said[mistake.at : mistake.at + 20]!r})" if mistake.at < len(said) else " (at its end)"
-    return Problem(line, column, path_name(path), f"{mistake}{where}")
-
-
-def path_name(path: Path) -> str:
-    """``guardrails[0].when``."""
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
-    return text.removeprefix(".")
+    return Problem(line, column, dotted(path), f"{mistake}{where}")
 
 
 @dataclass
 class Together:
     """All files, and what was found in each: by file. ``names``: the policy's name, by file; ``providers``: those that
-    are known."""
+    are known. ``wrong``: the keys, by file, of which it is known already that what they say is wrong: nothing follows
+    from that. ``complete``: whether no file is left out because it cannot be read, so that what none lists is listed
+    nowhere."""
 
     documents: Sequence[Document]
     names: Mapping[str, str]
     providers: Collection[str] = ()
+    wrong: Mapping[str, Collection[str]] = field(default_factory=dict)
+    complete: bool = True
     problems: dict[str, list[Problem]] = field(default_factory=lambda: defaultdict(list))
 
     def look(self) -> Mapping[str, list[Problem]]:
         """What is wrong between the parts of the files, by file."""
         self._policy_names()
         self._names()
-        self._teams()
         self._places()
-        self._approvers()
+        if self.complete:
+            self._teams()
+            self._approvers()
         self._orders()
         for document in self.documents:
             self._covered_twice(document)
@@ -169,6 +168,8 @@ class Together:
         files may have their own: that is what several owners are for.)"""
         seen: dict[tuple[str, str, str], list[tuple[object, int]]] = defaultdict(list)
         for path, entry in entries(document):
+            if self._is_wrong(document, path):
+                continue
             for kind, said in _subjects(path, entry):
                 key = (kind, repr(_scope(entry.get("scope"))), repr(entry.get("when")))
                 line = document.values[path][0]
@@ -180,6 +181,16 @@ class Together:
                     )
                     self._add(document, path, message)
                 seen[key].append((said, line))
+
+    def _is_wrong(self, document: Document, path: Path) -> bool:
+        """Whether it is not known what an entry is about, because that is written wrong. How much a budget grants and
+        what an entry is called make no difference to that."""
+        entry = dotted(path)
+        aside = {f"{entry}.amount", f"{entry}.name"}
+        return any(
+            key not in aside and (key == entry or key.startswith(f"{entry}."))
+            for key in self.wrong.get(document.file, ())
+        )
 
 
 def _members(teams: Mapping[str, Any]) -> Iterator[str]:

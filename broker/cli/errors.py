@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from broker.core.errors import BrokerError, InvalidInput, Problem
+from broker.core.errors import BrokerError, InvalidInput, Problem, place
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-_MOST_PROBLEMS = 20
+_MOST_PROBLEMS = 200  # of one file; --json has them all
 _MOST_BYTES = 1_000_000
 _LONGEST_LINE = 100
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -27,20 +27,31 @@ def kind_of(error: BrokerError) -> str:
 
 def error_document(error: BrokerError) -> dict[str, Any]:
     """``{"error": …}``, as every command with ``--json`` answers when it fails."""
-    problems = error.problems if isinstance(error, InvalidInput) else ()
+    return {"error": _as_json(error)}
+
+
+def _as_json(error: BrokerError) -> dict[str, Any]:
+    problems, others = (error.problems, error.others) if isinstance(error, InvalidInput) else ((), ())
     return {
-        "error": {
-            "kind": kind_of(error),
-            "message": error.message,
-            "where": error.where,
-            "hint": error.hint,
-            "problems": list(problems),
-        }
+        "kind": kind_of(error),
+        "message": error.message,
+        "where": error.where,
+        "hint": error.hint,
+        "problems": list(problems),
+        **({"others": [_as_json(other) for other in others]} if others else {}),
     }
 
 
 def error_text(error: BrokerError) -> Text:
-    """The error, each problem with its place and an excerpt of the file, and what to do next."""
+    """The error, each problem with its place and an excerpt of the file, and what to do next; then those of other
+    files."""
+    from rich.text import Text
+
+    others = error.others if isinstance(error, InvalidInput) else ()
+    return Text("\n").join([_one_error(error), *map(error_text, others)])
+
+
+def _one_error(error: BrokerError) -> Text:
     from rich.text import Text
 
     text = Text("error: ", style="bold red")
@@ -53,7 +64,8 @@ def error_text(error: BrokerError) -> Text:
             text.append("\n")
             text.append(_problem(_once(problem, listed), error.where, lines))
         if len(untold) > _MOST_PROBLEMS:
-            text.append(f"\n… and {len(untold) - _MOST_PROBLEMS} more", style="not bold default")
+            more = len(untold) - _MOST_PROBLEMS
+            text.append(f"\n… and {more} more; --json lists all of them", style="not bold default")
     if other := _meant_for(error):
         text.append("\nhint: ", style="bold cyan")
         text.append(other, style="not bold default")
@@ -90,9 +102,8 @@ def _problem(problem: Problem, where: str, lines: list[str]) -> Text:
     from rich.text import Text
 
     text = Text(style="not bold default")
-    place = f"{where}:{problem.line}" if problem.line else ""
-    if place:
-        text.append(f"  {place}: ", style="bold")
+    if problem.line:
+        text.append(f"  {place(where, problem.line, problem.column)}: ", style="bold")
     else:
         text.append("  ")
     text.append(f"{_clean(problem.key)}: " if problem.key else "")

@@ -92,6 +92,11 @@ class NoLogin(LoginMissing):
     """No credentials were given at all: not a fault where nobody asked for this provider by name."""
 
 
+def place(file: str, line: int, column: int = 0) -> str:
+    """Where something stands, as everything here tells it: ``team.yaml:12:5``, without what is not known (0)."""
+    return ":".join([file, *(str(number) for number in (line, column) if line and number)])
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
     """One thing wrong in a document: where (1-based line and column, 0 when not known), at which key, and what."""
@@ -107,11 +112,21 @@ class Problem:
 
 
 class InvalidInput(AskAPerson):
-    """A file, flag or setting is wrong. ``problems`` lists each finding with its place."""
+    """A file, flag or setting is wrong. ``problems`` lists each finding with its place; ``others``: what is wrong with
+    further files that were read with this one."""
 
-    def __init__(self, message: str, *, where: str = "", hint: str = "", problems: Sequence[Problem] = ()) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        where: str = "",
+        hint: str = "",
+        problems: Sequence[Problem] = (),
+        others: Sequence[InvalidInput] = (),
+    ) -> None:
         super().__init__(message, where=where, hint=hint)
         self.problems = tuple(problems)
+        self.others = tuple(others)
 
 
 class UnknownName(AskAPerson):
@@ -167,6 +182,12 @@ class Malformed(GiveUp):
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """``"; did you mean 'x'?"`` for the closest known name, or an empty string."""
+    meant = closest(name, known)
+    return "" if meant is None else f"; did you mean {meant!r}?"
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is most like this one; None where none is much like it."""
     lowered = {candidate.lower(): candidate for candidate in known}
-    close = get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
-    return f"; did you mean {lowered[close[0]]!r}?" if close else ""
+    found = get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
+    return lowered[found[0]] if found else None

@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from broker.core.documents import Document, Path, nulls
-from broker.core.errors import Problem, did_you_mean
+from broker.core.errors import Problem, closest, did_you_mean
 
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
@@ -61,8 +61,18 @@ def validate(
 
 
 def problems_in(error: ValidationError, document: Document, model: type[BaseModel]) -> list[Problem]:
-    """The findings of a `ValidationError` that ``model`` raised for this document's data, sorted by place."""
-    return sorted({_problem(details, document, model) for details in error.errors(include_url=False)})
+    """The findings of a `ValidationError` that ``model`` raised for this document's data, sorted by place. A field is
+    not missing where its key is only misspelt."""
+    found = error.errors(include_url=False)
+    misspelt = {_meant(one["loc"], model) for one in found if one["type"] == "extra_forbidden"}
+    return sorted(
+        {_problem(one, document, model) for one in found if one["type"] != "missing" or one["loc"] not in misspelt}
+    )
+
+
+def _meant(location: tuple[str | int, ...], model: type[BaseModel]) -> tuple[str | int, ...]:
+    """The location of the key that an unknown one was probably meant to be."""
+    return *location[:-1], closest(str(location[-1]), sorted(_fields_beside(model, location))) or ""
 
 
 def each(items: Iterable[tuple[str | int, object]], parse: Callable[[Any, Any], T]) -> list[T]:

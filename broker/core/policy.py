@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from broker.core.errors import place
 from broker.core.jobs import Job
 from broker.core.money import Money
 from broker.core.offers import CapacityType, MoneyKind
@@ -150,13 +151,14 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a rule stands: ``policies/team.yaml:12``."""
+    """Where a rule stands: ``policies/team.yaml:12``; and of a name in it the column, too."""
 
     file: str
     line: int
+    column: int = 0
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}" if self.line else self.file
+        return place(self.file, self.line, self.column)
 
 
 @dataclass(frozen=True, slots=True)

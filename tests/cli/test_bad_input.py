@@ -55,8 +55,8 @@ def test_a_bad_job_file(gpubroker: Any, write: Any, command: tuple[str, ...], wh
 def test_every_problem_is_shown_with_its_line_and_a_caret(gpubroker: Any, write: Any) -> None:
     file = write("bad.yaml", "name: x\nrun: echo\nmax_csot: $5\nretry:\n  failures: -2\n")
     done = gpubroker("plan", file)
-    assert f"{file}:3: max_csot" in done.err
-    assert f"{file}:5: retry.failures" in done.err
+    assert f"{file}:3:1: max_csot" in done.err
+    assert f"{file}:5:13: retry.failures" in done.err
     assert "3 | max_csot: $5\n         | ^" in done.err
     document = gpubroker("plan", file, "--json")
     assert document.code == 2
@@ -64,6 +64,40 @@ def test_every_problem_is_shown_with_its_line_and_a_caret(gpubroker: Any, write:
     assert error["kind"] == "invalid_input"
     assert error["where"] == str(file)
     assert [(p["line"], p["key"]) for p in error["problems"]] == [(3, "max_csot"), (5, "retry.failures")]
+
+
+def test_policy_files_tell_the_column_too(gpubroker: Any, write: Any) -> None:
+    file = write("p.yaml", "version: 1\nbudgets:\n  - {name: b, amount: 5, period: day, timezone: Mars/Base}\n")
+    for command in ("check", "apply"):
+        done = gpubroker("policy", command, file)
+        assert f"{file}:3:23: budgets[0].amount: expected an amount with currency, such as $900; got '5'" in done.err
+        assert f"{file}:3:49: budgets[0].timezone: 'Mars/Base' is not a time zone; expected an IANA name" in done.err
+
+
+def test_all_mistakes_are_shown_and_of_a_hugely_broken_file_json_has_them_all(gpubroker: Any, write: Any) -> None:
+    wrong = [f"  - {{name: b{n}, amount: {n + 1}, period: day, scope: {{user: u{n}}}}}" for n in range(250)]
+    some, many = (
+        write(f"{count}.yaml", "\n".join(["version: 1", "budgets:", *wrong[:count], ""])) for count in (60, 250)
+    )
+    done = gpubroker("policy", "check", some)
+    assert all(f"{some}:{n + 3}:" in done.err for n in range(60))
+    assert "more" not in done.err.splitlines()[-1]
+    done = gpubroker("policy", "check", many)
+    assert done.err.splitlines()[-1] == "… and 50 more; --json lists all of them"
+    assert len(gpubroker("policy", "check", many, "--json").json["error"]["problems"]) == 250
+
+
+def test_mistakes_in_several_files_are_all_shown(gpubroker: Any, write: Any) -> None:
+    one, other = (write(f"{name}.yaml", f"version: 1\npolicy: {name}\nbudgts: 1\n") for name in "ab")
+    done = gpubroker("policy", "check", one, other)
+    assert done.code == 2
+    assert f"error: {one}: this policy file has a mistake" in done.err
+    assert f"error: {other}: this policy file has a mistake" in done.err
+    assert f"{one}:3:1: budgts" in done.err
+    assert f"{other}:3:1: budgts" in done.err
+    error = gpubroker("policy", "check", one, other, "--json").json["error"]
+    assert (error["where"], [each["where"] for each in error["others"]]) == (str(one), [str(other)])
+    assert [problem["line"] for problem in error["others"][0]["problems"]] == [3]
 
 
 def test_a_file_given_to_the_wrong_command(gpubroker: Any, write: Any) -> None:

@@ -117,9 +117,14 @@ def test_a_blank_in_a_list_does_not_move_what_comes_after() -> None:
     ]
 
 
+def test_a_key_that_is_misspelt_is_not_missing_as_well() -> None:
+    assert findings("nam: x") == ["line 1: nam: unknown key; did you mean 'name'?"]
+    assert next(line.partition(": ")[2] for line in findings("other: x")) == "name: is missing"
+
+
 def test_all_mistakes_are_found_sorted_by_line() -> None:
     lines = [finding.partition(": ")[0] for finding in findings("count: 0\npairs: {a: x, b: y}\nlevel: 1\nnam: x")]
-    assert lines == ["line 1", "line 1", "line 2", "line 2", "line 3", "line 4"]
+    assert lines == ["line 1", "line 2", "line 2", "line 3", "line 4"]
 
 
 def test_long_values_are_cut() -> None:

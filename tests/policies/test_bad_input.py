@@ -173,3 +173,33 @@ def test_everything_that_is_wrong_with_a_file_is_said_at_once() -> None:
         ["6:60", "guardrails[0].when:"],
         ["7:27", "guardrails[1].spot.use:"],
     ]
+
+
+FOLLOW_ON = [
+    # A key that is misspelt is not missing as well, and nothing is said about what nobody can know then.
+    ("budgets:\n  - {name: a, amount: $5, period: day}\n  - {name: b, amount: $5, perod: day}\n",
+     ["4:27 budgets[1].perod: unknown key; did you mean 'period'?"]),
+    ("budgets:\n  - {name: a, amount: $5, period: dai}\n  - {name: b, amount: $5, period: dai}\n",
+     [f"{line}:35 budgets[{line - 3}].period: expected one of day, week, month, quarter, fixed; got 'dai'; did you mean"
+      " 'day'?" for line in (3, 4)]),
+    ("guardrails:\n  - {name: a, max_job_cost: $5, scop: {team: nlp}}\n  - {name: b, max_job_cost: $6}\n",
+     ["3:33 guardrails[0].scop: unknown key; did you mean 'scope'?"]),
+    ("guardrails:\n  - {name: a, max_job_cost: $5, when: 'job.node > 1'}\n"
+     "  - {name: b, max_job_cost: $6, when: 'job.node > 1'}\n",
+     [f"{line}:44 guardrails[{line - 3}].when: job has no field 'node'; did you mean 'nodes'?" for line in (3, 4)]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "said"), FOLLOW_ON)
+def test_what_follows_from_a_mistake_is_not_said_beside_it(text: str, said: list[str]) -> None:
+    assert findings(f"version: 1\n{text}") == said
+
+
+def test_a_file_that_cannot_be_read_makes_no_mistakes_in_others() -> None:
+    teams = "version: 1\nteams: {nlp: {members: [ann]}}\n"
+    uses = teams.replace("nlp", "vision") + (
+        "guardrails:\n- {name: g, max_job_cost: $5, scope: {team: nlp}, action: ask, approvers: [olga]}\n"
+    )
+    with pytest.raises(InvalidInput) as caught:
+        load({"a.yaml": teams + "budgets: [\n", "b.yaml": uses})
+    assert (caught.value.where, caught.value.others) == ("a.yaml", ())

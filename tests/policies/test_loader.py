@@ -182,11 +182,10 @@ def test_a_scope_names_teams_that_some_file_lists() -> None:
     assert load({"b.yaml": guardrail % "nlpp"})  # where no file lists teams, any name may be right
 
 
-def test_the_first_wrong_file_is_shown_and_the_others_are_named() -> None:
+def test_what_is_wrong_with_each_file_is_said() -> None:
     error = refused("version: 2", NLP, "x: 1")
 
-    assert error.where == "a.yaml"
-    assert error.hint == "there are mistakes in c.yaml, too"
+    assert [(one.where, len(one.problems)) for one in (error, *error.others)] == [("a.yaml", 1), ("c.yaml", 2)]
 
 
 # --- the version ----------------------------------------------------------------------------------------------------
