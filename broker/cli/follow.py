@@ -50,8 +50,13 @@ def follow(terminal: Terminal, broker: Broker, job_id: str) -> JobView | None:
     try:
         return _follow(terminal, broker, job_id)
     except KeyboardInterrupt:
-        terminal.say("", Text("Detached.", style="bold"), come_back(jobs.find(broker, job_id)))
+        detached(terminal, broker, job_id)
         return None
+
+
+def detached(terminal: Terminal, broker: Broker, job_id: str) -> None:
+    """Say that the job goes on without the one who watched it, and how to come back."""
+    terminal.say("", Text("Detached.", style="bold"), come_back(jobs.find(broker, job_id)))
 
 
 def _follow(terminal: Terminal, broker: Broker, job_id: str) -> JobView:

@@ -35,7 +35,6 @@ def submit(
     Exits with 0 when the job succeeded, 7 when it failed or was cancelled, 3 when a policy denies it or its money is
     used up, 4 without feasible capacity, 6 when it waits for approval.
     """
-    from broker.app import background
     from broker.app.submit import preview, read_job
 
     terminal = Terminal.of(context)
@@ -44,18 +43,21 @@ def submit(
     if not yes and not terminal.asks:
         raise InvalidInput("there is no terminal to confirm on", hint="add --yes to submit without being asked")
     terminal.adopt()
-    view = _agree_and_submit(terminal, broker, preview(broker, wanted), yes=yes)
-    background.ensure(broker, for_secrets_of=view)
-    terminal.say(f"Submitted as {view.id}.")
-    _afterwards(terminal, broker, view, detach=detach)
+    view, left = _agree_and_submit(terminal, broker, preview(broker, wanted), yes=yes)
+    _afterwards(terminal, broker, view, detach=detach, left=left)
 
 
-def _agree_and_submit(terminal: Terminal, broker: Broker, seen: Preview, *, yes: bool) -> JobView:
+def _agree_and_submit(terminal: Terminal, broker: Broker, seen: Preview, *, yes: bool) -> tuple[JobView, bool]:
     """Show the plan, ask, submit; when it has become dearer meanwhile, show and ask again. ``yes``: whatever it costs
-    within the job's own limits was agreed to. Raises `typer.Exit` when nothing is submitted."""
+    within the job's own limits was agreed to. Raises `typer.Exit` when nothing is submitted.
+
+    The job, and whether Ctrl-C was pressed meanwhile: money is held then, so that is told before it is heeded.
+    """
+    from broker.app import background
     from broker.app.submit import DearerNow
     from broker.app.submit import submit as admit
     from broker.cli import plan_view
+    from broker.cli.keyboard import ctrl_c_waits
 
     while True:
         if seen.exit_code in (2, 3, 4):
@@ -66,20 +68,26 @@ def _agree_and_submit(terminal: Terminal, broker: Broker, seen: Preview, *, yes:
             terminal.say("Nothing was submitted.")
             raise typer.Exit(0)
         try:
-            return admit(broker, seen.job, agreed=None if yes else seen)
+            with ctrl_c_waits() as pressed:
+                view = admit(broker, seen.job, agreed=None if yes else seen)
+                background.ensure(broker, for_secrets_of=view)
+                terminal.say(f"Submitted as {view.id}.")
+            return view, pressed()
         except DearerNow as error:
             terminal.say(f"{error.message}. This is the plan now:")
             seen = error.preview
 
 
-def _afterwards(terminal: Terminal, broker: Broker, view: JobView, *, detach: bool) -> None:
+def _afterwards(terminal: Terminal, broker: Broker, view: JobView, *, detach: bool, left: bool) -> None:
     from broker.app import jobs
     from broker.cli import job_document, job_view
-    from broker.cli.follow import exit_code, follow
+    from broker.cli.follow import detached, exit_code, follow
 
     waits = jobs.waiting_for_people(view)
     tell_approvers(terminal, broker, view)
-    followed = None if detach or waits else follow(terminal, broker, view.id)
+    if left:
+        detached(terminal, broker, view.id)
+    followed = None if detach or waits or left else follow(terminal, broker, view.id)
     last = followed or jobs.find(broker, view.id)
     bill = jobs.bill(broker, last)
     if terminal.as_json:
@@ -88,9 +96,9 @@ def _afterwards(terminal: Terminal, broker: Broker, view: JobView, *, detach: bo
         raise typer.Exit(terminal.refuse(approval_needed(last)))
     elif followed is not None:
         terminal.show(*job_view.ending(last, bill))
-    elif detach:
+    elif detach and not left:
         terminal.show(job_view.come_back(last))
-    if followed is None and not detach and not waits:
+    if left or (followed is None and not detach and not waits):
         raise typer.Exit(130)
     if code := 0 if detach and not waits else exit_code(last):
         raise typer.Exit(code)

@@ -176,9 +176,17 @@ def _postgres_engine(url: URL) -> Engine:
 
 @contextmanager
 def explained(where: str) -> Iterator[None]:
-    """Turn what databases raise into `StoreProblem` with advice. Everything else passes."""
+    """Turn what databases raise into `StoreProblem` with advice. Everything else passes.
+
+    A Ctrl-C within a commit stays one: SQLAlchemy asserts in a ``finally`` that the commit is done, and the failed
+    assertion takes the place of what interrupted it.
+    """
     try:
         yield
+    except AssertionError as error:
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise error.__context__ from None
+        raise
     except DBAPIError as error:
         raise explain(error.orig or error, where) from error
 

@@ -18,6 +18,7 @@ import pytest
 
 import cli
 from broker.app import background, jobs
+from broker.app import submit as admission
 from broker.app.wiring import Broker
 from broker.cli import follow as following
 from broker.cli import submit as command
@@ -170,6 +171,35 @@ def test_ctrl_c_detaches(gpubroker: Any, job: Path, monkeypatch: pytest.MonkeyPa
     assert "gpubroker jobs show tiny-" in done.err
     assert command.submit is not None
     assert gpubroker("jobs", "list", "--json").json["jobs"][0]["state"] == "launching"
+
+
+def test_ctrl_c_while_the_money_is_being_held_is_heeded_once_the_job_is_told_of(
+    gpubroker: Any, job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pressed_meanwhile(*arguments: Any, **more: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return admit(*arguments, **more)
+
+    admit = admission.submit
+    monkeypatch.setattr(admission, "submit", pressed_meanwhile)
+    done = gpubroker("submit", job, "--yes")
+    assert done.code == 130
+    assert done.err.index("Submitted as tiny-") < done.err.index("Detached")
+    assert "gpubroker jobs cancel tiny-" in done.err
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert gpubroker("jobs", "list", "--json").json["jobs"][0]["state"] == "launching"
+
+
+def test_a_second_ctrl_c_interrupts_what_hangs(gpubroker: Any, job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def hangs(*_: object, **__: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError("not interrupted")
+
+    monkeypatch.setattr(admission, "submit", hangs)
+    done = gpubroker("submit", job, "--yes")
+    assert done.code == 130
+    assert "Submitted" not in done.err
 
 
 def test_the_real_thing_in_processes_of_its_own(home: Path, write: Any) -> None:

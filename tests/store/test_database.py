@@ -7,10 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from sqlalchemy.event import listen, remove
 
 from broker.core.clock import ManualClock
 from broker.core.errors import MissingExtra, StoreProblem
 from broker.store import Store, database, open_store
+from broker.store.database import Database
 
 
 def problem(url: str, clock: ManualClock) -> StoreProblem:
@@ -107,3 +109,17 @@ def test_a_postgresql_server_that_does_not_answer(clock: ManualClock) -> None:
     told = problem("postgresql://ada:hunter2@127.0.0.1:1/x", clock)
     assert "cannot be reached" in str(told)
     assert "hunter2" not in f"{told} {told.hint}"
+
+
+def test_ctrl_c_within_a_commit_stays_one(tmp_path: Path, clock: ManualClock) -> None:
+    def pressed(_: object) -> None:
+        raise KeyboardInterrupt
+
+    opened = Database(f"sqlite:///{tmp_path}/store.db")
+    listen(opened.engine, "commit", pressed)
+    with pytest.raises(KeyboardInterrupt), opened.reading():
+        pass
+    remove(opened.engine, "commit", pressed)
+    with opened.reading() as connection:  # and the connection is fit for use
+        assert connection.exec_driver_sql("SELECT 1").scalar() == 1
+    opened.close()
