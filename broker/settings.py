@@ -52,7 +52,7 @@ _NOT_SETTINGS = (
 
 
 def files() -> tuple[Path, ...]:
-    """Where settings are looked for; later files win."""
+    """Where settings are looked for; later files win, setting by setting."""
     return Path(platformdirs.user_config_dir("gpubroker")) / FILE, Path(FILE)
 
 
@@ -133,7 +133,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=files())
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=files(), deep_merge=True)
 
     @field_validator("runs")
     @classmethod

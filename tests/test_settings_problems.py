@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,11 @@ def test_a_variable_beside_a_mistake_in_a_file_is_not_blamed(
     files[1].write_text('[prices.gcp]\nevry = "5m"\n')
     monkeypatch.setenv("GPUBROKER_PRICES__AWS__EVERY", "5m")
     assert f"{files[1]}:2: prices.gcp.evry" in str(refused())
+
+
+def test_a_later_file_wins_setting_by_setting(files: tuple[Path, Path]) -> None:
+    files[0].write_text('[prices.aws]\nevery = "5m"\ntimeout = "40s"\n[prices.gcp]\nevery = "1h"\n')
+    files[1].write_text('[prices.aws]\nevery = "7m"\n')
+    prices = read_settings().prices
+    assert [prices["aws"].every, prices["aws"].timeout] == [timedelta(minutes=7), timedelta(seconds=40)]
+    assert prices["gcp"].every == timedelta(hours=1)
