@@ -15,9 +15,11 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 NODES = ("one", "two")
 GPUS_A_NODE = 2
@@ -170,14 +172,40 @@ def running_cluster(folder: Path, nodes: Sequence[str] = NODES) -> Iterator[Clus
         _eventually(cluster.ready, "the nodes are idle", folder)
         yield cluster
     finally:
-        if "slurmctld" in cluster.daemons:
-            subprocess.run(
-                ["scancel", "--quiet", "--user=root"],
-                env={**os.environ, **cluster.environment}, check=False, capture_output=True, timeout=30,
-            )  # fmt: skip
+        with suppress(subprocess.TimeoutExpired):
+            if "slurmctld" in cluster.daemons:
+                _cancel_all(cluster)
         for daemon in reversed(list(cluster.daemons.values())):
             daemon.kill()
             daemon.wait(30)
+        _end_steps(folder)
+
+
+def _cancel_all(cluster: Cluster) -> None:
+    """Whoever's jobs they are; those that do not end within Slurm's own time are left to `_end_steps`."""
+    variables = {**os.environ, **cluster.environment}
+
+    def said(*command: str) -> str:
+        done = subprocess.run(command, env=variables, check=False, capture_output=True, text=True, timeout=30)
+        return done.stdout
+
+    deadline = time.monotonic() + 15
+    while (jobs := said("squeue", "--noheader", "--format=%A").split()) and time.monotonic() < deadline:
+        said("scancel", "--quiet", *jobs)
+        time.sleep(0.5)
+
+
+def _end_steps(folder: Path) -> None:
+    """Slurm's keepers of what runs (slurmstepd), and what they keep: they outlive the daemons. Each has the log of its
+    node open."""
+    for process in psutil.process_iter(["name"]):
+        with suppress(psutil.Error):
+            if process.info["name"] != "slurmstepd":
+                continue
+            if any(Path(file.path).is_relative_to(folder) for file in process.open_files()):
+                for one in (*process.children(recursive=True), process):
+                    with suppress(psutil.Error):
+                        one.kill()
 
 
 _MUNGE = {"socket": "socket", "key-file": "key", "pid-file": "pid", "seed-file": "seed", "log-file": "log"}
