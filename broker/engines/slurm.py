@@ -23,9 +23,10 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from broker.core.clock import Clock
-from broker.core.errors import GiveUp
+from broker.core.errors import BrokerError, GiveUp
 from broker.core.machines import Machine
 from broker.core.offers import Offer
+from broker.core.outcomes import Cause
 from broker.core.ports import EngineState, Launch, Observation
 from broker.engines.detached import KEY, Slot
 from broker.engines.owner import note_owner, owner_of
@@ -221,9 +222,9 @@ class Slurm:
         parts = _HANDLE.fullmatch(handle)
         assert parts is not None, "the others are known"
         row = rows.get(parts["number"]) or from_accounting(parts["number"])
-        if row is None or row.key != parts["key"]:
-            return _UNKNOWN
         slot = self._slot(parts["key"])
+        if row is None or row.key != parts["key"]:
+            return _forgotten(slot)
         if row.state in _WAITING:
             return Observation(EngineState.PENDING, evidence=f"in Slurm's queue: {row.reason}")
         since = _since(slot, row)
@@ -256,6 +257,31 @@ _WORDS = {
     "PREEMPTED": "preempted",
     "TIMEOUT": "Slurm's own time limit",
 }
+
+
+def _forgotten(slot: Slot) -> Observation:
+    """What is left of a job that Slurm knows no more: its run folder. A batch job ends with its agent, so where that
+    wrote how it ended, the nodes were given back then. Clocks of one cluster agree: munge lets nobody in who is more
+    than five minutes off."""
+    launch = slot.read("launch.json")
+    if launch is None:
+        return _UNKNOWN
+    job, attempt = split_folder(str(launch["run_folder"]))
+    runs_url, _, job_id = job.rpartition("/")
+    try:
+        folder = RunFolder(runs_url, job_id).read_state(attempt)
+    except BrokerError:
+        return _UNKNOWN
+    if folder.exit is None or not folder.claims:
+        return _UNKNOWN
+    since = min(one.at for one in folder.claims)
+    record = {
+        "since": since.isoformat(),
+        "at": max(folder.exit.at, since).isoformat(),
+        "interrupted": folder.exit.cause is Cause.PREEMPTED,
+        "evidence": f"Slurm has forgotten it; the agent ended: {folder.exit.cause.value}",
+    }
+    return _from_record(slot.keep_first("gone.json", record))
 
 
 def _machine(offer: Offer, launch: Launch) -> list[str]:

@@ -182,6 +182,25 @@ def _quietly(bench: Bench, handle: str) -> EngineState | None:
         return None
 
 
+def test_a_job_that_slurm_has_forgotten_ended_when_its_agent_did(bench: Bench, cluster: Cluster) -> None:
+    """Nobody looked until it was out of Slurm's memory; nobody is billed for that time."""
+    launch = bench.launch("exit 3")
+    handle = bench.engine.submit(launch)
+    eventually(lambda: not cluster.run("squeue", "--noheader", "--states=R,CG,PD").strip(), "it has ended")
+    ending = bench.ending(launch)
+    unknown = handle.replace(f":{number_of(handle)}:", ":999999:")
+    gone = bench.look(unknown)
+    assert (gone.state, gone.gone_at, gone.interrupted) == (EngineState.GONE, ending.at, False), gone
+    assert gone.since is not None
+    assert "the agent ended: exit_status" in gone.evidence
+
+
+def test_a_job_that_slurm_has_forgotten_and_whose_agent_said_nothing_is_lost(bench: Bench) -> None:
+    launch = bench.launch("exec sleep 300")
+    bench.engine.submit(launch)
+    assert bench.look(f"slurm:loop:999999:{launch.key}").state is EngineState.LOST
+
+
 def test_a_drained_node_ends_nothing(bench: Bench, cluster: Cluster) -> None:
     launch = bench.launch("sleep 2", placement(gpus=2))
     handle = bench.engine.submit(launch)

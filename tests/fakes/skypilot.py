@@ -127,6 +127,7 @@ class Sky:
         self._lock = threading.RLock()
         self._requests: dict[str, Request] = {}
         self._clusters: dict[str, Cluster] = {}
+        self._ended: dict[str, tuple[int, int]] = {}
         self.refuse: Exception | None = None
         self.tasks: list[Mapping[str, Any]] = []
         self.status_calls = 0
@@ -146,6 +147,13 @@ class Sky:
         assert all_users, "a colleague's clusters would be taken for gone"
         self.status_calls += 1
         return self._start("sky.status", None, lambda _: self._status(names, refresh))
+
+    def cost_report(self, days: int | None = None) -> str:
+        assert days, "some old ones would be left out, or all be asked for"
+        with self._lock:
+            intervals = {**self._ended, **{one.name: (one.launched_at, None) for one in self._clusters.values()}}
+        rows = [{"name": name, "usage_intervals": [interval]} for name, interval in intervals.items()]
+        return self._start("sky.status", None, lambda _: rows)
 
     def api_status(
         self, request_ids: Sequence[str] | None = None, cluster_name: str | None = None, all_status: bool = False
@@ -264,12 +272,19 @@ class Sky:
             raise ClusterDoesNotExist(f"Cluster {name!r} does not exist.")
         cluster.end()
         with self._lock:
-            self._clusters.pop(name, None)
+            self._remove(name)
+
+    def _remove(self, name: str) -> None:
+        """What SkyPilot notes of a cluster's end is when it noticed."""
+        cluster = self._clusters.pop(name, None)
+        if cluster is not None:
+            self._ended[name] = (cluster.launched_at, int(time.time()))
 
     def _status(self, names: Sequence[str] | None, refresh: StatusRefreshMode) -> list[dict[str, Any]]:
         with self._lock:
             if refresh is StatusRefreshMode.FORCE:
-                self._clusters = {name: one for name, one in self._clusters.items() if one.there}
+                for name in [name for name, one in self._clusters.items() if not one.there]:
+                    self._remove(name)
             return [
                 {"name": one.name, "status": one.status, "launched_at": one.launched_at, "init_status_reason": None}
                 for one in self._clusters.values()

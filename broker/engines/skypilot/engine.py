@@ -11,6 +11,7 @@ the server knows the cluster no more.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import re
@@ -37,6 +38,7 @@ from broker.launch.agent.store import make_private, split_folder
 from broker.launch.bundle import write_agent
 from broker.launch.runfolder import AttemptFolder, RunFolder
 
+log = logging.getLogger(__name__)
 _HANDLE = re.compile(r"skypilot:(?P<place>[0-9a-f]{12}):(?P<key>[A-Za-z0-9-]{1,40})")
 _PATIENCE = timedelta(minutes=2)  # from the stop in the lease to force: the command's grace and the last upload
 # How long the end of a cluster may take before it is asked for again: when nothing came of it, and in any case.
@@ -257,7 +259,7 @@ class Skypilot:
         if cluster is None:
             if request is not None and launching:
                 return Observation(EngineState.PENDING, evidence=f"SkyPilot's launch is {request.status}")
-            return self._vanished(slot) if slot.folder.exists() else _UNKNOWN
+            return self._vanished(slot, key) if slot.folder.exists() else _UNKNOWN
         outcome = slot.read("launched.json") or {}
         if cancelled:
             if not self._may_still_save(slot):
@@ -285,8 +287,9 @@ class Skypilot:
             since = max(since, datetime.fromisoformat(launch["at"]))
         return datetime.fromisoformat(slot.keep_first("up.json", {"since": since.isoformat()})["since"])
 
-    def _vanished(self, slot: Slot) -> Observation:
-        """The server knows the cluster no more: its machines are gone, and why follows from what was seen before."""
+    def _vanished(self, slot: Slot, key: str) -> Observation:
+        """The server knows the cluster no more: its machines are gone, and why follows from what was seen before. They
+        are billed until it noticed, or else until now; that the agent ended proves nothing."""
         at = slot.keep_first("vanished.json", {"at": self._clock.now().isoformat()})["at"]
         outcome = slot.read("launched.json") or {}
         up = slot.read("up.json")
@@ -307,8 +310,20 @@ class Skypilot:
                 # Whether the job ended first is written there; nothing follows before it can be read.
                 return Observation(EngineState.UP, datetime.fromisoformat(since), evidence=f"gone, and {error}")
             interrupted, said = _why_gone(folder)
-        record = {"since": since, "at": max(at, since or at), "interrupted": interrupted, "evidence": said}
+        if since is not None:
+            at = max(min(at, self._ended(key, since) or at), since)
+        record = {"since": since, "at": at, "interrupted": interrupted, "evidence": said}
         return _from_record(slot.keep_first("gone.json", record))
+
+    def _ended(self, key: str, since: str) -> str | None:
+        """When the server noticed the end of the cluster."""
+        age = max(datetime.now(UTC) - datetime.fromisoformat(since), timedelta(0))
+        try:
+            ended = self._sdk.ended(cluster_name(key), age.days + 2)
+        except BrokerError as error:
+            log.warning("SkyPilot does not tell when %s was gone: %s", key, error)
+            ended = None
+        return ended.isoformat() if ended else None
 
     def _may_still_save(self, slot: Slot) -> bool:
         """Whether its agent was told to stop, and has time left to save."""

@@ -174,6 +174,15 @@ class Sdk:
             rows = self._sky.get(self._sky.status(asked, all_users=True))
             return {str(row["name"]): _cluster(row) for row in rows}
 
+    def ended(self, cluster: str, days: int) -> datetime | None:
+        """When a cluster that the server knows no more was gone, to its knowledge and at the latest: it looks at what
+        took itself down now and then, and tells whole seconds. None where it has no record of that in so many days."""
+        with _ours():
+            rows = self._sky.get(self._sky.cost_report(days=days))
+            used = [interval for row in rows if row["name"] == cluster for interval in row["usage_intervals"] or ()]
+            ends = [int(end) for _, end in used if end is not None]
+        return datetime.fromtimestamp(max(ends) + 1, UTC) if ends and len(ends) == len(used) else None
+
     def refresh(self, names: Sequence[str]) -> None:
         """Have the server look at the clouds anew. Returns at once; `clusters` tells what it found later."""
         with _ours():
