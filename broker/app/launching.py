@@ -77,6 +77,7 @@ def reconciler(broker: Broker) -> Reconciler:
         secrets=secrets_of,
         enforce=lambda view, money: enforcement(view, money) or topping_up(view) or moving(view),
         max_unattended=enforcement.max_unattended,
+        idle_limits=enforcement.idle_limits,
         store_id=store_id(broker.store),
     )
 

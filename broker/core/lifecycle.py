@@ -21,7 +21,7 @@ from datetime import timedelta
 from broker.core import events as ev
 from broker.core.approvals import Asked, Question
 from broker.core.events import Event
-from broker.core.outcomes import OUTCOMES, AttemptState, JobState
+from broker.core.outcomes import OUTCOMES, AttemptState, Cause, JobState
 from broker.core.policy import Grant
 from broker.core.views import AttemptView, JobView, SavedCheckpoint
 
@@ -190,11 +190,17 @@ def _attempt_event(view: JobView, event: Event) -> JobView:
         return replace(changed, waiting_because=body.because)
     if isinstance(body, ev.Launched):
         changed = replace(changed, waiting_because="")
-    if isinstance(body, ev.StopRequested) and number == view.extended_after:
+    if number == view.extended_after and _stopped_anew(before, body):
         changed = replace(changed, extended_after=None)  # what was granted while it ran does not undo a later stop
     if number != len(attempts) or view.state.final or after.state is before.state:
         return changed  # news of an older attempt, of a job that has ended, or of no consequence for the job
     return replace(changed, state=_job_state(view.state, after))
+
+
+def _stopped_anew(attempt: AttemptView, body: ev.EventBody) -> bool:
+    """Whether this is the first that is heard of a stop: by the broker, or by a policy that the node itself held."""
+    by_the_node = isinstance(body, ev.AttemptEnded) and body.cause is Cause.STOPPED_BY_POLICY
+    return isinstance(body, ev.StopRequested) or (by_the_node and attempt.stop_requested is None)
 
 
 def _requested(view: JobView, event: Event, body: ev.LaunchRequested) -> JobView:

@@ -33,6 +33,16 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class IdleLimit:
+    """What of idleness a rule stops, as a node can see it alone: every accelerator less than ``below`` percent busy for
+    so long. ``told``: how the sentence about it ends: for how long, which limit, where the rule stands."""
+
+    below: float
+    stretch: timedelta
+    told: str
+
+
+@dataclass(frozen=True, slots=True)
 class Action:
     """Something that may cost money, about to be done for ``user``.
 

@@ -17,7 +17,7 @@ from broker.core.jobs import Job
 from broker.core.money import Money
 from broker.core.offers import Offer, OfferQuery, SkippedRow
 from broker.core.placements import Placement
-from broker.core.policy import Action, CaseResult, Facts, Source, Verdict
+from broker.core.policy import Action, CaseResult, Facts, IdleLimit, Source, Verdict
 
 
 class Provider(Protocol):
@@ -190,6 +190,15 @@ class Rule(Protocol):
     def judge(self, action: Action, facts: Facts) -> Verdict:
         """Allow, ask or deny, with reasons and figures. Pure: the same arguments give the same verdict. A rule whose
         scope or subject does not match allows."""
+        ...
+
+
+@runtime_checkable
+class LimitsIdleness(Protocol):
+    """A rule that a node can hold by itself, from what it sees of its accelerators."""
+
+    def idle_limit(self, action: Action) -> IdleLimit | None:
+        """What ends the job of the action where it runs; None where the rule is not about it. Pure."""
         ...
 
 

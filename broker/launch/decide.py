@@ -187,8 +187,8 @@ def _after(view: JobView, latest: AttemptView, now: datetime) -> Step:
         case Next.CANCEL:
             return End(JobState.CANCELLED, evidence)
         case Next.PAUSE if view.extended_after != latest.number:
-            if latest.cause is Cause.STOPPED_BY_POLICY and latest.stop_why:
-                return Pause(f"stopped by a policy: {latest.stop_why}")
+            if latest.cause is Cause.STOPPED_BY_POLICY and (why := latest.stop_why or latest.evidence):
+                return Pause(f"stopped by a policy: {why}")
             if latest.cause is Cause.PAID_UNTIL and latest.stop_why:
                 return Pause(latest.stop_why)
             return Pause(evidence)

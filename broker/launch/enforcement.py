@@ -17,8 +17,8 @@ from broker.core.jobs import Job
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
 from broker.core.outcomes import AttemptState, Cause
-from broker.core.policy import Action, ActionKind, Answer, BudgetUse, Facts, Usage
-from broker.core.ports import PolicySet
+from broker.core.policy import Action, ActionKind, Answer, BudgetUse, Facts, IdleLimit, Usage
+from broker.core.ports import LimitsIdleness, PolicySet
 from broker.core.views import AttemptView, JobView
 from broker.launch.admission import strictest
 from broker.launch.journal import Journal
@@ -56,6 +56,7 @@ class Enforcement:
         self._read: tuple[datetime, PolicySet | None] | None = None
         self._last: PolicySet | None = None
         self._trouble = ""  # said once
+        self._idle: tuple[str, Sequence[LimitsIdleness]] | None = None
 
     def __call__(self, view: JobView, money: Mapping[MoneyKind, Balance]) -> bool:
         """Judge the attempt that runs, if it is time; whether it was told to stop. ``money``: the job's balances."""
@@ -92,6 +93,20 @@ class Enforcement:
         policy = self._active(self._now()) or self._last
         said = (job.max_unattended, policy.defaults.max_unattended if policy else None)
         return min((longest for longest in said if longest is not None), default=None)
+
+    def idle_limits(self, view: JobView) -> tuple[IdleLimit, ...]:
+        """What of idleness ends the job, for its node to see to by itself: of the policy that could be read last. Rules
+        with a condition are left to whoever judges with all the facts."""
+        policy = self._active(self._now()) or self._last
+        if policy is None:
+            return ()
+        if self._idle is None or self._idle[0] != policy.version:
+            rules = [one for one in policy.rules if isinstance(one, LimitsIdleness) and not policy.when(one.name)]
+            self._idle = (policy.version, rules)
+        if not self._idle[1]:
+            return ()
+        action = Action(ActionKind.CONTINUE, view.job, view.user)
+        return tuple(limit for one in self._idle[1] if (limit := one.idle_limit(action)) is not None)
 
     def _active(self, now: datetime) -> PolicySet | None:
         """The policy in force, read once for all jobs of a look; None when it cannot be read."""

@@ -13,17 +13,20 @@ from broker.core.errors import BrokerError
 from broker.core.jobs import Job
 from broker.core.offers import CapacityType
 from broker.core.outcomes import Cause
+from broker.core.policy import IdleLimit
 from broker.core.views import AttemptView, JobView
 from broker.launch.mailbox import Lease, Mailbox
 from broker.launch.progress import billed_time
 from broker.launch.settlement import lease_of
 from broker.launch.worklist import Worklist
-from broker.ledger.entries import Entry
 
 log = logging.getLogger(__name__)
 
 # Far less than the time to stop in that is paid for after ``paid_until``.
 _ROUNDING = timedelta(seconds=5)
+
+IdleLimits = Callable[[JobView], Sequence[IdleLimit]]
+"""What of idleness ends a job, as far as its node can see that alone."""
 
 MaxUnattended = Callable[[Job], timedelta | None]
 """For how long a job's rented machines may go on when no broker looks after them; None: while they are paid."""
@@ -32,27 +35,35 @@ MaxUnattended = Callable[[Job], timedelta | None]
 class Leases:
     """``mailbox``: where they are written. ``worklist``: what the jobs hold and spent."""
 
-    def __init__(self, mailbox: Mailbox, worklist: Worklist, max_unattended: MaxUnattended) -> None:
+    def __init__(
+        self,
+        mailbox: Mailbox,
+        worklist: Worklist,
+        max_unattended: MaxUnattended,
+        idle_limits: IdleLimits = lambda view: (),
+    ) -> None:
         self._mailbox = mailbox
         self._worklist = worklist
         self._max_unattended = max_unattended
-        self._granted: dict[str, tuple[tuple[int, Sequence[Entry], timedelta | None], Lease]] = {}
+        self._idle_limits = idle_limits
+        self._granted: dict[str, tuple[tuple[object, ...], Lease]] = {}
         self._written: dict[str, tuple[Lease, datetime]] = {}
         self._found: dict[str, Lease | None] = {}
 
     def granted(self, view: JobView, attempt: AttemptView, now: datetime) -> Lease:
         """What the attempt's node is granted now."""
         sums, longest = self._worklist.sums(view.id), self._max_unattended(view.job)
+        idle = tuple(self._idle_limits(view))
         # Once a machine is up at a fixed price, and no other is, time alone changes nothing.
         fixed = attempt.up_since is not None and attempt.placement.offer.capacity_type is not CapacityType.SPOT
         steady = fixed and all(other.over for other in view.attempts if other is not attempt)
-        made_of = (view.seq, sums, longest)
+        made_of = (view.seq, sums, longest, idle)
         known = self._granted.get(attempt.key) if steady else None
         if known is not None and known[0] == made_of:
             return known[1]
         lease = lease_of(view, attempt, sums, self._worklist.price_series, billed_time(view, now), now)
-        if lease.paid_until is not None:  # what is not billed may be left alone
-            lease = replace(lease, max_unattended=longest)
+        # What is not billed may be left alone; idle it shall not be.
+        lease = replace(lease, idle=idle, max_unattended=longest if lease.paid_until is not None else None)
         self._granted[attempt.key] = made_of, lease
         return lease
 

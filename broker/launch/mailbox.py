@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from broker.core.outcomes import Cause
+from broker.core.policy import IdleLimit
 from broker.core.views import AttemptView, JobView
 from broker.launch.interpret import NodeState
 
@@ -14,12 +15,14 @@ from broker.launch.interpret import NodeState
 @dataclass(frozen=True, slots=True)
 class Lease:
     """What the broker grants the node: until when it is paid for (None: nothing is billed), when the job's time is up,
-    whether it must stop now, and for how long it may go on when the lease is not renewed (None: all that time)."""
+    whether it must stop now, and for how long it may go on when the lease is not renewed (None: all that time).
+    ``idle``: what of idleness ends it, which the node sees for itself."""
 
     paid_until: datetime | None = None
     ends_at: datetime | None = None
     stop: Cause | None = None
     max_unattended: timedelta | None = None
+    idle: tuple[IdleLimit, ...] = ()
 
 
 class Mailbox(Protocol):

@@ -26,7 +26,7 @@ from broker.launch import decide
 from broker.launch.approvals import refuse
 from broker.launch.interpret import Dated, NodeState, Patience, Silence, must_be_removed, news
 from broker.launch.journal import Journal, Writing
-from broker.launch.leases import Leases, MaxUnattended
+from broker.launch.leases import IdleLimits, Leases, MaxUnattended
 from broker.launch.mailbox import Lease, Mailbox
 from broker.launch.progress import billed_time
 from broker.launch.settlement import release, settle
@@ -99,6 +99,7 @@ class Reconciler:
         secrets: Callable[[JobView], Mapping[str, str]] = lambda view: {},
         enforce: Enforcer = lambda view, money: False,
         max_unattended: MaxUnattended = lambda job: None,
+        idle_limits: IdleLimits = lambda view: (),
         store_id: str = "",
     ) -> None:
         self._journal = journal
@@ -112,7 +113,7 @@ class Reconciler:
         self._store_id = store_id
         self._silence = Silence(self._timing.patience.heartbeat / 4)
         self._worklist = Worklist(journal)
-        self._leases = Leases(mailbox, self._worklist, max_unattended)
+        self._leases = Leases(mailbox, self._worklist, max_unattended, idle_limits)
         self._settling = Settling(journal, self._timing.settle_every)
         self._nodes: dict[str, NodeState] = {}
         self._next_try: dict[str, datetime] = {}

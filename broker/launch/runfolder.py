@@ -18,6 +18,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from broker.core import policy
 from broker.core.clock import Clock, ScaledClock
 from broker.core.errors import Malformed, Unreachable
 from broker.core.events import FROM_AGENT, EventBody
@@ -32,6 +33,7 @@ from broker.launch.agent.formats import (
     BadDocument,
     Claim,
     Exit,
+    IdleLimit,
     Intervals,
     Lease,
     Spec,
@@ -275,6 +277,7 @@ class RunFolders:
             stop=lease.stop and lease.stop.value,
             max_unattended=None if alone is None else alone.total_seconds(),
             renewed_at=now,
+            idle=tuple(IdleLimit(one.below, one.stretch.total_seconds(), one.told) for one in lease.idle),
         )
         self.of(view.id).write_lease(attempt.number, granted)
 
@@ -283,7 +286,8 @@ class RunFolders:
         if found is None:
             return None
         alone = None if found.max_unattended is None else timedelta(seconds=found.max_unattended)
-        return Granted(found.paid_until, found.ends_at, Cause(found.stop) if found.stop else None, alone)
+        idle = tuple(policy.IdleLimit(one.below, timedelta(seconds=one.seconds), one.told) for one in found.idle)
+        return Granted(found.paid_until, found.ends_at, Cause(found.stop) if found.stop else None, alone, idle)
 
     def read(self, view: JobView, attempt: AttemptView) -> NodeState:
         found = self.of(view.id).read_news(attempt.number, attempt.agent_events)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from pydantic import BaseModel, Field
 
-from broker.core.policy import Action, ActionKind, Facts, Source, Verdict
+from broker.core.policy import Action, ActionKind, Facts, IdleLimit, Source, Verdict
 from broker.core.units import PositiveDuration
 from policies.fields import Part, Percent
 from policies.scope import Scope
@@ -50,12 +50,21 @@ class IdleShutdown:
         most = max(one.percent for one in (before[-1], *lately))
         if most >= self.config.below:
             return allow(self, "busy", f"its accelerators are not idle (below {self.config.below:g}%)")
-        lasted = length(self.config.stretch)
         return deny(
             self,
             "idle",
-            f"its accelerators were at most {most:g}% busy for {lasted}; the limit is {self.config.below:g}%",
+            f"its accelerators were at most {most:g}% busy {self._limit}",
             busiest=f"{most:g}",
             below=f"{self.config.below:g}",
-            length=lasted,
+            length=length(self.config.stretch),
         )
+
+    def idle_limit(self, action: Action) -> IdleLimit | None:
+        """As `broker.core.ports.LimitsIdleness`."""
+        if not self.scope.covers(action):
+            return None
+        return IdleLimit(self.config.below, self.config.stretch, f"{self._limit} ({self.source})")
+
+    @property
+    def _limit(self) -> str:
+        return f"for {length(self.config.stretch)}; the limit is {self.config.below:g}%"

@@ -177,6 +177,15 @@ def test_what_was_granted_while_it_ran_does_not_undo_a_later_stop() -> None:
     assert isinstance(only(life(*UP, more, ended(Cause.PAID_UNTIL), GONE)), decide.Place)
 
 
+def test_what_its_own_node_stopped_by_a_policy_is_paused_with_the_words_of_the_node() -> None:
+    more = ev.Extended(by="ann", max_cost=Money.usd("9"))
+    idle = (1, ev.AttemptEnded(cause=Cause.STOPPED_BY_POLICY, evidence="at most 3% busy"))
+    assert only(life(*UP, idle, GONE)) == decide.Pause("stopped by a policy: at most 3% busy")
+    # What was granted while it ran does not undo that, and what is granted then does.
+    assert isinstance(only(life(*UP, more, idle, GONE)), decide.Pause)
+    assert isinstance(only(life(*UP, idle, GONE, ev.Paused(because="idle"), more)), decide.Place)
+
+
 def test_launches_that_never_ran_are_repeated_ever_more_slowly() -> None:
     view = life(request(), ended(Cause.NO_CAPACITY), request(2), ended(Cause.NO_CAPACITY))
     wait = only(view, after=timedelta(minutes=4))

@@ -11,6 +11,7 @@ from broker.core.clock import ManualClock
 from broker.core.errors import Unreachable
 from broker.core.offers import MoneyKind
 from broker.core.outcomes import Cause
+from broker.core.policy import IdleLimit
 from broker.core.views import AttemptView, JobView
 from broker.launch.leases import Leases
 from broker.launch.mailbox import Lease
@@ -39,6 +40,26 @@ def test_rented_machines_hear_in_time_that_somebody_looks_after_them(stage: Stag
     before = len(leases)
     stage.pass_time(MINUTE, times=60)
     assert 4 <= len(leases) - before <= 8, "renewed often enough, and not with every look"
+
+
+def test_what_of_idleness_ends_a_job_is_in_its_lease_whoever_pays_and_changes_with_the_policy(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = [IdleLimit(5.0, HOUR, "for 1h; the limit is 5% (t.yaml:3)")]
+    stage.offers = [replace(o, money=MoneyKind.AMORTISED) for o in stage.offers]
+    monkeypatch.setattr(stage.reconciler._leases, "_idle_limits", lambda view: limits)
+    stage.submit()
+    stage.pass_time()
+    stage.mailbox.starts("j-1-1")
+    stage.pass_time(MINUTE, times=5)
+    leases = stage.mailbox.leases["j-1-1"]
+    assert [lease.idle for lease in leases] == [tuple(limits)] * len(leases)
+    before = len(leases)
+    stage.pass_time(MINUTE, times=5)
+    assert len(leases) == before, "the same limit is not told again"
+    limits.clear()
+    stage.pass_time(MINUTE)
+    assert leases[-1].idle == ()
 
 
 def test_what_is_paid_already_may_be_left_alone(stage: Stage) -> None:

@@ -83,8 +83,7 @@ class Intervals:
 @dataclass(frozen=True)
 class Spec:
     """What an attempt runs. ``grace``: seconds of the wall between SIGTERM and SIGKILL. ``keep``: how many checkpoints
-    stay. ``gpus``: per node. ``workdir``: a folder on the node in which the commands run (None: an empty one).
-    ``idle_after``: end the job when its accelerators did nothing for so many seconds (None: never)."""
+    stay. ``gpus``: per node. ``workdir``: a folder on the node in which the commands run (None: an empty one)."""
 
     job_id: str
     attempt: int
@@ -97,7 +96,6 @@ class Spec:
     gpus: int = 0
     keep: int = 3
     grace: float = 30.0
-    idle_after: float | None = None
     intervals: Intervals = field(default_factory=Intervals)
     clock: NodeClock = field(default_factory=NodeClock)
 
@@ -121,7 +119,6 @@ class Spec:
             "workdir": self.workdir,
             "gpus": self.gpus,
             "checkpoint": {"keep": self.keep, "grace": self.grace},
-            "idle_after": self.idle_after,
             "intervals": dict(self.intervals.__dict__),
             "clock": clock,
         }
@@ -142,7 +139,6 @@ class Spec:
                 gpus=int(values.get("gpus", 0)),
                 keep=max(1, int(checkpoint.get("keep", 3))),
                 grace=float(checkpoint.get("grace", 30.0)),
-                idle_after=None if values.get("idle_after") is None else float(values["idle_after"]),
                 intervals=Intervals.from_json(values.get("intervals") or {}),
                 clock=NodeClock.from_json(values.get("clock")),
             )
@@ -151,18 +147,29 @@ class Spec:
 
 
 @dataclass(frozen=True)
+class IdleLimit:
+    """Stop when all accelerators were less than ``below`` percent busy for so many ``seconds`` of the spec's clock.
+    ``told``: how the sentence about it ends: for how long, which limit, where it is written."""
+
+    below: float
+    seconds: float
+    told: str
+
+
+@dataclass(frozen=True)
 class Lease:
     """How long the attempt may go on. ``paid_until``: it stops itself then (None: nothing is billed). ``ends_at``: its
     granted duration is over then. ``stop``: the broker wants it stopped, checkpoint first, for this cause.
     ``max_unattended``: seconds without a renewed lease after which it stops. ``renewed_at``: when the broker wrote it,
     by its own clock, in which all of these times are. ``stored_at``: when that was by the object store's clock; no part
-    of the document, but what the store says of it."""
+    of the document, but what the store says of it. ``idle``: what of idleness ends it."""
 
     paid_until: datetime | None = None
     ends_at: datetime | None = None
     stop: str | None = None
     max_unattended: float | None = None
     renewed_at: datetime | None = None
+    idle: tuple[IdleLimit, ...] = ()
     stored_at: datetime | None = field(default=None, compare=False)
 
     def to_json(self) -> dict[str, Any]:
@@ -173,6 +180,7 @@ class Lease:
             "stop": self.stop,
             "max_unattended": self.max_unattended,
             "renewed_at": to_text(self.renewed_at) if self.renewed_at else None,
+            "idle": [dict(limit.__dict__) for limit in self.idle],
         }
 
     @classmethod
@@ -185,7 +193,12 @@ class Lease:
                 for name in ("paid_until", "ends_at", "renewed_at")
             }
             limit = values.get("max_unattended")
-            return cls(stop=values.get("stop"), max_unattended=None if limit is None else float(limit), **times)
+            idle = tuple(
+                IdleLimit(float(one["below"]), float(one["seconds"]), str(one["told"]))
+                for one in values.get("idle") or ()
+            )
+            alone = None if limit is None else float(limit)
+            return cls(stop=values.get("stop"), max_unattended=alone, idle=idle, **times)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise BadDocument(f"lease.json: {error!r}") from error
 

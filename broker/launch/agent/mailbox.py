@@ -20,8 +20,19 @@ from typing import Any, Callable
 from broker.launch.agent import gpu
 from broker.launch.agent.clock import NodeClock, to_text
 from broker.launch.agent.entry import newer_exists, read_lease
-from broker.launch.agent.formats import VERSION, BadDocument, Exit, Lease, Spec, attempt_path, rank_of, ranked
+from broker.launch.agent.formats import (
+    VERSION,
+    BadDocument,
+    Exit,
+    IdleLimit,
+    Lease,
+    Spec,
+    attempt_path,
+    rank_of,
+    ranked,
+)
 from broker.launch.agent.held import Held
+from broker.launch.agent.idleness import Idleness, busiest, in_samples, too_idle
 from broker.launch.agent.journal import Journal
 from broker.launch.agent.output import OutputUploader
 from broker.launch.agent.store import Store, StoreTrouble
@@ -59,7 +70,8 @@ class Mailbox:
         self._last_log = 0.0
         self._samples: list[dict[str, Any]] = []
         self._sample_every, self._sampled, self._metrics_dirty = spec.intervals.metrics, 0.0, False
-        self._busy_at = time.monotonic()
+        self._idleness = Idleness()
+        self._idle: tuple[tuple[IdleLimit, ...], str] | None = None
         self._known_ends: set[int] = set()
         self._thread = threading.Thread(target=self._run, name="mailbox", daemon=True)
         self.phase = "starting"
@@ -71,17 +83,15 @@ class Mailbox:
         return self._held.lease
 
     def over(self) -> tuple[str, str] | None:
-        """As `Held.over`."""
-        return self._held.over()
+        """The cause and the sentence for it, once the attempt must stop: as `Held.over`, or idle for too long."""
+        over, idle = self._held.over(), self._idle
+        if over is None and idle is not None and idle[0] == self.lease.idle:
+            return "stopped_by_policy", idle[1]
+        return over
 
     def seconds_until(self, at: datetime) -> float:
         """As `Held.seconds_until`."""
         return self._held.seconds_until(at)
-
-    @property
-    def idle_seconds(self) -> float:
-        """For how long the accelerators have done nothing; 0 where there are none."""
-        return time.monotonic() - self._busy_at if self._samples else 0.0
 
     def start(self) -> None:
         self._thread.start()
@@ -227,8 +237,9 @@ class Mailbox:
             if found:
                 self._samples.append({"at": to_text(self._clock.now()), "gpus": [one.to_json() for one in found]})
                 self._metrics_dirty = True
-                if any((one.utilisation or 0) > 1 for one in found):
-                    self._busy_at = time.monotonic()
+                percent = busiest(self._samples[-1]["gpus"])
+                if percent is not None:
+                    self._idleness.saw(percent, self._sampled * self._clock.scale)
                 if len(self._samples) > _MOST_SAMPLES:
                     self._samples = self._samples[1::2]
                     self._sample_every *= 2
@@ -236,6 +247,23 @@ class Mailbox:
             lines = "".join(json.dumps(sample) + "\n" for sample in self._samples)
             self._store.write(self._path("metrics.jsonl"), lines.encode())
             self._metrics_dirty = False
+            self._judge()
+
+    def _judge(self) -> None:
+        """Whether all accelerators of the attempt have been idle for too long. The first node speaks for all of them;
+        one of which nothing was heard lately may be busy."""
+        limits = self.lease.idle
+        told = too_idle([self._idleness], limits) if self._rank == 0 else None
+        if told is not None and self._spec.nodes > 1:
+            mine = self._store.written_at(self._path("metrics.jsonl"))
+            nodes = [self._idleness]
+            for rank in range(1, self._spec.nodes):
+                path = attempt_path(self._spec.attempt, ranked("metrics.jsonl", rank))
+                at, text = self._store.written_at(path), self._store.read(path)
+                fresh = at is not None and mine is not None and (mine - at).total_seconds() <= 3 * self._sample_every
+                nodes.append(in_samples(text) if fresh and text else Idleness())
+            told = too_idle(nodes, limits)
+        self._idle = None if told is None else (limits, told)
 
 
 def _whole(value: Any) -> int | None:

@@ -99,12 +99,7 @@ class Stops:
     def due(self) -> Stop | None:
         """Whether the lease is over, or the accelerators have been idle for too long."""
         over = self._mailbox.over()
-        if over is not None:
-            return Stop(*over)
-        limit = self._spec.idle_after
-        if limit is not None and self._mailbox.idle_seconds > limit:
-            return Stop("idle", f"its accelerators did nothing for {self._mailbox.idle_seconds:.0f} s")
-        return None
+        return None if over is None else Stop(*over)
 
     def must_end(self) -> bool:
         """Whether something came, or the lease is over: for what takes long before there is a command."""

@@ -17,7 +17,7 @@ from broker.engines.detached import Slot
 from broker.launch.agent import gpu
 from broker.launch.agent.clock import NodeClock, from_text, to_text
 from broker.launch.agent.endings import Ended, Stop
-from broker.launch.agent.formats import BadDocument, Claim, Exit, Intervals, Lease, Spec, rank_of, ranked
+from broker.launch.agent.formats import BadDocument, Claim, Exit, IdleLimit, Intervals, Lease, Spec, rank_of, ranked
 from broker.launch.agent.journal import Journal
 from broker.launch.agent.output import PIECE, OutputUploader, last_lines
 from broker.launch.agent.store import Store, StoreTrouble, split_folder
@@ -52,7 +52,7 @@ def test_the_clock_is_the_brokers(origin: datetime, starts_at: datetime, scale: 
         Spec,
         job_id=names, attempt=st.integers(1, 9999), key=names, command=names, nodes=st.integers(1, 64),
         setup=st.none() | names, envs=st.dictionaries(names, names), workdir=st.none() | names, gpus=st.integers(0, 8),
-        keep=st.integers(1, 9), grace=st.floats(0, 1000), idle_after=st.none() | st.floats(1, 1000),
+        keep=st.integers(1, 9), grace=st.floats(0, 1000),
         intervals=st.builds(Intervals, scan=st.floats(0.01, 60)),
     )
 )  # fmt: skip
@@ -60,7 +60,12 @@ def test_a_spec_is_read_as_it_was_written(spec: Spec) -> None:
     assert Spec.from_json(spec.to_json()) == spec
 
 
-@given(st.builds(Lease, st.none() | times, st.none() | times, st.none() | names, st.none() | st.floats(0, 9e9)))
+idle = st.lists(st.builds(IdleLimit, st.floats(0, 100), st.floats(0, 9e9), names), max_size=3).map(tuple)
+
+
+@given(
+    st.builds(Lease, st.none() | times, st.none() | times, st.none() | names, st.none() | st.floats(0, 9e9), idle=idle)
+)
 def test_a_lease_is_read_as_it_was_written(lease: Lease) -> None:
     assert Lease.from_json(lease.to_json()) == lease
 

@@ -3,7 +3,8 @@ from typing import Any
 
 import pytest
 
-from broker.core.policy import ActionKind, Answer, Facts, Source, Usage
+from broker.core.policy import ActionKind, Answer, Facts, IdleLimit, Source, Usage
+from broker.core.ports import LimitsIdleness
 from policies.rules.idle_shutdown import IdleShutdown
 from policies.scope import Scope
 from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action
@@ -57,3 +58,15 @@ def test_the_message_has_the_figures() -> None:
     verdict = rule({"below": "5%", "for": "30m"}).judge(action(ActionKind.CONTINUE, usage=seen(*IDLE)), Facts(NOW))
 
     assert verdict.message == "its accelerators were at most 3% busy for 30m; the limit is 5%"
+
+
+def test_what_a_node_needs_to_hold_the_rule_itself_is_told_in_the_words_of_the_rule() -> None:
+    half_an_hour = rule({"below": "5%", "for": "30m"}, team=(TEAM,))
+    assert isinstance(half_an_hour, LimitsIdleness)
+    running = action(ActionKind.CONTINUE, usage=seen(*IDLE))
+    limit = half_an_hour.idle_limit(running)
+    assert limit == IdleLimit(5.0, timedelta(minutes=30), "for 30m; the limit is 5% (team.yaml:3)")
+    assert half_an_hour.judge(running, Facts(NOW)).message == (
+        "its accelerators were at most 3% busy for 30m; the limit is 5%"
+    )
+    assert rule({"below": "5%", "for": "30m"}, team=("others",)).idle_limit(running) is None
