@@ -61,12 +61,12 @@ def among(approvers: Iterable[str], people: Collection[str]) -> tuple[str, ...]:
         return tuple(approvers)
     found: list[str] = []
     for approver in approvers:
-        listed = any(_within(approver, one) for one in people)
-        found += [approver] if listed else [one for one in people if _within(one, approver)]
+        listed = any(within(approver, one) for one in people)
+        found += [approver] if listed else [one for one in people if within(one, approver)]
     return tuple(dict.fromkeys(found))
 
 
-def _within(inner: str, outer: str) -> bool:
+def within(inner: str, outer: str) -> bool:
     """Whether everybody whom a name or pattern stands for is meant by another one. Between patterns, only where that is
     plain to see: nobody may approve because of a doubt."""
     told = not PATTERN_SIGNS.intersection(inner) or not ("[" in inner or "?" in outer or "[" in outer)

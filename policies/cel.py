@@ -20,7 +20,7 @@ MAX_LENGTH = 1000
 _MAX_DEPTH = 40
 
 # Variables: a type's name, or a mapping of fields. A type is bool, int, double, string, timestamp, duration, null, any,
-# or "list of" one of these.
+# or "list of" one of these; with "?" after it, the field may be absent.
 Declared = Mapping[str, "str | Mapping[str, str]"]
 
 _TOKEN = re.compile(
@@ -79,11 +79,13 @@ class Mistake(ValueError):
 @dataclass(frozen=True, slots=True)
 class Checked:
     """An expression that is right. ``uses``: the variables and fields in it, such as ``spend.asked``. ``literals``:
-    functions that are called with one literal, and where: what they are given can be tried out."""
+    functions that are called with one literal, and where: what they are given can be tried out. ``unasked``: fields
+    that may be absent and are used where no ``has()`` has made sure of them, and where first."""
 
     text: str
     uses: frozenset[str]
     literals: tuple[tuple[str, str, int], ...]
+    unasked: tuple[tuple[str, int], ...] = ()
 
 
 def check(text: str, declared: Declared) -> Checked:
@@ -96,14 +98,31 @@ def check(text: str, declared: Declared) -> Checked:
         parser.stop(f"expected an operator such as && or ==, or the end; got {parser.word!r}")
     if found != "bool":
         raise Mistake(0, f"expected a condition that is true or false, such as {_EXAMPLE}; this is {_a(found)}")
-    return Checked(text, frozenset(parser.uses), tuple(parser.literals))
+    unasked: dict[str, int] = {}
+    for name, at in parser.unasked:
+        unasked.setdefault(name, at)
+    return Checked(text, frozenset(parser.uses), tuple(parser.literals), tuple(unasked.items()))
 
 
 _EXAMPLE = "spend.asked > 100.0"
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The fields that are there for certain where an expression is true, and where it is false."""
+
+    true: frozenset[str] = frozenset()
+    false: frozenset[str] = frozenset()
+
+    def joined(self, sign: str, right: _Known) -> _Known:
+        if sign == "&&":
+            return _Known(self.true | right.true, self.false & (self.true | right.false))
+        return _Known(self.true & (self.false | right.true), self.false | right.false)
+
+
 class _Parser:
-    """Reads from left to right; every method returns the type of what it has read."""
+    """Reads from left to right; every method returns the type of what it has read. ``known``: the fields that are there
+    for certain at this place; ``tells``: what the expression that was read last makes sure of."""
 
     def __init__(self, text: str, declared: Declared) -> None:
         self.text, self.declared = text, declared
@@ -111,6 +130,9 @@ class _Parser:
         self.kind = self.word = ""
         self.uses: set[str] = set()
         self.literals: list[tuple[str, str, int]] = []
+        self.unasked: list[tuple[str, int]] = []
+        self.known: frozenset[str] = frozenset()
+        self.tells = _Known()
         self.depth = 0
         self.next()
 
@@ -151,9 +173,13 @@ class _Parser:
         if self.accept("?"):
             if found != "bool":
                 self.stop(f"expected something true or false before ?; this is {_a(found)}", start)
+            before, asked = self.known, self.tells
+            self.known = before | asked.true
             one = self.ternary()
             self.expect(":")
+            self.known = before | asked.false
             other = self.ternary()
+            self.known, self.tells = before, _Known()
             found = self.joined(one, other, start)
         self.depth -= 1
         return found
@@ -166,13 +192,28 @@ class _Parser:
     def binary(self, level: int) -> str:
         if level == len(_LEVELS):
             return self.unary()
-        start = self.at
+        start, first = self.at, len(self.unasked)
         left = self.binary(level + 1)
         while self.kind in ("sign", "name") and self.word in _LEVELS[level]:
             sign, at = self.word, self.at
             self.next()
-            left = self.operation(left, sign, self.binary(level + 1), start, at)
+            if sign in ("&&", "||"):
+                right = self.beside(sign, first)
+            else:
+                right, self.tells = self.binary(level + 1), _Known()
+            left = self.operation(left, sign, right, start, at)
         return left
+
+    def beside(self, sign: str, first: int) -> str:
+        """What stands right of && or ||: there, what the left side asks is known; and what the right side asks decides
+        where the left one cannot be evaluated, whichever stands first."""
+        before, asked, doubtful = self.known, self.tells, len(self.unasked)
+        self.known = before | (asked.true if sign == "&&" else asked.false)
+        found = self.binary(_LEVELS.index((sign,)) + 1)
+        settled = self.tells.true if sign == "&&" else self.tells.false
+        self.unasked[first:doubtful] = [one for one in self.unasked[first:doubtful] if one[0] not in settled]
+        self.known, self.tells = before, asked.joined(sign, self.tells)
+        return found
 
     def operation(self, left: str, sign: str, right: str, start: int, at: int) -> str:
         if sign in ("&&", "||"):
@@ -211,6 +252,7 @@ class _Parser:
             found = self.unary()
             if found != "bool":
                 self.stop(f"! stands before a condition; this is {_a(found)}", at)
+            self.tells = _Known(self.tells.false, self.tells.true)
         elif self.accept("-"):
             found = self.unary()
             if found not in _NUMBERS:
@@ -223,6 +265,7 @@ class _Parser:
     def primary(self) -> str:
         kind, word, at = self.kind, self.word, self.at
         self.next()
+        self.tells = _Known()
         found: str
         if kind == "number":
             found = "int" if word.isdigit() else "double"
@@ -244,7 +287,7 @@ class _Parser:
         else:
             self.stop(f"expected a value, got {word if kind == 'end' else repr(word)}", at)
         while self.accept("."):
-            found = self.method(found)
+            found, self.tells = self.method(found), _Known()
         return found
 
     def items(self, at: int) -> str:
@@ -275,16 +318,20 @@ class _Parser:
             self.stop(f"{name} has no field {field!r}{did_you_mean(field, known) or listed}", where)
         self.next()
         self.uses.add(f"{name}.{field}")
-        return known[field]
+        if known[field].endswith("?") and f"{name}.{field}" not in self.known:
+            self.unasked.append((f"{name}.{field}", at))
+        return known[field].removesuffix("?")
 
     def function(self, name: str, at: int) -> str:
         if name == "has":
             if self.kind != "name" or self.word not in self.declared:
                 self.stop("has() asks whether a field is known: expected has(job.max_cost)")
-            group = self.word
+            group, start, doubtful = self.word, self.at, len(self.unasked)
             self.next()
             if self.variable(group, self.at) and not isinstance(self.declared[group], Mapping):
                 self.stop("has() asks whether a field is known: expected has(job.max_cost)", at)
+            del self.unasked[doubtful:]  # it asks
+            self.tells = _Known(frozenset({"".join(self.text[start : self.at].split())}))
             self.expect(")")
             return "bool"
         if name not in _FUNCTIONS:

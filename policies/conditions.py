@@ -1,42 +1,44 @@
 """``when:`` of a rule: a condition in CEL that says to which requests the rule applies.
 
 Checked when the file is loaded (`policies.cel`), evaluated by the CEL library, which is imported only where some rule
-has a condition. What cannot be evaluated (a price that is not known, say) denies: a gate never opens by a mistake.
+has a condition. What cannot be evaluated (a limit that the job does not name, say) counts as met, and a budget grants
+nothing then: a gate never opens by a mistake. Where that may happen is told when the file is checked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache, cached_property
 from typing import Any
 
 from broker.core.money import Money
-from broker.core.policy import Action, ActionKind, Facts, Verdict
+from broker.core.policy import Action, ActionKind, Answer, Facts, Verdict
 from broker.core.ports import Rule
 from broker.ledger.budgets import zone
-from policies.verdicts import allow, deny
+from policies.verdicts import allow
 
 # What conditions may ask about. Amounts are USD, times UTC, lengths of time hours unless the name says otherwise. Text
-# that a job does not give is ""; numbers and times that are not known are absent: ask `has(job.max_cost)` first.
+# that a job does not give is ""; numbers and times with a "?" after their type may be absent: ask `has(job.max_cost)`
+# first.
 ENVIRONMENT: Mapping[str, str | Mapping[str, str]] = {
     "action": "string",
     "user": "string",
     "job": {
         "name": "string", "team": "string", "project": "string", "environment": "string", "workload": "string",
-        "priority": "string", "nodes": "int", "max_cost": "double", "max_hours": "double", "deadline": "timestamp",
-        "sensitive": "bool", "data_location": "string", "data_gb": "double", "checkpoints": "bool", "retries": "int",
+        "priority": "string", "nodes": "int", "max_cost": "double?", "max_hours": "double?", "deadline": "timestamp?",
+        "sensitive": "bool", "data_location": "string", "data_gb": "double?", "checkpoints": "bool", "retries": "int",
     },
     "offer": {
         "provider": "string", "region": "string", "zone": "string", "instance_type": "string", "accelerator": "string",
         "count": "int", "capacity_type": "string", "money": "string", "source": "string", "interconnect": "string",
-        "price": "double", "price_per_gpu": "double", "age_hours": "double", "reference": "bool",
-        "interruptions_per_hour": "double",
+        "price": "double", "price_per_gpu": "double?", "age_hours": "double", "reference": "bool",
+        "interruptions_per_hour": "double?",
     },
     "placement": {
-        "nodes": "int", "gpus": "int", "rate": "double", "expected_cost": "double", "hours": "double",
-        "finish": "timestamp",
+        "nodes": "int", "gpus": "int", "rate": "double", "expected_cost": "double", "hours": "double?",
+        "finish": "timestamp?",
     },
     "spend": {
         "asked": "double", "held": "double", "spent": "double", "hours": "double", "attempts": "int",
@@ -60,17 +62,18 @@ _HOUR = timedelta(hours=1)
 
 @dataclass(frozen=True, eq=False)
 class Condition:
-    """A condition that was checked."""
+    """A condition that was checked. ``unasked``: what it is about and may be absent, with how far into the text."""
 
     text: str
     uses: frozenset[str]
+    unasked: tuple[tuple[str, int], ...] = ()
 
     @property
     def groups(self) -> frozenset[str]:
         return frozenset(name.partition(".")[0] for name in self.uses)
 
     def judge(self, rule: Rule, action: Action, facts: Facts, seen: Variables) -> Verdict:
-        """The rule's verdict where the condition holds; an allowance where it does not."""
+        """The rule's verdict where the condition holds, or cannot be evaluated; an allowance where it does not."""
         scope = getattr(rule, "scope", None)
         if scope is not None and not scope.covers(action):
             return rule.judge(action, facts)
@@ -79,15 +82,16 @@ class Condition:
         try:
             holds = self._program.execute(seen.context)
         except Exception as error:  # noqa: BLE001 - whatever a library raises, the gate stays shut
-            return deny(
-                rule,
-                "condition_failed",
-                f"its condition cannot be evaluated, so it counts as met: {_reason(error)}",
-                when=self.text,
-            )
+            return self._as_if_met(rule.judge(action, facts), _reason(error))
         if holds is True:
             return rule.judge(action, facts)
         return allow(rule, "condition_not_met", "its condition does not hold")
+
+    def _as_if_met(self, said: Verdict, reason: str) -> Verdict:
+        if said.answer is Answer.ALLOW:
+            return said
+        message = f"{said.message}; its condition cannot be evaluated, so it counts as met: {reason}"
+        return replace(said, message=message, figures={**said.figures, "when": self.text})
 
     def holds(self, seen: Variables) -> bool:
         """Whether it is met; False when it cannot be evaluated. For what grants, where the other side is safe."""
@@ -112,7 +116,7 @@ def condition(text: str) -> Condition:
         _compiled(text)
     except ValueError as error:
         raise cel.Mistake(0, f"is not understood: {str(error).splitlines()[0]}") from error
-    return Condition(text, checked.uses)
+    return Condition(text, checked.uses, checked.unasked)
 
 
 def _try_out(function: str, literal: str, at: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from hashlib import sha256
 from json import dumps
 
@@ -25,17 +25,20 @@ from policies.schema import BudgetEntry, GuardrailEntry, PolicyFile, policy_file
 _KIND = "policy file"
 _NO_FILES = "none"
 _DIGITS_OF_VERSION = 12
+# Where defaults stand in a file that do not stand under `defaults:` by their own name.
+_SECTIONS = {"capacity_order": ("capacity", "order"), "wait_for_paid": ("capacity", "wait_for_paid")}
 
 
 @dataclass(frozen=True)
 class _Read:
     """One file as it was read. ``content`` is None where something is wrong with its form; ``problems``: what is wrong
-    with it alone."""
+    with it alone; ``doubts``: what may not be meant."""
 
     document: Document
     content: PolicyFile | None
     conditions: Mapping[Path, Condition]
     problems: tuple[Problem, ...]
+    doubts: tuple[Problem, ...]
 
     @property
     def file(self) -> str:
@@ -108,9 +111,10 @@ def _in_force(files: list[_Right], version: str) -> ActivePolicies:
     rules = [rule for one in files for rule in _rules(one)]
     contents = [one.content for one in files]
     named = [(entry, path, one) for one in files for entry, path in one.entries()]
+    defaults = _defaults(contents, rules)
     return ActivePolicies(
         version,
-        _defaults(contents, rules),
+        defaults,
         tuple(rules),
         rosters=tuple(
             Roster(team, listed.members, one.read.source(("teams", team)))
@@ -121,12 +125,26 @@ def _in_force(files: list[_Right], version: str) -> ActivePolicies:
         asking={e.name: e.asking for e, _, _ in named if isinstance(e, GuardrailEntry) and e.asking},
         entries={entry["name"]: entry for one in files for _, entry in entries(one.read.document)},
         order_exceptions=tuple(
-            (one.scope, tuple(one.order))
-            for content in contents
-            if content.capacity
-            for one in content.capacity.exceptions
+            (exception.scope, tuple(exception.order), one.read.source(("capacity", "exceptions", index)))
+            for one in files
+            if one.content.capacity
+            for index, exception in enumerate(one.content.capacity.exceptions)
         ),
+        said_at=dict(_said_at(files, defaults)),
+        documents=tuple(one.read.document for one in files),
+        doubts=tuple((one.read.file, doubt) for one in files for doubt in one.read.doubts),
     )
+
+
+def _said_at(files: list[_Right], defaults: PolicyDefaults) -> Iterator[tuple[str, Source]]:
+    """Where each default is said that is in force: in the first of the files that say just that."""
+    for default in fields(defaults):
+        section, key = _SECTIONS.get(default.name, ("defaults", default.name))
+        holds = getattr(defaults, default.name)
+        for one in files:
+            if (section, key) in one.read.document.keys and getattr(getattr(one.content, section), key) == holds:
+                yield default.name, Source(one.read.file, one.read.document.keys[section, key][0])
+                break
 
 
 def _document(file: str, text: str) -> Document:
@@ -144,8 +162,8 @@ def _kinds(documents: list[Document]) -> Iterator[str]:
 
 def _read(document: Document, model: type[PolicyFile], text: str) -> _Read:
     content, problems = validate(document, model)
-    found, wrong = conditions(document, text)
-    return _Read(document, content, found, (*map(at_home, problems), *wrong))
+    found, wrong, doubts = conditions(document, text)
+    return _Read(document, content, found, (*map(at_home, problems), *wrong), tuple(doubts))
 
 
 def _cut_amounts(document: Document) -> Iterator[Problem]:

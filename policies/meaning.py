@@ -8,30 +8,38 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from broker.core.documents import Document, Path, dotted
 from broker.core.errors import Problem, did_you_mean
-from policies.asking import MayAsk, among
+from policies.asking import among
 from policies.conditions import Condition, condition
-from policies.mentions import PATTERN_SIGNS, entries, named_approvers, named_providers, named_teams
+from policies.mentions import (
+    PATTERN_SIGNS,
+    entries,
+    listed_members,
+    named_approvers,
+    named_providers,
+    named_teams,
+)
+from policies.overlaps import twins
 from policies.registry import GUARDRAILS, rule_class
 
 if TYPE_CHECKING:
     from policies.cel import Mistake
 
-# What an entry says beside its rule.
-_BESIDE = frozenset({"name", "scope", "when", *MayAsk.model_fields})
 _UNKNOWN_KEY = re.compile(r"guardrails\[\d+\]\.(\w+)")
 _TELLING = 3  # letters of a key, to tell what it was to become
 
 
-def conditions(document: Document, text: str) -> tuple[dict[Path, Condition], list[Problem]]:
-    """The conditions of a file by the entry they belong to, and what is wrong with the others."""
+def conditions(document: Document, text: str) -> tuple[dict[Path, Condition], list[Problem], list[Problem]]:
+    """The conditions of a file by the entry they belong to, what is wrong with the others, and which of them cannot be
+    evaluated for jobs that leave something out."""
     found: dict[Path, Condition] = {}
     problems: list[Problem] = []
+    doubts: list[Problem] = []
     lines = text.removeprefix("\ufeff").splitlines()
     for path, entry in entries(document):
         said = entry.get("when")
@@ -43,7 +51,19 @@ def conditions(document: Document, text: str) -> tuple[dict[Path, Condition], li
             found[path] = condition(said)
         except Mistake as mistake:
             problems.append(_located(document, lines, (*path, "when"), said, mistake))
-    return found, problems
+            continue
+        for name, at in found[path].unasked:
+            unsure = Mistake(at, _unsure(name, found[path], budget=path[0] == "budgets"))
+            doubts.append(_located(document, lines, (*path, "when"), said, unsure))
+    return found, problems, doubts
+
+
+def _unsure(name: str, asked: Condition, *, budget: bool) -> str:
+    """What becomes of a condition about something that may be absent, and what to write instead."""
+    then = "the budget grants nothing" if budget else "the rule applies as if the condition were met"
+    said = f"({asked.text})" if "||" in asked.text or "?" in asked.text else asked.text
+    first = " && ".join(f"has({one})" for one, _ in asked.unasked)
+    return f"{name} may be absent, and {then} where it is; if that is not meant, write: {first} && {said}"
 
 
 def _located(document: Document, lines: Sequence[str], path: Path, said: str, mistake: Mistake) -> Problem:
@@ -131,8 +151,7 @@ class Together:
 
     def _approvers(self) -> None:
         """Once files list people, an approver must be one of them: what nobody can grant stays shut by mistake."""
-        listed = [document.data.get("teams") for document in self.documents]
-        people = [name for teams in listed if isinstance(teams, dict) for name in _members(teams)]
+        people = listed_members(self.documents)
         if not people:
             return  # any name may be right
         for document in self.documents:
@@ -164,23 +183,8 @@ class Together:
             first = first or (order, document.file)
 
     def _covered_twice(self, document: Document) -> None:
-        """Within one file, two limits of one kind for the same people: only the stricter one could ever matter. (Two
-        files may have their own: that is what several owners are for.)"""
-        seen: dict[tuple[str, str, str], list[tuple[object, int]]] = defaultdict(list)
-        for path, entry in entries(document):
-            if self._is_wrong(document, path):
-                continue
-            for kind, said in _subjects(path, entry):
-                key = (kind, repr(_scope(entry.get("scope"))), repr(entry.get("when")))
-                line = document.values[path][0]
-                twin = next((other for before, other in seen[key] if _overlap(before, said)), None)
-                if twin is not None:
-                    message = (
-                        f"is about the same jobs as the {kind} in line {twin}, and only the stricter of them could ever"
-                        " matter; keep one, or give them different scopes"
-                    )
-                    self._add(document, path, message)
-                seen[key].append((said, line))
+        for path, message in twins(document, lambda path: self._is_wrong(document, path)):
+            self._add(document, path, message)
 
     def _is_wrong(self, document: Document, path: Path) -> bool:
         """Whether it is not known what an entry is about, because that is written wrong. How much a budget grants and
@@ -191,41 +195,6 @@ class Together:
             key not in aside and (key == entry or key.startswith(f"{entry}."))
             for key in self.wrong.get(document.file, ())
         )
-
-
-def _members(teams: Mapping[str, Any]) -> Iterator[str]:
-    """Everybody that some team lists, patterns included."""
-    for team in teams.values():
-        members = team.get("members") if isinstance(team, dict) else None
-        yield from (name for name in (members if isinstance(members, list) else [members]) if isinstance(name, str))
-
-
-def _subjects(path: Path, entry: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    if path[0] == "budgets":
-        if entry.get("period") != "fixed":
-            counts = entry.get("counts", ["cash"])
-            kinds = map(str, counts if isinstance(counts, list) else [counts])
-            alerts = " that alerts only" if entry.get("action") == "alert" else ""
-            yield f"budget per {entry.get('period')}{alerts}", dict.fromkeys(kinds)
-        return
-    asks = " that asks" if entry.get("action") == "ask" else ""
-    for kind, said in entry.items():
-        # Two windows of time are two, and not one twice; above some threshold, somebody else may be asked.
-        if kind not in _BESIDE and kind not in ("freeze", "data_residency", "approve_above", "reserved_quota"):
-            yield f"{kind}{asks}", said
-
-
-def _overlap(one: object, other: object) -> bool:
-    if isinstance(one, dict) and isinstance(other, dict):
-        return bool(one.keys() & other.keys())
-    return type(one) is type(other)
-
-
-def _scope(scope: object) -> object:
-    """The same for the same people: order and lists of one do not count."""
-    if not isinstance(scope, dict):
-        return {}
-    return {key: sorted(map(str, said if isinstance(said, list) else [said])) for key, said in sorted(scope.items())}
 
 
 def at_home(problem: Problem) -> Problem:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from broker.core.documents import Document, Path
@@ -28,19 +28,34 @@ def named_approvers(document: Document) -> Iterator[tuple[Path, str]]:
                 yield from _named((*inside, "approvers"), said.get("approvers"))
 
 
-def named_teams(document: Document) -> Iterator[tuple[Path, str]]:
-    """Every team that is named outright, and where: in a scope, or with its share of what is reserved."""
+def named_in_scopes(document: Document) -> Iterator[tuple[Path, str, str]]:
+    """Every name that stands outright in a scope: where, what it names (``team``, ``user``, …), and the name."""
     capacity = document.data.get("capacity")
     exceptions = capacity.get("exceptions") if isinstance(capacity, dict) else None
     others = enumerate(exceptions if isinstance(exceptions, list) else [])
-    scoped = [*entries(document), *((("capacity", "exceptions", n), e) for n, e in others if isinstance(e, dict))]
+    scoped = [*((("capacity", "exceptions", n), e) for n, e in others if isinstance(e, dict)), *entries(document)]
     for path, entry in scoped:
-        scope, quota = entry.get("scope"), entry.get("reserved_quota")
-        if isinstance(scope, dict):
-            yield from _plain((*path, "scope", "team"), scope.get("team"))
+        scope = entry.get("scope")
+        for what, said in scope.items() if isinstance(scope, dict) else ():
+            for where, name in _plain((*path, "scope", what), said):
+                yield where, what, name
+
+
+def named_teams(document: Document) -> Iterator[tuple[Path, str]]:
+    """Every team that is named outright, and where: in a scope, or with its share of what is reserved."""
+    yield from ((path, name) for path, what, name in named_in_scopes(document) if what == "team")
+    for path, entry in entries(document):
+        quota = entry.get("reserved_quota")
         shares = quota.get("gpus") if isinstance(quota, dict) else None
         for team in shares if isinstance(shares, dict) else ():
             yield (*path, "reserved_quota", "gpus", team), str(team)
+
+
+def listed_members(documents: Iterable[Document]) -> tuple[str, ...]:
+    """Everybody whom some team in these files lists, names or patterns."""
+    teams = (document.data.get("teams") for document in documents)
+    listed = (team for one in teams if isinstance(one, dict) for team in one.values() if isinstance(team, dict))
+    return tuple(name for team in listed for _, name in _named((), team.get("members")))
 
 
 def named_providers(document: Document) -> Iterator[tuple[Path, str]]:

@@ -8,13 +8,15 @@ from functools import cached_property
 from typing import Any
 
 from broker.core.approvals import with_grants
+from broker.core.documents import Document
+from broker.core.errors import Problem
 from broker.core.jobs import Job
 from broker.core.policy import Action, ActionKind, Answer, CaseResult, Facts, Source, Verdict
 from broker.core.ports import BudgetSpec, PolicyDefaults, Rule
 from broker.ledger.budgets import in_scope, matches
 from policies.asking import Asking, among, asks_instead
 from policies.conditions import Condition, Variables
-from policies.mentions import PATTERN_SIGNS
+from policies.mentions import PATTERN_SIGNS, named_approvers, named_in_scopes
 from policies.rules.budget import Budget
 from policies.rules.budget_required import BudgetRequired
 from policies.rules.membership import Membership, Roster
@@ -25,7 +27,9 @@ from policies.scope import Scope
 class ActivePolicies:
     """``version`` changes when anything is said differently; ``rules`` are in file order, ``rosters`` the teams;
     ``conditions``: what stands after ``when:``, by the name of its rule; ``asking``: whom a guardrail asks instead of
-    denying, by its name; ``order_exceptions``: whose capacity has an order of its own."""
+    denying, by its name; ``order_exceptions``: whose capacity has an order of its own, and where that stands;
+    ``said_at``: where the file says it that decides each of the ``defaults``. ``documents``: the files as they are
+    written; ``doubts``: what in which file may not be meant."""
 
     version: str
     defaults: PolicyDefaults
@@ -34,7 +38,10 @@ class ActivePolicies:
     conditions: Mapping[str, Condition] = field(default_factory=dict)
     asking: Mapping[str, Asking] = field(default_factory=dict)
     entries: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
-    order_exceptions: tuple[tuple[Scope, tuple[str, ...]], ...] = ()
+    order_exceptions: tuple[tuple[Scope, tuple[str, ...], Source], ...] = ()
+    said_at: Mapping[str, Source] = field(default_factory=dict)
+    documents: tuple[Document, ...] = field(default=(), repr=False)
+    doubts: tuple[tuple[str, Problem], ...] = field(default=(), repr=False)
 
     @cached_property
     def every_rule(self) -> tuple[Rule, ...]:
@@ -62,7 +69,7 @@ class ActivePolicies:
         if not self.order_exceptions:
             return self.defaults.capacity_order
         action = Action(ActionKind.LAUNCH, job, user="")  # no exception is about users
-        mine = (order for scope, order in self.order_exceptions if scope.covers(action))
+        mine = (order for scope, order, _ in self.order_exceptions if scope.covers(action))
         return next(mine, self.defaults.capacity_order)
 
     def judge(self, action: Action, facts: Facts) -> Sequence[Verdict]:
@@ -112,26 +119,36 @@ class ActivePolicies:
         return frozenset(roster.team for roster in self.rosters)
 
     @property
-    def scoped_names(self) -> Sequence[tuple[str, str, Source]]:
-        """Names in scopes, as they are written, that no file lists; no patterns."""
+    def uncertain_names(self) -> Sequence[tuple[str, str, Source]]:
+        """Names in scopes and of approvers, as they are written, that no file lists; no patterns."""
         members = self._members
         return [
-            (what, name, rule.source)
-            for rule in self.rules
-            for what in ("user", "team", "project", "environment")
-            for name in getattr(getattr(rule, "scope", None), what, ())
-            if not PATTERN_SIGNS.intersection(name)
-            and not (what == "team" and self.rosters)  # known when they were loaded
+            (what, name, Source(document.file, place.line, place.column))
+            for document in self.documents
+            for path, what, name in (
+                *named_in_scopes(document),
+                *((path, "approver", name) for path, name in named_approvers(document)),
+            )
+            if what != "workload"
+            and not PATTERN_SIGNS.intersection(name)
+            and not (what in ("team", "approver") and self.rosters)  # known when they were loaded
             and not (what == "user" and members and matches(members, name))
+            for place in (document.problem(path, ""),)
         ]
 
     @property
-    def contradictions(self) -> Sequence[str]:
-        """Guardrails about the same jobs that allow nothing together: always in force, and asking nobody."""
+    def warnings(self) -> Sequence[str]:
+        """What may not be meant: guardrails about the same jobs that allow nothing together (of those that are always
+        in force, and ask nobody), rules of one file that are about some of the same jobs, and conditions on what may be
+        absent."""
         from policies.contradictions import contradictions  # only checking and applying ask
+        from policies.overlaps import overlaps
 
         always = [one for one in self.rules if one.name not in self.conditions and one.name not in self.asking]
-        return contradictions(always)
+        rules = {rule.name: rule for rule in self.rules}
+        located = [*self.doubts, *((one.file, found) for one in self.documents for found in overlaps(one, rules))]
+        told = (f"{Source(file, one.line, one.column)}: {one.message}" for file, one in sorted(located))
+        return [*contradictions(always), *told]
 
     def when(self, rule: str) -> str:
         """The condition of the rule of that name, as it is written; empty without one."""

@@ -78,7 +78,7 @@ def _warnings(broker: Broker, policy: PolicySet) -> list[str]:
     """What files that are right in themselves may not have meant."""
     from broker.app.policy_names import unseen
 
-    return [*policy.contradictions, *map(str, unseen(broker, policy))]
+    return [*policy.warnings, *map(str, unseen(broker, policy))]
 
 
 def _active(broker: Broker) -> PolicySet | None:

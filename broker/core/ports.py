@@ -280,16 +280,28 @@ class PolicySet(Protocol):
         ...
 
     @property
-    def scoped_names(self) -> Sequence[tuple[str, str, Source]]:
-        """Names in scopes that the files alone cannot vouch for, in file order: what each names (``user``, ``team``,
-        ``project`` or ``environment``), the name, and the place of its rule. Patterns, teams that are listed and their
-        members are left out."""
+    def uncertain_names(self) -> Sequence[tuple[str, str, Source]]:
+        """Names in scopes, and of approvers, that the files alone cannot vouch for, in file order: what each names
+        (``user``, ``team``, ``project``, ``environment`` or ``approver``), the name, and its place. Patterns, teams
+        that are listed and their members are left out."""
         ...
 
     @property
-    def contradictions(self) -> Sequence[str]:
-        """What the files allow only one without the other, so that together they allow nothing: a sentence each, with
-        the places of both."""
+    def said_at(self) -> Mapping[str, Source]:
+        """Where the file says it that decides a default, by the field of `PolicyDefaults`; what is missing is built
+        in."""
+        ...
+
+    @property
+    def order_exceptions(self) -> Sequence[tuple[Any, tuple[str, ...], Source]]:
+        """Who has an order of capacity of their own (a scope that prints itself), which, and where that stands."""
+        ...
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What is right by itself and may not be meant: what the files allow only one without the other, so that
+        together they allow nothing; rules of one file about some of the same jobs; conditions on what a job need not
+        say. A sentence each, with its place."""
         ...
 
     def budgets(self, job: Job, user: str) -> Sequence[BudgetSpec]:

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from broker.app import policy_names
+
 JOB = "name: tiny\nresources: {cpus: 1}\nrun: echo\nproject: assistants\nenvironment: staging\n"
 
 
@@ -33,8 +35,9 @@ def test_a_name_that_no_job_has_used_is_said_and_nothing_is_refused(
     for command in ("check", "apply"):
         done = gpubroker("policy", command, file)
         assert done.code == 0
-        assert f"warning: {file}:3: {says}" in done.err
-        assert gpubroker("policy", command, file, "--json").json["warnings"] == [f"{file}:3: {says}"]
+        column = scoped(scope).splitlines()[2].index(scope.partition(": ")[2]) + 1
+        assert f"warning: {file}:3:{column}: {says}" in done.err
+        assert gpubroker("policy", command, file, "--json").json["warnings"] == [f"{file}:3:{column}: {says}"]
 
 
 @pytest.mark.parametrize(
@@ -62,6 +65,52 @@ def test_members_of_teams_are_known_before_they_submit(gpubroker: Any, write: An
 def test_without_any_job_there_is_nothing_to_go_by(gpubroker: Any, write: Any) -> None:
     file = write("p.yaml", scoped("project: asistants, user: nobody-of-that-name"))
     assert gpubroker("policy", "apply", file, "--json").json["warnings"] == []
+
+
+def test_names_in_exceptions_of_the_order_of_capacity_are_looked_at_too(
+    gpubroker: Any, write: Any, a_job: None
+) -> None:
+    text = "version: 1\ncapacity: {exceptions: [{scope: {project: [assistants, asistants]}, order: [spot]}]}\n"
+    file = write("p.yaml", text)
+    (warning,) = gpubroker("policy", "check", file, "--json").json["warnings"]
+    assert warning == (
+        f"{file}:2:{text.splitlines()[1].index('asistants]') + 1}: no job here has said project 'asistants' so far; did"
+        " you mean 'assistants'?"
+    )
+
+
+APPROVERS = """\
+version: 1
+guardrails:
+  - {name: ask, max_job_cost: $5, action: ask, approvers: [root, nobody-of-that-name]}
+  - {name: more, approve_above: {cost: $9, approvers: "zz-*"}}
+  - {name: most, approve_above: {cost: $99, approvers: nobody-else-either}}
+"""
+
+
+def test_approvers_whom_nobody_here_knows_are_said(gpubroker: Any, write: Any) -> None:
+    file = write("p.yaml", APPROVERS)
+    says = "has no account on this machine, and has done nothing here so far"
+    expected = [
+        f"{file}:{line}:{APPROVERS.splitlines()[line - 1].index(name) + 1}: perhaps nobody can approve: {name!r} {says}"
+        for line, name in ((3, "nobody-of-that-name"), (5, "nobody-else-either"))
+    ]
+    for command in ("check", "apply"):
+        done = gpubroker("policy", command, file)
+        assert done.code == 0
+        assert all(f"warning: {one}" in done.err for one in expected)
+    assert gpubroker("policy", "check", file, "--json").json["warnings"] == expected
+
+
+def test_approvers_are_known_who_have_acted_here(
+    gpubroker: Any, write: Any, a_job: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asks = "version: 1\nguardrails: [{name: a, max_job_cost: $5, action: ask, approvers: [%s]}]\n"
+    (me,) = {job["user"] for job in gpubroker("jobs", "list", "--json").json["jobs"]}
+    monkeypatch.setattr(policy_names, "_has_account", lambda user: False)
+    assert gpubroker("policy", "check", write("p.yaml", asks % me), "--json").json["warnings"] == []
+    (warning,) = gpubroker("policy", "check", write("p.yaml", asks % f"{me}t"), "--json").json["warnings"]
+    assert f"; did you mean {me!r}?" in warning
 
 
 def test_two_owners_files_that_leave_nothing_together_are_said(gpubroker: Any, write: Any) -> None:

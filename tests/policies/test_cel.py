@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -17,15 +18,19 @@ VARIABLES = [
     *(f"{group}.{name}" for group, names in ENVIRONMENT.items() if not isinstance(names, str) for name in names),
     *(name for name, kind in ENVIRONMENT.items() if isinstance(kind, str)),
 ]
-KINDS = {
+DECLARED = {
     variable: names
     if isinstance(names := ENVIRONMENT[variable.partition(".")[0]], str)
     else names[variable.split(".")[1]]
     for variable in VARIABLES
 }
+MAY_BE_ABSENT = {variable for variable, kind in DECLARED.items() if kind.endswith("?")}
+KINDS = {variable: kind.removesuffix("?") for variable, kind in DECLARED.items()}
 GROUPS = frozenset(group for group, names in ENVIRONMENT.items() if not isinstance(names, str))
 LITERALS = {
-    "int": ["1", "0", "7"], "double": ["2.5", "0.0"], "bool": ["true", "false"], "string": ['"a"', "'nlp'", '""'],
+    "int": ["1", "0", "7"], "double": ["2.5", "0.0"],
+    "bool": ["true", "false", *(f"has({name})" for name in sorted(MAY_BE_ABSENT))],
+    "string": ['"a"', "'nlp'", '""'],
     "timestamp": ['timestamp("2026-11-21T00:00:00Z")'], "duration": ['duration("90m")', 'duration("1h30m")'],
 }  # fmt: skip
 # How a value of each type can come about, from values of the types in brackets.
@@ -72,11 +77,14 @@ def test_what_the_check_lets_through_can_be_evaluated(text: str) -> None:
         assert 0 <= mistake.at <= len(text)  # noqa: PT017 # either outcome is right
         return
     assert checked.text == text
-    seen = Variables(action(job=job(max_cost=Money.usd(5))), Facts(NOW), GROUPS)
+    seen = Variables(action(job=job(max_cost=Money.usd(5)), placement=placement()), Facts(NOW), GROUPS)
     try:
         answer = condition(text)._program.execute(seen.context)
-    except (KeyError, ZeroDivisionError, OverflowError):
-        return  # not known, no number: only evaluating it could tell
+    except KeyError:
+        assert checked.unasked, "what may be absent was asked about everywhere"
+        return
+    except (ZeroDivisionError, OverflowError):
+        return  # no number: only evaluating it could tell
     except TypeError:
         assert "/" in text, "only 0.0 / 0.0 cannot be compared"
         return
@@ -92,12 +100,44 @@ def test_every_variable_can_be_asked_and_has_the_type_that_is_declared() -> None
     everything = action(job=full, placement=placement())
     context = Variables(everything, Facts(NOW), GROUPS)
     for variable in VARIABLES:
-        group, _, name = variable.partition(".")
-        declared = ENVIRONMENT[group]
-        kind = declared if isinstance(declared, str) else declared[name]
+        name = variable.partition(".")[2]
+        kind = KINDS[variable]
         asked = condition(f"has({variable}) ? {variable} == {variable} : true" if name else f"{variable} == {variable}")
         assert asked._program.execute(context.context) is True, variable
         if kind in kinds and (not name or condition(f"has({variable})")._program.execute(context.context)):
             from cel import evaluate
 
             assert type(evaluate(variable, context.context)) is kinds[kind], variable
+
+
+def test_what_may_be_absent_is_what_a_job_and_a_machine_need_not_say() -> None:
+    bare = placement(accelerator=None, count=0)  # and nothing is known of interruptions, nor of when it is done
+    seen = Variables(action(job=job(), placement=bare), Facts(NOW), GROUPS)
+    absent = {
+        name for name in VARIABLES if "." in name and not condition(f"has({name})")._program.execute(seen.context)
+    }
+
+    assert absent == MAY_BE_ABSENT
+
+
+@pytest.mark.parametrize(
+    ("text", "unasked"),
+    [
+        ("job.max_cost > 3.0", [("job.max_cost", 0)]),
+        ("has(job.max_cost) && job.max_cost > 3.0", []),
+        ("job.max_cost > 3.0 && has(job.max_cost)", []),
+        ("!has(job.max_cost) || job.max_cost > 3.0", []),
+        ("has(job.max_cost) || job.max_cost > 3.0", [("job.max_cost", 21)]),
+        ("!has(job.max_cost) && job.max_cost > 3.0", [("job.max_cost", 22)]),
+        ("has(job.max_cost) ? job.max_cost > 3.0 : job.nodes > 1", []),
+        ("has(job.max_cost) ? job.nodes > 1 : job.max_cost > 3.0", [("job.max_cost", 36)]),
+        ("has(job.max_cost) && (job.nodes > 1 || job.max_cost > 3.0)", []),
+        ("(has(job.max_cost) && job.nodes > 1) || job.max_cost > 3.0", [("job.max_cost", 40)]),
+        ("!(!has(job.max_cost) || job.nodes > 1) && job.max_cost > 3.0", []),
+        ("has(job.max_cost) && job.data_gb > 3.0", [("job.data_gb", 21)]),
+        ("job.data_gb > 3.0 || job.max_cost > 3.0 || job.data_gb > 9.0", [("job.data_gb", 0), ("job.max_cost", 21)]),
+        ("job.nodes > 1 && offer.price > 3.0 && spend.asked > 1.0", []),
+    ],
+)
+def test_what_may_be_absent_and_was_not_asked_for_is_told(text: str, unasked: list[tuple[str, int]]) -> None:
+    assert list(check(text, ENVIRONMENT).unasked) == unasked

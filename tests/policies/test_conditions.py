@@ -124,12 +124,14 @@ def test_mistakes_of_form_and_of_conditions_are_found_at_once() -> None:
         ("spend.spent / spend.hours > 1.0", "it divides by zero"),
     ],
 )
-def test_what_cannot_be_evaluated_is_refused_with_the_reason(when: str, reason: str) -> None:
+def test_what_cannot_be_evaluated_counts_as_met_and_the_reason_is_said(when: str, reason: str) -> None:
     found = verdict(when)
 
-    assert (found.answer, found.code) == (Answer.DENY, "condition_failed")
-    assert reason in found.message
-    assert found.figures == {"when": when}
+    assert (found.answer, found.code) == (Answer.DENY, "too_many_gpus")
+    assert f"its condition cannot be evaluated, so it counts as met: {reason}" in found.message
+    assert found.figures["when"] == when
+    small = verdict(when, action(placement=placement(count=1)))
+    assert (small.answer, small.code) == (Answer.ALLOW, "within_limit"), "what the rule lets through anyway"
 
 
 def test_a_condition_about_the_amount_waits_until_it_is_known() -> None:
@@ -185,7 +187,7 @@ def test_a_budget_grants_only_what_meets_its_condition() -> None:
 def test_a_budget_whose_condition_cannot_be_evaluated_grants_nothing() -> None:
     unknown = load({"p.yaml": NIGHT.replace("time.hour >= 20", "job.max_cost > 5.0")})
 
-    assert codes(unknown, NOW) == {"no_budget", "condition_failed"}
+    assert codes(unknown, NOW) == {"no_budget"}
     known = job(max_cost=Money.usd(10))
     assert codes(unknown, NOW, job=known) == set()
 

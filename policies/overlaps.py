@@ -1,0 +1,174 @@
+"""Rules of one kind in one file that are about the same jobs: about all of them, which is a mistake, or about some,
+which is told, as both apply.
+
+Two files may each have their own: that is what several owners are for.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+from broker.core.documents import Document, Path
+from broker.core.errors import Problem
+from broker.core.money import Money
+from broker.core.policy import Source
+from broker.core.ports import Rule
+from policies.asking import MayAsk, within
+from policies.mentions import entries
+from policies.rules.budget import Budget
+from policies.scope import Scope
+
+# What an entry says beside its rule.
+_BESIDE = frozenset({"name", "scope", "when", *MayAsk.model_fields})
+# Two windows of time are two, and not one twice; above some threshold, somebody else may be asked.
+_MAY_STAND_TWICE = ("freeze", "data_residency", "approve_above", "reserved_quota")
+
+
+def twins(document: Document, is_wrong: Callable[[Path], bool]) -> Iterator[tuple[Path, str]]:
+    """Two limits of one kind for the same people: only the stricter one could ever matter. ``is_wrong``: whether an
+    entry is written wrong, so that it is not known what it is about."""
+    seen: dict[tuple[str, str, str], list[tuple[object, int]]] = defaultdict(list)
+    for path, entry in entries(document):
+        for kind, said in () if is_wrong(path) else _subjects(path, entry):
+            key = (kind, repr(_scope(entry.get("scope"))), repr(entry.get("when")))
+            twin = next((line for before, line in seen[key] if _share(before, said)), None)
+            if twin is not None:
+                message = (
+                    f"is about the same jobs as the {kind} in line {twin}, and only the stricter of them could ever"
+                    " matter; keep one, or give them different scopes"
+                )
+                yield path, message
+            seen[key].append((said, document.values[path][0]))
+
+
+def overlaps(document: Document, rules: Mapping[str, Rule]) -> Iterator[Problem]:
+    """What is about some of the same jobs as an earlier rule, which applies to them, too; each rule once. ``rules``:
+    those of the file, by name.
+
+    Left out are scopes on different things (a team here, a workload there): how many jobs are in both is not known
+    here; and a stricter rule for some beside one for everybody, which is what it looks like.
+    """
+    seen: dict[tuple[str, str], list[tuple[object, Path, Rule]]] = defaultdict(list)
+    for path, entry in entries(document):
+        told, mine = "", rules[entry["name"]]
+        for kind, said in _subjects(path, entry):
+            before = seen[kind, repr(entry.get("when"))]
+            for what, where, other in before:
+                if not told and _share(what, said):
+                    told = _both_apply(document, (path, mine), (where, other))
+            before.append((said, path, mine))
+        if told:
+            yield document.problem((*path, "scope"), told)
+
+
+def _both_apply(document: Document, later: tuple[Path, Rule], earlier: tuple[Path, Rule]) -> str:
+    """What is to be told of the later one; empty for nothing."""
+    (path, rule), (where, other) = later, earlier
+    mine, theirs = _scope_of(rule), _scope_of(other)
+    both, stricter = _common(mine, theirs), _stricter(rule, other)
+    if both is None:
+        return ""
+    looser = other if stricter is rule else rule
+    never = stricter is not None and _covers(_scope_of(stricter), _scope_of(looser))
+    if Scope() in (mine, theirs) and stricter is not None and not never:
+        return ""
+    place = document.problem((*where, "scope"), "")
+    names = (
+        f"{rule.name}{_shown(document, path, rule)}",
+        f"{other.name}{_shown(document, where, other)} in {Source(document.file, place.line, place.column)}",
+    )
+    told = f"{names[0]} and {names[1]} are both about {both}, and both apply there: "
+    if stricter is None:
+        return told + "what either is against is out"
+    return told + f"{stricter.name} is the stricter" + (f", so {looser.name} never decides anything" if never else "")
+
+
+def _shown(document: Document, path: Path, rule: Rule) -> str:
+    """`` ($500)``: what a rule says, where that is one value."""
+    said = document.data[str(path[0])][path[1]].get("amount" if rule.kind == "budget" else rule.kind)
+    return f" ({said})" if isinstance(said, str | int | float) else ""
+
+
+def _stricter(one: Rule, other: Rule) -> Rule | None:
+    """The one whose limits are nowhere the higher ones, and of two with the same limits the one that is about more;
+    None where that cannot be said."""
+    mine, theirs = _limits(one), _limits(other)
+    if not mine or mine.keys() != theirs.keys() or any(type(mine[key]) is not type(theirs[key]) for key in mine):
+        return None
+    if all(mine[key] == theirs[key] for key in mine):
+        return one if _covers(_scope_of(one), _scope_of(other)) else other
+    if all(mine[key] <= theirs[key] for key in mine):
+        return one
+    return other if all(mine[key] >= theirs[key] for key in mine) else None
+
+
+def _limits(rule: Rule) -> Mapping[str, Any]:
+    """The limits of a rule that says nothing else, by what they are about."""
+    if isinstance(rule, Budget):
+        return {",".join(sorted(rule.config.counts)): rule.config.amount}
+    said = getattr(getattr(rule, "config", None), "root", None)
+    limits = said if isinstance(said, Mapping) else {"": said}
+    return limits if all(isinstance(limit, Money | timedelta | int | float) for limit in limits.values()) else {}
+
+
+def _scope_of(rule: Rule) -> Scope:
+    scope = getattr(rule, "scope", None)
+    return scope if isinstance(scope, Scope) else Scope()
+
+
+def _common(one: Scope, other: Scope) -> Scope | None:
+    """Whom both are about; None where that is nobody, or cannot be said."""
+    found: dict[str, tuple[str, ...]] = {}
+    for key in Scope.model_fields:
+        mine, theirs = getattr(one, key), getattr(other, key)
+        if mine and theirs:
+            shared = [a if within(a, b) else b for a in mine for b in theirs if within(a, b) or within(b, a)]
+            if not shared:
+                return None
+            found[key] = tuple(dict.fromkeys(shared))
+        elif mine or theirs:
+            found[key] = mine or theirs
+    apart = not any(getattr(one, key) and getattr(other, key) for key in Scope.model_fields)
+    if apart and Scope() not in (one, other):
+        return None
+    return Scope(**found)
+
+
+def _covers(wide: Scope, narrow: Scope) -> bool:
+    """Whether everybody whom the narrow one is about is meant by the wide one."""
+    stated = ((getattr(wide, key), getattr(narrow, key)) for key in Scope.model_fields)
+    return all(
+        not theirs or (mine and all(any(within(name, other) for other in theirs) for name in mine))
+        for theirs, mine in stated
+    )
+
+
+def _subjects(path: Path, entry: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    if path[0] == "budgets":
+        if entry.get("period") != "fixed":
+            counts = entry.get("counts", ["cash"])
+            kinds = map(str, counts if isinstance(counts, list) else [counts])
+            alerts = " that alerts only" if entry.get("action") == "alert" else ""
+            yield f"budget per {entry.get('period')}{alerts}", dict.fromkeys(kinds)
+        return
+    asks = " that asks" if entry.get("action") == "ask" else ""
+    for kind, said in entry.items():
+        if kind not in _BESIDE and kind not in _MAY_STAND_TWICE:
+            yield f"{kind}{asks}", said
+
+
+def _share(one: object, other: object) -> bool:
+    """Whether two entries of a kind say something about the same."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return bool(one.keys() & other.keys())
+    return type(one) is type(other)
+
+
+def _scope(scope: object) -> object:
+    """The same for the same people: order and lists of one do not count."""
+    if not isinstance(scope, dict):
+        return {}
+    return {key: sorted(map(str, said if isinstance(said, list) else [said])) for key, said in sorted(scope.items())}

@@ -1,0 +1,91 @@
+"""Rules of one kind in one file about some of the same jobs: both apply, and whoever checks the file is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from policies.loader import load
+
+
+def told(*entries: str, section: str = "guardrails") -> list[str]:
+    lines = [f"  - {{name: {name}, {entry}}}" for name, entry in zip("abc", entries, strict=False)]
+    return list(load({"p.yaml": "\n".join(["version: 1", f"{section}:", *lines, ""])}).warnings)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        ("max_job_cost: $50, scope: {team: nlp}", "max_job_cost: $20, scope: {team: [nlp, vision]}",
+         "p.yaml:4:41: b ($20) and a ($50) in p.yaml:3:41 are both about team nlp, and both apply there: b is the"
+         " stricter, so a never decides anything"),
+        ("max_job_cost: $50, scope: {team: [nlp, audio]}", "max_job_cost: $20, scope: {team: [nlp, vision]}",
+         "p.yaml:4:41: b ($20) and a ($50) in p.yaml:3:41 are both about team nlp, and both apply there: b is the"
+         " stricter"),
+        ("max_job_cost: $50, scope: {team: '*'}", "max_job_cost: $20, scope: {team: nlp}",
+         "p.yaml:4:41: b ($20) and a ($50) in p.yaml:3:41 are both about team nlp, and both apply there: b is the"
+         " stricter"),
+        ("max_job_duration: 5h, scope: {team: nlp}", "max_job_duration: 4h",
+         "p.yaml:4:5: b (4h) and a (5h) in p.yaml:3:44 are both about team nlp, and both apply there: b is the"
+         " stricter, so a never decides anything"),
+        ("max_concurrent_gpus: 8, scope: {team: nlp}", "max_concurrent_gpus: 8, scope: {team: 'n*'}",
+         "p.yaml:4:46: b (8) and a (8) in p.yaml:3:46 are both about team nlp, and both apply there: b is the"
+         " stricter, so a never decides anything"),
+        ("max_price_per_gpu_hour: {H100: $4}, scope: {user: ann}",
+         "max_price_per_gpu_hour: {H100: $3}, scope: {user: ['a*', bob], workload: batch}",
+         "p.yaml:4:58: b and a in p.yaml:3:58 are both about workload batch, user ann, and both apply there: b is the"
+         " stricter"),
+        ("spot: {use: forbidden}, scope: {team: nlp}", "spot: {use: with_checkpoints}, scope: {team: [nlp, x]}",
+         "p.yaml:4:53: b and a in p.yaml:3:46 are both about team nlp, and both apply there: what either is against is"
+         " out"),
+    ],
+)  # fmt: skip
+def test_what_applies_twice_is_told_with_both_places(one: str, other: str, said: str) -> None:
+    assert told(one, other) == [said]
+
+
+def test_budgets_are_told_too() -> None:
+    month = "period: month, scope: {team: %s}"
+    assert told(f"amount: $500, {month % 'nlp'}", f"amount: $900, {month % '[nlp, vision]'}", section="budgets") == [
+        "p.yaml:4:51: b ($900) and a ($500) in p.yaml:3:51 are both about team nlp, and both apply there: a is the"
+        " stricter"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("max_job_cost: $50, scope: {team: nlp}", "max_job_cost: $20, scope: {team: vision}"),
+        ("max_job_cost: $50, scope: {team: nlp}", "max_job_cost: $20, scope: {workload: batch}"),
+        ("max_job_cost: $50", "max_job_cost: $20, scope: {team: nlp}"),
+        ("max_job_cost: $50, scope: {team: nlp}", "max_job_duration: 2h, scope: {team: '*'}"),
+        ("max_job_cost: $50, scope: {team: nlp}",
+         "max_job_cost: $20, scope: {team: '*'}, action: ask, approvers: [olga]"),
+        ("max_job_cost: $50, scope: {team: nlp}", "max_job_cost: $20, scope: {team: '*'}, when: 'job.nodes > 1'"),
+        ("max_price_per_gpu_hour: {H100: $4}, scope: {team: nlp}",
+         "max_price_per_gpu_hour: {L4: $1}, scope: {team: '*'}"),
+        ("approve_above: {cost: $50, approvers: a}, scope: {team: nlp}",
+         "approve_above: {cost: $90, approvers: b}, scope: {team: '*'}"),
+    ],
+)  # fmt: skip
+def test_what_applies_once_or_plainly_to_all_is_not(one: str, other: str) -> None:
+    assert told(one, other) == []
+
+
+def test_each_rule_is_told_once_and_two_owners_may_each_have_theirs() -> None:
+    three = [f"max_job_cost: ${dollars}, scope: {{team: [nlp, t{dollars}]}}" for dollars in (10, 20, 30)]
+    assert [one.partition(": ")[0] for one in told(*three)] == ["p.yaml:4:41", "p.yaml:5:41"]
+    texts = {f"{n}.yaml": f"version: 1\nguardrails: [{{name: g{n}, {one}}}]" for n, one in enumerate(three)}
+    assert list(load(texts).warnings) == []
+
+
+def test_a_condition_on_what_may_be_absent_is_told_with_what_to_write() -> None:
+    assert told("max_job_cost: $50, when: 'job.nodes > 1 && job.max_cost > 3.0'") == [
+        "p.yaml:3:58: job.max_cost may be absent, and the rule applies as if the condition were met where it is; if"
+        " that is not meant, write: has(job.max_cost) && job.nodes > 1 && job.max_cost > 3.0"
+    ]
+    assert told("amount: $5, period: day, when: job.max_hours > 3.0 || job.data_gb > 9.0", section="budgets") == [
+        f"p.yaml:3:{column}: {name} may be absent, and the budget grants nothing where it is; if that is not meant,"
+        " write: has(job.max_hours) && has(job.data_gb) && (job.max_hours > 3.0 || job.data_gb > 9.0)"
+        for column, name in ((46, "job.max_hours"), (69, "job.data_gb"))
+    ]
+    assert told("max_job_cost: $50, when: 'has(job.max_cost) && job.max_cost > 3.0'") == []
