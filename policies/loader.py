@@ -111,7 +111,8 @@ def _in_force(files: list[_Right], version: str) -> ActivePolicies:
     rules = [rule for one in files for rule in _rules(one)]
     contents = [one.content for one in files]
     named = [(entry, path, one) for one in files for entry, path in one.entries()]
-    defaults = _defaults(contents, rules)
+    granting = [rule for rule in rules if isinstance(rule, Budget) and "cash" in rule.spec.counts]
+    defaults = _defaults(contents, grants_cash=bool(granting))
     return ActivePolicies(
         version,
         defaults,
@@ -130,7 +131,7 @@ def _in_force(files: list[_Right], version: str) -> ActivePolicies:
             if one.content.capacity
             for index, exception in enumerate(one.content.capacity.exceptions)
         ),
-        said_at=dict(_said_at(files, defaults)),
+        said_at=dict(_said_at(files, defaults)) | ({"grants_cash": granting[0].source} if granting else {}),
         documents=tuple(one.read.document for one in files),
         doubts=tuple((one.read.file, doubt) for one in files for doubt in one.read.doubts),
     )
@@ -183,7 +184,7 @@ def _rules(one: _Right) -> list[Rule]:
     return sorted(found, key=lambda rule: rule.source.line)
 
 
-def _defaults(contents: list[PolicyFile], rules: list[Rule]) -> PolicyDefaults:
+def _defaults(contents: list[PolicyFile], *, grants_cash: bool) -> PolicyDefaults:
     durations = [one.defaults.max_duration for one in contents]
     orders = [one.capacity.order for one in contents if one.capacity and one.capacity.order]
     waits = [one.capacity.wait_for_paid for one in contents if one.capacity]
@@ -195,7 +196,7 @@ def _defaults(contents: list[PolicyFile], rules: list[Rule]) -> PolicyDefaults:
         allow_reference_prices=_all_say_so(one.defaults.allow_reference_prices for one in contents),
         allow_stale_prices=_all_say_so(one.defaults.allow_stale_prices for one in contents),
         cpu_jobs_on_gpus=_all_say_so(one.defaults.cpu_jobs_on_gpus for one in contents),
-        grants_cash=any(isinstance(rule, Budget) and "cash" in rule.spec.counts for rule in rules),
+        grants_cash=grants_cash,
         capacity_order=orders[0] if orders else (),
         wait_for_paid=min((wait for wait in waits if wait is not None), default=None),
         value_of_time=min((value for value in values if value is not None), default=None),

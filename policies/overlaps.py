@@ -45,36 +45,40 @@ def twins(document: Document, is_wrong: Callable[[Path], bool]) -> Iterator[tupl
 
 
 def overlaps(document: Document, rules: Mapping[str, Rule]) -> Iterator[Problem]:
-    """What is about some of the same jobs as an earlier rule, which applies to them, too; each rule once. ``rules``:
-    those of the file, by name.
+    """What is about some of the same jobs as an earlier rule, which applies to them, too; each rule once, and once more
+    for each that can never decide anything because of it. ``rules``: those of the file, by name.
 
     Left out are scopes on different things (a team here, a workload there): how many jobs are in both is not known
     here; and a stricter rule for some beside one for everybody, which is what it looks like.
     """
     seen: dict[tuple[str, str], list[tuple[object, Path, Rule]]] = defaultdict(list)
+    never: set[str] = set()
     for path, entry in entries(document):
-        told, mine = "", rules[entry["name"]]
+        told, mine = False, rules[entry["name"]]
         for kind, said in _subjects(path, entry):
             before = seen[kind, repr(entry.get("when"))]
             for what, where, other in before:
-                if not told and _share(what, said):
-                    told = _both_apply(document, (path, mine), (where, other))
+                message, idle = (
+                    _both_apply(document, (path, mine), (where, other)) if _share(what, said) else ("", None)
+                )
+                if message and (idle not in never if idle else not told):
+                    yield document.problem((*path, "scope"), message)
+                    told = True
+                never |= {idle} if idle else set()
             before.append((said, path, mine))
-        if told:
-            yield document.problem((*path, "scope"), told)
 
 
-def _both_apply(document: Document, later: tuple[Path, Rule], earlier: tuple[Path, Rule]) -> str:
-    """What is to be told of the later one; empty for nothing."""
+def _both_apply(document: Document, later: tuple[Path, Rule], earlier: tuple[Path, Rule]) -> tuple[str, str | None]:
+    """What is to be told of the later one, empty for nothing; and the name of the one that never decides anything."""
     (path, rule), (where, other) = later, earlier
     mine, theirs = _scope_of(rule), _scope_of(other)
     both, stricter = _common(mine, theirs), _stricter(rule, other)
     if both is None:
-        return ""
+        return "", None
     looser = other if stricter is rule else rule
     never = stricter is not None and _covers(_scope_of(stricter), _scope_of(looser))
     if Scope() in (mine, theirs) and stricter is not None and not never:
-        return ""
+        return "", None
     place = document.problem((*where, "scope"), "")
     names = (
         f"{rule.name}{_shown(document, path, rule)}",
@@ -82,8 +86,10 @@ def _both_apply(document: Document, later: tuple[Path, Rule], earlier: tuple[Pat
     )
     told = f"{names[0]} and {names[1]} are both about {both}, and both apply there: "
     if stricter is None:
-        return told + "what either is against is out"
-    return told + f"{stricter.name} is the stricter" + (f", so {looser.name} never decides anything" if never else "")
+        return told + "what either is against is out", None
+    if not never:
+        return f"{told}{stricter.name} is the stricter", None
+    return f"{told}{stricter.name} is the stricter, so {looser.name} never decides anything", looser.name
 
 
 def _shown(document: Document, path: Path, rule: Rule) -> str:

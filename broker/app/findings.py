@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from broker.app.advise.thumb import active
 from broker.core.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery
-from broker.economics.reserve.findings import Finding, Use, findings
+from broker.economics.reserve.findings import SHORTEST, Finding, Use, findings
 from broker.economics.reserve.holdings import Holding, HoldingKind
 from broker.economics.rules import RulesOfThumb
 from broker.economics.units import HOURS_PER_MONTH
@@ -33,6 +33,11 @@ class Found:
     uses: tuple[Use, ...]
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
+
+    @property
+    def enough(self) -> bool:
+        """Whether of any accelerator enough hours are known to judge by."""
+        return any(len(use.demand) >= SHORTEST for use in self.uses)
 
 
 @dataclass
@@ -121,7 +126,7 @@ def _use(
     if hours < 1:
         notes.append(f"{name}: left out, less than an hour of use is known")
         return None
-    if hours < 168:
+    if hours < SHORTEST:
         notes.append(f"{name}: {hours} h of use are known; nothing is found from less than a week")
     offer = _cheapest([o for o in offers if o.term_months], CapacityType.RESERVED)
     return Use(

@@ -25,13 +25,20 @@ _MAX_BYTES = 1_000_000
 
 
 def read_files(paths: Iterable[Path]) -> dict[str, str]:
-    """The texts of policy files by name; folders stand for the YAML files in them, sorted
-    (but for those of cases, ``*.test.yaml``).
+    """The texts of policy files by name; folders stand for the YAML files in them, sorted. Files of cases
+    (``*.test.yaml``) are left out, in folders and beside others (`cases_among`).
 
-    Raises `InvalidInput` for what cannot be read, for an empty folder, and for two files of one name.
+    Raises `InvalidInput` for what cannot be read, for an empty folder, and for files of cases alone.
     """
     texts: dict[str, str] = {}
-    for path in paths:
+    named = list(paths)
+    cases = cases_among(named)
+    if cases and len(cases) == len(named):
+        hint = f"`gpubroker policy test {' '.join(map(str, cases))}` tries them"
+        raise InvalidInput("holds cases, not rules", where=str(cases[0]), hint=hint)
+    for path in named:
+        if path in cases:
+            continue
         found = [path]
         if path.is_dir():
             found = sorted(p for p in path.iterdir() if p.suffix in _SUFFIXES and not _is_cases(p))
@@ -42,6 +49,11 @@ def read_files(paths: Iterable[Path]) -> dict[str, str]:
                 continue
             texts[str(file)] = _text(file)
     return texts
+
+
+def cases_among(paths: Iterable[Path]) -> list[Path]:
+    """Which of these are files of cases, and hold no rules."""
+    return [path for path in paths if _is_cases(path) and path.is_file()]
 
 
 def _text(file: Path) -> str:

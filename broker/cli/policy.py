@@ -30,11 +30,11 @@ def check(context: typer.Context, files: PolicyFiles, as_json: AsJson = False) -
 
     terminal = Terminal.of(context)
     found = policies.check(terminal.broker(), files)
-    warnings = _warnings(terminal.broker(), found)
+    warnings, cases = _warnings(terminal.broker(), found), policies.cases_among(files)
     if as_json:
-        terminal.answer({"valid": True, **view.document(found), "warnings": warnings})
+        terminal.answer({"valid": True, **view.document(found), "warnings": warnings, "left_out": cases})
     else:
-        terminal.say(*view.warnings(warnings))
+        terminal.say(*view.warnings(warnings), *view.left_out_cases(cases))
         terminal.show(
             *view.rule_table(terminal.out, found), "The files are right. `gpubroker policy apply` activates them."
         )
@@ -60,9 +60,10 @@ def apply(
     before, old = broker.store.active_policy(), _active(broker)
     version, difference = policies.apply(broker, files, note)
     changed, warnings = before is None or before.number != version.number, _warnings(broker, broker.policy())
+    cases = policies.cases_among(files)
     if as_json:
-        document = {**view.version_json(version), "changed": changed, "difference": difference, "warnings": warnings}
-        terminal.answer(document)
+        more = {"changed": changed, "difference": difference, "warnings": warnings, "left_out": cases}
+        terminal.answer({**view.version_json(version), **more})
     elif not changed:
         terminal.show(f"Nothing changed: this is version {version.number}, in force already.")
     else:
@@ -71,7 +72,7 @@ def apply(
         terminal.show(*view.rule_table(terminal.out, broker.policy()), view.changes(old, broker.policy()))
         terminal.show(f"Version {version.number} is in force.")
     if not as_json:
-        terminal.say(*view.warnings(warnings))
+        terminal.say(*view.warnings(warnings), *view.left_out_cases(cases))
 
 
 def _warnings(broker: Broker, policy: PolicySet) -> list[str]:

@@ -53,6 +53,7 @@ def _document(found: Found) -> dict[str, Any]:
         "since": found.since,
         "now": found.now,
         "findings": [_finding(one) for one in found.findings],
+        "enough_use": found.enough,
         "uses": [
             {
                 "accelerator": use.accelerator,
@@ -84,6 +85,19 @@ def _finding(one: Finding) -> dict[str, Any]:
     }
 
 
+def _too_little(found: Found) -> str:
+    """Why nobody can judge yet, and what it takes."""
+    from broker.economics.reserve.findings import SHORTEST
+
+    known = ", ".join(f"{len(use.demand)} h of {use.accelerator}" for use in found.uses)
+    why = f"{known} are on record" if known else "no use with a price to compare it with is on record"
+    return (
+        f"Too little is known to judge what to own, reserve or rent: {why} since {found.since:%Y-%m-%d}. It takes a"
+        f" week ({SHORTEST} h) of an accelerator's use: GPU jobs that ran on real machines through gpubroker, or machines"
+        " that stand on record (`gpubroker capacity add`), used or not."
+    )
+
+
 def _screen(found: Found) -> list[RenderableType]:
     from rich.text import Text
 
@@ -93,7 +107,9 @@ def _screen(found: Found) -> list[RenderableType]:
     for one in found.findings:
         saves = f"  ${one.saves:,.2f} a month" if one.saves is not None else ""
         parts += [Text.assemble((one.sentence, "bold"), (saves, "green")), hanging(Text(one.because), 2)]
-    if not found.findings:
+    if not found.findings and found.enough:
         parts.append(f"Nothing found in the use since {found.since:%Y-%m-%d}: keep what is held and rented as it is.")
+    elif not found.findings:
+        parts.append(_too_little(found))
     parts += [Text(f"note: {note}", style="dim") for note in found.notes]
     return parts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
@@ -16,6 +16,8 @@ from broker.core.policy import Answer
 from broker.core.ports import PolicySet, Rule
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console, RenderableType
 
     from broker.app.policies import Explained
@@ -53,26 +55,35 @@ def rule_table(console: Console, policy: PolicySet) -> list[RenderableType]:
     parts: list[RenderableType] = [built] if cells else [Text("No rules.")]
     if hidden:
         parts.append(Text(left_out(hidden), style="dim"))
-    defaults = policy.defaults
-    said = [f"a job without max_duration is stopped after {words.length(defaults.max_duration)}"]
-    said.append("cash may be spent" if defaults.grants_cash else "no budget grants cash: none is spent")
-    if defaults.allow_reference_prices:
-        said.append("reference prices may be launched on")
-    if defaults.allow_stale_prices:
-        said.append("stale prices may be launched on")
-    if defaults.cpu_jobs_on_gpus:
-        said.append("CPU jobs may use GPU machines")
-    if defaults.wait_for_paid:
-        said.append(f"jobs wait up to {words.length(defaults.wait_for_paid)} for paid capacity before they rent")
-    if defaults.end_orphans_after:
-        said.append(f"orphans are ended once they are {words.length(defaults.end_orphans_after)} old")
-    if defaults.max_unattended:
-        said.append(f"rented machines stop when nobody looked after them for {words.length(defaults.max_unattended)}")
-    if defaults.value_of_time:
-        said.append(f"an hour of time is worth {words.money(defaults.value_of_time)} to jobs without a deadline")
-    if defaults.capacity_order:
-        said.append(f"capacity is tried in the order {', '.join(defaults.capacity_order)}")
-    return [*parts, Text("; ".join(said), style="dim")]
+    return [*parts, *(Text(line, style="dim") for line in _defaults(policy))]
+
+
+def _defaults(policy: PolicySet) -> Iterator[str]:
+    """Each default with whose it is: a line of a file, or nobody's."""
+    said, at = policy.defaults, policy.said_at
+    lines = {
+        "max_duration": f"a job without max_duration is stopped after {words.length(said.max_duration)}",
+        "grants_cash": "cash may be spent" if said.grants_cash else "no budget grants cash: none is spent",
+    }
+    if said.allow_reference_prices:
+        lines["allow_reference_prices"] = "reference prices may be launched on"
+    if said.allow_stale_prices:
+        lines["allow_stale_prices"] = "stale prices may be launched on"
+    if said.cpu_jobs_on_gpus:
+        lines["cpu_jobs_on_gpus"] = "CPU jobs may use GPU machines"
+    if wait := said.wait_for_paid:
+        lines["wait_for_paid"] = f"jobs wait up to {words.length(wait)} for paid capacity before they rent"
+    if old := said.end_orphans_after:
+        lines["end_orphans_after"] = f"orphans are ended once they are {words.length(old)} old"
+    if alone := said.max_unattended:
+        lines["max_unattended"] = f"rented machines stop when nobody looked after them for {words.length(alone)}"
+    if hour := said.value_of_time:
+        lines["value_of_time"] = f"an hour of time is worth {words.money(hour)} to jobs without a deadline"
+    if order := said.capacity_order:
+        lines["capacity_order"] = f"capacity is tried in the order {', '.join(order)}"
+    yield from (f"{line} ({at.get(default, 'built in')})" for default, line in lines.items())
+    for scope, order, source in policy.order_exceptions:
+        yield f"capacity is tried in the order {', '.join(order)} for {scope} ({source})"
 
 
 def _in_lines(says: str, whom: str, when: str) -> Text:
@@ -111,6 +122,15 @@ def _in_one_line(said: object) -> str:
 def warnings(doubtful: Sequence[str]) -> list[Text]:
     """What may not be what was meant: names that nobody here has heard of, lists that leave nothing together."""
     return [Text(f"warning: {one}", style="yellow") for one in doubtful]
+
+
+def left_out_cases(files: Sequence[Path]) -> list[Text]:
+    """Files of cases that were named among policy files: nothing of them is in force."""
+    names = [str(file) for file in files]
+    told = (
+        f"note: left out as cases, not rules: {', '.join(names)}; `gpubroker policy test {' '.join(names)}` tries them"
+    )
+    return [Text(told, style="dim")] if names else []
 
 
 def difference(text: str) -> list[Text]:
@@ -218,6 +238,11 @@ def document(policy: PolicySet) -> dict[str, Any]:
             "end_orphans_after": defaults.end_orphans_after,
             "max_unattended": defaults.max_unattended,
         },
+        "defaults_said_at": {default: str(source) for default, source in policy.said_at.items()},
+        "capacity_exceptions": [
+            {"scope": str(scope), "order": list(order), "source": str(source)}
+            for scope, order, source in policy.order_exceptions
+        ],
     }
 
 

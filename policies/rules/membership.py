@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from broker.core.errors import did_you_mean
+from broker.core.errors import closest, did_you_mean
 from broker.core.policy import Action, Facts, Source, Verdict
 from broker.ledger.budgets import matches
 from policies.verdicts import allow, deny
@@ -33,10 +33,7 @@ class Membership:
 
     rosters: tuple[Roster, ...]
     name: str = "membership"
-
-    @property
-    def source(self) -> Source:
-        return self.rosters[0].source if self.rosters else BUILT_IN
+    source: Source = BUILT_IN  # verdicts say which list decides
 
     def judge(self, action: Action, facts: Facts) -> Verdict:
         team, user = action.job.team, action.user
@@ -44,16 +41,17 @@ class Membership:
             return allow(self, "no_claim", "no team is claimed" if team is None else "no policy lists teams")
         rosters = [roster for roster in self.rosters if roster.team == team]
         if not rosters:
-            meant = did_you_mean(team, {roster.team for roster in self.rosters})
-            return deny(self, "unknown_team", f"no policy lists a team {team!r}{meant}", team=team, user=user)
+            return self._unknown(team, user)
         for roster in rosters:
             if not matches(roster.members, user):
-                return deny(
-                    self,
-                    "not_a_member",
-                    f"{user} is not a member of team {team} ({roster.source})",
-                    team=team,
-                    user=user,
-                    listed_in=roster.source,
-                )
-        return allow(self, "member", f"{user} is a member of team {team}")
+                message = f"{user} is not a member of team {team}"
+                said = deny(self, "not_a_member", message, team=team, user=user, listed_in=roster.source)
+                return replace(said, source=roster.source)
+        return replace(allow(self, "member", f"{user} is a member of team {team}"), source=rosters[0].source)
+
+    def _unknown(self, team: str, user: str) -> Verdict:
+        """Where the team stands that was meant, or else the first of those that are listed."""
+        listed = {roster.team: roster.source for roster in reversed(self.rosters)}
+        message = f"no policy lists a team {team!r}{did_you_mean(team, listed)}"
+        place = listed.get(closest(team, listed) or "", self.rosters[0].source)
+        return replace(deny(self, "unknown_team", message, team=team, user=user), source=place)

@@ -168,6 +168,16 @@ def test_files_of_cases_are_no_policies(gpubroker: Any, policy: Path, write: Any
     cases = write("policy.test.yaml", CASES)
     document = gpubroker("policy", "check", cases.parent, "--json").json
     assert {rule["source"].partition(":")[0] for rule in document["rules"]} == {str(policy)}
+    for command in ("check", "apply"):
+        both = gpubroker("policy", command, policy, cases)
+        assert both.code == 0
+        assert f"note: left out as cases, not rules: {cases}; `gpubroker policy test {cases}` tries them" in both.err
+        assert gpubroker("policy", command, policy, cases, "--json").json["left_out"] == [str(cases)]
+        alone = gpubroker("policy", command, cases)
+        assert alone.code == 2
+        assert f"{cases}: holds cases, not rules" in alone.err
+        assert f"hint: `gpubroker policy test {cases}` tries them" in alone.err
+    assert gpubroker("policy", "check", policy, "--json").json["left_out"] == []
     done = gpubroker("policy", "test", policy)
     assert done.code == 2
     assert "expected a name that ends in .test.yaml" in done.err
@@ -243,6 +253,48 @@ def test_a_file_that_is_not_there_is_said_with_the_one_that_was_meant(gpubroker:
     assert done.code == 2
     assert "there is no such file" in done.err
     assert f"did you mean '{policy.name}'?" in done.err
+
+
+DEFAULTS = """\
+version: 1
+defaults:
+  max_duration: 12h
+capacity:
+  order: [owned, spot]
+  wait_for_paid: 2h
+  exceptions:
+    - {scope: {workload: inference}, order: [on_demand]}
+budgets: [{name: b, amount: $9, period: month}]
+"""
+
+
+def test_each_default_is_shown_with_whose_it_is(gpubroker: Any, write: Any) -> None:
+    file, other = write("p.yaml", DEFAULTS), write("q.yaml", "version: 1\ndefaults: {max_duration: 20h}\n")
+    assert gpubroker("policy", "apply", file, other).code == 0
+    for command in (("show",), ("check", file, other)):
+        shown = gpubroker("policy", *command).out.splitlines()
+        for said, where in (
+            ("a job without max_duration is stopped after 12h 00m", f"{file}:3"),
+            ("cash may be spent", f"{file}:9"),
+            ("jobs wait up to 2h 00m for paid capacity before they rent", f"{file}:6"),
+            ("capacity is tried in the order owned, spot", f"{file}:5"),
+            ("capacity is tried in the order on_demand for workload inference", f"{file}:8"),
+        ):
+            assert f"{said} ({where})" in shown
+    document = gpubroker("policy", "show", "--json").json["active"]
+    assert document["defaults_said_at"] == {
+        "max_duration": f"{file}:3", "grants_cash": f"{file}:9", "capacity_order": f"{file}:5",
+        "wait_for_paid": f"{file}:6",
+    }  # fmt: skip
+    assert document["capacity_exceptions"] == [
+        {"scope": "workload inference", "order": ["on_demand"], "source": f"{file}:8"}
+    ]
+
+
+def test_defaults_that_nobody_says_are_built_in(gpubroker: Any, write: Any) -> None:
+    shown = gpubroker("policy", "check", write("p.yaml", "version: 1\npolicy: x\n")).out.splitlines()
+    assert "a job without max_duration is stopped after 24h 00m (built in)" in shown
+    assert "no budget grants cash: none is spent (built in)" in shown
 
 
 @pytest.mark.parametrize("width", [80, 140])

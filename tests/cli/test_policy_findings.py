@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 from tests.cli.conftest import Gpubroker
 
 
@@ -18,10 +20,25 @@ def test_idle_reserved_gpus_are_told_with_their_arithmetic(gpubroker: Gpubroker)
     assert "over-committed by 8 H100: let them lapse when the term ends  $11,680.00 a month" in shown.out
 
 
-def test_nothing_held_and_nothing_run_is_nothing_found(gpubroker: Gpubroker) -> None:
+def test_where_nothing_ran_and_nothing_is_held_nobody_can_judge(gpubroker: Gpubroker) -> None:
     done = gpubroker("policy", "findings", "--json")
-    assert (done.code, done.json["findings"]) == (0, [])
-    assert "Nothing found" in gpubroker("policy", "findings").out
+    assert (done.code, done.json["findings"], done.json["enough_use"]) == (0, [], False)
+    shown = gpubroker("policy", "findings").out
+    assert "Too little is known to judge what to own, reserve or rent: no use with a price to compare" in shown
+    assert "It takes a week (168 h) of an accelerator's use" in shown
+    assert "gpubroker capacity add" in shown
+    assert "Nothing found" not in shown
+
+
+def test_less_than_a_week_is_too_little_and_a_week_without_findings_is_not(gpubroker: Gpubroker) -> None:
+    held = ["owned", "H100:8", "--price", "$20000", "--life", "4y", "--from"]
+    now = datetime.now(UTC)
+    added = gpubroker("capacity", "add", *held, f"{now - timedelta(hours=30):%Y-%m-%d}")
+    assert added.code == 0, added.err
+    shown = gpubroker("policy", "findings").out
+    assert "Too little is known to judge what to own, reserve or rent: " in shown
+    assert " h of H100 are on record since " in shown
+    assert gpubroker("policy", "findings", "--json").json["enough_use"] is False
 
 
 def test_a_time_that_is_none_is_exit_2(gpubroker: Gpubroker) -> None:

@@ -74,6 +74,8 @@ def test_what_applies_once_or_plainly_to_all_is_not(one: str, other: str) -> Non
 def test_each_rule_is_told_once_and_two_owners_may_each_have_theirs() -> None:
     three = [f"max_job_cost: ${dollars}, scope: {{team: [nlp, t{dollars}]}}" for dollars in (10, 20, 30)]
     assert [one.partition(": ")[0] for one in told(*three)] == ["p.yaml:4:41", "p.yaml:5:41"]
+    hidden = ["max_job_cost: $50, scope: {team: nlp}", "max_job_cost: $60, scope: {team: vision}", "max_job_cost: $20"]
+    assert [one.rpartition(", so ")[2] for one in told(*hidden)] == [f"{x} never decides anything" for x in "ab"]
     texts = {f"{n}.yaml": f"version: 1\nguardrails: [{{name: g{n}, {one}}}]" for n, one in enumerate(three)}
     assert list(load(texts).warnings) == []
 

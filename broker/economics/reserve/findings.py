@@ -16,7 +16,7 @@ from broker.core.errors import InvalidInput
 from broker.economics.rules import DEFAULTS, RulesOfThumb
 from broker.economics.units import HOURS_PER_MONTH
 
-_WEEK = 168
+SHORTEST = 168  # hours of use that say anything: a week
 
 
 class FindingKind(StrEnum):
@@ -81,7 +81,7 @@ class Finding:
 def findings(use: Use, rules: RulesOfThumb = DEFAULTS) -> tuple[Finding, ...]:
     """Everything that the hours say, what saves most first. Nothing from less than a week of hours: that says nothing
     about years."""
-    if len(use.demand) < _WEEK:
+    if len(use.demand) < SHORTEST:
         return ()
     found = [*_stop_renting(use, rules), *_over_committed(use), *_rent_instead(use, rules), *_hold_more(use, rules)]
     return tuple(sorted(found, key=lambda finding: (-(finding.saves or 0.0), finding.kind)))

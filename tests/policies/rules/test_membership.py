@@ -38,5 +38,10 @@ def test_the_message_says_who_where_and_what_was_meant() -> None:
     stranger = rule.judge(action(user="bob"), Facts(NOW))
     typo = rule.judge(action(job=job(team="visoin")), Facts(NOW))
 
-    assert stranger.message == "bob is not a member of team nlp (finance.yaml:8)"
+    assert stranger.message == "bob is not a member of team nlp"
+    assert str(stranger.source) == "finance.yaml:8", "the file that does not list bob, and no other place"
     assert typo.message == "no policy lists a team 'visoin'; did you mean 'vision'?"
+    assert str(typo.source) == "vision.yaml:2", "the team that was meant"
+    assert str(rule.judge(action(job=job(team="x-ray")), Facts(NOW)).source) == "vision.yaml:2", "the first list"
+    assert str(rule.judge(action(user="ann"), Facts(NOW)).source) == "nlp.yaml:3"
+    assert str(rule.judge(action(job=job(team=None)), Facts(NOW)).source) == "built-in"
