@@ -93,8 +93,8 @@ def _too_little(found: Found) -> str:
     why = f"{known} are on record" if known else "no use with a price to compare it with is on record"
     return (
         f"Too little is known to judge what to own, reserve or rent: {why} since {found.since:%Y-%m-%d}. It takes a"
-        f" week ({SHORTEST} h) of an accelerator's use: GPU jobs that ran on real machines through gpubroker, or machines"
-        " that stand on record (`gpubroker capacity add`), used or not."
+        f" week ({SHORTEST} h) of an accelerator's use: GPU jobs that ran on real machines through gpubroker, or"
+        " machines that stand on record (`gpubroker capacity add`), used or not."
     )
 
 
