@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from pwd import getpwnam
 
+from broker.app.asked_again import answer, judged_anew
 from broker.app.jobs import find
 from broker.app.wiring import Broker
 from broker.core import events as ev
 from broker.core.approvals import Asked, Question, StandingGrant, named
-from broker.core.errors import InvalidInput, NotAllowed, UnknownName
+from broker.core.errors import InvalidInput, NotAllowed, UnknownName, did_you_mean
 from broker.core.events import Event
 from broker.core.lifecycle import advance
 from broker.core.money import Money
+from broker.core.ports import PolicySet
 from broker.core.views import JobView
 from broker.launch.approvals import refuse as refuse_in
 from broker.launch.journal import Writing
@@ -90,7 +93,7 @@ def _history(view: JobView, events: Sequence[Event], now: datetime) -> list[Requ
 def _decided(view: JobView, asked: Asked, event: Event, notes: Sequence[str]) -> Request:
     match event.body:
         case ev.ApprovalGiven(by=by):
-            who = tuple(dict.fromkeys([*(name for _, name in asked.yes), by]))
+            who = tuple(dict.fromkeys(filter(None, [*(name for _, name in asked.yes), by])))
             return Request(view, asked, Standing.APPROVED, event.at, who, "; ".join(notes))
         case ev.ApprovalRefused(by=by, note=note):
             return Request(
@@ -101,23 +104,29 @@ def _decided(view: JobView, asked: Asked, event: Event, notes: Sequence[str]) ->
 
 
 def grant(broker: Broker, reference: str, reason: str = "") -> JobView:
-    """Say yes to what a job waits for, as far as it is for the user to say. Once everybody has who was asked, the job
-    goes on, or has the limits that were asked for.
+    """Say yes to what a job waits for, as far as it is for the user to say. Once everybody has who is asked, the job
+    goes on, or has the limits that were asked for. The policies of now say who is asked: what none of them asks any
+    more needs nobody's yes.
 
     ``reference``: as `broker.app.jobs.find` takes it. Raises `UnknownName`, and `NotAllowed` when nothing is asked,
-    it is too late, or the user is not among those who may approve it.
+    it is too late, the user is not among those who may approve it, or the policies deny it by now.
     """
     view = find(broker, reference)
     with broker.store.writing() as tx:
-        current, asked, mine = _answerable(broker, tx, view)
+        current, asked = _waits(broker, tx, view)
         now = broker.clock.now()
-        given = ev.ApprovalGiven(by=broker.user, note=reason, rules=tuple(question.rule for question in mine))
-        after = tx.append(current.id, [(None, given)], now)
-        if after.asked is not None or not asked.extension:
-            return after
-        seconds = None if asked.max_duration is None else asked.max_duration.total_seconds()
-        more = ev.Extended(by=asked.by or current.user, max_cost=asked.max_cost, max_duration_seconds=seconds)
-        return tx.append(current.id, [(None, more)], now)
+        anew = judged_anew(tx, broker.policy(tx), current, now)
+        if anew is not None and anew.denials:
+            words = "; ".join(f"{one.name}: {one.message} ({one.source})" for one in anew.denials)
+            raise NotAllowed(
+                f"the policies in force deny what {current.user} asks for {current.id}, and no approval is above them:"
+                f" {words}",
+                hint=f"`gpubroker approvals refuse {current.id}`, or let it wait until they are changed",
+            )
+        asked = anew.still(asked) if anew else asked
+        mine = _answerable(broker, current, asked) if asked.open else ()
+        rules = tuple(question.rule for question in mine)
+        return answer(tx, current, anew, now, by=broker.user, rules=rules, note=reason)
 
 
 def refuse(broker: Broker, reference: str, reason: str = "") -> JobView:
@@ -125,14 +134,20 @@ def refuse(broker: Broker, reference: str, reason: str = "") -> JobView:
     paused, what runs goes on with what it had. Raises as `grant` does."""
     view = find(broker, reference)
     with broker.store.writing() as tx:
-        current, _, _ = _answerable(broker, tx, view)
+        current, asked = _waits(broker, tx, view)
+        try:
+            anew = judged_anew(tx, broker.policy(tx), current, broker.clock.now())
+        except InvalidInput:  # a policy that cannot be read keeps nobody from giving money back
+            anew = None
+        still = asked if anew is None or anew.denials else anew.still(asked)
+        _answerable(broker, current, still if still.open else asked)
         return refuse_in(tx, current, broker.clock.now(), by=broker.user, note=reason)
 
 
-def _answerable(broker: Broker, tx: Writing, view: JobView) -> tuple[JobView, Asked, tuple[Question, ...]]:
-    """The job as it is now, what it waits for, and what of that the user may answer. Raises `NotAllowed`."""
+def _waits(broker: Broker, tx: Writing, view: JobView) -> tuple[JobView, Asked]:
+    """The job as it is now, and what it waits for. Raises `NotAllowed` where that is nothing, or too late."""
     current = tx.job(view.id) or view
-    asked, who = current.asked, broker.user
+    asked = current.asked
     if asked is None:
         where = current.state.value.replace("_", " ")
         raise NotAllowed(f"{current.id} waits for no approval; it is {where}", hint="`gpubroker approvals list`")
@@ -142,9 +157,15 @@ def _answerable(broker: Broker, tx: Writing, view: JobView) -> tuple[JobView, As
             f"{asked.expires_at:%Y-%m-%d %H:%M} UTC",
             hint="submit it again, or `gpubroker jobs extend` it again",
         )
+    return current, asked
+
+
+def _answerable(broker: Broker, current: JobView, asked: Asked) -> tuple[Question, ...]:
+    """What of that the user may answer. Raises `NotAllowed`."""
+    who = broker.user
     mine = asked.answerable_by(who, current.user)
     if mine:
-        return current, asked, mine
+        return mine
     if any(named(question.approvers, who) for question in asked.open):
         raise NotAllowed(
             f"{current.id} is your own request, and nobody approves their own",
@@ -179,7 +200,8 @@ def grant_ahead(broker: Broker, ahead: Ahead) -> StandingGrant:
     """Approve ahead. What uses it is not asked again, up to its total over all jobs.
 
     Raises `InvalidInput` without anybody it is for, or without money or time, `UnknownName` for a rule that does not
-    ask or a team that no file lists, and `NotAllowed` when the user may not approve what a rule asks.
+    ask or a team that no file lists, and `NotAllowed` when the user may not approve what a rule asks, or would approve
+    their own requests where no rule lets them.
     """
     now, who = broker.clock.now(), broker.user
     if not (ahead.users or ahead.teams or ahead.projects):
@@ -201,11 +223,55 @@ def grant_ahead(broker: Broker, ahead: Ahead) -> StandingGrant:
     rules = ahead.rules or tuple(name for name, approvers in asking.items() if named(approvers, who))
     if not rules:
         raise NotAllowed(f"no rule of the active policy asks {who}", hint="see `gpubroker policy show`")
+    if who in ahead.users and not any(_own_requests(policy, name) for name in rules):
+        others = sorted({name for rule in rules for name in asking[rule]} - {who})
+        raise NotAllowed(
+            f"nobody approves their own requests, ahead neither: it would never be used for {who}",
+            hint=f"ask {' or '.join(others)}" if others else "a rule may allow it: `own_requests: true`",
+        )
     given = StandingGrant(
         0, who, now, ahead.until, ahead.total, rules, ahead.users, ahead.teams, ahead.projects, ahead.note
     )
     with broker.store.writing() as tx:
         return tx.give_standing(given)
+
+
+def _own_requests(policy: PolicySet, rule: str) -> bool:
+    """Whether a rule lets those who ask approve their own requests; it says so beside its name, or among its terms."""
+    said = policy.written(rule)
+    terms = [said, *(value for value in said.values() if isinstance(value, Mapping))]
+    return any(one.get("own_requests") is True for one in terms)
+
+
+def unheard_of(broker: Broker, ahead: Ahead) -> list[str]:
+    """Of those whom an approval ahead is for, who is not known here, misspelt perhaps: users with neither a job nor an
+    account on this machine nor a rule that asks them, teams and projects without a job. Patterns are left out."""
+    policy = broker.policy()
+    with broker.store.reading() as look:
+        seen = look.names_in_jobs()
+    people = {name for rule in policy.rules for name in policy.approvers(rule.name)} | seen["user"]
+    told = [
+        f"no job here is by {name!r} so far{did_you_mean(name, people)}"
+        for name in ahead.users
+        if _is_name(name) and name not in people and not _has_account(name)
+    ]
+    said = [("team", ahead.teams, seen["team"] | policy.teams), ("project", ahead.projects, seen["project"])]
+    for what, names, known in said:
+        strange = (name for name in names if _is_name(name) and name not in known)
+        told += [f"no job here has said {what} {name!r} so far{did_you_mean(name, known)}" for name in strange]
+    return told
+
+
+def _is_name(text: str) -> bool:
+    return not set("*?[").intersection(text)
+
+
+def _has_account(user: str) -> bool:
+    try:
+        getpwnam(user)
+    except (KeyError, ValueError):  # ValueError: what no account can be called
+        return False
+    return True
 
 
 def standing_grants(broker: Broker, *, all_of_them: bool = False) -> list[StandingGrant]:

@@ -30,6 +30,7 @@ from broker.settings import as_environment, variable
 
 if TYPE_CHECKING:
     from broker.launch.reconciler import Tick
+    from broker.store.journal import StoreReading
 
 log = logging.getLogger(__name__)
 
@@ -97,10 +98,20 @@ def work_left(broker: Broker) -> bool:
         return any(
             view.state not in people
             or view.cancel_requested
-            or (view.asked is not None and view.asked.expired(now))
+            or (view.asked is not None and (view.asked.expired(now) or _policies_changed(broker, look, view)))
             or not all(a.over for a in view.attempts)
             for view in look.unclosed()
         )
+
+
+def _policies_changed(broker: Broker, look: StoreReading, view: JobView) -> bool:
+    """Whether other policies came into force since it was asked; those that cannot be read change nothing."""
+    from broker.app import asked_again  # only where something waits for an answer
+
+    try:
+        return asked_again.is_due(look, view, broker.policy(look))
+    except BrokerError:
+        return False
 
 
 def revive(broker: Broker) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 
+from broker.app.asked_again import AskingAnew
 from broker.app.budgets import OverBudgets
 from broker.app.identity import store_id
 from broker.app.market import market_for
@@ -66,6 +67,7 @@ def reconciler(broker: Broker) -> Reconciler:
         broker.clock.now,
         rest=_REST,
     )
+    asking_anew = AskingAnew(broker)
     topping_up = TopUp(broker.store, broker.policy, broker.clock.now, Pace().scaled(broker.clock.scale))
     return Reconciler(
         journal=broker.store,
@@ -75,7 +77,7 @@ def reconciler(broker: Broker) -> Reconciler:
         place=placing,
         timing=Timing(settle_every=settle_every).scaled(broker.clock.scale),
         secrets=secrets_of,
-        enforce=lambda view, money: enforcement(view, money) or topping_up(view) or moving(view),
+        enforce=lambda view, money: enforcement(view, money) or asking_anew(view) or topping_up(view) or moving(view),
         max_unattended=enforcement.max_unattended,
         idle_limits=enforcement.idle_limits,
         store_id=store_id(broker.store),

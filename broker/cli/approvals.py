@@ -92,8 +92,9 @@ def grant(
     as_json: AsJson = False,
 ) -> None:
     """Say yes: to what a job waits for, or ahead of time (a standing grant: for whom, how much, until when). Recorded
-    with who, when and why."""
-    from broker.app import approvals
+    with who, when and why. What the policies deny by now nobody can approve."""
+    from broker.app import approvals, jobs
+    from broker.core.events import ApprovalGiven
 
     terminal = Terminal.of(context)
     ahead = {"--for-user": for_user, "--for-team": for_team, "--for-project": for_project, "--rule": rule,
@@ -107,19 +108,24 @@ def grant(
                   as_json=as_json)  # fmt: skip
         return
     after = approvals.grant(broker, job, reason)
-    _answered(terminal, broker, after, "approved", as_json=as_json)
+    by_whom = [body for event in jobs.events(broker, after) if isinstance(body := event.body, ApprovalGiven)]
+    mine = by_whom[-1].rules if by_whom and by_whom[-1].by == broker.user else ()
+    word = f"approved ({', '.join(mine)})" if mine else "needs no approval: no rule in force asks for it any more"
+    _answered(terminal, broker, after, word, as_json=as_json)
 
 
 @app.command(epilog=examples("gpubroker approvals refuse bert --reason 'too dear before the quarter ends'"))
 def refuse(context: typer.Context, job: Job, reason: Reason = "", as_json: AsJson = False) -> None:
     """Say no: what was held for it is given back. A job that never ran ends; one that waits is paused; what runs goes
     on with what it had."""
-    from broker.app import approvals
+    from broker.app import approvals, jobs
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
+    asked = jobs.find(broker, job).asked
     after = approvals.refuse(broker, job, reason)
-    _answered(terminal, broker, after, "refused", as_json=as_json)
+    rules = f" ({', '.join(one.rule for one in asked.open)})" if asked and asked.open else ""
+    _answered(terminal, broker, after, f"refused{rules}", as_json=as_json)
 
 
 @app.command(epilog=examples("gpubroker approvals revoke 3"))
@@ -164,6 +170,8 @@ def _standing(
     *,
     as_json: bool,
 ) -> None:
+    from rich.text import Text
+
     from broker.app import approvals
     from broker.core.units import parse_money
 
@@ -179,7 +187,9 @@ def _standing(
         raise InvalidInput(str(error), where="--total") from error
     end = _time_ahead(until, broker.clock.now())
     ahead = approvals.Ahead(amount, end, tuple(rules), tuple(users), tuple(teams), tuple(projects), reason)
-    _granted(terminal, broker, approvals.grant_ahead(broker, ahead), "Granted", as_json=as_json)
+    given = approvals.grant_ahead(broker, ahead)
+    terminal.say(*(Text(f"warning: {one}", style="yellow") for one in approvals.unheard_of(broker, ahead)))
+    _granted(terminal, broker, given, "Granted", as_json=as_json)
 
 
 def _granted(terminal: Terminal, broker: Broker, grant: StandingGrant, word: str, *, as_json: bool) -> None:

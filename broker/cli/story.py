@@ -119,7 +119,9 @@ def _about_the_job(body: ev.EventBody, course: Course) -> tuple[str, str] | None
             more = f" of up to {words.money(body.max_cost)} in all" if body.extension and body.max_cost else ""
             return f"waits for approval{more}{whom}: {body.because}", ODD
         case ev.ApprovalGiven():
-            return f"approved by {body.by}{_note(body.note)}", GOOD
+            rules = f" ({', '.join(body.rules)})" if body.rules else ""
+            who = f"approved by {body.by}" if body.by else "needs no approval"
+            return f"{who}{rules}{_note(body.note)}", GOOD
         case ev.ApprovalRefused():
             return f"refused by {body.by}{_note(body.note)}" if body.by else "nobody approved it in time", BAD
         case ev.CancelRequested():

@@ -93,7 +93,8 @@ class Asked:
         """What everybody's yes comes to: one grant for each who said it."""
         rules: dict[str, list[str]] = {}
         for rule, who in self.yes:
-            rules.setdefault(who, []).append(rule)
+            if who:  # what nobody asks any more was approved by nobody
+                rules.setdefault(who, []).append(rule)
         return tuple(
             Grant(who, tuple(theirs), self.total, self.lasts, self.gpus or None) for who, theirs in rules.items()
         )

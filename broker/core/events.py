@@ -74,8 +74,9 @@ class ApprovalAsked(Body):
 
 
 class ApprovalGiven(Body):
-    """Somebody granted it: the questions of these ``rules`` (all that are open, where none are named). ``standing``: a
-    standing grant of theirs did, nobody had to be asked; its limits for this job are ``total`` and the others."""
+    """Somebody granted it: the questions of these ``rules`` (all that are open, where none are named); ``by`` nobody:
+    the policies in force do not ask them any more. ``standing``: a standing grant of theirs did, nobody had to be
+    asked; its limits for this job are ``total`` and the others."""
 
     kind: Literal["approval_given"] = "approval_given"
     by: str

@@ -338,7 +338,10 @@ class TestStandingGrants:
         assert start(broker).state is JobState.AWAITING_APPROVAL
 
     def test_nobody_grants_themselves_anything_ahead(self, broker: Broker, ahead: Any, act_as: Any) -> None:
-        ahead(users=("bob",))
+        with pytest.raises(NotAllowed, match="nobody approves their own requests") as refused:
+            ahead(users=("ann", "bob"))
+        assert refused.value.hint == "ask carol"
+        ahead(users=("*",))
         act_as("bob")
         assert start(broker).state is JobState.AWAITING_APPROVAL
 

@@ -70,10 +70,25 @@ def test_granting_needs_the_right_person(gpubroker: Gpubroker, act_as: Any) -> N
     assert (own.code, "you are ann, and not among those who approve" in own.err) == (3, True)
     act_as("olga")
     done = gpubroker("approvals", "grant", job, "--reason", "agreed")
-    assert (done.code, done.out) == (0, f"{job}: approved; it is planned. See `gpubroker jobs show {job}`.\n")
+    assert (done.code, done.out) == (0, f"{job}: approved (big); it is planned. See `gpubroker jobs show {job}`.\n")
     told = only(gpubroker, "--all")
     assert (told["state"], told["decided_by"], told["reason"]) == ("approved", ["olga"], "agreed")
-    assert "approved by olga: agreed" in gpubroker("jobs", "show", job).out
+    assert "approved by olga (big): agreed" in gpubroker("jobs", "show", job).out
+
+
+def test_what_no_rule_asks_any_more_needs_no_approval_and_what_is_denied_by_now_gets_none(
+    gpubroker: Gpubroker, act_as: Any, write: Any
+) -> None:
+    job = only(gpubroker)["job"]
+    act_as("olga")
+    gpubroker("policy", "apply", write("p.yaml", POLICY + "  - {name: cheap, max_job_cost: $1}\n"))
+    denied = gpubroker("approvals", "grant", job)
+    assert denied.code == 3
+    assert "cheap: it may cost $" in denied.err
+    gpubroker("policy", "apply", write("p.yaml", POLICY.partition("guardrails")[0]))
+    done = gpubroker("approvals", "grant", job)
+    assert done.out.startswith(f"{job}: needs no approval: no rule in force asks for it any more; it is planned.")
+    assert "needs no approval (big)" in gpubroker("jobs", "show", job).out
 
 
 def test_refusing_ends_the_job(gpubroker: Gpubroker, act_as: Any) -> None:
@@ -88,6 +103,7 @@ def test_a_standing_grant_is_said_and_taken_back(gpubroker: Gpubroker, act_as: A
     act_as("olga")
     given = gpubroker("approvals", "grant", "--for-user", "ann", "--total", "$50", "--until", "30d", "-m", "thesis")
     assert given.out.startswith("Granted: standing grant 1 for user ann: $50.00 in all until ")
+    assert "warning" not in given.err
     act_as("ann")
     assert gpubroker("submit", sandbox_job, "--yes", "--detach").code == 0
     (standing,) = gpubroker("approvals", "list", "--json").json["standing"]
@@ -98,6 +114,22 @@ def test_a_standing_grant_is_said_and_taken_back(gpubroker: Gpubroker, act_as: A
     assert gpubroker("approvals", "revoke", "1").code == 0
     act_as("ann")
     assert gpubroker("submit", sandbox_job, "--yes").code == 6
+
+
+def test_a_standing_grant_for_oneself_is_refused_and_one_for_nobody_known_is_warned_of(
+    gpubroker: Gpubroker, act_as: Any, write: Any
+) -> None:
+    act_as("olga")
+    ahead = ("--total", "$50", "--until", "30d")
+    own = gpubroker("approvals", "grant", "--for-user", "olga", *ahead)
+    assert own.code == 3
+    assert "nobody approves their own requests, ahead neither" in own.err
+    assert gpubroker("approvals", "list", "--json").json["standing"] == []
+    misspelt = gpubroker("approvals", "grant", "--for-user", "olag-x", "--for-user", "an*", *ahead, "--json")
+    assert misspelt.code == 0
+    assert misspelt.err == "warning: no job here is by 'olag-x' so far; did you mean 'olga'?\n"
+    gpubroker("policy", "apply", write("p.yaml", POLICY.replace("expires: 6h", "own_requests: true")))
+    assert gpubroker("approvals", "grant", "--for-user", "olga", *ahead).code == 0
 
 
 @pytest.mark.parametrize(

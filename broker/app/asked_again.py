@@ -1,0 +1,190 @@
+"""What was asked, judged again: the policies of now decide what is still asked of whom, whatever they said then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from broker.app.wiring import Broker
+from broker.core import events as ev
+from broker.core.approvals import Asked, Question, expiry, questions
+from broker.core.decisions import Decision, Inputs, inputs_of, sealed, written
+from broker.core.errors import InvalidInput
+from broker.core.events import EventBody
+from broker.core.money import Money
+from broker.core.placements import Placement
+from broker.core.policy import Action, ActionKind, Answer, Facts, Verdict
+from broker.core.ports import PolicySet
+from broker.core.views import JobView
+from broker.launch.admission import facts_of, strictest
+from broker.ledger.budgets import share_within
+from broker.store.journal import StoreReading, StoreWriting
+
+NOBODY_IS_ASKED = "no rule in force asks for it any more"
+
+
+@dataclass(frozen=True, slots=True)
+class Anew:
+    """What the policies in force say to what was asked. ``denials``: why nobody may approve it, empty where they leave
+    it a place. ``questions``: what they ask, by rule. ``record``: the decision, for whoever replays them."""
+
+    denials: tuple[Verdict, ...]
+    questions: Mapping[str, Question]
+    expires_at: datetime
+    record: Decision
+
+    def still(self, asked: Asked) -> Asked:
+        """What was asked, without what no rule asks any more; the other questions are put to those of now."""
+        answered = {rule for rule, _ in asked.yes}
+        kept = [self.questions.get(q.rule, q) for q in asked.questions if q.rule in (answered | self.questions.keys())]
+        return replace(asked, questions=tuple(kept))
+
+
+def last_judged(look: StoreReading, view: JobView) -> Decision | None:
+    """The newest record of what was said to what the job waits for."""
+    return next((one for one in look.decisions(job_id=view.id) if one.action is not ActionKind.CONTINUE), None)
+
+
+def judged_anew(look: StoreReading, policy: PolicySet, view: JobView, now: datetime) -> Anew | None:
+    """None where it is not on record what was asked. Where it may still be launched elsewhere, no denial of the first
+    place counts; prices are those of then, as current as any: the gate looks at new ones before anything is launched.
+    """
+    last = last_judged(look, view)
+    inputs = inputs_of(last) if last else None
+    if last is None or inputs is None or view.asked is None or inputs.action.placement is None:
+        return None
+    action = _as_of(now, view, inputs)
+    facts = _without_its_own_hold(look, policy, view, facts_of(look, policy, now)(action), action)
+    found: tuple[Action, tuple[Verdict, ...]] | None = None
+    for placement in (inputs.action.placement, *inputs.others):
+        tried = replace(action, placement=_current(placement, now))
+        verdicts = tuple(policy.judge(tried, facts))
+        found = found or (tried, verdicts)
+        if strictest(verdicts) is not Answer.DENY:
+            found = tried, verdicts
+            break
+    assert found is not None, "there is one placement at least"
+    tried, verdicts = found
+    kept = written(tried, facts, inputs.others, counts_live=policy.counts_live)
+    record = replace(
+        last,
+        at=now,
+        answer=strictest(verdicts),
+        policy_version=policy.version,
+        facts_hash=sealed(kept, policy.version),
+        verdicts=verdicts,
+        seen={**last.seen, "inputs": kept},
+    )
+    denials = tuple(verdict for verdict in verdicts if verdict.answer is Answer.DENY)
+    return Anew(denials, {q.rule: q for q in questions(verdicts)}, expiry(verdicts, now), record)
+
+
+def answer(
+    tx: StoreWriting, view: JobView, anew: Anew | None, now: datetime, *, by: str = "", rules: tuple[str, ...] = (),
+    note: str = "",
+) -> JobView:  # fmt: skip
+    """Take the yes of ``by`` to these rules down, and that nobody asks what is not asked any more. Once nothing is open
+    the job goes on, or has the limits that were asked for; where by now a rule asks that did not, that is asked next.
+    """
+    asked = view.asked
+    assert asked is not None, "only what was asked can be answered"
+    lifted = tuple(q.rule for q in asked.open if anew is not None and q.rule not in anew.questions)
+    items: list[tuple[int | None, EventBody]] = []
+    if lifted:
+        items.append((None, ev.ApprovalGiven(by="", note=NOBODY_IS_ASKED, rules=lifted)))
+    if rules:
+        items.append((None, ev.ApprovalGiven(by=by, note=note, rules=rules)))
+    after = tx.append(view.id, items, now)
+    if after.asked is not None:
+        return after
+    known = {q.rule for q in asked.questions}
+    fresh = tuple(q for q in anew.questions.values() if q.rule not in known) if anew else ()
+    if anew is not None and fresh:
+        return tx.append(view.id, [(None, _asked_next(asked, fresh, anew.expires_at))], now)
+    if not asked.extension:
+        return after
+    seconds = None if asked.max_duration is None else asked.max_duration.total_seconds()
+    more = ev.Extended(by=asked.by or view.user, max_cost=asked.max_cost, max_duration_seconds=seconds)
+    return tx.append(view.id, [(None, more)], now)
+
+
+class AskingAnew:
+    """For the reconciler: what waits for an answer is judged once by each policy that comes into force meanwhile, and
+    goes on where nothing is asked any more. Denied by now, it waits on: nobody can approve it before that changes."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def __call__(self, view: JobView) -> bool:
+        """Whether the job's stream changed."""
+        if view.asked is None:
+            return False
+        broker, now = self._broker, self._broker.clock.now()
+        try:
+            with broker.store.reading() as look:
+                if not is_due(look, view, broker.policy(look)):
+                    return False
+        except InvalidInput:
+            return False  # policies that cannot be read change nothing
+        with broker.store.writing() as tx:
+            current = tx.job(view.id)
+            if current is None or current.asked is None or current.seq != view.seq:
+                return True  # look again
+            anew = judged_anew(tx, broker.policy(tx), current, now)
+            if anew is None:
+                return False
+            tx.record(anew.record)
+            if anew.denials or anew.still(current.asked).open:
+                return False
+            answer(tx, current, anew, now)
+        return True
+
+
+def is_due(look: StoreReading, view: JobView, policy: PolicySet) -> bool:
+    """Whether what the job waits for was not judged yet by the policy in force."""
+    last = last_judged(look, view) if view.asked is not None else None
+    return last is not None and last.policy_version != policy.version and "inputs" in last.seen
+
+
+def _asked_next(asked: Asked, fresh: tuple[Question, ...], expires_at: datetime) -> ev.ApprovalAsked:
+    lasts, longer = asked.lasts, asked.max_duration
+    return ev.ApprovalAsked(
+        by=asked.by,
+        approvers=tuple(sorted({name for question in fresh for name in question.approvers})),
+        because="; ".join(question.because for question in fresh),
+        expires_at=expires_at,
+        questions=fresh,
+        total=asked.total,
+        held=dict(asked.held),
+        gpus=asked.gpus,
+        lasts_seconds=None if lasts is None else lasts.total_seconds(),
+        extension=asked.extension,
+        max_cost=asked.max_cost,
+        max_duration_seconds=None if longer is None else longer.total_seconds(),
+    )
+
+
+def _as_of(now: datetime, view: JobView, inputs: Inputs) -> Action:
+    """The same question, put now."""
+    action = inputs.action
+    begins, ends = action.window or (now, now)
+    return replace(action, job_id=view.id, window=(now, now + (ends - begins)))
+
+
+def _current(placement: Placement, now: datetime) -> Placement:
+    return replace(placement, offer=replace(placement.offer, as_of=now))
+
+
+def _without_its_own_hold(look: StoreReading, policy: PolicySet, view: JobView, facts: Facts, action: Action) -> Facts:
+    """The facts as they would be if nothing were held yet for what the job waits for."""
+    assert view.asked is not None, "only what was asked is judged anew"
+    budgets = dict(facts.budgets)
+    for budget in policy.budgets(action.job, action.user):
+        for hold in (one for one in look.open_holds(budget) if one.job_id == view.id):
+            amount, covers = min(hold.held, view.asked.held.get(hold.money, Money.ZERO)), (facts.now, hold.covers_to)
+            budgets[budget.id] = tuple(
+                replace(use, held=use.held - share_within(amount, covers, (use.period_start, use.period_end)))
+                for use in budgets.get(budget.id, ())
+            )
+    return replace(facts, budgets=budgets)

@@ -1,0 +1,195 @@
+"""What was asked is judged again by the policies in force when it is answered, and once when they change."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from broker.app import approvals, background, jobs
+from broker.app.approvals import Standing
+from broker.app.launching import reconciler
+from broker.app.policies import decisions_about
+from broker.app.policies_backtest import replay
+from broker.app.submit import submit
+from broker.app.wiring import Broker
+from broker.core import events as ev
+from broker.core.clock import ManualClock
+from broker.core.errors import NotAllowed
+from broker.core.jobfile import parse_job
+from broker.core.money import Money
+from broker.core.offers import MoneyKind
+from broker.core.outcomes import JobState
+from broker.core.policy import Answer
+from broker.core.views import JobView
+
+BUDGET = """\
+version: 1
+policy: t
+budgets: [{name: pretend, amount: $100, period: fixed, from: 2020-01-01, to: 2099-12-31, counts: [sandbox]}]
+"""
+BIG = "guardrails:\n  - {name: big, approve_above: {cost: $2, approvers: [bob], expires: 6h}}\n"
+JOB = """\
+name: big
+run: 'true'
+resources: {cpus: 1}
+max_duration: 900h
+max_cost: COST
+constraints: {providers: [sandbox]}
+"""
+
+
+@pytest.fixture(autouse=True)
+def act_as(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Whoever acts, by name; first ann."""
+    broker.__dict__["clock"] = ManualClock(broker.clock.now())
+
+    def become(name: str) -> None:
+        monkeypatch.setattr(Broker, "user", name)
+
+    become("ann")
+    govern(broker, BIG)
+    return become
+
+
+def govern(broker: Broker, *guardrails: str, budget: str = BUDGET) -> None:
+    first, *more = (one.removeprefix("guardrails:\n") for one in guardrails or ("",))
+    text = f"guardrails:\n{first}{''.join(more)}" if first else ""
+    broker.store.activate_policy({"t.yaml": budget + text}, by="test")
+
+
+def start(broker: Broker, cost: str = "$3") -> JobView:
+    return submit(broker, parse_job(JOB.replace("COST", cost), file="job.yaml", now=broker.clock.now()))
+
+
+def held(broker: Broker, view: JobView) -> Money:
+    with broker.store.reading() as look:
+        return look.balance(view.id)[MoneyKind.SANDBOX].held
+
+
+def given(broker: Broker, view: JobView) -> list[tuple[str, tuple[str, ...]]]:
+    """Who said yes to which rules."""
+    bodies = (event.body for event in jobs.events(broker, view))
+    return [(body.by, body.rules) for body in bodies if isinstance(body, ev.ApprovalGiven)]
+
+
+def test_a_grant_is_not_above_what_denies_by_now(broker: Broker, act_as: Any) -> None:
+    view = start(broker)
+    govern(broker, BIG, "  - {name: cheap, max_job_cost: $1}\n")
+    act_as("bob")
+    with pytest.raises(NotAllowed) as refused:
+        approvals.grant(broker, view.id)
+    assert "cheap: it may cost $3.00, the limit is $1.00 a job" in refused.value.message
+    assert "(t.yaml:" in refused.value.message
+    after = jobs.find(broker, view.id)
+    assert (after.state, given(broker, view), held(broker, view)) == (JobState.AWAITING_APPROVAL, [], Money.usd(3))
+    govern(broker, BIG)
+    assert approvals.grant(broker, view.id).state is JobState.PLANNED, "once it is denied no more"
+
+
+def test_more_for_what_runs_is_denied_by_now_as_well(broker: Broker, act_as: Any) -> None:
+    view = start(broker, "$2")
+    jobs.extend(broker, view, jobs.More(max_cost=Money.usd(5)))
+    govern(broker, BIG, "  - {name: cheap, max_job_cost: $4}\n")
+    act_as("bob")
+    with pytest.raises(NotAllowed, match=r"cheap: it may cost \$5\.00"):
+        approvals.grant(broker, view.id)
+    after = jobs.find(broker, view.id)
+    assert (after.max_cost, after.asked is not None) == (Money.usd(2), True)
+    assert approvals.refuse(broker, view.id).asked is None, "refusing is always possible"
+
+
+def test_who_is_asked_now_decides_and_who_was_asked_then_does_not(broker: Broker, act_as: Any) -> None:
+    view = start(broker)
+    govern(broker, BIG.replace("[bob]", "[carol]"))
+    act_as("bob")
+    for decide in (approvals.grant, approvals.refuse):
+        with pytest.raises(NotAllowed, match="not among those who approve"):
+            decide(broker, view.id)
+    act_as("carol")
+    assert approvals.grant(broker, view.id).state is JobState.PLANNED
+    assert given(broker, view) == [("carol", ("big",))]
+
+
+def test_what_nobody_asks_any_more_goes_on_by_itself_once(broker: Broker) -> None:
+    view = start(broker)
+    tick = reconciler(broker).tick
+    assert (tick().idle, background.work_left(broker)) == (True, False)
+    govern(broker)
+    assert background.work_left(broker), "somebody must look at it again"
+    tick()
+    after = jobs.find(broker, view.id)
+    assert after.attempts, "it was launched"
+    assert (given(broker, view), after.grants) == ([("", ("big",))], ())
+    (told,) = approvals.requests(broker, all_of_them=True)
+    assert (told.state, told.decided_by) == (Standing.APPROVED, ())
+    assert [one.answer for one in decisions_about(broker, view.id)] == [Answer.ASK, Answer.ALLOW, Answer.ALLOW]
+
+
+def test_policies_that_ask_as_before_or_deny_are_looked_at_once_each(broker: Broker) -> None:
+    view = start(broker)
+    tick = reconciler(broker).tick
+    govern(broker, BIG, "  - {name: cheap, max_job_cost: $1}\n")
+    tick()
+    assert not background.work_left(broker)
+    govern(broker, BIG.replace("$2", "$1"))
+    tick()
+    tick()
+    after = jobs.find(broker, view.id)
+    assert (after.state, background.work_left(broker)) == (JobState.AWAITING_APPROVAL, False)
+    found = decisions_about(broker, view.id)
+    assert [one.answer for one in found] == [Answer.ASK, Answer.DENY, Answer.ASK]
+    assert replay(found[-1:], [], broker.policy()).differences == ()
+
+
+def test_where_nobody_is_asked_any_more_anybody_may_send_it_on_and_nobody_has_approved_it(broker: Broker) -> None:
+    view = start(broker)
+    govern(broker)
+    after = approvals.grant(broker, view.id)
+    assert (after.state, after.grants, given(broker, view)) == (JobState.PLANNED, (), [("", ("big",))])
+
+
+def test_of_two_questions_the_one_that_is_still_asked_waits(broker: Broker, act_as: Any) -> None:
+    long = "  - {name: long, approve_above: {duration: 5h, approvers: [dave]}}\n"
+    govern(broker, BIG, long)
+    view = start(broker)
+    govern(broker, long)
+    act_as("bob")
+    with pytest.raises(NotAllowed, match="you are bob"):
+        approvals.grant(broker, view.id)
+    act_as("dave")
+    assert approvals.grant(broker, view.id).state is JobState.PLANNED
+    assert given(broker, view) == [("", ("big",)), ("dave", ("long",))]
+
+
+@pytest.mark.parametrize("runs", [False, True], ids=["a submission", "more for what runs"])
+def test_what_is_asked_by_now_and_was_not_then_is_asked_next(broker: Broker, act_as: Any, runs: bool) -> None:
+    view = start(broker, "$2" if runs else "$3")
+    if runs:
+        jobs.extend(broker, view, jobs.More(max_cost=Money.usd(3)))
+    before = held(broker, view)
+    govern(broker, BIG, "  - {name: long, approve_above: {duration: 5h, approvers: [dave], expires: 2h}}\n")
+    act_as("bob")
+    after = approvals.grant(broker, view.id)
+    assert after.asked is not None
+    assert (after.asked.approvers, after.asked.expires_at) == (("dave",), broker.clock.now() + timedelta(hours=2))
+    assert (after.max_cost, held(broker, view)) == (Money.usd(2 if runs else 3), before)
+    act_as("dave")
+    done = approvals.grant(broker, view.id)
+    assert (done.asked, done.max_cost, held(broker, view)) == (None, Money.usd(3), before)
+
+
+def test_a_budget_that_asks_is_asked_of_whether_there_is_room_without_what_is_held_for_this(
+    broker: Broker, act_as: Any
+) -> None:
+    small = BUDGET.replace("$100", "$2").replace("[sandbox]", "[sandbox], action: ask, approvers: [bob]")
+    govern(broker, budget=small)
+    view = start(broker)
+    assert view.asked is not None
+    govern(broker, budget=small.replace("$2", "$2.50"))
+    reconciler(broker).tick()
+    assert jobs.find(broker, view.id).asked is not None, "still no room"
+    govern(broker, budget=small.replace("$2", "$3"))
+    reconciler(broker).tick()
+    assert jobs.find(broker, view.id).attempts
