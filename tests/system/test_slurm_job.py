@@ -1,4 +1,5 @@
-"""The training example on a real Slurm: preempted by a more urgent job, cancelled by a stranger, and the bill right."""
+"""The training example on a real Slurm: preempted by a more urgent job, cancelled by a stranger, on nodes that are
+drained, with Slurm itself away for a while; and the bill right."""
 
 from __future__ import annotations
 
@@ -64,14 +65,19 @@ def test_a_preempted_job_goes_on_from_its_checkpoint(
     assert len(ended.of("restored")) == 2
 
 
-def test_scancel_by_a_stranger_is_an_interruption(
+def test_scancel_by_a_stranger_is_an_interruption_and_a_node_that_is_drained_is_none(
     tmp_path: Path, job_file: Path, cluster: Cluster, settings: dict[str, str]
 ) -> None:
     home = tmp_path / "home"
     cli = start("submit", str(job_file), "--yes", home=home, **settings)
     eventually(lambda: saved(home), "a checkpoint is saved")
     cluster.run("scancel", "--user=root")
-    _, err = cli.communicate(timeout=200)
+    eventually(counted(home, "restored", 2), "it goes on")
+    cluster.run("scontrol", "update", "nodename=ALL", "state=drain", "reason=test")
+    try:
+        _, err = cli.communicate(timeout=200)
+    finally:
+        cluster.run("scontrol", "update", "nodename=ALL", "state=resume")
     assert cli.returncode == 0, err
     ended = finished_there(home)
     assert [end["cause"] for end in ended.of("attempt_ended")] == ["preempted", "completed"]
