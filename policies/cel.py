@@ -95,7 +95,8 @@ def check(text: str, declared: Declared) -> Checked:
     parser = _Parser(text, declared)
     found = parser.ternary()
     if parser.kind != "end":
-        parser.stop(f"expected an operator such as && or ==, or the end; got {parser.word!r}")
+        meant = {"and": "; write &&", "or": "; write ||", "is": "; write =="}.get(parser.word.lower(), "")
+        parser.stop(f"expected an operator such as && or ==, or the end; got {parser.word!r}{meant}")
     if found != "bool":
         raise Mistake(0, f"expected a condition that is true or false, such as {_EXAMPLE}; this is {_a(found)}")
     unasked: dict[str, int] = {}

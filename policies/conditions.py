@@ -17,6 +17,7 @@ from broker.core.money import Money
 from broker.core.policy import Action, ActionKind, Answer, Facts, Verdict
 from broker.core.ports import Rule
 from broker.ledger.budgets import zone
+from policies.fields import meant_zone
 from policies.verdicts import allow
 
 # What conditions may ask about. Amounts are USD, times UTC, lengths of time hours unless the name says otherwise. Text
@@ -139,7 +140,8 @@ def _try_out(function: str, literal: str, at: int) -> None:
         else:
             _compiled(call).execute({})
     except Exception as error:  # whatever the library raises, the value in the file is what is wrong
-        raise Mistake(at, f"expected {expected}; got {literal}") from error
+        meant = meant_zone(literal.strip("\"'")) if "time zone" in expected else ""
+        raise Mistake(at, f"expected {expected}; got {literal}{meant}") from error
 
 
 class Variables:

@@ -1,20 +1,22 @@
-"""Lists of what is allowed that leave nothing together: several owners' files, each right in itself."""
+"""Lists of what is allowed, or of members, that leave nothing together: several owners' files, each right in itself."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import combinations
 
+from broker.core.policy import Source
 from broker.core.ports import Rule
 from policies.mentions import PATTERN_SIGNS
 from policies.rules.accelerators import AllowedAccelerators
 from policies.rules.allowed_locations import AllowedLocations
 from policies.rules.capacity_types import CapacityTypes
+from policies.rules.membership import Roster
 
 
-def contradictions(rules: Iterable[Rule]) -> list[str]:
+def contradictions(rules: Iterable[Rule], place: Callable[[Rule], Source]) -> list[str]:
     """A sentence, with both places, for each two rules about the same jobs whose lists have no name in common. Lists
-    with patterns are left out: what they stand for is not known here."""
+    with patterns are left out: what they stand for is not known here. ``place``: where a rule's list stands."""
     found = []
     for one, other in combinations(rules, 2):
         if one.kind != other.kind or getattr(one, "scope", None) != getattr(other, "scope", None):
@@ -24,10 +26,23 @@ def contradictions(rules: Iterable[Rule]) -> list[str]:
             if not any(_same(name, known) for name in mine[what] for known in theirs[what]):
                 whom = f" to {scope}" if (scope := str(getattr(one, "scope", ""))) else ""
                 found.append(
-                    f"{one.source}: allows no {what} but {', '.join(mine[what])}, and {other.source} none but"
+                    f"{place(one)}: allows no {what} but {', '.join(mine[what])}, and {place(other)} none but"
                     f" {', '.join(theirs[what])}: together they allow none{whom}"
                 )
     return found
+
+
+def nobodys(rosters: Iterable[Roster], place: Callable[[Roster], Source]) -> list[str]:
+    """A sentence, with both places, for each two lists of one team that have no member in common: then nobody is one.
+    A pattern may mean anybody."""
+    return [
+        f"{place(one)}: has {', '.join(one.members)} in team {one.team}, and {place(other)} has"
+        f" {', '.join(other.members)}: nobody is a member for both"
+        for one, other in combinations(rosters, 2)
+        if one.team == other.team
+        and not PATTERN_SIGNS.intersection("".join((*one.members, *other.members)))
+        and not set(one.members) & set(other.members)
+    ]
 
 
 def _allowed(rule: Rule) -> Mapping[str, tuple[str, ...]]:

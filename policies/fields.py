@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from datetime import date, datetime, time
 from typing import Annotated
+from zoneinfo import available_timezones
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, PlainValidator, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, PlainValidator, WithJsonSchema
 
+from broker.core.errors import did_you_mean
 from broker.core.findings import each
 from broker.core.money import Money
 from broker.core.units import parse_money
@@ -136,9 +138,24 @@ def _pattern(value: object) -> str:
     return value
 
 
-def _timezone(value: str) -> str:
-    zone(value)
+def parse_timezone(value: object) -> str:
+    """The IANA name of a time zone."""
+    if not isinstance(value, str):
+        raise ValueError(f"expected a time zone, by its IANA name such as Europe/Berlin or UTC; got {_shown(value)}")
+    try:
+        zone(value)
+    except ValueError as error:
+        raise ValueError(f"{error}{meant_zone(value)}") from error
     return value
+
+
+def meant_zone(name: str) -> str:
+    """The question after the time zone that was probably meant: that of the city, or the nearest name. No letters such
+    as EST: they have no summer time, and mean other places elsewhere."""
+    known = ["UTC", *(one for one in sorted(available_timezones()) if "/" in one and not one.startswith("Etc/"))]
+    word = name.strip().replace(" ", "_").lower()
+    city = next((one for one in known if word and one.lower().endswith(f"/{word}")), None)
+    return f"; did you mean {city!r}?" if city else did_you_mean(name, known)
 
 
 def _shown(value: object) -> str:
@@ -176,4 +193,6 @@ LocalTime = Annotated[
     PlainValidator(parse_local_time),
     WithJsonSchema({"type": "string", "examples": ["2026-12-24", "2026-12-24T18:00"]}),
 ]
-TimeZone = Annotated[str, AfterValidator(_timezone)]
+TimeZone = Annotated[
+    str, PlainValidator(parse_timezone), WithJsonSchema({"type": "string", "examples": ["Europe/Berlin", "UTC"]})
+]

@@ -79,7 +79,7 @@ def load(files: Mapping[str, str], providers: Collection[str] = ()) -> ActivePol
     documents, refused = [], []
     for file in sorted(files):
         try:
-            documents.append(_document(file, files[file]))
+            documents.append(read_document(files[file], file=file, kind=_KIND))
         except InvalidInput as error:
             refused.append(error)  # no YAML that could be looked at further
     model = policy_file_model(frozenset(_kinds(documents)))
@@ -148,14 +148,6 @@ def _said_at(files: list[_Right], defaults: PolicyDefaults) -> Iterator[tuple[st
                 break
 
 
-def _document(file: str, text: str) -> Document:
-    document = read_document(text, file=file, kind=_KIND)
-    cut = list(_cut_amounts(document))
-    if cut:
-        document.refuse(cut)  # the rest follows from it
-    return document
-
-
 def _kinds(documents: list[Document]) -> Iterator[str]:
     """The guardrails that occur in these files."""
     return (key for document in documents for _, entry in entries(document) for key in entry if key in GUARDRAILS)
@@ -164,7 +156,9 @@ def _kinds(documents: list[Document]) -> Iterator[str]:
 def _read(document: Document, model: type[PolicyFile], text: str) -> _Read:
     content, problems = validate(document, model)
     found, wrong, doubts = conditions(document, text)
-    return _Read(document, content, found, (*map(at_home, problems), *wrong), tuple(doubts))
+    cut = {problem.key: problem for problem in _cut_amounts(document)}  # keys without a value otherwise
+    said = [*cut.values(), *(at_home(problem) for problem in problems if problem.key not in cut), *wrong]
+    return _Read(document, content, found, tuple(said), tuple(doubts))
 
 
 def _cut_amounts(document: Document) -> Iterator[Problem]:

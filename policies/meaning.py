@@ -24,7 +24,7 @@ from policies.mentions import (
     named_providers,
     named_teams,
 )
-from policies.overlaps import twins
+from policies.overlaps import said_orders, twins
 from policies.registry import GUARDRAILS, rule_class
 
 if TYPE_CHECKING:
@@ -171,16 +171,15 @@ class Together:
                 self._add(document, path, message)
 
     def _orders(self) -> None:
-        first: tuple[object, str] | None = None
+        """One order of capacity for everybody, and one for each scope that has its own."""
+        first: dict[str, tuple[object, str]] = {}
         for document in self.documents:
-            capacity = document.data.get("capacity")
-            order = capacity.get("order") if isinstance(capacity, dict) else None
-            if order is None:
-                continue
-            if first and first[0] != order:
-                message = f"contradicts the order in {first[1]}; there can be one only"
-                self._add(document, ("capacity", "order"), message)
-            first = first or (order, document.file)
+            for path, whom, order in said_orders(document):
+                place = f"{document.file}:{document.problem(path, '').line}"
+                before, where = first.setdefault(whom, (order, place))
+                if before != order and not self._wrong_at(document, path):
+                    same = " for the same jobs" if len(path) > len(("capacity", "order")) else ""
+                    self._add(document, path, f"contradicts the order{same} in {where}; there can be one only")
 
     def _covered_twice(self, document: Document) -> None:
         for path, message in twins(document, lambda path: self._is_wrong(document, path)):
@@ -190,11 +189,14 @@ class Together:
         """Whether it is not known what an entry is about, because that is written wrong. How much a budget grants and
         what an entry is called make no difference to that."""
         entry = dotted(path)
-        aside = {f"{entry}.amount", f"{entry}.name"}
-        return any(
-            key not in aside and (key == entry or key.startswith(f"{entry}."))
-            for key in self.wrong.get(document.file, ())
-        )
+        return bool(self._wrong_at(document, path) - {f"{entry}.amount", f"{entry}.name"})
+
+    def _wrong_at(self, document: Document, path: Path) -> set[str]:
+        """The keys there, and below, of which it is known that what they say is wrong."""
+        part = dotted(path)
+        return {
+            key for key in self.wrong.get(document.file, ()) if key == part or key.startswith((f"{part}.", f"{part}["))
+        }
 
 
 def at_home(problem: Problem) -> Problem:

@@ -6,9 +6,16 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from broker.core.documents import Document, Path
+from broker.core.policy import Source
 
 _SECTIONS = ("budgets", "guardrails")
 PATTERN_SIGNS = frozenset("*?[")
+
+
+def at(document: Document, path: Path) -> Source:
+    """Where that stands: file, line and column."""
+    place = document.problem(path, "")
+    return Source(document.file, place.line, place.column)
 
 
 def entries(document: Document) -> Iterator[tuple[Path, dict[str, Any]]]:

@@ -14,10 +14,9 @@ from typing import Any
 from broker.core.documents import Document, Path
 from broker.core.errors import Problem
 from broker.core.money import Money
-from broker.core.policy import Source
 from broker.core.ports import Rule
 from policies.asking import MayAsk, within
-from policies.mentions import entries
+from policies.mentions import at, entries
 from policies.rules.budget import Budget
 from policies.scope import Scope
 
@@ -42,6 +41,18 @@ def twins(document: Document, is_wrong: Callable[[Path], bool]) -> Iterator[tupl
                 )
                 yield path, message
             seen[key].append((said, document.values[path][0]))
+
+
+def said_orders(document: Document) -> Iterator[tuple[Path, str, object]]:
+    """Every order of capacity: where, for whom (the same for the same people), and the order."""
+    capacity = document.data.get("capacity")
+    said = capacity if isinstance(capacity, dict) else {}
+    if said.get("order") is not None:
+        yield ("capacity", "order"), "", said["order"]
+    exceptions = said.get("exceptions")
+    for index, one in enumerate(exceptions if isinstance(exceptions, list) else ()):
+        if isinstance(one, dict) and one.get("order") is not None:
+            yield ("capacity", "exceptions", index, "order"), repr(_scope(one.get("scope"))), one["order"]
 
 
 def overlaps(document: Document, rules: Mapping[str, Rule]) -> Iterator[Problem]:
@@ -79,10 +90,9 @@ def _both_apply(document: Document, later: tuple[Path, Rule], earlier: tuple[Pat
     never = stricter is not None and _covers(_scope_of(stricter), _scope_of(looser))
     if Scope() in (mine, theirs) and stricter is not None and not never:
         return "", None
-    place = document.problem((*where, "scope"), "")
     names = (
         f"{rule.name}{_shown(document, path, rule)}",
-        f"{other.name}{_shown(document, where, other)} in {Source(document.file, place.line, place.column)}",
+        f"{other.name}{_shown(document, where, other)} in {at(document, (*where, 'scope'))}",
     )
     told = f"{names[0]} and {names[1]} are both about {both}, and both apply there: "
     if stricter is None:

@@ -16,7 +16,7 @@ from broker.core.ports import BudgetSpec, PolicyDefaults, Rule
 from broker.ledger.budgets import in_scope, matches
 from policies.asking import Asking, among, asks_instead
 from policies.conditions import Condition, Variables
-from policies.mentions import PATTERN_SIGNS, named_approvers, named_in_scopes
+from policies.mentions import PATTERN_SIGNS, at, entries, named_approvers, named_in_scopes
 from policies.rules.budget import Budget
 from policies.rules.budget_required import BudgetRequired
 from policies.rules.membership import Membership, Roster
@@ -123,7 +123,7 @@ class ActivePolicies:
         """Names in scopes and of approvers, as they are written, that no file lists; no patterns."""
         members = self._members
         return [
-            (what, name, Source(document.file, place.line, place.column))
+            (what, name, at(document, path))
             for document in self.documents
             for path, what, name in (
                 *named_in_scopes(document),
@@ -133,7 +133,6 @@ class ActivePolicies:
             and not PATTERN_SIGNS.intersection(name)
             and not (what in ("team", "approver") and self.rosters)  # known when they were loaded
             and not (what == "user" and members and matches(members, name))
-            for place in (document.problem(path, ""),)
         ]
 
     @property
@@ -141,14 +140,24 @@ class ActivePolicies:
         """What may not be meant: guardrails about the same jobs that allow nothing together (of those that are always
         in force, and ask nobody), rules of one file that are about some of the same jobs, and conditions on what may be
         absent."""
-        from policies.contradictions import contradictions  # only checking and applying ask
+        from policies.contradictions import contradictions, nobodys  # only checking and applying ask
         from policies.overlaps import overlaps
 
         always = [one for one in self.rules if one.name not in self.conditions and one.name not in self.asking]
         rules = {rule.name: rule for rule in self.rules}
         located = [*self.doubts, *((one.file, found) for one in self.documents for found in overlaps(one, rules))]
         told = (f"{Source(file, one.line, one.column)}: {one.message}" for file, one in sorted(located))
-        return [*contradictions(always), *told]
+        entry_at = {e["name"]: (one, path) for one in self.documents for path, e in entries(one)}
+        written = {one.file: one for one in self.documents}
+
+        def rule_at(rule: Rule) -> Source:
+            document, path = entry_at[rule.name]
+            return at(document, (*path, rule.kind))
+
+        def roster_at(roster: Roster) -> Source:
+            return at(written[roster.source.file], ("teams", roster.team, "members"))
+
+        return [*contradictions(always, rule_at), *nobodys(self.rosters, roster_at), *told]
 
     def when(self, rule: str) -> str:
         """The condition of the rule of that name, as it is written; empty without one."""

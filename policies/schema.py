@@ -19,7 +19,6 @@ The guardrails' keys come from `policies.registry`: a new rule needs no change h
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, Literal, cast
 
@@ -30,7 +29,7 @@ from broker.core.offers import CapacityType
 from broker.core.units import PositiveDuration
 from policies.asking import MayAsk
 from policies.conditions import variables
-from policies.fields import Limit, Name, Part, Patterns, When, parse_name
+from policies.fields import Limit, Name, Part, Patterns, When
 from policies.registry import GUARDRAILS, rule_class
 from policies.rules.budget import Terms
 from policies.scope import Scope
@@ -172,7 +171,7 @@ class PolicyFile(Part):
 
     version: int
     policy: Name | None = None
-    teams: dict[str, Team] = Field(default_factory=dict)
+    teams: dict[Name, Team] = Field(default_factory=dict)
     defaults: Defaults = Field(default_factory=Defaults)
     capacity: Capacity | None = None
     rules_of_thumb: dict[str, RuleOfThumb] = Field(
@@ -192,14 +191,7 @@ class PolicyFile(Part):
             raise ValueError(f"expected version {VERSION}, the only one there is; got {value!r}")
         return value
 
-    @field_validator("teams", mode="before")
-    @classmethod
-    def _teams(cls, value: object) -> object:
-        if isinstance(value, Mapping):
-            each(value.items(), lambda name, _: parse_name(name))
-        return _not_empty(value)
-
-    @field_validator("budgets", "guardrails", "rules_of_thumb", mode="before", check_fields=False)
+    @field_validator("teams", "budgets", "guardrails", "rules_of_thumb", mode="before", check_fields=False)
     @classmethod
     def _sections(cls, value: object) -> object:
         return _not_empty(value)

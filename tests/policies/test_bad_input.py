@@ -45,7 +45,12 @@ FIXED = "amount: $5, period: fixed"
          "3:36 budgets[0].amount: must not be negative; expected an amount with currency, such as $900; got '-$1'"),
         (budget("amount: $5, period: day, timezone: Europe/Berln"),
          "3:50 budgets[0].timezone: 'Europe/Berln' is not a time zone; expected an IANA name such as Europe/Berlin or"
-         " UTC"),
+         " UTC; did you mean 'Europe/Berlin'?"),
+        (budget("amount: $5, period: day, timezone: new_york"),
+         "3:50 budgets[0].timezone: 'new_york' is not a time zone; expected an IANA name such as Europe/Berlin or UTC;"
+         " did you mean 'America/New_York'?"),
+        (budget("amount: $5, period: day, timezone: 7"),
+         "3:50 budgets[0].timezone: expected a time zone, by its IANA name such as Europe/Berlin or UTC; got '7'"),
         (guardrail("max_concurrent_jobs: 0"),
          "3:36 guardrails[0].max_concurrent_jobs: expected a whole number of jobs from 1 to 1000000, such as 16;"
          " got '0'"),
@@ -113,6 +118,11 @@ FIXED = "amount: $5, period: fixed"
         (guardrail("max_job_cost: $5, when: 'job.nodes'"),
          "3:40 guardrails[0].when: expected a condition that is true or false, such as spend.asked > 100.0; this is a"
          " whole number"),
+        (guardrail("max_job_cost: $5, when: 'job.nodes > 1 and job.nodes < 3'"),
+         "3:54 guardrails[0].when: expected an operator such as && or ==, or the end; got 'and'; write &&"),
+        (guardrail("max_job_cost: $5, when: 'hour_in(\"Berlin\") > 3'"),
+         "3:48 guardrails[0].when: expected a time zone such as Europe/Berlin; got \"Berlin\"; did you mean"
+         " 'Europe/Berlin'?"),
         # Approvers who do not exist.
         (f"teams: {{nlp: {{members: [ann, bob]}}}}\n{guardrail('max_job_cost: $5, action: ask, approvers: [anm]')}",
          "4:58 guardrails[0].approvers[0]: no file lists 'anm' as a member of a team, so there is nobody of that name"
@@ -193,6 +203,23 @@ FOLLOW_ON = [
 @pytest.mark.parametrize(("text", "said"), FOLLOW_ON)
 def test_what_follows_from_a_mistake_is_not_said_beside_it(text: str, said: list[str]) -> None:
     assert findings(f"version: 1\n{text}") == said
+
+
+def test_a_cut_amount_hides_no_other_mistake() -> None:
+    text = "version: 1\nbudgets:\n  - {name: a, amount: $2,000, period: month}\n  - {name: b, amount: 9, period: day}\n"
+    assert findings(text) == [
+        '3:26 budgets[0].000: inside { } a comma ends the value before it; write the amount in quotes: "$2,000"',
+        "4:23 budgets[1].amount: expected an amount with currency, such as $900; got '9'",
+    ]
+
+
+def test_a_team_that_is_called_wrong_hides_no_other_mistake() -> None:
+    assert findings("version: 1\nteams: {a b: {members: [x]}, v: [ann], w: {member: [x]}}\n") == [
+        "2:9 teams.a b: expected a name of up to 64 letters, digits, dots, dashes and underscores that begins with a"
+        " letter or digit; got 'a b'",
+        "2:33 teams.v: expected lines of the form 'key: value'; got a list; known here: members",
+        "2:44 teams.w.member: unknown key; did you mean 'members'?",
+    ]
 
 
 def test_a_file_that_cannot_be_read_makes_no_mistakes_in_others() -> None:

@@ -88,7 +88,8 @@ def test_a_rule_applies_where_its_condition_is_met(when: str, met: bool) -> None
          " of texts"),
         ("user.matches('[')", "5:24: expected a regular expression; got '['"),
         ("time.now > timestamp('2026')", "5:32: expected a time such as 2026-12-01T08:00:00Z; got '2026'"),
-        ("hour_in('Europe/Berln') > 3", "5:19: expected a time zone such as Europe/Berlin; got 'Europe/Berln'"),
+        ("hour_in('Europe/Berln') > 3", "5:19: expected a time zone such as Europe/Berlin; got 'Europe/Berln'; did you"
+         " mean 'Europe/Berlin'?"),
         ("hour_in(user) > 3", "5:19: hour_in() takes the name of a time zone in quotes"),
         ("time.hour > 'a'", "5:21: a whole number cannot be compared with a text; numbers stand without quotes"),
         ("'user == $x'", "5:20: '$' is not understood here"),

@@ -21,22 +21,23 @@ def found(one: str, other: str) -> list[str]:
         (
             "allowed_locations: {providers: [aws]}",
             "allowed_locations: {providers: [gcp, azure]}",
-            "a:3: allows no provider but aws, and b:3 none but gcp, azure: together they allow none",
+            "a:3:34: allows no provider but aws, and b:3:34 none but gcp, azure: together they allow none",
         ),
         (
             "allowed_locations: {regions: [us-east-1]}, scope: {team: nlp}",
             "allowed_locations: {regions: [aws/eu-west-1]}, scope: {team: nlp}",
-            "a:3: allows no region but us-east-1, and b:3 none but aws/eu-west-1: together they allow none to team nlp",
+            "a:3:34: allows no region but us-east-1, and b:3:34 none but aws/eu-west-1: together they allow none to"
+            " team nlp",
         ),
         (
             "capacity_types: [spot]",
             "capacity_types: {allow: [owned]}",
-            "a:3: allows no capacity type but spot, and b:3 none but owned: together they allow none",
+            "a:3:31: allows no capacity type but spot, and b:3:31 none but owned: together they allow none",
         ),
         (
             "accelerators: [H100]",
             "accelerators: [L4]",
-            "a:3: allows no accelerator but H100, and b:3 none but L4: together they allow none",
+            "a:3:29: allows no accelerator but H100, and b:3:29 none but L4: together they allow none",
         ),
     ],
 )

@@ -155,7 +155,9 @@ def test_the_order_of_capacity_is_one_for_all() -> None:
     assert load({"a.yaml": order, "b.yaml": order, "c.yaml": "version: 1"}).defaults.capacity_order == ("owned", "spot")
     error = refused(order, "version: 1\ncapacity:\n  order: [spot]")
     assert str(error) == "b.yaml: this policy file has a mistake"
-    assert str(error.problems[0]) == ("line 3: capacity.order: contradicts the order in a.yaml; there can be one only")
+    assert str(error.problems[0]) == (
+        "line 3: capacity.order: contradicts the order in a.yaml:2; there can be one only"
+    )
 
 
 def test_names_are_used_once_over_all_files() -> None:

@@ -139,10 +139,33 @@ def test_what_cannot_both_hold_is_refused_with_both_places() -> None:
 
     assert caught.value.where == "b.yaml"
     (problem,) = caught.value.problems
-    assert str(problem) == "line 10: capacity.order: contradicts the order in a.yaml; there can be one only"
+    assert str(problem) == "line 10: capacity.order: contradicts the order in a.yaml:10; there can be one only"
     assert load({"a.yaml": FINANCE + "capacity: {order: [owned, spot]}\n", "b.yaml": TEAM}).defaults.capacity_order == (
         CapacityType.OWNED, CapacityType.SPOT,
     )  # fmt: skip
+
+
+def test_an_order_for_the_same_jobs_is_one_too() -> None:
+    text = "version: 1\npolicy: %s\ncapacity: {exceptions: [{scope: {team: %s}, order: [%s]}]}\n"
+    with pytest.raises(InvalidInput) as caught:
+        load({"a.yaml": text % ("a", "nlp", "spot"), "b.yaml": text % ("b", "[nlp]", "owned")})
+
+    assert [f"{p.line}:{p.column} {p.key}: {p.message}" for p in caught.value.problems] == [
+        "3:55 capacity.exceptions[0].order: contradicts the order for the same jobs in a.yaml:3; there can be one only"
+    ]
+    assert caught.value.where == "b.yaml"
+    for other in (("b", "[nlp]", "spot"), ("b", "vision", "owned")):
+        assert load({"a.yaml": text % ("a", "nlp", "spot"), "b.yaml": text % other})
+
+
+def test_two_lists_of_a_team_without_a_common_member_are_warned_of() -> None:
+    finance, team = (f"version: 1\npolicy: {n}\nteams: {{nlp: {{members: {said}}}}}\n" for n, said in
+                     (("a", "[ann, bob]"), ("b", "[carol, dave]")))  # fmt: skip
+    assert load({"a.yaml": finance, "b.yaml": team}).warnings == [
+        "a.yaml:3:24: has ann, bob in team nlp, and b.yaml:3:24 has carol, dave: nobody is a member for both"
+    ]
+    for said in ("[carol, bob]", "'*'", "['b*', carol]"):
+        assert load({"a.yaml": finance, "b.yaml": team.replace("[carol, dave]", said)}).warnings == []
 
 
 def test_the_readme_says_so() -> None:
