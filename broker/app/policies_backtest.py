@@ -32,7 +32,7 @@ from broker.core.offers import MoneyKind
 from broker.core.placements import Placement
 from broker.core.policy import Action, ActionKind, Answer, BudgetUse, Facts, LiveAttempt, Verdict
 from broker.core.ports import BudgetSpec, PolicySet
-from broker.launch.admission import strictest
+from broker.launch.admission import strictest, switched_off
 from broker.ledger.budgets import budget_uses, in_scope, share_within
 from broker.ledger.entries import Account, Entry, Movement, Tags, move
 
@@ -232,15 +232,20 @@ class _Replay:
         asked: tuple[Action, tuple[Verdict, ...]] | None = None
         for placement in tried:
             single = replace(action, placement=placement, hold=None)
-            if len(tried) > 1 and strictest(self.policy.judge(single, facts)) is Answer.DENY:
+            if len(tried) > 1 and strictest(self._said(single, facts)) is Answer.DENY:
                 continue
             chosen = replace(action, placement=placement)
-            verdicts = tuple(self.policy.judge(chosen, facts))
+            verdicts = self._said(chosen, facts)
             answer = strictest(verdicts)
             if answer is Answer.ALLOW or (answer is Answer.DENY and asked is None):
                 return chosen, verdicts
             asked = asked or (chosen, verdicts)
-        return asked or (action, tuple(self.policy.judge(action, facts)))
+        return asked or (action, self._said(action, facts))
+
+    def _said(self, action: Action, facts: Facts) -> tuple[Verdict, ...]:
+        """By the rules, and by the switch that a plan goes by before them."""
+        off = switched_off(self.policy, action)
+        return (*self.policy.judge(action, facts), *([off] if off else []))
 
     def _follow(self, decision: Decision, chosen: Action, answer: Answer, key: str) -> Money:
         """What becomes of the job, and what it comes to."""

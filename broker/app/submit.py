@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker.app.market import freshen, market_for, wants_sandbox
+from broker.app.refusals import denied, denied_everywhere, too_little
 from broker.app.room import check_room
 from broker.app.runs_root import agree
 from broker.app.wiring import Broker
 from broker.core import events as ev
 from broker.core.decisions import Decision
 from broker.core.documents import MAX_BYTES
-from broker.core.errors import ApprovalNeeded, BrokerError, InvalidInput, NotAllowed
+from broker.core.errors import BrokerError, InvalidInput
 from broker.core.events import EventBody
 from broker.core.jobfile import parse_job
 from broker.core.jobs import Job
@@ -29,7 +30,16 @@ from broker.core.policy import Action, ActionKind, Answer, LiveAttempt
 from broker.core.ports import PolicySet
 from broker.core.reasons import Origin, Reason
 from broker.core.views import JobView
-from broker.launch.admission import Admission, admit, denials, facts_of, occupied_in, still_free, with_occupancy
+from broker.launch.admission import (
+    Admission,
+    admit,
+    denials,
+    facts_of,
+    occupied_in,
+    still_free,
+    switched_off,
+    with_occupancy,
+)
 from broker.launch.approvals import ask, through_standing
 from broker.launch.journal import Reading, Writing
 from broker.launch.placing import Market, decision_of, hold_entries, launch_request
@@ -265,7 +275,7 @@ def _judged(
 def record_refusal(broker: Broker, seen: Preview) -> None:
     """Put on record that the policies refused what a preview showed, with all that they saw, for whoever replays
     decisions. Where they left no placement, that is what they turned down. Records nothing where they would allow it by
-    now, or where no rule but a switch (reference prices, stale ones) is against it."""
+    now."""
     if not seen.plan.placements:
         seen = replace(seen, plan=_turned_down(broker, seen))
     if not seen.plan.placements:
@@ -274,15 +284,24 @@ def record_refusal(broker: Broker, seen: Preview) -> None:
         policy, now = broker.policy(tx), broker.clock.now()
         live = occupied_in(tx, policy, (placement.offer for placement in seen.plan.placements))
         admission, record = _judged(broker, seen, policy, live, now, tx)
-        if admission.answer is Answer.DENY:
+        off = switched_off(policy, admission.action)
+        if off is not None:
+            record = replace(record, answer=off.answer, verdicts=(*record.verdicts, off))
+        if record.answer is Answer.DENY:
             tx.record(record)
 
 
 def _turned_down(broker: Broker, seen: Preview) -> Plan:
-    """The plan over those placements that only rules are against; its rejections are those of the preview."""
+    """The plan over those placements that only rules are against, or else a switch; its rejections are those of the
+    preview."""
     with broker.store.reading() as look:
         market, now = market_for(broker, seen.job, look=look), broker.clock.now()
-    found = make_plan(seen.job, market.offers, now=now, submitted_at=now, conditions=market.conditions)
+    anyhow = replace(market.conditions, allow_reference_prices=True)
+    plans = (
+        make_plan(seen.job, market.offers, now=now, submitted_at=now, conditions=conditions)
+        for conditions in (market.conditions, anyhow)
+    )
+    found = next((plan for plan in plans if plan.placements), Plan(now, (), (), 0, None, None))
     return replace(found, rejections=seen.plan.rejections, offers_seen=seen.plan.offers_seen)
 
 
@@ -339,41 +358,6 @@ def _baseline(plan: Plan) -> ev.Baseline | None:
     if cheapest is None:
         return None
     return ev.Baseline(pool=cheapest.offer.pool, rate=cheapest.rate, throughput=cheapest.throughput)
-
-
-def too_little(admission: Admission) -> InvalidInput:
-    """The refusal of a job whose own limit does not pay for a start."""
-    placement = admission.placement
-    held = admission.money.get(placement.money, Money.ZERO)
-    enough = admission.short_of.up_to_cents() if admission.short_of else held
-    where = f"{placement.nodes} × {placement.offer.instance_type} at {placement.offer.provider}"
-    return InvalidInput(
-        f"max_cost: {held} does not pay for a start on {where}; expected {enough} at least",
-        hint="raise max_cost in the job file, or leave it out",
-    )
-
-
-def denied(admission: Admission) -> InvalidInput | NotAllowed | ApprovalNeeded:
-    """The refusal as an error that says which rule, with its figures and its place."""
-    if admission.short_of is not None:
-        return too_little(admission)
-    lines = [f"{verdict.message} ({verdict.source})" for verdict in admission.objections]
-    kind = NotAllowed if admission.answer is Answer.DENY else ApprovalNeeded
-    hint = ""
-    if any(v.rule == "budget" for v in admission.objections):
-        hint = "a lower max_cost or max_duration asks for less; a budget owner can change the rest"
-    return kind("; ".join(lines), hint=hint)
-
-
-def denied_everywhere(seen: Preview) -> NotAllowed:
-    """The refusal when the policies left no placement: their words, each once."""
-    words = dict.fromkeys(r.detail or r.reason.text for r in seen.plan.rejections if r.reason.origin is Origin.POLICY)
-    shown = list(words)[:3]
-    more = f" (and {len(words) - 3} more)" if len(words) > 3 else ""
-    hint = "a budget owner can change this: `gpubroker policy show`"
-    if Reason.REFERENCE_PRICE in seen.plan.reasons():
-        hint = "add credentials for live prices (`gpubroker doctor`), or allow reference prices in a policy"
-    return NotAllowed("; ".join(shown) + more, hint=hint)
 
 
 def new_job_id(name: str) -> str:

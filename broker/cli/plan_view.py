@@ -211,7 +211,8 @@ def _verdict(seen: Preview, judged: str) -> list[RenderableType]:
         told.append(" No policy is active: owned and sandbox capacity only, nothing that costs cash.")
     parts: list[RenderableType] = [told]
     parts += [_objection(verdict) for verdict in seen.admission.objections]
-    parts.append(_money(seen.admission.money, seen))
+    if seen.exit_code in (0, 6):  # nothing is held for what cannot be submitted
+        parts.append(_money(seen.admission.money, seen))
     return parts
 
 
@@ -261,7 +262,9 @@ def document(seen: Preview, policy_version: str, *, limit: int | None = None) ->
             "policy_version": policy_version,
             "verdicts": [verdict_json(verdict) for verdict in admission.verdicts] if admission else [],
         },
-        "hold": {str(kind): amount for kind, amount in admission.money.items()} if admission else {},
+        "hold": {str(kind): amount for kind, amount in admission.money.items()}
+        if admission and seen.exit_code in (0, 6)
+        else {},
         "notes": list(plan.notes),
         "sizing": seen.sizing,
     }

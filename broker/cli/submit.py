@@ -132,7 +132,8 @@ def approval_needed(view: JobView) -> ApprovalNeeded:
 
 def _refused(terminal: Terminal, broker: Broker, seen: Preview) -> None:
     """Show why nothing can be submitted, and leave. Raises `typer.Exit`."""
-    from broker.app.submit import NoFeasibleCapacity, denied, denied_everywhere, record_refusal
+    from broker.app.refusals import denied, denied_everywhere
+    from broker.app.submit import NoFeasibleCapacity, record_refusal
     from broker.cli import plan_view
     from broker.cli.errors import error_document
 

@@ -17,7 +17,7 @@ from broker.core.jobs import Job
 from broker.core.money import Money
 from broker.core.offers import MoneyKind, Offer
 from broker.core.placements import Placement, Plan
-from broker.core.policy import Action, ActionKind, Answer, BudgetUse, Facts, Grant, LiveAttempt, Verdict
+from broker.core.policy import Action, ActionKind, Answer, BudgetUse, Facts, Grant, LiveAttempt, Source, Verdict
 from broker.core.ports import PolicySet
 from broker.core.views import AttemptView, JobView
 from broker.launch.journal import Reading
@@ -142,6 +142,24 @@ def denials(policy: PolicySet, action: Action, facts: Facts) -> Deny:
         return None
 
     return deny
+
+
+def switched_off(policy: PolicySet, action: Action) -> Verdict | None:
+    """The denial by the switch of the policies that lets nothing start at reference prices; plans leave such placements
+    out before any rule judges them. None where it does not apply."""
+    offer = action.placement.offer if action.placement else None
+    starts = action.kind in (ActionKind.LAUNCH, ActionKind.RE_PLACE)
+    if offer is None or not offer.reference or not starts or policy.defaults.allow_reference_prices:
+        return None
+    return Verdict(
+        Answer.DENY,
+        "allow_reference_prices",
+        "reference_price",
+        f"{offer.pool} has only a reference price of {offer.as_of:%Y-%m-%d}, and no policy lets jobs start at one",
+        Source("defaults", 0),
+        name="allow_reference_prices",
+        figures={"source": offer.source, "as_of": f"{offer.as_of:%Y-%m-%d}"},
+    )
 
 
 def with_occupancy(offers: Iterable[Offer], live: Iterable[LiveAttempt]) -> list[Offer]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from broker.app.market import market_for
 from broker.app.policies_backtest import Backtest, backtest, replay
 from broker.app.submit import preview, record_refusal, submit
 from broker.app.wiring import Broker
@@ -17,6 +20,8 @@ from broker.core.jobs import Job
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
 from broker.core.policy import Answer
+from broker.launch.placing import Market
+from policies.loader import load
 
 PRETEND = "version: 1\npolicy: test\nbudgets: [{name: pretend, amount: $100, period: month, counts: [sandbox]}]\n"
 ONLY_OWNED = PRETEND + "guardrails: [{name: ours, capacity_types: [owned]}]\n"
@@ -90,3 +95,63 @@ def test_what_would_be_allowed_by_now_is_no_refusal(broker: Broker) -> None:
     govern(broker, PRETEND)
     record_refusal(broker, seen)
     assert on_record(broker) == []
+
+
+LIVE_ONLY = "version: 1\npolicy: test\nbudgets: [{name: real, amount: $1000, period: month}]\n"
+
+
+@pytest.fixture
+def only_list_prices(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The market has list prices and nothing else, as before the first login."""
+
+    def market(broker: Broker, job: Job, policy: object = None, **_: Any) -> Market:
+        found = market_for(broker, job, **_)
+        offers = [replace(one, reference=True, money=MoneyKind.CASH, source="pricebook") for one in found.offers]
+        allowed = broker.policy().defaults.allow_reference_prices
+        return replace(found, offers=offers, conditions=replace(found.conditions, allow_reference_prices=allowed))
+
+    monkeypatch.setattr("broker.app.submit.market_for", market)
+
+
+@pytest.mark.usefixtures("only_list_prices")
+def test_what_only_the_switch_for_live_prices_refuses_is_on_record_and_said_again(
+    broker: Broker, tmp_path: Path
+) -> None:
+    govern(broker, LIVE_ONLY)
+    with pytest.raises(NotAllowed, match="reference"):
+        submit(broker, job(broker))
+
+    (decision,) = on_record(broker)
+    said = [(one.name, one.code) for one in decision.verdicts if one.answer is Answer.DENY]
+    assert (decision.answer, said) == (Answer.DENY, [("allow_reference_prices", "reference_price")])
+    same = replay([decision], [], broker.policy())
+    assert (same.differences, [one.verdicts for one in same.outcomes]) == ((), [decision.verdicts])
+
+    allowed = LIVE_ONLY + "defaults: {allow_reference_prices: true}\n"
+    (loosened,) = replayed(broker, allowed, tmp_path).outcomes
+    assert (loosened.answer, loosened.cost_after > Money.ZERO) == (Answer.ALLOW, True)
+    govern(broker, allowed)
+    submit(broker, job(broker))
+    assert [one.answer for one in replay(on_record(broker)[:1], [], load({"t.yaml": LIVE_ONLY})).outcomes] == [
+        Answer.DENY
+    ], "and the other way round"
+
+
+def test_with_no_policy_at_all_the_refusal_is_on_record(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def market(broker: Broker, job: Job, policy: object = None, **_: Any) -> Market:
+        found = market_for(broker, job, **_)
+        return replace(found, offers=[replace(one, money=MoneyKind.CASH) for one in found.offers])
+
+    monkeypatch.setattr("broker.app.submit.market_for", market)
+    with pytest.raises(NotAllowed, match="no policy grants"):
+        submit(broker, job(broker))
+    (decision,) = on_record(broker)
+    assert [one.code for one in decision.verdicts if one.answer is Answer.DENY] == ["no_budget"]
+
+
+def test_a_freeze_alone_is_on_record(broker: Broker) -> None:
+    govern(broker, PRETEND + "guardrails: [{name: holidays, freeze: {from: '2000-01-01', to: '9000-01-01'}}]\n")
+    with pytest.raises(NotAllowed, match="nothing is started until 9000"):
+        submit(broker, job(broker))
+    (decision,) = on_record(broker)
+    assert [one.name for one in decision.verdicts if one.answer is Answer.DENY] == ["holidays"]

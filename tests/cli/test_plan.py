@@ -130,3 +130,17 @@ def test_offers_that_cost_more_than_the_job_may_are_counted(gpubroker: Any, sand
     assert document["over_max_cost"] == over
     explained = gpubroker("plan", sandbox_job, "--explain").out
     assert f"would do, {over} of them beyond the job's own max_cost of $1.00;" in explained
+
+
+def test_what_cannot_be_submitted_promises_no_hold(gpubroker: Any, sandbox_job: Path, write: Any) -> None:
+    budget = "version: 1\npolicy: p\nbudgets: [{name: pretend, amount: %s, period: month, counts: [sandbox]}]\n"
+    assert gpubroker("policy", "apply", write("p.yaml", budget % "$100")).code == 0
+    allowed = gpubroker("plan", sandbox_job)
+    assert "is held when submitted" in allowed.out
+    assert gpubroker("plan", sandbox_job, "--json").json["hold"] != {}
+    assert gpubroker("policy", "apply", write("p.yaml", budget % "$0.01")).code == 0
+    denied = gpubroker("plan", sandbox_job)
+    assert denied.code == 3
+    assert "Denied by the active policy" in denied.out
+    assert "is held" not in denied.out
+    assert gpubroker("plan", sandbox_job, "--json").json["hold"] == {}
