@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from broker.core.capacity import Reservation
-from broker.core.errors import BrokerError, MissingExtra, NoLogin
+from broker.core.errors import BrokerError, MissingExtra, NoLogin, did_you_mean
 from broker.core.offers import SANDBOX, CapacityType, Offer, OfferQuery
 from broker.core.ports import HasReservations
 from broker.economics.reserve.holdings import Holding, RecordedHolding
@@ -45,6 +45,19 @@ def capacity(broker: Broker, *, ask: bool = True) -> Capacity:
         asked=tuple(asked),
         problems=tuple(problems),
     )
+
+
+def provider_of(broker: Broker, name: str, *, owned: bool) -> tuple[str, str]:
+    """The provider as it is written here, whatever the capitals, and what is doubtful about it, or nothing. What is
+    owned may stand at a site of any name; that is doubtful where it is nearly a name that is known."""
+    told = {series.offer.provider for series in broker.store.market.series()}
+    known = {one.lower(): one for one in (*told, *broker.registries.providers)}
+    if name.lower() in known:
+        return known[name.lower()], ""
+    meant, unknown = did_you_mean(name, known.values()), f"no provider here is called {name!r}"
+    if owned:
+        return name, f"{unknown}{meant} It is taken for a site of your own" if meant else ""
+    return name, f"{unknown}{meant}" if meant else f"{unknown}; known are {', '.join(sorted(known.values()))}"
 
 
 def add(broker: Broker, holding: Holding) -> RecordedHolding:

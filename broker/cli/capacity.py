@@ -74,11 +74,12 @@ def add(
     ] = "owned",
     site: Annotated[str, typer.Option("--site", metavar="PLACE", help="Region, or where it stands.")] = "",
     price: Annotated[
-        str, typer.Option("--price", metavar="USD", help="Paid once, for all machines: purchase or up-front payment.")
-    ] = "0",
+        str | None,
+        typer.Option("--price", metavar="USD", help="Paid once, for all machines: purchase or up-front payment."),
+    ] = None,
     hourly: Annotated[
-        str, typer.Option("--hourly", metavar="USD", help="Paid every hour, used or not, for all machines.")
-    ] = "0",
+        str | None, typer.Option("--hourly", metavar="USD", help="Paid every hour, used or not, for all machines.")
+    ] = None,
     start: Annotated[
         str | None, typer.Option("--from", metavar="WHEN", help="Since when, or from when on; now if not given.")
     ] = None,
@@ -92,7 +93,13 @@ def add(
     note: Annotated[str, typer.Option("--note", help="A word for later.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Put capacity on record: machines that were bought, reservations, commitments. Launches and buys nothing."""
+    """Put capacity on record: machines that were bought, reservations, commitments. Launches and buys nothing.
+
+    What was paid is what `capacity plan` and the findings about buying and renting reckon with, so it must be said:
+    --price, --hourly or both; 0 for what cost nothing.
+    """
+    from rich.text import Text
+
     from broker.app import capacity as use_case
     from broker.cli import capacity_view as view
 
@@ -101,9 +108,17 @@ def add(
     if kind is not Kind.OWNED and provider == "owned":
         raise InvalidInput(f"a {kind} is held from somebody: say from whom", where="--provider", hint="--provider aws")
     begins, ends = _span(start, term, until, broker.clock.now())
-    added = use_case.add(
-        broker, _holding(kind, machine, machines, provider, site, price, hourly, begins, ends, power, note)
-    )
+    provider, doubt = use_case.provider_of(broker, provider, owned=kind is Kind.OWNED)
+    holding = _holding(kind, machine, machines, provider, site, price or "0", hourly or "0", begins, ends, power, note)
+    if price is None and hourly is None:
+        raise InvalidInput(
+            "say what was paid for it, once or every hour: --price or --hourly",
+            where="--price",
+            hint="plans and findings reckon what a GPU-hour of it costs from that; --price 0 for what cost nothing",
+        )
+    added = use_case.add(broker, holding)
+    if doubt:
+        terminal.say(Text(f"warning: {doubt}", style="yellow"))
     if as_json:
         terminal.answer(view.recorded(added))
     else:
@@ -173,10 +188,19 @@ def _span(start: str | None, term: str | None, until: str | None, now: datetime)
     from broker.cli.capacity_terms import length
 
     begins = now if start is None else asked.moment("--from", start, now)
-    if (term is None) == (until is None):
-        raise InvalidInput("say how long it is held, with --term (--life) or with --until", hint="--term 1y")
+    if term is None and until is None:
+        raise InvalidInput("say how long it is held: --term 1y (or --life 4y) from its start, or --until 2027-06-30")
+    if term is not None and until is not None:
+        raise InvalidInput(f"--term {term} and --until {until} both say when it ends: leave one of them out")
     if until is not None:
-        return begins, asked.moment("--until", until, now)
+        ends = asked.moment("--until", until, now)
+        if ends <= begins:
+            day, first = f"{ends:%Y-%m-%d %H:%M} UTC", f"{begins:%Y-%m-%d %H:%M} UTC"
+            raise InvalidInput(
+                f"--until is {day}, before it starts, {first}",
+                hint="a length of time goes with --term: --term 30d" if until[-1:].isalpha() else "",
+            )
+        return begins, ends
     return begins, begins + length("--term", term or "")
 
 

@@ -37,7 +37,10 @@ def test_what_is_added_is_listed_and_can_be_taken_back(gpubroker: Gpubroker) -> 
     ("arguments", "says"),
     [
         (("owned", "H100:8"), "--term"),
-        (("owned", "H100:8", "--term", "1y", "--until", "2030-01-01"), "--term"),
+        (("owned", "H100:8", "--term", "1y", "--until", "2030-01-01"), "both say when it ends: leave one of them out"),
+        (("owned", "H100:8", "--until", "30d", "--price", "9"), "a length of time goes with --term"),
+        (("owned", "H100:8", "--life", "4y"), "say what was paid for it"),
+        (("reservation", "H100:8", "--term", "1y", "--provider", "aws"), "--price or --hourly"),
         (("owned", "H100:8", "--term", "forever"), "--term"),
         (("owned", "H100:8", "--until", "2001-01-01"), "before it starts"),
         (("owned", "H1000:8", "--term", "1y"), "H1000"),
@@ -52,6 +55,31 @@ def test_what_makes_no_sense_is_not_recorded(gpubroker: Gpubroker, arguments: tu
     assert done.code == 2
     assert says in done.err
     assert gpubroker("capacity", "list", "--offline", "--json").json["recorded"] == []
+
+
+def test_what_cost_nothing_is_said_so(gpubroker: Gpubroker) -> None:
+    done = gpubroker("capacity", "add", "owned", "H100:8", "--life", "4y", "--price", "0", "--json")
+    assert (done.code, done.json["upfront_usd"], done.err) == (0, "0.00", "")
+
+
+@pytest.mark.parametrize(
+    ("kind", "provider", "recorded", "says"),
+    [
+        ("reservation", "SANDBOX", "sandbox", ""),
+        ("reservation", "sandbx", "sandbx", "warning: no provider here is called 'sandbx'; did you mean 'sandbox'?"),
+        ("reservation", "zzz", "zzz", "warning: no provider here is called 'zzz'; known are "),
+        ("owned", "basement", "basement", ""),
+        ("owned", "ownd", "ownd", "did you mean 'owned'? It is taken for a site of your own"),
+    ],
+)
+def test_a_provider_that_is_perhaps_misspelt_is_warned_of(
+    gpubroker: Gpubroker, kind: str, provider: str, recorded: str, says: str
+) -> None:
+    terms = ("--provider", provider, "--price", "9", "--term", "1y", "--json")
+    done = gpubroker("capacity", "add", kind, "H100:8", *terms)
+    assert (done.code, done.json["provider"]) == (0, recorded)
+    assert says in done.err
+    assert bool(says) == bool(done.err)
 
 
 def test_a_plan_from_a_file_and_stated_prices(gpubroker: Gpubroker, write: Write, tmp_path: Path) -> None:
