@@ -18,6 +18,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -176,7 +177,7 @@ def judge_cases(policy: PolicySet, file: str, text: str) -> list[CaseResult]:
     document = read_document(text, file=file, kind="file of policy cases")
     content, problems = validate(document, CaseFile)
     if content is None:
-        document.refuse(problems)
+        document.refuse([*problems, *_wrong_jobs(document)])
     jobs: list[Job | None] = []
     known = {rule.name for rule in policy.rules if rule.kind == "budget"}
     for index, case in enumerate(content.cases):
@@ -208,9 +209,21 @@ def _job(case: Case, document: Document, index: int, problems: list[Problem]) ->
         return parse_job(print_document(said | case.job), file=document.file, now=case.at.replace(tzinfo=UTC))
     except InvalidInput as error:
         for problem in error.problems or [Problem(0, 0, "", error.message)]:
-            message = f"{problem.key}: {problem.message}" if problem.key else problem.message
-            problems.append(document.problem(("cases", index, "job"), message))
+            inside = [int(part) if part.isdigit() else part for part in re.split(r"[.\[\]]+", problem.key) if part]
+            path = ("cases", index, "job", *inside)
+            problems.append(document.problem(path, problem.message, at_key="unknown key" in problem.message))
         return None
+
+
+def _wrong_jobs(document: Document) -> list[Problem]:
+    """What is wrong with the jobs of cases that are wrong themselves; nothing of times: nobody knows when it is."""
+    found: list[Problem] = []
+    listed = document.data.get("cases")
+    for index, said in enumerate(listed if isinstance(listed, list) else ()):
+        if isinstance(said, dict) and isinstance(said.get("job"), dict):
+            case = Case.model_construct(name="", expect=Answer.ALLOW, job=said["job"])
+            _job(case, document, index, found)
+    return [problem for problem in found if not problem.key.endswith(".deadline")]
 
 
 def _judge(policy: PolicySet, case: Case, job: Job, source: Source) -> CaseResult:

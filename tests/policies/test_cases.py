@@ -141,6 +141,19 @@ def test_a_case_that_makes_no_sense_is_refused_with_its_place(case: str, said: s
     assert said in f"{problem.key.rpartition('.')[2]}: {problem.message}"
 
 
+def test_mistakes_in_cases_and_in_their_jobs_are_said_at_once_each_with_its_own_place() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        results(
+            "expect: alow, job: {workload: trainig, resources: {accelerators: H1}}",
+            "expect: allow, job: {max_csot: $4}",
+        )
+
+    assert [f"{p.line}:{p.column} {p.key}" for p in caught.value.problems] == [
+        "2:23 cases[0].expect", "2:45 cases[0].job.workload", "2:80 cases[0].job.resources.accelerators",
+        "3:36 cases[1].job.max_csot",
+    ]  # fmt: skip
+
+
 def test_a_file_without_cases_is_refused() -> None:
     for text in ("cases: []", "policies: [a]", ""):
         with pytest.raises(InvalidInput):
