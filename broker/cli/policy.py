@@ -23,8 +23,9 @@ app = typer.Typer(no_args_is_help=True, help="The money rules: check them, put t
 
 @app.command(epilog=examples("gpubroker policy check team.yaml", "gpubroker policy check policies/ --json"))
 def check(context: typer.Context, files: PolicyFiles, as_json: AsJson = False) -> None:
-    """Whether policy files are right, with every mistake and its line; whom they name that no job here is about, and
-    which of their lists allow nothing together. Changes nothing."""
+    """Whether policy files are right, with every mistake, its line and column. Warns of what may not be meant: names
+    that nobody here knows, rules about some of the same jobs, conditions on what a job need not say, lists that allow
+    nothing together. Changes nothing."""
     from broker.app import policies
     from broker.cli import policy_view as view
 

@@ -133,6 +133,8 @@ def test_what_may_be_absent_is_what_a_job_and_a_machine_need_not_say() -> None:
         ("has(job.max_cost) ? job.nodes > 1 : job.max_cost > 3.0", [("job.max_cost", 36)]),
         ("has(job.max_cost) && (job.nodes > 1 || job.max_cost > 3.0)", []),
         ("(has(job.max_cost) && job.nodes > 1) || job.max_cost > 3.0", [("job.max_cost", 40)]),
+        ("has(job.max_cost) && job.nodes > 1 && job.max_cost > 3.0", []),
+        ("!has(job.max_cost) || job.nodes > 1 || job.max_cost > 3.0", []),
         ("!(!has(job.max_cost) || job.nodes > 1) && job.max_cost > 3.0", []),
         ("has(job.max_cost) && job.data_gb > 3.0", [("job.data_gb", 21)]),
         ("job.data_gb > 3.0 || job.max_cost > 3.0 || job.data_gb > 9.0", [("job.data_gb", 0), ("job.max_cost", 21)]),
