@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from functools import lru_cache
 
-from broker.core.money import Money, alike
+from broker.core.money import Money
 from broker.core.policy import Answer, OpenAsk, Verdict
 from broker.core.ports import Rule
 from broker.core.units import print_duration
@@ -27,12 +27,11 @@ def undecided(asks: Sequence[OpenAsk], most: int = 2) -> str:
     where there is none; ``most``: how many are named."""
     if not asks:
         return ""
-    amounts = [one.held for one in asks]
-    total, *each = alike(sum(amounts, Money.ZERO), *amounts)
+    total = sum((one.held for one in asks), Money.ZERO).rounded(2)
     named = [
-        f"{f'{amount} for ' if len(asks) > 1 else ''}{one.user}'s {one.job_id} (to be decided by"
+        f"{f'{one.held.rounded(2)} for ' if len(asks) > 1 else ''}{one.user}'s {one.job_id} (to be decided by"
         f" {' or '.join(one.approvers) or 'nobody'}{f' before {one.until:%Y-%m-%d %H:%M} UTC' if one.until else ''})"
-        for one, amount in zip(asks[:most], each, strict=False)
+        for one in asks[:most]
     ]
     more = [f"{len(asks) - most} more"] if len(asks) > most else []
     return f", {total} of it for what waits for approval: {'; '.join([*named, *more])}"

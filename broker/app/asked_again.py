@@ -56,6 +56,7 @@ def judged_anew(look: StoreReading, policy: PolicySet, view: JobView, now: datet
         return None
     action = _as_of(now, view, inputs)
     facts = _without_its_own_hold(look, policy, view, facts_of(look, policy, now)(action), action)
+    facts = replace(facts, grants=view.grants)  # an approval ahead is for what was not asked yet
     found: tuple[Action, tuple[Verdict, ...]] | None = None
     for placement in (inputs.action.placement, *inputs.others):
         tried = replace(action, placement=_current(placement, now))

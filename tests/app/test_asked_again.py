@@ -150,6 +150,23 @@ def test_where_nobody_is_asked_any_more_anybody_may_send_it_on_and_nobody_has_ap
     assert (after.state, after.grants, given(broker, view)) == (JobState.PLANNED, (), [("", ("big",))])
 
 
+def test_an_approval_ahead_answers_nothing_that_was_asked_before(broker: Broker, act_as: Any) -> None:
+    view = start(broker)
+    act_as("bob")
+    until = broker.clock.now() + timedelta(days=1)
+    given_ahead = approvals.grant_ahead(broker, approvals.Ahead(Money.usd(9), until, users=("ann",)))
+    govern(broker, BIG, "  - {name: dear, max_job_cost: $50}\n")
+    reconciler(broker).tick()
+    assert jobs.find(broker, view.id).asked is not None
+    approvals.grant(broker, view.id)
+    (standing,) = approvals.standing_grants(broker)
+    assert (given(broker, view), standing.number, standing.used) == (
+        [("bob", ("big",))],
+        given_ahead.number,
+        Money.ZERO,
+    )
+
+
 def test_of_two_questions_the_one_that_is_still_asked_waits(broker: Broker, act_as: Any) -> None:
     long = "  - {name: long, approve_above: {duration: 5h, approvers: [dave]}}\n"
     govern(broker, BIG, long)
