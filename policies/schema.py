@@ -117,6 +117,11 @@ class Capacity(Part):
     def _once_each(cls, order: tuple[CapacityType, ...]) -> tuple[CapacityType, ...]:
         return _checked_order(order)
 
+    @field_validator("exceptions", mode="before")
+    @classmethod
+    def _some(cls, value: object) -> object:
+        return _not_empty(value)
+
 
 def _checked_order(order: tuple[CapacityType, ...]) -> tuple[CapacityType, ...]:
     if not order or len(set(order)) < len(order):

@@ -39,8 +39,24 @@ def test_files_may_agree_but_not_contradict() -> None:
     more = "version: 1\nrules_of_thumb: {rent_below_hours_per_day: 5, mfu: 0.35}\n"
     found = of_files({"a.yaml": POLICY, "b.yaml": more})
     assert (found.rent_below_hours_per_day, found.mfu) == (5, 0.35)
-    with pytest.raises(InvalidInput, match=r"rent_below_hours_per_day: 3 here, and 5 in a\.yaml"):
+    with pytest.raises(InvalidInput) as caught:
         of_files({"a.yaml": POLICY, "b.yaml": more.replace("5", "3", 1)})
+    (problem,) = caught.value.problems
+    assert (caught.value.where, problem.message) == ("b.yaml", "contradicts a.yaml:3: 3 here, and 5 there")
+
+
+def test_every_rule_that_makes_no_sense_is_told_with_its_place() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        of_files(
+            {"a.yaml": "version: 1\nrules_of_thumb: {rent_below_hours: 5, mfu: -1, spot_discount: 0.5, mtbf: 2}\n"}
+        )
+    found = [f"{p.line}:{p.column} {p.key}: {p.message}" for p in caught.value.problems]
+    assert found[:2] == [
+        "2:18 rules_of_thumb.rent_below_hours: unknown rule of thumb 'rent_below_hours'; did you mean"
+        " 'rent_below_hours_per_day'?",
+        "2:44 rules_of_thumb.mfu: expected a number of 0 or more such as 0.4, got -1",
+    ]
+    assert [p.column for p in caught.value.problems] == [18, 44, 63, 68]
 
 
 @pytest.mark.parametrize(
@@ -48,8 +64,8 @@ def test_files_may_agree_but_not_contradict() -> None:
     [
         ("{rent_below_hours: 5}", "unknown rule of thumb 'rent_below_hours'"),
         ("{1: 2}", "unknown rule of thumb '1'"),
-        ("{mfu: -1}", "mfu: expected a number of 0 or more"),
-        ("{spot_discount: 0.5}", "spot_discount: expected a list"),
+        ("{mfu: -1}", "expected a number of 0 or more such as 0.4, got -1"),
+        ("{spot_discount: 0.5}", "expected a list such as"),
         ("{mfu: high}", "expected a number, or a list of numbers; got 'high'"),
         ("{}", "is empty"),
         ("[1]", "expected"),

@@ -42,6 +42,7 @@ def test_exceptions_need_no_order_for_everybody() -> None:
     [
         ("{}", "says nothing"),
         ("{order: []}", "each once"),
+        ("{order: [spot], exceptions: []}", "is empty"),
         ("{order: [spot, spot]}", "each once"),
         ("{exceptions: [{scope: {user: ann}, order: [spot]}]}", "an order goes with the job"),
         ("{exceptions: [{scope: {}, order: [spot]}]}", "an order goes with the job"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from broker.core.errors import InvalidInput
+from broker.core.errors import InvalidInput, UnknownName
 from broker.economics.rules import DEFAULTS, RulesOfThumb, replaced
 from broker.store import glance
 
@@ -28,21 +28,29 @@ def active(store_url: str, broker: Callable[[], Broker]) -> RulesOfThumb:
 
 
 def of_files(files: Mapping[str, str]) -> RulesOfThumb:
-    """Those of policy files (text by name), the defaults where no file says anything. Raises InvalidInput for a rule
-    or a value that makes no sense, and for files that do not say the same."""
+    """Those of policy files (text by name), the defaults where no file says anything. Raises InvalidInput for the first
+    file with rules or values that make no sense, or are not what an earlier file says, with the place of each."""
     rules, said = DEFAULTS, dict[str, tuple[str, object]]()
     for file, text in sorted(files.items()):
         if SECTION not in text:
             continue  # most have none, and reading them takes a while
         from broker.core.documents import read_document  # and so does importing the reader
 
-        section = read_document(text, file=file, kind="policy file").data.get(SECTION)
+        document = read_document(text, file=file, kind="policy file")
+        section, problems = document.data.get(SECTION), []
         if not isinstance(section, Mapping):
             continue  # none, or a mistake of form that the policy's loader tells
-        values = {str(name): value for name, value in section.items()}
-        for name, value in values.items():
-            where, before = said.setdefault(name, (file, value))
-            if before != value:
-                raise InvalidInput(f"{SECTION}.{name}: {value!r} here, and {before!r} in {where}", where=file)
-        rules = replaced(values, where=file, base=rules)
+        for name, value in section.items():
+            place = f"{file}:{document.problem((SECTION, name), '').line}"
+            where, before = said.setdefault(name, (place, value))
+            try:
+                if before != value:
+                    raise InvalidInput(f"contradicts {where}: {value!r} here, and {before!r} there")
+                rules = replaced({name: value}, base=rules)
+            except (InvalidInput, UnknownName) as error:
+                message = error.message.removeprefix(f"{name}: ") + (f"; {error.hint}" if error.hint else "")
+                unknown = isinstance(error, UnknownName)
+                problems.append(document.problem((SECTION, name), message, at_key=unknown))
+        if problems:
+            document.refuse(problems)
     return rules
