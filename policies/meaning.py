@@ -60,10 +60,16 @@ def conditions(document: Document, text: str) -> tuple[dict[Path, Condition], li
 
 def _unsure(name: str, asked: Condition, *, budget: bool) -> str:
     """What becomes of a condition about something that may be absent, and what to write instead."""
-    then = "the budget grants nothing" if budget else "the rule applies as if the condition were met"
-    said = f"({asked.text})" if "||" in asked.text or "?" in asked.text else asked.text
-    first = " && ".join(f"has({one})" for one, _ in asked.unasked)
-    return f"{name} may be absent, and {then} where it is; if that is not meant, write: {first} && {said}"
+    names = [one for one, _ in asked.unasked]
+    text = " ".join(asked.text.splitlines()).strip()
+    said = f"({text})" if "||" in text or "?" in text else text
+    there = " && ".join([*(f"has({one})" for one in names), said])
+    if not budget:
+        return (
+            f"{name} may be absent, and the rule applies then as if the condition were met; if it should not: {there}"
+        )
+    either = " || ".join([*(f"!has({one})" for one in names), said])
+    return f"{name} may be absent, and the budget grants nothing then; to say so: {there}; to grant anyway: {either}"
 
 
 def _located(document: Document, lines: Sequence[str], path: Path, said: str, mistake: Mistake) -> Problem:

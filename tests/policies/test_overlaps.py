@@ -82,12 +82,17 @@ def test_each_rule_is_told_once_and_two_owners_may_each_have_theirs() -> None:
 
 def test_a_condition_on_what_may_be_absent_is_told_with_what_to_write() -> None:
     assert told("max_job_cost: $50, when: 'job.nodes > 1 && job.max_cost > 3.0'") == [
-        "p.yaml:3:58: job.max_cost may be absent, and the rule applies as if the condition were met where it is; if"
-        " that is not meant, write: has(job.max_cost) && job.nodes > 1 && job.max_cost > 3.0"
+        "p.yaml:3:58: job.max_cost may be absent, and the rule applies then as if the condition were met; if it should"
+        " not: has(job.max_cost) && job.nodes > 1 && job.max_cost > 3.0"
     ]
-    assert told("amount: $5, period: day, when: job.max_hours > 3.0 || job.data_gb > 9.0", section="budgets") == [
-        f"p.yaml:3:{column}: {name} may be absent, and the budget grants nothing where it is; if that is not meant,"
-        " write: has(job.max_hours) && has(job.data_gb) && (job.max_hours > 3.0 || job.data_gb > 9.0)"
-        for column, name in ((46, "job.max_hours"), (69, "job.data_gb"))
+    assert told("amount: $5, period: day, when: job.max_hours > 3.0", section="budgets") == [
+        "p.yaml:3:46: job.max_hours may be absent, and the budget grants nothing then; to say so: has(job.max_hours) &&"
+        " job.max_hours > 3.0; to grant anyway: !has(job.max_hours) || job.max_hours > 3.0"
     ]
+    both = told("max_job_cost: $50, when: job.max_hours > 3.0 || job.data_gb > 9.0")
+    assert [one.partition(" may")[0] for one in both] == ["p.yaml:3:40: job.max_hours", "p.yaml:3:63: job.data_gb"]
+    assert all(
+        one.endswith("has(job.max_hours) && has(job.data_gb) && (job.max_hours > 3.0 || job.data_gb > 9.0)")
+        for one in both
+    )
     assert told("max_job_cost: $50, when: 'has(job.max_cost) && job.max_cost > 3.0'") == []
