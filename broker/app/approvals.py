@@ -163,7 +163,8 @@ def _waits(broker: Broker, tx: Writing, view: JobView) -> tuple[JobView, Asked]:
 def _answerable(broker: Broker, current: JobView, asked: Asked) -> tuple[Question, ...]:
     """What of that the user may answer. Raises `NotAllowed`."""
     who = broker.user
-    mine = asked.answerable_by(who, current.user)
+    # Neither whose job it is nor who asks on their behalf approves it.
+    mine = tuple(q for q in asked.answerable_by(who, current.user) if q.may_answer(who, asked.by))
     if mine:
         return mine
     if any(named(question.approvers, who) for question in asked.open):

@@ -150,6 +150,17 @@ def test_where_nobody_is_asked_any_more_anybody_may_send_it_on_and_nobody_has_ap
     assert (after.state, after.grants, given(broker, view)) == (JobState.PLANNED, (), [("", ("big",))])
 
 
+def test_who_asks_on_behalf_of_somebody_does_not_approve_it(broker: Broker, act_as: Any) -> None:
+    govern(broker, BIG.replace("[bob]", "[bob, root]"))
+    view = start(broker, "$2")
+    act_as("root")
+    jobs.extend(broker, view, jobs.More(max_cost=Money.usd(5)))
+    with pytest.raises(NotAllowed, match="nobody approves their own"):
+        approvals.grant(broker, view.id)
+    act_as("bob")
+    assert approvals.grant(broker, view.id).max_cost == Money.usd(5)
+
+
 def test_an_approval_ahead_answers_nothing_that_was_asked_before(broker: Broker, act_as: Any) -> None:
     view = start(broker)
     act_as("bob")
