@@ -28,7 +28,8 @@ class Market:
     """Pools a job may choose between, tick for tick side by side; one pool is the plain case.
 
     ``gap_seconds``: length of a tick. ``family``: where the pools come from and learn from each other. ``notes``:
-    what a reader of figures should know (holes, cut ends).
+    what a reader of figures should know (holes, cut ends). ``kin``: pools of the family that no job here may use; a
+    strategy learns from what they were before its start.
     """
 
     family: str
@@ -36,6 +37,7 @@ class Market:
     gap_seconds: float
     pools: tuple[Pool, ...]
     notes: tuple[str, ...] = ()
+    kin: tuple[Pool, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.pools:

@@ -29,14 +29,15 @@ class Preparation:
 
         together = len(market.pools) > 1
         family = market.name if together else market.family
+        names = [pool.name for pool in market.pools]
         if family not in self._learned:
             pools = market.pools if together else [pool for other in self.markets for pool in other.pools]
-            history = {pool.name: pool.available[: self.start] for pool in pools}
-            price = {pool.name: pool.price[: self.start] for pool in pools}
-            self._learned[family] = learn(history, price, market.gap_seconds, together=together)
+            family_pools = [*pools, *market.kin]
+            history = {pool.name: pool.available[: self.start] for pool in family_pools}
+            price = {pool.name: pool.price[: self.start] for pool in family_pools}
+            self._learned[family] = learn(history, price, market.gap_seconds, market=names if together else ())
         key = (market.name, longest)
         if key not in self._prepared:
-            names = [pool.name for pool in market.pools]
             self._prepared = {key: prepare(self._learned[family], names, longest, market.on_demand_price)}
         return start(self._prepared[key], task)
 

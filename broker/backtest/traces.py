@@ -16,7 +16,7 @@ import csv
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -61,7 +61,8 @@ def read_markets(
 
     A family is the folder a file lies in. Folders are searched for ``*.json`` and ``*.csv``, one level of subfolders
     included; ``prices.json`` belongs to the CSV beside it. Pools of one family that differ in length are cut to the
-    shortest when they are used together, which is noted. ``zones`` keeps the pools of these names only.
+    shortest when they are used together, which is noted. ``zones`` keeps the pools of these names only; the others of
+    their family stay as its kin.
     """
     paths = list(paths)
     markets: list[Market] = []
@@ -72,7 +73,14 @@ def read_markets(
     if unknown := [zone for zone in zones if zone not in {market.name for market in markets}]:
         raise UnknownName("zone", unknown[0], {market.name for market in markets})
     chosen = [market for market in markets if not zones or market.name in zones]
-    return _join(chosen) if together else chosen
+    others = [market for market in markets if zones and market.name not in zones]
+    return [replace(market, kin=_kin(market, others)) for market in (_join(chosen) if together else chosen)]
+
+
+def _kin(market: Market, others: Sequence[Market]) -> tuple[Pool, ...]:
+    """Pools of the same family and tick that are on record for as long."""
+    like = [other for other in others if (other.family, other.gap_seconds) == (market.family, market.gap_seconds)]
+    return tuple(pool for other in like if other.ticks >= market.ticks for pool in other.pools)
 
 
 def _files(paths: Iterable[Path]) -> list[Path]:

@@ -139,7 +139,7 @@ class Strategist:
             running = attempt.state in (AttemptState.RUNNING, AttemptState.STOPPING)
             standing = live.Standing(now, remaining, attempt.placement, attempt.requested_at, running)
         seen = live.situation(ground, standing, begun, resting(view, now))
-        kept = self._course(view, ground, offers, now)
+        kept = self._course(view, ground, offers, plans, now)
         at = int(seen.elapsed // tick)
         if attempt is None and kept.moving is not None and kept.moving[0] == at and _possible(kept.moving[1], seen):
             return ground, kept.moving[1]  # on its way there
@@ -149,13 +149,15 @@ class Strategist:
         self._told(Said(view.id, now, seen, decision))
         return ground, decision
 
-    def _course(self, view: JobView, ground: live.Ground, offers: Sequence[Offer], now: datetime) -> _Kept:
+    def _course(
+        self, view: JobView, ground: live.Ground, offers: Sequence[Offer], plans: Plans, now: datetime
+    ) -> _Kept:
         """The job's course: made from what was known before its start; it has seen every tick before this one."""
         known = self._kept.get(view.id)
         made_for = (ground.task.deadline, ground.steady.offer.pool)
         current = int((now - view.submitted_at) // self._tick)
         if known is None or known.made_for != made_for:
-            course, why = self._made(ground, offers, view.submitted_at)
+            course, why = self._made(ground, offers, _kin(ground, offers, plans), view.submitted_at)
             log.info("job %s: %s", view.id, why)
             known = self._kept[view.id] = _Kept(course, made_for, known.moving if known else None)
         behind = current - getattr(known.course, "ticks_seen", current)
@@ -166,16 +168,22 @@ class Strategist:
                 known.course.see(missed.at(i))  # type: ignore[attr-defined]  # courses that count ticks can see them
         return known
 
-    def _made(self, ground: live.Ground, offers: Sequence[Offer], began: datetime) -> tuple[Course, str]:
+    def _made(
+        self, ground: live.Ground, offers: Sequence[Offer], kin: Sequence[Offer], began: datetime
+    ) -> tuple[Course, str]:
         past = self._history(offers, began, REACH, self._tick)
+        beside = self._history(kin, began, REACH, self._tick)  # asked for apart: records of unlike length stay so
+        family = {pool: bits for pool, bits in beside.available.items() if not all(bits)}  # else perhaps nobody looked
         steady = ground.steady
         price = {
-            pool: [each * steady.nodes * _worth(ground, pool) for each in prices] for pool, prices in past.price.items()
+            pool: [each * steady.nodes * _worth(ground, pool) for each in prices]
+            for pool, prices in {**past.price, **beside.price}.items()
+            if pool in family or pool in past.available
         }
         return course_for(
             ground.task,
             sorted(past.available),
-            past.available,
+            {**past.available, **family},
             price,
             gap=self._tick.total_seconds(),
             on_demand_price=ground.on_demand_price,
@@ -240,6 +248,19 @@ def _spot_offers(ground: live.Ground, plans: Plans) -> list[Offer]:
             found.setdefault(offer.pool, offer)
     ranked = sorted(found.values(), key=lambda o: (o.price is None, o.price.micros if o.price else 0, o.pool))
     return ranked[:MOST_POOLS]
+
+
+def _kin(ground: live.Ground, offers: Sequence[Offer], plans: Plans) -> list[Offer]:
+    """Spot offers of the steady one's machine in pools that this job may not use, or that are too many: what is on
+    record of them tells how such capacity comes and goes. The first by name, so that restarts see the same."""
+    known = {offer.pool for offer in offers}
+    machine = ground.steady.offer.machine
+    found: dict[str, Offer] = {}
+    for offer in plans.market.offers:
+        spot = offer.capacity_type is CapacityType.SPOT and not offer.reference
+        if spot and offer.machine == machine and offer.pool not in known:
+            found[offer.pool] = min(found.get(offer.pool, offer), offer, key=lambda each: each.id)
+    return [found[pool] for pool in sorted(found)[:MOST_POOLS]]
 
 
 def _sold_out(plans: Plans) -> list[Offer]:

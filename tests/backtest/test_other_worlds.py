@@ -55,7 +55,7 @@ def cost(now: tuple[bool, ...], course: Course) -> float:
 @cache
 def planned(past: tuple[bool, ...]) -> Prepared:
     """What that history leads to; several tests start from the same."""
-    learned = learn({"a": past}, {"a": [1.0] * len(past)}, TICK, together=False)
+    learned = learn({"a": past}, {"a": [1.0] * len(past)}, TICK)
     return prepare(learned, ["a"], TASK, 3.0)
 
 

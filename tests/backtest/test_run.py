@@ -79,6 +79,12 @@ def test_two_workers_find_the_same(request_: Request) -> None:
     assert run_backtest(request, workers=2) == run_backtest(request)
 
 
+def test_a_pool_alone_costs_what_it_does_beside_its_family(request_: Request) -> None:
+    request = replace(request_, policies=("gpubroker",))
+    beside = [cell for cell in run_backtest(request).cells if cell.pool == "west"]
+    assert list(run_backtest(replace(request, zones=["west"])).cells) == beside
+
+
 def test_progress_counts_windows_to_the_end(request_: Request) -> None:
     seen: list[tuple[int, int, str]] = []
     run_backtest(replace(request_, policies=("on-demand",)), lambda *args: seen.append(args))

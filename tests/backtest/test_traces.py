@@ -85,6 +85,18 @@ def test_together_joins_a_family_and_cuts_to_the_shortest(tmp_path: Path) -> Non
     assert joined["fam"].spot[0] == {"a": 0.9731}
 
 
+def test_what_zones_leave_out_stays_as_kin_of_its_family(tmp_path: Path) -> None:
+    for name, ticks in (("a", 4), ("b", 4), ("longer", 5), ("shorter", 3)):
+        write(tmp_path / "fam" / f"{name}.json", trace(data=[1] * ticks))
+    write(tmp_path / "fam" / "faster.json", trace(data=[1] * 9, metadata={"gap_seconds": 300}))
+    write(tmp_path / "other.json", trace())
+    (joined,) = read_markets([tmp_path], Prices(), zones=["a", "b"], together=True)
+    assert [pool.name for pool in joined.pools] == ["a", "b"]
+    assert [pool.name for pool in joined.kin] == ["longer"]  # as long on record, at the same tick
+    assert set(joined.spot[0]) == {"a", "b"}
+    assert not any(market.kin for market in read_markets([tmp_path], Prices()))
+
+
 def test_pools_of_different_ticks_cannot_be_used_together(tmp_path: Path) -> None:
     write(tmp_path / "fam" / "a.json", trace())
     write(tmp_path / "fam" / "b.json", trace(metadata={"gap_seconds": 300}))

@@ -115,7 +115,7 @@ def main() -> None:
         for first in Random(7).sample(range(ticks // 2, ticks - round(max(DEADLINES) / gap)), STARTS):
             history = {market.pools[0].name: market.pools[0].available[:first] for market in markets}
             price = {market.pools[0].name: market.pools[0].price[:first] for market in markets}
-            learned = learn(history, price, gap, together=False)
+            learned = learn(history, price, gap)
             for market in markets:
                 for cell, sums in costs(learned, market, first, dice).items():
                     total[cell] = total[cell] + sums
@@ -123,8 +123,8 @@ def main() -> None:
             best, mine, peer, best_drawn, mine_drawn, told, peer_drawn = total[changeover, deadline]
             record = f"{mine / best:.3f} (Uniform Progress {peer / best:.3f})"
             worlds = f"{mine_drawn / best_drawn:.3f}, told {told / best_drawn:.3f} ({peer_drawn / best_drawn:.3f})"
-            cell = f"changeover {changeover / HOUR:.1f} h  deadline {deadline / HOUR:.0f} h"
-            print(f"{family:<17} {cell}   on record {record}   in drawn worlds {worlds}", flush=True)
+            which = f"changeover {changeover / HOUR:.1f} h  deadline {deadline / HOUR:.0f} h"
+            print(f"{family:<17} {which}   on record {record}   in drawn worlds {worlds}", flush=True)
 
 
 if __name__ == "__main__":

@@ -40,11 +40,12 @@ def market(*pools: list[bool], prices: tuple[float, ...] = (1.0, 1.1)) -> Market
 
 
 def course(recorded: Market, start: int, task: Task) -> tuple[Course, str]:
+    family = (*recorded.pools, *recorded.kin)
     return course_for(
         task,
         sorted(pool.name for pool in recorded.pools),
-        {pool.name: pool.available[:start] for pool in recorded.pools},
-        {pool.name: pool.price[:start] for pool in recorded.pools},
+        {pool.name: pool.available[:start] for pool in family},
+        {pool.name: pool.price[:start] for pool in family},
         gap=TICK,
         on_demand_price=recorded.on_demand_price,
     )
@@ -117,6 +118,24 @@ def test_with_two_pools_too(tmp_path: Path, clock: ManualClock) -> None:
     now = spells(*NOW)
     recorded = market(history + now + [True] * 100, other + [False] * 6 + now[: len(now) - 6] + [True] * 100)
     live, replayed, _ = both(tmp_path, clock, recorded, len(history), Task(6 * HOUR, 8 * HOUR, 720, TICK))
+    assert live == replayed
+
+
+@pytest.mark.parametrize("zones", [1, 2])
+def test_pools_with_a_thin_record_learn_from_others_of_their_machine(
+    tmp_path: Path, clock: ManualClock, zones: int
+) -> None:
+    pytest.importorskip("numpy", reason="planning needs the extra 'backtest'")
+    beside = spells(*PAST)
+    own = [True] * len(beside)
+    now = spells(*NOW) + [True] * 100
+    recorded = market(*[own + now, own + [False] * 6 + now[:-6]][:zones])
+    bits = tuple(beside + [True] * len(now))
+    kin = Pool(pool_name("kin"), bits, (1.0,) * len(bits), 3.0)
+    live, replayed, why = both(
+        tmp_path, clock, replace(recorded, kin=(kin,)), len(beside), Task(4 * HOUR, 6 * HOUR, 720, TICK)
+    )
+    assert why == "planned"
     assert live == replayed
 
 

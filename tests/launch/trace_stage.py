@@ -77,7 +77,7 @@ class TraceStage(Stage):
         last = self.start + (end - self.begun) // self.tick
         first = max(last - reach // gap, 0)
         asked = {each.pool for each in offers}
-        pools = [pool for pool in self.market.pools if pool.name in asked]
+        pools = [pool for pool in (*self.market.pools, *self.market.kin) if pool.name in asked]
         return Ticks(
             {pool.name: pool.available[first:last] for pool in pools},
             {pool.name: pool.price[first:last] for pool in pools},
@@ -92,6 +92,9 @@ class TraceStage(Stage):
             one = offer(self.clock.now(), zone, CapacityType.SPOT, str(pool.price[at]))
             there = Availability.AVAILABLE if pool.available[at] else Availability.UNAVAILABLE
             found.append(replace(one, availability=there))
+        for pool in self.market.kin:
+            one = offer(self.clock.now(), pool.name.split("/")[1], CapacityType.SPOT, str(pool.price[at]))
+            found.append(replace(one, engine="elsewhere"))  # an engine that is not there: no job can use it
         self.offers = found
         booting = timedelta(seconds=self.task.changeover) - 2 * SECOND
         conditions = Conditions(

@@ -42,9 +42,7 @@ def course_for(
         return UniformProgress(task), "no plan: it needs the extra 'backtest'"
     from broker.placement.strategy.prepare import learn, prepare, start  # NumPy comes with it
 
-    several = len(pools) > 1
-    used = {pool: history[pool] for pool in pools} if several else history
-    learned = learn(used, {pool: price[pool] for pool in used}, gap, together=several)
+    learned = learn(history, price, gap, market=pools if len(pools) > 1 else ())
     if not learned.enough:
         return UniformProgress(task), "no plan: too few spells of capacity on record"
     return start(prepare(learned, pools, task, on_demand_price), task), "planned"

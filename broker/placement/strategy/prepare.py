@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,25 +18,25 @@ from broker.placement.strategy.situation import Course, Task
 DAY = 24 * HOUR
 ENOUGH_SPELLS = 4
 """Spells of each kind that must have ended in a family's history before a plan is made from it."""
+OWN_SPELLS = 8
+"""Pools that one job may choose between learn from their own record alone once it has so many spells of each kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """A family's history up to now, and what was learned from it. ``together``: the model's
-    last row is all of its pools taken as one market."""
+    """A family's history up to now, and what was learned from it. ``market``: pools of it that one job may choose
+    between; where there are any, the model's last row is these taken as one."""
 
     gap: float
     history: Mapping[str, NDArray[np.bool_]]
     price: Mapping[str, NDArray[np.float64]]
     model: Regimes
-    together: bool
+    market: tuple[str, ...] = ()
 
     @property
     def enough(self) -> bool:
         """Whether there is enough history to plan on. Without, Uniform Progress is the better guess."""
-        began = sum(int((bits[1:] & ~bits[:-1]).sum()) for bits in self.history.values())
-        ended = sum(int((bits[:-1] & ~bits[1:]).sum()) for bits in self.history.values())
-        return min(began, ended) >= ENOUGH_SPELLS
+        return _spells(self.history.values()) >= ENOUGH_SPELLS
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +49,24 @@ class Prepared:
 
 
 def learn(
-    history: Mapping[str, Sequence[bool]], price: Mapping[str, Sequence[float]], gap: float, *, together: bool
+    history: Mapping[str, Sequence[bool]],
+    price: Mapping[str, Sequence[float]],
+    gap: float,
+    *,
+    market: Sequence[str] = (),
 ) -> Learned:
     """Fit a family: availability and spot price (USD per hour) per pool, ``gap`` seconds a tick, up to now.
 
     Histories may differ in length, or be empty; they end together, at the tick before the job's first decision.
+    ``market``: the pools that a job may choose between, where there are several. How long spells last is learned from
+    the others of the family, too, while the record of these is thin.
     """
     bits = {pool: np.asarray(ticks, dtype=bool) for pool, ticks in history.items()}
-    prices = {pool: np.asarray(ticks, dtype=float) for pool, ticks in price.items()}
-    union = [_union(list(bits.values()))] if together else []
-    return Learned(gap, bits, prices, fit([*bits.values(), *union], gap), together)
+    if market and _spells(own := [bits[pool] for pool in market]) >= OWN_SPELLS:
+        bits = dict(zip(market, own, strict=True))
+    prices = {pool: np.asarray(price[pool], dtype=float) for pool in bits}
+    union = [_union([bits[pool] for pool in market])] if market else []
+    return Learned(gap, bits, prices, fit([*bits.values(), *union], gap), tuple(market))
 
 
 def prepare(learned: Learned, pools: Sequence[str], task: Task, on_demand_price: float) -> Prepared:
@@ -67,7 +75,7 @@ def prepare(learned: Learned, pools: Sequence[str], task: Task, on_demand_price:
     step = step_for(task.tick, task.deadline, task.changeover)
     names = list(learned.history)
     model = learned.model
-    if not learned.together:
+    if not learned.market:
         row, loss = names.index(pools[0]), 0.0
         spot = _recent_price(learned, pools[0], on_demand_price)
     else:
@@ -87,12 +95,21 @@ def start(prepared: Prepared, task: Task) -> Course:
     rows = [names.index(pool) for pool in pools]
     belief = believe(learned.model, rows, [learned.history[pool] for pool in pools])
     view = outlook(learned.model, rows, task.tick)
-    if not learned.together:
+    if not learned.market:
         return PlannedCourse(task, pools, prepared.plan, view, belief)
     union = _union([learned.history[pool] for pool in pools])
     row = [len(names)]
     market = outlook(learned.model, row, task.tick)
     return PlannedCourse(task, pools, prepared.plan, view, belief, market, believe(learned.model, row, [union]))
+
+
+def _spells(histories: Iterable[NDArray[np.bool_]]) -> int:
+    """Spells of capacity that began, or that ended, whichever are fewer."""
+    began, ended = 0, 0
+    for bits in histories:
+        began += int((bits[1:] & ~bits[:-1]).sum())
+        ended += int((bits[:-1] & ~bits[1:]).sum())
+    return min(began, ended)
 
 
 def _union(histories: Sequence[NDArray[np.bool_]]) -> NDArray[np.bool_]:

@@ -24,6 +24,21 @@ def test_history_gives_a_plan_for_one_pool_and_for_several() -> None:
         assert course.decide(now).mode is Mode.SPOT
 
 
+def test_several_pools_learn_from_their_family_while_their_own_record_is_thin() -> None:
+    thin = {"a": [True] * 60 + [False] * 3, "b": [True] * 63}
+    price = {**PRICE, "c": PRICE["a"]}
+    _, why = course_for(TASK, ["a", "b"], thin, price, gap=600.0, on_demand_price=3.0)
+    assert "too few spells" in why
+    course, why = course_for(TASK, ["a", "b"], {**thin, "c": HISTORY["a"]}, price, gap=600.0, on_demand_price=3.0)
+    assert why == "planned"
+    now = Situation(0.0, TASK.work, Mode.IDLE, None, 0.0, {"b": 1.0}, 3.0)
+    assert course.decide(now).pool == "b"
+    alone, _ = course_for(TASK, ["a", "b"], HISTORY, PRICE, gap=600.0, on_demand_price=3.0)
+    longer = {**HISTORY, "c": [True, False] * 200}
+    course, _ = course_for(TASK, ["a", "b"], longer, price, gap=600.0, on_demand_price=3.0)
+    assert (course.plan.value == alone.plan.value).all()  # type: ignore[attr-defined]  # planned courses have one
+
+
 @pytest.mark.parametrize(
     ("pools", "age", "says"),
     [

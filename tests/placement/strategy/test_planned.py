@@ -31,7 +31,7 @@ def market(*pools: list[bool], prices: tuple[float, ...] = (1.0, 1.0)) -> Market
 
 def course(history: dict[str, list[bool]], pools: list[str], task: Task, price: float = 1.0) -> Course:
     prices = {pool: [price] * len(bits) for pool, bits in history.items()}
-    learned = learn(history, prices, TICK, together=len(pools) > 1)
+    learned = learn(history, prices, TICK, market=pools if len(pools) > 1 else ())
     return start(prepare(learned, pools, task, 3.0), task)
 
 
@@ -121,7 +121,7 @@ def test_it_moves_to_a_much_cheaper_pool_and_not_for_a_cent() -> None:
 def test_plan_values_fall_with_slack_and_rise_with_work() -> None:
     job = task(8, 14)
     history = spells(*([3, 1] * 40))
-    learned = learn({"a": history}, {"a": [1.0] * len(history)}, TICK, together=False)
+    learned = learn({"a": history}, {"a": [1.0] * len(history)}, TICK)
     plan = prepare(learned, ["a"], job, 3.0).plan
     assert np.isfinite(plan.value).all()
     enough = plan.slacks >= job.changeover
