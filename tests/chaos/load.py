@@ -4,6 +4,7 @@ whether it ever ran twice at the same time."""
 from __future__ import annotations
 
 import random
+import time
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -81,21 +82,28 @@ def text_of(job: Planned, marks: Path) -> str:
 
 
 class Load:
-    """Hands jobs in, a few at a time. A store that is away is tried again; a job is never handed in twice."""
+    """Hands jobs in, one after the other over so many ``seconds`` (wall). A store that is away is tried again; a job is
+    never handed in twice. ``at_once``: so many are open at most, and then the next one waits."""
 
-    def __init__(self, broker: Broker, jobs: list[Planned], folder: Path, at_once: int) -> None:
+    def __init__(self, broker: Broker, jobs: list[Planned], folder: Path, at_once: int, seconds: float) -> None:
         self._broker, self._folder, self._at_once = broker, folder, at_once
         self._left = list(reversed(jobs))
+        self._began, self._every = time.monotonic(), seconds / len(jobs)
+        self._planned = len(jobs)
         self.trouble: set[str] = set()
+
+    @property
+    def handed_in(self) -> int:
+        return self._planned - len(self._left)
 
     @property
     def all_in(self) -> bool:
         return not self._left
 
     def step(self) -> None:
-        """Hand one in, if there is room for it."""
+        """Hand one in, if it is time, and there is room for it."""
         try:
-            if not self._left:
+            if not self._left or time.monotonic() < self._began + self.handed_in * self._every:
                 return
             with self._broker.store.reading() as look:
                 known = {view.job.name: view for view in look.jobs()}
