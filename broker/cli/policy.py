@@ -53,13 +53,14 @@ def apply(
 ) -> None:
     """Make these files the active policy, all of it: files that are not named no longer apply. Recorded with who, when
     and the difference. Warns as `policy check` does."""
-    from broker.app import policies
+    from broker.app import background, policies
     from broker.cli import policy_view as view
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
     before, old = broker.store.active_policy(), _active(broker)
     version, difference = policies.apply(broker, files, note)
+    background.revive(broker)  # what waits for an approval that nobody asks any more goes on
     changed, warnings = before is None or before.number != version.number, _warnings(broker, broker.policy())
     cases = policies.cases_among(files)
     if as_json:

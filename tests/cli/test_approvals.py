@@ -116,6 +116,14 @@ def test_a_standing_grant_is_said_and_taken_back(gpubroker: Gpubroker, act_as: A
     assert gpubroker("submit", sandbox_job, "--yes").code == 6
 
 
+def test_a_policy_under_which_nobody_is_asked_sees_to_it_that_what_waited_goes_on(
+    gpubroker: Gpubroker, write: Any, started: list[object]
+) -> None:
+    started.clear()
+    gpubroker("policy", "apply", write("p.yaml", POLICY.replace("cost: $2", "cost: $50")))
+    assert len(started) == 1
+
+
 def test_a_standing_grant_for_oneself_is_refused_and_one_for_nobody_known_is_warned_of(
     gpubroker: Gpubroker, act_as: Any, write: Any
 ) -> None:
