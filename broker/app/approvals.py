@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from pwd import getpwnam
 
 from broker.app.asked_again import answer, judged_anew
 from broker.app.jobs import find
+from broker.app.policy_names import has_account
 from broker.app.wiring import Broker
 from broker.core import events as ev
 from broker.core.approvals import Asked, Question, StandingGrant, named
@@ -254,7 +254,7 @@ def unheard_of(broker: Broker, ahead: Ahead) -> list[str]:
     told = [
         f"no job here is by {name!r} so far{did_you_mean(name, people)}"
         for name in ahead.users
-        if _is_name(name) and name not in people and not _has_account(name)
+        if _is_name(name) and name not in people and not has_account(name)
     ]
     said = [("team", ahead.teams, seen["team"] | policy.teams), ("project", ahead.projects, seen["project"])]
     for what, names, known in said:
@@ -265,14 +265,6 @@ def unheard_of(broker: Broker, ahead: Ahead) -> list[str]:
 
 def _is_name(text: str) -> bool:
     return not set("*?[").intersection(text)
-
-
-def _has_account(user: str) -> bool:
-    try:
-        getpwnam(user)
-    except (KeyError, ValueError):  # ValueError: what no account can be called
-        return False
-    return True
 
 
 def standing_grants(broker: Broker, *, all_of_them: bool = False) -> list[StandingGrant]:

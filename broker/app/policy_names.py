@@ -61,10 +61,11 @@ def _seen(broker: Broker) -> Mapping[str, Set[str]]:
 
 
 def _is_known(what: str, name: str, seen: Set[str]) -> bool:
-    return name in seen or (what in _PEOPLE and _has_account(name))
+    return name in seen or (what in _PEOPLE and has_account(name))
 
 
-def _has_account(user: str) -> bool:
+def has_account(user: str) -> bool:
+    """Whether this machine knows a user of that name."""
     try:
         getpwnam(user)
     except (KeyError, ValueError):  # ValueError: what no account can be called

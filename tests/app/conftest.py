@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker.app.wiring import Broker
+from broker.core.clock import ManualClock
 from broker.settings import Settings
 from cli import registries
 
@@ -33,3 +34,15 @@ def new_broker(tmp_path: Path) -> Iterator[Callable[[], Broker]]:
 @pytest.fixture
 def broker(new_broker: Callable[[], Broker]) -> Broker:
     return new_broker()
+
+
+@pytest.fixture
+def act_as(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Whoever acts, by name; first ann. Time stands still."""
+    broker.__dict__["clock"] = ManualClock(broker.clock.now())
+
+    def become(name: str) -> None:
+        monkeypatch.setattr(Broker, "user", name)
+
+    become("ann")
+    return become

@@ -15,7 +15,6 @@ from broker.app.policies_backtest import replay
 from broker.app.submit import submit
 from broker.app.wiring import Broker
 from broker.core import events as ev
-from broker.core.clock import ManualClock
 from broker.core.errors import NotAllowed
 from broker.core.jobfile import parse_job
 from broker.core.money import Money
@@ -41,16 +40,8 @@ constraints: {providers: [sandbox]}
 
 
 @pytest.fixture(autouse=True)
-def act_as(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Whoever acts, by name; first ann."""
-    broker.__dict__["clock"] = ManualClock(broker.clock.now())
-
-    def become(name: str) -> None:
-        monkeypatch.setattr(Broker, "user", name)
-
-    become("ann")
+def big_is_asked(broker: Broker, act_as: Any) -> None:
     govern(broker, BIG)
-    return become
 
 
 def govern(broker: Broker, *guardrails: str, budget: str = BUDGET) -> None:

@@ -13,7 +13,6 @@ from broker.app.policies_backtest import replay
 from broker.app.submit import submit
 from broker.app.wiring import Broker
 from broker.core import events as ev
-from broker.core.clock import ManualClock
 from broker.core.errors import NotAllowed
 from broker.core.jobfile import parse_job
 from broker.core.money import Money
@@ -23,6 +22,7 @@ from broker.core.policy import ActionKind, Answer
 from broker.core.views import JobView
 from broker.launch.admission import facts_of, re_place
 
+pytestmark = pytest.mark.usefixtures("act_as")
 DENIES = """\
 version: 1
 policy: t
@@ -37,18 +37,6 @@ budgets:
   - {name: pretend, amount: $4, period: fixed, from: 2020-01-01, to: 2099-12-31, counts: [sandbox],
      action: ask, approvers: [bob, ann]}
 """
-
-
-@pytest.fixture(autouse=True)
-def act_as(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Whoever acts, by name; first ann."""
-    broker.__dict__["clock"] = ManualClock(broker.clock.now())
-
-    def become(name: str) -> None:
-        monkeypatch.setattr(Broker, "user", name)
-
-    become("ann")
-    return become
 
 
 def start(broker: Broker, cost: str, name: str) -> JobView:
