@@ -74,6 +74,8 @@ def _agree_and_submit(terminal: Terminal, broker: Broker, seen: Preview, *, yes:
                 terminal.say(f"Submitted as {view.id}.")
             return view, pressed()
         except DearerNow as error:
+            if pressed():
+                raise KeyboardInterrupt from None  # nothing is held, and nobody is there to be asked again
             terminal.say(f"{error.message}. This is the plan now:")
             seen = error.preview
 

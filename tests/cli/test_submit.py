@@ -190,6 +190,21 @@ def test_ctrl_c_while_the_money_is_being_held_is_heeded_once_the_job_is_told_of(
     assert gpubroker("jobs", "list", "--json").json["jobs"][0]["state"] == "launching"
 
 
+def test_ctrl_c_when_it_has_become_dearer_asks_nobody_again(
+    gpubroker: Any, job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dearer(broker: Broker, wanted: Any, **_: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        monkeypatch.setattr(admission, "submit", admit)
+        raise admission.DearerNow(admission.preview(broker, wanted))
+
+    admit = admission.submit
+    monkeypatch.setattr(admission, "submit", dearer)
+    done = gpubroker("submit", job, "--yes")
+    assert done.code == 130
+    assert "Submitted" not in done.err
+
+
 def test_a_second_ctrl_c_interrupts_what_hangs(gpubroker: Any, job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def hangs(*_: object, **__: object) -> None:
         signal.raise_signal(signal.SIGINT)
