@@ -94,12 +94,12 @@ def _both_apply(document: Document, later: tuple[Path, Rule], earlier: tuple[Pat
         f"{rule.name}{_shown(document, path, rule)}",
         f"{other.name}{_shown(document, where, other)} in {at(document, (*where, 'scope'))}",
     )
-    told = f"{names[0]} and {names[1]} are both about {both}, and both apply there: "
-    if stricter is None:
-        return told + "what either is against is out", None
+    told = f"{names[0]} and {names[1]} are both about {both}, and both apply there"
+    if stricter is None or _terms(document, path, rule) != _terms(document, where, other):
+        return told, None
     if not never:
-        return f"{told}{stricter.name} is the stricter", None
-    return f"{told}{stricter.name} is the stricter, so {looser.name} never decides anything", looser.name
+        return f"{told}: {stricter.name} is the stricter", None
+    return f"{told}: {stricter.name} is the stricter, so {looser.name} never decides anything", looser.name
 
 
 def _shown(document: Document, path: Path, rule: Rule) -> str:
@@ -108,9 +108,19 @@ def _shown(document: Document, path: Path, rule: Rule) -> str:
     return f" ({said})" if isinstance(said, str | int | float) else ""
 
 
+def _terms(document: Document, path: Path, rule: Rule) -> object:
+    """What decides beside the limits. On other terms neither is the stricter: $100 that asks lets through what $500
+    that denies does not. Equal to no other where it decides nothing, but tells."""
+    if isinstance(rule, Budget):
+        told = rule.config.action == "alert"
+        return object() if told else {key: said for key, said in rule.config if key not in ("name", "scope", "amount")}
+    entry = document.data[str(path[0])][path[1]]
+    return MayAsk(**{key: entry[key] for key in MayAsk.model_fields if key in entry})
+
+
 def _stricter(one: Rule, other: Rule) -> Rule | None:
     """The one whose limits are nowhere the higher ones, and of two with the same limits the one that is about more;
-    None where that cannot be said."""
+    None where that cannot be said. That they are on the same terms is not looked at."""
     mine, theirs = _limits(one), _limits(other)
     if not mine or mine.keys() != theirs.keys() or any(type(mine[key]) is not type(theirs[key]) for key in mine):
         return None

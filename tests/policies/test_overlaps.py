@@ -35,8 +35,7 @@ def told(*entries: str, section: str = "guardrails") -> list[str]:
          "p.yaml:4:58: b and a in p.yaml:3:58 are both about workload batch, user ann, and both apply there: b is the"
          " stricter"),
         ("spot: {use: forbidden}, scope: {team: nlp}", "spot: {use: with_checkpoints}, scope: {team: [nlp, x]}",
-         "p.yaml:4:53: b and a in p.yaml:3:46 are both about team nlp, and both apply there: what either is against is"
-         " out"),
+         "p.yaml:4:53: b and a in p.yaml:3:46 are both about team nlp, and both apply there"),
     ],
 )  # fmt: skip
 def test_what_applies_twice_is_told_with_both_places(one: str, other: str, said: str) -> None:
@@ -51,12 +50,53 @@ def test_budgets_are_told_too() -> None:
     ]
 
 
+HARD = "amount: $500, period: month, scope: {team: nlp}"
+
+
+@pytest.mark.parametrize(
+    ("section", "narrow", "wide"),
+    [
+        ("budgets", HARD, "amount: $100, period: month, action: ask, approvers: [olga]"),
+        ("budgets", HARD, "amount: $100, period: month, action: stop"),
+        ("budgets", f"{HARD}, top_up: false", "amount: $500, period: month"),
+        ("budgets", f"{HARD}, action: stop, grace: 1m", "amount: $100, period: month, action: stop, grace: 3h"),
+        ("budgets", f"{HARD}, timezone: Asia/Tokyo", "amount: $100, period: month"),
+        ("budgets", f"{HARD}, alerts: [10%]", "amount: $100, period: month"),
+        ("budgets", f"{HARD}, action: alert", "amount: $100, period: month, action: alert"),
+        ("guardrails", "max_job_cost: $500, scope: {team: nlp}, action: ask, approvers: [ann]",
+         "max_job_cost: $100, action: ask, approvers: [olga]"),
+        ("guardrails", "max_job_cost: $500, scope: {team: nlp}, action: ask, approvers: [olga]",
+         "max_job_cost: $100, action: ask, approvers: [olga], own_requests: true"),
+    ],
+)  # fmt: skip
+def test_of_limits_on_other_terms_none_is_said_to_be_the_stricter(section: str, narrow: str, wide: str) -> None:
+    """At $600, $100 for all that asks lets through what $500 that denies does not: who deleted that lost a cap."""
+    for pair in ((narrow, wide), (wide, narrow)):
+        (said,) = told(*pair, section=section)
+        assert said.endswith("are both about team nlp, and both apply there")
+
+
+@pytest.mark.parametrize(
+    ("section", "amount", "terms"),
+    [
+        ("budgets", "amount", "period: month, action: deny"),
+        ("budgets", "amount", "period: month, action: ask, approvers: [olga], timezone: Asia/Tokyo, top_up: false"),
+        ("guardrails", "max_job_cost", "action: ask, approvers: olga"),
+    ],
+)
+def test_on_the_same_terms_the_one_that_never_decides_anything_is_named(section: str, amount: str, terms: str) -> None:
+    (said,) = told(f"{amount}: $500, {terms}, scope: {{team: nlp}}", f"{amount}: $100, {terms}", section=section)
+    assert said.endswith("both apply there: b is the stricter, so a never decides anything")
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [
         ("max_job_cost: $50, scope: {team: nlp}", "max_job_cost: $20, scope: {team: vision}"),
         ("max_job_cost: $50, scope: {team: nlp}", "max_job_cost: $20, scope: {workload: batch}"),
         ("max_job_cost: $50", "max_job_cost: $20, scope: {team: nlp}"),
+        ("max_job_cost: $50, action: ask, approvers: [olga]",
+         "max_job_cost: $20, scope: {team: nlp}, action: ask, approvers: [ann]"),
         ("max_job_cost: $50, scope: {team: nlp}", "max_job_duration: 2h, scope: {team: '*'}"),
         ("max_job_cost: $50, scope: {team: nlp}",
          "max_job_cost: $20, scope: {team: '*'}, action: ask, approvers: [olga]"),
