@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
-from typing import ClassVar, Literal
+from datetime import datetime, timedelta
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, PlainValidator, WithJsonSchema, model_validator
 
 from broker.core.findings import each
 from broker.core.policy import Action, ActionKind, Facts, Source, Verdict
 from broker.ledger.budgets import zone
-from policies.fields import LocalTime, Part, TimeZone
+from policies.fields import LocalTime, Part, TimeZone, parse_local_time
 from policies.scope import Scope
 from policies.verdicts import allow, deny, out_of_scope
 
 
+def _parse_end(value: object) -> datetime:
+    """The first moment after: a day is over when the next one begins."""
+    moment = parse_local_time(value)
+    return moment + timedelta(days=1) if len(str(value)) == len("2027-01-02") else moment
+
+
+_End = Annotated[
+    datetime,
+    PlainValidator(_parse_end),
+    WithJsonSchema({"type": "string", "examples": ["2027-01-02", "2027-01-02T06:00"]}),
+]
+
+
 class Window(Part):
-    """``from`` and ``to`` (a day, or a day and a time; ``to`` is the first moment after it) by the clock of
-    ``timezone``. ``running``: what happens to what runs already: it goes on (when left out), or ``stop``."""
+    """``from`` and ``to`` by the clock of ``timezone``: days, both included, or a day and a time. ``end``: the first
+    moment after it. ``running``: what happens to what runs already: it goes on (when left out), or ``stop``."""
 
     start: LocalTime = Field(alias="from", description="a day, or a day and a time, such as 2026-12-24T18:00")
-    end: LocalTime = Field(alias="to", description="a day, or a day and a time, such as 2027-01-02")
+    end: _End = Field(alias="to", description="the last day, or a day and a time, such as 2027-01-02T06:00")
     timezone: TimeZone = "UTC"
     running: Literal["go_on", "stop"] = "go_on"
 
@@ -32,7 +45,7 @@ class Window(Part):
         return self
 
     def _too_early(self, _: str, end: datetime) -> None:
-        raise ValueError(f"must be later than `from`, {self.start:%Y-%m-%d %H:%M}; got {end:%Y-%m-%d %H:%M}")
+        raise ValueError(f"must be later than `from`, {self.start:%Y-%m-%d %H:%M}; it ends {end:%Y-%m-%d %H:%M}")
 
     def contains(self, now: datetime) -> bool:
         """Whether ``now`` (any time zone) lies within."""

@@ -80,7 +80,7 @@ FIXED = "amount: $5, period: fixed"
          "3:30 guardrails[0].freeze.from: expected a day, or a day and a time, such as 2026-12-24T18:00;"
          " got '24.12.2026'"),
         (guardrail("freeze: {from: 2027-01-02, to: 2026-12-24}"),
-         "3:46 guardrails[0].freeze.to: must be later than `from`, 2027-01-02 00:00; got 2026-12-24 00:00"),
+         "3:46 guardrails[0].freeze.to: must be later than `from`, 2027-01-02 00:00; it ends 2026-12-25 00:00"),
         (guardrail("spot: {use: sometimes}"),
          "3:27 guardrails[0].spot.use: expected one of forbidden, with_checkpoints; got 'sometimes'"),
         (guardrail("spot: {}"), "3:21 guardrails[0].spot: says nothing; expected `use` or `min_share`"),

@@ -37,6 +37,14 @@ def test_it_ends_on_the_minute() -> None:
         assert rule(HOLIDAYS).judge(action(), Facts(now)).answer is answer
 
 
+@pytest.mark.parametrize("first", ["2026-12-24", "2027-01-02"])
+def test_a_day_that_it_lasts_to_is_included(first: str) -> None:
+    frozen = rule({"from": first, "to": "2027-01-02", "timezone": "Europe/Berlin"})
+    for second, answer in ((-1, Answer.DENY), (0, Answer.ALLOW)):
+        now = datetime(2027, 1, 2, 23, tzinfo=UTC) + timedelta(seconds=second)
+        assert frozen.judge(action(), Facts(now)).answer is answer
+
+
 def test_what_runs_goes_on_unless_it_is_to_stop() -> None:
     running = action(ActionKind.CONTINUE)
 
@@ -60,7 +68,7 @@ def test_the_message_says_until_when() -> None:
     )
 
 
-@pytest.mark.parametrize("wrong", [{"to": "2026-12-24"}, {"from": "24.12."}, {"running": "maybe"}])
+@pytest.mark.parametrize("wrong", [{"to": "2026-12-23"}, {"to": "2026-12-24T00:00"}, {"from": "24.12."}, {"running": "maybe"}])
 def test_it_must_make_sense(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         rule(HOLIDAYS | wrong)
