@@ -68,7 +68,9 @@ def test_the_message_says_until_when() -> None:
     )
 
 
-@pytest.mark.parametrize("wrong", [{"to": "2026-12-23"}, {"to": "2026-12-24T00:00"}, {"from": "24.12."}, {"running": "maybe"}])
+@pytest.mark.parametrize(
+    "wrong", [{"to": "2026-12-23"}, {"to": "2026-12-24T00:00"}, {"from": "24.12."}, {"running": "maybe"}]
+)
 def test_it_must_make_sense(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         rule(HOLIDAYS | wrong)
