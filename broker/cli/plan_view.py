@@ -16,6 +16,7 @@ from broker.cli.tables import Column, fitting, hanging, left_out
 from broker.core.placements import Placement
 from broker.core.policy import Answer, Verdict
 from broker.core.reasons import Reason, Rejection
+from broker.launch.admission import lasts
 from broker.placement.estimate import effective_price
 from broker.placement.planner import explain
 
@@ -228,7 +229,8 @@ def _money(held: Any, seen: Preview) -> Text:
     if not held:
         return Text("Money: nothing is held; this capacity is paid for already.")
     amounts = " and ".join(f"{words.money(amount)} {kind}" for kind, amount in held.items())
-    until = f"; it lasts {words.length(seen.max_duration)} at the dearest price it may fall back to"
+    longest = lasts(held, seen.plan, seen.max_duration, seen.plan.made_at)
+    until = f"; it lasts {words.length(longest)} at the dearest price it may fall back to"
     return Text.assemble("Money: ", (amounts, "bold"), f" is held when submitted{until}. What is not used is released.")
 
 
@@ -238,6 +240,7 @@ def _money(held: Any, seen: Preview) -> Text:
 def document(seen: Preview, policy_version: str, *, limit: int | None = None) -> dict[str, Any]:
     """The document of `gpubroker plan --json`."""
     plan, admission = seen.plan, seen.admission
+    held = admission.money if admission and seen.exit_code in (0, 6) else {}
     return {
         "job": {
             "name": seen.job.name,
@@ -262,9 +265,8 @@ def document(seen: Preview, policy_version: str, *, limit: int | None = None) ->
             "policy_version": policy_version,
             "verdicts": [verdict_json(verdict) for verdict in admission.verdicts] if admission else [],
         },
-        "hold": {str(kind): amount for kind, amount in admission.money.items()}
-        if admission and seen.exit_code in (0, 6)
-        else {},
+        "hold": {str(kind): amount for kind, amount in held.items()},
+        "hold_lasts": lasts(held, plan, seen.max_duration, plan.made_at) if held else None,
         "notes": list(plan.notes),
         "sizing": seen.sizing,
     }

@@ -315,6 +315,18 @@ def keep_going(
     return Admission(strictest(verdicts), action, placement, {placement.money: asked}, window, verdicts)
 
 
+def lasts(money: Mapping[MoneyKind, Money], plan: Plan, max_duration: timedelta, now: datetime) -> timedelta:
+    """For how long a hold for the plan pays at the dearest place that it may fall back to; at most ``max_duration``."""
+    candidates = fallbacks(plan)
+    ends = [now + max_duration]
+    for kind, exposure in exposures(candidates).items():
+        moving = max(egress_of(placement) for placement in candidates if placement.money is kind)
+        until = paid_until(now, money.get(kind, Money.ZERO) - moving, exposure.rate, stop_grace=STOP_GRACE)
+        if until is not None and kind is not MoneyKind.AMORTISED:
+            ends.append(until)
+    return min(ends) - now
+
+
 def least_to_start(placement: Placement) -> Money:
     """The least that must be held for a machine there to be worth starting: the provider's minimum and whole steps,
     and more than stopping takes."""

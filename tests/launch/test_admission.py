@@ -13,10 +13,10 @@ from broker.core.clock import ManualClock
 from broker.core.money import Money
 from broker.core.offers import Billing
 from broker.core.outcomes import JobState
-from broker.core.placements import Placement
+from broker.core.placements import Placement, Plan
 from broker.core.policy import Action, Facts, Verdict
-from broker.launch.admission import STOP_GRACE, least_to_start
-from broker.ledger.holds import paid_until
+from broker.launch.admission import STOP_GRACE, lasts, least_to_start
+from broker.ledger.holds import exposures, hold_needed, paid_until
 from broker.store import Store
 from tests.launch.rehearsal import MINUTE, OpenPolicy, Stage, offer
 
@@ -32,6 +32,16 @@ def test_the_least_to_start_is_enough(micros: int, nodes: int, minimum: int, ste
     until = paid_until(NOW, left, Money(micros) * nodes, billing=billing, stop_grace=STOP_GRACE)
     assert until is not None
     assert until > NOW
+
+
+@pytest.mark.parametrize(("cost", "minutes"), [(None, 360), ("1.00", 3), ("12.40", 60)])
+def test_a_hold_lasts_as_long_as_the_dearest_place_lets_it(cost: str | None, minutes: int) -> None:
+    sold = [replace(offer(NOW, "od"), price=Money.usd(price)) for price in ("6", "12")]
+    places = [Placement(one, 1, Money.ZERO, Money.ZERO, (), None, None, 1.0, 1.0, 0.0) for one in sold]
+    plan, longest = Plan(NOW, tuple(places), (), 2, None, None), timedelta(hours=6)
+    most = None if cost is None else Money.usd(cost)
+    held = hold_needed(exposures(places), max_duration=longest, max_cost=most, stop_grace=STOP_GRACE)
+    assert lasts(held, plan, longest, NOW) == timedelta(minutes=minutes)
 
 
 class Elsewhere(OpenPolicy):
