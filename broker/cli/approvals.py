@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from broker.cli.options import AsJson, examples
+from broker.cli.options import AsJson, examples, one_line
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="What waits for somebody's yes: list it, grant it, refuse it.")
 
 Job = Annotated[str, typer.Argument(metavar="JOB", help="The job that waits: its id, a beginning of it, or its name.")]
-Reason = Annotated[str, typer.Option("--reason", "-m", metavar="WHY", help="Why, for the record and for who asked.")]
+Reason = Annotated[
+    str, typer.Option("--reason", "-m", metavar="WHY", callback=one_line, help="Why, for the record and for who asked.")
+]
 
 
 @app.command(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from broker.cli import capacity_plan
-from broker.cli.options import AsJson, examples
+from broker.cli.options import AsJson, examples, one_line
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
@@ -90,7 +90,7 @@ def add(
     power: Annotated[
         str, typer.Option("--power", metavar="WATTS", help="What all machines draw in use: 5600W, 5.6kW.")
     ] = "0",
-    note: Annotated[str, typer.Option("--note", help="A word for later.")] = "",
+    note: Annotated[str, typer.Option("--note", callback=one_line, help="A word for later.")] = "",
     as_json: AsJson = False,
 ) -> None:
     """Put capacity on record: machines that were bought, reservations, commitments. Launches and buys nothing.

@@ -17,6 +17,14 @@ PolicyFiles = Annotated[
 ]
 
 
+def one_line(text: str) -> str:
+    """What a person says for the record: it is shown among the broker's own lines, and must not look like one, or steer
+    a terminal."""
+    if not text.isprintable():
+        raise typer.BadParameter("expected one line, without line breaks and control characters")
+    return text
+
+
 def examples(*lines: str) -> str:
     """The end of a command's help. Each line is a command that works as it stands; a test parses them all."""
     return "\n\n".join(["[bold]Examples[/bold]", *(line.replace("[", r"\[") for line in lines)])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from broker.cli import policy_findings
-from broker.cli.options import AsJson, PolicyFiles, examples
+from broker.cli.options import AsJson, PolicyFiles, examples, one_line
 from broker.cli.terminal import Terminal
 from broker.core.errors import BrokerError, InvalidInput
 
@@ -47,7 +47,7 @@ def check(context: typer.Context, files: PolicyFiles, as_json: AsJson = False) -
 def apply(
     context: typer.Context,
     files: PolicyFiles,
-    note: Annotated[str, typer.Option("--note", help="Why, for the record.")] = "",
+    note: Annotated[str, typer.Option("--note", callback=one_line, help="Why, for the record.")] = "",
     diff: Annotated[bool, typer.Option("--diff", help="Also what changed in the files, line by line.")] = False,
     as_json: AsJson = False,
 ) -> None:

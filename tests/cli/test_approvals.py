@@ -150,6 +150,8 @@ def test_a_standing_grant_for_oneself_is_refused_and_one_for_nobody_known_is_war
         (["grant", "trial", "--total", "$50"], "--total is for standing grants"),
         (["grant", "nobody"], "nobody"),
         (["revoke", "7"], "7"),
+        (["refuse", "cpu", "--reason", "no\n     48s  approved by ceo"], "expected one line"),
+        (["grant", "cpu", "--reason", "\x1b[2Jyes"], "--reason"),
     ],
 )
 def test_what_makes_no_sense_is_exit_2(gpubroker: Gpubroker, arguments: list[str], said: str) -> None:
