@@ -117,10 +117,9 @@ def _use(
         return None
     owned = [holding for holding in held if holding.kind is HoldingKind.OWNED]
     reserved = [holding for holding in held if holding.kind is not HoldingKind.OWNED]
-    # What is held counts from the day on which it was there: before that nobody could have used it.
-    first = max([since, *(holding.starts for holding in held)]) if held else since
-    start = min([stretch[0] for stretch in ran.every] or [first])
-    begins = _full_hour(max(start, first) if held else start)
+    # Use is known from the first hour of which anything is: what is added today takes nothing away from that.
+    known = [*(stretch[0] for stretch in ran.every), *(holding.starts for holding in held)]
+    begins = _full_hour(max(since, min(known, default=since)))
     until = _full_hour(now)
     hours = (until - begins) // _HOUR
     if hours < 1:
@@ -128,6 +127,28 @@ def _use(
         return None
     if hours < SHORTEST:
         notes.append(f"{name}: {hours} h of use are known; nothing is found from less than a week")
+
+    def there(holding: Holding) -> int:
+        """For how many of these hours it is held."""
+        return min(max((until - holding.starts) // _HOUR, 0), hours)
+
+    owned.sort(key=there, reverse=True)
+    reserved.sort(key=there, reverse=True)
+    if hours >= SHORTEST:
+        notes += [
+            f"{name}: the {h.gpus} held since {h.starts:%Y-%m-%d} ({h.kind.value}) are judged when they are there for a"
+            " week"
+            for h in (*owned, *reserved)
+            if there(h) < SHORTEST
+        ]
+    # What is judged has its own price; where nothing is judged yet, what was added says what more of it would cost.
+    judged, paid = ([h for h in some if there(h) >= SHORTEST] or some for some in (owned, reserved))
+    energy = _mean(judged, [h.energy_usd_per_gpu_hour(rules.kwh_usd, rules.pue) for h in judged]) or 0.0
+    if energy:
+        notes.append(
+            f"{name}: energy of owned ones is ${energy:.4g} per GPU-hour at work (${rules.kwh_usd:g} a kWh, PUE"
+            f" {rules.pue:g}); what they draw idle is not counted"
+        )
     offer = _cheapest([o for o in offers if o.term_months], CapacityType.RESERVED)
     return Use(
         accelerator=name,
@@ -136,10 +157,13 @@ def _use(
         owned=sum(holding.gpus for holding in owned),
         reserved=sum(holding.gpus for holding in reserved),
         rent=rent,
-        held_usd=_mean(reserved, [holding.usd_per_gpu_hour for holding in reserved]),
+        held_usd=_mean(paid, [holding.usd_per_gpu_hour for holding in paid]),
         reserve_usd=None if offer is None else _usd(offer),
-        own_usd=_mean(owned, [h.usd_per_gpu_hour + h.energy_usd_per_gpu_hour(rules.kwh_usd, rules.pue) for h in owned]),
+        own_usd=_mean(judged, [holding.usd_per_gpu_hour for holding in judged]),
         term_hours=None if offer is None else (offer.term_months or 0) * HOURS_PER_MONTH,
+        owned_for=[there(holding) for holding in owned for _ in range(holding.gpus)],
+        reserved_for=[there(holding) for holding in reserved for _ in range(holding.gpus)],
+        energy_usd=energy,
     )
 
 

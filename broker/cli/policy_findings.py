@@ -66,6 +66,7 @@ def _document(found: Found) -> dict[str, Any]:
                 "held_usd_per_gpu_hour": use.held_usd,
                 "reserve_usd_per_gpu_hour": use.reserve_usd,
                 "own_usd_per_gpu_hour": use.own_usd,
+                "energy_usd_per_gpu_hour_at_work": use.energy_usd,
             }
             for use in found.uses
         ],

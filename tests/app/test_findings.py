@@ -39,8 +39,11 @@ def ran(broker: Broker, name: str, start: datetime, end: datetime, **offer: Any)
         tx.append(name, [(1, ev.AttemptEnded(cause=Cause.COMPLETED)), (1, ev.MachineGone(gone_at=end))], end)
 
 
-def hold(broker: Broker, kind: HoldingKind, gpus: int, hourly: str) -> None:
-    added = Holding(kind, "H100", gpus, "aws", "us", START, NOW + timedelta(days=365), hourly=Money.usd(hourly))
+def hold(
+    broker: Broker, kind: HoldingKind, gpus: int, hourly: str, starts: datetime = START, watts: float = 0.0
+) -> None:
+    ends = NOW + timedelta(days=365)
+    added = Holding(kind, "H100", gpus, "aws", "us", starts, ends, hourly=Money.usd(hourly), watts=watts)
     broker.store.add_holding(added, by="test")
 
 
@@ -63,6 +66,44 @@ def test_what_is_held_and_idle_is_over_committed(site: Broker) -> None:
     assert finding.gpus == 8
     assert finding.saves is not None
     assert finding.saves == pytest.approx(11_680 - 8 * 730 * 4 / 336, rel=1e-6), "but for the one hour of the burst"
+
+
+def test_what_is_added_today_silences_nothing(site: Broker) -> None:
+    """Eight owned stand idle for two weeks at $1: 8 × 730 h × $1 = $5,840 a month, whatever is reserved today."""
+    hold(site, HoldingKind.OWNED, 8, "8")
+    ran(site, "a", NOW - timedelta(hours=2), NOW - timedelta(hours=1))  # tells what renting costs
+    (before,) = capacity_findings(site, START).findings
+    hold(site, HoldingKind.RESERVATION, 8, "20", starts=NOW)
+
+    found = capacity_findings(site, START)
+    (after,) = found.findings
+    assert (after.kind, after.gpus) == (before.kind, before.gpus) == (FindingKind.RENT_INSTEAD, 8)
+    assert after.saves == before.saves == pytest.approx(8 * 730 * (1 - 4 / 336))
+    (use,) = found.uses
+    assert (len(use.demand), use.held_usd, use.reserved_for) == (336, 2.5, [0] * 8)
+    assert "H100: the 8 held since 2026-11-21 (reservation) are judged when they are there for a week" in found.notes
+
+
+def test_each_is_judged_at_its_own_price(site: Broker) -> None:
+    """Eight reserved at $2 are idle for two weeks; that eight more at $3 came yesterday makes them no dearer."""
+    hold(site, HoldingKind.RESERVATION, 8, "16")
+    hold(site, HoldingKind.RESERVATION, 8, "24", starts=NOW - timedelta(days=1))
+    ran(site, "a", NOW - timedelta(hours=2), NOW - timedelta(hours=1), capacity_type=CapacityType.SPOT)
+    (finding,) = (one for one in capacity_findings(site, START).findings if one.kind is FindingKind.OVER_COMMITTED)
+    assert (finding.gpus, finding.arithmetic["held_usd"]) == (8, 2.0)
+
+
+def test_idle_machines_draw_no_energy_that_is_counted(site: Broker) -> None:
+    """5.6 kW at $0.12 a kWh and a PUE of 1.5 are 0.7 × 0.18 = $0.126 per GPU-hour at work; one hour of 336 was."""
+    site.store.activate_policy({"t.yaml": "version: 1\nrules_of_thumb: {kwh_usd: 0.12, pue: 1.5}\n"}, by="test")
+    hold(site, HoldingKind.OWNED, 8, "8", watts=5600)
+    ran(site, "a", NOW - timedelta(hours=2), NOW - timedelta(hours=1))
+    found = capacity_findings(site, START)
+    (use,), (finding,) = found.uses, found.findings
+    assert use.own_usd == 1.0
+    assert use.energy_usd == pytest.approx(0.126)
+    assert finding.saves == pytest.approx(8 * 730 * (1 + 0.126 / 336 - 4 / 336))
+    assert any("$0.126 per GPU-hour at work" in note and "idle is not counted" in note for note in found.notes)
 
 
 def test_rented_beside_idle_reserved_ones(site: Broker) -> None:

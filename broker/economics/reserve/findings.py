@@ -3,11 +3,15 @@
 Thresholds are the field's rules of thumb (`RulesOfThumb`, which a policy file may replace); each finding carries its
 arithmetic, so that it can be checked by hand. Hours are whole, the last one is the one before now; prices are USD per
 GPU-hour. A GPU that is needed in at least a share s of the hours is worth holding at a price up to s times that of
-renting, which is the level rule of baseline and burst.
+renting, which is the level rule of baseline and burst. Owned ones pay for energy at actual hours: in those in which
+they work. What they draw idle is left out: few know it, and it speaks against owning alone.
+
+What is held is judged on the hours since it is there, and not before these are a week; what more to hold, on all hours.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -32,11 +36,13 @@ class FindingKind(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Use:
     """One accelerator's hours: ``demand`` is all GPUs at work, ``rented`` those of them on demand or spot. ``owned``
-    and ``reserved``: GPUs held now; commitments are promises to pay and count with the reserved ones.
+    and ``reserved``: GPUs held now; commitments are promises to pay and count with the reserved ones. ``owned_for`` and
+    ``reserved_for``: for how many of the last hours each of them was there, longest first; None: for all.
 
     Prices: ``rent`` of a burst; ``held_usd``: what a reserved GPU costs, used or not; ``reserve_usd``: what one would
-    cost; ``own_usd``: what owning one costs over its life, its energy included. None where nobody knows.
-    ``term_hours``: how long a reservation at ``reserve_usd`` lasts.
+    cost; ``own_usd``: what owning one costs over its life, used or not. None where nobody knows. ``energy_usd``: what
+    an owned one costs on top in an hour in which it works. ``term_hours``: how long a reservation at ``reserve_usd``
+    lasts.
     """
 
     accelerator: str
@@ -49,6 +55,9 @@ class Use:
     reserve_usd: float | None = None
     own_usd: float | None = None
     term_hours: float | None = None
+    owned_for: Sequence[int] | None = None
+    reserved_for: Sequence[int] | None = None
+    energy_usd: float = 0.0
 
     def __post_init__(self) -> None:
         if len(self.demand) != len(self.rented) or not self.demand:
@@ -57,11 +66,22 @@ class Use:
             raise InvalidInput(f"{self.accelerator}: more GPUs rented than at work, or fewer than none")
         if self.rent <= 0 or min(self.owned, self.reserved) < 0:
             raise InvalidInput(f"{self.accelerator}: a price of renting above 0 and no negative count are needed")
+        if any(len(ages) != gpus for ages, gpus in zip(self.ages, (self.owned, self.reserved), strict=True)):
+            raise InvalidInput(f"{self.accelerator}: the hours of every GPU that is held are needed, or of none")
 
     @property
     def held(self) -> int:
         """GPUs that are there whether used or not."""
         return self.owned + self.reserved
+
+    @property
+    def ages(self) -> tuple[Sequence[int], Sequence[int]]:
+        """For how many of the hours each owned GPU was there, and each reserved one."""
+        everything = len(self.demand)
+        return (
+            [everything] * self.owned if self.owned_for is None else self.owned_for,
+            [everything] * self.reserved if self.reserved_for is None else self.reserved_for,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,25 +117,45 @@ def _levels(demand: Sequence[int], first: int, last: int) -> Iterable[tuple[int,
     return ((level, share_at(demand, level)) for level in range(first, last + 1))
 
 
+def _needed(demand: Sequence[int], ages: Sequence[int], below: int) -> list[float]:
+    """Of each GPU that was there for so many hours, the share of them in which it was needed beside the ``below`` that
+    come before; without those that were there for less than a week."""
+    return [share_at(demand[-age:], level) for level, age in enumerate(ages, start=below + 1) if age >= SHORTEST]
+
+
 def _stop_renting(use: Use, rules: RulesOfThumb) -> Iterable[Finding]:
-    """Rented while as many that are held stood idle, in more of the hours than may stand idle."""
-    idle = [max(use.held - (all_ - rented), 0) for all_, rented in zip(use.demand, use.rented, strict=True)]
-    needless = [min(free, rented) for free, rented in zip(idle, use.rented, strict=True)]
+    """Rented while as many that are held stood idle, in more of the hours than may stand idle. The hours are those in
+    which anything was held, and in each counts what was there then."""
+    ages = sorted(age for some in use.ages for age in some)
+    hours = ages[-1] if ages else 0
+    if hours < SHORTEST:
+        return
+    pairs = zip(use.demand[-hours:], use.rented[-hours:], strict=True)
+    there = [len(ages) - bisect_left(ages, left) for left in range(hours, 0, -1)]
+    needless = [min(max(held - (all_ - rented), 0), rented) for held, (all_, rented) in zip(there, pairs, strict=True)]
     most = max(needless, default=0)
     gpus = max((n for n, often in _levels(needless, 1, most) if often >= rules.idle_hours_below), default=0)
     if not gpus:
         return
-    hours, spent = sum(min(n, gpus) for n in needless), sum(needless) * use.rent
-    a_month = sum(min(n, gpus) for n in needless) * use.rent * HOURS_PER_MONTH / len(needless)
+    gpu_hours = sum(min(n, gpus) for n in needless)
+    a_month = gpu_hours * use.rent * HOURS_PER_MONTH / hours
     yield Finding(
         FindingKind.STOP_RENTING,
         use.accelerator,
         gpus,
         f"stop renting {gpus} {use.accelerator}: {use.held} are held, and some of them stood idle meanwhile",
-        f"in {len(needless)} h, {hours} GPU-hours were rented at ${use.rent:g} while as many that are held stood idle;"
-        f" that is ${a_month:,.2f} a month",
+        f"in {hours} h, {gpu_hours} GPU-hours were rented at ${use.rent:g} while as many that are held stood idle:"
+        f" {gpu_hours} × ${use.rent:g} × {HOURS_PER_MONTH:g} h / {hours} h = ${a_month:,.2f} a month",
         a_month,
-        {"hours": len(needless), "needless_gpu_hours": hours, "rent_usd": use.rent, "needless_usd": spent},
+        _figures(
+            use,
+            gpus,
+            a_month,
+            held=use.held,
+            hours=hours,
+            needless_gpu_hours=gpu_hours,
+            needless_usd=gpu_hours * use.rent,
+        ),
     )
 
 
@@ -125,7 +165,7 @@ def _over_committed(use: Use) -> Iterable[Finding]:
     if not use.reserved or use.held_usd is None or use.held_usd <= 0:
         return
     ratio = use.held_usd / use.rent
-    weak = [often for _, often in _levels(use.demand, use.owned + 1, use.held) if often < ratio]
+    weak = [often for often in _needed(use.demand, use.ages[1], use.owned) if often < ratio]
     if not weak:
         return
     gpus, used = len(weak), sum(weak) / len(weak)
@@ -139,32 +179,41 @@ def _over_committed(use: Use) -> Iterable[Finding]:
         f" against ${use.rent:g} rented they pay from {ratio:.1%} on: {gpus} × {HOURS_PER_MONTH:g} h ×"
         f" (${use.held_usd:g} − {used:.1%} × ${use.rent:g}) = ${saves:,.2f} a month",
         saves,
-        {"used_share": used, "pays_from_share": ratio, "held_usd": use.held_usd, "rent_usd": use.rent},
+        _figures(
+            use, gpus, saves, reserved=use.reserved, used_share=used, pays_from_share=ratio, held_usd=use.held_usd
+        ),
     )
 
 
 def _rent_instead(use: Use, rules: RulesOfThumb) -> Iterable[Finding]:
     """Owned GPUs that are needed for fewer hours a day than renting is for: not to be replaced when their life ends."""
-    weak = [often for _, often in _levels(use.demand, 1, use.owned) if often * 24 < rules.rent_below_hours_per_day]
+    weak = [often for often in _needed(use.demand, use.ages[0], 0) if often * 24 < rules.rent_below_hours_per_day]
     if not weak:
         return
-    gpus, hours = len(weak), sum(weak) / len(weak) * 24
-    saves = None
+    gpus, often = len(weak), sum(weak) / len(weak)
+    saves, how = None, ""
     if use.own_usd is not None:
-        saves = sum(use.own_usd - often * use.rent for often in weak) * HOURS_PER_MONTH
+        saves = sum(use.own_usd - share * (use.rent - use.energy_usd) for share in weak) * HOURS_PER_MONTH
         if saves <= 0:
             return  # renting even these few hours would cost more
+        power = f" + {often:.1%} × ${use.energy_usd:.4g} energy" if use.energy_usd else ""
+        how = (
+            f", here: {gpus} × {HOURS_PER_MONTH:g} h × (${use.own_usd:.4g} used or not{power} − {often:.1%} ×"
+            f" ${use.rent:.4g} rented) = ${saves:,.2f} a month"
+        )
     yield Finding(
         FindingKind.RENT_INSTEAD,
         use.accelerator,
         gpus,
         f"rent instead of {gpus} owned {use.accelerator}: do not replace {'it' if gpus == 1 else 'them'}",
-        f"the last {gpus} of {use.owned} owned were needed for {hours:.1f} h a day; below"
-        f" {rules.rent_below_hours_per_day:g} h a day renting is cheaper as a rule"
-        + (f", here by ${saves:,.2f} a month" if saves is not None else ""),
+        f"the last {gpus} of {use.owned} owned were needed for {often * 24:.1f} h a day ({often:.1%}); below"
+        f" {rules.rent_below_hours_per_day:g} h a day renting is cheaper as a rule{how}",
         saves,
-        {"hours_per_day": hours, "rent_below_hours_per_day": rules.rent_below_hours_per_day, "rent_usd": use.rent},
-    )
+        _figures(
+            use, gpus, saves, owned=use.owned, used_share=often, hours_per_day=often * 24,
+            rent_below_hours_per_day=rules.rent_below_hours_per_day, own_usd=use.own_usd, energy_usd=use.energy_usd,
+        ),
+    )  # fmt: skip
 
 
 def _hold_more(use: Use, rules: RulesOfThumb) -> Iterable[Finding]:
@@ -173,8 +222,8 @@ def _hold_more(use: Use, rules: RulesOfThumb) -> Iterable[Finding]:
     beyond = list(_levels(use.demand, use.held + 1, peak))
     to_buy = [often for _, often in beyond if often * 24 > rules.buy_above_hours_per_day]
     if use.own_usd is not None:
-        to_buy = [often for often in to_buy if use.own_usd < often * use.rent]
-        bought = _more(FindingKind.BUY, use, to_buy, use.own_usd, "over their life, energy included")
+        to_buy = [often for often in to_buy if use.own_usd < often * (use.rent - use.energy_usd)]
+        bought = _more(FindingKind.BUY, use, to_buy, use.own_usd, "over their life", use.energy_usd)
     else:
         bought = _more(FindingKind.BUY, use, [s for s in to_buy if s >= rules.buy_above_utilisation], None, "")
     # Of two ways to hold the same GPU, the one that saves more.
@@ -187,28 +236,34 @@ def _hold_more(use: Use, rules: RulesOfThumb) -> Iterable[Finding]:
     yield from both
 
 
-def _more(kind: FindingKind, use: Use, shares: Sequence[float], usd: float | None, how: str) -> Finding | None:
+def _more(
+    kind: FindingKind, use: Use, shares: Sequence[float], usd: float | None, how: str, energy: float = 0.0
+) -> Finding | None:
+    """``usd``: what one costs used or not; ``energy``: on top in an hour in which it works."""
     if not shares:
         return None
     gpus, often = len(shares), sum(shares) / len(shares)
     verb = "buy" if kind is FindingKind.BUY else "reserve"
     because = f"beyond the {use.held} held, {gpus} more were needed for {often * 24:.1f} h a day ({often:.1%})"
-    saves = None
+    saves, prices = None, dict[str, float | None]()
     if usd is not None:
-        saves = sum(share * use.rent - usd for share in shares) * HOURS_PER_MONTH
+        net = often * (use.rent - energy) - usd
+        saves = gpus * HOURS_PER_MONTH * net
+        power = f" + {often:.1%} × ${energy:.4g} energy" if energy else ""
         because += (
-            f": rented {often:.1%} × ${use.rent:g} = ${often * use.rent:.4g} an hour each, {verb} ${usd:g} {how};"
-            f" {gpus} × {HOURS_PER_MONTH:g} h × ${often * use.rent - usd:.4g} = ${saves:,.2f} a month"
+            f": rented {often:.1%} × ${use.rent:g} = ${often * use.rent:.4g} an hour each, {verb} ${usd:g}"
+            f" {how}{power}; {gpus} × {HOURS_PER_MONTH:g} h × ${net:.4g} = ${saves:,.2f} a month"
         )
+        prices = {f"{verb}_usd": usd, "energy_usd": energy} if kind is FindingKind.BUY else {f"{verb}_usd": usd}
     else:
         because += "; a price of owning would tell what it saves: `gpubroker capacity add owned`"
-    figures = {"used_share": often, "hours_per_day": often * 24, "rent_usd": use.rent}
-    return Finding(
-        kind,
-        use.accelerator,
-        gpus,
-        f"{verb} {gpus} {use.accelerator}",
-        because,
-        saves,
-        figures if usd is None else figures | {f"{verb}_usd": usd},
-    )
+    figures = _figures(use, gpus, saves, held=use.held, used_share=often, hours_per_day=often * 24, **prices)
+    return Finding(kind, use.accelerator, gpus, f"{verb} {gpus} {use.accelerator}", because, saves, figures)
+
+
+def _figures(use: Use, gpus: int, saves: float | None, **more: float | None) -> dict[str, float]:
+    """The arithmetic of a finding: what all of them go by, and ``more``; without what nobody knows."""
+    said = {"gpus": gpus, **more, "rent_usd": use.rent}
+    if saves is not None:
+        said |= {"hours_per_month": HOURS_PER_MONTH, "usd_per_month": saves}
+    return {name: figure for name, figure in said.items() if figure is not None}

@@ -34,8 +34,11 @@ def test_two_gpus_around_the_clock_are_bought() -> None:
     assert found.saves == pytest.approx(1752.0)
     assert "2 × 730 h × $1.2 = $1,752.00 a month" in found.because
     assert found.arithmetic == pytest.approx(
-        {"used_share": 1.0, "hours_per_day": 24.0, "rent_usd": 2.0, "buy_usd": 0.8}
-    )
+        {
+            "gpus": 2, "held": 0, "used_share": 1.0, "hours_per_day": 24.0, "rent_usd": 2.0, "buy_usd": 0.8,
+            "energy_usd": 0.0, "hours_per_month": 730.0, "usd_per_month": 1752.0,
+        }
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(("hours", "bought"), [(42, 0), (43, 1)])
@@ -97,6 +100,89 @@ def test_an_owned_gpu_that_works_an_hour_a_day_is_not_replaced() -> None:
     assert found.saves == pytest.approx(304.1667, abs=1e-3)
 
 
+def test_an_owned_gpu_pays_for_energy_in_the_hours_in_which_it_works() -> None:
+    """7 of 168 h at $0.12 of energy: ($0.50 + 1/24 × $0.12 − 1/24 × $2) × 730 h = $307.82 a month. One that never works
+    draws nothing that is counted: 730 h × $0.50 = $365."""
+    found = only(use((1,) * 7 + (0,) * 161, owned=1, own_usd=0.5, energy_usd=0.12))
+    assert found.saves == pytest.approx(307.8167, abs=1e-3)
+    assert "1 × 730 h × ($0.5 used or not + 4.2% × $0.12 energy − 4.2% × $2 rented) = $307.82 a month" in found.because
+    assert only(use(NONE, owned=1, own_usd=0.5, energy_usd=0.12)).saves == pytest.approx(365.0)
+
+
+def test_one_that_is_bought_saves_less_by_its_energy() -> None:
+    """730 h × ($2 − $0.80 − $0.20) = $730; at $1.20 of energy nothing is left."""
+    around = use((1,) * WEEK, (1,) * WEEK, own_usd=0.8, energy_usd=0.2)
+    assert only(around).saves == pytest.approx(730.0)
+    assert findings(replace(around, energy_usd=1.2)) == ()
+
+
+def again(found: Finding) -> float:
+    """The month's dollars, from nothing but the arithmetic that is attached."""
+    by, a_month = found.arithmetic, found.arithmetic["hours_per_month"]
+    match found.kind:
+        case FindingKind.STOP_RENTING:
+            return by["needless_gpu_hours"] * by["rent_usd"] * a_month / by["hours"]
+        case FindingKind.OVER_COMMITTED:
+            each = by["held_usd"] - by["used_share"] * by["rent_usd"]
+        case FindingKind.RENT_INSTEAD:
+            each = by["own_usd"] - by["used_share"] * (by["rent_usd"] - by["energy_usd"])
+        case FindingKind.BUY:
+            each = by["used_share"] * (by["rent_usd"] - by["energy_usd"]) - by["buy_usd"]
+        case FindingKind.RESERVE:
+            each = by["used_share"] * by["rent_usd"] - by["reserve_usd"]
+    return by["gpus"] * a_month * each
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=WEEK, max_size=200),
+    st.lists(st.integers(0, 200), max_size=4),
+    st.lists(st.integers(0, 200), max_size=4),
+    st.sampled_from([0.1, 0.7, 1.5]),
+    st.sampled_from([0.0, 0.13]),
+)
+def test_what_a_finding_saves_follows_from_its_arithmetic(
+    hours: list[tuple[int, int]], owned: list[int], reserved: list[int], price: float, energy: float
+) -> None:
+    asked = use(
+        tuple(own + rented for own, rented in hours), tuple(rented for _, rented in hours),
+        owned=len(owned), owned_for=sorted((min(a, len(hours)) for a in owned), reverse=True),
+        reserved=len(reserved), reserved_for=sorted((min(a, len(hours)) for a in reserved), reverse=True),
+        held_usd=price, own_usd=price, reserve_usd=price, energy_usd=energy,
+    )  # fmt: skip
+    for found in findings(asked):
+        assert found.saves is not None
+        assert again(found) == pytest.approx(found.saves)
+        assert found.arithmetic["usd_per_month"] == found.saves
+        assert f"${found.saves:,.2f} a month" in found.because
+
+
+def test_what_was_added_today_is_not_judged_and_silences_nothing() -> None:
+    """Two owned stand idle for two weeks; two reserved ones came a day ago, and no hour before that speaks of them."""
+    idle = use(NONE * 2, NONE * 2, owned=2, own_usd=0.5, reserved=2, held_usd=1.0, reserved_for=[24, 24])
+    assert [(one.kind, one.gpus) for one in findings(idle)] == [(FindingKind.RENT_INSTEAD, 2)]
+    week = replace(idle, reserved_for=[WEEK, 24])
+    assert [(one.kind, one.gpus) for one in findings(week)] == [
+        (FindingKind.OVER_COMMITTED, 1), (FindingKind.RENT_INSTEAD, 2),
+    ]  # fmt: skip
+
+
+def test_what_is_held_is_judged_on_the_hours_since_it_is_there() -> None:
+    """Nothing ran in the first week, two GPUs in the second, at the end of which both were there for a week."""
+    late = use(NONE + (2,) * WEEK, NONE * 2, reserved=2, held_usd=1.2)
+    assert only(late).gpus == 2, "needed in half of all hours, and paying from 60 % on"
+    assert findings(replace(late, reserved_for=[WEEK, WEEK])) == ()
+
+
+def test_renting_before_something_was_held_is_not_needless() -> None:
+    """Two rented for two weeks; one GPU is held for the second one: 168 GPU-hours at $2 in 168 h."""
+    rented = use((2,) * WEEK * 2, (2,) * WEEK * 2, owned=2, owned_for=[WEEK, 24], own_usd=1.0)
+    (found,) = (one for one in findings(rented) if one.kind is FindingKind.STOP_RENTING)
+    # The second one was there for 24 of 168 h, 14 % of them: more than may stand idle.
+    assert (found.gpus, found.arithmetic["needless_gpu_hours"], found.arithmetic["hours"]) == (2, WEEK + 24, WEEK)
+    assert found.saves == pytest.approx((WEEK + 24) * 2 * 730 / WEEK)
+    assert FindingKind.STOP_RENTING not in {one.kind for one in findings(replace(rented, owned_for=[24, 24]))}
+
+
 def test_it_is_replaced_where_renting_these_hours_would_cost_more() -> None:
     assert findings(use((1,) * 7 + (0,) * 161, owned=1, own_usd=0.08)) == ()
 
@@ -133,7 +219,8 @@ def test_less_than_a_week_says_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"demand": ()}, {"rented": (1,) * WEEK}, {"rent": 0.0}, {"owned": -1}, {"demand": (1,)}]
+    "wrong",
+    [{"demand": ()}, {"rented": (1,) * WEEK}, {"rent": 0.0}, {"owned": -1}, {"demand": (1,)}, {"owned_for": [WEEK]}],
 )
 def test_what_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
