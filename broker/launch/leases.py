@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import islice
 
 from broker.core.errors import BrokerError
 from broker.core.jobs import Job
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 
 # Far less than the time to stop in that is paid for after ``paid_until``.
 _ROUNDING = timedelta(seconds=5)
+# So many are written with one look for what can wait a few looks: nobody observes anything meanwhile.
+_A_LOOK = 100
 
 IdleLimits = Callable[[JobView], Sequence[IdleLimit]]
 """What of idleness ends a job, as far as its node can see that alone."""
@@ -49,6 +52,11 @@ class Leases:
         self._granted: dict[str, tuple[tuple[object, ...], Lease]] = {}
         self._written: dict[str, tuple[Lease, datetime]] = {}
         self._found: dict[str, Lease | None] = {}
+        self._turns = _Turns()
+
+    def begin_look(self) -> None:
+        """All that is open is looked at from here on."""
+        self._turns.begin()
 
     def granted(self, view: JobView, attempt: AttemptView, now: datetime) -> Lease:
         """What the attempt's node is granted now."""
@@ -91,21 +99,27 @@ class Leases:
         self._write(view, attempt, Lease(stop=attempt.cause or Cause.FENCED), now)
 
     def _write(self, view: JobView, attempt: AttemptView, lease: Lease, now: datetime) -> None:
-        known, renewed_at = self._written.get(attempt.key, (None, now))
-        if known and _alike(known, lease) and not _is_due(lease, renewed_at, now):
-            return
         try:
             # Reading what an earlier process wrote is a fraction of writing it once more; but for its age.
-            if known or lease.max_unattended or not self._stands(view, attempt, lease):
+            if attempt.key not in self._written and not lease.max_unattended:
+                there = self._found.pop(attempt.key, None) or self._mailbox.lease(view, attempt)
+                if there is not None and not there.max_unattended:
+                    self._written[attempt.key] = there, now
+            if self._is_to_be_written(attempt.key, lease, now):
                 self._mailbox.write_lease(view, attempt, lease)
+                self._written[attempt.key] = lease, now
         except BrokerError as error:
             log.warning("job %s, attempt %s: the lease cannot be written: %s", view.id, attempt.number, error)
-        else:
-            self._written[attempt.key] = lease, now
 
-    def _stands(self, view: JobView, attempt: AttemptView, lease: Lease) -> bool:
-        there = self._found.pop(attempt.key, None) or self._mailbox.lease(view, attempt)
-        return there is not None and _alike(there, lease)
+    def _is_to_be_written(self, key: str, lease: Lease, now: datetime) -> bool:
+        """Now: money, time and the word to stop do not wait, nor does a node that would soon stop by itself."""
+        if key not in self._written:
+            return True
+        known, renewed_at = self._written[key]
+        if not _alike(known, lease) or _is_due(known, renewed_at, now, 1 / 2):
+            return True
+        news = _limits(known) != _limits(lease) or _is_due(lease, renewed_at, now, 1 / 4)
+        return news and self._turns.take(key)
 
     def forget(self, key: str) -> None:
         """The attempt's job is closed."""
@@ -114,13 +128,48 @@ class Leases:
         self._found.pop(key, None)
 
 
+class _Turns:
+    """Who of the many may be written with this look: first those who had to wait, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, None] = {}  # a set with an order
+        self._called: set[str] = set()
+        self._free = 0
+
+    def begin(self) -> None:
+        # Whoever is called and does not come needs nothing any more.
+        self._called = set(islice(self._waiting, _A_LOOK))
+        for key in self._called:
+            del self._waiting[key]
+        self._free = _A_LOOK - len(self._called)
+
+    def take(self, key: str) -> bool:
+        if key in self._called:
+            self._called.remove(key)
+            return True
+        if self._free > 0 and key not in self._waiting:
+            self._free -= 1
+            return True
+        self._waiting.setdefault(key)
+        return False
+
+
 def _alike(one: Lease, other: Lease) -> bool:
-    """Whether it makes no difference to the node: each settlement rounds the end of the money a little differently."""
+    """Whether money, time and the word to stop are the same: each settlement rounds the end of the money a little
+    differently."""
+    if (one.ends_at, one.stop) != (other.ends_at, other.stop):
+        return False
     if one.paid_until is None or other.paid_until is None:
-        return one == other
-    return abs(one.paid_until - other.paid_until) <= _ROUNDING and replace(one, paid_until=other.paid_until) == other
+        return one.paid_until == other.paid_until
+    return abs(one.paid_until - other.paid_until) <= _ROUNDING
 
 
-def _is_due(lease: Lease, renewed_at: datetime, now: datetime) -> bool:
-    """Whether the node must hear again that somebody looks after it: well before it would stop, whatever the clock."""
-    return lease.max_unattended is not None and abs(now - renewed_at) >= lease.max_unattended / 4
+def _limits(lease: Lease) -> object:
+    """What else makes a difference to the node. Where a rule stands does not, and moves with each edit above it."""
+    return lease.max_unattended, [(one.below, one.stretch) for one in lease.idle]
+
+
+def _is_due(lease: Lease, renewed_at: datetime, now: datetime, part: float) -> bool:
+    """Whether the node must hear again that somebody looks after it: well before it would stop, whatever the clock.
+    ``part``: of the time that it waits for that."""
+    return lease.max_unattended is not None and abs(now - renewed_at) >= lease.max_unattended * part

@@ -121,6 +121,7 @@ class Reconciler:
     def tick(self) -> Tick:
         """Look at every open job once. One job's trouble is logged and does not keep the others waiting."""
         views = self._worklist.look()
+        self._leases.begin_look()
         observations = self._observe(views)
         self._nodes = self._read_all(views, observations)
         steps = waiting = 0

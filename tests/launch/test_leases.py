@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import pytest
@@ -17,7 +17,7 @@ from broker.launch.leases import Leases
 from broker.launch.mailbox import Lease
 from broker.launch.worklist import Worklist
 from broker.store import Store
-from tests.launch.rehearsal import MINUTE, Stage, retrying
+from tests.launch.rehearsal import MINUTE, Stage, retrying, running
 
 HOUR = timedelta(hours=1)
 
@@ -125,3 +125,119 @@ def test_what_an_earlier_process_granted_is_read_beforehand_and_not_written_agai
     leases.find(view, view.attempts[0])
     assert len(asked) == 2, "once it failed, once it was read, and then it is known"
     assert stage.mailbox.leases["j-1-1"] == written
+
+
+IDLE = IdleLimit(5.0, HOUR, "for 1h; the limit is 5% (t.yaml:3)")
+
+
+@dataclass
+class Fleet:
+    """Attempts that run on what is paid already, each with a lease that its node has."""
+
+    stage: Stage
+    views: list[JobView]
+    limits: list[IdleLimit]
+    leases: Leases
+    order: int = 1
+
+    @classmethod
+    def of(cls, stage: Stage, count: int, *, longest: timedelta | None = None) -> Fleet:
+        if longest is None:
+            stage.offers = [replace(o, money=MoneyKind.AMORTISED) for o in stage.offers]
+        running(stage)
+        (view,), limits, worklist = Worklist(stage.store).look(), list[IdleLimit](), Worklist(stage.store)
+        keys = [f"k-{number}" for number in range(count)]
+        views = [replace(view, id=key, attempts=(replace(view.attempts[0], key=key),)) for key in keys]
+        made = cls(stage, views, limits, Leases(stage.mailbox, worklist, lambda job: longest, lambda view: limits))
+        stage.mailbox.leases = {key: [made.leases.granted(one, one.attempts[0], stage.clock.now())]
+                                for key, one in zip(keys, views, strict=True)}  # fmt: skip
+        return made
+
+    def look(self, by: timedelta = timedelta(0)) -> int:
+        """One look at all of them; how many leases were written with it."""
+        self.stage.clock.advance(by)
+        before = self.written
+        self.leases.begin_look()
+        for view in self.views[:: self.order]:
+            self.leases.keep(view, view.attempts[0], self.stage.clock.now())
+        return self.written - before
+
+    @property
+    def written(self) -> int:
+        return sum(len(leases) for leases in self.stage.mailbox.leases.values())
+
+    def has(self, *idle: IdleLimit) -> bool:
+        return all(leases[-1].idle == idle for leases in self.stage.mailbox.leases.values())
+
+
+def test_where_a_rule_stands_makes_no_difference_to_a_node(stage: Stage) -> None:
+    """Each edit above a rule moves it; thousands of leases say where it stands."""
+    fleet = Fleet.of(stage, 3)
+    fleet.limits.append(IDLE)
+    assert (fleet.look(), fleet.look()) == (3, 0)
+    fleet.limits[:] = [replace(IDLE, told="for 1h; the limit is 5% (t.yaml:4)")]
+    assert fleet.look() == 0
+    fleet.limits[:] = [replace(IDLE, below=6.0)]
+    assert (fleet.look(), fleet.has(*fleet.limits)) == (3, True)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_thousands_that_learn_of_a_new_limit_some_hear_of_it_with_each_look(stage: Stage, order: int) -> None:
+    """Written one after the other, while nothing else is observed. Also what an earlier process granted."""
+    fleet = Fleet.of(stage, 250)
+    fleet.limits.append(IDLE)
+    fleet.order = order
+    assert [fleet.look() for _ in range(4)] == [100, 100, 50, 0]
+    assert fleet.has(IDLE)
+
+
+def test_money_and_the_word_to_stop_do_not_wait_for_that(stage: Stage) -> None:
+    fleet = Fleet.of(stage, 250)
+    fleet.look()
+    fleet.limits.append(IDLE)
+    later = [replace(view, max_duration=view.max_duration + HOUR) for view in fleet.views[:120]]
+    fleet.views[:120] = [replace(view, seq=view.seq + 1) for view in later]
+    stopped = [replace(one.attempts[0], stop_requested=Cause.STOPPED_BY_POLICY) for one in fleet.views[-20:]]
+    fleet.views[-20:] = [
+        replace(view, seq=view.seq + 1, attempts=(one,)) for view, one in zip(fleet.views[-20:], stopped, strict=True)
+    ]
+    assert [fleet.look() for _ in range(3)] == [240, 10, 0]
+    assert all(fleet.stage.mailbox.leases[view.id][-1].stop is Cause.STOPPED_BY_POLICY for view in fleet.views[-20:])
+
+
+def test_leases_that_cannot_be_written_keep_no_others_waiting_for_ever(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet, write = Fleet.of(stage, 250), stage.mailbox.write_lease
+    fleet.limits.append(IDLE)
+    out_of_reach = {view.id for view in fleet.views[:120]}
+
+    def write_lease(view: JobView, attempt: AttemptView, lease: Lease) -> None:
+        if view.id in out_of_reach:
+            raise Unreachable("time-out")
+        write(view, attempt, lease)
+
+    monkeypatch.setattr(stage.mailbox, "write_lease", write_lease)
+    assert sum(fleet.look() for _ in range(4)) == 130
+    out_of_reach.clear()
+    assert sum(fleet.look() for _ in range(3)) == 120
+    assert fleet.has(IDLE)
+
+
+def test_renewals_of_thousands_are_spread_and_none_comes_too_late(stage: Stage) -> None:
+    fleet = Fleet.of(stage, 350, longest=HOUR)
+    assert fleet.look() == 350, "how old they are is not known"
+    assert [fleet.look(16 * MINUTE), *(fleet.look() for _ in range(4))] == [100, 100, 100, 50, 0]
+    assert fleet.look(31 * MINUTE) == 350, "at half the time they wait no longer"
+
+
+def test_each_look_of_the_reconciler_has_its_share(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[IdleLimit] = []
+    monkeypatch.setattr("broker.launch.leases._A_LOOK", 1)
+    monkeypatch.setattr(stage.reconciler._leases, "_idle_limits", lambda view: limits)
+    stage.offers = [replace(o, money=MoneyKind.AMORTISED) for o in stage.offers]
+    key = running(stage)
+    for below in (1.0, 2.0, 3.0):
+        limits[:] = [replace(IDLE, below=below)]
+        stage.pass_time()
+        assert stage.mailbox.leases[key][-1].idle == tuple(limits)
