@@ -14,10 +14,11 @@ from broker.core.errors import InvalidInput
 from broker.core.events import EventBody
 from broker.core.money import Money
 from broker.core.placements import Placement
-from broker.core.policy import Action, ActionKind, Answer, Facts, Verdict
+from broker.core.policy import Action, Answer, Facts, Verdict
 from broker.core.ports import PolicySet
 from broker.core.views import JobView
 from broker.launch.admission import facts_of, strictest
+from broker.launch.approvals import is_of, of_ask
 from broker.ledger.budgets import share_within
 from broker.store.journal import StoreReading, StoreWriting
 
@@ -27,12 +28,14 @@ NOBODY_IS_ASKED = "no rule in force asks for it any more"
 @dataclass(frozen=True, slots=True)
 class Anew:
     """What the policies in force say to what was asked. ``denials``: why nobody may approve it, empty where they leave
-    it a place. ``questions``: what they ask, by rule. ``record``: the decision, for whoever replays them."""
+    it a place. ``questions``: what they ask, by rule. ``record``: the decision, for whoever replays them.
+    ``other_policy``: whether those that judged it last were others, so that what these say is not on record yet."""
 
     denials: tuple[Verdict, ...]
     questions: Mapping[str, Question]
     expires_at: datetime
     record: Decision
+    other_policy: bool
 
     def still(self, asked: Asked) -> Asked:
         """What was asked, without what no rule asks any more; the other questions are put to those of now."""
@@ -42,8 +45,10 @@ class Anew:
 
 
 def last_judged(look: StoreReading, view: JobView) -> Decision | None:
-    """The newest record of what was said to what the job waits for."""
-    return next((one for one in look.decisions(job_id=view.id) if one.action is not ActionKind.CONTINUE), None)
+    """The newest record of what was said to what the job waits for; None where none is known to be about that. A job
+    that waits to hear about more money may be stopped or moved meanwhile: what was said to that is something else."""
+    asked = view.asked
+    return next((one for one in look.decisions(job_id=view.id) if asked is not None and is_of(one, asked)), None)
 
 
 def judged_anew(look: StoreReading, policy: PolicySet, view: JobView, now: datetime) -> Anew | None:
@@ -78,15 +83,17 @@ def judged_anew(look: StoreReading, policy: PolicySet, view: JobView, now: datet
         seen={**last.seen, "inputs": kept},
     )
     denials = tuple(verdict for verdict in verdicts if verdict.answer is Answer.DENY)
-    return Anew(denials, {q.rule: q for q in questions(verdicts)}, expiry(verdicts, now), record)
+    asked, others = {q.rule: q for q in questions(verdicts)}, last.policy_version != policy.version
+    return Anew(denials, asked, expiry(verdicts, now), record, others)
 
 
 def answer(
     tx: StoreWriting, view: JobView, anew: Anew | None, now: datetime, *, by: str = "", rules: tuple[str, ...] = (),
     note: str = "",
 ) -> JobView:  # fmt: skip
-    """Take the yes of ``by`` to these rules down, and that nobody asks what is not asked any more. Once nothing is open
-    the job goes on, or has the limits that were asked for; where by now a rule asks that did not, that is asked next.
+    """Take the yes of ``by`` to these rules down, that nobody asks what is not asked any more, and, where other
+    policies came into force, what they say. Once nothing is open the job goes on, or has the limits that were asked
+    for; where by now a rule asks that did not, that is asked next.
     """
     asked = view.asked
     assert asked is not None, "only what was asked can be answered"
@@ -97,10 +104,14 @@ def answer(
     if rules:
         items.append((None, ev.ApprovalGiven(by=by, note=note, rules=rules)))
     after = tx.append(view.id, items, now)
+    known = {q.rule for q in asked.questions}
+    fresh = tuple(q for q in anew.questions.values() if q.rule not in known) if anew and after.asked is None else ()
+    if anew is not None and fresh:
+        tx.record(of_ask(anew.record, now))
+    elif anew is not None and anew.other_policy:
+        tx.record(anew.record)
     if after.asked is not None:
         return after
-    known = {q.rule for q in asked.questions}
-    fresh = tuple(q for q in anew.questions.values() if q.rule not in known) if anew else ()
     if anew is not None and fresh:
         return tx.append(view.id, [(None, _asked_next(asked, fresh, anew.expires_at))], now)
     if not asked.extension:
@@ -135,8 +146,8 @@ class AskingAnew:
             anew = judged_anew(tx, broker.policy(tx), current, now)
             if anew is None:
                 return False
-            tx.record(anew.record)
             if anew.denials or anew.still(current.asked).open:
+                tx.record(anew.record)
                 return False
             answer(tx, current, anew, now)
         return True

@@ -18,7 +18,7 @@ from broker.core.placements import Placement, Plan
 from broker.core.policy import Answer
 from broker.core.views import JobView
 from broker.launch.admission import Admission, facts_of, re_place
-from broker.launch.approvals import ask, through_standing
+from broker.launch.approvals import ask, of_ask, through_standing
 from broker.launch.journal import Reading, Writing
 from broker.launch.placing import decision_of, hold_entries
 from broker.launch.progress import billed_time, machine_time, on_demand_cost
@@ -112,6 +112,7 @@ def _extended(broker: Broker, tx: Writing, view: JobView, more: More, now: datet
         return tx.append(view.id, [(None, body)], now)  # it is judged when it is placed
     found, record = _judged(broker, tx, after, after.latest.placement, now)
     runs = not after.latest.state.final
+    record = of_ask(record, now) if found.answer is Answer.ASK else record
     if runs or found.answer is Answer.ASK:
         tx.record(replace(record, job_id=view.id, attempt=after.latest.number if runs else None))
     if found.answer is Answer.ASK:

@@ -40,7 +40,7 @@ from broker.launch.admission import (
     switched_off,
     with_occupancy,
 )
-from broker.launch.approvals import ask, through_standing
+from broker.launch.approvals import ask, of_ask, through_standing
 from broker.launch.journal import Reading, Writing
 from broker.launch.placing import Market, decision_of, hold_entries, launch_request
 from broker.launch.waiting import wait_for_paid
@@ -257,6 +257,7 @@ def _admit(
         workload=job.workload.value,
         environment=job.environment,
     )
+    record = of_ask(record, now) if admission.answer is Answer.ASK else record
     tx.record(replace(record, job_id=job_id, attempt=1))
     tx.post(hold_entries(tags, admission.money, Movement.HOLD, 1, admission.window))
     given = through_standing(tx, admission, job_id)

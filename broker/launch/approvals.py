@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from broker.core import events as ev
-from broker.core.approvals import expiry, lasts, questions, standing_used, total_of
+from broker.core.approvals import Asked, expiry, lasts, questions, standing_used, total_of
+from broker.core.decisions import Decision
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
 from broker.core.outcomes import JobState
@@ -16,6 +17,8 @@ from broker.launch.admission import Admission
 from broker.launch.journal import Writing
 from broker.launch.settlement import release, release_of, waiting
 from broker.ledger.entries import Balance
+
+_ASKED_AT = "asked_at"  # in `Decision.seen`
 
 
 def ask(
@@ -47,6 +50,20 @@ def ask(
         max_cost=max_cost,
         max_duration_seconds=None if max_duration is None else max_duration.total_seconds(),
     )
+
+
+def of_ask(record: Decision, at: datetime) -> Decision:
+    """The record of what is asked at that time, marked as such: the job may be judged about other things meanwhile."""
+    return replace(record, seen={**record.seen, _ASKED_AT: _moment(at)})
+
+
+def is_of(record: Decision, asked: Asked) -> bool:
+    """Whether the record is known to be of this very ask."""
+    return record.seen.get(_ASKED_AT) == _moment(asked.at)
+
+
+def _moment(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat()
 
 
 def through_standing(tx: Writing, found: Admission, job_id: str) -> list[ev.ApprovalGiven]:

@@ -20,7 +20,7 @@ from broker.core.ports import PolicySet
 from broker.core.reasons import Reason, Rejection, count_reasons
 from broker.core.views import JobView
 from broker.launch.admission import Admission, denials, facts_of, re_place, still_free, with_occupancy
-from broker.launch.approvals import ask, through_standing, usable
+from broker.launch.approvals import ask, of_ask, through_standing, usable
 from broker.launch.journal import Journal
 from broker.launch.progress import billed_time, remaining_work
 from broker.launch.settlement import tags_of
@@ -201,7 +201,7 @@ class Placing:
             record = decision_of(found, plan, policy, facts)
             number = len(view.attempts) + 1
             if found.answer is Answer.ASK and found.short_of is None and view.asked is None:
-                tx.record(replace(record, job_id=view.id))
+                tx.record(replace(of_ask(record, now), job_id=view.id))
                 tx.post(hold_entries(tags_of(view), found.money, Movement.TOP_UP, view.seq, found.window))
                 tx.append(view.id, [(None, ask(found, now))], now)
                 return True

@@ -25,7 +25,7 @@ from broker.core.policy import Answer
 from broker.core.ports import PolicySet
 from broker.core.views import AttemptView, JobView
 from broker.launch.admission import Admission, facts_of, keep_going
-from broker.launch.approvals import ask, through_standing
+from broker.launch.approvals import ask, of_ask, through_standing
 from broker.launch.journal import Journal, Reading, Writing
 from broker.launch.placing import decision_of, hold_entries
 from broker.launch.progress import billed_time
@@ -137,8 +137,10 @@ class TopUp:
             )  # fmt: skip
             here = Plan(now, (found.placement,), (), 1, None, view.deadline)
             record = decision_of(found, here, policy, facts_for(found.action))
-            tx.record(replace(record, job_id=view.id, attempt=attempt.number))
             items = self._follows(tx, view, attempt, found, funds, now)
+            if any(isinstance(body, ev.ApprovalAsked) for _, body in items):
+                record = of_ask(record, now)
+            tx.record(replace(record, job_id=view.id, attempt=attempt.number))
             if items:
                 tx.append(view.id, items, now)
         return bool(items)

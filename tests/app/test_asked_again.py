@@ -10,6 +10,7 @@ import pytest
 from broker.app import approvals, background, jobs
 from broker.app.approvals import Standing
 from broker.app.launching import reconciler
+from broker.app.market import market_for
 from broker.app.policies import decisions_about
 from broker.app.policies_backtest import replay
 from broker.app.submit import submit
@@ -19,9 +20,10 @@ from broker.core.errors import NotAllowed
 from broker.core.jobfile import parse_job
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
-from broker.core.outcomes import JobState
-from broker.core.policy import Answer
+from broker.core.outcomes import Cause, JobState
+from broker.core.policy import ActionKind, Answer
 from broker.core.views import JobView
+from broker.launch.placing import Placing
 
 BUDGET = """\
 version: 1
@@ -212,3 +214,69 @@ def test_a_budget_that_asks_is_asked_of_whether_there_is_room_without_what_is_he
     govern(broker, budget=small.replace("$2", "$3"))
     reconciler(broker).tick()
     assert jobs.find(broker, view.id).attempts
+
+
+def moved_while_asked(broker: Broker) -> JobView:
+    """A job whose owner waits to hear about $5, and which was placed anew meanwhile: that is on record, too."""
+    view = start(broker, "$2")
+    jobs.extend(broker, view, jobs.More(max_cost=Money.usd(5)))
+    with broker.store.writing() as tx:
+        tx.append(view.id, [(1, ev.AttemptEnded(cause=Cause.MACHINE_LOST))], broker.clock.now())
+    view = jobs.find(broker, view.id)
+    Placing(broker.store, lambda job: market_for(broker, job), broker.policy, broker.clock.now)(view)
+    view = jobs.find(broker, view.id)
+    assert (len(view.attempts), view.asked is not None) == (2, True)
+    last = decisions_about(broker, view.id)[-1]
+    assert (last.action, last.answer) == (ActionKind.RE_PLACE, Answer.ALLOW)
+    return view
+
+
+def test_what_was_said_to_a_move_lifts_nothing_of_what_is_asked(broker: Broker, act_as: Any) -> None:
+    view = moved_while_asked(broker)
+    govern(broker, BIG, "  - {name: dear, max_job_cost: $50}\n")
+    reconciler(broker).tick()
+    after = jobs.find(broker, view.id)
+    assert (after.asked is not None, after.max_cost, given(broker, view)) == (True, Money.usd(2), [])
+    act_as("mallory")
+    with pytest.raises(NotAllowed, match="you are mallory"):
+        approvals.grant(broker, view.id)
+    act_as("bob")
+    after = approvals.grant(broker, view.id)
+    assert (after.asked, after.max_cost, given(broker, view)) == (None, Money.usd(5), [("bob", ("big",))])
+
+
+def test_a_rule_that_goes_lifts_what_is_asked_of_a_job_that_moved(broker: Broker) -> None:
+    view = moved_while_asked(broker)
+    govern(broker)
+    reconciler(broker).tick()
+    after = jobs.find(broker, view.id)
+    assert (after.asked, after.max_cost, given(broker, view)) == (None, Money.usd(5), [("", ("big",))])
+
+
+def test_what_is_not_known_to_be_of_the_ask_lifts_nothing_and_denies_nothing(
+    broker: Broker, act_as: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.app.submit.of_ask", lambda record, at: record)  # as before asks were told apart
+    view = start(broker)
+    govern(broker, "  - {name: cheap, max_job_cost: $1}\n")
+    reconciler(broker).tick()
+    act_as("mallory")
+    with pytest.raises(NotAllowed, match="you are mallory"):
+        approvals.grant(broker, view.id)
+    assert (given(broker, view), background.work_left(broker)) == ([], False)
+    act_as("bob")
+    assert approvals.grant(broker, view.id).state is JobState.PLANNED
+
+
+def test_what_the_policies_say_to_a_yes_is_on_record(broker: Broker, act_as: Any) -> None:
+    view = start(broker)
+    govern(broker, BIG, "  - {name: dear, max_job_cost: $50}\n")
+    act_as("bob")
+    approvals.grant(broker, view.id)
+    first, then = decisions_about(broker, view.id)
+    assert [(verdict.name, verdict.answer) for verdict in then.verdicts if verdict.name in ("big", "dear")] == [
+        ("big", Answer.ASK),
+        ("dear", Answer.ALLOW),
+    ]
+    assert (then.answer, then.policy_version) == (Answer.ASK, broker.policy().version)
+    assert first.policy_version != then.policy_version
