@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -21,6 +22,8 @@ from broker.launch.admission import facts_of, strictest
 from broker.launch.approvals import is_of, of_ask
 from broker.ledger.budgets import share_within
 from broker.store.journal import StoreReading, StoreWriting
+
+log = logging.getLogger(__name__)
 
 NOBODY_IS_ASKED = "no rule in force asks for it any more"
 
@@ -52,11 +55,12 @@ def last_judged(look: StoreReading, view: JobView) -> Decision | None:
 
 
 def judged_anew(look: StoreReading, policy: PolicySet, view: JobView, now: datetime) -> Anew | None:
-    """None where it is not on record what was asked. Where it may still be launched elsewhere, no denial of the first
-    place counts; prices are those of then, as current as any: the gate looks at new ones before anything is launched.
+    """None where it is not on record what was asked, or that cannot be read: then those who were asked decide. Where
+    it may still be launched elsewhere, no denial of the first place counts; prices are those of then, as current as
+    any: the gate looks at new ones before anything is launched.
     """
     last = last_judged(look, view)
-    inputs = inputs_of(last) if last else None
+    inputs = _readable(last) if last else None
     if last is None or inputs is None or view.asked is None or inputs.action.placement is None:
         return None
     action = _as_of(now, view, inputs)
@@ -156,7 +160,16 @@ class AskingAnew:
 def is_due(look: StoreReading, view: JobView, policy: PolicySet) -> bool:
     """Whether what the job waits for was not judged yet by the policy in force."""
     last = last_judged(look, view) if view.asked is not None else None
-    return last is not None and last.policy_version != policy.version and "inputs" in last.seen
+    return last is not None and last.policy_version != policy.version and _readable(last) is not None
+
+
+def _readable(record: Decision) -> Inputs | None:
+    """What the judgement saw; None where it was not kept, was altered, or is in a shape of before."""
+    try:
+        return inputs_of(record)
+    except (ValueError, LookupError, TypeError) as error:
+        log.warning("what is asked for job %s is not judged again, its record cannot be read: %s", record.job_id, error)
+        return None
 
 
 def _asked_next(asked: Asked, fresh: tuple[Question, ...], expires_at: datetime) -> ev.ApprovalAsked:

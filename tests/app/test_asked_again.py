@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -23,6 +24,7 @@ from broker.core.offers import MoneyKind
 from broker.core.outcomes import Cause, JobState
 from broker.core.policy import ActionKind, Answer
 from broker.core.views import JobView
+from broker.launch.approvals import of_ask
 from broker.launch.placing import Placing
 
 BUDGET = """\
@@ -280,3 +282,21 @@ def test_what_the_policies_say_to_a_yes_is_on_record(broker: Broker, act_as: Any
     ]
     assert (then.answer, then.policy_version) == (Answer.ASK, broker.policy().version)
     assert first.policy_version != then.policy_version
+
+
+def test_where_the_record_cannot_be_read_those_who_were_asked_decide(
+    broker: Broker, act_as: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.app.submit.of_ask", lambda record, at: replace(of_ask(record, at), facts_hash="other"))
+    refused, granted = start(broker), start(broker)
+    govern(broker, "  - {name: dear, max_job_cost: $50}\n")
+    assert not background.work_left(broker), "nothing comes of looking again"
+    assert reconciler(broker).tick().idle
+    assert jobs.find(broker, granted.id).asked is not None
+    for decide in (approvals.grant, approvals.refuse):
+        with pytest.raises(NotAllowed, match=r"not among those who approve|your own"):
+            decide(broker, granted.id)
+    act_as("bob")
+    assert approvals.refuse(broker, refused.id).asked is None
+    assert held(broker, refused) == Money.ZERO
+    assert approvals.grant(broker, granted.id).state is JobState.PLANNED
