@@ -1,35 +1,62 @@
-"""Lists of what is allowed, or of members, that leave nothing together: several owners' files, each right in itself."""
+"""Rules that leave nothing together: allowed lists without a common name, lists of members without a common member.
+
+In one file, which has one author, that is a mistake. Between several owners' files it is what intersecting means, and
+told.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from itertools import combinations
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import combinations, permutations
 
+from broker.core.offers import CapacityType
 from broker.core.policy import Source
 from broker.core.ports import Rule
+from broker.core.units import print_duration
 from policies.mentions import PATTERN_SIGNS
 from policies.rules.accelerators import AllowedAccelerators
-from policies.rules.allowed_locations import AllowedLocations
+from policies.rules.allowed_locations import AllowedLocations, Names
 from policies.rules.capacity_types import CapacityTypes
+from policies.rules.max_job_duration import MaxJobDuration
 from policies.rules.membership import Roster
+from policies.rules.spot import Spot
+from policies.scope import Scope
+
+_SPOT, _ON_DEMAND = CapacityType.SPOT.value, CapacityType.ON_DEMAND.value
 
 
-def contradictions(rules: Iterable[Rule], place: Callable[[Rule], Source]) -> list[str]:
-    """A sentence, with both places, for each two rules about the same jobs whose lists have no name in common. Lists
-    with patterns are left out: what they stand for is not known here. ``place``: where a rule's list stands."""
-    found = []
-    for one, other in combinations(rules, 2):
-        if one.kind != other.kind or getattr(one, "scope", None) != getattr(other, "scope", None):
-            continue
-        mine, theirs = _allowed(one), _allowed(other)
-        for what in mine.keys() & theirs.keys():
-            if not any(_same(name, known) for name in mine[what] for known in theirs[what]):
-                whom = f" to {scope}" if (scope := str(getattr(one, "scope", ""))) else ""
-                found.append(
-                    f"{place(one)}: allows no {what} but {', '.join(mine[what])}, and {place(other)} none but"
-                    f" {', '.join(theirs[what])}: together they allow none{whom}"
-                )
-    return found
+@dataclass(frozen=True)
+class DeadEnd:
+    """Rules, in their order, each with what it says (``says``); and what is left of that, in words (``leaves``)."""
+
+    rules: tuple[Rule, ...]
+    says: tuple[str, ...]
+    leaves: str
+
+    def told(self, place: Callable[[Rule], Source], of: int) -> str:
+        """As it is told of one of the rules, which comes first: with the places of the others."""
+        order = [of, *(index for index in range(len(self.rules)) if index != of)]
+        others = [f"{place(self.rules[index])} {self.says[index]}" for index in order[1:]]
+        return f"{', and '.join([self.says[of], *others])}: {self.leaves}"
+
+
+def dead_ends(rules: Iterable[Rule]) -> Iterator[DeadEnd]:
+    """Rules of these that together let nothing through of what one of them allows outright. ``rules``: those that are
+    always in force, deny, and are about everybody in their scope.
+
+    Only what is certain: of a list with patterns it is not known here what it allows, nor of scopes on different things
+    (a team here, a workload there) whether some job is in both.
+    """
+    every = list(rules)
+    lists: dict[str, list[tuple[Rule, Names]]] = {}
+    for rule in every:
+        for what, names in _lists(rule).items():
+            lists.setdefault(what, []).append((rule, names))
+    for what, limits in lists.items():
+        yield from _nothing_left(what, limits)
+    yield from _no_share(every)
 
 
 def nobodys(rosters: Iterable[Roster], place: Callable[[Roster], Source]) -> list[str]:
@@ -45,20 +72,111 @@ def nobodys(rosters: Iterable[Roster], place: Callable[[Roster], Source]) -> lis
     ]
 
 
-def _allowed(rule: Rule) -> Mapping[str, tuple[str, ...]]:
-    """What a rule lets through, by what it is; only lists of plain names."""
-    lists: dict[str, tuple[str, ...]] = {}
+def too_short(
+    rules: Iterable[Rule], default: timedelta, said_at: Source, place: Callable[[Rule], Source]
+) -> Iterator[str]:
+    """A sentence for each limit for everybody that is below what a job without a `max_duration` may last. ``said_at``:
+    where a file says that ``default``."""
+    for rule in rules:
+        if isinstance(rule, MaxJobDuration) and rule.scope == Scope() and rule.config.root < default:
+            yield (
+                f"{place(rule)}: denies every job that names no `max_duration`: it may last"
+                f" {print_duration(default)} by {said_at}, and {print_duration(rule.config.root)} is the most here"
+            )
+
+
+def _nothing_left(what: str, limits: list[tuple[Rule, Names]]) -> Iterator[DeadEnd]:
+    """The lists that let nothing through of what one of them allows: by itself, with one more, or with several."""
+    found: set[frozenset[Rule]] = set()
+    for rule, names in limits:
+        if not names.allow or PATTERN_SIGNS.intersection("".join(names.allow)):
+            continue
+        others = [one for one in limits if one[0] is not rule]
+        mine = _scope(rule)
+        shared = ((mine.common(_scope(other[0])), other) for other in others)
+        pairs = [(scope, [(rule, names), other]) for scope, other in shared if scope is not None]
+        several = (
+            (scope, [(rule, names), *(other for other in others if _scope(other[0]).takes_in(scope))])
+            for scope in dict.fromkeys((mine, *(scope for scope, _ in pairs)))
+        )
+        for scope, group in ((mine, [(rule, names)]), *pairs, *several):
+            taking = _taking(names.allow, group)
+            told = frozenset((rule, *(one for one, _ in taking)))
+            if not taking or any(known <= told for known in found):
+                continue
+            found.add(told)
+            yield _empty(what, [one for one in limits if one[0] in told], scope)
+
+
+def _taking(allowed: tuple[str, ...], group: list[tuple[Rule, Names]]) -> list[tuple[Rule, Names]]:
+    """The rules of a group that take away what is allowed, until nothing is left; none where something is."""
+    taking = []
+    for name in allowed:
+        first = next((one for one in group if _takes(one[1], name)), None)
+        if first is None:
+            return []
+        taking.append(first)
+    return taking
+
+
+def _takes(names: Names, name: str) -> bool:
+    """Whether a name cannot pass a list. Of a region without its provider any provider's may be meant."""
+    whole, bare = name, name.rpartition("/")[2]
+    if whole != bare:
+        return names.objection(bare, whole) is not None
+    anywhere = Names.model_construct(allow=tuple(one.rpartition("/")[2] for one in names.allow), deny=names.deny)
+    return anywhere.objection(name) is not None
+
+
+def _empty(what: str, limits: list[tuple[Rule, Names]], scope: Scope) -> DeadEnd:
+    said = (
+        (
+            f"allows no {what} but {', '.join(names.allow)}" if names.allow else "",
+            f"denies {', '.join(names.deny)}" if names.deny else "",
+        )
+        for _, names in limits
+    )
+    whom = f" to {scope}" if str(scope) else ""
+    together = "together they allow none" if len(limits) > 1 else "that allows none"
+    says = tuple(" and ".join(filter(None, parts)) for parts in said)
+    return DeadEnd(tuple(rule for rule, _ in limits), says, f"{together}{whom}")
+
+
+def _no_share(rules: list[Rule]) -> Iterator[DeadEnd]:
+    """A least share of spot, where no spot may be rented: then on-demand capacity, which may be, never is."""
+    for one, other in permutations(rules, 2):
+        if not isinstance(one, Spot) or one.config.min_share is None:
+            continue
+        denies = _lists(other).get("capacity type")
+        if denies is None or not _takes(denies, _SPOT) or _takes(denies, _ON_DEMAND):
+            continue
+        # Of less than the whole, others in the scope may rent the spot machines.
+        common = _scope(one).common(_scope(other))
+        if common is not None and (one.config.min_share == 100 or _scope(other).takes_in(_scope(one))):
+            share = f"wants at least {one.config.min_share:g}% of what is rented to be spot"
+            forbids = "forbids spot" if isinstance(other, Spot) else f"does not allow {_SPOT}"
+            says = {one: share, other: forbids}
+            both = [rule for rule in rules if rule in says]
+            whom = f" by {common}" if str(common) else ""
+            yield DeadEnd(tuple(both), tuple(says[rule] for rule in both), f"nothing can be rented{whom}")
+
+
+def _lists(rule: Rule) -> Mapping[str, Names]:
+    """What a rule allows and denies, by what it is."""
+    lists: dict[str, Names] = {}
     match rule:
         case AllowedLocations(config=said):
-            lists = {"provider": said.providers.allow, "region": said.regions.allow}
+            lists = {"provider": said.providers, "region": said.regions}
         case AllowedAccelerators(config=names):
-            lists = {"accelerator": names.allow}
+            lists = {"accelerator": names}
         case CapacityTypes(config=types):
-            lists = {"capacity type": tuple(one.value for one in types.allow)}
-    return {what: names for what, names in lists.items() if names and not PATTERN_SIGNS.intersection("".join(names))}
+            allow, deny = (tuple(one.value for one in said) for said in (types.allow, types.deny))
+            lists = {"capacity type": Names.model_construct(allow=allow, deny=deny)}
+        case Spot(config=terms) if terms.use == "forbidden":
+            lists = {"capacity type": Names.model_construct(allow=(), deny=(_SPOT,))}
+    return {what: names for what, names in lists.items() if names.allow or names.deny}
 
 
-def _same(one: str, other: str) -> bool:
-    """Whether two names may mean the same: capitals do not count, and a region may be written with its provider."""
-    one, other = one.lower(), other.lower()
-    return one == other or one.endswith(f"/{other}") or other.endswith(f"/{one}")
+def _scope(rule: Rule) -> Scope:
+    scope = getattr(rule, "scope", None)
+    return scope if isinstance(scope, Scope) else Scope()

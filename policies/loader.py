@@ -8,14 +8,14 @@ from dataclasses import dataclass, fields
 from hashlib import sha256
 from json import dumps
 
-from broker.core.documents import Document, Path, invalid, nulls, read_document
+from broker.core.documents import Document, Path, dotted, invalid, nulls, read_document
 from broker.core.errors import InvalidInput, Problem
 from broker.core.findings import validate
 from broker.core.policy import Source
 from broker.core.ports import PolicyDefaults, Rule
 from policies.conditions import Condition
 from policies.meaning import Together, at_home, conditions
-from policies.mentions import entries
+from policies.mentions import at, entries
 from policies.policyset import ActivePolicies
 from policies.registry import GUARDRAILS, rule_class
 from policies.rules.budget import Budget
@@ -25,6 +25,7 @@ from policies.schema import BudgetEntry, GuardrailEntry, PolicyFile, policy_file
 _KIND = "policy file"
 _NO_FILES = "none"
 _DIGITS_OF_VERSION = 12
+_LISTS = ("allowed_locations", "accelerators", "capacity_types", "spot")  # what may leave nothing together
 # Where defaults stand in a file that do not stand under `defaults:` by their own name.
 _SECTIONS = {"capacity_order": ("capacity", "order"), "wait_for_paid": ("capacity", "wait_for_paid")}
 
@@ -74,7 +75,7 @@ def load(files: Mapping[str, str], providers: Collection[str] = ()) -> ActivePol
     All files apply: every rule judges, so the strictest limit decides. No file at all is a set that grants nothing.
     Pure. Raises `InvalidInput` for the first file that is wrong, with every mistake in it and its place, and those of
     the other files: of form, of conditions, names that are used twice, teams in scopes that no file lists, rules that
-    cover each other, and files that contradict each other.
+    cover each other or leave nothing together, and files that contradict each other.
     """
     documents, refused = [], []
     for file in sorted(files):
@@ -94,8 +95,10 @@ def load(files: Mapping[str, str], providers: Collection[str] = ()) -> ActivePol
     between = together.look()
     right: list[_Right] = []
     for one in read:
-        problems = [*one.problems, *between.get(one.file, ())]
-        if problems:
+        empty = list(_empty(one))
+        nothing_left = {entry for entry, _ in empty}  # no matter then that two are about the same jobs
+        found = (problem for problem in between.get(one.file, ()) if problem.key not in nothing_left)
+        if problems := [*one.problems, *found, *(problem for _, problem in empty)]:
             refused.append(invalid(one.file, _KIND, problems))
         elif one.content is not None:
             right.append(_Right(one, one.content))
@@ -104,6 +107,28 @@ def load(files: Mapping[str, str], providers: Collection[str] = ()) -> ActivePol
         first.others = tuple(others)
         raise first
     return _in_force(right, _version(read))
+
+
+def _empty(one: _Read) -> Iterator[tuple[str, Problem]]:
+    """The guardrails of a file that leave nothing beside earlier ones, by the key of their entry; only where the form
+    of the file is right. Those with a condition, or that ask, may leave something."""
+    if one.content is None or one.problems or not any(entry.kind in _LISTS for entry in one.content.entries):
+        return
+    from policies.contradictions import dead_ends  # only where there are such rules
+
+    paths: dict[Rule, Path] = {}
+    for index, entry in enumerate(one.content.entries):
+        if not (entry.when or entry.asking):
+            path = ("guardrails", index)
+            paths[rule_class(entry.kind)(entry.name, entry.rule, entry.scope, one.source(path))] = path
+
+    def place(rule: Rule) -> Source:
+        return at(one.document, (*paths[rule], rule.kind))
+
+    for found in dead_ends(paths):
+        *_, last = found.rules
+        message = found.told(place, of=len(found.rules) - 1)
+        yield dotted(paths[last]), one.document.problem((*paths[last], last.kind), message)
 
 
 def _in_force(files: list[_Right], version: str) -> ActivePolicies:

@@ -15,7 +15,7 @@ from broker.core.documents import Document, Path
 from broker.core.errors import Problem
 from broker.core.money import Money
 from broker.core.ports import Rule
-from policies.asking import MayAsk, within
+from policies.asking import MayAsk
 from policies.mentions import at, entries
 from policies.rules.budget import Budget
 from policies.scope import Scope
@@ -83,11 +83,11 @@ def _both_apply(document: Document, later: tuple[Path, Rule], earlier: tuple[Pat
     """What is to be told of the later one, empty for nothing; and the name of the one that never decides anything."""
     (path, rule), (where, other) = later, earlier
     mine, theirs = _scope_of(rule), _scope_of(other)
-    both, stricter = _common(mine, theirs), _stricter(rule, other)
+    both, stricter = mine.common(theirs), _stricter(rule, other)
     if both is None:
         return "", None
     looser = other if stricter is rule else rule
-    never = stricter is not None and _covers(_scope_of(stricter), _scope_of(looser))
+    never = stricter is not None and _scope_of(stricter).takes_in(_scope_of(looser))
     if Scope() in (mine, theirs) and stricter is not None and not never:
         return "", None
     names = (
@@ -125,7 +125,7 @@ def _stricter(one: Rule, other: Rule) -> Rule | None:
     if not mine or mine.keys() != theirs.keys() or any(type(mine[key]) is not type(theirs[key]) for key in mine):
         return None
     if all(mine[key] == theirs[key] for key in mine):
-        return one if _covers(_scope_of(one), _scope_of(other)) else other
+        return one if _scope_of(one).takes_in(_scope_of(other)) else other
     if all(mine[key] <= theirs[key] for key in mine):
         return one
     return other if all(mine[key] >= theirs[key] for key in mine) else None
@@ -143,33 +143,6 @@ def _limits(rule: Rule) -> Mapping[str, Any]:
 def _scope_of(rule: Rule) -> Scope:
     scope = getattr(rule, "scope", None)
     return scope if isinstance(scope, Scope) else Scope()
-
-
-def _common(one: Scope, other: Scope) -> Scope | None:
-    """Whom both are about; None where that is nobody, or cannot be said."""
-    found: dict[str, tuple[str, ...]] = {}
-    for key in Scope.model_fields:
-        mine, theirs = getattr(one, key), getattr(other, key)
-        if mine and theirs:
-            shared = [a if within(a, b) else b for a in mine for b in theirs if within(a, b) or within(b, a)]
-            if not shared:
-                return None
-            found[key] = tuple(dict.fromkeys(shared))
-        elif mine or theirs:
-            found[key] = mine or theirs
-    apart = not any(getattr(one, key) and getattr(other, key) for key in Scope.model_fields)
-    if apart and Scope() not in (one, other):
-        return None
-    return Scope(**found)
-
-
-def _covers(wide: Scope, narrow: Scope) -> bool:
-    """Whether everybody whom the narrow one is about is meant by the wide one."""
-    stated = ((getattr(wide, key), getattr(narrow, key)) for key in Scope.model_fields)
-    return all(
-        not theirs or (mine and all(any(within(name, other) for other in theirs) for name in mine))
-        for theirs, mine in stated
-    )
 
 
 def _subjects(path: Path, entry: Mapping[str, Any]) -> Iterator[tuple[str, object]]:

@@ -140,7 +140,7 @@ class ActivePolicies:
         """What may not be meant: guardrails about the same jobs that allow nothing together (of those that are always
         in force, and ask nobody), rules of one file that are about some of the same jobs, and conditions on what may be
         absent."""
-        from policies.contradictions import contradictions, nobodys  # only checking and applying ask
+        from policies.contradictions import dead_ends, nobodys, too_short  # only checking and applying ask
         from policies.overlaps import overlaps
 
         always = [one for one in self.rules if one.name not in self.conditions and one.name not in self.asking]
@@ -157,7 +157,10 @@ class ActivePolicies:
         def roster_at(roster: Roster) -> Source:
             return at(written[roster.source.file], ("teams", roster.team, "members"))
 
-        return [*contradictions(always, rule_at), *nobodys(self.rosters, roster_at), *told]
+        empty = [f"{rule_at(one.rules[0])}: {one.told(rule_at, of=0)}" for one in dead_ends(always)]
+        default = self.said_at.get("max_duration")
+        short = too_short(always, self.defaults.max_duration, default, rule_at) if default else ()
+        return [*empty, *short, *nobodys(self.rosters, roster_at), *told]
 
     def when(self, rule: str) -> str:
         """The condition of the rule of that name, as it is written; empty without one."""

@@ -11,6 +11,7 @@ from broker.core.errors import did_you_mean
 from broker.core.jobs import Workload
 from broker.core.policy import Action, LiveAttempt
 from broker.ledger.budgets import matches
+from policies.asking import within
 from policies.fields import Part, Patterns
 
 
@@ -41,6 +42,31 @@ class Scope(Part):
     def counts(self, live: LiveAttempt) -> bool:
         """Whether something that runs belongs to those who are meant."""
         return self._includes(live.user, live.team, live.project, live.workload, live.environment)
+
+    def common(self, other: Scope) -> Scope | None:
+        """Whom both are about; None where that is nobody, or cannot be said (a team here, a workload there)."""
+        found: dict[str, tuple[str, ...]] = {}
+        for key in Scope.model_fields:
+            mine, theirs = getattr(self, key), getattr(other, key)
+            if mine and theirs:
+                shared = [a if within(a, b) else b for a in mine for b in theirs if within(a, b) or within(b, a)]
+                if not shared:
+                    return None
+                found[key] = tuple(dict.fromkeys(shared))
+            elif mine or theirs:
+                found[key] = mine or theirs
+        apart = not any(getattr(self, key) and getattr(other, key) for key in Scope.model_fields)
+        if apart and Scope() not in (self, other):
+            return None
+        return Scope(**found)
+
+    def takes_in(self, narrow: Scope) -> bool:
+        """Whether everybody whom the narrow one is about is meant by this one, as far as that is plain to see."""
+        stated = ((getattr(self, key), getattr(narrow, key)) for key in Scope.model_fields)
+        return all(
+            not mine or (theirs and all(any(within(name, other) for other in mine) for name in theirs))
+            for mine, theirs in stated
+        )
 
     def __str__(self) -> str:
         """``team nlp, workload training or batch``; empty when it is about everybody."""
