@@ -260,26 +260,27 @@ _WORDS = {
 
 
 def _forgotten(slot: Slot) -> Observation:
-    """What is left of a job that Slurm knows no more: its run folder. A batch job ends with its agent, so where that
-    wrote how it ended, the nodes were given back then. Clocks of one cluster agree: munge lets nobody in who is more
-    than five minutes off."""
+    """What is left of a job that Slurm knows no more: its run folder. A batch job ends with the last of its agents, so
+    where all wrote how they ended, the nodes were given back then; where one did not, nobody knows. Clocks of one
+    cluster agree: munge lets nobody in who is more than five minutes off."""
     launch = slot.read("launch.json")
     if launch is None:
         return _UNKNOWN
     job, attempt = split_folder(str(launch["run_folder"]))
     runs_url, _, job_id = job.rpartition("/")
     try:
-        folder = RunFolder(runs_url, job_id).read_state(attempt)
+        runs = RunFolder(runs_url, job_id)
+        claims, exits = runs.read_state(attempt).claims, runs.exits(attempt)
     except BrokerError:
         return _UNKNOWN
-    if folder.exit is None or not folder.claims:
+    if not claims or not exits.keys() >= set(range(int(launch["nodes"]))):
         return _UNKNOWN
-    since = min(one.at for one in folder.claims)
+    since, ended = min(one.at for one in claims), max(one.at for one in exits.values())
     record = {
         "since": since.isoformat(),
-        "at": max(folder.exit.at, since).isoformat(),
-        "interrupted": folder.exit.cause is Cause.PREEMPTED,
-        "evidence": f"Slurm has forgotten it; the agent ended: {folder.exit.cause.value}",
+        "at": max(ended, since).isoformat(),
+        "interrupted": exits[0].cause is Cause.PREEMPTED,
+        "evidence": f"Slurm has forgotten it; the agent ended: {exits[0].cause.value}",
     }
     return _from_record(slot.keep_first("gone.json", record))
 

@@ -130,6 +130,14 @@ class RunFolder:
             entries = (journal or {}).get("entries", [])[seen:]
             return AttemptFolder((), _heartbeat(heartbeat), tuple(_entry(entry) for entry in entries), _exit(ending))
 
+    def exits(self, attempt: int) -> dict[int, ExitRecord]:
+        """How each rank ended, of those that have; by rank."""
+        with self._reaching():
+            ranks = {name: rank_of(name, "exit.json") for name in self._store.files(attempt_path(attempt, ""))}
+            said = {rank: self._read(attempt, name) for name, rank in ranks.items() if rank is not None}
+        with self._understanding(attempt):
+            return {rank: ending for rank, one in said.items() if (ending := _exit(one)) is not None}
+
     def checkpoints(self) -> list[Manifest]:
         """The checkpoints that exist, oldest first; those whose manifest is unreadable are left out. Not verified."""
         found = []
