@@ -26,6 +26,8 @@ from broker.launch.settlement import tags_of
 from broker.ledger.entries import Account, Balance, Movement
 from broker.ledger.holds import ledger_rate
 
+_TOO_MUCH = "too_much_is_asked"  # of a budget: its owner's open requests hold all that they may already
+
 
 def find(broker: Broker, reference: str) -> JobView:
     """The job with that id, a unique beginning of it, or the newest of that name. Raises `UnknownName`."""
@@ -74,11 +76,11 @@ def extend(broker: Broker, view: JobView, more: More) -> JobView:
     """Raise a job's limits; a paused job goes on. One that was refused something goes on with the limits it has, too.
 
     For a running job the money is held here, in the same transaction, and the policies judge it; a paused one is
-    judged when it is placed again. Where a rule asks somebody first, the money is held and the question put
-    (`JobView.asked`); a running job goes on with what it has until that is approved. Raises `InvalidInput` for limits
-    that are not higher, or below what the job has spent and holds already, `NotAllowed` for somebody else's job, one
-    that has ended, one that waits for approval already, or when a policy refuses (then nothing changes, but the refusal
-    is on record).
+    judged when it is placed again, but for what its owner's open requests leave no room for. Where a rule asks somebody
+    first, the money is held and the question put (`JobView.asked`); a running job goes on with what it has until that
+    is approved. Raises `InvalidInput` for limits that are not higher, or below what the job has spent and holds
+    already, `NotAllowed` for somebody else's job, one that has ended, one that waits for approval already, or when a
+    policy refuses (then nothing changes, but the refusal is on record).
     """
     _only_ones_own(broker, view)
     if more.max_cost is None and more.max_duration is None and not _may_go_on_as_it_is(view):
@@ -113,13 +115,15 @@ def _extended(broker: Broker, tx: Writing, view: JobView, more: More, now: datet
     found, record = _judged(broker, tx, after, after.latest.placement, now)
     runs = not after.latest.state.final
     record = of_ask(record, now) if found.answer is Answer.ASK else record
-    if runs or found.answer is Answer.ASK:
+    # Placing it asks on the broker's own behalf, and would ask what its owner may not.
+    refused = found.answer is Answer.DENY and (runs or any(v.code == _TOO_MUCH for v in found.objections))
+    if runs or refused or found.answer is Answer.ASK:
         tx.record(replace(record, job_id=view.id, attempt=after.latest.number if runs else None))
     if found.answer is Answer.ASK:
         asked = ask(found, now, by=broker.user, extension=True, max_cost=more.max_cost, max_duration=more.max_duration)
         tx.post(hold_entries(tags_of(after), found.money, Movement.TOP_UP, after.seq, found.window))
         return tx.append(view.id, [(None, asked)], now)
-    if runs and found.answer is Answer.DENY:
+    if refused:
         return found
     given = through_standing(tx, found, view.id)
     items: list[tuple[int | None, ev.EventBody]] = [*((None, one) for one in given), (None, body)]

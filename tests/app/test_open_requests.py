@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from broker.app import approvals, jobs
+from broker.app.policies import decisions_about
 from broker.app.policies_backtest import replay
 from broker.app.submit import submit
 from broker.app.wiring import Broker
@@ -128,6 +129,19 @@ class TestABudgetThatAsks:
         jobs.extend(broker, one, jobs.More(max_cost=Money.usd(6)))
         with pytest.raises(NotAllowed, match=r"ann's own: open requests of one user hold"):
             jobs.extend(broker, two, jobs.More(max_cost=Money.usd(6)))
+
+    def test_nor_with_more_for_jobs_that_are_paused(self, broker: Broker) -> None:
+        one, two = start(broker, "$2", "one"), start(broker, "$2", "two")
+        with broker.store.writing() as tx:
+            for view in (one, two):
+                ended = ev.AttemptEnded(cause=Cause.STOPPED_BY_POLICY)
+                tx.append(view.id, [(1, ended), (None, ev.Paused(because="stopped"))], broker.clock.now())
+        jobs.extend(broker, jobs.find(broker, one.id), jobs.More(max_cost=Money.usd(6)))
+        with pytest.raises(NotAllowed, match=r"ann's own: open requests of one user hold"):
+            jobs.extend(broker, jobs.find(broker, two.id), jobs.More(max_cost=Money.usd(6)))
+        after = jobs.find(broker, two.id)
+        assert (after.state, after.max_cost, after.asked) == (JobState.PAUSED_BUDGET, Money.usd(2), None)
+        assert decisions_about(broker, two.id)[-1].answer is Answer.DENY, "the refusal is on record"
 
     def test_what_the_broker_itself_needs_for_what_was_admitted_is_asked_all_the_same(self, broker: Broker) -> None:
         one = start(broker, "$4", "one")
