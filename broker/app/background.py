@@ -49,6 +49,9 @@ _BETWEEN_LOOKS = 0.2  # seconds
 _LAUNCH_TAKES = timedelta(minutes=1)
 
 
+# What a job waits for that only a process of its own user's may start on this machine.
+NOT_AS = "is not run here as"
+
 _START_UP = 5.0  # seconds of the wall clock that a reconciler may take to start
 _started_at: dict[str, float] = {}  # by store, when this process last started one
 
@@ -61,15 +64,16 @@ def running(broker: Broker) -> bool:
 def ensure(broker: Broker, for_secrets_of: JobView | None = None) -> bool:
     """Start the background reconciler unless one runs already; whether one was started.
 
-    ``for_secrets_of``: a job whose secrets are in this process's environment. One that runs already cannot be given
-    them, so it is asked to step down after its next look, and the one that is started here takes its turn. Jobs whose
-    secrets were in the other's environment alone then wait, and say so.
+    ``for_secrets_of``: a job whose secrets are in this process's environment, or that only its user's own processes
+    may start here. One that runs already cannot be given them, so it is asked to step down after its next look, and the
+    one that is started here takes its turn. Jobs whose secrets were in the other's environment alone then wait, and say
+    so.
 
     Harmless to call at any time: a second process finds the lead taken and goes away.
     """
     turn = ""
     if running(broker):
-        if for_secrets_of is None or not for_secrets_of.job.secrets:
+        if for_secrets_of is None or not (for_secrets_of.job.secrets or _is_its_users_to_start(for_secrets_of)):
             return False
         turn = secrets.token_hex(8)
         broker.store.set_setting(_TURN, turn)
@@ -120,21 +124,30 @@ def revive(broker: Broker) -> None:
     with broker.store.reading() as look:
         if not look.has_open_jobs():
             return  # most commands need not ask who leads
+    # One that this process has just started needs a moment to take the lead; none is started again meanwhile.
+    if time.monotonic() - _started_at.get(broker.settings.store_url, -_START_UP) < _START_UP:
+        return
     if not running(broker):
-        # One that this process has just started needs a moment to take the lead; it is not started again meanwhile.
-        if time.monotonic() - _started_at.get(broker.settings.store_url, -_START_UP) >= _START_UP and work_left(broker):
+        if work_left(broker):
             ensure(broker)
     elif waiting := _waits_for_what_is_here(broker):
         ensure(broker, for_secrets_of=waiting)
 
 
+def _is_its_users_to_start(view: JobView) -> bool:
+    """Whether somebody else's process leads, which must not run the job's commands as that person."""
+    return NOT_AS in view.waiting_because
+
+
 def _waits_for_what_is_here(broker: Broker) -> JobView | None:
-    """A job of this user's that waits for secrets which this process has."""
+    """A job of this user's that waits for secrets which this process has, or for a process of this user's."""
     states = (JobState.QUEUED.value, JobState.INTERRUPTED.value, JobState.LAUNCHING.value)
     with broker.store.reading() as look:
         mine = look.jobs(states=states, user=broker.user)
     now = broker.clock.now()
     for view in mine:
+        if _is_its_users_to_start(view):
+            return view
         latest, wanted = view.latest, view.job.secrets
         unlaunched = latest is not None and latest.state is AttemptState.REQUESTED
         waits = (

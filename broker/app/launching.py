@@ -8,6 +8,7 @@ from datetime import timedelta
 from functools import partial
 
 from broker.app.asked_again import AskingAnew
+from broker.app.background import NOT_AS
 from broker.app.budgets import OverBudgets
 from broker.app.identity import store_id
 from broker.app.market import market_for
@@ -76,12 +77,28 @@ def reconciler(broker: Broker) -> Reconciler:
         clock=broker.clock,
         place=placing,
         timing=Timing(settle_every=settle_every).scaled(broker.clock.scale),
-        secrets=secrets_of,
+        secrets=partial(passed_on, broker),
         enforce=lambda view, money: enforcement(view, money) or asking_anew(view) or topping_up(view) or moving(view),
         max_unattended=enforcement.max_unattended,
         idle_limits=enforcement.idle_limits,
         store_id=store_id(broker.store),
     )
+
+
+def passed_on(broker: Broker, view: JobView) -> Mapping[str, str]:
+    """The secrets that the launch of the job's newest attempt takes along, as `secrets_of`.
+
+    Raises `LoginMissing` as well where its commands would run on this machine under the account of somebody who only
+    happens to look after the store.
+    """
+    latest = view.latest
+    others = view.user != process_user() and not broker.runs_for_others
+    if others and latest is not None and not broker.engine(latest.engine).remote:
+        raise LoginMissing(
+            f"a job of {view.user} {NOT_AS} {process_user()}",
+            hint=f"{view.user} runs any gpubroker command, or a `gpubroker serve` looks after all jobs",
+        )
+    return secrets_of(view)
 
 
 def missing_secrets(job: Job) -> Sequence[str]:

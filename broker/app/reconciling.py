@@ -25,6 +25,7 @@ class Reconciling:
     def __init__(self, broker: Broker, *, health: Pulses, say: Callable[[str], None]) -> None:
         # A broker belongs to one thread; the store itself may be shared, but not the engines made from it.
         self._broker = Broker(broker.settings, broker.registries)
+        self._broker.runs_for_others = True
         self._health = health
         self._say = say
 

@@ -102,7 +102,12 @@ class Broker:
     """The parts of one broker over one store.
 
     Not thread-safe; several processes over one store are fine. Who acts is the operating-system user.
+    ``runs_for_others``: whether jobs of other users may run on this machine, under this process's account. A service
+    is run for that; a command that happens to look after the store is not: whoever approves a job, say, does not run
+    its commands as themselves.
     """
+
+    runs_for_others = False
 
     def __init__(self, settings: Settings, registries: Registries) -> None:
         self.settings = settings

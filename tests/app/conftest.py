@@ -36,6 +36,12 @@ def broker(new_broker: Callable[[], Broker]) -> Broker:
     return new_broker()
 
 
+@pytest.fixture(autouse=True)
+def _several_people(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests act as several people from one account."""
+    monkeypatch.setattr(Broker, "runs_for_others", True)
+
+
 @pytest.fixture
 def act_as(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Whoever acts, by name; first ann. Time stands still."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from broker.app import background, jobs
-from broker.app.launching import missing_secrets, secrets_of
+from broker.app import background, jobs, launching
+from broker.app.launching import missing_secrets, reconciler, secrets_of
 from broker.app.market import market_for
+from broker.app.pulse import Pulses
+from broker.app.reconciling import Reconciling
 from broker.app.report import spend
 from broker.app.submit import DearerNow, preview, submit
 from broker.app.wiring import Broker
@@ -187,6 +190,38 @@ def test_a_reconciler_gives_way_to_one_with_the_secrets(
     broker.settings.reconcile_every = 0.001
     assert background.run(broker), "it ended although work is left"
     assert started[0]["GPUBROKER_RECONCILER_TURN"] == broker.store.setting("reconciler_turn")
+
+
+def test_nobody_runs_the_job_of_somebody_else_as_themselves(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever approves a job, or looks at it, may be the one whose process looks after the store."""
+    monkeypatch.setattr(Broker, "runs_for_others", False)
+    monkeypatch.setattr(Broker, "user", "ann")
+    view = submit(broker, job(broker))
+    for _ in range(3):
+        reconciler(broker).tick()
+    waiting = jobs.find(broker, view.id)
+    assert waiting.state is JobState.LAUNCHING
+    assert "a job of ann is not run here as " in waiting.waiting_because
+    assert "ann runs any gpubroker command" in waiting.waiting_because
+    assert background._waits_for_what_is_here(broker) == waiting, "ann's own process takes over"
+    monkeypatch.setattr(launching, "process_user", lambda: "ann")
+    reconciler(broker).tick()
+    latest = jobs.find(broker, view.id).latest
+    assert latest is not None
+    assert latest.handle
+
+
+def test_a_service_runs_the_jobs_of_all(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Broker, "runs_for_others", False)
+    monkeypatch.setattr(Broker, "user", "ann")
+    view, stop = submit(broker, job(broker)), threading.Event()
+    monkeypatch.setattr(
+        "broker.app.reconciling.looks", lambda service, *_: [reconciler(service).tick(), stop.set()][:0]
+    )
+    Reconciling(broker, health=Pulses(), say=str).run(stop)
+    latest = jobs.find(broker, view.id).latest
+    assert latest is not None
+    assert latest.handle
 
 
 def test_reports_clip_machine_time_and_count_every_hold(broker: Broker) -> None:

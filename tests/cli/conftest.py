@@ -91,6 +91,12 @@ def home(ready_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     return home
 
 
+@pytest.fixture(autouse=True)
+def _several_people(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests act as several people from one account."""
+    monkeypatch.setattr(Broker, "runs_for_others", True)
+
+
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """The reconcilers that commands would have started; none is."""
