@@ -154,7 +154,7 @@ def _answered(terminal: Terminal, broker: Broker, after: JobView, word: str, *, 
         return
     state = after.state.value.replace("_", " ")
     if after.asked is not None:
-        terminal.show(f"{after.id}: {word}; it still waits for {' or '.join(after.asked.approvers)}")
+        terminal.show(f"{after.id}: {word}; it still waits for {after.asked.whom(after.user)}")
     else:
         terminal.show(f"{after.id}: {word}; it is {state}. See `gpubroker jobs show {after.id}`.")
 

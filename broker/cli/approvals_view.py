@@ -85,7 +85,7 @@ def listing(
 
 def _cells(one: Request, now: datetime) -> list[str | Text]:
     asked = one.asked
-    who = ", ".join(one.decided_by) or " or ".join(asked.approvers)
+    who = ", ".join(one.decided_by) or asked.whom(one.view.user)
     because = "; ".join(question.because for question in asked.questions)
     expires = words.moment(asked.expires_at) if one.state in (Standing.WAITING, Standing.EXPIRED) else ""
     return [

@@ -77,9 +77,13 @@ class Asked:
         return tuple(sorted({name for question in self.open for name in question.approvers}))
 
     def whom(self, requester: str) -> str:
-        """Whom the requester may ask, as a sentence names them: ``ann or bob``."""
-        names = [name for name in self.approvers if self.answerable_by(name, requester)]
-        return " or ".join(names or self.approvers)
+        """Whom the requester may ask, as a sentence names them: ``ann or bob``, and where several rules need a yes of
+        different people, ``ann or bob, and carl``."""
+        asked = []
+        for question in self.open:
+            names = [name for name in question.approvers if question.may_answer(name, requester)]
+            asked.append(" or ".join(sorted(names or question.approvers)))
+        return ", and ".join(dict.fromkeys(asked))
 
     def answerable_by(self, who: str, requester: str) -> tuple[Question, ...]:
         """The open questions that this user may answer."""
