@@ -196,7 +196,10 @@ _FULL = ("the disk is full", "free some space, then try again: nothing that was 
 _READ_ONLY = ("the store cannot be written to", "check the owner and mode of the file and its folder")
 _DAMAGED = ("the store's file is damaged", "restore a backup, or rescue it with `sqlite3 FILE .recover`")
 _NOT_ONE = ("the file is not a gpubroker store", "point GPUBROKER_STORE (or GPUBROKER_HOME) elsewhere")
-_CANNOT_OPEN = ("the store's file cannot be opened", "check that its folder exists, is yours and can be written to")
+_CANNOT_OPEN = (
+    "the store's file cannot be opened",
+    "check that its folder exists and that both are yours; several people share a store on PostgreSQL",
+)
 _IO = ("reading or writing the store's file failed", "check the disk, its quota and its free space")
 
 _SQLITE = {
