@@ -131,15 +131,21 @@ class AskingAnew:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._looked: dict[str, tuple[datetime, str]] = {}  # by job: what was asked when, and the last policy for it
 
     def __call__(self, view: JobView) -> bool:
         """Whether the job's stream changed."""
         if view.asked is None:
+            self._looked.pop(view.id, None)
             return False
         broker, now = self._broker, self._broker.clock.now()
         try:
             with broker.store.reading() as look:
-                if not is_due(look, view, broker.policy(look)):
+                policy = broker.policy(look)
+                if self._looked.get(view.id) == (view.asked.at, policy.version):
+                    return False
+                if not _is_due(look, view, policy):
+                    self._looked[view.id] = view.asked.at, policy.version
                     return False
         except InvalidInput:
             return False  # policies that cannot be read change nothing
@@ -149,6 +155,7 @@ class AskingAnew:
                 return True  # look again
             anew = judged_anew(tx, broker.policy(tx), current, now)
             if anew is None:
+                self._looked[view.id] = view.asked.at, policy.version
                 return False
             if anew.denials or anew.still(current.asked).open:
                 tx.record(anew.record)
@@ -158,7 +165,12 @@ class AskingAnew:
 
 
 def is_due(look: StoreReading, view: JobView, policy: PolicySet) -> bool:
-    """Whether what the job waits for was not judged yet by the policy in force."""
+    """Whether what the job waits for was not judged yet by the policy in force, for whoever decides whether somebody is
+    to look. Where that policy said something to the job, somebody looked under it: then no record is read."""
+    return view.asked is not None and look.judged_by(view.id) != policy.version and _is_due(look, view, policy)
+
+
+def _is_due(look: StoreReading, view: JobView, policy: PolicySet) -> bool:
     last = last_judged(look, view) if view.asked is not None else None
     return last is not None and last.policy_version != policy.version and _readable(last) is not None
 

@@ -199,6 +199,13 @@ class StoreReading:
             query = query.where(DECISION.c.job_id == job_id)
         return [_decision_from_row(row) for row in self._connection.execute(query)]
 
+    def judged_by(self, job_id: str) -> str | None:
+        """The version of the policies that judged the job last, whether it may go on left out; None where none did. A
+        small part of what `decisions` reads."""
+        query = select(DECISION.c.policy_version).order_by(DECISION.c.id.desc()).limit(1)
+        others = DECISION.c.action != ActionKind.CONTINUE.value
+        return self._connection.scalar(query.where(DECISION.c.job_id == job_id, others))
+
 
 class StoreWriting(StoreReading):
     """A transaction: `broker.launch.journal.Writing`."""

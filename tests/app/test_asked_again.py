@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from broker.app import approvals, background, jobs
 from broker.app.approvals import Standing
+from broker.app.asked_again import AskingAnew
 from broker.app.launching import reconciler
 from broker.app.market import market_for
 from broker.app.policies import decisions_about
@@ -26,6 +28,7 @@ from broker.core.policy import ActionKind, Answer
 from broker.core.views import JobView
 from broker.launch.approvals import of_ask
 from broker.launch.placing import Placing
+from broker.store.journal import StoreReading
 
 BUDGET = """\
 version: 1
@@ -218,12 +221,13 @@ def test_a_budget_that_asks_is_asked_of_whether_there_is_room_without_what_is_he
     assert jobs.find(broker, view.id).attempts
 
 
-def moved_while_asked(broker: Broker) -> JobView:
+def moved_while_asked(broker: Broker, before_it_moves: Callable[[], object] = lambda: None) -> JobView:
     """A job whose owner waits to hear about $5, and which was placed anew meanwhile: that is on record, too."""
     view = start(broker, "$2")
     jobs.extend(broker, view, jobs.More(max_cost=Money.usd(5)))
     with broker.store.writing() as tx:
         tx.append(view.id, [(1, ev.AttemptEnded(cause=Cause.MACHINE_LOST))], broker.clock.now())
+    before_it_moves()
     view = jobs.find(broker, view.id)
     Placing(broker.store, lambda job: market_for(broker, job), broker.policy, broker.clock.now)(view)
     view = jobs.find(broker, view.id)
@@ -300,3 +304,30 @@ def test_where_the_record_cannot_be_read_those_who_were_asked_decide(
     assert approvals.refuse(broker, refused.id).asked is None
     assert held(broker, refused) == Money.ZERO
     assert approvals.grant(broker, granted.id).state is JobState.PLANNED
+
+
+def test_moved_under_the_policies_of_now_what_is_asked_is_judged_by_them_all_the_same(broker: Broker) -> None:
+    view = moved_while_asked(broker, lambda: govern(broker))
+    assert AskingAnew(broker)(view)
+    assert jobs.find(broker, view.id).asked is None
+
+
+def test_records_are_read_once_for_each_policy(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    view, looks = start(broker), AskingAnew(broker)
+    reads: list[object] = []
+    decisions = StoreReading.decisions
+
+    def counted(look: StoreReading, **wanted: Any) -> Any:
+        reads.append(wanted)
+        return decisions(look, **wanted)
+
+    monkeypatch.setattr(StoreReading, "decisions", counted)
+    assert [looks(view) for _ in range(3)] == [False] * 3
+    assert len(reads) == 1
+    govern(broker, BIG, "  - {name: dear, max_job_cost: $50}\n")
+    assert background.work_left(broker)
+    assert [looks(view) for _ in range(2)] == [False] * 2, "it is still asked"
+    reads.clear()
+    assert [looks(view) for _ in range(3)] == [False] * 3
+    assert not background.work_left(broker)
+    assert reads == []

@@ -154,6 +154,11 @@ def test_decisions_come_back_whole(store: Store) -> None:
         assert journal.decisions(job_id="j2") == []
         assert journal.decisions(since=NOW) == [decision]
         assert journal.decisions(since=NOW + timedelta(microseconds=1)) == []
+        assert (journal.judged_by("j1"), journal.judged_by("j2")) == ("7", None)
+    with store.writing() as journal:
+        journal.record(replace(decision, policy_version="8"))
+        journal.record(replace(decision, policy_version="9", action=ActionKind.CONTINUE))
+        assert journal.judged_by("j1") == "8", "whether it may go on is something else"
 
 
 _counter = itertools.count()
