@@ -4,7 +4,8 @@ Every decision keeps all it saw, so under the same policy the recorded verdicts 
 the first difference changes what the later decisions see: a job that is refused spends nothing and occupies nothing,
 one that is let through does. From then on the budgets are added up anew, from the ledger's entries of the jobs that
 would have run, and for those that never ran from their plans: the hold is taken, and after the expected time the
-expected cost is spent and the rest released.
+expected cost is spent and the rest released. What ran, and would have run elsewhere, is reckoned there for the time
+that was metered of it: the answer is what the time that is looked at would have cost under this policy.
 
 What cannot be known is left as it was: jobs that the market or a switch of the policy (reference prices, stale ones)
 left nothing for are not on record, no market is asked anew (only the placements that the plan ranked next are tried),
@@ -19,24 +20,23 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from operator import attrgetter
 from pathlib import Path
 
 from broker.app.policies import check
+from broker.app.policies_courses import Basis, Course, Window, elsewhere, planned
+from broker.app.policies_courses import spent as spent_in
 from broker.app.wiring import Broker
 from broker.core.decisions import Decision, Inputs, inputs_of
 from broker.core.errors import InvalidInput
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
-from broker.core.placements import Placement
-from broker.core.policy import Action, ActionKind, Answer, BudgetUse, Facts, LiveAttempt, Verdict
+from broker.core.policy import Action, ActionKind, Answer, BudgetUse, Facts, Verdict
 from broker.core.ports import BudgetSpec, PolicySet
 from broker.launch.admission import strictest, switched_off
 from broker.ledger.budgets import budget_uses, in_scope, share_within
-from broker.ledger.entries import Account, Entry, Movement, Tags, move
-
-Window = tuple[datetime, datetime]
+from broker.ledger.entries import Account, Entry, Movement, Tags
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,8 @@ class Outcome:
     """One decision, as it was and as it would have been.
 
     ``answer`` is None where the question would not have come up: its job was refused before. ``cost``: what the job
-    came to, in USD of ``money``, on its launch only. ``late``: whether it was expected to miss its deadline.
+    came to, in USD of ``money``, on its launch only; what it would have come to is of ``money_after``, known by
+    ``basis``. ``late``: whether it was expected to miss its deadline.
     """
 
     decision: Decision
@@ -56,15 +57,15 @@ class Outcome:
     late_before: bool
     late_after: bool
     pool: str | None
+    money_after: MoneyKind
+    basis: Basis = Basis.RECORD
 
     @property
     def same(self) -> bool:
-        """Whether nothing would have been different about it."""
-        return (
-            self.answer is self.decision.answer
-            and self.pool == self.decision.pool
-            and self.cost_before == self.cost_after
-        )
+        """Whether nothing would have been different about it. Of what is refused, it does not matter where."""
+        if self.answer is not self.decision.answer or self.cost_before != self.cost_after:
+            return False
+        return self.answer is Answer.DENY or self.pool == self.decision.pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ class Backtest:
 
     @property
     def after(self) -> Totals:
-        return _totals((one.answer, one.late_after, one.money, one.cost_after) for one in self.outcomes)
+        return _totals((one.answer, one.late_after, one.money_after, one.cost_after) for one in self.outcomes)
 
 
 def _totals(rows: Iterable[tuple[Answer | None, bool, MoneyKind, Money]]) -> Totals:
@@ -144,33 +145,6 @@ def replay(decisions: Sequence[Decision], entries: Sequence[Entry], policy: Poli
 
 
 @dataclass(slots=True)
-class _Course:
-    """What becomes of a job in the replay: its entries, from ``since`` on none (it was stopped), and what it occupies
-    where that is not on record."""
-
-    entries: Sequence[Entry]
-    since: datetime | None = None
-    occupies: tuple[Window, LiveAttempt] | None = None
-
-    def until(self, now: datetime) -> Iterable[Entry]:
-        """What was posted up to now."""
-        return (e for e in self.entries if e.at <= now and (self.since is None or e.at <= self.since))
-
-    def holding(self, job: str, now: datetime) -> LiveAttempt | None:
-        """What the job occupies while it holds money, as its bill tells (sooner or later); None for one that holds
-        nothing, and for capacity that costs nothing."""
-        held = sum((e.amount for e in self.until(now) if e.account is Account.HELD), Money.ZERO)
-        placed = next((e for e in self.entries if e.tags.provider), None)
-        if held <= Money.ZERO or placed is None or (self.since is not None and self.since <= now):
-            return None
-        tags = placed.tags
-        return LiveAttempt(
-            job, tags.user, tags.team, tags.project, tags.workload or "", tags.environment, tags.gpus,
-            tags.accelerator, tags.provider or "", placed.money, capacity_type=tags.capacity_type,
-        )  # fmt: skip
-
-
-@dataclass(slots=True)
 class _OpenHold:
     held: Money
     covers_to: datetime
@@ -181,7 +155,7 @@ class _Replay:
     policy: PolicySet
     entries: Sequence[Entry]
     diverged: bool = False
-    courses: dict[str, _Course] = field(default_factory=dict)
+    courses: dict[str, Course] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -189,28 +163,30 @@ class _Replay:
         for entry in self.entries:
             recorded[entry.tags.job_id].append(entry)
         # Jobs that were admitted before the time that is looked at have their course, too.
-        self.courses = {job: _Course(sorted(mine, key=attrgetter("at"))) for job, mine in recorded.items()}
+        self.courses = {job: Course(sorted(mine, key=attrgetter("at"))) for job, mine in recorded.items()}
         self.recorded = dict(self.courses)
 
     def judge(self, decision: Decision, inputs: Inputs) -> Outcome:
         action, first = inputs.action, inputs.action.kind is ActionKind.LAUNCH
         key = decision.job_id or f"refused at {decision.at.isoformat()} {decision.job_name}"
-        cost = _spent(self.recorded[key].entries) if first and key in self.recorded else Money.ZERO
+        cost = spent_in(self.recorded[key].entries) if first and key in self.recorded else Money.ZERO
         kind = action.placement.money if action.placement else MoneyKind.CASH
         late = decision.answer is not Answer.DENY and _late(action, decision.at)
         if key in self.gone and not first:
-            return Outcome(decision, None, (), kind, Money.ZERO, Money.ZERO, late, False, None)
+            return Outcome(decision, None, (), kind, Money.ZERO, Money.ZERO, late, False, None, kind)
         if self.policy.version != decision.policy_version:
             self.diverged = True
         facts = self._facts(inputs, decision, key)
         chosen, verdicts = self._choose(inputs, facts)
         answer = strictest(verdicts)
-        after = self._follow(decision, chosen, answer, key)
+        after = self._follow(decision, inputs.action, chosen, answer, key)
         if not first:
             after = Money.ZERO
         late_after = answer is not Answer.DENY and _late(chosen, decision.at)
         pool = chosen.placement.offer.pool if chosen.placement else None
-        found = Outcome(decision, answer, verdicts, kind, cost, after, late, late_after, pool)
+        kind_after = chosen.placement.money if chosen.placement else kind
+        basis = self.courses[key].basis if first and key in self.courses else Basis.RECORD
+        found = Outcome(decision, answer, verdicts, kind, cost, after, late, late_after, pool, kind_after, basis)
         self.diverged = self.diverged or not found.same
         return found
 
@@ -222,7 +198,7 @@ class _Replay:
         course = self.courses[key]
         if course.since is None:
             return found
-        return replace(found, cost_after=_spent(course.until(course.since)))
+        return replace(found, cost_after=spent_in(course.until(course.since)))
 
     def _choose(self, inputs: Inputs, facts: Facts) -> tuple[Action, tuple[Verdict, ...]]:
         """The first placement that no rule is against, one that nobody need be asked about before others, and what is
@@ -247,7 +223,7 @@ class _Replay:
         off = switched_off(self.policy, action)
         return (*self.policy.judge(action, facts), *([off] if off else []))
 
-    def _follow(self, decision: Decision, chosen: Action, answer: Answer, key: str) -> Money:
+    def _follow(self, decision: Decision, was: Action, chosen: Action, answer: Answer, key: str) -> Money:
         """What becomes of the job, and what it comes to."""
         denied, was_denied = answer is Answer.DENY, decision.answer is Answer.DENY
         if denied and not was_denied:
@@ -259,14 +235,17 @@ class _Replay:
                 self.courses[key].since = decision.at
                 self.gone.add(key)
         moved = chosen.placement is not None and chosen.placement.offer.pool != decision.pool
-        never_ran = key not in self.recorded or not _spent(self.recorded[key].entries)
+        never_ran = key not in self.recorded or not spent_in(self.recorded[key].entries)
         # What nobody said yes to then is refused again; everything else that is asked for counts as granted.
         newly = was_denied or (decision.answer is Answer.ASK and never_ran and answer is Answer.ALLOW)
         launched = decision.action is ActionKind.LAUNCH and not denied
-        if launched and chosen.placement and (moved or newly):
-            self.courses[key] = _planned(key, chosen, chosen.placement, decision.at)
+        if launched and chosen.placement and newly:
+            self.courses[key] = planned(key, chosen, chosen.placement, decision.at)
+        elif launched and chosen.placement and moved:
+            entries = self.recorded[key].entries if key in self.recorded else ()
+            self.courses[key] = elsewhere(key, entries, was.placement, chosen, chosen.placement, decision.at)
         course = self.courses.get(key)
-        return _spent(course.entries) if course and not denied else Money.ZERO
+        return spent_in(course.entries) if course and not denied else Money.ZERO
 
     def _facts(self, inputs: Inputs, decision: Decision, key: str) -> Facts:
         """As recorded until something is different; then as it would have been."""
@@ -332,38 +311,7 @@ def _counts(budget: BudgetSpec, tags: Tags) -> bool:
     )
 
 
-def _spent(entries: Iterable[Entry]) -> Money:
-    return sum((e.amount for e in entries if e.account is Account.SPENT), Money.ZERO)
-
-
 def _late(action: Action, at: datetime) -> bool:
     deadline = action.job.deadline_at(action.submitted_at or at)
     finish = action.placement.finish if action.placement else None
     return deadline is not None and finish is not None and finish > deadline
-
-
-def _planned(key: str, action: Action, placement: Placement, at: datetime) -> _Course:
-    """The course of a job that never ran like this, as its plan expects it."""
-    window = action.window or (at, at)
-    asked = action.hold or {}
-    held = asked.get(placement.money, Money.ZERO)
-    lasts = min(placement.duration or (window[1] - window[0]), window[1] - window[0])
-    cost = placement.expected_cost if placement.duration else placement.rate.for_duration(lasts)
-    cost, ends = min(cost, held), at + max(lasts, timedelta(0))
-    job, kind = action.job, placement.money
-    tags = Tags(key, action.user, job.team, job.project, job.workload.value, job.environment)
-
-    def movement(what: Movement, amount: Money, when: datetime, covers: Window) -> tuple[Entry, ...]:
-        return move(what, amount, movement_id=f"{key}/{what}", money=kind, at=when, covers=covers, tags=tags)
-
-    entries = [
-        *movement(Movement.HOLD, held, at, window),
-        *movement(Movement.SETTLE, cost, ends, (at, ends)),
-        *movement(Movement.RELEASE, held - cost, ends, (ends, ends)),
-    ]
-    offer = placement.offer
-    live = LiveAttempt(
-        key, action.user, job.team, job.project, job.workload.value, job.environment, placement.gpus,
-        offer.accelerator, offer.provider, kind, offer.pool, placement.nodes, offer.capacity_type,
-    )  # fmt: skip
-    return _Course(entries, occupies=((at, ends), live))

@@ -138,6 +138,16 @@ def recorded_json(decisions: Sequence[Decision]) -> dict[str, Any]:
 # --- policy backtest ------------------------------------------------------------------------------------------------
 
 
+# How costs came about, as the footnotes of the table and the document tell it.
+HOW = {
+    "metered_time": "Costs of what would have run elsewhere: the rate there, for the time that was metered of it.",
+    "converted_time": "Where the job says how much work there is: the rate there, for that metered time times what the"
+    " machine that it ran on does in an hour over what the other one does.",
+    "plan": "Costs of what never ran, or ran free of charge: what the plan expects; where the work is not known, all of"
+    " the time that it may take.",
+}
+
+
 def backtested(console: Console, found: Backtest) -> list[RenderableType]:
     """What would have been different, and what it comes to."""
     columns = (
@@ -157,6 +167,8 @@ def backtested(console: Console, found: Backtest) -> list[RenderableType]:
     count = words.plural(len(found.outcomes), "decision")
     same = len(found.outcomes) - len(found.differences)
     parts.append(Text(f"{count} judged again, {same} the same." if cells else f"{count} judged again, all the same."))
+    ways = {one.basis for one in found.differences if one.cost_before != one.cost_after}
+    parts += [Text(how, style="dim") for basis, how in HOW.items() if basis in ways]
     if found.unknown:
         parts.append(Text(f"{words.plural(found.unknown, 'decision')} did not keep what they saw.", style="yellow"))
     return parts
@@ -169,9 +181,10 @@ def _difference(one: Outcome) -> list[str | Text]:
         why = "it was refused before"
     else:
         why = "; ".join(f"{v.message} ({v.source})" for v in objections) or moved
-    cost = (
-        "" if one.cost_before == one.cost_after else f"{words.money(one.cost_before)} → {words.money(one.cost_after)}"
-    )
+    cost = ""
+    if one.cost_before != one.cost_after:
+        kind = f" {one.money_after.value}" if one.money_after is not one.money else ""
+        cost = f"{words.money(one.cost_before)} → {words.money(one.cost_after)}{kind}"
     return [
         words.moment(one.decision.at),
         one.decision.job_id or one.decision.job_name,
@@ -210,6 +223,8 @@ def backtested_json(found: Backtest) -> dict[str, Any]:
                 "money": one.money,
                 "cost_before": one.cost_before,
                 "cost_after": one.cost_after,
+                "money_after": one.money_after,
+                "cost_after_by": one.basis,
                 "late_before": one.late_before,
                 "late_after": one.late_after,
                 "objections": [verdict_json(v) for v in one.verdicts if v.answer is not Answer.ALLOW],

@@ -298,7 +298,7 @@ def test_a_new_rule_that_counts_sees_those_that_hold_money() -> None:
 
 def test_a_provider_that_is_forbidden_is_left_for_the_next_best_with_its_price_and_its_lateness() -> None:
     month = Month(load({"p.yaml": budget("$900")}))
-    elsewhere = placement(at(0), "70", hours=5, provider="gcp")
+    elsewhere = placement(at(0), "70", hours=5, provider="gcp", price="11")
     month.submit(at(0), "100", cost="40", hours=6, deadline=4 * HOUR, placements=[placement(at(0), "40", 3), elsewhere])
 
     found = month.again(budget("$900", "guardrails: [{name: not-aws, allowed_locations: {providers: {deny: aws}}}]"))
@@ -307,7 +307,7 @@ def test_a_provider_that_is_forbidden_is_left_for_the_next_best_with_its_price_a
     assert one.answer is Answer.ALLOW
     assert one.pool is not None
     assert one.pool.startswith("gcp/")
-    assert (one.cost_before, one.cost_after) == (Money.usd(40), Money.usd(70))
+    assert (one.cost_before, one.cost_after) == (Money.usd(40), Money.usd(66)), "6 h were metered, at $11"
     assert (one.late_before, one.late_after) == (False, True)
     assert (found.before.late, found.after.late) == (0, 1)
 
@@ -367,11 +367,11 @@ def test_what_is_asked_instead_of_denied_counts_as_granted() -> None:
 
 def test_what_nobody_need_be_asked_about_is_taken_first() -> None:
     month = Month(load({"p.yaml": budget("$900")}))
-    elsewhere = placement(at(0), "70", hours=5, provider="gcp")
+    elsewhere = placement(at(0), "70", hours=5, provider="gcp", price="11")
     month.submit(at(0), "100", cost="40", hours=6, placements=[placement(at(0), "40", 3), elsewhere])
 
     asks = "guardrails: [{name: g, allowed_locations: {providers: {deny: PLACE}}, action: ask, approvers: [olga]}]"
     (one,) = month.again(budget("$900", asks.replace("PLACE", "aws"))).outcomes
-    assert (one.answer, (one.pool or "").partition("/")[0], one.cost_after) == (Answer.ALLOW, "gcp", Money.usd(70))
+    assert (one.answer, (one.pool or "").partition("/")[0], one.cost_after) == (Answer.ALLOW, "gcp", Money.usd(66))
     (one,) = month.again(budget("$900", asks.replace("PLACE", "[aws, gcp]"))).outcomes
     assert (one.answer, (one.pool or "").partition("/")[0]) == (Answer.ASK, "aws")
