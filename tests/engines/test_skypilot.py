@@ -9,12 +9,12 @@ import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from broker.core.clock import ManualClock, SystemClock
+from broker.core.clock import SystemClock
 from broker.core.errors import (
     AskAPerson,
     BrokerError,
@@ -168,44 +168,6 @@ def test_a_server_that_forgot_a_launch_says_nothing_of_its_end(bench: Bench, sky
     sky.forget_requests()
     assert bench.look(handle).state is EngineState.LOST
     assert not (bench.folder / "home" / "job1-1" / "gone.json").exists()
-
-
-def taken_down(sky: fake.Sky, handle: str) -> None:
-    """Its job has ended, and it took itself down."""
-    name = handle.rpartition(":")[2]
-
-    def ended() -> bool:
-        return any(row["name"] == name and row["usage_intervals"][-1][1] for row in sky.get(sky.cost_report(30)))
-
-    eventually(ended, "its machine is gone")
-
-
-def test_a_machine_that_was_gone_while_nobody_looked_is_billed_until_the_server_noticed(
-    bench: Bench, sky: fake.Sky
-) -> None:
-    """Not until the broker is back: hours later by its clock."""
-    handle = bench.engine.submit(bench.launch("true"))
-    taken_down(sky, handle)
-    back = datetime.now(UTC) + timedelta(hours=8)
-    engine = Skypilot(bench.folder / "home", ManualClock(back), SkypilotSettings(shared_disk=True), Sdk(sky, URL))
-    gone = engine.observe([handle])[handle]
-    assert gone.state is EngineState.GONE
-    assert gone.gone_at is not None
-    assert gone.gone_at < back - timedelta(hours=7)
-
-
-def test_a_machine_whose_end_nobody_has_on_record_is_billed_until_it_was_missed(
-    bench: Bench, sky: fake.Sky, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def old_server(days: int) -> str:
-        raise ApiServerConnectionError("404 for /cost_report")
-
-    handle = bench.engine.submit(bench.launch("true"))
-    taken_down(sky, handle)
-    monkeypatch.setattr(sky, "cost_report", old_server)
-    back = datetime.now(UTC) + timedelta(hours=8)
-    engine = Skypilot(bench.folder / "home", ManualClock(back), SkypilotSettings(shared_disk=True), Sdk(sky, URL))
-    assert engine.observe([handle])[handle].gone_at == back
 
 
 def test_a_gang_runs_once_on_every_node(bench: Bench) -> None:

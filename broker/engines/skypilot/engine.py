@@ -11,7 +11,6 @@ the server knows the cluster no more.
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import re
@@ -32,17 +31,18 @@ from broker.core.outcomes import Cause
 from broker.core.ports import EngineState, Launch, Observation
 from broker.engines.detached import KEY, Slot
 from broker.engines.owner import note_owner, owner_of
+from broker.engines.skypilot.ends import Ends
 from broker.engines.skypilot.sdk import Cluster, Request, Sdk
 from broker.engines.skypilot.task import CLOUDS, cluster_name, key_of, task_config, waits_in_line
 from broker.launch.agent.store import make_private, split_folder
 from broker.launch.bundle import write_agent
 from broker.launch.runfolder import AttemptFolder, RunFolder
 
-log = logging.getLogger(__name__)
 _HANDLE = re.compile(r"skypilot:(?P<place>[0-9a-f]{12}):(?P<key>[A-Za-z0-9-]{1,40})")
 _PATIENCE = timedelta(minutes=2)  # from the stop in the lease to force: the command's grace and the last upload
 # How long the end of a cluster may take before it is asked for again: when nothing came of it, and in any case.
 _DOWN_AGAIN, _DOWN_STUCK = timedelta(seconds=10), timedelta(minutes=10)
+_ASK_AGAIN = timedelta(minutes=5)  # for so long a server that is away is asked when a cluster was gone
 
 
 def _words(value: object) -> object:
@@ -76,6 +76,7 @@ class _Seen:
     keys: frozenset[str]
     requests: Mapping[str, Request]
     clusters: Mapping[str, Cluster]
+    ends: Ends
 
 
 class Skypilot:
@@ -147,9 +148,7 @@ class Skypilot:
             slots = {key: self._slot(key) for key in open_ones.values()}
             seen = self._look(slots)
             for handle, key in open_ones.items():
-                found[handle] = self._observe(
-                    slots[key], key, seen.requests.get(key), seen.clusters.get(cluster_name(key))
-                )
+                found[handle] = self._observe(slots[key], key, seen)
         return {handle: one or _UNKNOWN for handle, one in found.items()}
 
     def cancel(self, handle: str) -> None:
@@ -247,10 +246,12 @@ class Skypilot:
         if settled and now - self._refreshed >= self._settings.refresh:
             self._refreshed = now
             self._sdk.refresh(settled)
-        self._seen = _Seen(now, frozenset(slots), requests, clusters)
+        missing = [slot for key, slot in slots.items() if cluster_name(key) not in clusters]
+        self._seen = _Seen(now, frozenset(slots), requests, clusters, Ends(self._sdk, missing))
         return self._seen
 
-    def _observe(self, slot: Slot, key: str, request: Request | None, cluster: Cluster | None) -> Observation:
+    def _observe(self, slot: Slot, key: str, seen: _Seen) -> Observation:
+        request, cluster = seen.requests.get(key), seen.clusters.get(cluster_name(key))
         if request is not None and request.finished:
             error = None if request.status == "succeeded" else self._sdk.failure(request.id)
             slot.keep_first("launched.json", {"status": request.status, "failure": str(error) if error else ""})
@@ -259,7 +260,7 @@ class Skypilot:
         if cluster is None:
             if request is not None and launching:
                 return Observation(EngineState.PENDING, evidence=f"SkyPilot's launch is {request.status}")
-            return self._vanished(slot, key) if slot.folder.exists() else _UNKNOWN
+            return self._vanished(slot, key, seen.ends) if slot.folder.exists() else _UNKNOWN
         outcome = slot.read("launched.json") or {}
         if cancelled:
             if not self._may_still_save(slot):
@@ -287,7 +288,7 @@ class Skypilot:
             since = max(since, datetime.fromisoformat(launch["at"]))
         return datetime.fromisoformat(slot.keep_first("up.json", {"since": since.isoformat()})["since"])
 
-    def _vanished(self, slot: Slot, key: str) -> Observation:
+    def _vanished(self, slot: Slot, key: str, ends: Ends) -> Observation:
         """The server knows the cluster no more: its machines are gone, and why follows from what was seen before. They
         are billed until it noticed, or else until now; that the agent ended proves nothing."""
         at = slot.keep_first("vanished.json", {"at": self._clock.now().isoformat()})["at"]
@@ -311,19 +312,15 @@ class Skypilot:
                 return Observation(EngineState.UP, datetime.fromisoformat(since), evidence=f"gone, and {error}")
             interrupted, said = _why_gone(folder)
         if since is not None:
-            at = max(min(at, self._ended(key, since) or at), since)
+            try:
+                ended = ends.of(cluster_name(key))
+            except RetryLater as error:
+                if self._clock.now() - datetime.fromisoformat(at) < _ASK_AGAIN:
+                    return Observation(EngineState.UP, datetime.fromisoformat(since), evidence=f"gone, and {error}")
+                ended = None
+            at = max(min(at, ended.isoformat() if ended else at), since)
         record = {"since": since, "at": at, "interrupted": interrupted, "evidence": said}
         return _from_record(slot.keep_first("gone.json", record))
-
-    def _ended(self, key: str, since: str) -> str | None:
-        """When the server noticed the end of the cluster."""
-        age = max(datetime.now(UTC) - datetime.fromisoformat(since), timedelta(0))
-        try:
-            ended = self._sdk.ended(cluster_name(key), age.days + 2)
-        except BrokerError as error:
-            log.warning("SkyPilot does not tell when %s was gone: %s", key, error)
-            ended = None
-        return ended.isoformat() if ended else None
 
     def _may_still_save(self, slot: Slot) -> bool:
         """Whether its agent was told to stop, and has time left to save."""

@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
@@ -174,14 +175,15 @@ class Sdk:
             rows = self._sky.get(self._sky.status(asked, all_users=True))
             return {str(row["name"]): _cluster(row) for row in rows}
 
-    def ended(self, cluster: str, days: int) -> datetime | None:
-        """When a cluster that the server knows no more was gone, to its knowledge and at the latest: it looks at what
-        took itself down now and then, and tells whole seconds. None where it has no record of that in so many days."""
+    def ends(self, days: int) -> dict[str, datetime]:
+        """When clusters of so many days were gone, by name, to the server's knowledge and at the latest: it looks at
+        what took itself down now and then, and tells whole seconds. Those that it thinks are there are left out."""
+        used = defaultdict[str, list[Any]](list)
         with _ours():
-            rows = self._sky.get(self._sky.cost_report(days=days))
-            used = [interval for row in rows if row["name"] == cluster for interval in row["usage_intervals"] or ()]
-            ends = [int(end) for _, end in used if end is not None]
-        return datetime.fromtimestamp(max(ends) + 1, UTC) if ends and len(ends) == len(used) else None
+            for row in self._sky.get(self._sky.cost_report(days=days)):
+                used[str(row["name"])] += [end for _, end in row["usage_intervals"] or ()]
+            gone = {name: max(map(int, ends)) + 1 for name, ends in used.items() if ends and None not in ends}
+        return {name: datetime.fromtimestamp(end, UTC) for name, end in gone.items()}
 
     def refresh(self, names: Sequence[str]) -> None:
         """Have the server look at the clouds anew. Returns at once; `clusters` tells what it found later."""
