@@ -1,0 +1,54 @@
+"""How `gpubroker policy backtest` tells what its costs go by."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from broker.app.policies_backtest import Backtest, Outcome
+from broker.app.policies_courses import Basis
+from broker.cli.policy_trial_view import HOW, backtested, backtested_json
+from broker.core.decisions import Decision
+from broker.core.money import Money
+from broker.core.offers import MoneyKind
+from broker.core.policy import ActionKind, Answer
+
+NOW = datetime(2026, 11, 1, tzinfo=UTC)
+
+
+def moved(basis: Basis, after: str = "0.57", money: MoneyKind = MoneyKind.CASH) -> Outcome:
+    was = Decision(NOW, ActionKind.LAUNCH, "ann", "j", Answer.ALLOW, "1", "", "j-1", 1, "aws/spot")
+    costs = Money.usd("0.20"), Money.usd(after)
+    return Outcome(was, Answer.ALLOW, (), MoneyKind.CASH, *costs, False, False, "aws/on_demand", money, basis)
+
+
+def shown(*outcomes: Outcome) -> str:
+    console = Console(width=140, file=StringIO())
+    for part in backtested(console, Backtest(outcomes, 0)):
+        console.print(part)
+    assert isinstance(console.file, StringIO)
+    return " ".join(console.file.getvalue().split())
+
+
+@pytest.mark.parametrize("basis", [one for one in Basis if one is not Basis.RECORD])
+def test_the_footnote_says_what_the_costs_go_by_and_nothing_else(basis: Basis) -> None:
+    text = shown(moved(basis))
+    assert "$0.20 → $0.57" in text
+    assert [key for key, how in HOW.items() if how in text] == [basis.value]
+    assert not any(how in shown(moved(basis, after="0.20")) for how in HOW.values()), "where no cost is different"
+
+
+def test_money_of_another_kind_is_said_and_added_up_by_itself() -> None:
+    owned = moved(Basis.METERED_TIME, money=MoneyKind.AMORTISED)
+    assert "$0.20 → $0.57 amortised" in shown(owned)
+    document = backtested_json(Backtest((owned,), 0))
+    assert (document["before"]["cost"], document["after"]["cost"]) == (
+        {"cash": Money.usd("0.20")}, {"amortised": Money.usd("0.57")},
+    )  # fmt: skip
+    (difference,) = document["differences"]
+    assert (difference["money"], difference["money_after"], difference["cost_after_by"]) == (
+        MoneyKind.CASH, MoneyKind.AMORTISED, Basis.METERED_TIME,
+    )  # fmt: skip
