@@ -15,12 +15,13 @@ from broker.core.policy import Source
 from broker.core.ports import PolicyDefaults, Rule
 from policies.conditions import Condition
 from policies.meaning import Together, at_home, conditions
-from policies.mentions import at, entries
+from policies.mentions import at, entries, excepted
 from policies.policyset import ActivePolicies
 from policies.registry import GUARDRAILS, rule_class
 from policies.rules.budget import Budget
 from policies.rules.membership import Roster
 from policies.schema import BudgetEntry, GuardrailEntry, PolicyFile, policy_file_model
+from policies.scope import Exempting, Scope
 
 _KIND = "policy file"
 _NO_FILES = "none"
@@ -111,14 +112,14 @@ def load(files: Mapping[str, str], providers: Collection[str] = ()) -> ActivePol
 
 def _empty(one: _Read) -> Iterator[tuple[str, Problem]]:
     """The guardrails of a file that leave nothing beside earlier ones, by the key of their entry; only where the form
-    of the file is right. Those with a condition, or that ask, may leave something."""
+    of the file is right. Those with a condition or an exception, or that ask, may leave something."""
     if one.content is None or one.problems or not any(entry.kind in _LISTS for entry in one.content.entries):
         return
     from policies.contradictions import dead_ends  # only where there are such rules
 
     paths: dict[Rule, Path] = {}
     for index, entry in enumerate(one.content.entries):
-        if not (entry.when or entry.asking):
+        if not (entry.when or entry.asking or entry.excepted):
             path = ("guardrails", index)
             paths[rule_class(entry.kind)(entry.name, entry.rule, entry.scope, one.source(path))] = path
 
@@ -199,8 +200,17 @@ def _rules(one: _Right) -> list[Rule]:
     found: list[Rule] = []
     for entry, path in one.entries():
         rule, config = (Budget, entry) if isinstance(entry, BudgetEntry) else (rule_class(entry.kind), entry.rule)
-        found.append(rule(entry.name, config, entry.scope, one.read.source(path)))
+        found.append(rule(entry.name, config, _scope(one.read.document, entry, path), one.read.source(path)))
     return sorted(found, key=lambda rule: rule.source.line)
+
+
+def _scope(document: Document, entry: BudgetEntry | GuardrailEntry, path: Path) -> Scope:
+    """Whom an entry is about."""
+    if isinstance(entry, BudgetEntry) or not entry.excepted:
+        return entry.scope
+    written = document.data[str(path[0])][path[1]]
+    places = tuple(Source(document.file, at(document, where).line) for where, _ in excepted(path, written))
+    return Exempting.model_construct(**dict(entry.scope), excepted=entry.excepted, said_at=places)
 
 
 def _defaults(contents: list[PolicyFile], *, grants_cash: bool) -> PolicyDefaults:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from policies.cel import Mistake
 
 _UNKNOWN_KEY = re.compile(r"guardrails\[\d+\]\.(\w+)")
+_EXCEPT_IN_BUDGET = re.compile(r"budgets\[\d+\]\.except")
 _TELLING = 3  # letters of a key, to tell what it was to become
 
 
@@ -207,6 +208,11 @@ class Together:
 
 def at_home(problem: Problem) -> Problem:
     """The finding of an unknown key of a guardrail, with where that key belongs, or what begins like it."""
+    if _EXCEPT_IN_BUDGET.fullmatch(problem.key):
+        message = (
+            "a budget counts what everybody in its scope spends; only a guardrail has exceptions: narrow the scope"
+        )
+        return replace(problem, message=message)
     found = _UNKNOWN_KEY.fullmatch(problem.key)
     if not found or not problem.message.startswith("unknown key"):
         return problem

@@ -42,10 +42,19 @@ def named_in_scopes(document: Document) -> Iterator[tuple[Path, str, str]]:
     others = enumerate(exceptions if isinstance(exceptions, list) else [])
     scoped = [*((("capacity", "exceptions", n), e) for n, e in others if isinstance(e, dict)), *entries(document)]
     for path, entry in scoped:
-        scope = entry.get("scope")
-        for what, said in scope.items() if isinstance(scope, dict) else ():
-            for where, name in _plain((*path, "scope", what), said):
-                yield where, what, name
+        for part, scope in (((*path, "scope"), entry.get("scope")), *excepted(path, entry)):
+            for what, said in scope.items() if isinstance(scope, dict) else ():
+                for where, name in _plain((*part, what), said):
+                    yield where, what, name
+
+
+def excepted(path: Path, entry: dict[str, Any]) -> Iterator[tuple[Path, Any]]:
+    """Each scope that an entry excepts, and where it stands: one, or a list of them."""
+    said = entry.get("except")
+    if isinstance(said, list):
+        yield from (((*path, "except", index), one) for index, one in enumerate(said))
+    elif said is not None:
+        yield (*path, "except"), said
 
 
 def named_teams(document: Document) -> Iterator[tuple[Path, str]]:

@@ -21,7 +21,7 @@ from policies.rules.budget import Budget
 from policies.scope import Scope
 
 # What an entry says beside its rule.
-_BESIDE = frozenset({"name", "scope", "when", *MayAsk.model_fields})
+_BESIDE = frozenset({"name", "scope", "except", "when", *MayAsk.model_fields})
 # Two windows of time are two, and not one twice; above some threshold, somebody else may be asked.
 _MAY_STAND_TWICE = ("freeze", "data_residency", "approve_above", "reserved_quota")
 
@@ -32,7 +32,7 @@ def twins(document: Document, is_wrong: Callable[[Path], bool]) -> Iterator[tupl
     seen: dict[tuple[str, str, str], list[tuple[object, int]]] = defaultdict(list)
     for path, entry in entries(document):
         for kind, said in () if is_wrong(path) else _subjects(path, entry):
-            key = (kind, repr(_scope(entry.get("scope"))), repr(entry.get("when")))
+            key = (kind, repr(_scope(entry.get("scope"))), _whenever(entry))
             twin = next((line for before, line in seen[key] if _share(before, said)), None)
             if twin is not None:
                 message = (
@@ -67,7 +67,7 @@ def overlaps(document: Document, rules: Mapping[str, Rule]) -> Iterator[Problem]
     for path, entry in entries(document):
         told, mine = False, rules[entry["name"]]
         for kind, said in _subjects(path, entry):
-            before = seen[kind, repr(entry.get("when"))]
+            before = seen[kind, _whenever(entry)]
             for what, where, other in before:
                 message, idle = (
                     _both_apply(document, (path, mine), (where, other)) if _share(what, said) else ("", None)
@@ -157,6 +157,11 @@ def _subjects(path: Path, entry: Mapping[str, Any]) -> Iterator[tuple[str, objec
     for kind, said in entry.items():
         if kind not in _BESIDE and kind not in _MAY_STAND_TWICE:
             yield f"{kind}{asks}", said
+
+
+def _whenever(entry: Mapping[str, Any]) -> str:
+    """What must be the same for two entries to be compared: whose condition or exceptions differ may both matter."""
+    return repr((entry.get("when"), entry.get("except")))
 
 
 def _share(one: object, other: object) -> bool:

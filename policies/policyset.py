@@ -20,7 +20,8 @@ from policies.mentions import PATTERN_SIGNS, at, entries, named_approvers, named
 from policies.rules.budget import Budget
 from policies.rules.budget_required import BudgetRequired
 from policies.rules.membership import Membership, Roster
-from policies.scope import Scope
+from policies.scope import Exempting, Scope
+from policies.verdicts import OUT_OF_SCOPE
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,8 @@ class ActivePolicies:
         approved (`Facts.grants`) is not asked again. What runs cannot be asked about first: it is stopped by a
         guardrail that asks, too, unless it was approved."""
         said = self._said(action, facts)
+        if self._exempting:
+            said = [self._with_exception(verdict, action) for verdict in said]
         asked = [self._as_question(verdict) for verdict in said] if self.asking else said
         if self._members and any(verdict.answer is Answer.ASK for verdict in asked):
             asked = [self._to_members(verdict) for verdict in asked]
@@ -91,6 +94,12 @@ class ActivePolicies:
     def _as_question(self, verdict: Verdict) -> Verdict:
         asking = self.asking.get(verdict.name) if verdict.answer is Answer.DENY else None
         return asks_instead(verdict, asking) if asking else verdict
+
+    def _with_exception(self, verdict: Verdict, action: Action) -> Verdict:
+        """Of what is not about a job because it is excepted, where that is said."""
+        scope = self._exempting.get(verdict.name)
+        at = scope.exempts(action) if scope and verdict.code == OUT_OF_SCOPE else None
+        return replace(verdict, message=f"does not apply: excepted ({at})") if at else verdict
 
     def _to_members(self, verdict: Verdict) -> Verdict:
         """Once files list people, only they can approve, whomever else a pattern matches."""
@@ -138,12 +147,13 @@ class ActivePolicies:
     @property
     def warnings(self) -> Sequence[str]:
         """What may not be meant: guardrails about the same jobs that allow nothing together (of those that are always
-        in force, and ask nobody), rules of one file that are about some of the same jobs, and conditions on what may be
-        absent."""
+        in force for all in their scope, and ask nobody), rules of one file that are about some of the same jobs, and
+        conditions on what may be absent."""
         from policies.contradictions import dead_ends, nobodys, too_short  # only checking and applying ask
         from policies.overlaps import overlaps
 
-        always = [one for one in self.rules if one.name not in self.conditions and one.name not in self.asking]
+        sometimes = {*self.conditions, *self.asking, *self._exempting}
+        always = [one for one in self.rules if one.name not in sometimes]
         rules = {rule.name: rule for rule in self.rules}
         located = [*self.doubts, *((one.file, found) for one in self.documents for found in overlaps(one, rules))]
         told = (f"{Source(file, one.line, one.column)}: {one.message}" for file, one in sorted(located))
@@ -196,6 +206,12 @@ class ActivePolicies:
         """By rule: of guardrails with `action: ask`, and of rules that ask by themselves."""
         own = {rule.name: getattr(getattr(rule, "config", None), "approvers", ()) for rule in self.rules}
         return {name: who for name, who in own.items() if who} | {n: a.approvers for n, a in self.asking.items()}
+
+    @cached_property
+    def _exempting(self) -> Mapping[str, Exempting]:
+        """The scopes with exceptions, by the name of their rule."""
+        scopes = {rule.name: getattr(rule, "scope", None) for rule in self.rules}
+        return {name: scope for name, scope in scopes.items() if isinstance(scope, Exempting)}
 
     @cached_property
     def _members(self) -> tuple[str, ...]:

@@ -22,7 +22,16 @@ from __future__ import annotations
 from functools import cache
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import BeforeValidator, Field, StrictBool, create_model, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    GetJsonSchemaHandler,
+    StrictBool,
+    create_model,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import CoreSchema
 
 from broker.core.findings import each
 from broker.core.offers import CapacityType
@@ -35,6 +44,24 @@ from policies.rules.budget import Terms
 from policies.scope import Scope
 
 VERSION = 1
+
+
+class _OneOrSeveral:
+    """In the schema: a scope, or a list of them."""
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        several = handler(core) | {"minItems": 1}
+        return {"anyOf": [several["items"], several]}
+
+
+def _scopes(value: object) -> object:
+    if value == [] or value == {} or (isinstance(value, list) and {} in value):
+        raise ValueError("excepts nobody, or everybody; expected a team, project, workload, user or environment")
+    return value if isinstance(value, list) else [value]
+
+
+Scopes = Annotated[tuple[Scope, ...], BeforeValidator(_scopes), _OneOrSeveral()]
+"""One scope or a list of them, none without a name."""
 
 
 def _number_or_list(value: object) -> object:
@@ -140,10 +167,12 @@ class BudgetEntry(Terms):
 class GuardrailEntry(MayAsk):
     """A guardrail: its name, whom it is for, exactly one rule, and ``when`` it applies: a condition in CEL. ``action``:
     what it does about what it is against: ``deny``, or ``ask`` one of the ``approvers`` first. What runs against it is
-    stopped, unless it was approved."""
+    stopped, unless it was approved. ``except``: a scope, or several; the rule is not about these jobs. Other rules
+    are."""
 
     name: Name
     scope: Scope = Field(default_factory=Scope)
+    excepted: Scopes = Field(default=(), alias="except")
     when: When | None = None
     action: Literal["ask", "deny"] = "deny"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property, lru_cache
 
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from broker.core.errors import did_you_mean
 from broker.core.jobs import Workload
-from broker.core.policy import Action, LiveAttempt
+from broker.core.policy import Action, LiveAttempt, Source
 from broker.ledger.budgets import matches
 from policies.asking import within
 from policies.fields import Part, Patterns
@@ -70,7 +70,7 @@ class Scope(Part):
 
     def __str__(self) -> str:
         """``team nlp, workload training or batch``; empty when it is about everybody."""
-        said = {name: getattr(self, name) for name in type(self).model_fields}
+        said = {name: getattr(self, name) for name in Scope.model_fields}
         return ", ".join(f"{name} {' or '.join(patterns)}" for name, patterns in said.items() if patterns)
 
     @cached_property
@@ -88,3 +88,30 @@ class Scope(Part):
             and matches(self.user, user)
             and matches(self.environment, environment)
         )
+
+
+class Exempting(Scope):
+    """A scope without those who are ``excepted`` from it; ``said_at``: where each of these stands."""
+
+    excepted: tuple[Scope, ...]
+    said_at: tuple[Source, ...] = Field(repr=False)
+
+    def exempts(self, action: Action) -> Source | None:
+        """Where it is said that the job and the user of an action, who are in the scope, are excepted from it."""
+        if not self.whole.covers(action):
+            return None
+        return next((at for one, at in zip(self.excepted, self.said_at, strict=True) if one.covers(action)), None)
+
+    @cached_property
+    def whole(self) -> Scope:
+        """The scope with those who are excepted."""
+        return Scope.model_construct(**{name: getattr(self, name) for name in Scope.model_fields})
+
+    def __str__(self) -> str:
+        return f"{str(self.whole) or 'everybody'} except {'; '.join(map(str, self.excepted))}"
+
+    def _matches_all(
+        self, user: str, team: str | None, project: str | None, workload: str, environment: str | None
+    ) -> bool:
+        said = (user, team, project, workload, environment)
+        return super()._matches_all(*said) and not any(one._includes(*said) for one in self.excepted)
