@@ -100,6 +100,8 @@ Step = MissDeadline | Expire | Release | Submit | Abandon | Watch | Stop | Place
 # Attempts that come to nothing are repeated ever more slowly, so that a machine that cannot work is not hammered, nor
 # one that the job itself knocks over: 2 s, 4 s, … up to 5 minutes.
 _SLOWEST_RETRY = timedelta(minutes=5)
+# Machines that last so long cannot follow each other fast.
+_A_WHILE = timedelta(minutes=1)
 
 # How long a lost machine holds its job up while it is being removed.
 _LOST_FOR_GOOD = timedelta(minutes=1)
@@ -219,6 +221,13 @@ def _patience(view: JobView) -> timedelta:
 
 
 def _came_to_nothing(attempt: AttemptView) -> bool:
-    """It never ran, or died without a provider taking the machine and without having saved anything."""
+    """It never ran, or died without a provider taking the machine and without having saved anything.
+
+    A machine that was taken while it started, or that was left for another one, counts only where that went fast: how
+    long to wait for capacity that comes and goes is for the strategy to say, and a deadline may leave no time for it.
+    """
+    taken = attempt.cause in (Cause.PREEMPTED, Cause.MOVED)
+    if taken and attempt.up_since and attempt.ended_at and attempt.ended_at - attempt.up_since >= _A_WHILE:
+        return False
     died = attempt.cause in (Cause.AGENT_DIED, Cause.MACHINE_LOST, Cause.FENCED)
     return attempt.running_at is None or (died and not attempt.checkpoints)

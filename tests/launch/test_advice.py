@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from broker.backtest.market import Market, Pool
@@ -164,6 +164,9 @@ bits = st.lists(st.tuples(st.booleans(), st.integers(1, 12)), min_size=1, max_si
 
 @settings(max_examples=40 if FULL else 6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(past=bits, now=bits, slack=st.floats(0.25, 3), changeover=st.sampled_from([60.0, 720.0, 900.0]))
+@example(
+    past=[False], now=[False] * 6 + [True] * 8, slack=2.125, changeover=720.0
+)  # taken while it started, at the end
 def test_no_deadline_is_missed_whatever_the_market_does(
     tmp_path_factory: pytest.TempPathFactory, past: list[bool], now: list[bool], slack: float, changeover: float
 ) -> None:

@@ -193,6 +193,19 @@ def test_launches_that_never_ran_are_repeated_ever_more_slowly() -> None:
     assert wait.until == NOW + timedelta(minutes=4, seconds=4)
 
 
+@pytest.mark.parametrize(("seconds", "step"), [(0, decide.Wait), (61, decide.Place)])
+@pytest.mark.parametrize("cause", [Cause.PREEMPTED, Cause.MOVED])
+def test_what_was_taken_while_it_started_is_placed_at_once_unless_that_went_fast(
+    cause: Cause, seconds: int, step: type[decide.Step]
+) -> None:
+    """A deadline may leave no time to wait; whom every machine is taken from at once must not hammer the provider."""
+    up = ev.MachineUp(since=NOW + timedelta(minutes=4) - timedelta(seconds=seconds))
+    view = life(
+        request(), ev.Launched(handle="h"), up, ended(cause), ev.MachineGone(gone_at=NOW + timedelta(minutes=4))
+    )
+    assert isinstance(only(view, after=timedelta(minutes=4)), step)
+
+
 def test_an_ended_job_is_closed_once_every_machine_is_gone() -> None:
     done = (*UP, ended(Cause.COMPLETED), GONE, ev.JobEnded(state=JobState.SUCCEEDED))
     assert isinstance(only(life(*done)), decide.Close)
