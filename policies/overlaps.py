@@ -27,12 +27,12 @@ _MAY_STAND_TWICE = ("freeze", "data_residency", "approve_above", "reserved_quota
 
 
 def twins(document: Document, is_wrong: Callable[[Path], bool]) -> Iterator[tuple[Path, str]]:
-    """Two limits of one kind for the same people: only the stricter one could ever matter. ``is_wrong``: whether an
-    entry is written wrong, so that it is not known what it is about."""
-    seen: dict[tuple[str, str, str], list[tuple[object, int]]] = defaultdict(list)
+    """Two limits of one kind for the same people, that do the same: only the stricter one could ever matter.
+    ``is_wrong``: whether an entry is written wrong, so that it is not known what it is about."""
+    seen: dict[tuple[str, str, str, str], list[tuple[object, int]]] = defaultdict(list)
     for path, entry in entries(document):
         for kind, said in () if is_wrong(path) else _subjects(path, entry):
-            key = (kind, repr(_scope(entry.get("scope"))), _whenever(entry))
+            key = (kind, repr(_scope(entry.get("scope"))), _whenever(entry), str(entry.get("action", "deny")))
             twin = next((line for before, line in seen[key] if _share(before, said)), None)
             if twin is not None:
                 message = (
@@ -94,7 +94,7 @@ def _both_apply(document: Document, later: tuple[Path, Rule], earlier: tuple[Pat
         f"{rule.name}{_shown(document, path, rule)}",
         f"{other.name}{_shown(document, where, other)} in {at(document, (*where, 'scope'))}",
     )
-    told = f"{names[0]} and {names[1]} are both about {both}, and both apply there"
+    told = f"{names[0]} and {names[1]} are both about {str(both) or 'every job'}, and both apply there"
     if stricter is None or _terms(document, path, rule) != _terms(document, where, other):
         return told, None
     if not never:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker.core.errors import InvalidInput
 from policies.loader import load
 
 
@@ -109,6 +110,14 @@ def test_on_the_same_terms_the_one_that_never_decides_anything_is_named(section:
 )  # fmt: skip
 def test_what_applies_once_or_plainly_to_all_is_not(one: str, other: str) -> None:
     assert told(one, other) == []
+
+
+def test_one_budget_may_ask_early_and_another_deny_late() -> None:
+    budgets = ("amount: $100, period: month, action: ask, approvers: [olga]", "amount: $500, period: month")
+    (said,) = told(*budgets, section="budgets")
+    assert said.endswith("are both about every job, and both apply there")
+    with pytest.raises(InvalidInput, match="only the stricter of them could ever matter"):
+        told("amount: $100, period: month", "amount: $500, period: month", section="budgets")
 
 
 def test_each_rule_is_told_once_and_two_owners_may_each_have_theirs() -> None:
