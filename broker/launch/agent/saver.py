@@ -147,7 +147,9 @@ class Saver:
             found = self._scanner.scan(ended=ended, killed=final is not None and final.killed)
         except OSError as error:
             self._trouble(f"the checkpoint folder cannot be read: {error.strerror or error}")
-            return False
+            if not ended or not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+                return False
+            found = []  # the command took its folder away, and nobody makes it again once that is over
         for because in self._scanner.trouble.values():
             self._trouble(because)
         if final is not None and final.hurry:

@@ -36,6 +36,13 @@ def test_a_life_from_claim_to_exit(node: Node) -> None:
     assert not (node.scratch() / "checkpoints").exists(), "what is safe in the store does not fill the disk"
 
 
+@pytest.mark.parametrize("instead", ["", "; touch $GPUBROKER_CHECKPOINT_DIR"])
+def test_a_command_that_takes_its_checkpoint_folder_away_ends_as_it_ends(node: Node, instead: str) -> None:
+    node.spec(f"cd /; rm -r $GPUBROKER_CHECKPOINT_DIR{instead}; exit 3", intervals={"patience": 600})
+    assert node.start().wait(60) == 3
+    assert (node.ending().cause, node.ending().exit_status) == (Cause.EXIT_STATUS, 3)
+
+
 def test_the_next_attempt_goes_on_from_the_newest_checkpoint(node: Node) -> None:
     assert node.run(SAVE + "save step_5; save step_10 ten; exit 1") == 1
     assert node.run("cat $GPUBROKER_CHECKPOINT_DIR/*; ls $GPUBROKER_CHECKPOINT_DIR", attempt=2) == 0
