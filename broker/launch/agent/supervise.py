@@ -326,10 +326,13 @@ class Attempt:
         if ended.stop and ended.stop.terminates_at:
             left = self._clock.wall_seconds_until(ended.stop.terminates_at)
             wait = max(0.0, min(wait, left - min(2.0, left / 10)))  # exit.json must get there, too
-        latest = time.monotonic() + wait
+        latest, told = time.monotonic() + wait, ended.stop is not None
 
         def deadline() -> float:
-            """Of uploading; a lease that is extended meanwhile extends it."""
+            """Of uploading; a lease that is extended meanwhile extends it, and one that says stop leaves the grace."""
+            nonlocal latest, told
+            if self._mailbox.lease.stop and not told:
+                latest, told = min(latest, time.monotonic() + self._share), True
             paid_until = self._mailbox.lease.paid_until
             if paid_until is None:
                 return latest

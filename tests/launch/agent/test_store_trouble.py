@@ -7,6 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from broker.core.events import CheckpointSaved, CheckpointTrouble, Restored
+from broker.core.outcomes import Cause
+from broker.launch.agent.formats import Lease
 from tests.launch.agent.node import SAVE, Node, eventually
 
 SLEEP = "echo up; exec sleep 300"
@@ -39,6 +41,18 @@ def test_what_could_not_be_saved_is_said_and_not_thrown_away(node: Node) -> None
     assert agent.wait(15) == 0
     assert node.ending().evidence == "not saved: step_1"
     assert (node.scratch() / "checkpoints" / "step_1").exists()
+
+
+def test_who_is_told_to_stop_does_not_go_on_trying_to_save(node: Node) -> None:
+    node.spec(SAVE + "echo up; while [ ! -e go ]; do sleep 0.02; done; rm go; save step_1", intervals={"patience": 600})
+    agent = node.start()
+    node.until_said("up")
+    (node.job / "checkpoints").write_text("in the way")
+    (node.scratch() / "checkpoints" / "go").touch()
+    node.until_event("checkpoint_trouble")
+    node.runs.write_lease(1, Lease(stop="cancelled_by_user"))
+    assert agent.wait(60) == 0
+    assert (node.ending().cause, node.ending().evidence) == (Cause.COMPLETED, "not saved: step_1")
 
 
 def test_a_run_folder_that_is_not_there_in_time(node: Node) -> None:
