@@ -3,7 +3,7 @@ ledger, and told where the two are far apart."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
@@ -21,6 +21,7 @@ from broker.ledger.entries import Entry
 from broker.store.charges import API
 
 if TYPE_CHECKING:
+    from broker.core.capacity import Charge
     from broker.store.journal import StoreReading
 
 _FURTHEST_BACK = timedelta(days=62)  # after its end nothing more is asked for an attempt: bills are closed by then
@@ -37,13 +38,15 @@ class Billed:
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """What came of reading charges: how many were new or changed, by provider; the attempts whose money was adjusted;
-    the differences over the threshold; providers that could not be asked, each with why; those without a login."""
+    the differences over the threshold; providers that could not be asked, each with why; those without a login; and
+    keys that no attempt of this store has."""
 
     changed: Mapping[str, int]
     adjusted: tuple[Comparison, ...]
     alerts: tuple[Notice, ...]
     trouble: Mapping[str, str]
     without_login: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
 
 def billed(broker: Broker, since: datetime | None = None, until: datetime | None = None) -> Billed:
@@ -121,7 +124,17 @@ def import_file(broker: Broker, file: Path, provider: str = "") -> Recorded:
         for name in sorted(names)
     }
     adjusted, notices = settle_up(broker)
-    return Recorded(changed, tuple(adjusted), tuple(notices), {})
+    return Recorded(changed, tuple(adjusted), tuple(notices), {}, unknown=_unknown(broker, charges))
+
+
+def _unknown(broker: Broker, charges: Iterable[Charge]) -> tuple[str, ...]:
+    """The keys that no attempt has: misspelt perhaps, or of another store."""
+    keys, known = {one.key for one in charges if one.key}, set()
+    with broker.store.reading() as look:
+        for job_id in {key.rpartition("-")[0] for key in keys}:
+            view = look.job(job_id)
+            known |= {attempt.key for attempt in view.attempts} if view else set()
+    return tuple(sorted(keys - known))
 
 
 def settle_up(broker: Broker) -> tuple[list[Comparison], list[Notice]]:

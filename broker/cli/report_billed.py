@@ -27,6 +27,7 @@ BILLED_EXAMPLES = examples(
     "gpubroker report billed --from 2026-11-01 --to 2026-12-01 --json",
 )
 _DIMENSIONS = ("provider", "job", "attempt")
+_MOST_NAMED = 5
 
 charges = typer.Typer(no_args_is_help=True, help="What providers charged.")
 
@@ -162,8 +163,9 @@ def _table(terminal: Terminal, found: Billed, by: str) -> list[RenderableType]:
     from broker.cli import words
     from broker.cli.tables import Column, fitting, left_out
 
+    others = [f"{name} charged {words.money(sum_)} for none of them" for name, sum_ in sorted(found.for_others.items())]
     if not found.rows:
-        return ["no attempt that costs cash ran in that time"]
+        return ["no attempt that costs cash ran in that time", *others]
     columns = (
         Column(by),
         Column("quoted", 2, align="right"),
@@ -191,7 +193,7 @@ def _table(terminal: Terminal, found: Billed, by: str) -> list[RenderableType]:
     table, hidden = fitting(terminal.out, columns, cells)
     parts: list[RenderableType] = [table]
     lines = [left_out(hidden)] if hidden else []
-    lines += [f"{name} charged {words.money(sum_)} for none of them" for name, sum_ in sorted(found.for_others.items())]
+    lines += others
     if any(row.billed is None for row in found.rows):
         lines.append("nothing was charged yet where there is –; gpubroker report charges fetch asks the providers")
     return [*parts, *(Text(line, style="dim") for line in lines)]
@@ -249,11 +251,16 @@ def _tell(terminal: Terminal, done: Recorded, *, as_json: bool) -> None:
                 "alerts": [notice.title for notice in done.alerts],
                 "trouble": done.trouble,
                 "without_login": done.without_login,
+                "unknown": done.unknown,
             }
         )
     else:
         for name, count in sorted(done.changed.items()):
             terminal.show(f"{name}: {words.plural(count, 'charge')} new or changed")
+        if done.unknown:
+            more = f" and {len(done.unknown) - _MOST_NAMED} more" if len(done.unknown) > _MOST_NAMED else ""
+            named = ", ".join(done.unknown[:_MOST_NAMED])
+            terminal.say(f"warning: no attempt of this store is called {named}{more}; what they cost is nobody's here")
         if not done.changed and not done.trouble:
             terminal.show("no provider that tells what it charged is awaited")
         for one in done.adjusted:

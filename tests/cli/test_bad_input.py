@@ -135,6 +135,19 @@ def test_a_run_folder_that_cannot_be_used(
     assert jobs_of(gpubroker) == []
 
 
+def test_a_secret_in_a_file_is_not_shown(gpubroker: Any, write: Callable[[str, str], Path]) -> None:
+    file = write("job.yaml", "run: echo\nsecrets: {TOKEN: hunter2}\nmax_duration: 1 fortnight\n")
+    done = gpubroker("plan", file)
+    assert done.code == 2
+    assert "job.yaml:2:" in done.err
+    assert "a secret's value does not belong in a file" in done.err
+    assert "     3 | max_duration: 1 fortnight" in done.err
+    assert "hunter2" not in done.err + done.out + gpubroker("plan", file, "--json").out
+    flow = gpubroker("plan", write("flow.yaml", "{run: echo, secrets: {TOKEN: hunter2}, max_duration: 1 fortnight}\n"))
+    assert "fortnight" in flow.err
+    assert "hunter2" not in flow.err
+
+
 def test_a_secret_that_is_not_there(gpubroker: Any, write: Callable[[str, str], Path]) -> None:
     file = write("job.yaml", "run: echo\nmax_duration: 1m\nsecrets: [NO_SUCH_TOKEN]\n")
     done = gpubroker("submit", file, "--yes", "--detach")

@@ -52,7 +52,7 @@ def test_from_a_file_to_the_ledger(gpubroker: Any, ran: str, tmp_path: Path) -> 
     assert [row["billed"] for row in before["rows"]] == [None]
     done = gpubroker("report", "charges", "import", bill(tmp_path, ran, "26"), "--provider", "pricebook", "--json")
     assert done.code == 0
-    assert done.json["adjusted"] == [{"key": ran, "difference": "6.00"}]
+    assert (done.json["adjusted"], done.json["unknown"]) == ([{"key": ran, "difference": "6.00"}], [])
     assert len(done.json["alerts"]) == 2
     again = gpubroker("report", "charges", "import", bill(tmp_path, ran, "26"), "--provider", "pricebook", "--json")
     assert (again.json["changed"], again.json["adjusted"]) == ({"pricebook": 0}, [])
@@ -65,6 +65,16 @@ def test_from_a_file_to_the_ledger(gpubroker: Any, ran: str, tmp_path: Path) -> 
     shown = gpubroker("report", "billed", "--by", "attempt").out
     assert "+$6.00 (+30.0 %)" in shown
     assert "pricebook charged $3.00 for none of them" in shown
+
+
+def test_charges_for_what_is_not_known_here_are_told(gpubroker: Any, home: Path, tmp_path: Path) -> None:
+    file = bill(tmp_path, "over-1", "26")
+    done = gpubroker("report", "charges", "import", file, "--provider", "pricebook")
+    assert "warning: no attempt of this store is called over-1; what they cost is nobody's here" in done.err
+    assert gpubroker("report", "charges", "import", file, "--provider", "pricebook", "--json").json["unknown"] == [
+        "over-1"
+    ]
+    assert "pricebook charged $29.00 for none of them" in gpubroker("report", "billed").out
 
 
 def test_what_cannot_be_grouped_by(gpubroker: Any, home: Path) -> None:
