@@ -99,14 +99,15 @@ def show(
             raise typer.Exit(130)
         view = last
     bill, progress, now = jobs.bill(broker, view), jobs.progress(broker, view), broker.clock.now()
+    happened = [event for event in jobs.events(broker, view) if event.seq <= view.seq]  # the rest came after the view
     if as_json:
-        events = [{"seq": e.seq, "at": e.at, "attempt": e.attempt, **_body(e.body)} for e in jobs.events(broker, view)]
+        events = [{"seq": e.seq, "at": e.at, "attempt": e.attempt, **_body(e.body)} for e in happened]
         terminal.answer(job_document.document(view, bill, progress, now) | {"events": events})
     elif followed:
         terminal.show(*job_view.ending(view, bill))
     else:
         watched = background.running(broker)
-        terminal.show(*job_view.story(view, bill, progress, jobs.events(broker, view), now, watched=watched))
+        terminal.show(*job_view.story(view, bill, progress, happened, now, watched=watched))
         terminal.show(*job_view.about_time(broker.clock))
     if wait and (code := exit_code(view)):
         raise typer.Exit(code)
