@@ -192,7 +192,7 @@ def _cancel_all(cluster: Cluster) -> None:
     deadline = time.monotonic() + 15
     while (jobs := said("squeue", "--noheader", "--format=%A").split()) and time.monotonic() < deadline:
         said("scancel", "--quiet", *jobs)
-        time.sleep(0.5)
+        time.sleep(0.5)  # real daemons end them; there is nothing to wait on but the queue
 
 
 def _end_steps(folder: Path) -> None:

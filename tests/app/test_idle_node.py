@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from broker.app import jobs, launching
@@ -15,7 +13,6 @@ from tests.program import eventually
 
 __all__ = ["machine", "site"]
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="processes and signals")
 IDLE = "idle_shutdown: {below: 5%, for: 1s}"
 
 
