@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 
 import pytest
@@ -32,23 +33,25 @@ def test_a_store_in_trouble_does_not_stop_training(node: Node) -> None:
     assert [body.kind for body in node.events()].count("checkpoint_trouble") <= 3, "said, not shouted"
 
 
-def test_what_could_not_be_saved_is_said_and_not_thrown_away(node: Node) -> None:
-    node.spec(SAVE + "echo up; while [ ! -e go ]; do sleep 0.02; done; rm go; save step_1", intervals={"patience": 0.5})
+def cannot_save(node: Node, *, patience: float) -> subprocess.Popen[str]:
+    """An agent whose command ends with a checkpoint that the run folder does not take."""
+    spec = SAVE + "echo up; while [ ! -e go ]; do sleep 0.02; done; rm go; save step_1"
+    node.spec(spec, intervals={"patience": patience})
     agent = node.start()
     node.until_said("up")
     (node.job / "checkpoints").write_text("in the way")
     (node.scratch() / "checkpoints" / "go").touch()
-    assert agent.wait(15) == 0
+    return agent
+
+
+def test_what_could_not_be_saved_is_said_and_not_thrown_away(node: Node) -> None:
+    assert cannot_save(node, patience=0.5).wait(15) == 0
     assert node.ending().evidence == "not saved: step_1"
     assert (node.scratch() / "checkpoints" / "step_1").exists()
 
 
 def test_who_is_told_to_stop_does_not_go_on_trying_to_save(node: Node) -> None:
-    node.spec(SAVE + "echo up; while [ ! -e go ]; do sleep 0.02; done; rm go; save step_1", intervals={"patience": 600})
-    agent = node.start()
-    node.until_said("up")
-    (node.job / "checkpoints").write_text("in the way")
-    (node.scratch() / "checkpoints" / "go").touch()
+    agent = cannot_save(node, patience=600)
     node.until_event("checkpoint_trouble")
     node.runs.write_lease(1, Lease(stop="cancelled_by_user"))
     assert agent.wait(60) == 0
