@@ -1,8 +1,9 @@
 """Importing a catalogue file: prices that somebody gathered into a table, as a dated source of one provider.
 
-An import is a poll of its own, ``csv:NAME``: what a newer file no longer lists is no longer offered; other sources of
-the same provider stay. Its prices are as of the file's date and obey an age limit as live ones do, so that a stale
-table is shown and not launched on; they are no reference prices, which have no limit and need the policy's leave.
+An import is a poll of its own, ``csv:NAME``: what a newer file no longer lists is no longer offered from that file's
+date on; other sources of the same provider stay. Its prices are as of the file's date and obey an age limit as live
+ones do, so that a stale table is shown and not launched on; they are no reference prices, which have no limit and need
+the policy's leave.
 """
 
 from __future__ import annotations
@@ -97,6 +98,7 @@ def import_catalogue(broker: Broker, file: Path, provider: str, dated: datetime 
         offers=offers,
         skipped=skipped,
         keep_unchanged=False,
+        speaks_of=at,
     )
     broker.store.set_setting(kept, at.isoformat())
     return Imported(

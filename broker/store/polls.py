@@ -34,12 +34,13 @@ _T = TypeVar("_T")
 
 @dataclass(slots=True)
 class _Writes:
-    """What one poll comes to, gathered before it is written: its number, when it began and ended, the
-    rows it could not use by reason, and the rows to write."""
+    """What one poll comes to, gathered before it is written: its number, when it began and ended, the moment it
+    speaks of, the rows it could not use by reason, and the rows to write."""
 
     run: int
     begun: int
     now: int
+    speaks_of: int
     counts: Counter[str]
     touched: list[tuple[int, int]] = field(default_factory=list)
     updated: list[dict[str, Any]] = field(default_factory=list)
@@ -62,6 +63,7 @@ def record_poll(
     status: PollStatus,
     hint: str,
     keep_unchanged: bool,
+    speaks_of: datetime | None,
 ) -> PollRun:
     """Store what a poll saw; returns it as it is on record, with what was found wrong in storing it.
 
@@ -78,7 +80,7 @@ def record_poll(
     else:
         redate(connection, provider, begun, now, CODES, ENDED)
     known = _known(connection, provider)
-    writes = _Writes(run, begun, now, counts)
+    writes = _Writes(run, begun, now, begun if speaks_of is None else to_micros(speaks_of), counts)
     told: set[tuple[str, str]] = set()
     for offer in offers:
         key = (offer.pool, offer.source)
@@ -167,10 +169,10 @@ def _change(writes: _Writes, series: int, at: int, micros: int | None, availabil
 
 
 def _end_untold(writes: _Writes, known: Mapping[tuple[str, str], Any], told: set[tuple[str, str]]) -> None:
-    """What a complete poll did not tell of had ended when the poll began."""
+    """What a complete poll did not tell of had ended by the moment that it speaks of."""
     for key, row in known.items():
         if key not in told and row.ended_at is None:
-            at = max(writes.begun, row.changed_at + 1)
+            at = max(writes.speaks_of, row.changed_at + 1)
             writes.ended.append({"b_id": row.id, "changed_at": at, "ended_at": at})
             _change(writes, row.id, at, row.micros, ENDED)
 

@@ -136,13 +136,16 @@ class Store:
         status: PollStatus | None = None,
         hint: str = "",
         keep_unchanged: bool = True,
+        speaks_of: datetime | None = None,
     ) -> PollRun:
         """Store what one poll of ``provider`` (the adapter's name) saw; returns it as it is on record: how many
         different offers it saw, how many changed, and what was skipped, rows that made no sense to the store included.
 
         With ``complete``, offers it did not tell of are no longer current. ``status``: failed where there is an error,
         unless said. Without ``keep_unchanged``, the poll before this one is forgotten if it changed nothing and
-        ended in the same way: for sources that are polled before each decision. All or nothing.
+        ended in the same way: for sources that are polled before each decision. ``speaks_of``: the moment that it tells
+        of, where that is not its beginning, as of a dated file: by then had ended what it does not tell of. All or
+        nothing.
         """
         told = list(offers)  # nothing slow, such as a provider's generator, runs inside the transaction
         with self._database.writing() as connection:
@@ -158,6 +161,7 @@ class Store:
                 status=status or (PollStatus.FAILED if error else PollStatus.OK),
                 hint=hint,
                 keep_unchanged=keep_unchanged,
+                speaks_of=speaks_of,
             )
 
     def last_polls(self) -> Mapping[str, PollRun]:

@@ -72,6 +72,24 @@ def test_a_newer_file_replaces_what_was_imported_of_that_provider_and_nothing_el
     assert len(of(gpubroker, "acme")) == 4
 
 
+def test_files_imported_one_after_the_other_make_the_history_that_their_dates_say(
+    gpubroker: Any, write: Callable[[str, str], Path]
+) -> None:
+    def row(price: str) -> list[str]:
+        return [*SKYPILOT_ROWS[3][:6], price, "", *SKYPILOT_ROWS[3][8:]]
+
+    now = datetime.now(UTC).replace(microsecond=0)
+    days = {days_ago: (now - timedelta(days=days_ago)).isoformat() for days_ago in (9, 7, 4, 2)}
+    for days_ago, rows in ((9, [row("1.0")]), (7, [row("2.0")]), (4, SKYPILOT_ROWS[2:3]), (2, [row("3.0")])):
+        file = write("vms.csv", table(SKYPILOT_COLUMNS, rows))
+        assert gpubroker("prices", "import", file, "--provider", "aws", "--dated", days[days_ago]).code == 0
+    history = ("prices", "history", "--gpu", "L4:1", "--provider", "aws", "--last", "10d", "--json")
+    (series,) = [s for s in gpubroker(*history).json["series"] if s["source"].startswith("csv:")]
+    points = [(datetime.fromisoformat(p["at"]), p["price_per_hour"]) for p in series["prices"]]
+    moments = [datetime.fromisoformat(day) for day in days.values()]
+    assert points == list(zip(moments, ["1.00", "2.00", None, "3.00"], strict=True))
+
+
 def test_an_older_file_does_not_rewrite_what_is_known(gpubroker: Any, vms: Path) -> None:
     assert gpubroker("prices", "import", vms, "--provider", "aws", "--dated", ago(days=1)).code == 0
     done = gpubroker("prices", "import", vms, "--provider", "aws", "--dated", ago(days=3))
