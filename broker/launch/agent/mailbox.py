@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 import os
+import queue
 import threading
 import time
 from datetime import datetime
@@ -64,7 +65,7 @@ class Mailbox:
         self._progress, self._alive = progress, alive
         self._tell_fenced, self._tell_peer_ended = tell_fenced, tell_peer_ended
         self._held = Held(lease, clock)
-        self._lease_read = threading.Event()
+        self._asked: queue.SimpleQueue[threading.Event] = queue.SimpleQueue()
         self._wake = threading.Event()
         self._stopped = False
         self._last_log = 0.0
@@ -93,14 +94,23 @@ class Mailbox:
         """As `Held.seconds_until`."""
         return self._held.seconds_until(at)
 
-    def start(self) -> None:
+    def start(self, timeout: float) -> None:
+        """Begin, and wait at most so many seconds until the lease was read."""
+        read = self.ask()
         self._thread.start()
+        read.wait(timeout)
+
+    def ask(self) -> threading.Event:
+        """Have the lease read now. The event is set when that was tried; a read already under way does not count: what
+        it brings may be older than the question."""
+        read = threading.Event()
+        self._asked.put(read)
+        self._wake.set()
+        return read
 
     def refresh_lease(self, timeout: float) -> Lease:
-        """The lease read anew, or the last one when that takes too long."""
-        self._lease_read.clear()
-        self._wake.set()
-        self._lease_read.wait(timeout)
+        """The lease read anew, or the last one when that takes longer than so many seconds."""
+        self.ask().wait(timeout)
         return self.lease
 
     def stop(self) -> None:
@@ -154,11 +164,12 @@ class Mailbox:
 
     def _run(self) -> None:
         while not self._stopped:
+            asked = self._questions()
             try:
                 self._alive.touch()
                 if self._held.wants_date:
                     self._ask_the_time()
-                if self._read():
+                if self._read(asked):
                     return
                 self._heartbeat()
                 self._journal.flush()
@@ -172,7 +183,7 @@ class Mailbox:
                 log.warning("the scratch folder: %s", error)
             except Exception:  # the lease must be read whatever else goes wrong
                 log.exception("the correspondence failed this time")
-            self._lease_read.set()
+            _answer(asked)
             self._wake.wait(self._spec.intervals.mail)
             self._wake.clear()
 
@@ -185,13 +196,17 @@ class Mailbox:
             if written_at is not None:
                 self._held.dated(written_at, asked)
 
-    def _read(self) -> bool:
+    def _questions(self) -> list[threading.Event]:
+        """Those that a read which begins now answers."""
+        return [self._asked.get() for _ in range(self._asked.qsize())]
+
+    def _read(self, asked: list[threading.Event]) -> bool:
         """True when a newer attempt exists."""
         try:
             self._held.read(read_lease(self._store, self._spec.attempt))
         except StoreTrouble as error:
             log.warning("the last lease holds: %s", error)
-        self._lease_read.set()
+        _answer(asked)
         if self.fenced():
             self._stopped = True
             self._tell_fenced()
@@ -264,6 +279,11 @@ class Mailbox:
                 nodes.append(in_samples(text) if fresh and text else Idleness())
             told = too_idle(nodes, limits)
         self._idle = None if told is None else (limits, told)
+
+
+def _answer(asked: list[threading.Event]) -> None:
+    for read in asked:
+        read.set()
 
 
 def _whole(value: Any) -> int | None:

@@ -192,8 +192,8 @@ class Attempt:
         )
         self._mailbox.saved_step = lambda: self._saver.step
         self._stops = Stops(self._inbox, spec, self._mailbox, self._journal)
-        self._mailbox.start()
         notices.watch(spec.intervals.notice, asked, self._on_notice)
+        self._mailbox.start(min(10.0, spec.intervals.patience))
 
     def _on_notice(self, notice: Notice) -> None:
         self._stops.tell_notice(notice.source, notice.terminates_at)
@@ -204,7 +204,6 @@ class Attempt:
 
     def _work(self) -> Ended:
         spec, scratch = self._spec, self._scratch
-        self._mailbox.refresh_lease(min(10.0, spec.intervals.patience))
         stop = self._stops.due()
         if stop is not None:
             return Ended(None, stop)
