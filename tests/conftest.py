@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -60,6 +61,15 @@ def store(tmp_path: Path, clock: ManualClock) -> Iterator[Store]:
     opened = open_store(f"sqlite:///{tmp_path / 'store.db'}", clock=clock)
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    """For tests that reach the limit of recursion: no garbage is collected there. Finalizers of what other tests left
+    would fail for want of stack, and pytest holds that against the test at hand."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

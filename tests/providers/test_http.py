@@ -153,6 +153,7 @@ def test_a_refusal_says_in_one_line_what_the_server_said(clock: ManualClock) -> 
     assert len(str(caught.value)) < 400
 
 
+@pytest.mark.usefixtures("no_collection")
 @pytest.mark.parametrize(
     "body", [b"[" * 100_000, b"1" * 10_000, b'{"a": 1e99999999999999999999}', b"\xff\xfe{", b"NaN"]
 )
