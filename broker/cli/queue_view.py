@@ -65,18 +65,19 @@ def _cells(number: int, one: Waiting, found: Queue) -> list[str | Text]:
         else "now"
         if one.start <= found.now
         else words.length(one.start - found.now),
-        words.NOTHING if option is None else words.money(_money(option.cost)),
+        words.NOTHING if option is None else words.money(_usd(option.cost)) + ("" if one.finish else " /h"),
         words.NOTHING if one.finish is None else words.moment(one.finish),
         note,
     ]
 
 
-def _money(usd: float) -> Money:
-    return Money(round(usd * 1e6))
+def _usd(amount: float) -> Money:
+    return Money(round(amount * 1e6))
 
 
 def document(found: Queue) -> dict[str, Any]:
-    """The document of `gpubroker jobs queue --json`: the jobs that wait, the next one first."""
+    """The document of `gpubroker jobs queue --json`: the jobs that wait, the next one first. ``expected_cost`` in USD,
+    for one hour where there is a ``start`` and ``finish`` is null: nobody knows how much work there is."""
     return {
         "as_of": found.now,
         "running": found.running,
@@ -94,7 +95,7 @@ def document(found: Queue) -> dict[str, Any]:
                 "limited": one.turn.option is not None and one.turn.option.pool is not None,
                 "start": one.start,
                 "finish": one.finish,
-                "expected_cost": _money(one.turn.option.cost) if one.turn.option else None,
+                "expected_cost": _usd(one.turn.option.cost) if one.turn.option else None,
                 "late": one.turn.late,
                 "waiting_because": one.view.waiting_because,
                 "planned": one.planned,
@@ -123,8 +124,18 @@ def plan_together(
     else:
         terminal.show(*table(terminal.out, found))
         others = sum(not one.planned for one in found.waiting)
-        cost = _money(sum(one.turn.option.cost for one in found.waiting if one.planned and one.turn.option))
-        beside = f", {words.plural(others, 'job')} that waits already beside them" if others else ""
-        terminal.show(Text(f"{len(jobs)} jobs planned together: {words.money(cost)} in all{beside}; nothing is held"))
+        beside = f", {words.plural(others, 'job that waits', 'jobs that wait')} already beside them" if others else ""
+        terminal.show(Text(f"{len(jobs)} jobs planned together: {_cost_of(found)}{beside}; nothing is held"))
     failed = any(one.planned and (one.turn.option is None or one.turn.late) for one in found.waiting)
     return 4 if failed else 0
+
+
+def _cost_of(found: Queue) -> str:
+    """What the planned jobs cost together; an hour of those whose length nobody knows apart."""
+    placed = [(one.turn.option.cost, one.finish) for one in found.waiting if one.planned and one.turn.option]
+    whole = f"{words.money(_usd(sum(cost for cost, finish in placed if finish)))} in all"
+    hourly = [cost for cost, finish in placed if not finish]
+    if not hourly:
+        return whole
+    an_hour = f"{words.money(_usd(sum(hourly)))} an hour for {words.plural(len(hourly), 'job')} of unknown length"
+    return an_hour if len(hourly) == len(placed) else f"{whole} and {an_hour}"

@@ -21,11 +21,10 @@ from broker.core.offers import Availability, Offer
 from broker.core.placements import Placement
 from broker.core.reasons import Reason, Rejection
 from broker.placement.conditions import Conditions
-from broker.placement.course import Effort, speed
-from broker.placement.estimate import Estimator, Hazard
-from broker.placement.feasibility import Request, fit
-from broker.placement.patience import value_of_time, worth_of_time
-from broker.placement.planner import Deny, RankKey, make_plan, not_allowed, rank_key, too_late
+from broker.placement.course import speed
+from broker.placement.estimate import Hazard
+from broker.placement.planner import Deny, Judge, make_plan
+from broker.placement.ranking import RankKey
 
 # What turns one offer of a group down for these turns down all of it.
 _ABOUT_THE_GROUP = frozenset(
@@ -98,8 +97,8 @@ class Board:
         excluded: Mapping[str, str] | None = None,
         deny: Deny | None = None,
     ) -> Iterator[Placement]:
-        """The placements of `make_plan`, in its order, each worked out when it is asked for. Surcharges and rankings by
-        emissions are not for here: raises ValueError for conditions that rank by them."""
+        """The placements of `make_plan`, in its order, each worked out when it is asked for. Raises ValueError for
+        conditions that rank by emissions."""
         if conditions.by_carbon:
             raise ValueError("a board ranks by cost alone")
         wanted = [machine.accelerator for machine in job.resources] or [None]
@@ -112,28 +111,10 @@ class Board:
             )  # fmt: skip
             yield from plan.placements
             return
-        request = Request.of(job, conditions, now, excluded)
-        effort = Effort.of(job, conditions, remaining)
-        estimator = Estimator(effort, now, self.hazard)
-        deadline = job.deadline_at(submitted_at)
-        order = {name: place for place, name in enumerate(conditions.capacity_order)}
-        value = value_of_time(job, conditions)
-
-        def judged(offer: Offer) -> tuple[RankKey, Placement] | Reason:
-            found = fit(offer, request)
-            if isinstance(found, Rejection):
-                return found.reason
-            placement = estimator.placement(offer, job.resources[found])
-            if placement is None:
-                return Reason.TOO_OFTEN_INTERRUPTED
-            finding = too_late(placement, estimator, deadline) or not_allowed(placement, conditions, deny)
-            if finding is not None:
-                return finding[0]
-            if value:
-                placement = replace(placement, surcharge=worth_of_time(placement, value))
-            place = order.get(offer.capacity_type, len(order))
-            return rank_key(placement, place, found if job.ordered else 0), placement
-
+        judge = Judge.of(
+            job, now=now, submitted_at=submitted_at, conditions=conditions, remaining=remaining, excluded=excluded,
+            hazard=self.hazard, deny=deny,
+        )  # fmt: skip
         tie = count()
         heap: list[tuple[RankKey, int, Placement | None, Iterator[Offer]]] = []
         for machine, request_ in enumerate(job.resources):
@@ -141,9 +122,8 @@ class Board:
                 cheapest = members[0]
                 if cheapest.count < request_.count:
                     continue
-                bound = _bound(cheapest, request_.count, effort)
-                place = order.get(cheapest.capacity_type, len(order))
-                least = (0.0, place, machine if job.ordered else 0, bound, timedelta(0), 0, "")
+                bound = _bound(cheapest, request_.count, judge)
+                least = (0.0, judge.place(cheapest), machine if job.ordered else 0, bound, timedelta(0), 0, "")
                 heap.append((least, next(tie), None, iter(members)))
         heapq.heapify(heap)
         while heap:
@@ -151,11 +131,11 @@ class Board:
             if placement is not None:
                 yield placement
             for offer in members_left:
-                outcome = judged(offer)
-                if not isinstance(outcome, Reason):
+                outcome = judge(offer)
+                if not isinstance(outcome, Rejection):
                     heapq.heappush(heap, (outcome[0], next(tie), outcome[1], members_left))
                     break
-                if outcome in _ABOUT_THE_GROUP:
+                if outcome.reason in _ABOUT_THE_GROUP:
                     break
 
     def best(self, job: Job, limit: int, **how: Any) -> list[Placement]:
@@ -163,9 +143,11 @@ class Board:
         return list(islice(self.ranked(job, **how), limit))
 
 
-def _bound(offer: Offer, used: int, effort: Effort) -> int:
-    """Micro-dollars that the job costs there at the least: its bare work, or a bare useful hour, at the price now."""
+def _bound(offer: Offer, used: int, judge: Judge) -> int:
+    """Micro-dollars that the job weighs there at the least: its bare work, or a bare useful hour, at the price now, and
+    what that time is worth."""
     assert offer.price is not None
+    effort = judge.effort
     throughput, _ = speed(effort, offer.accelerator, used)
     hours = (1.0 if effort.work is None else effort.work) / throughput
-    return int(offer.price.micros * effort.nodes * hours) - _ROUNDING
+    return int((offer.price.micros * effort.nodes + judge.value_of_time.micros) * hours) - _ROUNDING

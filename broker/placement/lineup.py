@@ -6,13 +6,15 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 
 from broker.core.jobs import Job
+from broker.core.money import Money
 from broker.core.placements import Placement
 from broker.placement.board import Board
 from broker.placement.conditions import Conditions
 from broker.placement.course import Effort
-from broker.placement.estimate import effective_price
+from broker.placement.patience import value_of_time
 from broker.placement.planner import Deny
 from broker.placement.queue import Entry, Option
+from broker.placement.ranking import weighed
 from broker.placement.words import hours_of
 
 # Of limited pools, the best so many that cost less than what can be had at any time.
@@ -35,7 +37,8 @@ def entry_of(
     deny: Deny | None = None,
 ) -> Entry:
     """The entry of a job that was submitted then, with at most nine options: limited pools, best first, until something
-    comes in the ranking that can be had at any time. Where nothing is in time, what there is without the deadline.
+    comes in the ranking that can be had at any time. Where nothing is in time, what there is without the deadline. So a
+    job alone in the queue, all machines free, gets what its plan has first.
 
     ``handed_in``: when it queued up, if not when it was submitted. Offers must say what they have in all, machines that
     our own jobs occupy included.
@@ -53,10 +56,13 @@ def entry_of(
         )
 
     options = _options(ranked(job))
+    asked = job
     if not options and job.deadline is not None:
-        options = _options(ranked(job.model_copy(update={"deadline": None})))
+        asked = job.model_copy(update={"deadline": None})
+        options = _options(ranked(asked))
     deadline = job.deadline_at(submitted_at)
     effort = Effort.of(job, conditions, remaining)
+    value = value_of_time(asked, conditions)
     return Entry(
         id=job_id,
         team=job.team or "",
@@ -67,24 +73,34 @@ def entry_of(
         deadline=None if deadline is None else hours_of(deadline - now),
         handed_in=hours_of((handed_in or submitted_at) - now),
         needs=min((option.hours for option in options), default=effort.work or 0.0),
+        open_ended=effort.work is None,
+        value_of_time=_usd(value) if value else None,
     )
 
 
 def _options(ranked: Iterator[Placement]) -> tuple[Option, ...]:
     found: list[Option] = []
+    least = Money.ZERO
     for placement in ranked:
         offer = placement.offer
+        # What comes later in the ranking weighs no less, also where another order than that of money rules.
+        least = max(least, weighed(placement))
         if offer.slots is None:
             # With it, who can be in time at a price is in time, however long the queue.
-            found.append(_option(placement, None))
+            found.append(_option(placement, None, least))
             break
         if len(found) < _LIMITED:
-            found.append(_option(placement, offer.pool))
+            found.append(_option(placement, offer.pool, least))
     return tuple(found)
 
 
-def _option(placement: Placement, pool: str | None) -> Option:
+def _option(placement: Placement, pool: str | None, weighs: Money) -> Option:
+    cost = _usd(placement.expected_cost)
     if placement.duration is not None:
-        return Option(placement.offer.id, pool, hours_of(placement.duration), placement.expected_cost.micros / 1e6)
+        return Option(placement.offer.id, pool, hours_of(placement.duration), cost, _usd(weighs))
     hours = _UNKNOWN / (placement.throughput * placement.useful_fraction)
-    return Option(placement.offer.id, pool, hours, effective_price(placement).micros * _UNKNOWN / 1e6)
+    return Option(placement.offer.id, pool, hours, cost, _usd(weighs) * _UNKNOWN)
+
+
+def _usd(amount: Money) -> float:
+    return amount.micros / 1e6

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -15,10 +14,11 @@ from broker.core.placements import Placement, Plan
 from broker.core.reasons import Reason, Rejection
 from broker.placement.conditions import Conditions
 from broker.placement.course import Effort
-from broker.placement.estimate import Estimator, Hazard, effective_price
+from broker.placement.estimate import Estimator, Hazard
 from broker.placement.feasibility import Request, fit
 from broker.placement.notes import notes
 from broker.placement.patience import value_of_time, worth_of_time
+from broker.placement.ranking import RankKey, rank_key
 from broker.placement.words import hours, span
 
 # So many placements that nobody takes away (on-demand, owned, reserved) belong to the fallbacks of a plan, and so many
@@ -29,12 +29,6 @@ SPOT_FALLBACKS = 10
 Deny = Callable[[Placement], str | None]
 """The policies' word on one placement: why it is denied, or None."""
 
-Surcharge = Callable[[Placement], Money]
-"""What the policies add to a placement when ranking, in USD; the money itself stays as it is."""
-
-_LATEST = timedelta.max
-RankKey = tuple[float, int, int, int, timedelta, int, str]
-
 
 @dataclass(frozen=True, slots=True)
 class ReasonCount:
@@ -43,6 +37,69 @@ class ReasonCount:
     reason: Reason
     count: int
     examples: tuple[Rejection, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """One job, made ready for looking at one offer after the other from all sides: whether it serves the job, what that
+    costs, whether it is in time and allowed, and where it ranks. Plans and boards ask the same one."""
+
+    conditions: Conditions
+    request: Request
+    effort: Effort
+    estimator: Estimator
+    deadline: datetime | None
+    value_of_time: Money
+    deny: Deny | None
+    _order: Mapping[str, int]
+
+    @classmethod
+    def of(
+        cls,
+        job: Job,
+        *,
+        now: datetime,
+        submitted_at: datetime,
+        conditions: Conditions,
+        remaining: timedelta | None = None,
+        excluded: Mapping[str, str] | None = None,
+        hazard: Hazard | None = None,
+        deny: Deny | None = None,
+    ) -> Judge:
+        """As `make_plan` says."""
+        effort = Effort.of(job, conditions, remaining)
+        return cls(
+            conditions=conditions,
+            request=Request.of(job, conditions, now, excluded),
+            effort=effort,
+            estimator=Estimator(effort, now, hazard or conditions.hazard),
+            deadline=job.deadline_at(submitted_at),
+            value_of_time=value_of_time(job, conditions),
+            deny=deny,
+            _order={name: place for place, name in enumerate(conditions.capacity_order)},
+        )
+
+    def __call__(self, offer: Offer) -> tuple[RankKey, Placement] | Rejection:
+        found = fit(offer, self.request)
+        if isinstance(found, Rejection):
+            return found
+        placement = self.estimator.placement(offer, self.request.machines[found].request)
+        if placement is None:
+            return _hopeless(offer, self.estimator.hazard(offer) * self.effort.nodes)
+        conditions = self.conditions
+        if conditions.carbon is not None and (kg := conditions.carbon(offer)) is not None:
+            placement = replace(placement, kg_co2e_per_hour=kg * placement.nodes)
+        finding = _too_late(placement, self.estimator, self.deadline) or _not_allowed(placement, conditions, self.deny)
+        if finding is not None:
+            return Rejection(offer.id, *finding)
+        if self.value_of_time:
+            placement = replace(placement, surcharge=worth_of_time(placement, self.value_of_time))
+        machine = found if self.request.job.ordered else 0
+        return rank_key(placement, self.place(offer), machine, by_carbon=conditions.by_carbon), placement
+
+    def place(self, offer: Offer) -> int:
+        """Of its capacity type in the policy's order."""
+        return self._order.get(offer.capacity_type, len(self._order))
 
 
 def make_plan(
@@ -55,82 +112,41 @@ def make_plan(
     remaining: timedelta | None = None,
     excluded: Mapping[str, str] | None = None,
     hazard: Hazard | None = None,
-    surcharge: Surcharge | None = None,
     deny: Deny | None = None,
 ) -> Plan:
     """The plan for ``job`` over these offers at ``now`` (UTC).
 
     ``remaining``: useful work left since the last verified checkpoint, on the job's reference machine; None for all
     of it. ``excluded``: names of pools not to be tried, each with the reason. ``hazard``: interruptions
-    per hour of one machine of an offer; the conditions' one where None. ``surcharge`` and ``deny`` are the policies'
-    part; ``deny`` is asked last, so what it turns down would otherwise do. What time is worth to a job without a
-    deadline (`patience`) counts as a surcharge, too.
+    per hour of one machine of an offer; the conditions' one where None. ``deny`` is the policies' part; it is asked
+    last, so what it turns down would otherwise do.
 
-    Ranked by emissions if the conditions say so, then by the policy's capacity order if it declares one, then by the
-    job's own order if its list is ordered, then by expected cost plus surcharge (for work of unknown size: price of a
-    useful hour plus surcharge), then by finish, rate and name. The same offers in any order give the same ranking.
-    Pure. Raises InvalidInput for a job that must be sized first.
+    Ranked as `ranking.rank_key` says: the same offers in any order give the same ranking. Pure. Raises InvalidInput for
+    a job that must be sized first.
     """
     conditions = conditions or Conditions()
-    hazard = hazard or conditions.hazard
-    request = Request.of(job, conditions, now, excluded)
-    effort = Effort.of(job, conditions, remaining)
-    estimator = Estimator(effort, now, hazard)
-    deadline = job.deadline_at(submitted_at)
-    value = value_of_time(job, conditions)
-    machines = [machine.request for machine in request.machines]
-    order = {name: place for place, name in enumerate(conditions.capacity_order)}
+    judge = Judge.of(
+        job, now=now, submitted_at=submitted_at, conditions=conditions, remaining=remaining, excluded=excluded,
+        hazard=hazard, deny=deny,
+    )  # fmt: skip
     ranked: list[tuple[RankKey, Placement]] = []
     rejections: list[Rejection] = []
-    seen = 0
     for offer in offers:
-        seen += 1
-        found = fit(offer, request)
+        found = judge(offer)
         if isinstance(found, Rejection):
             rejections.append(found)
-            continue
-        placement = estimator.placement(offer, machines[found])
-        if placement is None:
-            rejections.append(_hopeless(offer, hazard(offer) * effort.nodes))
-            continue
-        if conditions.carbon is not None and (kg := conditions.carbon(offer)) is not None:
-            placement = replace(placement, kg_co2e_per_hour=kg * placement.nodes)
-        finding = too_late(placement, estimator, deadline) or not_allowed(placement, conditions, deny)
-        if finding is not None:
-            rejections.append(Rejection(offer.id, *finding))
-            continue
-        if surcharge is not None and (extra := surcharge(placement)):
-            placement = replace(placement, surcharge=extra)
-        if value:
-            placement = replace(placement, surcharge=placement.surcharge + worth_of_time(placement, value))
-        place = order.get(offer.capacity_type, len(order))
-        emits = _emissions(placement) if conditions.by_carbon else 0.0
-        ranked.append((rank_key(placement, place, found if job.ordered else 0, emits), placement))
+        else:
+            ranked.append(found)
     ranked.sort(key=lambda pair: pair[0])
     placements = tuple(placement for _, placement in ranked)
     return Plan(
         made_at=now,
         placements=placements,
         rejections=tuple(rejections),
-        offers_seen=seen,
-        remaining=effort.remaining,
-        deadline=deadline,
-        notes=notes(job, effort, conditions, placements, rejections),
-    )
-
-
-def rank_key(placement: Placement, place: int, machine: int, emits: float = 0.0) -> RankKey:
-    """What placements are ranked by. ``place``: of the capacity type in the policy's order; ``machine``: in the job's,
-    if that is ordered; ``emits``: kg CO2e, where that goes first."""
-    price = placement.expected_cost if placement.duration is not None else effective_price(placement)
-    return (
-        emits,
-        place,
-        machine,
-        price.micros + placement.surcharge.micros,
-        _LATEST if placement.duration is None else placement.duration,
-        placement.rate.micros,
-        placement.offer.id,
+        offers_seen=len(placements) + len(rejections),
+        remaining=judge.effort.remaining,
+        deadline=judge.deadline,
+        notes=notes(job, judge.effort, conditions, placements, rejections),
     )
 
 
@@ -175,16 +191,7 @@ def _hopeless(offer: Offer, interruptions: float) -> Rejection:
     return Rejection(offer.id, Reason.TOO_OFTEN_INTERRUPTED, detail)
 
 
-def _emissions(placement: Placement) -> float:
-    """What the job emits there, or where its length is not known, a useful hour of it; what is not known comes last."""
-    if placement.kg_co2e_per_hour is None:
-        return math.inf
-    if placement.kg_co2e is not None:
-        return placement.kg_co2e
-    return placement.kg_co2e_per_hour / (placement.throughput * placement.useful_fraction)
-
-
-def too_late(placement: Placement, estimator: Estimator, deadline: datetime | None) -> tuple[Reason, str] | None:
+def _too_late(placement: Placement, estimator: Estimator, deadline: datetime | None) -> tuple[Reason, str] | None:
     """Why it misses the deadline, with a changeover's margin; None where it does not."""
     if deadline is None:
         return None
@@ -198,7 +205,7 @@ def too_late(placement: Placement, estimator: Estimator, deadline: datetime | No
     return Reason.MISSES_DEADLINE, f"{span(late)} late: needs {span(placement.finish - now)}, {span(margin)} of margin"
 
 
-def not_allowed(placement: Placement, conditions: Conditions, deny: Deny | None) -> tuple[Reason, str] | None:
+def _not_allowed(placement: Placement, conditions: Conditions, deny: Deny | None) -> tuple[Reason, str] | None:
     """Why the policies turn it down; None where they do not."""
     if placement.offer.reference and not conditions.allow_reference_prices:
         return Reason.REFERENCE_PRICE, f"{placement.offer.source}, {placement.offer.as_of:%Y-%m-%d}"

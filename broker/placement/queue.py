@@ -4,9 +4,11 @@ Each job has options: machines of a limited pool (owned, reserved), for which it
 be had at any time, at a price. A *round* gives every job one option and a start, so that no pool has to give more
 machines than it has at any time, and a gang gets all of its machines together. What is made small is
 
-    Σ  weight · (expected cost + what waiting is worth · GPUs · hours until the start)  +  a penalty for each job late
+    first  the number of jobs that are late
+    then   Σ  weight · (what the option weighs + what an hour is worth · hours until the start)
 
-under these rules:
+where an option weighs what it is ranked by in the plan of the job alone: its expected cost and the worth of its time;
+and an hour is worth the job's own `value_of_time`, or where nobody names one, so much a GPU by its priority. The rules:
 
 - **Priority**: jobs of a higher priority are placed as if there were none of a lower one.
 - **Deadline**: a job that has any way to be in time is in time, if need be at a price; nothing outweighs being late.
@@ -30,8 +32,8 @@ from itertools import groupby
 from broker.core.jobs import Priority
 
 TIERS = (Priority.URGENT, Priority.HIGH, Priority.NORMAL, Priority.LOW)
-# What an hour of waiting is worth, USD per GPU, where no policy says: an assumption. At $2 a GPU-hour, a normal job
-# waits some 20 hours for each hour that it would have to pay for elsewhere.
+# What an hour of waiting is worth, USD per GPU, where neither job nor policy says: an assumption. At $2 a GPU-hour, a
+# normal job waits some 20 hours for each hour that it would have to pay for elsewhere.
 WAITING = {Priority.LOW: 0.02, Priority.NORMAL: 0.10, Priority.HIGH: 0.50, Priority.URGENT: 2.00}
 FAIRNESS = 0.25
 # So many placements of single jobs are tried at most for each priority; seconds.
@@ -43,19 +45,23 @@ EPSILON = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One way to run a job: ``hours`` from its start to its finish, for ``cost`` USD in all. ``pool``: the limited
-    capacity whose machines it takes, None where there are always some."""
+    """One way to run a job: ``hours`` from its start to its finish, for ``cost`` USD as the plan has it: in all, or for
+    an hour where nobody knows how much work there is. ``weighs``: USD that decide. ``pool``: the limited capacity whose
+    machines it takes, None where there are always some."""
 
     name: str
     pool: str | None
     hours: float
     cost: float
+    weighs: float
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A job in the queue. ``deadline``: hours from now, negative when it is over; ``handed_in``: hours from now, so
-    negative; ``needs``: hours of work left, as far as known."""
+    negative; ``needs``: hours of work left, as far as known; ``open_ended``: they are not known, so it is late only if
+    its deadline is over when it starts; ``value_of_time``: USD that an hour until its finish is worth, None where
+    neither job nor policy says."""
 
     id: str
     team: str
@@ -66,6 +72,8 @@ class Entry:
     deadline: float | None = None
     handed_in: float = 0.0
     needs: float = 0.0
+    open_ended: bool = False
+    value_of_time: float | None = None
 
     @property
     def slack(self) -> float:
@@ -106,8 +114,8 @@ class Free:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """``waiting``: what an hour of it is worth, USD per GPU. ``fairness``: how much each earlier job of its team takes
-    from a job's weight; 0 for none. ``running``: how many jobs of each team run already."""
+    """``waiting``: what an hour of it is worth, USD per GPU, to jobs that do not say. ``fairness``: how much each
+    earlier job of its team takes from a job's weight; 0 for none. ``running``: how many of each team run already."""
 
     waiting: Mapping[Priority, float] = field(default_factory=lambda: WAITING)
     fairness: float = FAIRNESS
@@ -125,20 +133,17 @@ def weights(entries: Iterable[Entry], rules: Rules) -> dict[str, float]:
     return {entry.id: 1 / (1 + rules.fairness * turn) for entry, turn in _with_turns(entries, rules.running)}
 
 
-def penalty(entries: Iterable[Entry]) -> float:
-    """What being late counts for: more than all else together."""
-    return 10.0 * sum(max((option.cost for option in entry.options), default=0.0) + 1.0 for entry in entries)
-
-
-def burden(entry: Entry, option: Option, start: float, weight: float, rules: Rules, late: float) -> float:
-    """What the objective has for this job there and then."""
-    waits = rules.waiting[entry.priority] * entry.gpus * start
-    return weight * (option.cost + waits) + (late if is_late(entry, option, start) else 0.0)
+def burden(entry: Entry, option: Option, start: float, weight: float, rules: Rules) -> float:
+    """What the objective has for this job there and then, being late apart."""
+    hour = rules.waiting[entry.priority] * entry.gpus if entry.value_of_time is None else entry.value_of_time
+    return weight * (option.weighs + hour * start)
 
 
 def is_late(entry: Entry, option: Option, start: float) -> bool:
     """Whether it would miss its deadline there."""
-    return entry.deadline is not None and start + option.hours > entry.deadline + EPSILON
+    if entry.deadline is None:
+        return False
+    return start + (0.0 if entry.open_ended else option.hours) > entry.deadline + EPSILON
 
 
 def place(
@@ -160,16 +165,16 @@ def place(
     return [turns[entry.id] for entry in ordered]
 
 
-def total(turns: Iterable[Turn], rules: Rules | None = None) -> float:
-    """The objective of a round."""
-    rules, turns = rules or Rules(), list(turns)
-    weight = weights([turn.entry for turn in turns], rules)
-    late = {tier: penalty(turn.entry for turn in turns if turn.entry.priority is tier) for tier in TIERS}
-    return sum(
-        burden(turn.entry, turn.option, turn.start, weight[turn.entry.id], rules, late[turn.entry.priority])
-        for turn in turns
+def total(turns: Iterable[Turn], rules: Rules | None = None) -> tuple[int, float]:
+    """The objective of a round: how many of those that get something are late, and what all of them weigh."""
+    rules, placed = rules or Rules(), list(turns)
+    weight = weights([turn.entry for turn in placed], rules)
+    burdens = [
+        burden(turn.entry, turn.option, turn.start, weight[turn.entry.id], rules)
+        for turn in placed
         if turn.option is not None
-    )
+    ]
+    return sum(turn.late and turn.option is not None for turn in placed), sum(burdens)
 
 
 def _with_turns(entries: Iterable[Entry], running: Mapping[str, int]) -> list[tuple[Entry, int]]:

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from broker.placement.queue import EPSILON, Entry, Option, Rules, Turn, burden, is_late, penalty
+from broker.placement.queue import EPSILON, Entry, Option, Rules, Turn, burden, is_late
 
 _SHAKES = 2
 _MANY = 1_000
@@ -65,12 +65,17 @@ Held = tuple[int | None, ...]  # for each job the place of the option that it is
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What an order comes to, with jobs that are held to one of their options."""
+    """What an order comes to, with jobs that are held to one of their options. ``late``: how many jobs are."""
 
+    late: int
     cost: float
     order: list[int]
     held_to: Held
     turns: list[Turn]
+
+    @property
+    def objective(self) -> tuple[int, float]:
+        return self.late, self.cost
 
 
 class Search:
@@ -84,12 +89,11 @@ class Search:
         rules: Rules,
         effort: int,
     ) -> None:
-        late = penalty(jobs)
         self._jobs = [job for job in jobs if job.options]
         self._hopeless = [job for job in jobs if not job.options]
         self._profiles = profiles
         self._cost: Callable[[Entry, Option, float], float] = lambda job, option, start: burden(
-            job, option, start, weight[job.id], rules, late
+            job, option, start, weight[job.id], rules
         )
         self._effort = effort
 
@@ -105,13 +109,13 @@ class Search:
             sorted(range(n), key=lambda i: (-gain[i] * hours[i], i)),
         ]
         none: Held = (None,) * n
-        best = min((self._decode(order, none) for order in starts), key=lambda round_: round_.cost)
+        best = min((self._decode(order, none) for order in starts), key=_objective)
         if n > 1:
             for order in starts:
-                best = min(best, self._improved(order, none), key=lambda round_: round_.cost)
+                best = min(best, self._improved(order, none), key=_objective)
         chance = random.Random(n)  # noqa: S311  # a seeded search, no secret
         while n > 1 and self._effort > 0:
-            best = min(best, self._improved(*self._shaken(best, chance)), key=lambda round_: round_.cost)
+            best = min(best, self._improved(*self._shaken(best, chance)), key=_objective)
         return [*best.turns, *(Turn(job, None, 0.0, late=True) for job in self._hopeless)]
 
     def _shaken(self, found: Round, chance: random.Random) -> tuple[list[int], Held]:
@@ -124,12 +128,11 @@ class Search:
 
     def _gain(self, job: Entry) -> float:
         """What limited capacity saves it at most, per machine-hour taken."""
-        elsewhere = min((self._cost(job, o, 0.0) for o in job.options if o.pool is None), default=math.inf)
+        options = [o for o in job.options if not is_late(job, o, 0.0)] or job.options
+        elsewhere = min((self._cost(job, o, 0.0) for o in options if o.pool is None), default=math.inf)
         if math.isinf(elsewhere):
             return math.inf
-        saved = [
-            (elsewhere - self._cost(job, o, 0.0)) / (o.hours * job.nodes) for o in job.options if o.pool is not None
-        ]
+        saved = [(elsewhere - self._cost(job, o, 0.0)) / (o.hours * job.nodes) for o in options if o.pool is not None]
         return max(saved, default=0.0)
 
     def _improved(self, order: list[int], held_to: Held) -> Round:
@@ -152,7 +155,7 @@ class Search:
                     tried = tried[:]
                     tried.insert(j, tried.pop(i))
                 found = self._decode(tried, held)
-                if found.cost < best.cost - EPSILON:
+                if found.objective < (best.late, best.cost - EPSILON):
                     best, improved = found, True
         return best
 
@@ -174,36 +177,41 @@ class Search:
         return [(chance.randrange(3), chance.randrange(n), chance.randrange(n)) for _ in range(many)]
 
     def _decode(self, order: list[int], held_to: Held) -> Round:
-        """Place them one after the other; what a job is held to comes first, unless it would be late there."""
+        """Place them one after the other, in time where that can be, there on what a job is held to, if to any."""
         self._effort -= len(order)
         profiles: dict[str, Profile] = {}
-        cost, turns = 0.0, []
+        late, cost, turns = 0, 0.0, []
         for i in order:
             job = self._jobs[i]
-            best: tuple[bool, float, float, Option] | None = None
+            best: tuple[bool, bool, float, float, Option] | None = None
             for number, option in enumerate(job.options):
                 other = held_to[i] is not None and held_to[i] != number
                 start = 0.0
                 if option.pool is not None:
-                    if best is not None and (other, self._cost(job, option, 0.0)) >= best[:2]:
-                        continue  # not even at once would it be better
+                    at_once = is_late(job, option, 0.0), other, self._cost(job, option, 0.0)
+                    if best is not None and at_once >= best[:3]:
+                        continue  # not even then would it be better
                     profile = profiles.get(option.pool) or self._profiles[option.pool]
                     at = profile.earliest(option.hours, job.nodes)
                     if at is None:
                         continue
                     start = at
-                found = self._cost(job, option, start)
-                # Held to it or not, nobody is late who need not be.
-                if best is None or (other or is_late(job, option, start), found) < best[:2]:
-                    best = other or is_late(job, option, start), found, start, option
+                found = is_late(job, option, start), other, self._cost(job, option, start)
+                if best is None or found < best[:3]:
+                    best = *found, start, option
             if best is None:
                 turns.append(Turn(job, None, 0.0, late=True))
                 continue
-            _, found, start, option = best
-            cost += found
-            turns.append(Turn(job, option, start, is_late(job, option, start)))
+            is_late_, _, weighs, start, option = best
+            late += is_late_
+            cost += weighs
+            turns.append(Turn(job, option, start, is_late_))
             if option.pool is not None:
                 if option.pool not in profiles:
                     profiles[option.pool] = self._profiles[option.pool].copy()
                 profiles[option.pool].take(start, option.hours, job.nodes)
-        return Round(cost, order, held_to, turns)
+        return Round(late, cost, order, held_to, turns)
+
+
+def _objective(found: Round) -> tuple[int, float]:
+    return found.objective

@@ -8,6 +8,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ONE = "name: {name}\nteam: {team}\npriority: {priority}\nresources: {{cpus: 1}}\nrun: sleep 60\nwork: 2h\n"
 
 
@@ -61,6 +63,21 @@ def test_when_a_job_of_unknown_length_ends_is_not_made_up(gpubroker: Any, write:
     first, second = gpubroker("plan", *files, "--json").json["waiting"]
     assert first["start"] < second["start"]
     assert first["finish"] is second["finish"] is None
+    assert "together: $0.00 an hour for 2 jobs of unknown length; nothing is held" in gpubroker("plan", *files).out
+
+
+def test_what_jobs_of_unknown_length_cost_is_told_by_the_hour(gpubroker: Any, sandbox_job: Path, write: Any) -> None:
+    """As in the plan of each alone, and apart from what the others cost in all."""
+    open_ended = write("open.yaml", sandbox_job.read_text().replace("work: 2h\n", "").replace("trial", "open"))
+    by_name = {one["name"]: one for one in gpubroker("plan", sandbox_job, open_ended, "--json").json["waiting"]}
+    for file, name in ((sandbox_job, "trial"), (open_ended, "open")):
+        best = gpubroker("plan", file, "--json").json["placements"][0]
+        assert float(by_name[name]["expected_cost"]) == pytest.approx(float(best["expected_cost"]), rel=1e-3)
+        assert by_name[name]["offer"].startswith(best["offer"]["provider"])
+    shown = gpubroker("plan", sandbox_job, open_ended).out
+    assert " /h" in shown
+    assert "an hour for 1 job of unknown length; nothing is held" in shown
+    assert " in all and $" in shown
 
 
 def test_of_several_jobs_one_that_would_be_late_exits_4(gpubroker: Any, write: Callable[[str, str], Path]) -> None:

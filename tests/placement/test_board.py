@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import replace
 from datetime import timedelta
@@ -70,6 +71,7 @@ def jobs(make: Make, chance: random.Random) -> Job:
         deadline=chance.choice((None, None, timedelta(hours=18))),
         data=chance.choice((Data(), Data(location="aws/us-east-1", size=10**12))),
         checkpoint=chance.choice((CheckpointPlan(), CheckpointPlan(every=timedelta(minutes=30), size=10**10))),
+        value_of_time=chance.choice((None, Money.usd(chance.randint(0, 40)))),
         constraints=Constraints(
             capacity_types=chance.choice(((), (CapacityType.SPOT, CapacityType.ON_DEMAND))),
             regions=chance.choice(((), ("us-e*",))),
@@ -79,23 +81,31 @@ def jobs(make: Make, chance: random.Random) -> Job:
     return job
 
 
+def circumstances(make: Make, chance: random.Random) -> Conditions:
+    """What policies and the installation may say."""
+    return replace(
+        make.conditions,
+        allow_reference_prices=chance.random() < 0.5,
+        capacity_order=chance.choice(((), ("reserved", "spot"), ("owned", "reserved"))),
+        cpu_jobs_on_gpus=chance.random() < 0.5,
+        store_location=chance.choice((None, "gcp/us-west-2")),
+        start_up=timedelta(minutes=chance.choice((0, 30))),
+        value_of_time=chance.choice((None, Money.usd("7"))),
+        carbon=chance.choice((None, lambda offer: 5.0 * offer.count if offer.provider == "aws" else None)),
+    )
+
+
 @given(seed=st.integers(0, 10**9))
 @settings(max_examples=150, deadline=None)
 def test_the_ranking_is_the_plans(make: Make, seed: int) -> None:
     chance = random.Random(seed)
     offers, job = market(make, chance, 120), jobs(make, chance)
-    conditions = replace(
-        make.conditions,
-        allow_reference_prices=chance.random() < 0.5,
-        capacity_order=chance.choice(((), ("reserved", "spot"))),
-        cpu_jobs_on_gpus=chance.random() < 0.5,
-        store_location=chance.choice((None, "gcp/us-west-2")),
-        start_up=timedelta(minutes=chance.choice((0, 30))),
-    )
+    conditions = circumstances(make, chance)
     excluded = {chance.choice(offers).pool: "failed"}
 
     def deny(placement: Placement) -> str | None:
-        return "no" if int(placement.offer.instance_type.removeprefix("type-")) % 7 == 0 else None
+        dirty = conditions.carbon is not None and (placement.kg_co2e_per_hour or math.inf) > 40
+        return "no" if dirty or int(placement.offer.instance_type.removeprefix("type-")) % 7 == 0 else None
 
     how: dict[str, Any] = {"conditions": conditions, "excluded": excluded, "deny": deny}
     plan = make.plan(offers, job, **how)

@@ -6,15 +6,22 @@ import os
 import random
 import time
 from collections import defaultdict
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from broker.core.jobs import MachineRequest, Priority, Work
-from broker.core.offers import CapacityType
+from broker.core.money import Money
+from broker.core.offers import Availability, CapacityType
 from broker.placement.board import Board
 from broker.placement.lineup import entry_of
 from broker.placement.priors import interruption_rate
 from broker.placement.queue import Entry, Free, place
+from tests.placement.test_board import circumstances, jobs, market
 
 Make = Any
 FULL = os.environ.get("GPUBROKER_TEST_FULL") == "1"
@@ -52,9 +59,54 @@ def test_what_cannot_be_in_time_is_placed_late_rather_than_never(make: Make) -> 
 
 
 def test_of_unknown_length(make: Make) -> None:
+    """It costs what an hour costs, as in its plan, and is weighed as if it took some hours."""
     cheap, dear = (entry(make, [make.offer(price)], work=None).options[0] for price in ("5", "10"))
-    assert dear.cost > cheap.cost > 0
+    assert (cheap.cost, dear.cost) == (5, 10)
+    assert dear.weighs == pytest.approx(2 * cheap.weighs)
+    assert cheap.weighs > cheap.cost
     assert cheap.hours > 0
+
+
+@given(seed=st.integers(0, 10**9))
+@settings(max_examples=600 if FULL else 150, deadline=None)
+def test_alone_in_the_queue_a_job_gets_what_its_plan_has_first(make: Make, seed: int) -> None:
+    """Whatever it and the policies say of time, orders, machines and deadlines, and for the same money."""
+    chance = random.Random(seed)
+    job, conditions = jobs(make, chance), circumstances(make, chance)
+    offers = [
+        replace(
+            offer,
+            accelerator=chance.choice(job.resources).accelerator,
+            availability=Availability.AVAILABLE,
+            engine="cloud",
+            slots=chance.choice((2, 4, 8, None)),
+        )
+        for offer in market(make, chance, 40)
+    ]
+    best = make.plan(offers, job, conditions=conditions).best
+    how = {"now": make.now, "submitted_at": make.now, "conditions": conditions}
+    lined_up = entry_of("j", job, Board.of(offers, interruption_rate), **how)
+    (turn,) = place([lined_up], {o.pool: Free.of(o.slots) for o in offers if o.slots is not None})
+    if best is None:
+        assert turn.late
+    else:
+        assert turn.option is not None
+        assert (turn.option.name, turn.start, turn.late) == (best.offer.id, 0, False)
+        assert round(turn.option.cost * 1e6) == best.expected_cost.micros
+
+
+def test_a_job_waits_for_as_much_as_its_time_is_worth(make: Make) -> None:
+    """20 h at $1 with two hours of waiting, or at $3 now."""
+    offers = [make.offer("1", slots=1, capacity_type=CapacityType.RESERVED), make.offer("3")]
+    taken = {offers[0].pool: Free.of(0, [(2, 1)])}
+
+    def start(value: str) -> float:
+        return place([entry(make, offers, value_of_time=Money.usd(value))], taken)[0].start
+
+    assert (start("15"), start("25")) == (2, 0)
+    assert (
+        place([entry(make, offers, value_of_time=Money.usd("25"), deadline=timedelta(hours=90))], taken)[0].start == 2
+    )
 
 
 def test_a_long_queue_on_a_large_market(make: Make) -> None:

@@ -22,9 +22,9 @@ FULL = os.environ.get("GPUBROKER_TEST_FULL") == "1"
 
 def job(name: str = "a", hours: float = 4, price: float | None = 10, **changed: object) -> Entry:
     """A job for the pool ``own`` or, at ``price`` USD an hour, for any machine elsewhere."""
-    options = [Option("own", "own", hours, 0.0)]
+    options = [Option("own", "own", hours, 0.0, 0.0)]
     if price is not None:
-        options.append(Option("cloud", None, hours, price * hours))
+        options.append(Option("cloud", None, hours, price * hours, price * hours))
     fields = {"team": "t", "priority": Priority.NORMAL, "nodes": 1, "gpus": 8, "needs": hours}
     return Entry(**{"id": name, "options": tuple(options), **fields, **changed})  # type: ignore[arg-type]  # any field
 
@@ -55,13 +55,18 @@ def queue(chance: random.Random, number: int, elastic: bool = True) -> tuple[lis
     entries = []
     for n in range(number):
         hours, nodes = chance.randint(1, 8), chance.choice((1, 1, 1, 2, 3))
+        value = chance.choice((None, None, chance.uniform(0.1, 20)))
+
+        def option(name: str, pool: str | None, takes: float, cost: float, value: float = value or 0.0) -> Option:
+            return Option(name, pool, takes, cost, cost + value * takes)
+
         options = [
-            Option(pool, pool, max(round(hours * chance.choice((0.5, 1, 2))), 1), round(chance.random() * hours, 2))
+            option(pool, pool, max(round(hours * chance.choice((0.5, 1, 2))), 1), round(chance.random() * hours, 2))
             for pool in chance.sample(sorted(pools), chance.randint(1, 3))
             if pools[pool].steps[-1][1] >= nodes
         ]
         if elastic or not options:
-            options.append(Option("cloud", None, hours, hours * nodes * chance.uniform(2, 20)))
+            options.append(option("cloud", None, hours, hours * nodes * chance.uniform(2, 20)))
         entries.append(
             Entry(
                 id=f"j{n:04}",
@@ -73,6 +78,7 @@ def queue(chance: random.Random, number: int, elastic: bool = True) -> tuple[lis
                 deadline=chance.choice((None, None, hours + chance.randint(0, 12))),
                 handed_in=-chance.random(),
                 needs=hours,
+                value_of_time=value,
             )
         )
     return entries, pools
@@ -98,6 +104,14 @@ class TestByHand:
         assert (turn.option and turn.option.name, turn.late) == ("cloud", False)
         (turn,) = place([job("a", price=None, deadline=5.0)], own)
         assert (turn.start, turn.late) == (2, True)
+
+    def test_nothing_outweighs_being_late_not_even_a_long_wait_of_many(self) -> None:
+        own = {"own": Free.of(1)}
+        pressing = job("a", price=None, hours=10, deadline=10.0)
+        large = [job(f"b{n}", price=None, hours=10, gpus=512, value_of_time=900.0) for n in range(3)]
+        turns = place([pressing, *large], own)
+        assert (started(turns)["a"], total(turns)[0]) == (("own", 0), 0)
+        assert total(place_exactly([pressing, *large], own))[0] == 0
 
     def test_a_gang_gets_all_or_nothing(self) -> None:
         own = {"own": Free.of(2, [(3, 2)])}
@@ -192,7 +206,8 @@ def test_near_the_best_there_is(kind: str) -> None:
             entries = [replace(entry, options=tuple(_in_one(o) for o in entry.options)) for entry in entries]
         exact, found = place_exactly(entries, free), place(entries, free)
         check_capacity(exact, free)
-        best, ours = total(exact), total(found)
+        (least_late, best), (late, ours) = total(exact), total(found)
+        assert late == least_late
         if one_priority:
             assert ours >= best * (1 - 1e-6) - 1e-6
         ratios.append(ours / best if best > 1e-9 else 1.0)

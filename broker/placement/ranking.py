@@ -1,0 +1,59 @@
+"""What placements are ranked by, and which money is in it: plans, boards and the queue rank by the same."""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+
+from broker.core.money import Money
+from broker.core.placements import CostTerm, Placement
+from broker.placement.estimate import effective_price
+from broker.placement.words import hours, span
+
+_LATEST = timedelta.max
+RankKey = tuple[float, int, int, int, timedelta, int, str]
+
+
+def rank_key(placement: Placement, place: int, machine: int, *, by_carbon: bool = False) -> RankKey:
+    """The smallest goes first: emissions if ``by_carbon`` (kg CO2e); ``place``, of the capacity type in the policy's
+    order; ``machine``, in the job's list if that is ordered; what it weighs; then the earlier finish, the lower rate,
+    the name."""
+    return (
+        _emissions(placement) if by_carbon else 0.0,
+        place,
+        machine,
+        weighed(placement).micros,
+        _LATEST if placement.duration is None else placement.duration,
+        placement.rate.micros,
+        placement.offer.id,
+    )
+
+
+def weighed(placement: Placement) -> Money:
+    """USD that it is ranked by: its expected cost, or where the work is not known the price of a useful hour, and the
+    surcharge, which nobody pays."""
+    price = placement.expected_cost if placement.duration is not None else effective_price(placement)
+    return price + placement.surcharge
+
+
+def beside_the_cost(placement: Placement, value_of_time: Money) -> tuple[CostTerm, ...]:
+    """What is weighed and not paid: with the terms of the cost these add up to `weighed`. ``value_of_time``: USD an
+    hour, as the placement was ranked with."""
+    terms = []
+    useful = placement.throughput * placement.useful_fraction
+    if placement.duration is None and (more := effective_price(placement) - placement.rate):
+        how = f"an hour there is {useful:.3g} useful hours of the reference machine"
+        terms.append(CostTerm("for a useful hour", more, how))
+    if placement.surcharge:
+        time = hours(1 / useful) if placement.duration is None else span(placement.duration)
+        terms.append(CostTerm("value of time", placement.surcharge, f"{time} × {value_of_time}/h"))
+    return tuple(terms)
+
+
+def _emissions(placement: Placement) -> float:
+    """What the job emits there, or where its length is not known, a useful hour of it; what is not known comes last."""
+    if placement.kg_co2e_per_hour is None:
+        return math.inf
+    if placement.kg_co2e is not None:
+        return placement.kg_co2e
+    return placement.kg_co2e_per_hour / (placement.throughput * placement.useful_fraction)
