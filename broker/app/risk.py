@@ -24,12 +24,14 @@ _LOSSES = frozenset({Cause.PREEMPTED, Cause.MACHINE_LOST})
 _kept: WeakKeyDictionary[Broker, dict[OfferQuery, tuple[datetime, Risks]]] = WeakKeyDictionary()
 
 
-def risks(broker: Broker, query: OfferQuery) -> Risks:
-    """The risks of the pools that match, from the last three weeks; at most five minutes old.
+def risks(broker: Broker, query: OfferQuery, at: datetime | None = None) -> Risks:
+    """The risks of the pools that match, from the last three weeks; at most five minutes old, or as of ``at`` (UTC).
 
     Of spot capacity, availability as its provider tells it and our own attempts count; of all other capacity only our
     own attempts, since a machine that runs is not taken away where a type is sold out.
     """
+    if at is not None:
+        return _estimated(broker, query, at)
     kept = _kept.setdefault(broker, {})
     now = broker.clock.now()
     known = kept.get(query)

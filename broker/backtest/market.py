@@ -11,7 +11,8 @@ from broker.core.errors import InvalidInput
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """One pool's record: ``available[i]`` and ``price[i]`` (USD per hour) hold from tick i until tick i + 1."""
+    """One pool's record: ``available[i]`` and ``price[i]`` (USD per hour, all machines that the job needs) hold from
+    tick i until tick i + 1."""
 
     name: str
     available: tuple[bool, ...]
@@ -29,7 +30,8 @@ class Market:
 
     ``gap_seconds``: length of a tick. ``family``: where the pools come from and learn from each other. ``notes``:
     what a reader of figures should know (holes, cut ends). ``kin``: pools of the family that no job here may use; a
-    strategy learns from what they were before its start.
+    strategy learns from what they were before its start. ``begins``: what the record says of when it does; tick 0 of
+    all pools of a family is taken for the same moment.
     """
 
     family: str
@@ -38,6 +40,7 @@ class Market:
     pools: tuple[Pool, ...]
     notes: tuple[str, ...] = ()
     kin: tuple[Pool, ...] = ()
+    begins: str = ""
 
     def __post_init__(self) -> None:
         if not self.pools:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from broker.backtest.replay import Outcome
 
@@ -25,7 +25,7 @@ class Cell:
 
     ``ratio_mean``: mean cost / mean optimum; ``ratio_p95``: 95th percentile of the windows' own ratios; ``missed``:
     windows that ended late; ``on_demand_share``: part of billed time; ``interruptions``: mean per window. The last two
-    are None for the optimum.
+    are None for the optimum. ``together``: how many pools the job could choose between.
     """
 
     family: str
@@ -34,6 +34,7 @@ class Cell:
     changeover_s: float
     policy: str
     windows: tuple[Window, ...]
+    together: int = 1
 
     @property
     def ratio_mean(self) -> float:
@@ -89,38 +90,43 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Every cell, and what a reader should know. ``work_s`` and ``seed`` as asked."""
+    """Every cell, and what a reader should know. ``work_s`` and ``seed`` as asked; ``gang``: the machines that the job
+    needs at once, which costs are of all of."""
 
     work_s: float
     seed: int
     cells: tuple[Cell, ...]
     notes: tuple[str, ...] = ()
+    gang: int = 1
 
     def families(self) -> tuple[Cell, ...]:
         """The pools of each family taken together, in the order of the cells; ``pool`` says how many they are."""
         groups: dict[tuple[str, float, float, str], list[Cell]] = {}
         for cell in self.cells:
             groups.setdefault((cell.family, cell.deadline_s, cell.changeover_s, cell.policy), []).append(cell)
-        return tuple(
-            Cell(
-                family,
-                "1 pool" if len(cells) == 1 else f"{len(cells)} pools",
-                deadline,
-                changeover,
-                policy,
-                tuple(_windows(cells)),
-            )
-            for (family, deadline, changeover, policy), cells in groups.items()
-        )
+        return tuple(replace(pooled(cells), pool=_how_many(cells)) for cells in groups.values())
 
     def as_dict(self, *, per_window: bool = False) -> dict[str, object]:
         return {
             "work_s": _whole(self.work_s),
             "seed": self.seed,
+            "gang": self.gang,
             "cells": [cell.as_dict(per_window=per_window) for cell in self.cells],
             "families": [cell.as_dict() for cell in self.families()],
             "notes": list(self.notes),
         }
+
+
+def pooled(cells: Sequence[Cell]) -> Cell:
+    """The windows of all these as one cell, called as the first: its ratio is the mean cost of them all over the mean
+    optimum of them all, as that of every cell is. Raises IndexError for none."""
+    return replace(cells[0], windows=tuple(window for cell in cells for window in cell.windows))
+
+
+def _how_many(cells: Sequence[Cell]) -> str:
+    if len(cells) == 1 and cells[0].together > 1:
+        return f"{cells[0].together} pools together"
+    return "1 pool" if len(cells) == 1 else f"{len(cells)} pools"
 
 
 def quantile(values: Sequence[float], q: float) -> float:
@@ -132,10 +138,6 @@ def quantile(values: Sequence[float], q: float) -> float:
     low = int(at)
     high = min(low + 1, len(ordered) - 1)
     return ordered[low] + (at - low) * (ordered[high] - ordered[low])
-
-
-def _windows(cells: Iterable[Cell]) -> Iterable[Window]:
-    return (window for cell in cells for window in cell.windows)
 
 
 def _whole(seconds: float) -> float | int:

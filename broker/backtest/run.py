@@ -75,7 +75,7 @@ def run_on(
     workers: int = 1,
 ) -> Report:
     """Replay ``request`` on markets that are there already: families (markets that learn from each other) with the
-    ticks at which windows start. What the request says of traces, zones, starts, seed and prices is not looked at."""
+    ticks at which windows start. What the request says of traces, zones, parts, starts and prices is not looked at."""
     per_start = len(request.deadlines) * len(request.changeovers)
     total = sum(len(starts) * len(markets) * per_start for markets, starts in families)
     cells: dict[Key, list[Window]] = {}
@@ -90,7 +90,9 @@ def run_on(
     notes = dict.fromkeys(f"{m.family}: {note}" for markets, _ in families for m in markets for note in m.notes)
     order = {policy: i for i, policy in enumerate(request.policies)}
     ordered = sorted(cells, key=lambda key: (*key[:4], order[key[4]]))
-    return Report(request.work, request.seed, tuple(Cell(*key, tuple(cells[key])) for key in ordered), tuple(notes))
+    together = {(market.family, market.name): len(market.pools) for markets, _ in families for market in markets}
+    found = tuple(Cell(*key, tuple(cells[key]), together[key[:2]]) for key in ordered)
+    return Report(request.work, request.seed, found, tuple(notes), request.prices.gang)
 
 
 def _replayed(
@@ -143,10 +145,18 @@ def _families(request: Request) -> list[tuple[Sequence[Market], Sequence[int]]]:
     groups: dict[tuple[str, float], list[Market]] = {}
     for market in markets:
         groups.setdefault((market.family, market.gap_seconds), []).append(market)
-    return [(group, _starts(request, group)) for group in groups.values()]
+    families = [_with_starts(request, group) for group in groups.values()]
+    names = [family for family, _ in groups]
+    return [([_apart(market, names.count(market.family)) for market in group], starts) for group, starts in families]
 
 
-def _starts(request: Request, markets: Sequence[Market]) -> list[int]:
+def _apart(market: Market, ticks: int) -> Market:
+    """The market, with a note where its family has pools of so many different ticks."""
+    note = f"pools with ticks of {ticks} lengths: each length has windows of its own, and learns from its own pools"
+    return replace(market, notes=(*market.notes, note)) if ticks > 1 else market
+
+
+def _with_starts(request: Request, markets: Sequence[Market]) -> tuple[Sequence[Market], Sequence[int]]:
     ticks = min(market.ticks for market in markets)
     gap = markets[0].gap_seconds
     first = math.ceil(request.from_fraction * ticks)
@@ -159,17 +169,32 @@ def _starts(request: Request, markets: Sequence[Market]) -> list[int]:
             where=markets[0].family,
             hint="use a longer trace, a shorter deadline, a smaller --from or a greater --to",
         )
-    room = range(first, last + 1)
-    return sorted(random.Random(request.seed).sample(room, min(request.starts, len(room))))  # noqa: S311 - not a secret
+    starts, note = draw(range(first, last + 1), request)
+    notes = [note] if note else []
+    if any(market.ticks != ticks for market in markets):
+        notes.append(f"pools differ in length: windows lie in the first {ticks} ticks, as many as the shortest has")
+    return [replace(market, notes=(*market.notes, *notes)) for market in markets], starts
+
+
+def draw(room: Sequence[int], request: Request) -> tuple[Sequence[int], str]:
+    """The ticks at which windows start, drawn by the seed, in order; and what to say where there is room for fewer than
+    were asked for."""
+    drawn = sorted(random.Random(request.seed).sample(room, min(request.starts, len(room))))  # noqa: S311 - not a secret
+    return drawn, "" if len(drawn) == request.starts else f"room for {len(drawn)} windows, not for {request.starts}"
 
 
 def check(request: Request) -> None:
     """Raises `InvalidInput` or `UnknownName` for what cannot be replayed on any market."""
     for policy in request.policies:
         if policy != OMNISCIENT and policy not in POLICIES:
-            raise UnknownName("policy", policy, [*POLICIES, OMNISCIENT])
-    if not request.policies or not request.deadlines or not request.changeovers:
-        raise InvalidInput("a backtest needs at least one policy, deadline and changeover")
+            raise UnknownName("policy", policy, [*POLICIES, OMNISCIENT], where="--policies")
+    for option, values in (
+        ("--policies", request.policies),
+        ("--deadline", request.deadlines),
+        ("--changeover", request.changeovers),
+    ):
+        if not values:
+            raise InvalidInput("expected at least one", where=option)
     numbers = (request.work, *request.deadlines, *request.changeovers)
     if not all(math.isfinite(number) for number in numbers):
         raise InvalidInput("work, deadlines and changeovers must be finite")

@@ -6,15 +6,15 @@ JSON, one pool a file::
 
 ``data`` counts machines that can be had (1 and 0 for a single one); ``spot_price`` (or ``prices``) and
 ``on_demand_price`` are optional. CSV, one row a tick: a time, then one count per zone, with the zones' prices in
-``prices.json`` beside it, in USD per hour as they stand there. Rows count as consecutive ticks even across a hole in
-the times; holes are noted. Every problem is raised as `InvalidInput` with file and, where it has one, line or index.
+``prices.json`` beside it. All prices are of one machine, in USD per hour as they stand there; those of a market are of
+the whole gang. Rows count as consecutive ticks even across a hole in the times; holes are noted. Every problem is
+raised as `InvalidInput` with file and, where it has one, line, index or column, and what stands there.
 """
 
 from __future__ import annotations
 
 import csv
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -24,14 +24,16 @@ from statistics import median
 from typing import Any
 
 from broker.backtest.market import Market, Pool
-from broker.core.errors import InvalidInput, UnknownName
+from broker.core.errors import InvalidInput, UnknownName, did_you_mean
 
 MAX_BYTES = 200_000_000
+_DIGITS = 12
+_MOST = 10**_DIGITS  # of anything: what is more is a mistake
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """USD per hour for traces that carry no price of their own, and how many machines a job needs at once.
+    """USD per machine and hour for traces that carry no price, and how many machines a job needs at once.
 
     ``stated``: somebody named both prices. Machine counts of a CSV without ``prices.json`` are priced by nothing else:
     they may be of any machine, and the ratio of its prices decides everything.
@@ -59,22 +61,62 @@ def read_markets(
 ) -> list[Market]:
     """Every pool under ``paths`` as a market of its own, or, ``together``, one market per family.
 
-    A family is the folder a file lies in. Folders are searched for ``*.json`` and ``*.csv``, one level of subfolders
-    included; ``prices.json`` belongs to the CSV beside it. Pools of one family that differ in length are cut to the
+    A family is the folder a file lies in, called by as much of its path as tells it from the others. Folders are
+    searched for ``*.json`` and ``*.csv``, one level of subfolders included; ``prices.json`` belongs to the CSV beside
+    it. Two pools of one name in a folder are refused. Pools of one family that differ in length are cut to the
     shortest when they are used together, which is noted. ``zones`` keeps the pools of these names only; the others of
     their family stay as its kin.
     """
     paths = list(paths)
-    markets: list[Market] = []
-    for path in _files(paths):
-        markets += [_read_json(path, defaults)] if path.suffix == ".json" else _read_csv(path, defaults)
+    files = _files(paths)
+    families = _families(files)
+    markets: dict[tuple[str, str], tuple[Market, Path]] = {}
+    for path in files:
+        family = families[path.resolve().parent]
+        found = [_read_json(path, family, defaults)] if path.suffix == ".json" else _read_csv(path, family, defaults)
+        for market in found:
+            _, known = markets.setdefault((market.family, market.name), (market, path))
+            if known != path:
+                raise InvalidInput(
+                    f"the pool {market.name!r} stands in {known}, too",
+                    where=str(path),
+                    hint="name one of the two files, or put them into folders of their own",
+                )
     if not markets:
         raise InvalidInput("no traces found", where=", ".join(map(str, paths)), hint="give .json or .csv files")
-    if unknown := [zone for zone in zones if zone not in {market.name for market in markets}]:
-        raise UnknownName("zone", unknown[0], {market.name for market in markets})
-    chosen = [market for market in markets if not zones or market.name in zones]
-    others = [market for market in markets if zones and market.name not in zones]
+    every = _noted([market for market, _ in markets.values()])
+    if unknown := [zone for zone in zones if zone not in {market.name for market in every}]:
+        raise UnknownName("pool", unknown[0], {market.name for market in every}, where="--pool")
+    chosen = [market for market in every if not zones or market.name in zones]
+    others = [market for market in every if zones and market.name not in zones]
     return [replace(market, kin=_kin(market, others)) for market in (_join(chosen) if together else chosen)]
+
+
+def _noted(markets: Sequence[Market]) -> list[Market]:
+    """The markets, and a note where those of one family do not say that they begin together: they are taken to."""
+    begin: dict[str, set[str]] = {}
+    for market in markets:
+        begin.setdefault(market.family, set()).add(market.begins)
+    notes = {
+        family: ("pools taken to begin together, though their traces say: " + ", ".join(sorted(moments)),)
+        for family, moments in begin.items()
+        if len(moments) > 1
+    }
+    return [replace(market, notes=(*market.notes, *notes.get(market.family, ()))) for market in markets]
+
+
+def _families(files: Sequence[Path]) -> dict[Path, str]:
+    """What the families of these folders are called: the end of each path, as long as it takes to be the only one."""
+    folders = {file.resolve().parent for file in files}
+
+    def name(folder: Path) -> str:
+        parts = folder.parts
+        for n in range(1, len(parts)):
+            if sum(other.parts[-n:] == parts[-n:] for other in folders) == 1:
+                return "/".join(parts[-n:])
+        return str(folder)
+
+    return {folder: name(folder) for folder in folders}
 
 
 def _kin(market: Market, others: Sequence[Market]) -> tuple[Pool, ...]:
@@ -95,7 +137,10 @@ def _files(paths: Iterable[Path]) -> list[Path]:
             found.append(path)
         else:
             raise InvalidInput("no such file or folder", where=str(path), hint="check --traces")
-    return list(dict.fromkeys(found))
+    each: dict[Path, Path] = {}
+    for path in found:
+        each.setdefault(path.resolve(), path)
+    return list(each.values())
 
 
 def _join(markets: Sequence[Market]) -> list[Market]:
@@ -108,6 +153,7 @@ def _join(markets: Sequence[Market]) -> list[Market]:
         if len(gaps) > 1:
             raise InvalidInput(
                 f"the pools of {family} have ticks of {', '.join(f'{gap:g} s' for gap in sorted(gaps))}",
+                where=", ".join(market.name for market in members),
                 hint="pools used together need one tick",
             )
         ticks = min(market.ticks for market in members)
@@ -124,7 +170,7 @@ def _text(path: Path) -> str:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise InvalidInput(f"larger than {MAX_BYTES // 1_000_000} MB", where=str(path))
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"cannot be read: {error}", where=str(path)) from error
 
@@ -136,6 +182,8 @@ def _json(path: Path) -> Mapping[str, Any]:
         raise InvalidInput(f"not JSON: {error.msg}", where=f"{path}:{error.lineno}") from error
     except RecursionError as error:
         raise InvalidInput("nested too deeply", where=str(path)) from error
+    except ValueError as error:  # a number of thousands of digits
+        raise InvalidInput(f"not JSON: {error}", where=str(path)) from error
     if not isinstance(document, dict):
         raise InvalidInput("expected an object", where=str(path))
     return document
@@ -143,94 +191,129 @@ def _json(path: Path) -> Mapping[str, Any]:
 
 def _amount(value: object, what: str, where: str) -> float:
     """A finite positive number. True is not one, though Python thinks so."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
-        raise InvalidInput(f"{what}: expected a positive number, found {value!r}", where=where)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _MOST:
+        raise InvalidInput(f"{what}: expected a positive number, found {_short(value)}", where=where)
     return float(value)
 
 
 def _count(value: object, what: str, where: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value or value < 0 or value % 1:
-        raise InvalidInput(f"{what}: expected a whole number ≥ 0, found {value!r}", where=where)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MOST or value % 1:
+        raise InvalidInput(f"{what}: expected a whole number ≥ 0, found {_short(value)}", where=where)
     return int(value)
 
 
-def _gap(value: object, where: str) -> float:
-    gap = _amount(value, "gap_seconds", where)
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:40]}…"
+
+
+def _gap(value: object, what: str, where: str) -> float:
+    gap = _amount(value, what, where)
     if gap % 1:
-        raise InvalidInput(f"gap_seconds: expected whole seconds, found {value!r}", where=where)
+        raise InvalidInput(f"{what}: expected whole seconds, found {value!r}", where=where)
     return gap
 
 
-def _read_json(path: Path, defaults: Prices) -> Market:
+def _read_json(path: Path, family: str, defaults: Prices) -> Market:
     document, where = _json(path), str(path)
     metadata, data = document.get("metadata"), document.get("data")
     if not isinstance(metadata, dict) or "gap_seconds" not in metadata:
-        raise InvalidInput("expected metadata.gap_seconds", where=where)
+        raise InvalidInput("expected metadata.gap_seconds: the length of a tick", where=where)
     if not isinstance(data, list) or not data:
         raise InvalidInput("expected data: a list with one count per tick", where=where)
-    gap = _gap(metadata["gap_seconds"], where)
-    available = tuple(_count(value, f"data[{i}]", where) >= defaults.gang for i, value in enumerate(data))
-    on_demand = _amount(metadata.get("on_demand_price", defaults.on_demand), "metadata.on_demand_price", where)
+    gap = _gap(metadata["gap_seconds"], "metadata.gap_seconds", where)
+    counts = [_count(value, f"data[{i}]", where) for i, value in enumerate(data)]
+    notes = []
+    stated = metadata.get("on_demand_price")
+    if stated is None:
+        notes.append(f"no on-demand price in the trace: taken as {defaults.on_demand:g} USD/h")
+    on_demand = defaults.on_demand if stated is None else _amount(stated, "metadata.on_demand_price", where)
     key = next((key for key in ("spot_price", "prices") if key in document), None)
-    notes: tuple[str, ...] = ()
     if key is None:
-        price = (defaults.spot,) * len(data)
-        notes = (f"no prices in the trace: spot taken as {defaults.spot:g} USD/h",)
+        price = [defaults.spot] * len(data)
+        notes.append(f"no spot prices in the trace: taken as {defaults.spot:g} USD/h")
     else:
         listed = document[key]
         if not isinstance(listed, list) or len(listed) != len(data):
-            size = f"{len(listed)} entries" if isinstance(listed, list) else repr(listed)
+            size = f"{len(listed)} entries" if isinstance(listed, list) else _short(listed)
             raise InvalidInput(f"{key}: expected one price per tick ({len(data)}), found {size}", where=where)
-        price = tuple(_amount(value, f"{key}[{i}]", where) for i, value in enumerate(listed))
-    pool = Pool(path.stem, available, price, on_demand)
-    return Market(path.resolve().parent.name, pool.name, gap, (pool,), notes)
+        price = [_amount(value, f"{key}[{i}]", where) for i, value in enumerate(listed)]
+    begins = f"{metadata.get('trace_start', '')} tick {metadata.get('first_tick', 0)}".strip()
+    pool = _for_gang(path.stem, counts, price, on_demand, defaults.gang)
+    notes += _too_large(pool.name, counts, defaults.gang)
+    return Market(family, pool.name, gap, (pool,), tuple(notes), begins=begins)
 
 
-def _read_csv(path: Path, defaults: Prices) -> list[Market]:
-    rows = list(csv.reader(_text(path).splitlines()))
+def _for_gang(name: str, counts: Sequence[int], price: Sequence[float], on_demand: float, gang: int) -> Pool:
+    """The pool as a gang of machines finds it; the prices given are of one machine."""
+    return Pool(name, tuple(count >= gang for count in counts), tuple(gang * each for each in price), gang * on_demand)
+
+
+def _too_large(name: str, counts: Sequence[int], gang: int) -> tuple[str, ...]:
+    """A note where the gang never found its machines."""
+    most = max(counts)
+    if most >= gang:
+        return ()
+    return (f"{name}: at most {most} at once on record, so never capacity for {gang}",)
+
+
+def _read_csv(path: Path, family: str, defaults: Prices) -> list[Market]:
+    reader = csv.reader(_text(path).splitlines())
+    try:
+        rows = [(reader.line_num, row) for row in reader if row]
+    except csv.Error as error:
+        raise InvalidInput(f"not a table: {error}", where=f"{path}:{reader.line_num}") from error
     if len(rows) < 3:
-        raise InvalidInput("expected a header and at least two rows", where=str(path))
-    zones = [name.strip() for name in rows[0][1:]]
+        raise InvalidInput(f"expected a header and at least two rows, found {len(rows)} in all", where=str(path))
+    (at, header), *rows = rows
+    zones = [name.strip() for name in header[1:]]
     if not zones or not all(zones) or len(set(zones)) != len(zones):
-        raise InvalidInput("expected a time and then distinct zone names", where=f"{path}:1")
+        raise InvalidInput(
+            f"expected a time and then distinct zone names, with commas between them, found {_short(','.join(header))}",
+            where=f"{path}:{at}",
+        )
     times: list[datetime] = []
     counts: list[list[int]] = []
-    for number, row in enumerate(rows[1:], start=2):
-        where = f"{path}:{number}"
-        if len(row) != len(rows[0]):
-            raise InvalidInput(f"expected {len(rows[0])} fields, found {len(row)}", where=where)
+    for line, row in rows:
+        where = f"{path}:{line}"
+        if len(row) != len(header):
+            raise InvalidInput(f"expected {len(header)} fields, as in the header, found {len(row)}", where=where)
         try:
-            times.append(datetime.fromisoformat(row[0]))
+            times.append(datetime.fromisoformat(row[0].strip()))
         except ValueError as error:
-            raise InvalidInput(f"expected an ISO 8601 time, found {row[0]!r}", where=where) from error
-        if not all(field.strip().isdecimal() for field in row[1:]):
-            raise InvalidInput("expected whole numbers of machines", where=where)
+            raise InvalidInput(
+                f"{header[0]}: expected an ISO 8601 time, found {_short(row[0])}", where=where
+            ) from error
+        for zone, field in zip(zones, row[1:], strict=True):
+            if not field.strip().isdecimal() or len(field) > _DIGITS:
+                raise InvalidInput(f"{zone}: expected a whole number of machines, found {_short(field)}", where=where)
         counts.append([int(field) for field in row[1:]])
-    gap, notes = _spacing(times, path)
+    gap, notes = _spacing(times, [line for line, _ in rows], path)
     prices = _zone_prices(path.with_name("prices.json"), zones, defaults)
-    family = path.resolve().parent.name
     markets = []
-    for column, zone in enumerate(zones):
+    for zone, column in zip(zones, zip(*counts, strict=True), strict=True):
         spot, on_demand = prices[zone]
-        available = tuple(row[column] >= defaults.gang for row in counts)
-        pool = Pool(zone, available, (spot,) * len(counts), on_demand)
-        markets.append(Market(family, zone, gap, (pool,), notes))
+        pool = _for_gang(zone, column, [spot] * len(column), on_demand, defaults.gang)
+        about = (*notes, *_too_large(zone, column, defaults.gang))
+        markets.append(Market(family, zone, gap, (pool,), about, begins=times[0].isoformat()))
     return markets
 
 
-def _spacing(times: Sequence[datetime], path: Path) -> tuple[float, tuple[str, ...]]:
+def _spacing(times: Sequence[datetime], lines: Sequence[int], path: Path) -> tuple[float, tuple[str, ...]]:
     """The usual distance of rows in seconds, and a note for every hole. Mixed time zones or backward steps raise."""
     try:
         steps = [(later - earlier).total_seconds() for earlier, later in pairwise(times)]
     except TypeError as error:
         raise InvalidInput("some times have a time zone and some have none", where=str(path)) from error
-    for number, step in enumerate(steps, start=3):
+    for line, step, (earlier, later) in zip(lines[1:], steps, pairwise(times), strict=True):
         if step <= 0:
-            raise InvalidInput("times must rise", where=f"{path}:{number}")
-    gap = _gap(median(steps), str(path))
+            raise InvalidInput(
+                f"times must rise, found {later.isoformat()} after {earlier.isoformat()}", where=f"{path}:{line}"
+            )
+    gap = _gap(median(steps), "the usual time between rows", str(path))
     holes = [
-        f"hole of {step / 60:g} min before {time.isoformat()} (row {row}): rows counted as consecutive ticks"
-        for row, (time, step) in enumerate(zip(times[1:], steps, strict=True), start=3)
+        f"hole of {step / 60:g} min before {time.isoformat()} (row {line}): rows counted as consecutive ticks"
+        for line, time, step in zip(lines[1:], times[1:], steps, strict=True)
         if step > 1.5 * gap
     ]
     return gap, tuple(holes)
@@ -251,7 +334,7 @@ def _zone_prices(path: Path, zones: Sequence[str], defaults: Prices) -> dict[str
     for zone in zones:
         entry = document.get(zone)
         if not isinstance(entry, dict):
-            raise InvalidInput(f"no prices for zone {zone!r}", where=str(path))
+            raise InvalidInput(f"no prices for zone {zone!r}{did_you_mean(zone, document)}", where=str(path))
         spot = _amount(entry.get("spot"), f"{zone}.spot", str(path))
         prices[zone] = spot, _amount(entry.get("on_demand"), f"{zone}.on_demand", str(path))
     return prices

@@ -27,6 +27,20 @@ EXAMPLES = examples(
 )
 
 
+# What the job file says itself, or only a trace has: with --job they would change nothing.
+_OF_TRACES = {
+    "work": "the job says how much work it is",
+    "changeover": "it follows from the job's checkpoints",
+    "from_fraction": "--days says where windows start",
+    "to_fraction": "--days says where windows start",
+    "zones": "a job may choose between all pools that serve it",
+    "pools": "the job's `resources` and `constraints` say which pools serve it",
+    "on_demand_price": "the store has prices",
+    "spot_price": "the store has prices",
+    "gang": "the job's `num_nodes` says it",
+}
+
+
 class Zones(StrEnum):
     """Whether one job may choose between the pools of a family."""
 
@@ -47,10 +61,12 @@ def placement(
         Path | None,
         typer.Option("--job", metavar="JOB.yaml", help="Instead of traces: this job, on the history in the store."),
     ] = None,
-    days: Annotated[int, typer.Option("--days", min=1, help="With --job: starts at full hours of so many days.")] = 30,
+    days: Annotated[
+        int, typer.Option("--days", min=1, max=3650, help="With --job: starts at full hours of so many days.")
+    ] = 30,
     work: Annotated[
         str | None,
-        typer.Option("--work", metavar="TIME", help="Work of the job. 48h by default; with --job the job's own."),
+        typer.Option("--work", metavar="TIME", help="Work of the job. 48h by default."),
     ] = None,
     deadline: Annotated[
         list[str] | None,
@@ -88,14 +104,21 @@ def placement(
     ] = None,
     on_demand_price: Annotated[
         float | None,
-        typer.Option("--on-demand-price", metavar="USD", help="Per hour, where the trace has none. 3.06 by default."),
+        typer.Option(
+            "--on-demand-price", metavar="USD", help="Per machine and hour, where the trace has none. 3.06 by default."
+        ),
     ] = None,
     spot_price: Annotated[
         float | None,
-        typer.Option("--spot-price", metavar="USD", help="Per hour, where the trace has none. 0.9731 by default."),
+        typer.Option(
+            "--spot-price", metavar="USD", help="Per machine and hour, where the trace has none. 0.9731 by default."
+        ),
     ] = None,
     gang: Annotated[
-        int, typer.Option("--gang", help="Machines the job needs at once; fewer count as no capacity.")
+        int,
+        typer.Option(
+            "--gang", help="Machines the job needs at once; fewer count as no capacity, and costs are of all of them."
+        ),
     ] = 1,
     per_window: Annotated[
         bool, typer.Option("--per-window", help="With --json: start and cost of every window.")
@@ -112,6 +135,9 @@ def placement(
 
     At the start of a tick a strategy knows that tick and what was before; a changeover is billed and makes no progress.
     Cost over optimum: the optimum knew the whole window beforehand. The code that decides is the broker's own.
+
+    The same traces, options and seed give the same document. With --job it follows from the store and the last full
+    hour, to which the record goes and from which a deadline that is a moment counts.
     """
     from broker.backtest.run import DEFAULT_POLICIES, Request, run_backtest
     from broker.backtest.traces import Prices
@@ -125,6 +151,7 @@ def placement(
             where="--traces, --job",
             hint="gpubroker backtest placement FOLDER, or gpubroker backtest placement --job JOB.yaml",
         )
+    _refuse_what_means_nothing(context, with_job=job is not None, as_json=as_json)
     request = Request(
         traces=given,
         work=48 * 3600.0 if work is None else _seconds("--work", work),
@@ -154,6 +181,25 @@ def placement(
         if about is not None:
             terminal.show(*view.about_job(about))
         terminal.show(*view.tables(terminal.out, report))
+
+
+def _refuse_what_means_nothing(context: typer.Context, *, with_job: bool, as_json: bool) -> None:
+    """Raises `InvalidInput` for an option that was given and would change nothing."""
+    said = {
+        parameter.name: parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name and (source := context.get_parameter_source(parameter.name)) and source.name != "DEFAULT"
+    }
+    if with_job:
+        for name, why in _OF_TRACES.items():
+            if name in said:
+                raise InvalidInput(f"not with --job: {why}", where=said[name])
+    elif "days" in said:
+        raise InvalidInput("only with --job", where="--days", hint="--from and --to say which part of a trace counts")
+    if "per_window" in said and not as_json:
+        raise InvalidInput("only with --json", where="--per-window", hint="add --json")
+    if "force" in said and "picture" not in said:
+        raise InvalidInput("only with --picture", where="--force")
 
 
 def _of_job(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from broker.backtest.report import Cell, Report
+from broker.backtest.report import Cell, Report, pooled
 from broker.backtest.run import OMNISCIENT
 from broker.cli.charts.chart import Bars, Chart
 from broker.cli.tables import Column, fitting, left_out
@@ -29,7 +29,7 @@ def tables(console: Console, report: Report) -> list[RenderableType]:
     policies = list(dict.fromkeys(cell.policy for cell in report.cells))
     families = report.families()
     shown: list[RenderableType] = [
-        Text(f"Cost over optimum · {_hours(report.work_s)} of work", style="bold"),
+        Text(f"Cost over optimum · {_what(report)}", style="bold"),
         *_ratios(console, families, policies),
     ]
     if len(report.cells) > len(families):
@@ -39,13 +39,20 @@ def tables(console: Console, report: Report) -> list[RenderableType]:
         else:
             shown.append(Text(f"{plural(rows, 'row')} by pool: see --json", style="dim"))
     shown += ["", Text("All of it", style="bold"), *_totals(console, report.cells, policies), ""]
-    return [*shown, Text(_NOTE, style="dim"), *(Text(note, style="dim") for note in report.notes)]
+    paid = f"Mean cost is of all {report.gang} machines." if report.gang > 1 else ""
+    return [*shown, *(Text(note, style="dim") for note in (_NOTE, paid, *report.notes) if note)]
+
+
+def _what(report: Report) -> str:
+    gang = f" on gangs of {report.gang}" if report.gang > 1 else ""
+    return f"{_hours(report.work_s)} of work{gang}"
 
 
 def about_job(about: JobBacktest) -> list[RenderableType]:
     """What the job would have cost, in one sentence a policy."""
-    since, until = moment(about.since), moment(about.until)
-    lines = [Text(f"{about.job.name}, started at {_windows(about)} hours from {since} to {until}", style="bold")]
+    since, until, as_of = moment(about.since), moment(about.until), moment(about.as_of)
+    started = f"{about.job.name}, started at {plural(_windows(about), 'full hour')} from {since} to {until}"
+    lines = [Text(f"{started}, by the record up to {as_of}", style="bold")]
     for cell in about.report.cells:
         costs = [window.cost for window in cell.windows]
         lines.append(
@@ -87,19 +94,17 @@ def _totals(console: Console, cells: Sequence[Cell], policies: Sequence[str]) ->
     rows: list[list[str | Text]] = []
     for policy in policies:
         mine = [cell for cell in cells if cell.policy == policy]
-        missed = sum(cell.missed for cell in mine)
-        shares = [cell.on_demand_share for cell in mine if cell.on_demand_share is not None]
-        taken = [cell.interruptions for cell in mine if cell.interruptions is not None]
+        of = pooled(mine)
         rows.append(
             [
                 policy,
-                f"${fmean(w.cost for cell in mine for w in cell.windows):,.2f}",
-                f"{fmean(cell.ratio_mean for cell in mine):.3f}",
+                f"${fmean(window.cost for window in of.windows):,.2f}",
+                f"{of.ratio_mean:.3f}",
                 f"{max(cell.ratio_mean for cell in mine):.3f}",
-                f"{fmean(cell.ratio_p95 for cell in mine):.3f}",
-                Text(str(missed), style="bold red" if missed else ""),
-                percent(fmean(shares)) if shares else "–",
-                f"{fmean(taken):.1f}" if taken else "–",
+                f"{of.ratio_p95:.3f}",
+                Text(str(of.missed), style="bold red" if of.missed else ""),
+                "–" if of.on_demand_share is None else percent(of.on_demand_share),
+                "–" if of.interruptions is None else f"{of.interruptions:.1f}",
             ]
         )
     columns = [
@@ -121,18 +126,27 @@ def _fitted(console: Console, columns: list[Column], rows: list[list[str | Text]
 
 
 def charts(report: Report) -> list[Chart]:
-    """How far each policy is above the optimum, a bar for each deadline, all pools together."""
+    """How far each policy is above the optimum, a bar for each deadline (and changeover), all pools taken together."""
     policies = [policy for policy in dict.fromkeys(cell.policy for cell in report.cells) if policy != OMNISCIENT]
+    groups: dict[tuple[float, float], list[Cell]] = {}
+    for cell in report.cells:
+        groups.setdefault((cell.deadline_s, cell.changeover_s), []).append(cell)
+    several = len({changeover for _, changeover in groups}) > 1
     bars = []
-    for deadline in dict.fromkeys(cell.deadline_s for cell in report.cells):
-        found = [
-            fmean(c.ratio_mean for c in report.cells if c.policy == policy and c.deadline_s == deadline)
-            for policy in policies
-        ]
-        bars.append(Bars(f"deadline {_hours(deadline)}", policies, [round(100 * (ratio - 1), 1) for ratio in found]))
-    pools = plural(len({(cell.family, cell.pool) for cell in report.cells}), "pool")
-    title = f"{_hours(report.work_s)} of work on {pools}: what each policy would have cost"
+    for (deadline, changeover), cells in groups.items():
+        ratios = [pooled([cell for cell in cells if cell.policy == policy]).ratio_mean for policy in policies]
+        label = f"deadline {_hours(deadline)}" + (f", changeover {_hours(changeover)}" if several else "")
+        bars.append(Bars(label, policies, [round(100 * (ratio - 1), 1) for ratio in ratios]))
+    title = f"{_what(report)} on {_pools(report)}: what each policy would have cost"
     return [Chart(title, "policy", "% above the optimum's cost", bars=bars)]
+
+
+def _pools(report: Report) -> str:
+    sizes = {(cell.family, cell.pool): cell.together for cell in report.cells}
+    if len(sizes) == sum(sizes.values()):
+        return plural(len(sizes), "pool")
+    together = f"{sum(sizes.values())} pools together"
+    return together if len(sizes) == 1 else f"{together} in {plural(len(sizes), 'family', 'families')}"
 
 
 def _hours(seconds: float) -> str:

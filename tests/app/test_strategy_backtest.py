@@ -79,7 +79,57 @@ def test_a_job_on_five_days(broker: Broker) -> None:
     assert costs["on-demand"] == pytest.approx(90 * (4 * 1.1 + 12.5 / 60), rel=0.001)
     assert costs["omniscient"] <= costs["gpubroker"] <= costs["on-demand"]
     assert NOW - timedelta(days=3) <= found.since <= found.until <= NOW - 6 * HOUR
+    assert found.report.cells[0].pool == offer("a", None).pool
     assert document["job"]["on_demand_pool"].endswith("/on_demand")  # type: ignore[index]  # a document
+
+
+def test_the_answer_is_the_same_for_an_hour(broker: Broker) -> None:
+    """Whatever the second is, for a deadline that is a moment, too; and windows start at full hours."""
+    later = NOW + HOUR * 0.98
+    offers = [offer("a", "1", as_of=later), offer("a", "90", CapacityType.ON_DEMAND, as_of=later)]
+    broker.store.record_poll("aws", started=later, finished=later, offers=offers)
+    often = JOB.model_copy(update={"checkpoint": CheckpointPlan(restart=HOUR / 30)})  # as the hazard wants it
+    moment = often.model_copy(update={"deadline": NOW + 7 * HOUR})
+    found: dict[object, list[dict[str, Any]]] = {}
+    for minutes in (1, 59.9):
+        broker.__dict__["clock"] = ManualClock(NOW + timedelta(minutes=minutes))
+        for job in (often, moment):
+            done = job_backtest(broker, job, Request([], starts=4, policies=("gpubroker",)), days=3, deadline=None)
+            assert (done.as_of, done.since.minute, done.until.second) == (NOW, 0, 0)
+            found.setdefault(job.deadline, []).append(done.as_dict(per_window=True))
+    assert all(first == second for first, second in found.values())
+    assert [cells[0]["deadline_s"] for (first, _) in found.values() if (cells := first["cells"])] == [21600, 25200]
+
+
+def test_windows_start_at_full_hours_whenever_the_record_began(broker: Broker) -> None:
+    began = NOW - timedelta(days=7, minutes=35)
+    broker.store.record_poll("new", started=began, finished=began, offers=[offer("z", "5", as_of=began)])
+    done = job_backtest(broker, JOB, Request([], starts=500, policies=("on-demand",)), days=30, deadline=None)
+    assert (done.since, done.until) == (NOW - timedelta(days=7), NOW - 6 * HOUR)
+    assert len(done.report.cells[0].windows) == 7 * 24 - 6 + 1
+
+
+def test_pools_that_are_gone_by_now_take_part(broker: Broker) -> None:
+    last = NOW + timedelta(minutes=1)
+    broker.store.record_poll("aws", started=last, finished=last, offers=[offer("a", "90", CapacityType.ON_DEMAND)])
+    broker.__dict__["clock"] = ManualClock(NOW + 2 * HOUR)
+    request = Request([], starts=5, policies=("omniscient",))
+    found = job_backtest(broker, JOB, request, days=3, deadline=None)
+    assert found.report.cells[0].pool == offer("a", None).pool
+    broker.__dict__["clock"] = ManualClock(NOW + timedelta(days=4))  # nobody started a job there within three days
+    with pytest.raises(NothingServes, match="no spot offer"):
+        job_backtest(broker, JOB, request, days=3, deadline=None)
+
+
+def test_several_pools_and_what_was_left_out_is_said(broker: Broker) -> None:
+    offers = [offer("a", "90", CapacityType.ON_DEMAND), *(offer(zone, "16") for zone in "abcdefghij")]
+    broker.store.record_poll("aws", started=NOW, finished=NOW, offers=offers)
+    broker.__dict__["clock"] = ManualClock(NOW + 12 * HOUR)
+    done = job_backtest(broker, JOB, Request([], starts=99, policies=("greedy",)), days=1, deadline=None)
+    (family,) = done.report.families()
+    assert (family.pool, done.report.cells[0].pool) == ("8 pools together", "8 pools together")
+    assert "recorded: the cheapest 8 of 10 pools that serve the job" in done.report.notes
+    assert any(note.startswith("recorded: room for 1") for note in done.report.notes)
 
 
 def test_what_cannot_be_replayed(broker: Broker, tmp_path: Path) -> None:
@@ -90,6 +140,10 @@ def test_what_cannot_be_replayed(broker: Broker, tmp_path: Path) -> None:
         job_backtest(broker, JOB.model_copy(update={"deadline": None}), request, days=3, deadline=None)
     with pytest.raises(InvalidInput, match=r"the store knows 120\.0 h"):
         job_backtest(broker, JOB, request, days=3, deadline=200 * 3600)
+    with pytest.raises(
+        InvalidInput, match=r"j: 4\.5 h until the deadline, and aws.*/on_demand takes 4\.4 h .* 0\.2 h to"
+    ):
+        job_backtest(broker, JOB, request, days=3, deadline=4.5 * 3600)
     other = (MachineRequest(accelerator="A100", count=8),)
     with pytest.raises(NothingServes, match="no on-demand offer"):
         job_backtest(broker, JOB.model_copy(update={"resources": other}), request, days=3, deadline=None)

@@ -9,8 +9,9 @@ from random import Random
 
 import pytest
 
-from broker.backtest.report import quantile
+from broker.backtest.report import Cell, Report, Window, pooled, quantile
 from broker.backtest.run import Request, run_backtest
+from broker.backtest.traces import Prices
 from broker.core.errors import InvalidInput, UnknownName
 
 pytest.importorskip("numpy", reason="a backtest needs the extra 'backtest'")
@@ -70,8 +71,44 @@ def test_it_repeats_itself_and_the_seed_matters(request_: Request) -> None:
 
 def test_windows_lie_between_the_parts_that_were_named(request_: Request) -> None:
     request = replace(request_, policies=("on-demand",), starts=1000, from_fraction=0.25, to_fraction=0.75)
-    (first, *_) = run_backtest(request).cells
-    assert [window.start for window in first.windows] == list(range(150, 450 - 84 + 1))
+    report = run_backtest(request)
+    assert [window.start for window in report.cells[0].windows] == list(range(150, 450 - 84 + 1))
+    assert "family: room for 217 windows, not for 1000" in report.notes
+    assert not any("room for" in note for note in run_backtest(replace(request, starts=217)).notes)
+
+
+def test_pools_of_different_length_or_tick_are_noted(request_: Request) -> None:
+    request = replace(request_, policies=("on-demand",), starts=1)
+    (folder,) = request_.traces
+    longer = json.loads((folder / "east.json").read_text())
+    longer["data"] += [1] * 100
+    (folder / "north.json").write_text(json.dumps(longer))
+    report = run_backtest(request)
+    assert all(cell.windows[0].start < 600 - 84 for cell in report.cells)
+    assert any(note.startswith("family: pools differ in length: windows lie in the first 600") for note in report.notes)
+    longer["metadata"]["gap_seconds"] = 300
+    (folder / "north.json").write_text(json.dumps(longer))
+    assert any("ticks of 2 lengths" in note for note in run_backtest(request).notes)
+
+
+def test_a_gang_costs_as_often_as_much_and_compares_the_same(request_: Request, tmp_path: Path) -> None:
+    for path in request_.traces[0].iterdir():
+        document = json.loads(path.read_text())
+        path.write_text(json.dumps(document | {"data": [4 * bit for bit in document["data"]]}))
+    one = run_backtest(replace(request_, starts=2))
+    four = run_backtest(replace(request_, starts=2, prices=Prices(gang=4)))
+    assert (one.as_dict()["gang"], four.as_dict()["gang"]) == (1, 4)
+    assert four.as_dict()["cells"] == one.as_dict()["cells"]
+    for cheap, dear in zip(one.cells, four.cells, strict=True):
+        assert [w.cost for w in dear.windows] == pytest.approx([4 * w.cost for w in cheap.windows])
+
+
+def test_a_family_and_all_of_it_are_mean_cost_over_mean_optimum() -> None:
+    cheap = Cell("f", "cheap", 1.0, 1.0, "p", (Window(0, 1.0, 2.0, None), Window(1, 1.0, 2.0, None)))
+    dear = Cell("f", "dear", 1.0, 1.0, "p", (Window(0, 98.0, 98.0, None),))
+    (family,) = Report(1.0, 7, (cheap, dear)).families()
+    assert (family.pool, family.ratio_mean, len(family.windows)) == ("2 pools", 1.02, 3)
+    assert pooled([cheap, dear]).ratio_mean == 1.02
 
 
 def test_two_workers_find_the_same(request_: Request) -> None:
@@ -96,6 +133,7 @@ def test_zones_together_are_one_market_and_never_dearer_for_the_optimum(request_
     policies = ("gpubroker", "eager-next-region", "omniscient")
     together = run_backtest(replace(request_, policies=policies, together=True))
     assert {cell.pool for cell in together.cells} == {"east+west"}
+    assert {cell.pool for cell in together.families()} == {"2 pools together"}
     assert all(cell.missed == 0 for cell in together.cells)
     apart = run_backtest(replace(request_, policies=("omniscient",)))
     for cell in together.cells:
@@ -126,7 +164,7 @@ def test_with_hardly_a_changeover_and_with_one_as_long_as_the_slack(request_: Re
         ({"to_fraction": 1.1}, "from < to ≤ 1"),
         ({"to_fraction": 0.51}, "between 50% and 51% of it"),
         ({"deadlines": [60 * HOUR]}, "no room for a window of 60 h"),
-        ({"policies": ()}, "at least one policy"),
+        ({"policies": ()}, "--policies: expected at least one"),
     ],
 )
 def test_requests_that_cannot_be_replayed(request_: Request, change: dict[str, object], says: str) -> None:
@@ -136,6 +174,8 @@ def test_requests_that_cannot_be_replayed(request_: Request, change: dict[str, o
 
 def test_a_policy_nobody_knows(request_: Request) -> None:
     with pytest.raises(UnknownName, match="did you mean 'greedy'"):
+        run_backtest(replace(request_, policies=("gredy",)))
+    with pytest.raises(UnknownName, match="--policies: unknown policy 'gredy'"):
         run_backtest(replace(request_, policies=("gredy",)))
 
 

@@ -38,7 +38,10 @@ def test_json_without_prices_takes_the_defaults_and_says_so(tmp_path: Path) -> N
     assert pool.available == (True, False, True)
     assert pool.price == (0.9731,) * 3
     assert pool.on_demand_price == 3.06
-    assert "no prices" in market.notes[0]
+    assert market.notes == (
+        "no on-demand price in the trace: taken as 3.06 USD/h",
+        "no spot prices in the trace: taken as 0.9731 USD/h",
+    )
 
 
 @pytest.mark.parametrize("key", ["spot_price", "prices"])
@@ -54,6 +57,21 @@ def test_a_gang_needs_that_many_machines(tmp_path: Path) -> None:
     path = write(tmp_path / "p.json", trace(data=[16, 4, 0]))
     assert read_markets([path], Prices(gang=4))[0].pools[0].available == (True, True, False)
     assert read_markets([path], Prices(gang=16))[0].pools[0].available == (True, False, False)
+
+
+def test_a_gang_pays_for_all_its_machines(tmp_path: Path) -> None:
+    path = write(tmp_path / "p.json", trace(metadata={"gap_seconds": 600, "on_demand_price": 4}, prices=[1, 1.5, 2]))
+    (market,) = read_markets([path], Prices(gang=3))
+    assert (market.pools[0].price, market.on_demand_price) == ((3, 4.5, 6), 12)
+
+
+def test_a_gang_larger_than_any_count_is_noted(tmp_path: Path) -> None:
+    (market,) = read_markets([write(tmp_path / "p.json", trace(data=[7, 4, 0]))], Prices(gang=8))
+    assert market.notes[-1] == "p: at most 7 at once on record, so never capacity for 8"
+    path = csv(tmp_path / "c" / "c.csv", *ROWS)
+    _, second = read_markets([path], Prices(gang=17, stated=True))
+    assert second.notes[-1] == "zone-b: at most 16 at once on record, so never capacity for 17"
+    assert read_markets([path], Prices(gang=16, stated=True))[0].notes == ()
 
 
 def test_csv_with_prices_beside_it(tmp_path: Path) -> None:
@@ -97,6 +115,30 @@ def test_what_zones_leave_out_stays_as_kin_of_its_family(tmp_path: Path) -> None
     assert not any(market.kin for market in read_markets([tmp_path], Prices()))
 
 
+def test_families_of_one_name_stay_apart(tmp_path: Path) -> None:
+    for path in ("one/v100/a.json", "two/v100/a.json", "two/k80/a.json"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        write(tmp_path / path, trace())
+    folders = [tmp_path / "one" / "v100", tmp_path / "two" / "v100" / "a.json", tmp_path / "two" / "k80"]
+    found = read_markets(folders, Prices())
+    assert [market.family for market in found] == ["one/v100", "two/v100", "k80"]
+
+
+def test_two_pools_of_one_name_in_a_family_are_refused_with_both_places(tmp_path: Path) -> None:
+    first, second = csv(tmp_path / "first.csv", *ROWS), csv(tmp_path / "second.csv", *ROWS)
+    with pytest.raises(InvalidInput, match=re.escape(f"{second}: the pool 'zone-a' stands in {first}, too")):
+        read_markets([tmp_path], Prices(stated=True))
+    assert len(read_markets([first, tmp_path / "." / "first.csv"], Prices(stated=True))) == 2  # one file, named twice
+
+
+def test_pools_that_began_at_other_times_are_noted(tmp_path: Path) -> None:
+    write(tmp_path / "a.json", trace())
+    write(tmp_path / "b.json", trace(metadata={"gap_seconds": 600, "first_tick": 12}))
+    first, second = read_markets([tmp_path], Prices())
+    assert first.notes[-1] == second.notes[-1]
+    assert first.notes[-1] == "pools taken to begin together, though their traces say: tick 0, tick 12"
+
+
 def test_pools_of_different_ticks_cannot_be_used_together(tmp_path: Path) -> None:
     write(tmp_path / "fam" / "a.json", trace())
     write(tmp_path / "fam" / "b.json", trace(metadata={"gap_seconds": 300}))
@@ -109,10 +151,13 @@ def test_pools_of_different_ticks_cannot_be_used_together(tmp_path: Path) -> Non
     [
         ('{"metadata": {"gap_seconds": 600},\n "data": [1, 0', r"p\.json:2: not JSON"),
         ("[" * 100_000, "nested too deeply|not JSON"),
+        (f'{{"metadata": {{"gap_seconds": 600}}, "data": [{"9" * 5000}]}}', "not JSON: .*digits"),
         ([1, 2], "expected an object"),
         (trace(metadata=None), "metadata.gap_seconds"),
         (trace(metadata={"gap_seconds": 0}), "gap_seconds: expected a positive number, found 0"),
-        (trace(metadata={"gap_seconds": 0.5}), "whole seconds"),
+        (trace(metadata={"gap_seconds": 0.5}), "metadata.gap_seconds: expected whole seconds, found 0.5"),
+        (trace(metadata={"gap_seconds": 10**400}), "gap_seconds: expected a positive number, found 1000.*…$"),
+        (trace(data=[10**400]), r"data\[0\]: expected a whole number ≥ 0, found 1000.*…$"),
         (trace(metadata={"gap_seconds": "600"}), "found '600'"),
         (trace(metadata={"gap_seconds": True}), "found True"),
         (trace(data=None), "expected data"),
@@ -139,11 +184,14 @@ def test_bad_json_is_located(tmp_path: Path, document: Any, says: str) -> None:
     ("rows", "header", "says"),
     [
         (ROWS[:1], HEADER, "at least two rows"),
-        (ROWS, "time,a,a", ":1: .*distinct zone names"),
-        ([ROWS[0], "2025-10-03T17:20,3"], HEADER, ":3: expected 3 fields, found 2"),
-        ([ROWS[0], "yesterday,3,4"], HEADER, ":3: expected an ISO 8601 time, found 'yesterday'"),
-        ([ROWS[0], "2025-10-03T17:20,3,-4"], HEADER, ":3: expected whole numbers"),
-        ([ROWS[1], ROWS[0]], HEADER, ":3: times must rise"),
+        (ROWS, "time,a,a", ":1: .*distinct zone names.* found 'time,a,a'"),
+        ([ROWS[0], "2025-10-03T17:20,3"], HEADER, ":3: expected 3 fields, as in the header, found 2"),
+        ([ROWS[0], "yesterday,3,4"], HEADER, ":3: scheduled_at_local: expected an ISO 8601 time, found 'yesterday'"),
+        ([ROWS[0], "2025-10-03T17:20,3,-4"], HEADER, ":3: zone-b: expected a whole number of machines, found '-4'"),
+        ([ROWS[0], "", "2025-10-03T17:20,,4"], HEADER, ":4: zone-a: expected a whole number of machines, found ''"),
+        ([ROWS[0], "2025-10-03T17:20,3," + "9" * 9999], HEADER, ":3: zone-b: .*found '9{39}…$"),
+        ([ROWS[0], "2025-10-03T17:10:00.5,3,4"], HEADER, "c.csv: the usual time between rows: expected whole seconds"),
+        ([ROWS[1], ROWS[0]], HEADER, ":3: times must rise, found 2025-10-03T17:10:00 after 2025-10-03T17:20:00"),
         ([ROWS[0], "2025-10-03T17:20+00:00,1,1"], HEADER, "time zone"),
     ],
 )
@@ -165,7 +213,7 @@ def test_counts_without_a_price_file_need_stated_prices(tmp_path: Path) -> None:
 def test_a_zone_without_price_is_named(tmp_path: Path) -> None:
     path = csv(tmp_path / "c.csv", *ROWS)
     write(tmp_path / "prices.json", {"zone-a": {"spot": 2, "on_demand": 9}})
-    with pytest.raises(InvalidInput, match="no prices for zone 'zone-b'"):
+    with pytest.raises(InvalidInput, match="no prices for zone 'zone-b'; did you mean 'zone-a'"):
         read_markets([path], Prices())
     write(tmp_path / "prices.json", {z: {"spot": 2} for z in ("zone-a", "zone-b")})
     with pytest.raises(InvalidInput, match=r"zone-a\.on_demand: expected a positive number, found None"):
@@ -182,5 +230,5 @@ def test_paths_that_are_not_traces(tmp_path: Path) -> None:
     (tmp_path / "latin.json").write_bytes(b"\xff\xfe")
     with pytest.raises(InvalidInput, match="cannot be read"):
         read_markets([tmp_path / "latin.json"], Prices())
-    with pytest.raises(UnknownName, match="did you mean 'pool'"):
+    with pytest.raises(UnknownName, match="--pool: unknown pool 'pol'; did you mean 'pool'"):
         read_markets([write(tmp_path / "pool.json", trace())], Prices(), zones=["pol"])

@@ -59,6 +59,30 @@ def test_zones_together_are_one_pool(gpubroker: Gpubroker, write: Write) -> None
     done = gpubroker("backtest", "placement", ".", *QUICK, "--zones", "together", *policies, "--json")
     assert done.code == 0
     assert {cell["pool"] for cell in done.json["cells"]} == {"a+b"}
+    assert {family["pool"] for family in done.json["families"]} == {"2 pools together"}
+    shown = gpubroker("backtest", "placement", ".", *QUICK, "--zones", "together", "--policies", "greedy", "--chart")
+    assert "8 h of work on 2 pools together" in shown.out
+
+
+def test_all_of_it_says_what_the_table_and_the_chart_say(gpubroker: Gpubroker, write: Write) -> None:
+    """Mean cost over mean optimum, whatever pools and prices are mixed; of a gang, the cost of all machines."""
+    cheap, dear = json.loads(trace(1)), json.loads(trace(2))
+    for document, price in ((cheap, 0.1), (dear, 50.0)):
+        document["metadata"]["on_demand_price"] = 3 * price
+        document |= {"data": [2 * bit for bit in document["data"]], "spot_price": [price] * len(document["data"])}
+        write(f"{price:g}.json", json.dumps(document))
+    asked = ("backtest", "placement", ".", *QUICK, "--policies", "greedy", "--gang", "2")
+    (family,) = gpubroker(*asked, "--json").json["families"]
+    done = gpubroker(*asked, "--chart")
+    (total,) = [line.split() for line in done.out.splitlines() if line.startswith("greedy ") and "$" in line]
+    assert total[2] == f"{family['ratio_mean']:.3f}"
+    assert f" {round(100 * (family['ratio_mean'] - 1), 1):g}" in done.out.splitlines()[2]
+    costs = [
+        float(w["cost"]) for c in gpubroker(*asked, "--per-window", "--json").json["cells"] for w in c["per_window"]
+    ]
+    assert total[1] == f"${sum(costs) / len(costs):,.2f}"
+    assert "gangs of 2" in done.out
+    assert "Mean cost is of all 2 machines." in done.out
 
 
 def test_tables_and_charts_for_people(gpubroker: Gpubroker, write: Write, tmp_path: Path) -> None:
@@ -92,12 +116,15 @@ def test_a_narrow_terminal_keeps_what_matters(write: Write) -> None:
         (trace(1), ("--deadline", "10"), "--deadline: expected a duration with its unit"),
         (trace(1), ("--changeover", "0s"), "longer than nothing"),
         (trace(1), ("--deadline", "10h", "--changeover", "3h"), "longer than the slack, 2 h"),
-        (trace(1), ("--policies", "gredy"), "greedy"),
+        (trace(1), ("--policies", "gredy"), "--policies: unknown policy 'gredy'; did you mean 'greedy'"),
         (trace(1), ("--deadline", "90h"), "no room for a window"),
         (trace(1), ("--from", "1"), "--from"),
         (trace(1), ("--spot-price", "-1"), "--spot-price: USD per hour: expected a positive number"),
         (trace(1), ("--gang", "0"), "--gang"),
-        (trace(1), ("--pool", "b"), "unknown zone 'b'"),
+        (trace(1), ("--pool", "b"), "--pool: unknown pool 'b'"),
+        (trace(1), ("--days", "3"), "--days: only with --job"),
+        (trace(1), ("--per-window",), "--per-window: only with --json"),
+        (trace(1), ("--force",), "--force: only with --picture"),
         (trace(1), ("--job", "job.yaml"), "not both"),
     ],
 )
@@ -124,6 +151,26 @@ def test_without_traces_and_without_a_job(gpubroker: Gpubroker) -> None:
     done = gpubroker("backtest", "placement")
     assert done.code == 2
     assert "expected traces, or a job" in done.err
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--work", "8h"),
+        ("--changeover", "2m"),
+        ("--from", "0.5"),
+        ("--to", "1"),
+        ("--zones", "apart"),
+        ("--pool", "x"),
+        ("--on-demand-price", "3"),
+        ("--spot-price", "1"),
+        ("--gang", "1"),
+    ],
+)
+def test_what_means_nothing_for_a_job_is_refused(gpubroker: Gpubroker, write: Write, option: tuple[str, str]) -> None:
+    done = gpubroker("backtest", "placement", "--job", write("trial.yaml", SANDBOX_JOB + "deadline: 3h\n"), *option)
+    assert done.code == 2
+    assert f"{option[0]}: not with --job" in done.err
 
 
 def test_a_job_on_the_history_in_the_store(gpubroker: Gpubroker, write: Write) -> None:
