@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-# An interval that wastes this much more of the time than the best one is worth a warning.
-WORTH_A_WARNING = 0.05
 # e^50 hours are older than the universe; beyond that only the float would suffer.
 _LONGEST = 50.0
 
@@ -28,38 +26,6 @@ def daly_interval(write: float, between: float) -> float:
         return between
     ratio = write / (2 * between)
     return young_interval(write, between) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - write
-
-
-def expected_waste(interval: float, write: float, between: float, restart: float) -> float:
-    """The part of the time that brings no progress, to first order: δ/τ + τ/2M + restart/M. May exceed 1, which means
-    that there is hardly any progress."""
-    return write / interval + interval / (2 * between) + restart / between
-
-
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """The best interval against the job's own (hours), and what each wastes (part of the time)."""
-
-    best: float
-    best_waste: float
-    own: float | None
-    own_waste: float | None
-
-    @property
-    def warns(self) -> bool:
-        """The job's own interval wastes noticeably more than need be."""
-        return self.own_waste is not None and self.own_waste - self.best_waste > WORTH_A_WARNING
-
-
-def advise(own: float | None, write: float, between: float, restart: float) -> Advice:
-    """How often to write a checkpoint. ``between`` finite, ``write`` > 0, ``own`` > 0 or None."""
-    best = daly_interval(write, between)
-    return Advice(
-        best=best,
-        best_waste=expected_waste(best, write, between, restart),
-        own=own,
-        own_waste=None if own is None else expected_waste(own, write, between, restart),
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ class Conditions:
     From the installation: ``engines`` maps the name of each installed engine to what it honours (`Job.needs`);
     ``out_of_reach`` are those whose machines cannot reach the run folders, which lie on this machine's disk;
     ``store_location`` is where run folders and checkpoints lie, as ``provider/region``, None when that is not known
-    or costs nothing; ``keeping`` is what that store charges for keeping them, None likewise; ``sandbox`` lets sandbox
-    offers in without being asked for by name (the demo's own store).
+    or this machine's disk; ``keeping`` is what that store charges for keeping them, None likewise; ``sandbox`` lets
+    sandbox offers in without being asked for by name (the demo's own store).
 
     ``carbon``: kg CO2e of an hour of one machine of an offer, None where it is not known; looked at only where the
     policies cap it or ``by_carbon`` ranks by it: expected emissions first (of a useful hour, where the work is not

@@ -14,6 +14,7 @@ from functools import cache
 from broker.core.accelerators import relative_throughput
 from broker.core.errors import UnknownName
 from broker.core.jobs import Job, Work
+from broker.core.offers import CapacityType
 from broker.placement.checkpoints import Run, daly_interval, expected_run
 from broker.placement.conditions import Conditions
 from broker.placement.keeping import KeepingRate
@@ -94,6 +95,17 @@ class Effort:
             return self.interval
         return daly_interval(self.write, 1 / rate) if rate > 0 and self.write > 0 else math.inf
 
+    def start_on(self, capacity_type: CapacityType) -> float:
+        """Hours from launch to the first useful step: our own machines are up."""
+        return 0.0 if capacity_type is CapacityType.OWNED else self.start_up
+
+    def run(self, throughput: float, interruptions: float, interval: float, start: float) -> Run:
+        """How it goes from interruption to interruption (so many per hour, for all nodes) with a checkpoint after each
+        ``interval`` of useful hours. Where the work is not known, long enough to tell the useful part of the time."""
+        enough = 1.0 if math.isinf(interval) else 2 * interval
+        work = enough if self.work is None else self.work / throughput
+        return expected_run(work, interruptions, interval, self.write, start + self.restart)
+
 
 @dataclass(frozen=True, slots=True)
 class Spell:
@@ -108,7 +120,7 @@ class Spell:
 class Course:
     """The expected course of the job from launch to finish. Compared by identity.
 
-    ``duration``: None when the work is not known; then ``run`` is that of one useful hour and ``spells`` that hour.
+    ``duration``: None when the work is not known; then ``spells`` is one hour of the time.
     ``changeover``: billed hours without progress after each interruption. ``interval``: useful hours from checkpoint
     to checkpoint. ``interruptions``: per hour, for all nodes.
     """
@@ -128,8 +140,7 @@ def course(effort: Effort, accelerator: str | None, count: int, interruptions: f
     throughput, how_fast = speed(effort, accelerator, count)
     interval = effort.interval_at(interruptions)
     changeover = start + effort.restart
-    work = 1.0 if effort.work is None else effort.work / throughput
-    run = expected_run(work, interruptions, interval, effort.write, changeover)
+    run = effort.run(throughput, interruptions, interval, start)
     if effort.work is None:
         duration = None
         spells: tuple[Spell, ...] = (Spell("compute", 1.0, "1 h, as the job does not say how much work there is"),)

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 
 from broker.core.jobs import MachineRequest
 from broker.core.money import Money
-from broker.core.offers import Billing, CapacityType, Offer
+from broker.core.offers import Billing, Offer
 from broker.core.placements import CostTerm, Placement
 from broker.placement.course import Course, Effort, Spell, course
 from broker.placement.egress import egress_rate
@@ -83,14 +83,12 @@ class Estimator:
         if placement.duration is None:
             return timedelta(0)
         chance = -math.expm1(-placement.interruptions_per_hour * hours_of(placement.duration))
-        return timedelta(hours=chance * (self._start(placement.offer) + self.effort.restart))
-
-    def _start(self, offer: Offer) -> float:
-        return 0.0 if offer.capacity_type is CapacityType.OWNED else self.effort.start_up
+        start = self.effort.start_on(placement.offer.capacity_type)
+        return timedelta(hours=chance * (start + self.effort.restart))
 
     def _course(self, offer: Offer, machine: MachineRequest) -> Course:
         interruptions = self.hazard(offer) * self.effort.nodes
-        key = (offer.accelerator, machine.count, interruptions, self._start(offer))
+        key = (offer.accelerator, machine.count, interruptions, self.effort.start_on(offer.capacity_type))
         known = self._courses.get(key)
         if known is None:
             known = self._courses[key] = course(self.effort, *key)

@@ -58,7 +58,7 @@ def entry_of(
     options = _options(ranked(job))
     asked = job
     if not options and job.deadline is not None:
-        asked = job.model_copy(update={"deadline": None})
+        asked = job.model_copy(update={"deadline": None, "value_of_time": Money.ZERO})
         options = _options(ranked(asked))
     deadline = job.deadline_at(submitted_at)
     effort = Effort.of(job, conditions, remaining)

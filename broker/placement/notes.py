@@ -7,17 +7,20 @@ from collections.abc import Iterator, Sequence
 
 from broker.core.jobs import Job
 from broker.core.money import Money
-from broker.core.offers import CapacityType
+from broker.core.offers import CapacityType, MoneyKind
 from broker.core.placements import Placement
 from broker.core.reasons import Reason, Rejection
-from broker.placement.checkpoints import WORTH_A_WARNING, advise, daly_interval, expected_run
+from broker.placement.checkpoints import daly_interval
 from broker.placement.conditions import Conditions
 from broker.placement.course import Effort
 from broker.placement.keeping import MONTH
 from broker.placement.notice import NOTICE
+from broker.placement.patience import RENTED
 from broker.placement.words import gigabytes, hours, hours_of, span
 
 _WORTH_A_WORD = Money(1_000_000)
+# What wastes this much more of the time than need be is worth a warning.
+_WORTH_A_WARNING = 0.05
 
 
 def notes(
@@ -31,6 +34,7 @@ def notes(
     best = placements[0] if placements else None
     return (
         *_about_the_job(job, effort, conditions),
+        *_about_the_store(effort, placements),
         *(_about_the_best(job, effort, conditions, best) if best else ()),
         *_about_those_left_out(rejections),
     )
@@ -47,6 +51,8 @@ def _about_the_job(job: Job, effort: Effort, conditions: Conditions) -> Iterator
         yield (
             f"no `max_duration` in the job: the policy's default of {span(conditions.default_max_duration)} limits it"
         )
+    if job.deadline is not None and job.value_of_time:
+        yield "the job has a `deadline` and a `value_of_time`: the deadline rules, what time is worth decides nothing"
     if not effort.checkpoints:
         yield "the job declares no checkpoints (`checkpoint:`): after an interruption it starts again from nothing"
     if job.data.sensitive:
@@ -56,6 +62,22 @@ def _about_the_job(job: Job, effort: Effort, conditions: Conditions) -> Iterator
         )
     if job.data.location and job.data.size is None:
         yield "the size of the data is not given (`data.size`): moving it is not in the figures"
+    if job.data.size and job.data.location is None:
+        yield "where the data lies is not given (`data.location`): moving it is not in the figures"
+
+
+def _about_the_store(effort: Effort, placements: Sequence[Placement]) -> Iterator[str]:
+    """What moving checkpoints costs is unknown where nobody knows the place of their store. Rented machines never share
+    this one's disk, and a store that charges for keeping is no disk either."""
+    if not (placements and effort.checkpoints) or effort.store_location is not None:
+        return
+    elsewhere = (p.offer.capacity_type in RENTED and p.money is MoneyKind.CASH for p in placements)
+    if effort.keeping is not None or any(elsewhere):
+        size = "" if effort.size else ", and `checkpoint.size` how much that is"
+        yield (
+            "where run folders are stored is not known, so moving checkpoints there and back is not in the figures: "
+            f"GPUBROKER_RUNS_LOCATION=provider/region says it (for S3 AWS_REGION, too){size}"
+        )
 
 
 def _about_the_best(job: Job, effort: Effort, conditions: Conditions, best: Placement) -> Iterator[str]:
@@ -84,19 +106,21 @@ def _about_the_best(job: Job, effort: Effort, conditions: Conditions, best: Plac
 
 def _interval(effort: Effort, best: Placement) -> Iterator[str]:
     between = 1 / best.interruptions_per_hour
-    advice = advise(effort.interval, effort.write, between, effort.start_up + effort.restart)
+    interval = daly_interval(effort.write, between)
     write = f"{hours(effort.write)} to write one" + ("" if effort.size else " (assumed)")
     facts = f"one interruption in {hours(between)} expected, {write}"
-    if advice.own is None:
-        yield f"the best interval between checkpoints there is {hours(advice.best)} ({facts}); costs assume it"
-    elif advice.warns and advice.own_waste is not None:
+    if effort.interval is None:
+        yield f"the best interval between checkpoints there is {hours(interval)} ({facts}); costs assume it"
+        return
+    wasted, least = 1 - best.useful_fraction, 1 - _useful_at(interval, effort, best)
+    if wasted - least > _WORTH_A_WARNING:
         yield (
-            f"warning: checkpoints every {hours(advice.own)} waste {_percent(advice.own_waste)} of the time there, "
-            f"every {hours(advice.best)} {_percent(advice.best_waste)} ({facts})"
+            f"warning: checkpoints every {hours(effort.interval)} waste {wasted:.0%} of the time there, "
+            f"every {hours(interval)} {least:.0%} ({facts})"
         )
     else:
-        best_is = f"the best interval is {hours(advice.best)} ({facts})"
-        yield f"checkpoints every {hours(advice.own)} are fine there; {best_is}"
+        best_is = f"the best interval is {hours(interval)} ({facts})"
+        yield f"checkpoints every {hours(effort.interval)} are fine there; {best_is}"
 
 
 def _on_notice(effort: Effort, best: Placement) -> Iterator[str]:
@@ -128,16 +152,20 @@ def _left_behind(effort: Effort) -> Iterator[str]:
 def _would_pay(effort: Effort, best: Placement) -> Iterator[str]:
     """What checkpoints would save a job that makes none; nothing where that is not worth the words."""
     interval = daly_interval(effort.write, 1 / best.interruptions_per_hour)
-    work = 1.0 if effort.work is None else effort.work / best.throughput
-    changeover = effort.start_up + effort.restart
-    with_them = expected_run(work, best.interruptions_per_hour, interval, effort.write, changeover)
-    if with_them.useful_fraction - best.useful_fraction > WORTH_A_WARNING:
+    with_them = _useful_at(interval, effort, best)
+    if with_them - best.useful_fraction > _WORTH_A_WARNING:
         yield (
-            f"warning: without checkpoints {_percent(1 - best.useful_fraction)} of the time there is lost; "
-            f"one every {hours(interval)} would make that {_percent(1 - with_them.useful_fraction)} "
+            f"warning: without checkpoints {1 - best.useful_fraction:.0%} of the time there is lost; "
+            f"one every {hours(interval)} would make that {1 - with_them:.0%} "
             f"(one interruption in {hours(1 / best.interruptions_per_hour)} expected, "
             f"{hours(effort.write)} to write one assumed)"
         )
+
+
+def _useful_at(interval: float, effort: Effort, there: Placement) -> float:
+    """The part of the time there that would be progress with a checkpoint after each ``interval`` of useful hours."""
+    start = effort.start_on(there.offer.capacity_type)
+    return effort.run(there.throughput, there.interruptions_per_hour, interval, start).useful_fraction
 
 
 def _about_those_left_out(rejections: Sequence[Rejection]) -> Iterator[str]:
@@ -153,7 +181,3 @@ def _about_those_left_out(rejections: Sequence[Rejection]) -> Iterator[str]:
 
 def _offers(number: int) -> str:
     return "1 offer" if number == 1 else f"{number:,} offers"
-
-
-def _percent(part: float) -> str:
-    return f"{min(part, 1):.0%}" if part < 1 else "all"

@@ -95,6 +95,16 @@ def test_unknown_work_costs_one_hour_and_has_no_finish(make: Make) -> None:
     assert effective_price(placement) > Money.usd("4")
 
 
+def test_unknown_work_is_as_useful_as_a_long_job(make: Make) -> None:
+    """Also where checkpoints are hours apart: then interruptions cost hours."""
+    seldom = CheckpointPlan(every=timedelta(hours=5), size=10_000_000_000)
+    unknown, long = (
+        estimate(make, make.spot("4", rate=0.2), make.job(work=work, checkpoint=seldom))
+        for work in (None, ON_H100.model_copy(update={"duration": timedelta(hours=500)}))
+    )
+    assert unknown.useful_fraction == pytest.approx(long.useful_fraction)
+
+
 def test_unknown_work_compares_accelerators_by_what_they_do(make: Make) -> None:
     machines = (MachineRequest(accelerator="A100", count=8), MachineRequest(accelerator="H100", count=8))
     effort = Effort.of(make.job(work=None, resources=machines), make.conditions)

@@ -16,9 +16,12 @@ from broker.core.money import Money
 from broker.core.offers import Availability, CapacityType, MoneyKind, Offer
 from broker.core.placements import Placement, Plan
 from broker.core.reasons import Origin, Reason
+from broker.placement.checkpoints import daly_interval
+from broker.placement.keeping import keeping_rate
 from broker.placement.planner import explain, fallbacks, highest_rates
 
 Make = Any
+HOUR = timedelta(hours=1)
 
 
 def ids(plan: Plan) -> list[str]:
@@ -157,7 +160,8 @@ class TestNotes:
         return "\n".join(make.plan([offer], job, **how).notes)
 
     def test_a_plain_plan_says_little(self, make: Make) -> None:
-        assert make.plan([make.offer()]).notes == ()
+        here = replace(make.conditions, store_location="aws/us-east-1")
+        assert make.plan([make.offer()], conditions=here).notes == ()
 
     def test_default_duration_and_stopping_too_early(self, make: Make) -> None:
         said = self.notes(make, make.offer(), make.job(max_duration=None))
@@ -185,6 +189,28 @@ class TestNotes:
         unsized = make.job(checkpoint=CheckpointPlan(every=timedelta(minutes=30)))
         elsewhere = replace(make.conditions, store_location="gcp/us-east4")
         assert "checkpoint.size" in self.notes(make, make.offer(), unsized, conditions=elsewhere)
+        assert "data.location" in self.notes(make, make.offer(), make.job(data=Data(size=10**12)))
+
+    def test_moving_checkpoints_to_a_place_nobody_knows(self, make: Make) -> None:
+        unpriced = "moving checkpoints there and back is not in the figures: GPUBROKER_RUNS_LOCATION=provider/region"
+        assert unpriced in self.notes(make, make.spot(), make.job())
+        assert "`checkpoint.size`" in self.notes(make, make.spot(), make.job(checkpoint=CheckpointPlan(every=HOUR)))
+        known = replace(make.conditions, store_location="aws/us-east-1")
+        assert unpriced not in self.notes(make, make.spot(), make.job(), conditions=known)
+        assert unpriced not in self.notes(make, make.spot(), make.job(checkpoint=CheckpointPlan()))
+        # Our own machines may share a disk, unless the store is one that is paid for; simulated ones always do.
+        owned = make.offer("0", capacity_type=CapacityType.OWNED, money=MoneyKind.AMORTISED)
+        assert unpriced not in self.notes(make, owned, make.job())
+        in_a_cloud = replace(make.conditions, keeping=keeping_rate("aws/?"))
+        assert unpriced in self.notes(make, owned, make.job(), conditions=in_a_cloud)
+        simulated = replace(make.conditions, sandbox=True)
+        assert unpriced not in self.notes(make, make.spot(money=MoneyKind.SANDBOX), make.job(), conditions=simulated)
+
+    def test_a_deadline_rules_over_the_value_of_time(self, make: Make) -> None:
+        both = make.job(deadline=50 * HOUR, value_of_time=Money.usd("4"))
+        assert "the deadline rules" in self.notes(make, make.offer(), both)
+        for one in ({"deadline": 50 * HOUR}, {"value_of_time": Money.usd("4")}):
+            assert "the deadline rules" not in self.notes(make, make.offer(), make.job(**one))
 
     def test_offers_that_nothing_here_can_run(self, make: Make) -> None:
         noted = self.notes(make, make.offer(engine=None), make.job())
@@ -354,6 +380,22 @@ class TestIntervalAdvice:
         wasteful = self.notes(make, 0.25, checkpoint=every(20))
         assert "warning: checkpoints every 20 min waste" in wasteful
         assert "every 1.7" in wasteful
+
+    @pytest.mark.parametrize("capacity", [CapacityType.SPOT, CapacityType.OWNED])
+    @pytest.mark.parametrize("hours", [8, 12, None])
+    def test_what_is_wasted_is_what_the_row_beside_it_shows(
+        self, make: Make, capacity: CapacityType, hours: float | None
+    ) -> None:
+        """Where interruptions are frequent the formula to first order would have all of the time wasted, and more."""
+        work = None if hours is None else Work(duration=hours * HOUR, accelerator="H100", count=8)
+        seldom = make.job(checkpoint=CheckpointPlan(every=5 * HOUR, size=10**10), work=work)
+        plan = make.plan([make.spot("4", rate=0.4, capacity_type=capacity)], seldom)
+        (told,) = [note for note in plan.notes if "waste" in note]
+        assert f"checkpoints every 5 h waste {1 - plan.best.useful_fraction:.0%} of the time there" in told
+        advised = timedelta(hours=daly_interval(20 / 3600, 2.5))
+        often = make.job(checkpoint=CheckpointPlan(every=advised, size=10**10), work=work)
+        best = make.plan([make.spot("4", rate=0.4, capacity_type=capacity)], often).best
+        assert f" min {1 - best.useful_fraction:.0%} (one interruption in 2.5 h" in told
 
     def test_the_best_one_is_assumed_where_the_job_names_none(self, make: Make) -> None:
         told = self.notes(make, 0.25, checkpoint=CheckpointPlan(size=10**10))
