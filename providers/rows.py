@@ -6,7 +6,7 @@ A reader raises `Unfit` for what cannot be used; `each` turns that into a `Skipp
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -59,16 +59,18 @@ def each(rows: Iterable[object], read: Callable[[Row], Found]) -> Found:
             yield error.skipped
 
 
-def distinct(found: Found) -> Found:
-    """Each offer once. What says again the same costs nothing; a second, other price of the same thing is skipped."""
-    seen: dict[str, Money | None] = {}
+def distinct(found: Found, key: Callable[[Offer], Hashable] = lambda offer: offer.id) -> Found:
+    """Each offer once. What says again the same costs nothing; a second, other price of the same thing is skipped.
+    ``key``: what makes two rows the same offer."""
+    seen: dict[Hashable, Money | None] = {}
     for row in found:
         if isinstance(row, Offer):
-            if row.id in seen:
-                if seen[row.id] != row.price:
-                    yield SkippedRow("conflicting_duplicate", f"{row.id}: {seen[row.id]}, and again {row.price}")
+            known = key(row)
+            if known in seen:
+                if seen[known] != row.price:
+                    yield SkippedRow("conflicting_duplicate", f"{row.id}: {seen[known]}, and again {row.price}")
                 continue
-            seen[row.id] = row.price
+            seen[known] = row.price
         yield row
 
 

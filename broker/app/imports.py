@@ -4,6 +4,9 @@ An import is a poll of its own, ``csv:NAME``: what a newer file no longer lists 
 date on; other sources of the same provider stay. Its prices are as of the file's date and obey an age limit as live
 ones do, so that a stale table is shown and not launched on; they are no reference prices, which have no limit and need
 the policy's leave.
+
+A file tells of one moment: of several rows of one offer with dates of their own the newest counts, the others are told.
+History is made of several files, the oldest imported first.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from broker.core.offers import SANDBOX, Offer, OfferQuery, SkippedRow
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 # Sources of offers that are no clouds, and one that is called otherwise than the cloud whose prices it asks for.
 _NO_CLOUDS = frozenset({SANDBOX, "owned", "slurm", "pricebook", "gpuhunt", "csv"})
+_ONE_MOMENT = "the newest counts; for history import a file for each moment, with --dated"
 _CALLED_OTHERWISE = {"lambda_cloud": "lambda"}
 
 
@@ -78,15 +82,21 @@ def import_catalogue(broker: Broker, file: Path, provider: str, dated: datetime 
             where=str(file),
             hint="say as of when its prices hold with --dated, if the file's own time is wrong",
         )
-    offers: list[Offer] = []
+    newest: dict[str, Offer] = {}
     skipped: Counter[str] = Counter()
     samples: dict[str, str] = {}
     for row in catalogue.offers(OfferQuery()):
         if isinstance(row, SkippedRow):
             skipped[row.reason] += 1
             samples.setdefault(row.reason, row.detail)
-        else:
-            offers.append(row)
+            continue
+        other = newest.get(row.id)
+        if other is not None:
+            older, row = sorted((other, row), key=lambda offer: offer.as_of)
+            skipped["older_row"] += 1
+            samples.setdefault("older_row", f"{row.id}, as of {_short(older.as_of)}; {_ONE_MOMENT}")
+        newest[row.id] = row
+    offers = list(newest.values())
     if not offers:
         why = "; ".join(f"{count} × {reason} ({samples[reason]})" for reason, count in skipped.most_common(3))
         raise InvalidInput(f"no row of it can be used: {why}", where=str(file))

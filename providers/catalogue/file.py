@@ -61,9 +61,9 @@ class CatalogueFile:
         return self._layout.name
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
-        """Every row, whatever the query. Raises `InvalidInput` for a price in another currency, or where the file ends
-        before its first row or stops being text."""
-        yield from distinct(self._read())
+        """Every row, whatever the query; of one offer as many as it has dates. Raises `InvalidInput` for a price in
+        another currency, or where the file ends before its first row or stops being text."""
+        yield from distinct(self._read(), lambda offer: (offer.id, offer.as_of))
 
     def _read(self) -> Iterator[Offer | SkippedRow]:
         wide = len(self._columns)

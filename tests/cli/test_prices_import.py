@@ -90,6 +90,21 @@ def test_files_imported_one_after_the_other_make_the_history_that_their_dates_sa
     assert points == list(zip(moments, ["1.00", "2.00", None, "3.00"], strict=True))
 
 
+def test_of_rows_with_dates_of_their_own_the_newest_counts_and_the_others_are_told(
+    gpubroker: Any, write: Callable[[str, str], Path]
+) -> None:
+    def row(price: str, days: float) -> list[str]:
+        told = {"price_per_hour": price, "as_of": ago(days=days)}
+        return [told.get(column, cell) for column, cell in zip(OURS_COLUMNS, OURS_ROWS[0], strict=True)]
+
+    file = write("quotes.csv", table(OURS_COLUMNS, [row("20", 2), row("22", 1), row("20", 3)]))
+    done = gpubroker("prices", "import", file, "--provider", "acme", "--json").json
+    assert (done["offers_seen"], done["rows_skipped"]) == (1, {"older_row": 2})
+    assert "import a file for each moment, with --dated" in done["samples"]["older_row"]
+    (offer,) = of(gpubroker, "acme")
+    assert offer["price_per_hour"] == "22.00"
+
+
 def test_an_older_file_does_not_rewrite_what_is_known(gpubroker: Any, vms: Path) -> None:
     assert gpubroker("prices", "import", vms, "--provider", "aws", "--dated", ago(days=1)).code == 0
     done = gpubroker("prices", "import", vms, "--provider", "aws", "--dated", ago(days=3))
