@@ -26,6 +26,7 @@ from typing import Any
 from broker.backtest.market import Market, Pool
 from broker.core.errors import InvalidInput, UnknownName, did_you_mean
 
+_ON_DEMAND, _SPOT = "--on-demand-price", "--spot-price"
 MAX_BYTES = 200_000_000
 _DIGITS = 12
 _MOST = 10**_DIGITS  # of anything: what is more is a mistake
@@ -35,25 +36,30 @@ _MOST = 10**_DIGITS  # of anything: what is more is a mistake
 class Prices:
     """USD per machine and hour for traces that carry no price, and how many machines a job needs at once.
 
-    ``stated``: somebody named both prices. Machine counts of a CSV without ``prices.json`` are priced by nothing else:
-    they may be of any machine, and the ratio of its prices decides everything.
+    ``said``: the options by which somebody named prices. Machine counts of a CSV without ``prices.json`` are priced by
+    nothing else: they may be of any machine, and the ratio of its prices decides everything.
     """
 
     on_demand: float = 3.06
     spot: float = 0.9731
     gang: int = 1
-    stated: bool = False
+    said: tuple[str, ...] = ()
 
     @classmethod
     def given(cls, on_demand: float | None, spot: float | None, gang: int = 1) -> Prices:
         """From what somebody said, None where nothing. Raises `InvalidInput` for what is no price and no count."""
-        for option, value in (("--on-demand-price", on_demand), ("--spot-price", spot)):
-            if value is not None:
-                _amount(value, "USD per hour", option)
+        options = {_ON_DEMAND: on_demand, _SPOT: spot}
+        said = {
+            option: _amount(value, "USD per hour", option) for option, value in options.items() if value is not None
+        }
         if gang < 1:
             raise InvalidInput(f"expected at least one machine, found {gang}", where="--gang")
-        stated = on_demand is not None and spot is not None
-        return cls(3.06 if on_demand is None else on_demand, 0.9731 if spot is None else spot, gang, stated)
+        usual = cls()
+        return cls(said.get(_ON_DEMAND, usual.on_demand), said.get(_SPOT, usual.spot), gang, tuple(said))
+
+    def unused(self, *options: str) -> tuple[str, ...]:
+        """Notes for those of the options that were said in vain."""
+        return tuple(f"the trace's own prices count, not {option}" for option in options if option in self.said)
 
 
 def read_markets(
@@ -136,7 +142,9 @@ def _files(paths: Iterable[Path]) -> list[Path]:
                 raise InvalidInput("not a trace: expected .json or .csv", where=str(path))
             found.append(path)
         else:
-            raise InvalidInput("no such file or folder", where=str(path), hint="check --traces")
+            raise InvalidInput(
+                "no such file or folder", where=str(path), hint="give .json or .csv files, or folders of them"
+            )
     each: dict[Path, Path] = {}
     for path in found:
         each.setdefault(path.resolve(), path)
@@ -223,11 +231,13 @@ def _read_json(path: Path, family: str, defaults: Prices) -> Market:
         raise InvalidInput("expected data: a list with one count per tick", where=where)
     gap = _gap(metadata["gap_seconds"], "metadata.gap_seconds", where)
     counts = [_count(value, f"data[{i}]", where) for i, value in enumerate(data)]
-    notes = []
-    stated = metadata.get("on_demand_price")
-    if stated is None:
-        notes.append(f"no on-demand price in the trace: taken as {defaults.on_demand:g} USD/h")
-    on_demand = defaults.on_demand if stated is None else _amount(stated, "metadata.on_demand_price", where)
+    notes: list[str] = []
+    on_demand = defaults.on_demand
+    if "on_demand_price" in metadata:
+        on_demand = _amount(metadata["on_demand_price"], "metadata.on_demand_price", where)
+        notes += defaults.unused(_ON_DEMAND)
+    else:
+        notes.append(f"no on-demand price in the trace: taken as {on_demand:g} USD/h")
     key = next((key for key in ("spot_price", "prices") if key in document), None)
     if key is None:
         price = [defaults.spot] * len(data)
@@ -238,6 +248,7 @@ def _read_json(path: Path, family: str, defaults: Prices) -> Market:
             size = f"{len(listed)} entries" if isinstance(listed, list) else _short(listed)
             raise InvalidInput(f"{key}: expected one price per tick ({len(data)}), found {size}", where=where)
         price = [_amount(value, f"{key}[{i}]", where) for i, value in enumerate(listed)]
+        notes += defaults.unused(_SPOT)
     begins = f"{metadata.get('trace_start', '')} tick {metadata.get('first_tick', 0)}".strip()
     pool = _for_gang(path.stem, counts, price, on_demand, defaults.gang)
     notes += _too_large(pool.name, counts, defaults.gang)
@@ -252,9 +263,9 @@ def _for_gang(name: str, counts: Sequence[int], price: Sequence[float], on_deman
 def _too_large(name: str, counts: Sequence[int], gang: int) -> tuple[str, ...]:
     """A note where the gang never found its machines."""
     most = max(counts)
-    if most >= gang:
-        return ()
-    return (f"{name}: at most {most} at once on record, so never capacity for {gang}",)
+    if most == 0:
+        return (f"{name}: no capacity at any time on record",)
+    return () if most >= gang else (f"{name}: at most {most} at once on record, so never capacity for {gang}",)
 
 
 def _read_csv(path: Path, family: str, defaults: Prices) -> list[Market]:
@@ -289,7 +300,10 @@ def _read_csv(path: Path, family: str, defaults: Prices) -> list[Market]:
                 raise InvalidInput(f"{zone}: expected a whole number of machines, found {_short(field)}", where=where)
         counts.append([int(field) for field in row[1:]])
     gap, notes = _spacing(times, [line for line, _ in rows], path)
-    prices = _zone_prices(path.with_name("prices.json"), zones, defaults)
+    listed = path.with_name("prices.json")
+    prices = _zone_prices(listed, zones, defaults)
+    if listed.exists():
+        notes = (*notes, *defaults.unused(_ON_DEMAND, _SPOT))
     markets = []
     for zone, column in zip(zones, zip(*counts, strict=True), strict=True):
         spot, on_demand = prices[zone]
@@ -322,7 +336,7 @@ def _spacing(times: Sequence[datetime], lines: Sequence[int], path: Path) -> tup
 def _zone_prices(path: Path, zones: Sequence[str], defaults: Prices) -> dict[str, tuple[float, float]]:
     """Spot and on-demand price of each zone; stated prices for all of them when there is no price file at all."""
     if not path.exists():
-        if not defaults.stated:
+        if len(defaults.said) < 2:
             raise InvalidInput(
                 "expected the zones' prices",
                 where=str(path),

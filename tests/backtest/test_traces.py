@@ -68,10 +68,12 @@ def test_a_gang_pays_for_all_its_machines(tmp_path: Path) -> None:
 def test_a_gang_larger_than_any_count_is_noted(tmp_path: Path) -> None:
     (market,) = read_markets([write(tmp_path / "p.json", trace(data=[7, 4, 0]))], Prices(gang=8))
     assert market.notes[-1] == "p: at most 7 at once on record, so never capacity for 8"
+    (market,) = read_markets([write(tmp_path / "p.json", trace(data=[0, 0]))], Prices())
+    assert market.notes[-1] == "p: no capacity at any time on record"
     path = csv(tmp_path / "c" / "c.csv", *ROWS)
-    _, second = read_markets([path], Prices(gang=17, stated=True))
+    _, second = read_markets([path], Prices.given(10, 4, 17))
     assert second.notes[-1] == "zone-b: at most 16 at once on record, so never capacity for 17"
-    assert read_markets([path], Prices(gang=16, stated=True))[0].notes == ()
+    assert read_markets([path], Prices.given(10, 4, 16))[0].notes == ()
 
 
 def test_csv_with_prices_beside_it(tmp_path: Path) -> None:
@@ -87,7 +89,7 @@ def test_csv_with_prices_beside_it(tmp_path: Path) -> None:
 
 def test_holes_are_noted_and_do_not_stretch_the_ticks(tmp_path: Path) -> None:
     rows = [*ROWS, "2025-10-03T19:40,1,1"]
-    market = read_markets([csv(tmp_path / "c.csv", *rows)], Prices(stated=True))[0]
+    market = read_markets([csv(tmp_path / "c.csv", *rows)], Prices.given(10, 4))[0]
     assert market.ticks == 5
     assert any("hole of 120 min" in note and "row 6" in note for note in market.notes)
 
@@ -127,8 +129,8 @@ def test_families_of_one_name_stay_apart(tmp_path: Path) -> None:
 def test_two_pools_of_one_name_in_a_family_are_refused_with_both_places(tmp_path: Path) -> None:
     first, second = csv(tmp_path / "first.csv", *ROWS), csv(tmp_path / "second.csv", *ROWS)
     with pytest.raises(InvalidInput, match=re.escape(f"{second}: the pool 'zone-a' stands in {first}, too")):
-        read_markets([tmp_path], Prices(stated=True))
-    assert len(read_markets([first, tmp_path / "." / "first.csv"], Prices(stated=True))) == 2  # one file, named twice
+        read_markets([tmp_path], Prices.given(10, 4))
+    assert len(read_markets([first, tmp_path / "." / "first.csv"], Prices.given(10, 4))) == 2  # one file, named twice
 
 
 def test_pools_that_began_at_other_times_are_noted(tmp_path: Path) -> None:
@@ -208,6 +210,17 @@ def test_counts_without_a_price_file_need_stated_prices(tmp_path: Path) -> None:
         read_markets([path], Prices.given(10, None))
     (market, _) = read_markets([path], Prices.given(10, 4))
     assert (market.on_demand_price, market.pools[0].price[0]) == (10, 4)
+
+
+def test_prices_that_were_named_for_nothing_are_noted(tmp_path: Path) -> None:
+    said, path = Prices.given(10, 4), csv(tmp_path / "c.csv", *ROWS)
+    write(tmp_path / "prices.json", {z: {"spot": 2, "on_demand": 9} for z in ("zone-a", "zone-b")})
+    notes = tuple(f"the trace's own prices count, not {option}" for option in ("--on-demand-price", "--spot-price"))
+    assert read_markets([path], said)[0].notes == notes
+    assert read_markets([write(tmp_path / "p.json", trace(prices=[1, 2, 3]))], said)[0].notes[-1] == notes[1]
+    own = write(tmp_path / "o.json", trace(metadata={"gap_seconds": 600, "on_demand_price": 3}))
+    assert read_markets([own], Prices.given(10, None))[0].notes[0] == notes[0]
+    assert not set(notes) & set(read_markets([own], Prices())[0].notes)
 
 
 def test_a_zone_without_price_is_named(tmp_path: Path) -> None:
