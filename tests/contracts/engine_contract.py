@@ -95,6 +95,18 @@ class Bench:
         job = Job(name="contract", run=command, secrets=tuple(secrets or ()))
         return Launch(key, job, placement or self.placement, runs.attempt_url(1), secrets or {})
 
+    def doomed_one(self) -> str:
+        """The handle of one whose command runs, on a machine that can be taken away."""
+        launch = self.launch("exec sleep 300", self.doomed)
+        handle = self.engine.submit(launch)
+        self.until(handle, EngineState.UP)
+        runs = RunFolder(self.runs_url, launch.key.removesuffix("-1"))
+        eventually(
+            lambda: any(entry.body.kind == "command_started" for entry in runs.read_state(1).journal),
+            "the command runs",
+        )
+        return handle
+
     def look(self, handle: str) -> Observation:
         return self.engine.observe([handle])[handle]
 
@@ -266,16 +278,7 @@ class EngineContract:
         assert not [pid for pid in pids if alive(pid)], "left behind"
 
     def test_an_interruption_is_told_as_one(self, bench: Bench) -> None:
-        launch = bench.launch("exec sleep 300", bench.doomed)
-        handle = bench.engine.submit(launch)
-        bench.until(handle, EngineState.UP)
-        eventually(
-            lambda: any(
-                e.body.kind == "command_started"
-                for e in RunFolder(bench.runs_url, launch.key[:-2]).read_state(1).journal
-            ),
-            "the command runs",
-        )
+        handle = bench.doomed_one()
         bench.take_away(handle)
         gone = bench.until(handle, EngineState.GONE)
         assert gone.interrupted, f"taken back, and told as {gone}"
