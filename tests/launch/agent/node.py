@@ -18,7 +18,7 @@ from broker.launch.runfolder import RunFolder
 
 _Answer = TypeVar("_Answer")
 AGENT = (sys.executable, "-P", "-m", "broker.launch.agent")
-QUICK = Intervals(scan=0.05, mail=0.05, log=0.05, metrics=60.0, notice=0.05, patience=5.0)
+QUICK = Intervals(scan=0.05, mail=0.05, log=0.05, metrics=60.0, notice=0.05, patience=60.0)
 
 # For job scripts: `save NAME [CONTENT]` writes a checkpoint as one should, with a rename.
 SAVE = 'cd "$GPUBROKER_CHECKPOINT_DIR"; save() { echo "${2:-$1}" > ".$1"; mv ".$1" "$1"; }; '
@@ -28,7 +28,7 @@ SLEEP = "echo up; exec sleep 300"
 SAVES_WHEN_TOLD = SAVE + "trap 'save step_9; exit 0' TERM; echo up; while :; do sleep 0.02; done"
 
 
-def eventually(look: Callable[[], _Answer | None], what: str, seconds: float = 10.0) -> _Answer:
+def eventually(look: Callable[[], _Answer | None], what: str, seconds: float = 60.0) -> _Answer:
     """The first answer that is not None, False or empty."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -86,7 +86,7 @@ class Node:
     def run(self, command: str, attempt: int = 1, **given: Any) -> int:
         """From spec to the agent's exit status."""
         self.spec(command, attempt, **given)
-        return self.start(attempt).wait(20)
+        return self.start(attempt).wait(60)
 
     def said(self, number: int = 0) -> str:
         return (self.folder / f"agent-{number}.log").read_text()

@@ -60,7 +60,7 @@ def test_the_command_finds_its_environment(node: Node) -> None:
     node.spec(script, envs={"COLOUR": "red"}, gpus=4)
     old = os.umask(0o022)
     try:
-        assert node.start(env={"GPUBROKER_STORE": "postgresql://user:password@host"}).wait(20) == 0
+        assert node.start(env={"GPUBROKER_STORE": "postgresql://user:password@host"}).wait(60) == 0
     finally:
         os.umask(old)
     said = dict(line.split("=") for line in node.output()[:7])
