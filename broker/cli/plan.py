@@ -73,9 +73,10 @@ def plan(
     seen = preview(broker, wanted, what_if, by_carbon=rank is Rank.CARBON)
     chosen = what_if or broker.policy()
     if as_json:
-        terminal.answer(view.document(seen, chosen.version, limit=limit))
+        terminal.answer(view.document(seen, chosen, limit=limit))
     else:
         judged = view.judged_by(broker, what_if)
-        terminal.show(*view.screen(terminal.out, seen, explained=explain, judged=judged, limit=limit))
+        explained = chosen if explain else None
+        terminal.show(*view.screen(terminal.out, seen, explained=explained, judged=judged, limit=limit))
     if seen.exit_code:
         raise typer.Exit(seen.exit_code)

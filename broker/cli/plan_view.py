@@ -13,22 +13,24 @@ from broker.cli.offer_view import as_json as offer_json
 from broker.cli.offer_view import rows as offer_rows
 from broker.cli.remedies import remedy
 from broker.cli.tables import Column, fitting, hanging, left_out
-from broker.core.placements import Placement
+from broker.core.placements import CostTerm, Placement
 from broker.core.policy import Answer, Verdict
 from broker.core.reasons import Reason, Rejection
 from broker.launch.admission import lasts
 from broker.placement.estimate import effective_price
+from broker.placement.patience import value_of_time
 from broker.placement.planner import explain
+from broker.placement.ranking import beside_the_cost, weighed
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from broker.app.submit import Preview
     from broker.app.wiring import Broker
+    from broker.core.money import Money
     from broker.core.ports import PolicySet
 
 _NAMED = 4  # machines in the heading
-_EXPLAINED = 3  # placements whose cost terms are shown
 
 _COLUMNS = (
     Column("#", align="right"),
@@ -48,15 +50,20 @@ _COLUMNS = (
 
 
 def screen(
-    console: Console, seen: Preview, *, explained: bool = False, judged: str = "by the active policy", limit: int = 8
+    console: Console,
+    seen: Preview,
+    *,
+    explained: PolicySet | None = None,
+    judged: str = "by the active policy",
+    limit: int = 8,
 ) -> list[RenderableType]:
     """The whole preview, top to bottom: the job, the placements, the money, the verdict, what a person should know.
-    ``judged``: by what; empty when no policy is active."""
+    ``explained``: with every term and rejection, by these policies. ``judged``: by what; empty when none is active."""
     parts: list[RenderableType] = [_heading(seen)]
     if seen.plan.placements:
         parts += _placements(console, seen, limit)
         if explained:
-            parts += _terms(console, seen)
+            parts += _terms(console, seen, limit, value_of_time(seen.job, explained.defaults))
     if explained or not seen.plan.placements:
         parts += list(_rejections(seen, examples=3 if explained else 1))
     parts += _verdict(seen, judged)
@@ -153,9 +160,10 @@ def _when(at: datetime, now: datetime) -> str:
     return f"{local:%a %H:%M}" if (at - now).days < 6 else f"{local:%Y-%m-%d %H:%M}"
 
 
-def _terms(console: Console, seen: Preview) -> list[RenderableType]:
+def _terms(console: Console, seen: Preview, limit: int, value: Money) -> list[RenderableType]:
+    """What each placement that is shown costs, term by term, and what it is ranked by where that is more."""
     parts: list[RenderableType] = []
-    for number, placement in enumerate(seen.plan.placements[:_EXPLAINED], 1):
+    for number, placement in enumerate(seen.plan.placements[:limit], 1):
         unit = " for one hour" if placement.duration is None else ""
         parts.append(
             Text.assemble(
@@ -167,10 +175,11 @@ def _terms(console: Console, seen: Preview) -> list[RenderableType]:
             )
         )
         columns = (Column("  term"), Column("USD", align="right"), Column("how", folds=True))
+        beside = beside_the_cost(placement, value)
         cells = [[f"  {term.name}", words.money(term.amount), term.how] for term in placement.terms]
-        if placement.surcharge:
-            ranked = "moves the ranking only, not the money"
-            cells.append(["  what policies and time add", words.money(placement.surcharge), ranked])
+        cells += [[f"  + {term.name}", words.money(term.amount), term.how] for term in beside]
+        if beside:
+            cells.append(["  = ranked by", words.money(weighed(placement)), "what has a + is weighed and not paid"])
         parts.append(fitting(console, columns, cells)[0])
     return parts
 
@@ -237,9 +246,10 @@ def _money(held: Any, seen: Preview) -> Text:
 # --- JSON -------------------------------------------------------------------------------------------------------------
 
 
-def document(seen: Preview, policy_version: str, *, limit: int | None = None) -> dict[str, Any]:
-    """The document of `gpubroker plan --json`."""
+def document(seen: Preview, policy: PolicySet, *, limit: int | None = None) -> dict[str, Any]:
+    """The document of `gpubroker plan --json`. ``policy``: by which it was ranked and judged."""
     plan, admission = seen.plan, seen.admission
+    value = value_of_time(seen.job, policy.defaults)
     held = admission.money if admission and seen.exit_code in (0, 6) else {}
     return {
         "job": {
@@ -256,13 +266,13 @@ def document(seen: Preview, policy_version: str, *, limit: int | None = None) ->
         "offers_seen": plan.offers_seen,
         "feasible": len(plan.placements),
         "over_max_cost": over_max_cost(seen),
-        "placements": [placement_json(p, plan.made_at, n) for n, p in enumerate(plan.placements[:limit], 1)],
+        "placements": [placement_json(p, plan.made_at, value, n) for n, p in enumerate(plan.placements[:limit], 1)],
         "rejected": sum(seen.counts.values()),
         "reasons": reasons_json(seen),
         "waits_for_own_machines": seen.waits,
         "verdict": {
             "answer": admission.answer if admission else None,
-            "policy_version": policy_version,
+            "policy_version": policy.version,
             "verdicts": [verdict_json(verdict) for verdict in admission.verdicts] if admission else [],
         },
         "hold": {str(kind): amount for kind, amount in held.items()},
@@ -272,15 +282,16 @@ def document(seen: Preview, policy_version: str, *, limit: int | None = None) ->
     }
 
 
-def placement_json(placement: Placement, now: datetime, rank: int | None = None) -> dict[str, Any]:
-    """One placement; costs in USD, `expected_cost` for one hour where `duration` is null."""
+def placement_json(placement: Placement, now: datetime, value: Money, rank: int) -> dict[str, Any]:
+    """One placement; costs in USD, `expected_cost` for one hour where `duration` is null. `terms` add up to it, and
+    with `ranking_terms`, which are weighed and not paid, to `ranked_by`. ``value``: what an hour of time is worth."""
     return {
         "rank": rank,
         "nodes": placement.nodes,
         "gpus": placement.gpus,
         "rate_per_hour": placement.rate,
         "expected_cost": placement.expected_cost,
-        "terms": [{"name": t.name, "amount": t.amount, "how": t.how} for t in placement.terms],
+        "terms": _terms_json(placement.terms),
         "duration": placement.duration,
         "finish": placement.finish,
         "interruptions_per_hour": placement.interruptions_per_hour,
@@ -288,10 +299,16 @@ def placement_json(placement: Placement, now: datetime, rank: int | None = None)
         "throughput": placement.throughput,
         "price_per_useful_hour": effective_price(placement),
         "surcharge": placement.surcharge,
+        "ranking_terms": _terms_json(beside_the_cost(placement, value)),
+        "ranked_by": weighed(placement),
         "kg_co2e": placement.kg_co2e,
         "kg_co2e_per_hour": placement.kg_co2e_per_hour,
         "offer": offer_json(offer_rows([placement.offer], now)[0]),
     }
+
+
+def _terms_json(terms: Sequence[CostTerm]) -> list[dict[str, Any]]:
+    return [{"name": term.name, "amount": term.amount, "how": term.how} for term in terms]
 
 
 def reasons_json(seen: Preview) -> list[dict[str, Any]]:

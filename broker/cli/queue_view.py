@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from broker.cli import words
 from broker.cli.tables import Column, fitting, left_out
 from broker.core.errors import InvalidInput
 from broker.core.money import Money
+from broker.core.offers import CapacityType
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -22,16 +24,18 @@ if TYPE_CHECKING:
 
 _COLUMNS = (
     Column("#", align="right"),
-    Column("job"),
+    Column("job", folds=True),
     Column("team", 3),
     Column("priority", 2),
     Column("waits", 4, align="right"),
-    Column("would get"),
+    Column("would get", folds=True),
+    Column("type", 4),
     Column("starts in", align="right"),
     Column("cost", 1, align="right"),
     Column("finish", 5),
-    Column("note"),
+    Column("note", folds=True),
 )
+_NAME = re.compile(rf"([^/]+/[^/]+)/(.+)/([^/]+)/({'|'.join(CapacityType)})")
 
 
 def table(console: Console, found: Queue) -> list[RenderableType]:
@@ -48,6 +52,7 @@ def table(console: Console, found: Queue) -> list[RenderableType]:
 
 def _cells(number: int, one: Waiting, found: Queue) -> list[str | Text]:
     view, option = one.view, one.turn.option
+    what, kind = (words.NOTHING, "") if option is None else _offer(option.name)
     note = Text("late", style="red") if one.turn.late and option else Text("")
     if option is None:
         note = Text(view.waiting_because or "nothing can serve it", style="yellow")
@@ -59,7 +64,8 @@ def _cells(number: int, one: Waiting, found: Queue) -> list[str | Text]:
         view.job.team or "",
         view.job.priority.value,
         "planned" if one.planned else words.age(found.now - view.submitted_at),
-        words.NOTHING if option is None else option.name.rpartition("@")[0],
+        what,
+        kind,
         words.NOTHING
         if one.start is None
         else "now"
@@ -69,6 +75,15 @@ def _cells(number: int, one: Waiting, found: Queue) -> list[str | Text]:
         words.NOTHING if one.finish is None else words.moment(one.finish),
         note,
     ]
+
+
+def _offer(name: str) -> tuple[str, str]:
+    """Where an option is and what is had there, in words that a line may end after; and the type of the machine."""
+    found = _NAME.match(name)
+    if found is None:
+        return name, ""
+    place, kind, machine, how = found.groups()
+    return f"{place} {machine} {how.replace('_', '-')}", kind
 
 
 def _usd(amount: float) -> Money:

@@ -147,7 +147,7 @@ def _refused(terminal: Terminal, broker: Broker, seen: Preview) -> None:
         error = denied_everywhere(seen) if seen.admission is None else denied(seen.admission)
     if terminal.as_json:
         document: dict[str, Any] = error_document(error)
-        terminal.answer(document | {"plan": plan_view.document(seen, broker.policy().version, limit=3)})
+        terminal.answer(document | {"plan": plan_view.document(seen, broker.policy(), limit=3)})
     else:
         terminal.show(*plan_view.screen(terminal.out, seen, judged=plan_view.judged_by(broker), limit=3))
         terminal.refuse(error)

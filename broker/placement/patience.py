@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Protocol
 
 from broker.core.jobs import Job
 from broker.core.money import Money
 from broker.core.offers import CapacityType, Offer
 from broker.core.placements import Placement, Plan
 from broker.core.units import print_money
-from broker.placement.conditions import Conditions
 from broker.placement.words import about, hours, hours_of
 
 RENTED = (CapacityType.ON_DEMAND, CapacityType.SPOT)
@@ -32,11 +32,18 @@ class Wait:
     why: str
 
 
-def value_of_time(job: Job, conditions: Conditions) -> Money:
+class Valuing(Protocol):
+    """Conditions, or the defaults of the policies that they are from."""
+
+    @property
+    def value_of_time(self) -> Money | None: ...
+
+
+def value_of_time(job: Job, defaults: Valuing) -> Money:
     """USD that finishing an hour earlier is worth; nothing for a job with a deadline, which says it better."""
     if job.deadline is not None:
         return Money.ZERO
-    said = conditions.value_of_time if job.value_of_time is None else job.value_of_time
+    said = defaults.value_of_time if job.value_of_time is None else job.value_of_time
     return said or Money.ZERO
 
 

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
+
+from broker.app.queue import Queue, Waiting
+from broker.cli.queue_view import table
+from broker.core.jobs import Priority
+from broker.placement.queue import Entry, Option, Turn
 
 ONE = "name: {name}\nteam: {team}\npriority: {priority}\nresources: {{cpus: 1}}\nrun: sleep 60\nwork: 2h\n"
 
@@ -86,6 +94,23 @@ def test_of_several_jobs_one_that_would_be_late_exits_4(gpubroker: Any, write: C
     done = gpubroker("plan", *files)
     assert done.code == 4
     assert "late" in done.out
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_nothing_is_cut_off_where_the_terminal_is_narrow(width: int) -> None:
+    job, place, pool = "j" * 50, "k" * 30, "gcp/{}/a3/mega/H100:8/on_demand@test"
+    turn = Turn(Entry("j", "t", Priority.NORMAL, 1, 8), Option(pool.format(place), "pool", 2.0, 9.5, 9.5), 1.0, True)
+    now = datetime(2026, 11, 21, 12, tzinfo=UTC)
+    view: Any = SimpleNamespace(id=job, job=SimpleNamespace(team="t", priority=Priority.NORMAL))
+    one = Waiting(view, turn, now + timedelta(hours=1), now + timedelta(hours=3), planned=True)
+    console = Console(width=width, record=True, file=StringIO())
+    for part in table(console, Queue(now, (one,), 0, {})):
+        console.print(part)
+    shown = console.export_text()
+    assert (shown.count("j") - shown.count("job"), shown.count("k")) == (50, 30)
+    for word in ("H100:8", "on-demand", "1h 00m", "late", "free"):
+        assert word in shown
+    assert max(map(len, shown.splitlines())) <= width
 
 
 def test_what_is_about_one_job_is_not_asked_of_several(gpubroker: Any, write: Callable[[str, str], Path]) -> None:

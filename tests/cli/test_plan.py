@@ -41,6 +41,46 @@ def test_terms_add_up_to_the_cost_and_all_is_explained(gpubroker: Any, sandbox_j
     assert f"Turned down: {rejected:,} of" in explained
 
 
+@pytest.mark.parametrize("work", ["work: 2h\n", ""])
+@pytest.mark.parametrize("value", ["$2.50", ""])
+def test_what_is_ranked_by_is_itemised_too(
+    gpubroker: Any, sandbox_job: Path, write: Any, work: str, value: str
+) -> None:
+    text = sandbox_job.read_text().replace("work: 2h\n", work)
+    file = write("valued.yaml", text + (f"value_of_time: {value}\n" if value else ""))
+    placements = gpubroker("plan", file, "--json").json["placements"]
+    ranked = [micros(placement["ranked_by"]) for placement in placements]
+    assert ranked == sorted(ranked)
+    for placement in placements:
+        terms = [micros(term["amount"]) for term in placement["terms"] + placement["ranking_terms"]]
+        assert sum(terms) == micros(placement["ranked_by"])
+        named = {term["name"]: term["how"] for term in placement["ranking_terms"]}
+        assert named.get("value of time", "").endswith("× $2.50/h" if value else "")
+        assert ("for a useful hour" in named) == (not work)
+    explained = gpubroker("plan", file, "--explain").out
+    assert ("= ranked by" in explained) == bool(value or not work)
+
+
+def micros(usd: str) -> int:
+    return round(float(usd) * 1e6)
+
+
+def test_as_many_placements_are_explained_as_are_shown(gpubroker: Any, sandbox_job: Path) -> None:
+    for limit in (1, 5):
+        explained = gpubroker("plan", sandbox_job, "--explain", "-n", str(limit)).out
+        assert sum(" useful: " in line for line in explained.splitlines()) == limit
+
+
+def test_what_an_hour_is_worth_by_policy_is_itemised_with_its_figure(
+    gpubroker: Any, sandbox_job: Path, policy: Path
+) -> None:
+    policy.write_text(policy.read_text() + "defaults: {value_of_time: $3}\n")
+    (best,) = gpubroker("plan", sandbox_job, "--policy", policy, "-n", "1", "--json").json["placements"]
+    (term,) = best["ranking_terms"]
+    assert term["how"].endswith("× $3.00/h")
+    assert micros(term["amount"]) == pytest.approx(3e6 * best["duration"] / 3600, abs=1)
+
+
 def test_nothing_can_satisfy_it_exits_4_with_counted_reasons(gpubroker: Any, write: Any) -> None:
     file = write("job.yaml", "run: echo\nresources: {accelerators: 'H100:8'}\n")
     done = gpubroker("plan", file)

@@ -67,21 +67,16 @@ class PlannedCourse:
     def _wish(self, now: Situation, ahead: _Ahead) -> Decision:
         task = self.task
         pool = self._pool(now, ahead)
+        here = now.mode is Mode.SPOT and pool == now.pool
+        if len(self.pools) > 1 and now.mode is Mode.SPOT and now.pool in now.spot:
+            if here or not may_start_spot(task, now):
+                return Decision(Mode.SPOT, now.pool, why="stay")
+            return Decision(Mode.SPOT, pool, why="expected to cost less there")
         options: list[tuple[float, Decision]] = []
-        if pool is not None:
-            here = now.mode is Mode.SPOT and pool == now.pool
-            if here and len(self.pools) > 1:
-                return Decision(Mode.SPOT, pool, why="stay")
-            if here or may_start_spot(task, now):
-                boot = now.changeover_left if here else task.changeover
-                options.append(
-                    (
-                        ahead.use(Mode.SPOT, boot, now.spot[pool]),
-                        Decision(Mode.SPOT, pool, why="expected to cost least"),
-                    )
-                )
-                if now.mode is Mode.SPOT and len(self.pools) > 1:
-                    return options[0][1]
+        if pool is not None and (here or may_start_spot(task, now)):
+            boot = now.changeover_left if here else task.changeover
+            price = now.spot[pool]
+            options.append((ahead.use(Mode.SPOT, boot, price), Decision(Mode.SPOT, pool, why="expected to cost least")))
         if may_wait(task, now):
             options.append((ahead.wait(), Decision(Mode.IDLE, why="expected to cost least")))
         boot = now.changeover_left if now.mode is Mode.ON_DEMAND else task.changeover
