@@ -127,8 +127,12 @@ def job_backtest(
     _check(asked, job, steady)
     past = record(broker.store, [p.offer for p in chosen], as_of, reach + HISTORY, GAP)
     starts, note = draw(_room(asked, past, reach, job), asked)
-    notes = [f"the cheapest {MOST_POOLS} of {len(spot)} pools that serve the job"] if len(spot) > MOST_POOLS else []
-    market = _market(past, chosen, steady, [*notes, note] if note else notes)
+    notes = {
+        f"the cheapest {MOST_POOLS} of {len(spot)} pools that serve the job": len(spot) > MOST_POOLS,
+        f"a pool that is there for one machine is taken to be there for all {steady.nodes}": steady.nodes > 1,
+        note: bool(note),
+    }
+    market = _market(past, chosen, steady, [note for note, holds in notes.items() if holds])
     report = run_on(asked, [([market], starts)], progress, workers=workers)
     first = as_of - past.ticks * GAP
     return JobBacktest(job, report, as_of, first + starts[0] * GAP, first + starts[-1] * GAP, steady)
@@ -201,6 +205,9 @@ def _market(past: Record, spot: Sequence[Placement], steady: Placement, notes: S
         worth = placement.nodes * steady.throughput / placement.throughput
         price = tuple(each * worth for each in past.price[name])
         pools.append(Pool(name, tuple(bits), price, steady.rate.micros / 1e6))
-    note = f"on-demand is {steady.offer.pool} at today's {steady.rate} an hour; what no poll saw holds as it was before"
+    about = (
+        f"on-demand is {steady.offer.pool} at today's {steady.rate} an hour",
+        "what no poll saw holds as it was before; policies are not asked",
+    )
     called = pools[0].name if len(pools) == 1 else f"{len(pools)} pools together"
-    return Market("recorded", called, GAP.total_seconds(), tuple(pools), (note, *notes))
+    return Market("recorded", called, GAP.total_seconds(), tuple(pools), (*about, *notes))

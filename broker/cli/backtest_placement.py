@@ -70,7 +70,11 @@ def placement(
     ] = None,
     deadline: Annotated[
         list[str] | None,
-        typer.Option("--deadline", metavar="TIME", help="From the start; may be repeated. 60h by default."),
+        typer.Option(
+            "--deadline",
+            metavar="TIME",
+            help="From the start; may be repeated. 60h by default, with --job the job's own.",
+        ),
     ] = None,
     changeover: Annotated[
         list[str] | None,

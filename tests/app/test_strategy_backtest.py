@@ -121,6 +121,16 @@ def test_pools_that_are_gone_by_now_take_part(broker: Broker) -> None:
         job_backtest(broker, JOB, request, days=3, deadline=None)
 
 
+def test_a_gang_of_nodes_pays_for_all_of_them_and_what_is_taken_for_granted_is_said(broker: Broker) -> None:
+    request = Request([], starts=2, policies=("on-demand", "omniscient"))
+    one = job_backtest(broker, JOB, request, days=3, deadline=None).report
+    two = job_backtest(broker, JOB.model_copy(update={"num_nodes": 2}), request, days=3, deadline=None).report
+    assert (one.gang, two.gang) == (1, 2)
+    assert all(b.windows[0].cost > 1.9 * a.windows[0].cost for a, b in zip(one.cells, two.cells, strict=True))
+    taken = "recorded: a pool that is there for one machine is taken to be there for all 2"
+    assert (taken in one.notes, taken in two.notes) == (False, True)
+
+
 def test_several_pools_and_what_was_left_out_is_said(broker: Broker) -> None:
     offers = [offer("a", "90", CapacityType.ON_DEMAND), *(offer(zone, "16") for zone in "abcdefghij")]
     broker.store.record_poll("aws", started=NOW, finished=NOW, offers=offers)
