@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from broker.backtest.market import Market, Pool
 from broker.backtest.replay import Step, replay
 from broker.placement.strategy.pacing import UniformProgress
-from broker.placement.strategy.situation import Course, Task
+from broker.placement.strategy.situation import Course, Mode, Situation, Task
 
 np = pytest.importorskip("numpy", reason="planning needs the extra 'backtest'")
 
@@ -52,8 +52,12 @@ def test_never_misses_whatever_the_history_and_the_market(
     job = task(8, max(deadline, 8 + changeover), changeover)
     now = market(*[(pool * 100)[:100] for pool in ((one, two) if both else (one,))])
     history = {"a": past, "b": past[::-1]}
-    outcome = replay(now, 0, job, course(history, ["a", "b"] if both else ["a"], job))
+    log: list[Step] = []
+    outcome = replay(now, 0, job, course(history, ["a", "b"] if both else ["a"], job), log)
     assert not outcome.missed
+    for step in log if both else ():
+        if step.situation.mode is Mode.SPOT:
+            assert step.decision.mode is Mode.SPOT, "left a working machine for none, or for on-demand"
 
 
 def test_waits_out_a_gap_when_gaps_are_short() -> None:
@@ -116,6 +120,19 @@ def test_it_moves_to_a_much_cheaper_pool_and_not_for_a_cent() -> None:
 
     assert moves(0.5) == 1
     assert moves(0.99) == 0
+
+
+def test_without_the_time_to_move_it_stays_where_it_would_rather_leave() -> None:
+    job = task(8, 8.3, 0.2)  # after the first start less is left than a further one needs
+    history = {"a": spells(*([6, 1] * 12)), "b": spells(*([6, 1] * 12))}
+    late = market([True] * 100, [False] * 6 + [True] * 94, prices=(1.0, 0.1))
+    roomy = task(8, 12, 0.2)
+    assert replay(late, 0, roomy, course(history, ["a", "b"], roomy)).moves == 1
+    follower = course(history, ["a", "b"], job)
+    for tick in range(12):
+        elapsed = tick * TICK
+        now = Situation(elapsed, 8.05 * HOUR - elapsed, Mode.SPOT, "a", 0.0, late.spot[tick], 3.0)
+        assert follower.decide(now).pool == "a"
 
 
 def test_plan_values_fall_with_slack_and_rise_with_work() -> None:
