@@ -21,7 +21,8 @@ from broker.backtest.market import Market
 from broker.backtest.policies import POLICIES, Preparation
 from broker.backtest.replay import HOUR, replay
 from broker.backtest.report import Cell, Report, Window
-from broker.backtest.traces import Prices, read_markets
+from broker.backtest.trace_files import Prices
+from broker.backtest.traces import read_markets
 from broker.core.errors import InvalidInput, MissingExtra, UnknownName
 from broker.placement.strategy.situation import Task
 

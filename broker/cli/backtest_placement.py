@@ -144,7 +144,7 @@ def placement(
     hour, to which the record goes and from which a deadline that is a moment counts.
     """
     from broker.backtest.run import DEFAULT_POLICIES, Request, run_backtest
-    from broker.backtest.traces import Prices
+    from broker.backtest.trace_files import Prices
     from broker.cli import backtest_placement_view as view
 
     terminal = Terminal.of(context)

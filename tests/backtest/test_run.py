@@ -11,7 +11,7 @@ import pytest
 
 from broker.backtest.report import Cell, Report, Window, pooled, quantile
 from broker.backtest.run import Request, run_backtest
-from broker.backtest.traces import Prices
+from broker.backtest.trace_files import Prices
 from broker.core.errors import InvalidInput, UnknownName
 
 pytest.importorskip("numpy", reason="a backtest needs the extra 'backtest'")

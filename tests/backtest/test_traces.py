@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from broker.backtest.traces import Prices, read_markets
+from broker.backtest.trace_files import Prices
+from broker.backtest.traces import read_markets
 from broker.core.errors import InvalidInput, UnknownName
 
 HEADER = "scheduled_at_local,zone-a,zone-b"

@@ -13,7 +13,8 @@ from statistics import fmean
 
 from broker.backtest.market import Market
 from broker.backtest.replay import HOUR, replay
-from broker.backtest.traces import Prices, read_markets
+from broker.backtest.trace_files import Prices
+from broker.backtest.traces import read_markets
 from broker.placement.strategy.choose import course_for
 from broker.placement.strategy.pacing import UniformProgress
 from broker.placement.strategy.situation import Task
