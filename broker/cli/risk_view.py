@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from broker.app.market import Listing
 
 _COLUMNS = (
-    Column("where"),
+    Column("where", folds=True),
     Column("machine type", 4, folds=True),
     Column("GPU"),
     Column("had as"),
@@ -29,7 +29,7 @@ _COLUMNS = (
     Column("mean life", 1, align="right"),
     Column("after 3 h", 5, align="right"),
     Column("returns in", 2, align="right"),
-    Column("estimated from"),
+    Column("estimated from", folds=True),
     Column("note"),
 )
 _BASIS = {

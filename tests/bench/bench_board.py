@@ -50,6 +50,8 @@ def measure_ranking(title: str, board: Board) -> None:
     measure(f"100,000 offers, {title}: the best", lambda: board.best(open_ended, 1, **HOW), limit)
     measure(f"100,000 offers, {title}: the best 100", lambda: board.best(open_ended, 100, **HOW), limit)
     measure(f"100,000 offers, {title}: 100 with a deadline", lambda: board.best(JOB, 100, **HOW), limit)
+    hurried = open_ended.model_copy(update={"value_of_time": Money.usd(50)})
+    measure(f"100,000 offers, {title}: 100, time has its price", lambda: board.best(hurried, 100, **HOW), limit)
 
 
 def queue_of(jobs: int, offers: int) -> Any:

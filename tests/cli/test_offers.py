@@ -5,16 +5,18 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from io import StringIO
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from broker.app.market import Listing
-from broker.cli import offer_groups
+from broker.cli import offer_groups, risk_view
 from broker.cli import offer_view as view
 from broker.core.money import Money
 from broker.core.offers import Availability, CapacityType, Offer
+from broker.placement.hazard import Basis, Risk, Seen
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -198,6 +200,21 @@ def test_what_was_typed_is_quoted_and_a_region_that_is_none_is_said(gpubroker: A
     wrong = gpubroker("offers", "--region", "us-esat-1")
     assert wrong.code == 2
     assert "did you mean 'us-east-1'" in wrong.err
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_nothing_of_a_risk_is_cut_off_where_the_terminal_is_narrow(width: int) -> None:
+    far = offer(zone="z" * 40, accelerator="A100-80GB", count=8)
+    risk = Risk(0.21, 2.0, (0.2,) * 6, Basis.FAMILY, 0.15, family=Seen(12_345.0, 1_234))
+    known: Any = SimpleNamespace(of=lambda _: risk)
+    console = Console(width=width, record=True, file=StringIO())
+    for part in risk_view.table(console, view.rows([far], NOW), 1, Listing((far,), 1, NOW), known):
+        console.print(part)
+    shown = console.export_text()
+    assert shown.count("z") == 40
+    for word in ("A100-80GB:8", "on-demand", "0.21", "others", "1,234", "12,345", "live"):
+        assert word in shown
+    assert max(map(len, shown.splitlines())) <= width
 
 
 def test_risk_is_shown_with_what_it_rests_on(gpubroker: Any) -> None:

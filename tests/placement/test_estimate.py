@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -14,6 +15,7 @@ from broker.core.offers import Billing, CapacityType
 from broker.core.placements import Placement
 from broker.placement.course import Effort
 from broker.placement.estimate import Estimator, effective_price
+from broker.placement.keeping import keeping_rate
 from broker.placement.priors import FAILURES_PER_GPU_HOUR, SPOT_PER_MACHINE_HOUR, interruption_rate
 
 Make = Any
@@ -193,3 +195,48 @@ class TestPriors:
         assert interruption_rate(make.offer(interruption_rate=None)) == pytest.approx(8 * FAILURES_PER_GPU_HOUR)
         cpu = make.offer(interruption_rate=None, accelerator=None, count=0)
         assert interruption_rate(cpu) == FAILURES_PER_GPU_HOUR
+
+
+@pytest.mark.parametrize("capacity", [CapacityType.SPOT, CapacityType.OWNED])
+def test_a_gang_whose_data_and_checkpoints_lie_elsewhere_by_hand(make: Make, capacity: CapacityType) -> None:
+    """48 h on two machines at $12.50, each lost every 1/0.12 h; 20 GB every 30 min to aws/us-west-2, 200 GB of data."""
+    owned = capacity is CapacityType.OWNED
+    job = make.job(
+        num_nodes=2,
+        work=Work(duration=timedelta(hours=48), accelerator="H100", count=8),
+        data=Data(location="gcp/us-central1", size=200_000_000_000),
+        checkpoint=CheckpointPlan(
+            every=timedelta(minutes=30), size=20_000_000_000, restart=timedelta(minutes=3), keep=2
+        ),
+    )
+    place = {"provider": "owned", "region": "attic"} if owned else {}
+    offer = make.spot("12.50", rate=0.12, capacity_type=capacity, **place)
+    store = {"store_location": "aws/us-west-2", "keeping": keeping_rate("aws/us-west-2")}
+    placement = estimate(make, offer, job, **store)
+
+    hazard, write, start = 2 * 0.12, 20 / 0.5 / 3600, 0.0 if owned else 5 / 60
+    interruptions = 96 * (math.exp(hazard * (0.5 + write)) - 1)
+    running = interruptions / hazard
+    restarts = interruptions * (start + 3 / 60)
+    hours = running + restarts + start
+    dollars = {
+        "compute": 48 * 25,
+        "checkpoints": 96 * write * 25,
+        "lost work": (running - 48 - 96 * write) * 25,
+        "restarts": restarts * 25,
+        "start-up": start * 25,
+        "data egress": 200 * 0.12 * (1 + interruptions),
+        "checkpoint egress": 0 if owned else 20 * 0.02 * 96,
+        "restore egress": 20 * (0.09 if owned else 0.02) * interruptions,
+        "keeping checkpoints": 2 * 20 * 0.023 * hours / 730,
+    }
+    terms = {term.name: float(term.amount.dollars) for term in placement.terms}
+    assert terms == pytest.approx({name: amount for name, amount in dollars.items() if amount}, abs=2e-6)
+    assert placement.duration is not None
+    assert placement.duration / timedelta(hours=1) == pytest.approx(hours)
+    assert placement.useful_fraction == pytest.approx(48 / (running + restarts))
+    assert float(effective_price(placement).dollars) == pytest.approx(25 * (running + restarts) / 48)
+    # To first order this is the formula: 1 / (1 + δ/τ + τ/2M + restart/M).
+    assert placement.useful_fraction == pytest.approx(
+        1 / (1 + write / 0.5 + 0.25 * hazard + (start + 3 / 60) * hazard), rel=0.01
+    )
