@@ -80,7 +80,7 @@ def import_catalogue(broker: Broker, file: Path, provider: str, dated: datetime 
         raise InvalidInput(
             f"dated {_short(at)}, and prices of {_short(datetime.fromisoformat(before))} were imported before",
             where=str(file),
-            hint="say as of when its prices hold with --dated, if the file's own time is wrong",
+            hint="say as of when its prices hold with --dated, if the file's own time is wrong; the oldest first",
         )
     newest: dict[str, Offer] = {}
     skipped: Counter[str] = Counter()

@@ -170,7 +170,7 @@ def placement(
         zones=tuple(pools or ()),
         prices=Prices.given(on_demand_price, spot_price, gang),
     )
-    processes = workers or len(os.sched_getaffinity(0))
+    processes = workers or _processors()
     about: JobBacktest | None = None
     with progress(terminal, "replaying") as told:
         if job is None:
@@ -185,6 +185,11 @@ def placement(
         if about is not None:
             terminal.show(*view.about_job(about))
         terminal.show(*view.tables(terminal.out, report))
+
+
+def _processors() -> int:
+    """Those that this process may use, where the system tells; all of them elsewhere."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _refuse_what_means_nothing(context: typer.Context, *, with_job: bool, as_json: bool) -> None:

@@ -37,7 +37,8 @@ def import_(
     """Import a catalogue file of a provider: SkyPilot's vms.csv, gpuhunt's, or columns as in `offers --json`.
 
     Prices are as of the file's date and age like live ones: when they are too old they are shown, and nothing is
-    launched on them. A newer file of the same provider replaces what was imported before.
+    launched on them. A newer file of the same provider replaces what was imported before. Files of several
+    dates, imported from the oldest on, become the history that `prices history` and `backtest placement` read.
     """
     terminal = Terminal.of(context)
     broker = terminal.broker()

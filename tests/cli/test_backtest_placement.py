@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
@@ -51,6 +52,15 @@ def test_the_document_of_traces_however_they_are_named(gpubroker: Gpubroker, wri
         *("--changeover", "72s", "--policies", "gpubroker,uniform-progress,omniscient", "--per-window", "--json"),
     )
     assert again.json == done.json
+
+
+def test_where_the_system_does_not_say_which_processors_are_ours(
+    gpubroker: Gpubroker, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    asked = ("--work", "8h", "--deadline", "10h", "--starts", "1", "--policies", "greedy", "--json")
+    assert gpubroker("backtest", "placement", write("a.json", trace(1)), *asked).code == 0
 
 
 def test_zones_together_are_one_pool(gpubroker: Gpubroker, write: Write) -> None:

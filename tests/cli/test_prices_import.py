@@ -110,6 +110,7 @@ def test_an_older_file_does_not_rewrite_what_is_known(gpubroker: Any, vms: Path)
     done = gpubroker("prices", "import", vms, "--provider", "aws", "--dated", ago(days=3))
     assert done.code == 2
     assert "were imported before" in done.err
+    assert "the oldest first" in done.err
     assert "--dated" in done.err
 
 
