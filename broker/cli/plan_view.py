@@ -179,7 +179,7 @@ def _terms(console: Console, seen: Preview, limit: int, value: Money) -> list[Re
         cells = [[f"  {term.name}", words.money(term.amount), term.how] for term in placement.terms]
         cells += [[f"  + {term.name}", words.money(term.amount), term.how] for term in beside]
         if beside:
-            cells.append(["  = ranked by", words.money(weighed(placement)), "what has a + is weighed and not paid"])
+            cells.append(["  = in the ranking", words.money(weighed(placement)), "what has a + is not paid"])
         parts.append(fitting(console, columns, cells)[0])
     return parts
 

@@ -76,12 +76,13 @@ def test_when_a_job_of_unknown_length_ends_is_not_made_up(gpubroker: Any, write:
 
 def test_what_jobs_of_unknown_length_cost_is_told_by_the_hour(gpubroker: Any, sandbox_job: Path, write: Any) -> None:
     """As in the plan of each alone, and apart from what the others cost in all."""
+    sandbox_job.write_text(sandbox_job.read_text() + "value_of_time: $9\n")
     open_ended = write("open.yaml", sandbox_job.read_text().replace("work: 2h\n", "").replace("trial", "open"))
     by_name = {one["name"]: one for one in gpubroker("plan", sandbox_job, open_ended, "--json").json["waiting"]}
     for file, name in ((sandbox_job, "trial"), (open_ended, "open")):
         best = gpubroker("plan", file, "--json").json["placements"][0]
         assert float(by_name[name]["expected_cost"]) == pytest.approx(float(best["expected_cost"]), rel=1e-3)
-        assert by_name[name]["offer"].startswith(best["offer"]["provider"])
+        assert by_name[name]["offer"].startswith(f"sandbox/{best['offer']['zone']}/{best['offer']['instance_type']}/")
     shown = gpubroker("plan", sandbox_job, open_ended).out
     assert " /h" in shown
     assert "an hour for 1 job of unknown length; nothing is held" in shown

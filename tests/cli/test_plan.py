@@ -58,7 +58,7 @@ def test_what_is_ranked_by_is_itemised_too(
         assert named.get("value of time", "").endswith("× $2.50/h" if value else "")
         assert ("for a useful hour" in named) == (not work)
     explained = gpubroker("plan", file, "--explain").out
-    assert ("= ranked by" in explained) == bool(value or not work)
+    assert ("= in the ranking" in explained) == bool(value or not work)
 
 
 def micros(usd: str) -> int:
