@@ -166,7 +166,7 @@ def _with_starts(request: Request, markets: Sequence[Market]) -> tuple[Sequence[
     if last < first:
         raise InvalidInput(
             f"{ticks * gap / HOUR:g} h of trace leave no room for a window of {max(request.deadlines) / HOUR:g} h"
-            f" between {request.from_fraction:.0%} and {request.to_fraction:.0%} of it",
+            f" between {100 * request.from_fraction:g}% and {100 * request.to_fraction:g}% of it",
             where=markets[0].family,
             hint="use a longer trace, a shorter deadline, a smaller --from or a greater --to",
         )

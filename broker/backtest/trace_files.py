@@ -52,8 +52,10 @@ class Prices:
         said = {
             option: _amount(value, "USD per hour", option) for option, value in options.items() if value is not None
         }
-        if gang < 1:
-            raise InvalidInput(f"expected at least one machine, found {gang}", where="--gang")
+        if not 1 <= gang <= _MOST:
+            raise InvalidInput(
+                f"expected at least one machine, and not absurdly many, found {_short(gang)}", where="--gang"
+            )
         usual = cls()
         return cls(said.get(_ON_DEMAND, usual.on_demand), said.get(_SPOT, usual.spot), gang, tuple(said))
 

@@ -163,6 +163,7 @@ def test_with_hardly_a_changeover_and_with_one_as_long_as_the_slack(request_: Re
         ({"to_fraction": 0.5}, "from < to ≤ 1"),
         ({"to_fraction": 1.1}, "from < to ≤ 1"),
         ({"to_fraction": 0.51}, "between 50% and 51% of it"),
+        ({"from_fraction": 0.999}, "between 99.9% and 100% of it"),
         ({"deadlines": [60 * HOUR]}, "no room for a window of 60 h"),
         ({"policies": ()}, "--policies: expected at least one"),
     ],
