@@ -29,6 +29,8 @@ from broker.placement.strategy.situation import Task
 OMNISCIENT = "omniscient"
 DEFAULT_POLICIES = ("gpubroker", "uniform-progress", "greedy", "on-demand", OMNISCIENT)
 
+_MOST_STATES = 1e11  # minutes for each window
+
 Key = tuple[str, str, float, float, str]
 """Family, pool, deadline, changeover, policy."""
 
@@ -170,11 +172,27 @@ def _with_starts(request: Request, markets: Sequence[Market]) -> tuple[Sequence[
             where=markets[0].family,
             hint="use a longer trace, a shorter deadline, a smaller --from or a greater --to",
         )
+    _refuse_too_fine(request, markets)
     starts, note = draw(range(first, last + 1), request)
     notes = [note] if note else []
     if any(market.ticks != ticks for market in markets):
         notes.append(f"pools differ in length: windows lie in the first {ticks} ticks, as many as the shortest has")
     return [replace(market, notes=(*market.notes, *notes)) for market in markets], starts
+
+
+def _refuse_too_fine(request: Request, markets: Sequence[Market]) -> None:
+    """The optimum looks at every tick, machine, second of changeover and step of slack; seconds as ticks take hours."""
+    gap, deadline = markets[0].gap_seconds, max(request.deadlines)
+    machines = max(len(market.pools) for market in markets) + 1
+    for changeover in request.changeovers:
+        step = math.gcd(round(gap), math.floor(changeover))
+        states = deadline / gap * machines * (changeover / gap + 2) * (deadline - request.work) / step
+        if states > _MOST_STATES:
+            raise InvalidInput(
+                f"ticks of {gap:g} s are too fine for {deadline / HOUR:g} h with changeovers of {changeover:g} s",
+                where=markets[0].family,
+                hint="take longer ticks, a shorter deadline, or a changeover of so many whole ticks",
+            )
 
 
 def draw(room: Sequence[int], request: Request) -> tuple[Sequence[int], str]:

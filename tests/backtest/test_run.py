@@ -173,6 +173,13 @@ def test_requests_that_cannot_be_replayed(request_: Request, change: dict[str, o
         run_backtest(replace(request_, **change))  # type: ignore[arg-type]  # wrong on purpose
 
 
+def test_ticks_that_would_take_hours_are_refused(request_: Request, tmp_path: Path) -> None:
+    path = tmp_path / "seconds.json"
+    path.write_text(json.dumps({"metadata": {"gap_seconds": 1}, "data": [1] * 60_000}))
+    with pytest.raises(InvalidInput, match="ticks of 1 s are too fine for 14 h with changeovers of 720 s"):
+        run_backtest(replace(request_, traces=[path], from_fraction=0))
+
+
 def test_a_policy_nobody_knows(request_: Request) -> None:
     with pytest.raises(UnknownName, match="did you mean 'greedy'"):
         run_backtest(replace(request_, policies=("gredy",)))
