@@ -59,8 +59,9 @@ class Cell:
         outcomes = [w.outcome for w in self.windows if w.outcome]
         return sum(outcome.interruptions for outcome in outcomes) / len(outcomes) if outcomes else None
 
-    def as_dict(self, *, per_window: bool = False) -> dict[str, object]:
-        """JSON-ready: ratios rounded to six places, money as decimal strings in USD."""
+    def as_dict(self, *, per_window: bool = False, gang: int = 1) -> dict[str, object]:
+        """JSON-ready: ratios rounded to six places, money as decimal strings in USD. A window's ``cost`` and
+        ``optimum`` are of one machine, as prices are; its ``gang_cost`` is of all that the job needs at once."""
         cell: dict[str, object] = {
             "family": self.family,
             "pool": self.pool,
@@ -78,8 +79,9 @@ class Cell:
             cell["per_window"] = [
                 {
                     "start": w.start,
-                    "cost": f"{w.cost:.6f}",
-                    "optimum": f"{w.optimum:.6f}",
+                    "cost": f"{w.cost / gang:.6f}",
+                    "optimum": f"{w.optimum / gang:.6f}",
+                    "gang_cost": f"{w.cost:.6f}",
                     "finish_s": w.outcome.finish if w.outcome else None,
                     "missed": w.outcome.missed if w.outcome else False,
                 }
@@ -111,7 +113,7 @@ class Report:
             "work_s": _whole(self.work_s),
             "seed": self.seed,
             "gang": self.gang,
-            "cells": [cell.as_dict(per_window=per_window) for cell in self.cells],
+            "cells": [cell.as_dict(per_window=per_window, gang=self.gang) for cell in self.cells],
             "families": [cell.as_dict() for cell in self.families()],
             "notes": list(self.notes),
         }

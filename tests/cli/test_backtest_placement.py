@@ -87,9 +87,9 @@ def test_all_of_it_says_what_the_table_and_the_chart_say(gpubroker: Gpubroker, w
     (total,) = [line.split() for line in done.out.splitlines() if line.startswith("greedy ") and "$" in line]
     assert total[2] == f"{family['ratio_mean']:.3f}"
     assert f" {round(100 * (family['ratio_mean'] - 1), 1):g}" in done.out.splitlines()[2]
-    costs = [
-        float(w["cost"]) for c in gpubroker(*asked, "--per-window", "--json").json["cells"] for w in c["per_window"]
-    ]
+    windows = [w for c in gpubroker(*asked, "--per-window", "--json").json["cells"] for w in c["per_window"]]
+    costs = [float(w["gang_cost"]) for w in windows]
+    assert costs == pytest.approx([2 * float(w["cost"]) for w in windows])
     assert total[1] == f"${sum(costs) / len(costs):,.2f}"
     assert "gangs of 2" in done.out
     assert "Mean cost is of all 2 machines." in done.out
