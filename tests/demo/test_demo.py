@@ -30,6 +30,11 @@ def undisturbed(home: Path) -> bool:
     return kind in {"command_started", "checkpoint_saved"}
 
 
+def kill_undisturbed(home: Path, victim: str) -> None:
+    """Not while capacity is being taken away: whatever dies after a notice died of the interruption."""
+    eventually(lambda: undisturbed(home) and kill(processes(home, victim)), f"there is a {victim} to kill", PATIENCE)
+
+
 def check(home: Path, document: dict[str, Any] | None = None) -> Recount:
     """It ended right, and every figure it gives follows from its events and entries."""
     recount = Recount(store_of(home))
@@ -79,7 +84,7 @@ def test_killing_the_training_and_the_reconciler_changes_the_story_and_it_ends_r
     home = tmp_path / "home"
     demo = start("demo", "--seed", "3", home=home)
     eventually(counted(home, "checkpoint_saved", 2), "a checkpoint is saved", PATIENCE)
-    assert kill(processes(home, "command"))
+    kill_undisturbed(home, "command")
     assert kill(processes(home, "reconciler"))
     out, err = demo.communicate(timeout=PATIENCE)
     assert demo.returncode == 0, err
@@ -152,8 +157,7 @@ def test_killing_any_process_of_a_demo(tmp_path: Path, victim: str, saved: int) 
     home = tmp_path / "home"
     demo = start("demo", "--json", home=home)
     eventually(counted(home, "checkpoint_saved", saved), "so many checkpoints are saved", PATIENCE)
-    # Not while capacity is being taken away: whatever dies after a notice died of the interruption.
-    eventually(lambda: undisturbed(home) and kill(processes(home, victim)), f"there is a {victim} to kill", PATIENCE)
+    kill_undisturbed(home, victim)
     out, err = demo.communicate(timeout=PATIENCE)
     assert demo.returncode == 0, err
     recount = check(home, json.loads(out))
