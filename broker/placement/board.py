@@ -16,12 +16,12 @@ from datetime import datetime, timedelta
 from itertools import count, islice
 from typing import Any
 
-from broker.core.jobs import Job
+from broker.core.jobs import Job, MachineRequest
 from broker.core.offers import Availability, Offer
 from broker.core.placements import Placement
 from broker.core.reasons import Reason, Rejection
 from broker.placement.conditions import Conditions
-from broker.placement.course import speed
+from broker.placement.course import Effort, speed
 from broker.placement.estimate import Hazard
 from broker.placement.planner import Deny, Judge, make_plan
 from broker.placement.ranking import RankKey
@@ -118,11 +118,12 @@ class Board:
         tie = count()
         heap: list[tuple[RankKey, int, Placement | None, Iterator[Offer]]] = []
         for machine, request_ in enumerate(job.resources):
+            hours = _bare_hours(judge.effort, request_)
             for members in self.groups.get(request_.accelerator, ()):
                 cheapest = members[0]
                 if cheapest.count < request_.count:
                     continue
-                bound = _bound(cheapest, request_.count, judge)
+                bound = _bound(cheapest, hours, judge)
                 least = (0.0, judge.place(cheapest), machine if job.ordered else 0, bound, timedelta(0), 0, "")
                 heap.append((least, next(tie), None, iter(members)))
         heapq.heapify(heap)
@@ -143,11 +144,13 @@ class Board:
         return list(islice(self.ranked(job, **how), limit))
 
 
-def _bound(offer: Offer, used: int, judge: Judge) -> int:
-    """Micro-dollars that the job weighs there at the least: its bare work, or a bare useful hour, at the price now, and
-    what that time is worth."""
+def _bare_hours(effort: Effort, machine: MachineRequest) -> float:
+    """Of the bare work, or of a useful hour, on such a machine."""
+    throughput, _ = speed(effort, machine.accelerator, machine.count)
+    return (1.0 if effort.work is None else effort.work) / throughput
+
+
+def _bound(offer: Offer, hours: float, judge: Judge) -> int:
+    """Micro-dollars that the job weighs there at the least: so many hours at the price now, and what they are worth."""
     assert offer.price is not None
-    effort = judge.effort
-    throughput, _ = speed(effort, offer.accelerator, used)
-    hours = (1.0 if effort.work is None else effort.work) / throughput
-    return int((offer.price.micros * effort.nodes + judge.value_of_time.micros) * hours) - _ROUNDING
+    return int((offer.price.micros * judge.effort.nodes + judge.value_of_time.micros) * hours) - _ROUNDING

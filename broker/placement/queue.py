@@ -135,15 +135,24 @@ def weights(entries: Iterable[Entry], rules: Rules) -> dict[str, float]:
 
 def burden(entry: Entry, option: Option, start: float, weight: float, rules: Rules) -> float:
     """What the objective has for this job there and then, being late apart."""
-    hour = rules.waiting[entry.priority] * entry.gpus if entry.value_of_time is None else entry.value_of_time
-    return weight * (option.weighs + hour * start)
+    return weight * (option.weighs + hour_of_waiting(entry, rules) * start)
+
+
+def hour_of_waiting(entry: Entry, rules: Rules) -> float:
+    """What it is worth to this job, USD."""
+    return rules.waiting[entry.priority] * entry.gpus if entry.value_of_time is None else entry.value_of_time
 
 
 def is_late(entry: Entry, option: Option, start: float) -> bool:
     """Whether it would miss its deadline there."""
+    return start > latest_start(entry, option) + EPSILON
+
+
+def latest_start(entry: Entry, option: Option) -> float:
+    """Hours from now; later it would miss its deadline there."""
     if entry.deadline is None:
-        return False
-    return start + (0.0 if entry.open_ended else option.hours) > entry.deadline + EPSILON
+        return math.inf
+    return entry.deadline - (0.0 if entry.open_ended else option.hours)
 
 
 def place(

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 import random
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from broker.placement.queue import EPSILON, Entry, Option, Rules, Turn, burden, is_late
+from broker.placement.queue import EPSILON, Entry, Option, Rules, Turn, hour_of_waiting, latest_start
 
 _SHAKES = 2
 _MANY = 1_000
@@ -90,17 +90,17 @@ class Search:
         effort: int,
     ) -> None:
         self._jobs = [job for job in jobs if job.options]
+        # Said once, as they are asked for millions of times: see `queue.burden` and `queue.is_late`.
+        self._worth = [(weight[job.id], hour_of_waiting(job, rules)) for job in self._jobs]
+        self._latest = [[latest_start(job, option) + EPSILON for option in job.options] for job in self._jobs]
         self._hopeless = [job for job in jobs if not job.options]
         self._profiles = profiles
-        self._cost: Callable[[Entry, Option, float], float] = lambda job, option, start: burden(
-            job, option, start, weight[job.id], rules
-        )
         self._effort = effort
 
     def best(self) -> list[Turn]:
         """The best that was found."""
         n = len(self._jobs)
-        gain = [self._gain(job) for job in self._jobs]
+        gain = [self._gain(i) for i in range(n)]
         hours = [min(option.hours for option in job.options) for job in self._jobs]
         starts = [
             list(range(n)),
@@ -126,13 +126,14 @@ class Search:
             order.insert(j, order.pop(i))
         return order, self._other(found.held_to, chance.randrange(len(order)), chance.randrange(_MANY))
 
-    def _gain(self, job: Entry) -> float:
-        """What limited capacity saves it at most, per machine-hour taken."""
-        options = [o for o in job.options if not is_late(job, o, 0.0)] or job.options
-        elsewhere = min((self._cost(job, o, 0.0) for o in options if o.pool is None), default=math.inf)
+    def _gain(self, i: int) -> float:
+        """What limited capacity saves job ``i`` at most, per machine-hour taken."""
+        job, weight = self._jobs[i], self._worth[i][0]
+        in_time = [o for o, latest in zip(job.options, self._latest[i], strict=True) if latest >= 0] or job.options
+        elsewhere = min((o.weighs for o in in_time if o.pool is None), default=math.inf)
         if math.isinf(elsewhere):
             return math.inf
-        saved = [(elsewhere - self._cost(job, o, 0.0)) / (o.hours * job.nodes) for o in options if o.pool is not None]
+        saved = [weight * (elsewhere - o.weighs) / (o.hours * job.nodes) for o in in_time if o.pool is not None]
         return max(saved, default=0.0)
 
     def _improved(self, order: list[int], held_to: Held) -> Round:
@@ -182,21 +183,20 @@ class Search:
         profiles: dict[str, Profile] = {}
         late, cost, turns = 0, 0.0, []
         for i in order:
-            job = self._jobs[i]
+            job, (weight, hour), latest = self._jobs[i], self._worth[i], self._latest[i]
             best: tuple[bool, bool, float, float, Option] | None = None
             for number, option in enumerate(job.options):
                 other = held_to[i] is not None and held_to[i] != number
                 start = 0.0
                 if option.pool is not None:
-                    at_once = is_late(job, option, 0.0), other, self._cost(job, option, 0.0)
-                    if best is not None and at_once >= best[:3]:
+                    if best is not None and (latest[number] < 0, other, weight * option.weighs) >= best[:3]:
                         continue  # not even then would it be better
                     profile = profiles.get(option.pool) or self._profiles[option.pool]
                     at = profile.earliest(option.hours, job.nodes)
                     if at is None:
                         continue
                     start = at
-                found = is_late(job, option, start), other, self._cost(job, option, start)
+                found = start > latest[number], other, weight * (option.weighs + hour * start)
                 if best is None or found < best[:3]:
                     best = *found, start, option
             if best is None:
