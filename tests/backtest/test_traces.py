@@ -149,6 +149,7 @@ def test_pools_of_different_ticks_cannot_be_used_together(tmp_path: Path) -> Non
         read_markets([tmp_path / "fam"], Prices(), together=True)
 
 
+@pytest.mark.usefixtures("no_collection")
 @pytest.mark.parametrize(
     ("document", "says"),
     [
