@@ -239,7 +239,8 @@ def check(request: Request) -> None:
         )
     if deadline < request.work + changeover:
         raise InvalidInput(
-            f"a changeover of {changeover / HOUR:g} h is longer than the slack,"
-            f" {(deadline - request.work) / HOUR:g} h: even on-demand from the first second would be late",
+            f"a changeover of {changeover / HOUR:g} h is longer than the slack, {(deadline - request.work) / HOUR:g} h"
+            f" with a deadline of {deadline / HOUR:g} h: even on-demand from the first second would be late",
             where="--changeover",
+            hint="every deadline is replayed with every changeover: leave out what cannot be met",
         )

@@ -133,7 +133,10 @@ def _read_json(path: Path, family: str, defaults: Prices) -> Market:
         notes += defaults.unused(_ON_DEMAND)
     else:
         notes.append(f"no on-demand price in the trace: taken as {on_demand:g} USD/h")
-    key = next((key for key in ("spot_price", "prices") if key in document), None)
+    named = [key for key in ("spot_price", "prices") if key in document]
+    if len(named) == 2 and document["spot_price"] != document["prices"]:
+        raise InvalidInput("spot_price and prices differ: expected one of them", where=where)
+    key = next(iter(named), None)
     if key is None:
         price = [defaults.spot] * len(data)
         notes.append(f"no spot prices in the trace: taken as {defaults.spot:g} USD/h")
@@ -241,9 +244,13 @@ def _zone_prices(path: Path, zones: Sequence[str], defaults: Prices) -> dict[str
     document = _json(path)
     prices = {}
     for zone in zones:
-        entry = document.get(zone)
-        if not isinstance(entry, dict):
+        if zone not in document:
             raise InvalidInput(f"no prices for zone {zone!r}{did_you_mean(zone, document)}", where=str(path))
+        entry = document[zone]
+        if not isinstance(entry, dict):
+            raise InvalidInput(
+                f'{zone}: expected {{"spot": USD, "on_demand": USD}}, found {_short(entry)}', where=str(path)
+            )
         spot = _amount(entry.get("spot"), f"{zone}.spot", str(path))
         prices[zone] = spot, _amount(entry.get("on_demand"), f"{zone}.on_demand", str(path))
     return prices

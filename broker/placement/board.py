@@ -9,6 +9,7 @@ member comes after it. What comes out of the heap with its exact cost is the nex
 from __future__ import annotations
 
 import heapq
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -77,6 +78,7 @@ class Board:
                     offer.interconnect,
                     offer.reference,
                     offer.billing,
+                    offer.slots is None,
                     hazard(offer),
                 )
             ].append(offer)
@@ -96,9 +98,11 @@ class Board:
         remaining: timedelta | None = None,
         excluded: Mapping[str, str] | None = None,
         deny: Deny | None = None,
+        most_limited: float = math.inf,
     ) -> Iterator[Placement]:
-        """The placements of `make_plan`, in its order, each worked out when it is asked for. Raises ValueError for
-        conditions that rank by emissions."""
+        """The placements of `make_plan`, in its order, each worked out when it is asked for; of those on pools that say
+        how many machines they have, the first ``most_limited``. Raises ValueError for conditions that rank by
+        emissions."""
         if conditions.by_carbon:
             raise ValueError("a board ranks by cost alone")
         wanted = [machine.accelerator for machine in job.resources] or [None]
@@ -109,14 +113,18 @@ class Board:
                 job, everything, now=now, submitted_at=submitted_at, conditions=replace(conditions, hazard=self.hazard),
                 remaining=remaining, excluded=excluded, deny=deny,
             )  # fmt: skip
-            yield from plan.placements
+            for one in plan.placements:
+                limited = one.offer.slots is not None
+                if not limited or most_limited > 0:
+                    most_limited -= limited
+                    yield one
             return
         judge = Judge.of(
             job, now=now, submitted_at=submitted_at, conditions=conditions, remaining=remaining, excluded=excluded,
             hazard=self.hazard, deny=deny,
         )  # fmt: skip
         tie = count()
-        heap: list[tuple[RankKey, int, Placement | None, Iterator[Offer]]] = []
+        heap: list[tuple[RankKey, int, Placement | None, Iterator[Offer], bool]] = []
         for machine, request_ in enumerate(job.resources):
             hours = _bare_hours(judge.effort, request_)
             for members in self.groups.get(request_.accelerator, ()):
@@ -125,16 +133,19 @@ class Board:
                     continue
                 bound = _bound(cheapest, hours, judge)
                 least = (0.0, judge.place(cheapest), machine if job.ordered else 0, bound, timedelta(0), 0, "")
-                heap.append((least, next(tie), None, iter(members)))
+                heap.append((least, next(tie), None, iter(members), cheapest.slots is not None))
         heapq.heapify(heap)
         while heap:
-            _, _, placement, members_left = heapq.heappop(heap)
+            _, _, placement, members_left, limited = heapq.heappop(heap)
+            if limited and most_limited <= 0:
+                continue
             if placement is not None:
+                most_limited -= limited
                 yield placement
             for offer in members_left:
                 outcome = judge(offer)
                 if not isinstance(outcome, Rejection):
-                    heapq.heappush(heap, (outcome[0], next(tie), outcome[1], members_left))
+                    heapq.heappush(heap, (outcome[0], next(tie), outcome[1], members_left, limited))
                     break
                 if outcome.reason in _ABOUT_THE_GROUP:
                     break

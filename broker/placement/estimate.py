@@ -77,15 +77,6 @@ class Estimator:
             interruptions_per_hour=run_course.interruptions,
         )
 
-    def margin(self, placement: Placement) -> timedelta:
-        """Time to keep free before a deadline: one changeover (start-up and restore), weighted with the probability
-        that there is an interruption at all, 1 - e^(-rate·duration). Nothing where the duration is not known."""
-        if placement.duration is None:
-            return timedelta(0)
-        chance = -math.expm1(-placement.interruptions_per_hour * hours_of(placement.duration))
-        start = self.effort.start_on(placement.offer.capacity_type)
-        return timedelta(hours=chance * (start + self.effort.restart))
-
     def _course(self, offer: Offer, machine: MachineRequest) -> Course:
         interruptions = self.hazard(offer) * self.effort.nodes
         key = (offer.accelerator, machine.count, interruptions, self.effort.start_on(offer.capacity_type))
@@ -101,6 +92,15 @@ class Estimator:
             elsewhere = [*_egress(self.effort, *key[:2]), *_kept(self.effort, run_course)]
             known = self._extras[key] = (_unused(run_course, offer.billing), elsewhere)
         return known
+
+
+def margin(placement: Placement, effort: Effort) -> timedelta:
+    """Time to keep free before a deadline: one changeover (start-up and restore), weighted with the probability that
+    there is an interruption at all, 1 - e^(-rate·duration). Nothing where the duration is not known."""
+    if placement.duration is None:
+        return timedelta(0)
+    chance = -math.expm1(-placement.interruptions_per_hour * hours_of(placement.duration))
+    return timedelta(hours=chance * (effort.start_on(placement.offer.capacity_type) + effort.restart))
 
 
 def effective_price(placement: Placement) -> Money:

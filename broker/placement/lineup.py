@@ -11,6 +11,7 @@ from broker.core.placements import Placement
 from broker.placement.board import Board
 from broker.placement.conditions import Conditions
 from broker.placement.course import Effort
+from broker.placement.estimate import margin
 from broker.placement.patience import value_of_time
 from broker.placement.planner import Deny
 from broker.placement.queue import Entry, Option
@@ -53,15 +54,16 @@ def entry_of(
             remaining=remaining,
             excluded=excluded,
             deny=deny,
+            most_limited=_LIMITED,
         )
 
-    options = _options(ranked(job))
+    effort = Effort.of(job, conditions, remaining)
+    options = _options(ranked(job), effort)
     asked = job
     if not options and job.deadline is not None:
         asked = job.model_copy(update={"deadline": None, "value_of_time": Money.ZERO})
-        options = _options(ranked(asked))
+        options = _options(ranked(asked), effort)
     deadline = job.deadline_at(submitted_at)
-    effort = Effort.of(job, conditions, remaining)
     value = value_of_time(asked, conditions)
     return Entry(
         id=job_id,
@@ -78,7 +80,7 @@ def entry_of(
     )
 
 
-def _options(ranked: Iterator[Placement]) -> tuple[Option, ...]:
+def _options(ranked: Iterator[Placement], effort: Effort) -> tuple[Option, ...]:
     found: list[Option] = []
     least = Money.ZERO
     for placement in ranked:
@@ -87,17 +89,17 @@ def _options(ranked: Iterator[Placement]) -> tuple[Option, ...]:
         least = max(least, weighed(placement))
         if offer.slots is None:
             # With it, who can be in time at a price is in time, however long the queue.
-            found.append(_option(placement, None, least))
+            found.append(_option(placement, None, least, effort))
             break
-        if len(found) < _LIMITED:
-            found.append(_option(placement, offer.pool, least))
+        found.append(_option(placement, offer.pool, least, effort))
     return tuple(found)
 
 
-def _option(placement: Placement, pool: str | None, weighs: Money) -> Option:
+def _option(placement: Placement, pool: str | None, weighs: Money, effort: Effort) -> Option:
     cost = _usd(placement.expected_cost)
     if placement.duration is not None:
-        return Option(placement.offer.id, pool, hours_of(placement.duration), cost, _usd(weighs))
+        spare = hours_of(margin(placement, effort))
+        return Option(placement.offer.id, pool, hours_of(placement.duration), cost, _usd(weighs), spare)
     hours = _UNKNOWN / (placement.throughput * placement.useful_fraction)
     return Option(placement.offer.id, pool, hours, cost, _usd(weighs) * _UNKNOWN)
 

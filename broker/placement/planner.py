@@ -14,7 +14,7 @@ from broker.core.placements import Placement, Plan
 from broker.core.reasons import Reason, Rejection
 from broker.placement.conditions import Conditions
 from broker.placement.course import Effort
-from broker.placement.estimate import Estimator, Hazard
+from broker.placement.estimate import Estimator, Hazard, margin
 from broker.placement.feasibility import Request, fit
 from broker.placement.notes import notes
 from broker.placement.patience import value_of_time, worth_of_time
@@ -196,13 +196,13 @@ def _too_late(placement: Placement, estimator: Estimator, deadline: datetime | N
     if deadline is None:
         return None
     now = estimator.now
-    margin = estimator.margin(placement)
-    late = (placement.finish or now) + margin - deadline
+    spare = margin(placement, estimator.effort)
+    late = (placement.finish or now) + spare - deadline
     if late <= timedelta(0):
         return None
     if placement.finish is None:
         return Reason.MISSES_DEADLINE, f"the deadline was {span(late)} ago"
-    return Reason.MISSES_DEADLINE, f"{span(late)} late: needs {span(placement.finish - now)}, {span(margin)} of margin"
+    return Reason.MISSES_DEADLINE, f"{span(late)} late: needs {span(placement.finish - now)}, {span(spare)} of margin"
 
 
 def _not_allowed(placement: Placement, conditions: Conditions, deny: Deny | None) -> tuple[Reason, str] | None:

@@ -47,13 +47,14 @@ EPSILON = 1e-9
 class Option:
     """One way to run a job: ``hours`` from its start to its finish, for ``cost`` USD as the plan has it: in all, or for
     an hour where nobody knows how much work there is. ``weighs``: USD that decide. ``pool``: the limited capacity whose
-    machines it takes, None where there are always some."""
+    machines it takes, None where there are always some. ``margin``: hours that a plan keeps free before a deadline."""
 
     name: str
     pool: str | None
     hours: float
     cost: float
     weighs: float
+    margin: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +153,7 @@ def latest_start(entry: Entry, option: Option) -> float:
     """Hours from now; later it would miss its deadline there."""
     if entry.deadline is None:
         return math.inf
-    return entry.deadline - (0.0 if entry.open_ended else option.hours)
+    return entry.deadline - (0.0 if entry.open_ended else option.hours + option.margin)
 
 
 def place(

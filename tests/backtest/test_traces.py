@@ -172,6 +172,7 @@ def test_pools_of_different_ticks_cannot_be_used_together(tmp_path: Path) -> Non
         ('{"metadata": {"gap_seconds": 600}, "data": [NaN]}', r"data\[0\]"),
         (trace(prices=[1, 2]), r"one price per tick \(3\), found 2 entries"),
         (trace(prices=7), "found 7"),
+        (trace(prices=[1, 2, 3], spot_price=[1, 2, 4]), "spot_price and prices differ: expected one of them"),
         (trace(prices=[1, None, 2]), r"prices\[1\]: expected a positive number, found None"),
         (trace(prices=[1, 0, 2]), r"prices\[1\]"),
         (trace(metadata={"gap_seconds": 600, "on_demand_price": -3}), "on_demand_price"),
@@ -232,6 +233,9 @@ def test_a_zone_without_price_is_named(tmp_path: Path) -> None:
         read_markets([path], Prices())
     write(tmp_path / "prices.json", {z: {"spot": 2} for z in ("zone-a", "zone-b")})
     with pytest.raises(InvalidInput, match=r"zone-a\.on_demand: expected a positive number, found None"):
+        read_markets([path], Prices())
+    write(tmp_path / "prices.json", {"zone-a": {"spot": 2, "on_demand": 9}, "zone-b": 3})
+    with pytest.raises(InvalidInput, match=r'zone-b: expected \{"spot": USD, "on_demand": USD\}, found 3'):
         read_markets([path], Prices())
 
 

@@ -113,6 +113,9 @@ def test_the_ranking_is_the_plans(make: Make, seed: int) -> None:
     ranked = list(board.ranked(job, now=make.now, submitted_at=make.now, **how))
     assert ranked == list(plan.placements)
     assert board.best(job, 3, now=make.now, submitted_at=make.now, **how) == list(plan.placements[:3])
+    limited = [placement for placement in ranked if placement.offer.slots is not None]
+    few = board.ranked(job, now=make.now, submitted_at=make.now, **how, most_limited=2)
+    assert list(few) == [placement for placement in ranked if placement not in limited[2:]]
 
 
 def test_only_what_can_win_is_priced(make: Make) -> None:

@@ -14,7 +14,7 @@ from broker.core.money import Money
 from broker.core.offers import Billing, CapacityType
 from broker.core.placements import Placement
 from broker.placement.course import Effort
-from broker.placement.estimate import Estimator, effective_price
+from broker.placement.estimate import Estimator, effective_price, margin
 from broker.placement.keeping import keeping_rate
 from broker.placement.priors import FAILURES_PER_GPU_HOUR, SPOT_PER_MACHINE_HOUR, interruption_rate
 
@@ -180,8 +180,8 @@ def test_margin_is_a_changeover_weighted_with_its_probability(make: Make) -> Non
     steady, shaky = (estimator.placement(offer, machine) for offer in (make.offer(), make.spot(rate=0.5)))
     assert steady is not None
     assert shaky is not None
-    assert estimator.margin(steady) == timedelta(0)
-    assert timedelta(minutes=7.9) < estimator.margin(shaky) <= timedelta(minutes=8)
+    assert margin(steady, estimator.effort) == timedelta(0)
+    assert timedelta(minutes=7.9) < margin(shaky, estimator.effort) <= timedelta(minutes=8)
 
 
 class TestPriors:
