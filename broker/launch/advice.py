@@ -16,6 +16,7 @@ from typing import Protocol
 from broker.core import events as ev
 from broker.core.offers import Availability, CapacityType, Offer
 from broker.core.outcomes import AttemptState, Cause
+from broker.core.placements import Placement
 from broker.core.reasons import Reason
 from broker.core.views import AttemptView, JobView
 from broker.launch.journal import Journal
@@ -131,7 +132,7 @@ class Strategist:
         ground = live.ground(view.job, conditions, plans.in_time, plans.anyhow, begun, view.work, tick, on)
         if ground is None:
             return None
-        offers = _spot_offers(ground, plans)
+        offers = _spot_offers(ground, plans, on)
         if not offers and not ground.spot:
             return None
         standing = live.Standing(now, remaining)
@@ -238,16 +239,21 @@ def _worth(ground: live.Ground, pool: str) -> float:
     return ground.steady.throughput / placement.throughput if placement else 1.0
 
 
-def _spot_offers(ground: live.Ground, plans: Plans) -> list[Offer]:
-    """The spot pools worth knowing, the cheapest first: those that could be had, and those of the same machine as the
-    steady one that are sold out for the moment. One offer a pool."""
+def _spot_offers(ground: live.Ground, plans: Plans, on: Placement | None) -> list[Offer]:
+    """The spot pools worth knowing: the one that the job is on, those that could be had, and those of the same machine
+    as the steady one that are sold out for the moment; the cheapest first. One offer a pool."""
     found = {pool: placement.offer for pool, placement in ground.spot.items()}
     machine = ground.steady.offer.machine
     for offer in _sold_out(plans):
         if offer.machine == machine:
             found.setdefault(offer.pool, offer)
-    ranked = sorted(found.values(), key=lambda o: (o.price is None, o.price.micros if o.price else 0, o.pool))
-    return ranked[:MOST_POOLS]
+    running = on.offer.pool if on is not None else None
+
+    def worth(offer: Offer) -> tuple[bool, bool, bool, int, str]:
+        price = offer.price.micros if offer.price else 0
+        return offer.pool != running, offer.pool not in ground.spot, offer.price is None, price, offer.pool
+
+    return sorted(found.values(), key=worth)[:MOST_POOLS]
 
 
 def _kin(ground: live.Ground, offers: Sequence[Offer], plans: Plans) -> list[Offer]:

@@ -196,6 +196,22 @@ class Undecided:
         pass
 
 
+@pytest.mark.parametrize(("first", "restarts"), [(1.0, False), (1.0, True), (1.2, False)])
+def test_more_pools_than_are_looked_at_do_not_cost_a_job_its_machine(
+    tmp_path: Path, clock: ManualClock, first: float, restarts: bool
+) -> None:
+    """Eight pools are sold out; the ninth has capacity, and is dearer, or becomes so when the job is there."""
+    past = spells(*PAST)
+    sold_out = (*past, *[False] * 200)
+    pools = [Pool(pool_name(f"z{i}"), sold_out, (1.1,) * len(sold_out), 3.0) for i in range(8)]
+    price = (first,) * (len(past) + 3) + (1.2,) * 197
+    pools.append(Pool(pool_name("ninth"), (*past, *[True] * 200), price, 3.0))
+    recorded, job = Market("f", "m", TICK, tuple(pools)), Task(4 * HOUR, 8 * HOUR, 720, TICK)
+    stage = TraceStage(open_store(f"sqlite:///{tmp_path / 's.db'}", clock=clock), clock, recorded, len(past), job)
+    assert stage.play(restarts=restarts) is JobState.SUCCEEDED
+    assert [(a.placement.offer.pool, a.cause) for a in stage.view.attempts] == [(pool_name("ninth"), Cause.COMPLETED)]
+
+
 def test_jobs_whose_ticks_begin_together_take_turns(store: Store, clock: ManualClock) -> None:
     stage, strategy = Stage(store, clock), Undecided()
     stage.submit()

@@ -67,11 +67,12 @@ class PlannedCourse:
     def _wish(self, now: Situation, ahead: _Ahead) -> Decision:
         task = self.task
         pool = self._pool(now, ahead)
-        here = now.mode is Mode.SPOT and pool == now.pool
-        if len(self.pools) > 1 and now.mode is Mode.SPOT and now.pool in now.spot:
-            if here or not may_start_spot(task, now):
+        if now.mode is Mode.SPOT and now.pool in now.spot and (len(self.pools) > 1 or now.pool not in self.pools):
+            unknown = now.pool not in self.pools  # a pool that nobody had heard of when the plan was made
+            if unknown or pool == now.pool or not may_start_spot(task, now):
                 return Decision(Mode.SPOT, now.pool, why="stay")
             return Decision(Mode.SPOT, pool, why="expected to cost less there")
+        here = now.mode is Mode.SPOT and pool == now.pool
         options: list[tuple[float, Decision]] = []
         if pool is not None and (here or may_start_spot(task, now)):
             boot = now.changeover_left if here else task.changeover

@@ -135,6 +135,14 @@ def test_without_the_time_to_move_it_stays_where_it_would_rather_leave() -> None
         assert follower.decide(now).pool == "a"
 
 
+@pytest.mark.parametrize("pools", [["a"], ["a", "b"]])
+def test_a_machine_in_a_pool_that_the_plan_does_not_know_is_kept(pools: list[str]) -> None:
+    job = task(8, 12)
+    follower = course({pool: spells(*([6, 1] * 12)) for pool in pools}, pools, job)
+    now = Situation(0.0, 8 * HOUR, Mode.SPOT, "new", 0.0, {"a": 1.0, "new": 1.2}, 3.0)
+    assert (follower.decide(now).mode, follower.decide(now).pool) == (Mode.SPOT, "new")
+
+
 def test_plan_values_fall_with_slack_and_rise_with_work() -> None:
     job = task(8, 14)
     history = spells(*([3, 1] * 40))
