@@ -56,7 +56,8 @@ class JobBacktest:
     on_demand: Placement
 
     def as_dict(self, *, per_window: bool = False) -> dict[str, object]:
-        """JSON-ready; what each policy would have cost in USD, beside the ratios."""
+        """JSON-ready; what each policy would have cost in USD, all machines, beside the ratios. (A window's ``cost`` is
+        of one machine, as in every report; its ``gang_cost`` of all.)"""
         costs = {
             cell.policy: {
                 "mean": f"{fmean(costs):.2f}",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from broker.cli.figures import Force, Picture, Progress, ShowChart, draw, names, progress
+from broker.cli.figures import Force, Picture, Progress, ShowChart, check_picture, draw, names, progress
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -170,6 +170,7 @@ def placement(
         zones=tuple(pools or ()),
         prices=Prices.given(on_demand_price, spot_price, gang),
     )
+    check_picture(picture, force=force)
     processes = workers or _processors()
     about: JobBacktest | None = None
     with progress(terminal, "replaying") as told:

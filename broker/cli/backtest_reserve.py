@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from broker.cli.figures import Force, Picture, ShowChart, draw, names, progress
+from broker.cli.figures import Force, Picture, ShowChart, check_picture, draw, names, progress
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
@@ -92,6 +92,7 @@ def reserve(
         end_known=end is End.KNOWN,
         policies=DEFAULT_POLICIES if policies is None else names(policies),
     )
+    check_picture(picture, force=force)
     with progress(terminal, "measuring") as told:
         report = run_reserve_backtest(request, told)
     draw(terminal, lambda: view.charts(report), chart=chart, picture=picture, force=force)

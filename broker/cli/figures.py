@@ -23,6 +23,14 @@ Picture = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="Let --picture replace a file that is not a chart.")]
 
 
+def check_picture(picture: Path | None, *, force: bool) -> None:
+    """Raises `InvalidInput` for a file that may not be written or replaced: for commands that take their time first."""
+    if picture is not None:
+        from broker.cli.charts.picture import may_write
+
+        may_write(picture, replace=force)
+
+
 def draw(
     terminal: Terminal, charts: Callable[[], Sequence[Chart]], *, chart: bool, picture: Path | None, force: bool
 ) -> None:

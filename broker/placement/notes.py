@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 
 from broker.core.jobs import Job
 from broker.core.money import Money
@@ -16,6 +17,7 @@ from broker.placement.course import Effort
 from broker.placement.keeping import MONTH
 from broker.placement.notice import NOTICE
 from broker.placement.patience import RENTED
+from broker.placement.strategy.live import changeover_of, is_spot, seconds_on
 from broker.placement.words import gigabytes, hours, hours_of, span
 
 _WORTH_A_WORD = Money(1_000_000)
@@ -29,13 +31,16 @@ def notes(
     conditions: Conditions,
     placements: Sequence[Placement],
     rejections: Sequence[Rejection],
+    left: timedelta | None = None,
 ) -> tuple[str, ...]:
-    """Sentences about the job, then about the best placement, then about offers that were left out."""
+    """Sentences about the job, then about the best placement, then about offers that were left out. ``left``: time to
+    the deadline, None without one."""
     best = placements[0] if placements else None
     return (
         *_about_the_job(job, effort, conditions),
         *_about_the_store(effort, placements),
         *(_about_the_best(job, effort, conditions, best) if best else ()),
+        *(_on_the_way(job, effort, conditions, placements, left) if left else ()),
         *_about_those_left_out(rejections),
     )
 
@@ -77,6 +82,30 @@ def _about_the_store(effort: Effort, placements: Sequence[Placement]) -> Iterato
         yield (
             "where run folders are stored is not known, so moving checkpoints there and back is not in the figures: "
             f"GPUBROKER_RUNS_LOCATION=provider/region says it (for S3 AWS_REGION, too){size}"
+        )
+
+
+def _on_the_way(
+    job: Job, effort: Effort, conditions: Conditions, placements: Sequence[Placement], left: timedelta
+) -> Iterator[str]:
+    """Who ranks spot first and has a deadline is told that the strategy decides as it goes, and how it begins."""
+    steady = next((placement for placement in placements if not is_spot(placement)), None)
+    by_cost = not (job.ordered or conditions.capacity_order or conditions.by_carbon)
+    if steady is None or effort.remaining is None or not is_spot(placements[0]) or not by_cost:
+        return
+    rate = max(placement.interruptions_per_hour for placement in placements if is_spot(placement))
+    needed = timedelta(seconds=2 * changeover_of(job, conditions, rate))
+    spare = left - timedelta(seconds=seconds_on(steady, effort.remaining))
+    enough = f"{span(needed)} to spare (twice start-up, restart and what an interruption loses)"
+    if spare < needed:
+        yield (
+            f"the deadline rules: a start on spot needs {enough}, and there are {span(max(spare, timedelta(0)))}: it "
+            f"begins on {steady.offer.pool}, {steady.expected_cost.rounded()} expected"
+        )
+    else:
+        yield (
+            f"the deadline rules: place and time are decided anew while it runs; with less than {enough} it goes on "
+            f"what nobody takes away; {span(spare)} are to spare now"
         )
 
 

@@ -85,7 +85,7 @@ class Judge:
             return found
         placement = self.estimator.placement(offer, self.request.machines[found].request)
         if placement is None:
-            return _hopeless(offer, self.estimator.hazard(offer) * self.effort.nodes)
+            return _hopeless(offer, self.estimator.hazard(offer) * self.effort.nodes, self.effort.interval)
         conditions = self.conditions
         if conditions.carbon is not None and (kg := conditions.carbon(offer)) is not None:
             placement = replace(placement, kg_co2e_per_hour=kg * placement.nodes)
@@ -146,7 +146,9 @@ def make_plan(
         offers_seen=len(placements) + len(rejections),
         remaining=judge.effort.remaining,
         deadline=judge.deadline,
-        notes=notes(job, judge.effort, conditions, placements, rejections),
+        notes=notes(
+            job, judge.effort, conditions, placements, rejections, judge.deadline - now if judge.deadline else None
+        ),
     )
 
 
@@ -182,11 +184,12 @@ def explain(plan: Plan, examples: int = 3) -> tuple[ReasonCount, ...]:
     return tuple(ReasonCount(reason, count, tuple(shown[reason])) for reason, count in listed)
 
 
-def _hopeless(offer: Offer, interruptions: float) -> Rejection:
+def _hopeless(offer: Offer, interruptions: float, interval: float | None) -> Rejection:
+    every = "" if interval is None else f", a checkpoint every {hours(interval)} (`checkpoint.every`)"
     detail = (
-        f"one interruption in {hours(1 / interruptions)} expected"
+        f"one interruption in {hours(1 / interruptions)} expected{every}"
         if interruptions
-        else "starting and saving leave no time to work"
+        else f"starting and saving leave no time to work{every}"
     )
     return Rejection(offer.id, Reason.TOO_OFTEN_INTERRUPTED, detail)
 

@@ -95,6 +95,15 @@ def test_all_of_it_says_what_the_table_and_the_chart_say(gpubroker: Gpubroker, w
     assert "Mean cost is of all 2 machines." in done.out
 
 
+def test_a_picture_that_may_not_be_drawn_is_refused_before_anything_is_replayed(
+    gpubroker: Gpubroker, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.backtest.run.run_backtest", lambda *_, **__: pytest.fail("replayed"))
+    done = gpubroker("backtest", "placement", write("a.json", trace(1)), *QUICK, "--picture", "x.pdf")
+    assert done.code == 2
+    assert "'.pdf' is no kind of picture" in done.err
+
+
 def test_tables_and_charts_for_people(gpubroker: Gpubroker, write: Write, tmp_path: Path) -> None:
     picture = tmp_path / "placement.html"
     done = gpubroker("backtest", "placement", write("a.json", trace(1)), *QUICK, "--chart", "--picture", picture)

@@ -47,6 +47,18 @@ class TestNotes:
             make, make.offer(), make.job(max_cost=Money.usd("50"))
         )
 
+    def test_how_a_job_with_a_deadline_begins(self, make: Make) -> None:
+        """48 h of work, checkpoints every half hour: a changeover of 5 + 3 + 30 min and a minute to write."""
+
+        def said(hours: float, *offers: Offer) -> str:
+            job = make.job(work=Work(duration=timedelta(hours=10)), deadline=timedelta(hours=hours))
+            return "\n".join(make.plan([make.spot("1"), *offers], job).notes)
+
+        steady = make.offer("9", capacity_type=CapacityType.ON_DEMAND)
+        assert "it begins on " + steady.pool in said(11, steady)
+        assert "decided anew while it runs" in said(20, steady)
+        assert "the deadline rules" not in said(20)
+
     def test_what_is_not_in_the_figures(self, make: Make) -> None:
         assert "data.size" in self.notes(make, make.offer(), make.job(data=Data(location="gcp/us-east4")))
         unsized = make.job(checkpoint=CheckpointPlan(every=timedelta(minutes=30)))

@@ -39,11 +39,8 @@ def write_picture(charts: Sequence[Chart], path: Path, *, replace: bool = False)
     when it is a chart of ours; any other only with ``replace``. Raises `InvalidInput` for another suffix, for a file
     that may not be replaced or cannot be written, and `MissingExtra` without matplotlib.
     """
+    may_write(path, replace=replace)
     suffix = path.suffix.lower()
-    if suffix not in SUFFIXES:
-        what = f"{suffix!r} is no kind of picture" if suffix else "the name has no suffix"
-        raise InvalidInput(what, where=str(path), hint=f"name it {', '.join(f'{path.stem}{s}' for s in SUFFIXES)}")
-    _may_write(path, replace=replace)
     with _matplotlib():
         if suffix == ".html":
             from broker.cli.charts.page import page
@@ -184,7 +181,12 @@ def _any_value(chart: Chart) -> bool:
     return any(known(value, positive=chart.log_y) for value in values)
 
 
-def _may_write(path: Path, *, replace: bool) -> None:
+def may_write(path: Path, *, replace: bool) -> None:
+    """Raises `InvalidInput` where a picture may not be written to ``path``, before anybody has waited for it."""
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        what = f"{suffix!r} is no kind of picture" if suffix else "the name has no suffix"
+        raise InvalidInput(what, where=str(path), hint=f"name it {', '.join(f'{path.stem}{s}' for s in SUFFIXES)}")
     if not path.parent.is_dir():
         raise InvalidInput(f"there is no folder {path.parent}", where=str(path), hint="make it first")
     if path.is_dir():
