@@ -12,7 +12,6 @@ from broker.placement.board import Board
 from broker.placement.conditions import Conditions
 from broker.placement.course import Effort
 from broker.placement.estimate import margin
-from broker.placement.patience import value_of_time
 from broker.placement.planner import Deny
 from broker.placement.queue import Entry, Option
 from broker.placement.ranking import weighed
@@ -59,12 +58,11 @@ def entry_of(
 
     effort = Effort.of(job, conditions, remaining)
     options = _options(ranked(job), effort)
-    asked = job
     if not options and job.deadline is not None:
-        asked = job.model_copy(update={"deadline": None, "value_of_time": Money.ZERO})
-        options = _options(ranked(asked), effort)
+        without = job.model_copy(update={"deadline": None, "value_of_time": Money.ZERO})
+        options = _options(ranked(without), effort)
     deadline = job.deadline_at(submitted_at)
-    value = value_of_time(asked, conditions)
+    said = conditions.value_of_time if job.value_of_time is None else job.value_of_time
     return Entry(
         id=job_id,
         team=job.team or "",
@@ -76,7 +74,8 @@ def entry_of(
         handed_in=hours_of((handed_in or submitted_at) - now),
         needs=min((option.hours for option in options), default=effort.work or 0.0),
         open_ended=effort.work is None,
-        value_of_time=_usd(value) if value else None,
+        # $0 is a word, too: it waits as long as that is cheaper. A deadline says better what time is worth.
+        value_of_time=None if said is None or deadline is not None else _usd(said),
     )
 
 

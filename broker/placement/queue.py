@@ -61,8 +61,8 @@ class Option:
 class Entry:
     """A job in the queue. ``deadline``: hours from now, negative when it is over; ``handed_in``: hours from now, so
     negative; ``needs``: hours of work left, as far as known; ``open_ended``: they are not known, so it is late only if
-    its deadline is over when it starts; ``value_of_time``: USD that an hour until its finish is worth, None where
-    neither job nor policy says."""
+    its deadline is over when it starts; ``value_of_time``: USD that an hour until its finish is worth, 0 likewise,
+    None where neither job nor policy says, or a deadline rules."""
 
     id: str
     team: str
