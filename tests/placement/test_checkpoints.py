@@ -6,7 +6,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from broker.placement.checkpoints import daly_interval, expected_run, young_interval
@@ -89,3 +89,19 @@ def test_more_work_never_takes_less_time(work: float, more: float, rate: float, 
     assert longer.hours >= shorter.hours * (1 - 1e-9)
     assert 0 <= shorter.useful_fraction <= 1
     assert min(shorter.lost, shorter.restarts, shorter.checkpoints) >= 0
+
+
+@given(
+    work=st.floats(0.1, 100),
+    rate=st.floats(0, 1),
+    interval=st.floats(0.05, 200),
+    write=st.floats(0, 0.2),
+    restart=st.floats(0, 1),
+)
+def test_checkpoints_cost_no_more_than_writing_them(
+    work: float, rate: float, interval: float, write: float, restart: float
+) -> None:
+    """In pieces it takes no longer than in one piece, were writing them work."""
+    pieces = expected_run(work, rate, interval, write, restart)
+    assume(rate * (work + pieces.checkpoints) < 50)
+    assert pieces.hours <= expected_run(work + pieces.checkpoints, rate, math.inf, 0.0, restart).hours * (1 + 1e-9)

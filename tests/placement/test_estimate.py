@@ -8,12 +8,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from broker.core.jobs import CheckpointPlan, Data, MachineRequest, Work
 from broker.core.money import Money
 from broker.core.offers import Billing, CapacityType
 from broker.core.placements import Placement
-from broker.placement.course import Effort
+from broker.placement.course import Effort, course
 from broker.placement.estimate import Estimator, effective_price, margin
 from broker.placement.keeping import keeping_rate
 from broker.placement.priors import FAILURES_PER_GPU_HOUR, SPOT_PER_MACHINE_HOUR, interruption_rate
@@ -107,6 +109,55 @@ def test_unknown_work_is_as_useful_as_a_long_job(make: Make) -> None:
     assert unknown.useful_fraction == pytest.approx(long.useful_fraction)
 
 
+@pytest.mark.parametrize("every", [None, *(timedelta(hours=hours) for hours in (1, 2, 4, 6, 8, 12, 24, 1000))])
+@pytest.mark.parametrize("rate", [0.02, 0.2, 0.6, 2.0])
+def test_unknown_work_with_checkpoints_is_never_less_useful_than_without(
+    make: Make, every: timedelta | None, rate: float
+) -> None:
+    with_them, without = (
+        estimate(make, make.spot("4", rate=rate), make.job(work=None, checkpoint=plan)).useful_fraction
+        for plan in (CheckpointPlan(every=every, size=10_000_000_000), CheckpointPlan())
+    )
+    overhead = 0.0 if every is None or every > timedelta(hours=6) else 0.01
+    assert with_them >= without - overhead
+
+
+@given(
+    length=st.none() | st.floats(0.1, 200),
+    interval=st.floats(0.05, 300),
+    rate=st.floats(0, 5),
+    throughput=st.integers(1, 8),
+)
+def test_checkpoints_that_cost_nothing_never_make_a_job_less_useful(
+    length: float | None, interval: float, rate: float, throughput: int
+) -> None:
+    # What takes longer than e^50 h is not told apart.
+    assume(length is None or rate * length / throughput < 50)
+    on_one = Work(duration=timedelta(hours=1), accelerator="H100", count=1)
+    without = Effort(
+        nodes=1, remaining=None, work=length, reference=on_one, resuming=False, checkpoints=False, interval=None,
+        size=None, write=0.0, restart=0.0, data_size=0, data_location=None, start_up=0.1, store_location=None,
+    )  # fmt: skip
+    with_them = replace(without, checkpoints=True, interval=interval)
+    runs = [course(effort, "H100", throughput, rate, 0.1).run for effort in (with_them, without)]
+    assert runs[0].useful_fraction >= runs[1].useful_fraction * (1 - 1e-9)
+
+
+def test_unknown_work_of_a_gang_without_checkpoints_is_still_tried_on_spot(make: Make) -> None:
+    """Nobody knows that it is too long for sixteen machines of which one is lost every 25 min."""
+    job = make.job(work=None, num_nodes=16, checkpoint=CheckpointPlan())
+    seldom, often = (estimate(make, make.spot(rate=rate), job).useful_fraction for rate in (0.02, 0.15))
+    assert often < seldom < 0.5
+
+
+def test_before_the_first_checkpoint_there_is_nothing_to_load(make: Make) -> None:
+    job = make.job(checkpoint=CheckpointPlan(every=timedelta(hours=30), restart=timedelta(minutes=30)))
+    restarts = {term.name: term for term in estimate(make, make.spot(rate=0.1), job).terms}["restarts"]
+    assert "5 min each" in restarts.how
+    going_on = estimate(make, make.spot(rate=0.1), job, remaining=timedelta(hours=10))
+    assert "35 min each" in {term.name: term for term in going_on.terms}["restarts"].how
+
+
 def test_unknown_work_compares_accelerators_by_what_they_do(make: Make) -> None:
     machines = (MachineRequest(accelerator="A100", count=8), MachineRequest(accelerator="H100", count=8))
     effort = Effort.of(make.job(work=None, resources=machines), make.conditions)
@@ -127,6 +178,14 @@ def test_hopeless_is_no_placement(make: Make) -> None:
     machine = MachineRequest(accelerator="H100", count=8)
     assert Estimator(effort, make.now, interruption_rate).placement(make.spot(rate=1.0), machine) is None
     assert Estimator(effort, make.now, interruption_rate).placement(make.spot(rate=1e6), machine) is None
+
+
+def test_what_is_turned_down_for_interruptions_is_told_its_interval(make: Make) -> None:
+    seldom = CheckpointPlan(every=timedelta(hours=15), size=10_000_000_000)
+    plan = make.plan([make.spot(rate=0.5)], make.job(checkpoint=seldom))
+    assert [rejection.detail for rejection in plan.rejections] == [
+        "one interruption in 2 h expected, a checkpoint every 15 h (`checkpoint.every`)"
+    ]
 
 
 def test_owned_machines_need_no_start_up(make: Make) -> None:
