@@ -37,4 +37,5 @@ def keep_deadline(task: Task, now: Situation, wish: Decision) -> Decision:
         return wish if wish.mode is Mode.IDLE else Decision(Mode.IDLE, why="no such capacity")
     if now.mode is Mode.SPOT and now.pool in now.spot:
         return Decision(Mode.SPOT, now.pool, why="safety net: no time to move")
-    return Decision(Mode.ON_DEMAND, why="safety net")
+    spare, needed = slack(task, now) / 60, 2 * task.changeover / 60
+    return Decision(Mode.ON_DEMAND, why=f"safety net: {spare:.0f} min to spare, a start on spot needs {needed:.0f}")
