@@ -6,6 +6,8 @@ ones do, so that a stale table is shown and not launched on; they are no referen
 the policy's leave.
 
 A file tells of one moment: of several rows of one offer with dates of their own the newest counts, the others are told.
+What an earlier file lacked is back from the date of the file that has it again, or of its row where that is after the
+end. What a row said of a day after its file's ends just after that day at the earliest.
 History is made of several files, the oldest imported first.
 """
 

@@ -124,9 +124,10 @@ def _forget_the_same(connection: Connection, row: Mapping[str, Any]) -> None:
 
 
 def _known(connection: Connection, provider: str) -> dict[tuple[str, str], Any]:
-    """The provider's rows by (pool, source): id, last changes, end, then what `SAID` names."""
+    """The provider's rows by (pool, source): id, date, last changes, end, then what `SAID` names."""
     c = OFFER.c
-    columns = (POOL.c.key, c.source, c.id, c.changed_at, c.ended_at, c.signalled_at, *(c[name] for name in SAID))
+    known = (c.id, c.as_of, c.changed_at, c.ended_at, c.signalled_at)
+    columns = (POOL.c.key, c.source, *known, *(c[name] for name in SAID))
     query = select(*columns).join_from(OFFER, POOL, c.pool_id == POOL.c.id).where(c.polled_by == provider)
     return {(row[0], row[1]): row for row in connection.execute(query).all()}
 
@@ -140,13 +141,15 @@ def _overtaken(connection: Connection, provider: str, begun: int, now: int) -> b
 
 def _again(writes: _Writes, before: Any, as_of: int, words: tuple[Any, ...]) -> None:
     """An offer that was known."""
-    _, _, series, changed_at, ended_at, signalled_at, *known_words = before
+    _, _, series, _, changed_at, ended_at, signalled_at, *known_words = before
     if ended_at is None and words == tuple(known_words):
         writes.touched.append((series, as_of))
         return
     if ended_at is not None or words[:2] != tuple(known_words[:2]):
+        # What was looked for in vain at its end is not brought back before this poll by an older date of its own.
+        at = as_of if ended_at is None or as_of > ended_at else writes.speaks_of
         # Two changes of a series never share a moment: a correction of a dated price lands just after it.
-        changed_at = max(as_of, changed_at + 1)
+        changed_at = max(at, changed_at + 1)
         _change(writes, series, changed_at, words[0], CODES[words[1]])
     if words[_SIGNALS] != tuple(known_words[_SIGNALS]):
         signalled_at = _signal(writes, series, words, signalled_at)
@@ -169,10 +172,11 @@ def _change(writes: _Writes, series: int, at: int, micros: int | None, availabil
 
 
 def _end_untold(writes: _Writes, known: Mapping[tuple[str, str], Any], told: set[tuple[str, str]]) -> None:
-    """What a complete poll did not tell of had ended by the moment that it speaks of."""
+    """What a complete poll did not tell of had ended by the moment that it speaks of, or just after the date at which
+    it was last said to hold, where that is later."""
     for key, row in known.items():
         if key not in told and row.ended_at is None:
-            at = max(writes.speaks_of, row.changed_at + 1)
+            at = max(writes.speaks_of, row.as_of + 1, row.changed_at + 1)
             writes.ended.append({"b_id": row.id, "changed_at": at, "ended_at": at})
             _change(writes, row.id, at, row.micros, ENDED)
 

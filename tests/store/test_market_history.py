@@ -61,6 +61,43 @@ def test_what_was_known_then_is_not_what_is_known_now(store: Store) -> None:
     assert (past.since, past.learned, past.seen) == (T + 10 * MINUTE, T + 31 * MINUTE, T + MINUTE)
 
 
+def test_what_had_ended_is_back_only_once_it_is_told_of_again(store: Store) -> None:
+    """A date of its own from before the end does not undo that it was looked for, and not found."""
+    poll(store, 0, offer("a"), offer("b"))
+    poll(store, 50, offer("c", minute=20), speaks_of=T + 20 * MINUTE)
+    poll(store, 60, offer("a", minute=10), offer("b", 90, 30), speaks_of=T + 40 * MINUTE)
+    assert at(store, 19) == {"a": 100, "b": 100}
+    assert at(store, 25) == {"c": 100}
+    assert at(store, 35) == {"b": 90, "c": 100}
+    assert at(store, 45) == {"a": 100, "b": 90}
+    points = store.market.price_series(offer("a"), T, T + 99 * MINUTE)
+    assert [(p.at - T) / MINUTE for p in points] == [0, 20, 40]
+    assert at(store, 45, known=60) == {"c": 100}
+    assert at(store, 45, known=61) == {"a": 100, "b": 90}
+
+
+def test_an_end_in_the_past_was_not_known_before_it_was_learned(store: Store) -> None:
+    poll(store, 0, offer("a"))
+    poll(store, 50, speaks_of=T + 20 * MINUTE)
+    assert at(store, 30) == {}
+    assert at(store, 30, known=30) == {"a": 100}
+    assert at(store, 55, known=50) == {"a": 100}
+    assert at(store, 55, known=51) == {}
+    (_, end) = store.market.price_series(offer("a"), T, T + 99 * MINUTE)
+    assert (end.at, end.price, end.learned) == (T + 20 * MINUTE, None, T + 51 * MINUTE)
+
+
+def test_an_offer_ends_after_the_moment_at_which_it_was_said_to_hold(store: Store) -> None:
+    poll(store, 0, offer("a"))
+    poll(store, 50, offer("a", minute=30), speaks_of=T + 10 * MINUTE)
+    poll(store, 60, speaks_of=T + 20 * MINUTE)
+    assert at(store, 30) == {"a": 100}
+    assert at(store, 31) == {}
+    [series] = store.market.series()
+    assert series.ended is not None
+    assert series.ended - T == 30 * MINUTE + timedelta(microseconds=1)
+
+
 def test_in_an_outage_the_last_word_holds_and_says_how_old_it_is(store: Store) -> None:
     poll(store, 0, offer("a"))
     poll(store, 10, complete=False, error="HTTP 503")
@@ -143,7 +180,9 @@ class Snapshots:
             if name not in self.current:
                 self._claim(name, minute, None)
             elif name in told and (name not in before or before[name] != told[name]):
-                self._claim(name, minute - poll.told[name][1], (told[name],))
+                dated, claims = minute - poll.told[name][1], self.claims.get(name)
+                back = claims is not None and claims[-1][1] is None and dated <= claims[-1][0]
+                self._claim(name, minute if back else dated, (told[name],))
         self.whole.append((minute, dict(self.current)))
 
     def _claim(self, name: str, minute: float, state: tuple[int | None] | None) -> None:
