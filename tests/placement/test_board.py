@@ -30,8 +30,8 @@ def mostly(chance: random.Random, usual: Any, *others: Any) -> Any:
 
 
 def market(make: Make, chance: random.Random, number: int) -> list[Offer]:
-    """Offers of a few kinds, those of one alike but for name, price and size; each thing that may be amiss with them is
-    fine in nine of ten."""
+    """Offers of a few kinds, those of one alike but for name, price and size, each with a twin that differs in one
+    thing; what may be amiss with an offer is fine in nine of ten."""
     kinds = [
         make.offer(
             provider=chance.choice(("aws", "gcp")),
@@ -41,11 +41,13 @@ def market(make: Make, chance: random.Random, number: int) -> list[Offer]:
             count=mostly(chance, 8, 1, 4),
             capacity_type=chance.choice(tuple(CapacityType)),
             interruption_rate=mostly(chance, chance.choice((None, 0.0, 0.2)), 50.0),
-            interconnect=mostly(chance, Interconnect.NVLINK, None, *Interconnect),
-            billing=Billing(granularity=mostly(chance, timedelta(seconds=1), timedelta(hours=1))),
+            interconnect=mostly(chance, Interconnect.NVLINK, None, Interconnect.NONE),
         )
-        for card in (*CARDS, *chance.choices(CARDS, k=chance.randint(0, 3)))
+        for card in (*CARDS, chance.choice(CARDS))
     ]
+    hourly = Billing(granularity=timedelta(hours=1))
+    apart = {"region": "us-west-2"}, {"billing": hourly}, {"interconnect": Interconnect.PCIE}, {"zone": "b"}
+    kinds += [replace(kind, **chance.choice(apart)) for kind in kinds]
     return [
         replace(
             chance.choice(kinds),

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.core.jobs import MachineRequest, Priority, Work
@@ -64,6 +64,13 @@ def test_what_cannot_be_in_time_is_placed_late_rather_than_never(make: Make) -> 
     assert place([found], {})[0].late
 
 
+def test_in_time_but_for_the_margin_that_a_plan_keeps_free(make: Make) -> None:
+    offer = make.spot(rate=0.5)
+    finish = make.plan([offer]).best.finish
+    late = [place([entry(make, [offer], deadline=finish + timedelta(minutes=more))], {})[0].late for more in (0, 7, 8)]
+    assert late == [True, True, False]
+
+
 def test_of_unknown_length(make: Make) -> None:
     """It costs what an hour costs, as in its plan, and is weighed as if it took some hours."""
     cheap, dear = (entry(make, [make.offer(price)], work=None).options[0] for price in ("5", "10"))
@@ -97,7 +104,6 @@ def test_at_most_eight_limited_pools(make: Make) -> None:
 
 
 @given(seed=st.integers(0, 10**9))
-@example(seed=791)  # in time but for the margin that a plan keeps free
 @settings(max_examples=600 if FULL else 150, deadline=None)
 def test_alone_in_the_queue_a_job_gets_what_its_plan_has_first(make: Make, seed: int) -> None:
     """Whatever it and the policies say of time, orders, machines and deadlines, and for the same money."""
