@@ -77,7 +77,7 @@ def _defaults(policy: PolicySet) -> Iterator[str]:
         lines["end_orphans_after"] = f"orphans are ended once they are {words.length(old)} old"
     if alone := said.max_unattended:
         lines["max_unattended"] = f"rented machines stop when nobody looked after them for {words.length(alone)}"
-    if hour := said.value_of_time:
+    if (hour := said.value_of_time) is not None:
         lines["value_of_time"] = f"an hour of time is worth {words.money(hour)} to jobs without a deadline"
     if order := said.capacity_order:
         lines["capacity_order"] = f"capacity is tried in the order {', '.join(order)}"

@@ -26,7 +26,7 @@ _RARE = 0.005
 # Hours that a job of unknown length is taken to need on its reference machine, with checkpoints or without.
 # Nobody knows that it does not end sooner, so where it is lost often, it is taken to be no longer than so many times
 # between interruptions: in one piece 3 / (e³ - 1), a sixth of the time, is useful then, and no spot turned down for it.
-_UNKNOWN = 8.0
+ASSUMED_WORK = 8.0
 _MOST_INTERRUPTED = 3.0
 
 
@@ -107,7 +107,7 @@ class Effort:
     def run(self, throughput: float, interruptions: float, interval: float, start: float) -> Run:
         """How it goes from interruption to interruption (so many per hour, for all nodes) with a checkpoint after each
         ``interval`` of useful hours. Where the work is not known, as long as it is taken to be."""
-        work = (_UNKNOWN if self.work is None else self.work) / throughput
+        work = (ASSUMED_WORK if self.work is None else self.work) / throughput
         if self.work is None and interruptions > 0:
             work = min(work, _MOST_INTERRUPTED / interruptions)
         # Before the first checkpoint there is nothing to load.

@@ -10,7 +10,7 @@ from broker.core.money import Money
 from broker.core.placements import Placement
 from broker.placement.board import Board
 from broker.placement.conditions import Conditions
-from broker.placement.course import Effort
+from broker.placement.course import ASSUMED_WORK, Effort
 from broker.placement.estimate import margin
 from broker.placement.planner import Deny
 from broker.placement.queue import Entry, Option
@@ -19,8 +19,6 @@ from broker.placement.words import hours_of
 
 # Of limited pools, the best so many that cost less than what can be had at any time.
 _LIMITED = 8
-# What a job of unknown length is taken to need, for lining up alone.
-_UNKNOWN = 8.0
 
 
 def entry_of(
@@ -99,8 +97,8 @@ def _option(placement: Placement, pool: str | None, weighs: Money, effort: Effor
     if placement.duration is not None:
         spare = hours_of(margin(placement, effort))
         return Option(placement.offer.id, pool, hours_of(placement.duration), cost, _usd(weighs), spare)
-    hours = _UNKNOWN / (placement.throughput * placement.useful_fraction)
-    return Option(placement.offer.id, pool, hours, cost, _usd(weighs) * _UNKNOWN)
+    hours = ASSUMED_WORK / (placement.throughput * placement.useful_fraction)
+    return Option(placement.offer.id, pool, hours, cost, _usd(weighs) * ASSUMED_WORK)
 
 
 def _usd(amount: Money) -> float:

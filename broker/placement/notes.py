@@ -13,7 +13,7 @@ from broker.core.placements import Placement
 from broker.core.reasons import Reason, Rejection
 from broker.placement.checkpoints import daly_interval
 from broker.placement.conditions import Conditions
-from broker.placement.course import Effort
+from broker.placement.course import ASSUMED_WORK, Effort
 from broker.placement.keeping import MONTH
 from broker.placement.notice import NOTICE
 from broker.placement.patience import RENTED
@@ -50,13 +50,13 @@ def _about_the_job(job: Job, effort: Effort, conditions: Conditions) -> Iterator
         promise = ", and its deadline cannot be promised" if job.deadline is not None else ""
         yield (
             "the job does not say how much work there is (`work:`): costs are for one hour, placements are ranked by "
-            f"the price of a useful hour, and there is no finish time{promise}"
+            f"the price of a useful hour of a job of {ASSUMED_WORK:g} h, and there is no finish time{promise}"
         )
     if job.max_duration is None:
         yield (
             f"no `max_duration` in the job: the policy's default of {span(conditions.default_max_duration)} limits it"
         )
-    if job.deadline is not None and job.value_of_time:
+    if job.deadline is not None and job.value_of_time is not None:
         yield "the job has a `deadline` and a `value_of_time`: the deadline rules, what time is worth decides nothing"
     if not effort.checkpoints:
         yield "the job declares no checkpoints (`checkpoint:`): after an interruption it starts again from nothing"

@@ -144,8 +144,8 @@ class Store:
         With ``complete``, offers it did not tell of are no longer current. ``status``: failed where there is an error,
         unless said. Without ``keep_unchanged``, the poll before this one is forgotten if it changed nothing and
         ended in the same way: for sources that are polled before each decision. ``speaks_of``: the moment that it tells
-        of, where that is not its beginning, as of a dated file: by then had ended what it does not tell of. All or
-        nothing.
+        of, where that is not its beginning, as of a dated file: by then had ended what it does not tell of, unless
+        it was said to hold later. All or nothing.
         """
         told = list(offers)  # nothing slow, such as a provider's generator, runs inside the transaction
         with self._database.writing() as connection:
