@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 EXTRAS ?= dev
 
-.PHONY: help install demo test test-system chaos lint bench wheel clean
+.PHONY: help install demo test test-system chaos property mutants lint bench wheel clean
 
 help:  ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -37,6 +37,15 @@ MINUTES ?= 15
 chaos: install  ## a broker among faults for a quarter of an hour: make chaos SEED=1 MINUTES=15
 	$(BIN)/python -m tests.chaos --seed $(SEED) --minutes $(MINUTES)
 
+mutants: install  ## whether the tests of the money rooms bite (an hour): make mutants [MODULE=broker/ledger/holds.py]
+	$(BIN)/python -m tests.mutants $(if $(MODULE),--module $(MODULE)) $(if $(SINCE),--since $(SINCE))
+
+SEQUENCES ?= 1000
+STORE ?= sqlite
+
+property: install  ## the promise about money over so many random scripts: make property SEQUENCES=20000 STORE=postgres
+	$(BIN)/python -m tests.money --sequences $(SEQUENCES) --store $(STORE)
+
 lint: install  ## mend style, check types and architecture
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -50,4 +59,4 @@ wheel: install  ## build the wheel into dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 clean:  ## remove what the above made
-	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .mutants

@@ -1,4 +1,4 @@
-"""The composition root: plugs the providers, engines and rules there are into the command line. Decides nothing."""
+"""The composition root: connects providers, engines and rules with the command line. Decides nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def registries() -> Registries:
-    """Everything that is plugged in. Called by commands that need it, so that `--help` imports none of it."""
+    """All providers, engines and rules. Only commands that need them call this, so that `--help` imports none."""
     from broker.app.background import this_program
     from broker.app.wiring import Registries
     from broker.engines.registry import ENGINES
@@ -60,8 +60,8 @@ def _open_catalogue(file: Path, *, provider: str, dated: datetime, now: datetime
 
 def main() -> NoReturn:
     """The `gpubroker` command."""
-    # A short command is mostly imports, which make objects and no garbage: looking for it costs a tenth of the time,
-    # and looking once more through all of them at the end another sixth.
+    # A short command is mostly imports, which create objects but no garbage. Collecting garbage meanwhile takes a tenth
+    # of the time, and a last collection at exit another sixth.
     gc.set_threshold(100_000, 20, 20)
     from broker.cli.program import run
 

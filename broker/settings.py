@@ -52,7 +52,7 @@ _NOT_SETTINGS = (
 
 
 def files() -> tuple[Path, ...]:
-    """Where settings are looked for; later files win, setting by setting."""
+    """The settings files that are read; a setting in a later file replaces the same setting of an earlier one."""
     return Path(platformdirs.user_config_dir("gpubroker")) / FILE, Path(FILE)
 
 
@@ -64,8 +64,9 @@ Duration = Annotated[timedelta, BeforeValidator(_duration), PlainSerializer(prin
 
 
 class PollSettings(BaseModel):
-    """How one provider is polled: ``every`` so often by `gpubroker serve`, where not by how fast its prices age; for at
-    most ``timeout``; its offers may be planned with until they are ``max_age`` old, where not as it says itself."""
+    """How one provider is polled. ``every``: the poll interval of `gpubroker serve`; None: derived from the maximum age
+    of its prices. ``timeout``: the longest one poll may take. ``max_age``: offers older than this are not planned with;
+    None: the provider's own limit."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -75,8 +76,8 @@ class PollSettings(BaseModel):
 
 
 class ServeSettings(BaseModel):
-    """``listen``: where `gpubroker serve` answers ``/healthz`` and ``/metrics``, as HOST:PORT, or ``off``. ``token``:
-    what every request must carry; needed where others can reach that address."""
+    """``listen``: the address, HOST:PORT, at which `gpubroker serve` answers ``/healthz`` and ``/metrics``, or ``off``.
+    ``token``: the bearer token that every request must carry; required if others can reach the address."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -85,8 +86,8 @@ class ServeSettings(BaseModel):
 
 
 class ChargeSettings(BaseModel):
-    """When people are told that a provider charged something else than was metered: where the difference is more than
-    ``alert_over`` of it (0.05: 5 %), and more than ``alert_above`` (USD)."""
+    """When a difference between charged and metered cost raises an alert: if it exceeds both the share ``alert_over``
+    of the metered amount (0.05: 5 %) and the amount ``alert_above`` (USD)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -97,15 +98,18 @@ class ChargeSettings(BaseModel):
 class Settings(BaseSettings):
     """All settings with their defaults.
 
-    ``home``: where data lies (store, run folders, logs). ``store``: an SQLAlchemy URL; None is SQLite under ``home``.
-    The folder of a SQLite file named here must exist, so that a misspelt path does not become a second, empty store.
-    ``runs``: the object-store URL of run folders; None is a folder under ``home``. ``runs_location``: where that store
-    is, as ``provider/region``, for what moving data to it costs; unless it says, S3 is in ``AWS_REGION``.
-    ``policy``: files or folders that an empty personal store adopts at first use, separated by ``:``. ``providers``,
-    ``engines``: settings by name.
-    ``prices``: how each provider is polled, by its name. ``charges``: when a bill is worth a notice.
-    ``notify``: whom to tell of alerts, by a name: addresses as Apprise writes them. They are secrets: kept in no store
-    and never shown. ``reconcile_every``: wall-clock seconds between two looks at running jobs.
+    ``home``: the data folder (store, run folders, logs).
+    ``store``: an SQLAlchemy URL; None: SQLite under ``home``. The folder of a SQLite file named here must exist, so
+    that a misspelt path does not create a second, empty store.
+    ``runs``: the object-store URL of run folders; None: a folder under ``home``.
+    ``runs_location``: the location of that object store as ``provider/region``, used for data transfer cost; None: for
+    S3 the region in ``AWS_REGION``.
+    ``policy``: files or folders, separated by ``:``, that an empty personal store adopts at first use.
+    ``providers``, ``engines``: settings by name.
+    ``prices``: how each provider is polled, by provider name.
+    ``charges``: when a difference between charged and metered cost raises an alert.
+    ``notify``: recipients of alerts: Apprise URLs by name. They are secrets: never stored and never printed.
+    ``reconcile_every``: wall-clock seconds between two reconciler passes.
     """
 
     model_config = SettingsConfigDict(env_prefix="GPUBROKER_", env_nested_delimiter="__", extra="forbid")
@@ -145,18 +149,18 @@ class Settings(BaseSettings):
             raise ValueError(f"{url!r} is not a URL; for a folder write {Path(url).absolute().as_uri()}")
         if parts.scheme not in _RUNS_SCHEMES:
             expected = "expected file:///FOLDER, s3://BUCKET/…, gs://BUCKET/… or az://CONTAINER/…"
-            raise ValueError(f"run folders cannot be kept in {parts.scheme}://…; {expected}")
+            raise ValueError(f"unsupported scheme {parts.scheme}:// for run folders; {expected}")
         if parts.scheme == "file" and (parts.netloc or not parts.path.startswith("/")):
-            raise ValueError("the path of a file URL is absolute: expected file:///FOLDER, with three slashes")
+            raise ValueError("expected an absolute path with three slashes: file:///FOLDER")
         if parts.scheme != "file" and not parts.netloc:
-            raise ValueError(f"no bucket in it; expected {parts.scheme}://BUCKET/…")
+            raise ValueError(f"the URL names no bucket; expected {parts.scheme}://BUCKET/…")
         return url
 
     @field_validator("runs_location")
     @classmethod
     def _is_a_place(cls, place: str | None) -> str | None:
         if place is not None and not re.fullmatch(r"[a-z0-9_]+/[a-z0-9-]+", place):
-            raise ValueError(f"{place!r} is no place of a store; expected provider/region, such as gcp/us-central1")
+            raise ValueError(f"{place!r} is not a location; expected provider/region, such as gcp/us-central1")
         return place
 
     @property
@@ -169,11 +173,11 @@ class Settings(BaseSettings):
 
 
 def read_settings() -> Settings:
-    """The settings in force. Raises `InvalidInput` naming the variable, or the file, line and key, that is wrong."""
+    """The settings in force. Raises `InvalidInput` that names the wrong variable, or the file, line and key."""
     try:
         return Settings()
     except ValidationError as error:
-        from broker.settings_problems import refuse  # needed when something is wrong only
+        from broker.settings_problems import refuse  # imported only for errors
 
         refuse([(found["loc"], _told(found["loc"], found["type"], found["msg"])) for found in error.errors()], files())
     except ValueError as error:  # not TOML
@@ -197,7 +201,7 @@ def variable(*key: int | str) -> str:
 
 
 def unknown_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Variables that look like settings and are none, each with a sentence about it."""
+    """``GPUBROKER_*`` variables that are not settings, each with its warning."""
     known = [variable(key) for key in Settings.model_fields]
     found = {}
     for name in sorted(environment):
@@ -211,11 +215,11 @@ def unknown_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_names(settings: Settings, providers: Collection[str], engines: Collection[str]) -> None:
-    """Raises `InvalidInput` for settings of a provider or engine that there is none of."""
+    """Raises `InvalidInput` for settings of an unknown provider or engine."""
     wrong = [
         (
             (section, name),
-            f"there is no {kind} {name!r}{did_you_mean(name, known)}",
+            f"unknown {kind} {name!r}{did_you_mean(name, known)}",
             f"{kind}s: {', '.join(sorted(known))}",
         )
         for kind, section, names, known in (
@@ -233,7 +237,7 @@ def check_names(settings: Settings, providers: Collection[str], engines: Collect
 
 
 def as_environment(settings: Settings) -> dict[str, str]:
-    """The variables that give another process, wherever it is started, the same settings."""
+    """The environment variables that give another process the same settings, whatever its working directory."""
     values = {
         "home": str(settings.home.absolute()),
         "store": settings.store_url,

@@ -1,4 +1,4 @@
-"""What is wrong with the settings: which file and line, or which variable, and what was probably meant."""
+"""Errors in the settings: the file and line or the variable, and a suggestion."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _STOPPED = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)")
 
 
 def not_a_setting(key: Key, known: Iterable[str]) -> str:
-    """The sentence about a key that none of ``known`` is: what was probably meant, or which there are."""
+    """The message for a key that is not in ``known``: a suggestion, or the list of known keys."""
     names = [name.upper() if _from_environment(key) else name for name in sorted(known)]
     return f"is not a setting{did_you_mean(str(key[-1]), names) or '; known here: ' + ', '.join(names)}"
 
 
 def refuse(found: Sequence[tuple[Key, str]], files: Sequence[Path], *, hint: str = "") -> NoReturn:
-    """Raises `InvalidInput` for these keys: each with where it stands and what is wrong with it. ``files``: those read;
-    later ones win. Lines are told by number and never shown: there may be secrets in them."""
+    """Raises `InvalidInput` for these keys, each with its position and what is wrong. ``files``: the files that were
+    read; later ones win. Lines are named by number and never printed, because they may contain secrets."""
     placed = [_place(key, message, files) for key, message in found]
     told = [
         f"{place(where, problem.line, problem.column)}: {problem.key}: {problem.message}" if where else str(problem)
@@ -36,13 +36,13 @@ def refuse(found: Sequence[tuple[Key, str]], files: Sequence[Path], *, hint: str
     raise InvalidInput(
         told[0] if len(told) == 1 else "\n  ".join(("", *told)).lstrip(" "),
         where="settings",
-        hint=hint or f"see GPUBROKER_* variables and {', '.join(map(str, files))}",
+        hint=hint or f"check the GPUBROKER_* variables and {', '.join(map(str, files))}",
         problems=[problem for _, problem in placed],
     )
 
 
 def refuse_unreadable(error: ValueError, files: Sequence[Path]) -> NoReturn:
-    """Raises `InvalidInput` for the file that is not TOML, with the line where reading stopped."""
+    """Raises `InvalidInput` for the file that is not valid TOML, with the line of the error."""
     for file in files:
         try:
             tomllib.loads(file.read_text("utf-8"))
@@ -56,11 +56,11 @@ def refuse_unreadable(error: ValueError, files: Sequence[Path]) -> NoReturn:
             raise InvalidInput(
                 f"{place(str(file), line, column)}: {message}", where="settings", problems=problems
             ) from wrong
-    raise InvalidInput(str(error), where="settings", hint=f"mend {' or '.join(map(str, files))}") from error
+    raise InvalidInput(str(error), where="settings", hint=f"fix {' or '.join(map(str, files))}") from error
 
 
 def _place(key: Key, message: str, files: Sequence[Path]) -> tuple[str, Problem]:
-    """The file (empty for a variable, or where no file has it) and the problem."""
+    """The file (empty for a variable, or if no file contains the key) and the problem."""
     if _from_environment(key):
         return "", Problem(0, 0, variable(*key), message)
     depth, at, line = max((depth, i, line) for i, (depth, line) in enumerate(_nearest(key, file) for file in files))
@@ -68,7 +68,7 @@ def _place(key: Key, message: str, files: Sequence[Path]) -> tuple[str, Problem]
 
 
 def _from_environment(key: Key) -> bool:
-    """Whether a variable sets it, a part of it or the section it is in (as JSON)."""
+    """Whether a variable sets the key, a part of it, or its section (as JSON)."""
     full = variable(*key)
     return any(
         name.startswith(PREFIX) and (f"{full}__".startswith(f"{name}__") or name.startswith(f"{full}__"))
@@ -77,8 +77,9 @@ def _from_environment(key: Key) -> bool:
 
 
 def _nearest(key: Key, file: Path) -> tuple[int, int]:
-    """How many parts of the key stand in the file, and the line, from 1, of the last of them. TOML readers keep no
-    places: tables and keys are looked for at the beginnings of lines; a key inside ``{ }`` is told by its section."""
+    """How many leading parts of the key the file contains, and the 1-based line of the last of them. TOML readers keep
+    no positions, so this searches tables and keys at the start of lines; a key inside ``{ }`` gets the line of its
+    section."""
     try:
         lines = file.read_text("utf-8").splitlines()
     except (OSError, ValueError):

@@ -13,6 +13,8 @@ from datetime import datetime, timedelta
 from functools import cache, cached_property
 from typing import Any
 
+from broker.core.coverage import seen
+from broker.core.facts import Aspect, Fact
 from broker.core.money import Money
 from broker.core.policy import Action, ActionKind, Answer, Facts, Verdict
 from broker.core.ports import Rule
@@ -48,6 +50,45 @@ ENVIRONMENT: Mapping[str, str | Mapping[str, str]] = {
 }  # fmt: skip
 
 
+# What an approval must cover where a condition asks about it. Of some variables nothing is to be covered: `JOB_S_OWN`
+# stand in the job file, which does not change; `LIMITED` are limited by every approval, up to its amount and time;
+# `PASSING` go on by themselves while an answer is waited for.
+_ASPECTS: Mapping[str, Aspect] = {
+    "job.sensitive": Aspect.SENSITIVE_DATA,
+    "job.data_location": Aspect.DATA_LOCATION,
+    "offer.provider": Aspect.PROVIDER,
+    "offer.region": Aspect.REGION,
+    "offer.zone": Aspect.ZONE,
+    "offer.instance_type": Aspect.INSTANCE_TYPE,
+    "offer.accelerator": Aspect.ACCELERATOR,
+    "offer.count": Aspect.GPUS_PER_MACHINE,
+    "offer.capacity_type": Aspect.CAPACITY_TYPE,
+    "offer.money": Aspect.MONEY,
+    "offer.source": Aspect.PRICE_SOURCE,
+    "offer.interconnect": Aspect.INTERCONNECT,
+    "offer.price": Aspect.PRICE,
+    "offer.price_per_gpu": Aspect.PRICE_PER_GPU,
+    "offer.age_hours": Aspect.PRICE_DATE,
+    "offer.reference": Aspect.REFERENCE_PRICE,
+    "offer.interruptions_per_hour": Aspect.INTERRUPTIONS,
+    "spend.attempts": Aspect.ATTEMPTS,
+    "placement.nodes": Aspect.NODES,
+    "placement.gpus": Aspect.GPUS,
+    "placement.rate": Aspect.RATE,
+    "placement.expected_cost": Aspect.EXPECTED_COST,
+    "placement.hours": Aspect.EXPECTED_HOURS,
+    "placement.finish": Aspect.EXPECTED_HOURS,  # the finish itself is put off while an answer is waited for
+}
+JOB_S_OWN = frozenset(
+    {
+        "user", "job.name", "job.team", "job.project", "job.environment", "job.workload", "job.priority", "job.nodes",
+        "job.max_cost", "job.max_hours", "job.deadline", "job.data_gb", "job.checkpoints", "job.retries",
+    }
+)  # fmt: skip
+LIMITED = frozenset({"spend.asked", "spend.held", "spend.spent", "spend.hours"})
+PASSING = frozenset({"action", "time.now", "time.hour", "time.weekday"})
+
+
 def variables() -> str:
     """Every variable that a condition may ask about, in one line: ``user, job.name, …``."""
     groups = ENVIRONMENT.items()
@@ -68,6 +109,11 @@ class Condition:
     text: str
     uses: frozenset[str]
     unasked: tuple[tuple[str, int], ...] = ()
+
+    def looks_at(self, action: Action) -> tuple[Fact, ...]:
+        """The facts that it asks about."""
+        aspects = (_ASPECTS.get(name) for name in sorted(self.uses))
+        return seen(action, *dict.fromkeys(aspect for aspect in aspects if aspect is not None))
 
     @property
     def groups(self) -> frozenset[str]:

@@ -81,6 +81,11 @@ class ActivePolicies:
         if self._exempting:
             said = [self._with_exception(verdict, action) for verdict in said]
         asked = [self._as_question(verdict) for verdict in said] if self.asking else said
+        if any(verdict.answer is Answer.ASK for verdict in asked):
+            asked = [
+                self._with_what_it_looked_at(rule, verdict, action, facts)
+                for rule, verdict in zip(self.every_rule, asked, strict=True)
+            ]
         if self._members and any(verdict.answer is Answer.ASK for verdict in asked):
             asked = [self._to_members(verdict) for verdict in asked]
         judged = with_grants(asked, action, facts.grants, facts.now)
@@ -94,6 +99,15 @@ class ActivePolicies:
     def _as_question(self, verdict: Verdict) -> Verdict:
         asking = self.asking.get(verdict.name) if verdict.answer is Answer.DENY else None
         return asks_instead(verdict, asking) if asking else verdict
+
+    def _with_what_it_looked_at(self, rule: Rule, verdict: Verdict, action: Action, facts: Facts) -> Verdict:
+        """A question with what a yes covers: what the rule and its condition look at."""
+        if verdict.answer is not Answer.ASK:
+            return verdict
+        condition = self.conditions.get(rule.name)
+        also = condition.looks_at(action) if condition else ()
+        looked_at = {(fact.aspect, fact.of): fact for fact in (*rule.looks_at(action, facts), *also)}
+        return replace(verdict, looked_at=tuple(looked_at.values()))
 
     def _with_exception(self, verdict: Verdict, action: Action) -> Verdict:
         """Of what is not about a job because it is excepted, where that is said."""

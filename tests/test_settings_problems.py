@@ -36,8 +36,8 @@ def refused() -> InvalidInput:
         ('prices.aws.evry = "5m"\n', 1, "did you mean 'every'?"),
         ('home = "x"\nserve = {listn = "off"}\n', 2, "serve.listn: is not a setting; did you mean 'listen'?"),
         ("[charges]\nzebra = 1\n", 2, "known here: alert_above, alert_over"),
-        ("[providers.awss]\n", 1, "there is no provider 'awss'; did you mean 'aws'?"),
-        ("[engines.slurmm]\na = 1\n", 1, "there is no engine 'slurmm'; did you mean 'slurm'?"),
+        ("[providers.awss]\n", 1, "unknown provider 'awss'; did you mean 'aws'?"),
+        ("[engines.slurmm]\na = 1\n", 1, "unknown engine 'slurmm'; did you mean 'slurm'?"),
         ('home = "x"\n[serve\n', 2, "is not valid TOML"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -13,7 +14,7 @@ from broker.app.policy_names import has_account
 from broker.app.wiring import Broker
 from broker.core import events as ev
 from broker.core.approvals import Asked, Question, StandingGrant, named
-from broker.core.errors import InvalidInput, NotAllowed, UnknownName, did_you_mean
+from broker.core.errors import InvalidInput, NotAllowed, UnknownName, UnreadableJob, did_you_mean
 from broker.core.events import Event
 from broker.core.lifecycle import advance
 from broker.core.money import Money
@@ -57,10 +58,9 @@ def requests(broker: Broker, *, all_of_them: bool = False) -> list[Request]:
             found = [request for view in waiting if (request := _waiting(view, now)) is not None]
         else:
             found = []
-            for job_id in look.asked_about(_MOST_JOBS):
-                view = look.job(job_id)
-                if view is not None:
-                    found += _history(view, look.events(job_id), now)
+            for view in look.views(look.asked_about(_MOST_JOBS)):
+                with suppress(UnreadableJob):
+                    found += _history(view, look.events(view.id), now)
     return sorted(found, key=lambda request: (request.asked.at, request.view.id))
 
 
@@ -271,7 +271,7 @@ def standing_grants(broker: Broker, *, all_of_them: bool = False) -> list[Standi
     """Approvals ahead that are good now; with ``all_of_them`` also those that were, oldest first."""
     now = broker.clock.now()
     with broker.store.reading() as look:
-        return [one for one in look.standing_grants() if all_of_them or one.active(now)]
+        return list(look.standing_grants(None if all_of_them else now))
 
 
 def revoke(broker: Broker, number: int) -> StandingGrant:

@@ -8,6 +8,7 @@ from datetime import UTC
 
 from broker.app import notify
 from broker.app.wiring import Broker
+from broker.core.coverage_words import covered
 from broker.core.errors import BrokerError
 from broker.core.notices import Notice, Severity
 from broker.core.outcomes import JobState
@@ -68,5 +69,6 @@ def _notice(view: JobView) -> Notice | None:
     wants = f"{view.user} needs" if runs_out else f"{asked.by or view.user} asks for"
     what = f"{view.job.name} to go on" if runs_out else view.job.name
     title = f"{wants} {asked.total} for {what}: {who} may approve"
-    body = f"{because}. To say yes{until}: gpubroker approvals grant {view.id}; or no: approvals refuse {view.id}."
+    how = f"To say yes{until}: gpubroker approvals grant {view.id}; or no: approvals refuse {view.id}."
+    body = f"{because}. A yes covers: {covered(asked)}. {how}"
     return Notice(key, title, body, Severity.WARNING)

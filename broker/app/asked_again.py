@@ -10,17 +10,18 @@ from datetime import datetime
 from broker.app.wiring import Broker
 from broker.core import events as ev
 from broker.core.approvals import Asked, Question, expiry, questions
+from broker.core.burns import Burn
 from broker.core.decisions import Decision, Inputs, inputs_of, sealed, written
 from broker.core.errors import InvalidInput
 from broker.core.events import EventBody
-from broker.core.money import Money
+from broker.core.offers import MoneyKind
 from broker.core.placements import Placement
-from broker.core.policy import Action, Answer, Facts, Verdict
+from broker.core.policy import Action, Answer, Verdict
 from broker.core.ports import PolicySet
 from broker.core.views import JobView
 from broker.launch.admission import facts_of, strictest
 from broker.launch.approvals import is_of, of_ask
-from broker.ledger.budgets import share_within
+from broker.ledger.entries import Balance
 from broker.store.journal import StoreReading, StoreWriting
 
 log = logging.getLogger(__name__)
@@ -63,8 +64,8 @@ def judged_anew(look: StoreReading, policy: PolicySet, view: JobView, now: datet
     inputs = _readable(last) if last else None
     if last is None or inputs is None or view.asked is None or inputs.action.placement is None:
         return None
-    action = _as_of(now, view, inputs)
-    facts = _without_its_own_hold(look, policy, view, facts_of(look, policy, now)(action), action)
+    action = _as_of(now, view, inputs, look.balance(view.id))
+    facts = facts_of(look, policy, now)(action)
     facts = replace(facts, grants=view.grants)  # an approval ahead is for what was not asked yet
     found: tuple[Action, tuple[Verdict, ...]] | None = None
     for placement in (inputs.action.placement, *inputs.others):
@@ -202,26 +203,30 @@ def _asked_next(asked: Asked, fresh: tuple[Question, ...], expires_at: datetime)
     )
 
 
-def _as_of(now: datetime, view: JobView, inputs: Inputs) -> Action:
-    """The same question, put now."""
+def _as_of(now: datetime, view: JobView, inputs: Inputs, balance: Mapping[MoneyKind, Balance]) -> Action:
+    """The same question, put now: what was asked for is held already, and would be used from now on."""
     action = inputs.action
     begins, ends = action.window or (now, now)
-    return replace(action, job_id=view.id, window=(now, now + (ends - begins)))
+    window = (now, now + (ends - begins))
+    held = {kind: one.burn for kind, one in balance.items() if one.burn is not None}
+    if action.burns:
+        kinds = action.burns.keys() & held.keys()
+        burns = {kind: replace(held[kind], start=now, end=_later(action.burns[kind], now)) for kind in kinds}
+        burns = {kind: replace(burn, rate=action.burns[kind].rate) for kind, burn in burns.items()}
+        return replace(action, job_id=view.id, window=window, burns=burns, own={kind: held[kind] for kind in kinds})
+    # Asked before holds were dated as a whole: what is asked for is told apart from the rest.
+    asked = {kind: amount for kind, amount in (action.hold or {}).items() if kind in held}
+    return replace(
+        action,
+        job_id=view.id,
+        window=window,
+        own={kind: held[kind].seen(now).last(min(amount, held[kind].amount)) for kind, amount in asked.items()},
+    )
+
+
+def _later(burn: Burn, now: datetime) -> datetime:
+    return now + (burn.end - burn.start)
 
 
 def _current(placement: Placement, now: datetime) -> Placement:
     return replace(placement, offer=replace(placement.offer, as_of=now))
-
-
-def _without_its_own_hold(look: StoreReading, policy: PolicySet, view: JobView, facts: Facts, action: Action) -> Facts:
-    """The facts as they would be if nothing were held yet for what the job waits for."""
-    assert view.asked is not None, "only what was asked is judged anew"
-    budgets = dict(facts.budgets)
-    for budget in policy.budgets(action.job, action.user):
-        for hold in (one for one in look.open_holds(budget) if one.job_id == view.id):
-            amount, covers = min(hold.held, view.asked.held.get(hold.money, Money.ZERO)), (facts.now, hold.covers_to)
-            budgets[budget.id] = tuple(
-                replace(use, held=use.held - share_within(amount, covers, (use.period_start, use.period_end)))
-                for use in budgets.get(budget.id, ())
-            )
-    return replace(facts, budgets=budgets)

@@ -89,12 +89,11 @@ def _rates(look: Reading) -> Mapping[tuple[str, str], Money]:
     """What the machines of each job cost an hour now (USD), by job and kind of money."""
     rates: dict[tuple[str, str], Money] = {}
     running = {attempt.job_id for attempt in look.live_attempts()}
-    for job_id in running:
-        view = look.job(job_id)
-        for attempt in view.attempts if view else ():
+    for view in look.views(sorted(running)):
+        for attempt in view.attempts:
             if not attempt.over and attempt.up_since is not None:
                 placement = attempt.placement
-                key = (job_id, placement.money.value)
+                key = (view.id, placement.money.value)
                 rates[key] = rates.get(key, Money.ZERO) + ledger_rate(placement.offer) * placement.nodes
     return rates
 
@@ -102,7 +101,7 @@ def _rates(look: Reading) -> Mapping[tuple[str, str], Money]:
 def _line(look: Reading, rule: BudgetRule, rates: Mapping[tuple[str, str], Money], now: datetime) -> BudgetLine:
     spec, limit = rule.spec, rule.config.amount
     use = state(look, spec, now)
-    draws = [Draw(hold.held, hold.covers_to, rates.get((hold.job_id, hold.money))) for hold in look.open_holds(spec)]
+    draws = [Draw(hold.burn, rates.get((hold.job_id, hold.money))) for hold in look.open_holds(spec)]
     ahead = forecast(use, limit, draws, now)
     return BudgetLine(spec, limit, rule.source, rule.config.action, rule.config.alerts, use, ahead, {})
 

@@ -151,16 +151,15 @@ def demand_of_history(broker: Broker, since: datetime) -> History:
     rented: dict[tuple[str, CapacityType], float] = {}
     attempts = 0
     with broker.store.reading() as look:
-        for view in look.jobs():
-            for attempt in view.attempts:
-                offer, start, end = attempt.placement.offer, attempt.up_since, attempt.gone_at or now
-                if start is None or offer.money is MoneyKind.SANDBOX or not offer.accelerator or end <= since:
-                    continue
-                attempts += 1
-                begin, gpus = max(start, since), attempt.placement.gpus
-                stretches.setdefault(offer.accelerator, []).append((begin, end, gpus))
-                key = (offer.accelerator, offer.capacity_type)
-                rented[key] = rented.get(key, 0.0) + gpus * ((end - begin) / _HOUR)
+        for one in look.machine_time(since=since):
+            end = one.until or now
+            if not one.accelerator or end <= since:
+                continue
+            attempts += 1
+            begin = max(one.since, since)
+            stretches.setdefault(one.accelerator, []).append((begin, end, one.gpus))
+            key = (one.accelerator, one.capacity_type)
+            rented[key] = rented.get(key, 0.0) + one.gpus * ((end - begin) / _HOUR)
     found = {name: _hourly(used, until) for name, used in sorted(stretches.items())}
     found = {name: hours for name, hours in found.items() if hours}
     if not found:

@@ -14,15 +14,19 @@ from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, InvalidInput, MissingExtra, NoLogin, UnknownName
 from broker.core.money import Money
 from broker.core.notices import Notice, Severity
+from broker.core.offers import MoneyKind
 from broker.core.ports import HasCharges
 from broker.core.views import AttemptView, JobView
 from broker.launch.charges import Charged, Comparison, Standing, adjustment, compare, is_billed
+from broker.launch.placing import attempt_key
+from broker.launch.sweep import job_of
 from broker.ledger.entries import Entry
 from broker.store.charges import API
 
 if TYPE_CHECKING:
     from broker.core.capacity import Charge
     from broker.store.journal import StoreReading
+    from broker.store.machine_time import MachineTime
 
 _FURTHEST_BACK = timedelta(days=62)  # after its end nothing more is asked for an attempt: bills are closed by then
 
@@ -53,14 +57,13 @@ def billed(broker: Broker, since: datetime | None = None, until: datetime | None
     """Every attempt that costs cash and whose machine was up in the half-open time (UTC; None: no bound). Amounts are
     of the whole attempt. Changes nothing."""
     now = broker.clock.now()
-    charges = broker.store.charges.all()
-    charged = Charged(charges, now)
     with broker.store.reading() as look:
-        pairs = list(_attempts(look))
-        keys = {attempt.key for _, attempt in pairs}
-        chosen = [pair for pair in pairs if _touches(pair[1], since, until, now)]
-        rows = [compare(view, attempt, look.entries(view.id), charged, now) for view, attempt in chosen]
-    within = (one for one in charges if (until is None or one.starts < until) and (since is None or one.ends > since))
+        pairs = _attempts(look, [one for one in look.machine_time(since=since) if until is None or one.since < until])
+        charges = _charges(look, pairs, since)
+        charged = Charged(charges, now)
+        rows = [compare(view, attempt, look.entries(view.id), charged, now) for view, attempt in pairs]
+        within = [c for c in charges if (until is None or c.starts < until) and (since is None or c.ends > since)]
+        keys = {attempt.key for _, attempt in _attempts(look, _machine_time_of(look, within))}
     return Billed(tuple(rows), Charged(within, now).for_others(keys))
 
 
@@ -76,7 +79,8 @@ def fetch(broker: Broker, provider: str = "") -> Recorded:
     changed: dict[str, int] = {}
     trouble: dict[str, str] = {}
     without_login: list[str] = []
-    for name, since in _awaited(broker, provider).items():
+    awaited = _awaited(broker, provider)
+    for name, since in awaited.items():
         try:
             source = broker.provider(name)
             if not isinstance(source, HasCharges):
@@ -95,7 +99,7 @@ def fetch(broker: Broker, provider: str = "") -> Recorded:
         else:
             now = broker.clock.now()
             changed[name] = broker.store.charges.record(told, source=API, at=now, whole_of=(name, since))
-    adjusted, notices = settle_up(broker)
+    adjusted, notices = settle_up(broker, min(awaited.values(), default=None))
     return Recorded(changed, tuple(adjusted), tuple(notices), trouble, tuple(without_login))
 
 
@@ -123,7 +127,7 @@ def import_file(broker: Broker, file: Path, provider: str = "") -> Recorded:
         name: broker.store.charges.record([one for one in charges if one.provider == name], source=file.name, at=now)
         for name in sorted(names)
     }
-    adjusted, notices = settle_up(broker)
+    adjusted, notices = settle_up(broker, min((one.starts for one in charges), default=None))
     return Recorded(changed, tuple(adjusted), tuple(notices), {}, unknown=_unknown(broker, charges))
 
 
@@ -131,25 +135,30 @@ def _unknown(broker: Broker, charges: Iterable[Charge]) -> tuple[str, ...]:
     """The keys that no attempt has: misspelt perhaps, or of another store."""
     keys, known = {one.key for one in charges if one.key}, set()
     with broker.store.reading() as look:
-        for job_id in {key.rpartition("-")[0] for key in keys}:
-            view = look.job(job_id)
-            known |= {attempt.key for attempt in view.attempts} if view else set()
+        for view in look.views(sorted({job_of(key) for key in keys})):
+            known |= {attempt_key(view.id, number + 1) for number in range(view.attempt_count)}
+        unreadable = {one.job_id for one in look.unreadable}
+    known |= {key for key in keys if job_of(key) in unreadable}  # nobody can say here that there is no such attempt
     return tuple(sorted(keys - known))
 
 
-def settle_up(broker: Broker) -> tuple[list[Comparison], list[Notice]]:
+def settle_up(broker: Broker, since: datetime | None = None) -> tuple[list[Comparison], list[Notice]]:
     """Bring the ledger to what was charged, attempt by attempt, and put notices of differences over the threshold on
-    their way, each once. May be repeated, and by any number of processes. Returns what was adjusted and the notices."""
+    their way, each once. May be repeated, and by any number of processes. Returns what was adjusted and the notices.
+
+    Looks at attempts for which something was charged since the month in which bills may still change began, or since
+    ``since`` (UTC) where that is earlier."""
     now = broker.clock.now()
     adjusted, compared = [], []
+    begin = _month_of(min(since or now, now - _FURTHEST_BACK))
     with broker.store.reading() as look:
-        charged = Charged(look.charges(), now)
-        pairs = [(v, a) for v, a in _attempts(look) if charged.of(a.placement.offer.provider, a.key)]
+        pairs = _attempts(look, _machine_time_of(look, look.charges(since=begin)))
+        charged = Charged(_charges(look, pairs, begin), now)
         looked = [_brought(look, view, attempt, charged, now) for view, attempt in pairs]
     for (view, attempt), (found, wanted) in zip(pairs, looked, strict=True):
         if wanted:
             with broker.store.writing() as tx:  # by now both may have changed: what is posted follows what is on record
-                charged = Charged(tx.charges(found.provider), now)
+                charged = Charged(_charges(tx, [(view, attempt)], now, found.provider), now)
                 found, wanted = _brought(tx, view, attempt, charged, now)
                 tx.post(wanted)
         compared.append(found)
@@ -172,30 +181,53 @@ def _brought(
     return compare(view, attempt, [*entries, *wanted], charged, now), wanted
 
 
-def _attempts(look: StoreReading) -> Iterator[tuple[JobView, AttemptView]]:
-    """Every attempt that a provider charges for, oldest job first."""
-    for view in reversed(look.jobs()):
-        for attempt in view.attempts:
-            if is_billed(attempt):
-                yield view, attempt
+def _attempts(look: StoreReading, times: Iterable[MachineTime]) -> list[tuple[JobView, AttemptView]]:
+    """Of the attempts with this machine time those that a provider charges for, with their jobs, in the same order."""
+    wanted = [one for one in times if one.money is MoneyKind.CASH]
+    views = {view.id: view for view in look.views(list({one.job_id for one in wanted}))}
+    found = []
+    for one in wanted:
+        view = views.get(one.job_id)  # none: it cannot be read
+        attempts = view.attempts if view is not None else ()
+        found += [(view, a) for a in attempts if view is not None and a.number == one.attempt and is_billed(a)]
+    return found
 
 
-def _touches(attempt: AttemptView, since: datetime | None, until: datetime | None, now: datetime) -> bool:
-    start = attempt.up_since or now
-    end = attempt.gone_at if attempt.gone and attempt.gone_at else now
-    return (until is None or start < until) and (since is None or end >= since)
+def _machine_time_of(look: StoreReading, charges: Iterable[Charge]) -> Sequence[MachineTime]:
+    """The machine time of the jobs that these charges name, of attempts that they name."""
+    keys = {one.key for one in charges if one.key}
+    times = look.machine_time(job_ids=list({job_of(key) for key in keys}))
+    return [one for one in times if attempt_key(one.job_id, one.attempt) in keys]
+
+
+def _charges(
+    look: StoreReading,
+    pairs: Iterable[tuple[JobView, AttemptView]],
+    since: datetime | None,
+    provider: str | None = None,
+) -> Sequence[Charge]:
+    """The charges since then (UTC; None: all), and as far back as any of these attempts needs."""
+    if since is None:
+        return look.charges(provider)
+    begins = [attempt.up_since for _, attempt in pairs if attempt.up_since is not None]
+    # Credits may be dated before the machine was up.
+    return look.charges(provider, since=min([since, *begins]) - _FURTHEST_BACK)
+
+
+def _month_of(time: datetime) -> datetime:
+    return time.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
 
 
 def _awaited(broker: Broker, provider: str) -> Mapping[str, datetime]:
     """The providers whose charges are awaited, or may still change, and from when on."""
     now = broker.clock.now()
-    charged = Charged(broker.store.charges.all(), now)
     earliest: dict[str, datetime] = {}
     with broker.store.reading() as look:
-        for view, attempt in _attempts(look):
+        times = look.machine_time(since=now - _FURTHEST_BACK)
+        pairs = _attempts(look, [one for one in times if provider in ("", one.provider)])
+        charged = Charged(_charges(look, pairs, now), now)
+        for view, attempt in pairs:
             name, up = attempt.placement.offer.provider, attempt.up_since or now
-            if (provider and name != provider) or (attempt.gone_at or now) < now - _FURTHEST_BACK:
-                continue
             found = compare(view, attempt, (), charged, now)
             if found.standing is not Standing.COMPARED or found.estimated:
                 earliest[name] = min(up, earliest.get(name, up))

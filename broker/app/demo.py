@@ -182,7 +182,7 @@ class Demo:
         return Summary(
             job_id=view.id,
             job_state=view.state,
-            attempts=len(view.attempts),
+            attempts=view.attempt_count,
             interruptions=view.interruptions,
             failures=view.failures,
             resumed_from_step=resumed[-1] if resumed else 0,

@@ -70,6 +70,7 @@ def examine(make_broker: Callable[[], Broker]) -> Iterator[Finding]:
         return  # all that follows reads it
     yield from _machines(broker)
     yield _reconciler(broker)
+    yield from _unreadable(broker)
     yield from _policy(broker)
     yield from _engines(broker)
     yield from provider_findings(broker)
@@ -258,6 +259,17 @@ def _reconciler(broker: Broker) -> Finding:
         message = "not running, though jobs need it: they go on, but nothing is re-placed or settled"
         return Finding("reconciler", Health.PROBLEM, message, "any command restarts it: gpubroker jobs list", facts)
     return Finding("reconciler", Health.OK, "not running; no job needs it", facts=facts)
+
+
+def _unreadable(broker: Broker) -> Iterator[Finding]:
+    """The open jobs that this version cannot read: nobody looks after them from here."""
+    with broker.store.reading() as look:
+        look.unclosed()
+        found = look.unreadable
+    for one in found:
+        facts = {"job": one.job_id, "newer": one.newer}
+        message = f"{one.message}; it is left alone: its money stays held, its machines run on as far as that reaches"
+        yield Finding("job", Health.PROBLEM, message, one.hint, facts)
 
 
 def _policy(broker: Broker) -> Iterator[Finding]:

@@ -77,19 +77,18 @@ def capacity_findings(broker: Broker, since: datetime) -> Found:
 def _ran(broker: Broker, since: datetime, now: datetime) -> dict[str, _Ran]:
     found: dict[str, _Ran] = {}
     with broker.store.reading() as look:
-        for view in look.jobs():
-            for attempt in view.attempts:
-                offer, start, end = attempt.placement.offer, attempt.up_since, attempt.gone_at or now
-                if start is None or offer.money is MoneyKind.SANDBOX or not offer.accelerator or end <= since:
-                    continue
-                ran = found.setdefault(offer.accelerator, _Ran([], []))
-                stretch = (max(start, since), end, attempt.placement.gpus)
-                ran.every.append(stretch)
-                if offer.capacity_type in _RENTED and offer.price_per_gpu is not None:
-                    ran.rented.append(stretch)
-                    hours = stretch[2] * ((end - stretch[0]) / _HOUR)
-                    ran.gpu_hours += hours
-                    ran.usd += hours * float(offer.price_per_gpu.dollars)
+        for one in look.machine_time(since=since):
+            end = one.until or now
+            if not one.accelerator or end <= since:
+                continue
+            ran = found.setdefault(one.accelerator, _Ran([], []))
+            stretch = (max(one.since, since), end, one.gpus)
+            ran.every.append(stretch)
+            if one.capacity_type in _RENTED and one.price_per_gpu is not None:
+                ran.rented.append(stretch)
+                hours = stretch[2] * ((end - stretch[0]) / _HOUR)
+                ran.gpu_hours += hours
+                ran.usd += hours * float(one.price_per_gpu.dollars)
     return found
 
 

@@ -8,19 +8,20 @@ from datetime import datetime, timedelta
 
 from broker.app.wiring import Broker
 from broker.core import events as ev
+from broker.core import lifecycle
 from broker.core.decisions import Decision
-from broker.core.errors import BrokerError, InvalidInput, NotAllowed, UnknownName
+from broker.core.errors import BrokerError, InvalidInput, NotAllowed, UnknownName, UnreadableJob
 from broker.core.lifecycle import advance
 from broker.core.money import Money, alike
 from broker.core.offers import MoneyKind
 from broker.core.outcomes import Cause, JobState
 from broker.core.placements import Placement, Plan
 from broker.core.policy import Answer
-from broker.core.views import JobView
+from broker.core.views import AttemptView, JobView
 from broker.launch.admission import Admission, facts_of, re_place
 from broker.launch.approvals import ask, of_ask, through_standing
 from broker.launch.journal import Reading, Writing
-from broker.launch.placing import decision_of, hold_entries
+from broker.launch.placing import decision_of, held_of, hold_entries, movements_of
 from broker.launch.progress import billed_time, machine_time, on_demand_cost
 from broker.launch.settlement import tags_of
 from broker.ledger.entries import Account, Balance, Movement
@@ -30,7 +31,8 @@ _TOO_MUCH = "too_much_is_asked"  # of a budget: its owner's open requests hold a
 
 
 def find(broker: Broker, reference: str) -> JobView:
-    """The job with that id, a unique beginning of it, or the newest of that name. Raises `UnknownName`."""
+    """The job with that id, a unique beginning of it, or the newest of that name. Raises `UnknownName`, and
+    `UnreadableJob` for one that this version cannot read."""
     with broker.store.reading() as look:
         exact = look.job(reference)
         if exact is not None:
@@ -39,8 +41,10 @@ def find(broker: Broker, reference: str) -> JobView:
         if named:
             return named[0]
         begun = look.jobs(id_prefix=reference, limit=2) if reference else []
-        if len(begun) == 1:
+        if len(begun) == 1 and not look.unreadable:
             return begun[0]
+        if not begun and look.unreadable:
+            raise look.unreadable[0]
         known = [view.id for view in look.jobs(limit=50)]
     raise UnknownName("job", reference, known)
 
@@ -114,6 +118,8 @@ def _extended(broker: Broker, tx: Writing, view: JobView, more: More, now: datet
         return tx.append(view.id, [(None, body)], now)  # it is judged when it is placed
     found, record = _judged(broker, tx, after, after.latest.placement, now)
     runs = not after.latest.state.final
+    held, moved = held_of(tx.balance(view.id)), movements_of(tx, view.id)
+    dated = hold_entries(tags_of(after), held, found.burns, Movement.TOP_UP, moved)
     record = of_ask(record, now) if found.answer is Answer.ASK else record
     # Placing it asks on the broker's own behalf, and would ask what its owner may not.
     refused = found.answer is Answer.DENY and (runs or any(v.code == _TOO_MUCH for v in found.objections))
@@ -121,7 +127,7 @@ def _extended(broker: Broker, tx: Writing, view: JobView, more: More, now: datet
         tx.record(replace(record, job_id=view.id, attempt=after.latest.number if runs else None))
     if found.answer is Answer.ASK:
         asked = ask(found, now, by=broker.user, extension=True, max_cost=more.max_cost, max_duration=more.max_duration)
-        tx.post(hold_entries(tags_of(after), found.money, Movement.TOP_UP, after.seq, found.window))
+        tx.post(dated)
         return tx.append(view.id, [(None, asked)], now)
     if refused:
         return found
@@ -129,7 +135,7 @@ def _extended(broker: Broker, tx: Writing, view: JobView, more: More, now: datet
     items: list[tuple[int | None, ev.EventBody]] = [*((None, one) for one in given), (None, body)]
     after = tx.append(view.id, items, now)
     if runs:
-        tx.post(hold_entries(tags_of(after), found.money, Movement.TOP_UP, after.seq, found.window))
+        tx.post(dated)
     return after
 
 
@@ -182,6 +188,14 @@ def logs(broker: Broker, view: JobView, attempt: int | None = None) -> Iterator[
             yield from broker.engine(candidate.engine).logs(candidate.handle)
 
 
+def every_attempt(broker: Broker, view: JobView) -> Sequence[AttemptView]:
+    """All attempts of the job, in order: where its view only counts some, as its events tell them. Raises
+    `UnreadableJob`."""
+    if not view.folded:
+        return view.attempts
+    return lifecycle.every_attempt(events(broker, view))
+
+
 def waiting_for_people(view: JobView) -> bool:
     """Whether the job goes on only when somebody acts."""
     return view.state in (JobState.AWAITING_APPROVAL, JobState.PAUSED_BUDGET)
@@ -208,16 +222,19 @@ class Bill:
 def bill(broker: Broker, view: JobView) -> Bill:
     """What the job has cost so far."""
     with broker.store.reading() as look:
-        balance, entries = look.balance(view.id), look.entries(view.id)
+        balance, sums = look.balance(view.id), look.sums([view.id]).get(view.id, ())
+        meters = look.meters([view.id]).get(view.id, {})
     settled = sum((b.spent for b in balance.values()), Money.ZERO)
     running = Money.ZERO
     if view.attempts and not view.attempts[-1].over:
         attempt = view.attempts[-1]
-        own = (e.amount for e in entries if e.account is Account.SPENT and e.tags.attempt == attempt.number)
+        meter = meters.get(attempt.number)
+        own = [e.amount for e in sums if e.account is Account.SPENT and e.tags.attempt == attempt.number]
+        time = sum(own, Money.ZERO) if meter is None else meter.settled  # without what was spent on egress
         used = (ledger_rate(attempt.placement.offer) * attempt.placement.nodes).for_duration(
             machine_time(attempt, broker.clock.now())
         )
-        running = max(used - sum(own, Money.ZERO), Money.ZERO)
+        running = max(used - time, Money.ZERO)
     on_demand = on_demand_cost(view) if view.state.final else None
     paid = sum((b.spent for kind, b in balance.items() if kind is not MoneyKind.AMORTISED), Money.ZERO)
     return Bill(
@@ -266,6 +283,14 @@ def events(broker: Broker, view: JobView) -> Sequence[ev.Event]:
         return look.events(view.id)
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The jobs that were searched for, newest first. ``unreadable``: those of them that this version cannot read."""
+
+    views: Sequence[JobView]
+    unreadable: Sequence[UnreadableJob]
+
+
 def search(
     broker: Broker,
     *,
@@ -273,7 +298,8 @@ def search(
     user: str | None = None,
     team: str | None = None,
     limit: int | None = None,
-) -> Sequence[JobView]:
-    """Jobs that match all that is given, newest first."""
+) -> Found:
+    """Jobs that match all that is given."""
     with broker.store.reading() as look:
-        return look.jobs(states=[state.value for state in states], user=user, team=team, limit=limit)
+        views = look.jobs(states=[state.value for state in states], user=user, team=team, limit=limit)
+        return Found(views, look.unreadable)

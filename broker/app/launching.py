@@ -17,13 +17,17 @@ from broker.app.strategy_history import record
 from broker.app.wiring import Broker, process_user
 from broker.core.errors import LoginMissing
 from broker.core.jobs import Job
+from broker.core.offers import MoneyKind
 from broker.core.views import JobView
 from broker.launch.advice import Moving, Strategist
 from broker.launch.enforcement import Enforcement
+from broker.launch.isolation import isolated
 from broker.launch.placing import Placing
-from broker.launch.reconciler import Reconciler, Timing
+from broker.launch.reconciler import Enforcer, Reconciler, Timing
+from broker.launch.rejudging import Rejudging, Validity
 from broker.launch.runfolder import RunFolders
 from broker.launch.top_up import Pace, TopUp
+from broker.ledger.entries import Balance
 
 # At most a fifth of the time goes into asking whether what runs should move.
 _REST = 4.0
@@ -68,6 +72,13 @@ def reconciler(broker: Broker) -> Reconciler:
         broker.clock.now,
         rest=_REST,
     )
+    rejudging = Rejudging(
+        broker.store,
+        lambda job: market_for(broker, job),
+        broker.policy,
+        broker.clock.now,
+        Validity().scaled(broker.clock.scale),
+    )
     asking_anew = AskingAnew(broker)
     topping_up = TopUp(broker.store, broker.policy, broker.clock.now, Pace().scaled(broker.clock.scale))
     return Reconciler(
@@ -76,13 +87,33 @@ def reconciler(broker: Broker) -> Reconciler:
         mailbox=folders,
         clock=broker.clock,
         place=placing,
+        judge=rejudging,
         timing=Timing(settle_every=settle_every).scaled(broker.clock.scale),
         secrets=partial(passed_on, broker),
-        enforce=lambda view, money: enforcement(view, money) or asking_anew(view) or topping_up(view) or moving(view),
+        enforce=each_in_turn(
+            enforcement,
+            lambda view, money: asking_anew(view),
+            lambda view, money: topping_up(view),
+            lambda view, money: moving(view),
+        ),
         max_unattended=enforcement.max_unattended,
         idle_limits=enforcement.idle_limits,
+        edges_ahead=enforcement.edges_ahead,
         store_id=store_id(broker.store),
     )
+
+
+def each_in_turn(*judges: Enforcer) -> Enforcer:
+    """Asks each in turn until one has changed something. What one of them raises is logged, and the next is asked."""
+
+    def enforce(view: JobView, money: Mapping[MoneyKind, Balance]) -> bool:
+        for judge in judges:
+            with isolated(f"job {view.id}: judging what runs"):
+                if judge(view, money):
+                    return True
+        return False
+
+    return enforce
 
 
 def passed_on(broker: Broker, view: JobView) -> Mapping[str, str]:

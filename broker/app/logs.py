@@ -75,6 +75,7 @@ def follow(broker: Broker, job_id: str, attempt: int | None = None) -> Iterator[
 
 
 def _over(view: JobView, attempt: int | None) -> bool:
-    if attempt is not None and attempt <= len(view.attempts):
-        return view.attempts[attempt - 1].state.final
+    if attempt is not None and attempt <= view.attempt_count:
+        asked = view.attempt(attempt)
+        return asked is None or asked.state.final
     return view.state.final or jobs.waiting_for_people(view)

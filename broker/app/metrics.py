@@ -167,6 +167,7 @@ class Numbers:
         with broker.store.reading() as look:
             views = look.unclosed()
             live = look.live_attempts()
+            left_out = len(look.unreadable)
         jobs = gauge("gpubroker_open_jobs", "Jobs that are not closed, by state.", labels=["state"])
         for state, count in sorted(Counter(view.state.value for view in views).items()):
             jobs.add_metric([state], count)
@@ -189,4 +190,6 @@ class Numbers:
             if fresh.last_success is not None:
                 age.add_metric([name], max((now - fresh.last_success).total_seconds(), 0.0))
             offers.add_metric([name], fresh.offers)
-        yield from (jobs, machines, attempts, age, offers)
+        unreadable = gauge("gpubroker_unreadable_jobs", "Open jobs that this version cannot read, and leaves alone.")
+        unreadable.add_metric([], left_out)
+        yield from (jobs, machines, attempts, unreadable, age, offers)

@@ -198,7 +198,7 @@ def explain(broker: Broker, job: Job, policy: PolicySet | None = None) -> Explai
 
     seen, chosen = preview(broker, job, policy), policy or broker.policy()
     found = seen.admission
-    now = found.window[0] if found else broker.clock.now()
+    now = seen.plan.made_at
     with broker.store.reading() as look:
         facts_for = facts_of(look, chosen, now)
         if found is not None:

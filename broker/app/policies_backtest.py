@@ -28,6 +28,7 @@ from broker.app.policies import check
 from broker.app.policies_courses import Basis, Course, Window, elsewhere, planned
 from broker.app.policies_courses import spent as spent_in
 from broker.app.wiring import Broker
+from broker.core.burns import Burn
 from broker.core.decisions import Decision, Inputs, inputs_of
 from broker.core.errors import InvalidInput
 from broker.core.money import Money
@@ -36,7 +37,7 @@ from broker.core.policy import Action, ActionKind, Answer, BudgetUse, Facts, Ver
 from broker.core.ports import BudgetSpec, PolicySet
 from broker.launch.admission import strictest, switched_off
 from broker.ledger.budgets import budget_uses, in_scope, share_within
-from broker.ledger.entries import Account, Entry, Movement, Tags
+from broker.ledger.entries import Account, Entry, Movement, Tags, held_burns
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +143,6 @@ def replay(decisions: Sequence[Decision], entries: Sequence[Entry], policy: Poli
         else:
             outcomes.append(again.judge(decision, inputs))
     return Backtest(tuple(map(again.finished, outcomes)), unknown)
-
-
-@dataclass(slots=True)
-class _OpenHold:
-    held: Money
-    covers_to: datetime
 
 
 @dataclass
@@ -271,7 +266,7 @@ class _Replay:
     ) -> tuple[BudgetUse, ...]:
         """The state of a budget, from the entries of the jobs that are in the replay."""
         spends: list[Entry] = []
-        holds: list[_OpenHold] = []
+        holds: list[Burn] = []
         for job, course in self.courses.items():
             if job == key and decision.action is ActionKind.LAUNCH:
                 continue
@@ -283,8 +278,7 @@ class _Replay:
             held = sum((e.amount for e in left), Money.ZERO)
             stopped = course.since is not None and course.since <= now
             if held > Money.ZERO and not stopped:
-                until = max(e.covers_to for e in left if e.movement in (Movement.HOLD, Movement.TOP_UP))
-                holds.append(_OpenHold(held, until))
+                holds += held_burns(left).values()
 
         def spent(start: datetime, end: datetime) -> Money:
             return sum(

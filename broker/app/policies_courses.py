@@ -113,13 +113,24 @@ def _course(
     given: Money = Money.ZERO,
 ) -> Course:  # fmt: skip
     """A job that holds its money from ``at`` on and, when it ran, has spent of it what it cost, at most all of it."""
-    window, job, kind = action.window or (at, at), action.job, placement.money
+    job, kind = action.job, placement.money
     held = (action.hold or {}).get(kind, Money.ZERO) + given
+    dated = next(iter(action.dated([kind])), None)
+    rate, window = (dated.rate, (dated.start, dated.end)) if dated else (None, (at, at))
     cost, ends = min(cost, held), ran[1]
     tags = Tags(key, action.user, job.team, job.project, job.workload.value, job.environment)
 
     def movement(what: Movement, amount: Money, when: datetime, covers: Window) -> tuple[Entry, ...]:
-        return move(what, amount, movement_id=f"{key}/{what}", money=kind, at=when, covers=covers, tags=tags)
+        return move(
+            what,
+            amount,
+            movement_id=f"{key}/{what}",
+            money=kind,
+            at=when,
+            covers=covers,
+            tags=tags,
+            rate=rate if what is Movement.HOLD else None,
+        )
 
     entries = [
         *movement(Movement.HOLD, held, at, window),

@@ -33,7 +33,7 @@ def prune(broker: Broker, ended_before: datetime, *, newest_too: bool = False, d
     one; with ``newest_too`` that one as well. The jobs of which something went, newest first; what they printed, did
     and cost stays. May be repeated after an error. Raises `Unreachable`."""
     done = []
-    for view in jobs.search(broker, states=_ENDED, user=None if broker.user == "root" else broker.user):
+    for view in jobs.search(broker, states=_ENDED, user=None if broker.user == "root" else broker.user).views:
         if not view.closed or view.ended_at is None or view.ended_at >= ended_before:
             continue
         folder = f"{broker.settings.runs_url.rstrip('/')}/{view.id}"

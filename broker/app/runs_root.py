@@ -23,7 +23,7 @@ def claim(broker: Broker) -> None:
     if _same(kept, asked):
         return
     with broker.store.reading() as look:
-        open_jobs = [view.id for view in look.unclosed()]
+        open_jobs = [view.id for view in look.unclosed()] + [one.job_id for one in look.unreadable]
     if open_jobs:
         more = f" and {len(open_jobs) - 1} more" if len(open_jobs) > 1 else ""
         because = f"they have not ended: {open_jobs[0]}{more}"

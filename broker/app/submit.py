@@ -259,7 +259,7 @@ def _admit(
     )
     record = of_ask(record, now) if admission.answer is Answer.ASK else record
     tx.record(replace(record, job_id=job_id, attempt=1))
-    tx.post(hold_entries(tags, admission.money, Movement.HOLD, 1, admission.window))
+    tx.post(hold_entries(tags, {}, admission.burns, Movement.HOLD, 1))
     given = through_standing(tx, admission, job_id)
     return tx.append(job_id, _first_events(broker, seen, policy, admission, job_id, given, now), now)
 

@@ -21,9 +21,10 @@ from broker.core.notices import Notice, Severity
 from broker.core.offers import SANDBOX, MoneyKind
 from broker.core.ports import BudgetSpec, Observation, RunsInstances
 from broker.core.views import JobView
-from broker.launch.settlement import release, settle
+from broker.launch.settlement import release
+from broker.launch.settling import post_due
 from broker.launch.sweep import FoundMachine, Held, Kind, Leftover, Standing, job_of, leftovers
-from broker.ledger.entries import Account, Balance, Entry, Movement, balances, move
+from broker.ledger.entries import Account, Balance, Entry, Movement, balances, move, movements
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,8 @@ _EVERYTHING = BudgetSpec("sweep", "month", "UTC", frozenset(kind.value for kind 
 @dataclass(frozen=True, slots=True)
 class Swept:
     """What one sweep found. ``asked``: the engines and providers that told of all their machines; ``trouble``: those
-    that could not, each with why; ``without_login``: the providers that were not asked for want of one."""
+    that could not, and the jobs that cannot be read here, each with why; ``without_login``: the providers that were not
+    asked for want of one."""
 
     at: datetime
     store: str
@@ -70,11 +72,15 @@ def sweep(broker: Broker, grace: timedelta = GRACE) -> Swept:
     with broker.store.reading() as look:
         jobs = {view.id: view for view in look.unclosed()}
         holds = [hold for hold in look.open_holds(_EVERYTHING) if hold.held]
-        for job_id in {*(job_of(machine.key) for machine in machines), *(hold.job_id for hold in holds)} - jobs.keys():
-            view = look.job(job_id)
-            if view is not None:
-                jobs[job_id] = view
-        held = [Held(one.job_id, one.money, one.held, _last_moved(look.entries(one.job_id))) for one in holds]
+        others = {*(job_of(machine.key) for machine in machines), *(hold.job_id for hold in holds)} - jobs.keys()
+        jobs |= {view.id: view for view in look.views(sorted(others))}
+        # A job that cannot be read here may be in the best of order: what belongs to it is nobody's leftover.
+        unreadable = {one.job_id: str(one) for one in look.unreadable}
+        machines = [machine for machine in machines if job_of(machine.key) not in unreadable]
+        holds = [hold for hold in holds if hold.job_id not in unreadable]
+        trouble |= unreadable
+        sums = look.sums([hold.job_id for hold in holds])
+        held = [Held(one.job_id, one.money, one.held, _last_moved(sums.get(one.job_id, ()))) for one in holds]
     seen = _observed(broker, jobs, engines)
     now = broker.clock.now()
     found = leftovers(machines, engines, jobs, seen, held, store=store_id(broker.store), now=now, grace=grace)
@@ -239,24 +245,25 @@ def _close_attempt(broker: Broker, job_id: str, number: int, gone_at: datetime, 
         if view is None or view.closed:
             return
         attempt = view.attempt(number)
-        if attempt.over or not attempt.state.final:
+        if attempt is None or attempt.over or not attempt.state.final:
             return
         gone = ev.MachineGone(gone_at=gone_at if attempt.up_since is not None else None, evidence=why)
         view = tx.append(job_id, [(number, gone)], now)
-        tx.post(settle(view, tx.entries(job_id), tx.price_series, now, timedelta(0)))
+        post_due(tx, [view], now)
 
 
 def _release(broker: Broker, held: Held) -> None:
     """Give back what the job holds of that kind of money, whatever has moved since it was found."""
     now = broker.clock.now()
     with broker.store.writing() as tx:
-        view, entries = tx.job(held.job_id), tx.entries(held.job_id)
+        view, sums = tx.job(held.job_id), tx.sums([held.job_id]).get(held.job_id, ())
         if view is not None:
-            tx.post([entry for entry in release(view, entries, now) if entry.money is held.money])
+            tx.post([entry for entry in release(view, sums, now) if entry.money is held.money])
             return
+        entries = tx.entries(held.job_id)
         left = balances(entries).get(held.money, Balance()).held
         tags = replace(entries[0].tags, attempt=None, provider=None, region=None, capacity_type=None, accelerator=None)
-        number = len({entry.movement_id for entry in entries})
+        number = movements(sums)
         tx.post(
             move(
                 Movement.RELEASE,

@@ -1,4 +1,4 @@
-"""`gpubroker approvals`: what waits for somebody's yes, and who may say it."""
+"""`gpubroker approvals`: approval requests and standing grants."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from broker.core.approvals import StandingGrant
     from broker.core.views import JobView
 
-app = typer.Typer(no_args_is_help=True, help="What waits for somebody's yes: list it, grant it, refuse it.")
+app = typer.Typer(no_args_is_help=True, help="Approval requests: list, grant or refuse them; standing grants.")
 
-Job = Annotated[str, typer.Argument(metavar="JOB", help="The job that waits: its id, a beginning of it, or its name.")]
+Job = Annotated[str, typer.Argument(metavar="JOB", help="Waiting job: ID, unique ID prefix, or name.")]
 Reason = Annotated[
-    str, typer.Option("--reason", "-m", metavar="WHY", callback=one_line, help="Why, for the record and for who asked.")
+    str,
+    typer.Option("--reason", "-m", metavar="WHY", callback=one_line, help="Reason, for the record and the requester."),
 ]
 
 
@@ -32,12 +33,12 @@ Reason = Annotated[
 def list_(
     context: typer.Context,
     all_of_them: Annotated[
-        bool, typer.Option("--all", "-a", help="Also what was decided, and standing grants that are over.")
+        bool, typer.Option("--all", "-a", help="Also decided requests and ended standing grants.")
     ] = False,
-    mine: Annotated[bool, typer.Option("--mine", help="Only what I may decide.")] = False,
+    mine: Annotated[bool, typer.Option("--mine", help="Only requests that I may decide.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """What waits for approval: who asks, how much, why, whom, until when; and standing grants."""
+    """List approval requests with requester, amount, expiry, approvers and reason; and standing grants."""
     from broker.app import approvals, approvers
     from broker.cli import approvals_view as view
 
@@ -73,28 +74,37 @@ def grant(
     context: typer.Context,
     job: Annotated[
         str | None,
-        typer.Argument(metavar="[JOB]", help="The job that waits; without it, a standing grant is made."),
+        typer.Argument(metavar="[JOB]", help="Waiting job. Without it, a standing grant is created."),
     ] = None,
-    for_user: Annotated[list[str] | None, typer.Option("--for-user", help="Standing: for whom. Repeatable.")] = None,
-    for_team: Annotated[list[str] | None, typer.Option("--for-team", help="Standing: for a team. Repeatable.")] = None,
+    for_user: Annotated[
+        list[str] | None, typer.Option("--for-user", help="Standing grant: for this user. Repeatable.")
+    ] = None,
+    for_team: Annotated[
+        list[str] | None, typer.Option("--for-team", help="Standing grant: for this team. Repeatable.")
+    ] = None,
     for_project: Annotated[
-        list[str] | None, typer.Option("--for-project", help="Standing: for a project. Repeatable.")
+        list[str] | None, typer.Option("--for-project", help="Standing grant: for this project. Repeatable.")
     ] = None,
     rule: Annotated[
         list[str] | None,
-        typer.Option("--rule", help="Standing: what this rule asks; all that I may approve if not given. Repeatable."),
+        typer.Option(
+            "--rule", help="Standing grant: for this rule. Repeatable. Default: all rules that I may approve."
+        ),
     ] = None,
     total: Annotated[
-        str | None, typer.Option("--total", metavar="USD", help="Standing: how much, over all jobs together.")
+        str | None, typer.Option("--total", metavar="USD", help="Standing grant: total amount over all jobs.")
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--until", metavar="WHEN", help="Standing: until when: 2027-01-31, or 30d from now.")
+        str | None, typer.Option("--until", metavar="WHEN", help="Standing grant: end, 2027-01-31 or 30d (from now).")
     ] = None,
     reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
-    """Say yes: to what a job waits for, or ahead of time (a standing grant: for whom, how much, until when). Recorded
-    with who, when and why. What the policies deny by now nobody can approve."""
+    """Approve the request of a waiting job, or create a standing grant for future requests.
+
+    The approval is recorded with user, time and reason. It covers what `approvals list` shows; a standing grant covers
+    its rules at every place and price, up to its total. A request that the policies now deny cannot be approved.
+    """
     from broker.app import approvals, jobs
     from broker.core.events import ApprovalGiven
 
@@ -103,7 +113,7 @@ def grant(
              "--total": total, "--until": until}  # fmt: skip
     given = [name for name, value in ahead.items() if value]
     if job is not None and given:
-        raise InvalidInput(f"a job is approved as it was asked; {given[0]} is for standing grants", where=given[0])
+        raise InvalidInput("applies to standing grants, not to the request of a job", where=given[0])
     broker = terminal.broker()
     if job is None:
         _standing(terminal, broker, for_user or [], for_team or [], for_project or [], rule or [], total, until, reason,
@@ -112,14 +122,16 @@ def grant(
     after = approvals.grant(broker, job, reason)
     by_whom = [body for event in jobs.events(broker, after) if isinstance(body := event.body, ApprovalGiven)]
     mine = by_whom[-1].rules if by_whom and by_whom[-1].by == broker.user else ()
-    word = f"approved ({', '.join(mine)})" if mine else "needs no approval: no rule in force asks for it any more"
+    word = f"approved ({', '.join(mine)})" if mine else "no approval needed: no active rule requires it any more"
     _answered(terminal, broker, after, word, as_json=as_json)
 
 
-@app.command(epilog=examples("gpubroker approvals refuse bert --reason 'too dear before the quarter ends'"))
+@app.command(epilog=examples("gpubroker approvals refuse bert --reason 'too expensive this quarter'"))
 def refuse(context: typer.Context, job: Job, reason: Reason = "", as_json: AsJson = False) -> None:
-    """Say no: what was held for it is given back. A job that never ran ends; one that waits is paused; what runs goes
-    on with what it had."""
+    """Refuse the request of a job; the money held for it is released.
+
+    A job that never ran ends; a waiting job is paused; a running job continues within its current limits.
+    """
     from broker.app import approvals, jobs
 
     terminal = Terminal.of(context)
@@ -133,15 +145,15 @@ def refuse(context: typer.Context, job: Job, reason: Reason = "", as_json: AsJso
 @app.command(epilog=examples("gpubroker approvals revoke 3"))
 def revoke(
     context: typer.Context,
-    number: Annotated[int, typer.Argument(min=1, help="Its number in `gpubroker approvals list`.")],
+    number: Annotated[int, typer.Argument(min=1, help="Number in `gpubroker approvals list`.")],
     as_json: AsJson = False,
 ) -> None:
-    """Take a standing grant back. What was launched under it goes on."""
+    """Revoke a standing grant. Jobs launched under it continue."""
     from broker.app import approvals
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    _granted(terminal, broker, approvals.revoke(broker, number), "Taken back", as_json=as_json)
+    _granted(terminal, broker, approvals.revoke(broker, number), "Revoked", as_json=as_json)
 
 
 def _answered(terminal: Terminal, broker: Broker, after: JobView, word: str, *, as_json: bool) -> None:
@@ -154,9 +166,9 @@ def _answered(terminal: Terminal, broker: Broker, after: JobView, word: str, *, 
         return
     state = after.state.value.replace("_", " ")
     if after.asked is not None:
-        terminal.show(f"{after.id}: {word}; it still waits for {after.asked.whom(after.user)}")
+        terminal.show(f"{after.id}: {word}; still waiting for {after.asked.whom(after.user)}")
     else:
-        terminal.show(f"{after.id}: {word}; it is {state}. See `gpubroker jobs show {after.id}`.")
+        terminal.show(f"{after.id}: {word}; state: {state}. See `gpubroker jobs show {after.id}`.")
 
 
 def _standing(
@@ -180,7 +192,7 @@ def _standing(
     missing = [name for name, value in (("--total", total), ("--until", until)) if value is None]
     if missing or total is None or until is None:
         raise InvalidInput(
-            f"name the job that waits; or, for a standing grant, say {' and '.join(missing)} as well",
+            f"name a waiting job, or give {' and '.join(missing)} for a standing grant",
             hint="see `gpubroker approvals grant --help`",
         )
     try:
@@ -216,5 +228,5 @@ def _time_ahead(text: str, now: datetime) -> datetime:
     try:
         return now + parse_duration(text)
     except (ValueError, OverflowError):
-        raise InvalidInput(f"expected a date such as 2027-01-31, or a time from now such as 30d; got {text!r}",
+        raise InvalidInput(f"expected a date, such as 2027-01-31, or a duration from now, such as 30d; got {text!r}",
                            where="--until") from None  # fmt: skip

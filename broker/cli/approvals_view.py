@@ -1,4 +1,4 @@
-"""Requests for approval and standing grants, for people and as JSON."""
+"""Approval requests and standing grants as text and as JSON."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from broker.app.approvals import Request, Standing
 from broker.cli import notices_view, words
 from broker.cli.tables import Column, fitting, left_out
 from broker.core.approvals import StandingGrant
+from broker.core.coverage_words import covered
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -28,18 +29,19 @@ _STYLES = {
 }
 _COLUMNS = (
     Column("Job"),
-    Column("Asks", rank=2),
-    Column("In all", align="right"),
+    Column("Requester", rank=2),
+    Column("Amount", align="right"),
     Column("State"),
     Column("Expires", rank=1),
-    Column("Of whom", rank=1),
-    Column("Because", folds=True),
+    Column("Approvers", rank=1),
+    Column("Reason", folds=True),
+    Column("Covers", folds=True),
 )
 _STANDING = (
     Column("#", align="right"),
     Column("For", folds=True),
     Column("By", rank=1),
-    Column("In all", align="right"),
+    Column("Amount", align="right"),
     Column("Left", align="right"),
     Column("Until"),
     Column("Rules", rank=2, folds=True),
@@ -55,7 +57,7 @@ def listing(
     now: datetime,
     told: Mapping[str, Sequence[Dispatch]],
 ) -> list[RenderableType]:
-    """The requests, the standing grants, and what to do next. ``told``: who was told of what, by job."""
+    """The requests, the standing grants, and the next command. ``told``: notices about each job's request."""
     parts: list[RenderableType] = []
     if found:
         all_wait = all(one.state is Standing.WAITING for one in found)
@@ -65,10 +67,10 @@ def listing(
         if hidden:
             parts.append(Text(left_out(hidden), style="dim"))
     else:
-        parts.append("Nothing waits for approval.")
+        parts.append("No approval requests.")
     mine = [one for one in found if one.state is Standing.WAITING and one.asked.answerable_by(me, one.view.user)]
     if mine:
-        parts.append(f"You may decide: `gpubroker approvals grant {mine[0].view.id}`, or `refuse`.")
+        parts.append(f"You can decide: `gpubroker approvals grant {mine[0].view.id}`, or `refuse`.")
     parts += [
         Text(notices_view.dispatch(one), style="yellow")
         for all_of in told.values()
@@ -78,6 +80,7 @@ def listing(
     if standing:
         table, hidden = fitting(console, _STANDING, [_standing_cells(one, now) for one in standing])
         parts += ["", Text("Standing grants", style="bold"), table]
+        parts.append(Text("A standing grant covers its rules at every place and price, up to its total.", style="dim"))
         if hidden:
             parts.append(Text(left_out(hidden), style="dim"))
     return parts
@@ -96,11 +99,12 @@ def _cells(one: Request, now: datetime) -> list[str | Text]:
         expires,
         who,
         f"{because}{f' (“{one.note}”)' if one.note else ''}",
+        covered(asked),
     ]
 
 
 def _standing_cells(one: StandingGrant, now: datetime) -> list[str | Text]:
-    over = "taken back" if one.revoked_at else words.moment(one.until)
+    over = "revoked" if one.revoked_at else words.moment(one.until)
     return [
         str(one.number),
         _whom(one),
@@ -119,16 +123,16 @@ def _whom(one: StandingGrant) -> str:
 
 
 def standing_sentence(one: StandingGrant) -> str:
-    """``standing grant 3 for team nlp: $3,000 in all until 2027-01-31 (big-jobs)``."""
+    """``standing grant 3 for team nlp: $3,000 in total until 2027-01-31 (big-jobs)``."""
     until = words.moment(one.until)
     return (
-        f"standing grant {one.number} for {_whom(one)}: {words.money(one.total)} in all until {until}"
+        f"standing grant {one.number} for {_whom(one)}: {words.money(one.total)} in total until {until}"
         f" ({', '.join(one.rules)})"
     )
 
 
 def request_json(one: Request, me: str, told: Sequence[Dispatch]) -> dict[str, Any]:
-    """A request as JSON. ``mine``: whether who asks for the list may decide it; ``told``: who was told of it."""
+    """A request in JSON. ``mine``: whether the user ``me`` may decide it; ``told``: notices about it."""
     asked = one.asked
     return {
         "job": one.view.id,
@@ -141,6 +145,7 @@ def request_json(one: Request, me: str, told: Sequence[Dispatch]) -> dict[str, A
         "asked_at": asked.at,
         "expires_at": asked.expires_at,
         "total": asked.total,
+        "covers": covered(asked),
         "held": dict(asked.held),
         "extension": asked.extension,
         "max_cost": asked.max_cost,
@@ -152,6 +157,7 @@ def request_json(one: Request, me: str, told: Sequence[Dispatch]) -> dict[str, A
                 "because": question.because,
                 "approvers": question.approvers,
                 "own_requests": question.own_requests,
+                "covers": None if question.facts is None else [fact.model_dump(mode="json") for fact in question.facts],
                 "approved_by": next((who for rule, who in asked.yes if rule == question.rule), None),
             }
             for question in asked.questions
@@ -165,7 +171,7 @@ def request_json(one: Request, me: str, told: Sequence[Dispatch]) -> dict[str, A
 
 
 def standing_json(one: StandingGrant, now: datetime) -> dict[str, Any]:
-    """A standing grant as JSON."""
+    """A standing grant in JSON."""
     return {
         "number": one.number,
         "by": one.by,

@@ -1,4 +1,4 @@
-"""What several commands are asked in the same words: machines, kinds of capacity, moments, prices."""
+"""Options that several commands share, and their parsers: machines, capacity types, times, prices."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ Gpus = Annotated[
         "--gpu",
         "-g",
         metavar="NAME[:COUNT]",
-        help="An accelerator, with a count: exactly so many a machine; 'cpu' for machines without. Repeatable.",
+        help="Accelerator, optionally with the exact count per machine; 'cpu' for machines without GPU. Repeatable.",
     ),
 ]
-Providers = Annotated[list[str] | None, typer.Option("--provider", "-p", help="A provider, or a pattern. Repeatable.")]
+Providers = Annotated[list[str] | None, typer.Option("--provider", "-p", help="Provider or pattern. Repeatable.")]
 Regions = Annotated[
-    list[str] | None, typer.Option("--region", "-r", help="A region, or a pattern such as 'us-*'. Repeatable.")
+    list[str] | None, typer.Option("--region", "-r", help="Region or pattern, such as 'us-*'. Repeatable.")
 ]
 CapacityTypes = Annotated[
     list[str] | None,
-    typer.Option("--capacity-type", "-c", metavar="KIND", help="spot, on-demand, reserved or owned. Repeatable."),
+    typer.Option("--capacity-type", "-c", metavar="TYPE", help="spot, on-demand, reserved or owned. Repeatable."),
 ]
 
 
 def machines(texts: Sequence[str]) -> dict[str, set[int]]:
-    """Accelerators by canonical name, with the counts asked for (none: any). Raises `InvalidInput`, `UnknownName`."""
+    """Requested counts by canonical accelerator name (no count: any). Raises `InvalidInput`, `UnknownName`."""
     from broker.core.accelerators import canonical
     from broker.core.units import split_machine
 
@@ -56,18 +56,18 @@ def machines(texts: Sequence[str]) -> dict[str, set[int]]:
 
 
 def fits(offer: Offer, wanted: dict[str, set[int]]) -> bool:
-    """Whether the offer's machine has one of the counts asked for."""
+    """Whether the offer's machine has one of the requested counts."""
     counts = wanted.get(offer.accelerator or "cpu")
     return not counts or offer.count in counts
 
 
 def matches(name: str, patterns: Sequence[str]) -> bool:
-    """Whether the name is one of these, or fits a pattern of them; any does when there are none."""
+    """Whether the name matches one of the patterns; without patterns every name matches."""
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def capacity_types(texts: Sequence[str]) -> tuple[CapacityType, ...]:
-    """Raises `UnknownName`, with what was probably meant."""
+    """Capacity types by name. Raises `UnknownName` with a suggestion."""
     from broker.core.errors import UnknownName
     from broker.core.offers import CapacityType
 
@@ -76,13 +76,13 @@ def capacity_types(texts: Sequence[str]) -> tuple[CapacityType, ...]:
     for text in texts:
         name = text.strip().lower().replace("_", "-")
         if name not in known:
-            raise UnknownName("kind of capacity", text, known)
+            raise UnknownName("capacity type", text, known)
         found.append(known[name])
     return tuple(dict.fromkeys(found))
 
 
 def moment(option: str, text: str, now: datetime) -> datetime:
-    """A point in time, or how long ago. Raises `InvalidInput` naming the option."""
+    """A point in time, or an age before ``now``. Raises `InvalidInput` naming the option."""
     from broker.cli.words import parse_moment
 
     try:
@@ -90,11 +90,11 @@ def moment(option: str, text: str, now: datetime) -> datetime:
     except ValueError as error:
         raise InvalidInput(str(error), where=option) from error
     except OverflowError as error:
-        raise InvalidInput(f"there is no such time: {text!r}", where=option) from error
+        raise InvalidInput(f"time out of range: {text!r}", where=option) from error
 
 
 def duration(option: str, text: str) -> timedelta:
-    """Longer than nothing. Raises `InvalidInput` naming the option."""
+    """A duration greater than zero. Raises `InvalidInput` naming the option."""
     from broker.core.units import parse_duration
 
     try:
@@ -102,12 +102,12 @@ def duration(option: str, text: str) -> timedelta:
     except ValueError as error:
         raise InvalidInput(str(error), where=option) from error
     if not found:
-        raise InvalidInput("expected some time, such as 30d; got none", where=option)
+        raise InvalidInput(f"expected a duration greater than zero, such as 30d; got {text!r}", where=option)
     return found
 
 
 def price(option: str, text: str) -> Money:
-    """USD, with or without a sign for it. Raises `InvalidInput` naming the option."""
+    """An amount in USD, with or without a currency sign. Raises `InvalidInput` naming the option."""
     from broker.core.units import parse_money
 
     try:

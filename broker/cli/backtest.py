@@ -1,4 +1,4 @@
-"""`gpubroker backtest`: what the broker's strategies would have cost on recorded data. One small module a command."""
+"""`gpubroker backtest`: cost of the broker's strategies on recorded data. One module per command."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from broker.cli import backtest_placement, backtest_reserve
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="What the broker's strategies would have cost on recorded data, against other rules and the best possible.",
+    help="Compute what strategies would have cost on recorded data, compared with the optimum.",
 )
 
 
 @app.callback()
 def backtest() -> None:
-    """What the broker's strategies would have cost on recorded data, against other rules and the best possible."""
+    """Compute what strategies would have cost on recorded data, compared with the optimum."""
 
 
 app.command("placement", epilog=backtest_placement.EXAMPLES)(backtest_placement.placement)

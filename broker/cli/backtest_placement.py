@@ -1,4 +1,4 @@
-"""`gpubroker backtest placement`: what placing a job by a strategy would have cost on recorded spot markets."""
+"""`gpubroker backtest placement`: cost of placement strategies on recorded spot markets."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ EXAMPLES = examples(
 )
 
 
-# What the job file says itself, or only a trace has: with --job they would change nothing.
+# Options without effect with --job, because the job file or the store determines the value.
 _OF_TRACES = {
-    "work": "the job says how much work it is",
+    "work": "the job file states the work",
     "changeover": "it follows from the job's checkpoints",
-    "from_fraction": "--days says where windows start",
-    "to_fraction": "--days says where windows start",
-    "zones": "a job may choose between all pools that serve it",
-    "pools": "the job's `resources` and `constraints` say which pools serve it",
+    "from_fraction": "--days sets where windows start",
+    "to_fraction": "--days sets where windows start",
+    "zones": "a job may use all pools that match it",
+    "pools": "the job's `resources` and `constraints` select the pools",
     "on_demand_price": "the store has prices",
     "spot_price": "the store has prices",
-    "gang": "the job's `num_nodes` says it",
+    "gang": "the job's `num_nodes` sets it",
 }
 
 
 class Zones(StrEnum):
-    """Whether one job may choose between the pools of a family."""
+    """Whether a job may move between the pools of a family."""
 
     TOGETHER = "together"
     APART = "apart"
@@ -55,93 +55,95 @@ def placement(
         typer.Argument(metavar="TRACE...", help="JSON traces, CSV files of machine counts, or folders of them."),
     ] = None,
     traces: Annotated[
-        list[Path] | None, typer.Option("--traces", metavar="TRACE", help="The same as TRACE; may be repeated.")
+        list[Path] | None, typer.Option("--traces", metavar="TRACE", help="Same as TRACE. Repeatable.")
     ] = None,
     job: Annotated[
         Path | None,
-        typer.Option("--job", metavar="JOB.yaml", help="Instead of traces: this job, on the history in the store."),
+        typer.Option(
+            "--job", metavar="JOB.yaml", help="Replay this job on the store's price history, instead of traces."
+        ),
     ] = None,
     days: Annotated[
-        int, typer.Option("--days", min=1, max=3650, help="With --job: starts at full hours of so many days.")
+        int, typer.Option("--days", min=1, max=3650, help="With --job: start at each full hour of this many days.")
     ] = 30,
     work: Annotated[
         str | None,
-        typer.Option("--work", metavar="TIME", help="Work of the job. 48h by default."),
+        typer.Option("--work", metavar="TIME", help="Work of the job. Default: 48h."),
     ] = None,
     deadline: Annotated[
         list[str] | None,
         typer.Option(
             "--deadline",
             metavar="TIME",
-            help="From the start; may be repeated. 60h by default, with --job the job's own.",
+            help="Deadline after the start. Repeatable. Default: 60h; with --job the job's own.",
         ),
     ] = None,
     changeover: Annotated[
         list[str] | None,
-        typer.Option("--changeover", metavar="TIME", help="Boot and restore, billed; may be repeated. 12m by default."),
+        typer.Option("--changeover", metavar="TIME", help="Billed time to boot and restore. Repeatable. Default: 12m."),
     ] = None,
-    starts: Annotated[int, typer.Option("--starts", help="Windows per pool.")] = 100,
-    seed: Annotated[int, typer.Option("--seed", help="Which windows are drawn.")] = 7,
+    starts: Annotated[int, typer.Option("--starts", help="Number of windows per pool.")] = 100,
+    seed: Annotated[int, typer.Option("--seed", help="Random seed for the choice of windows.")] = 7,
     from_fraction: Annotated[
         float,
         typer.Option(
-            "--from", metavar="PART", help="Windows start after this part of the trace; before it is history."
+            "--from", metavar="PART", help="Windows start after this fraction of the trace; the part before is history."
         ),
     ] = 0.5,
     to_fraction: Annotated[
-        float, typer.Option("--to", metavar="PART", help="Windows end before this part of the trace.")
+        float, typer.Option("--to", metavar="PART", help="Windows end before this fraction of the trace.")
     ] = 1.0,
     policies: Annotated[
         str | None,
         typer.Option(
             "--policies",
             metavar="NAMES",
-            help="gpubroker, uniform-progress, greedy, on-demand, omniscient, eager-next-region, time-sliced; with"
-            " commas.",
+            help="Separated by commas: gpubroker, uniform-progress, greedy, on-demand, omniscient, eager-next-region,"
+            " time-sliced.",
         ),
     ] = None,
     zones: Annotated[
-        Zones, typer.Option("--zones", help="together: one job may choose between the pools of a folder.")
+        Zones, typer.Option("--zones", help="together: a job may move between the pools of a folder.")
     ] = Zones.APART,
     pools: Annotated[
-        list[str] | None, typer.Option("--pool", metavar="NAME", help="Only this pool; may be repeated.")
+        list[str] | None, typer.Option("--pool", metavar="NAME", help="Only this pool. Repeatable.")
     ] = None,
     on_demand_price: Annotated[
         float | None,
         typer.Option(
-            "--on-demand-price", metavar="USD", help="Per machine and hour, where the trace has none. 3.06 by default."
+            "--on-demand-price", metavar="USD", help="Per machine-hour, if the trace has no price. Default: 3.06."
         ),
     ] = None,
     spot_price: Annotated[
         float | None,
         typer.Option(
-            "--spot-price", metavar="USD", help="Per machine and hour, where the trace has none. 0.9731 by default."
+            "--spot-price", metavar="USD", help="Per machine-hour, if the trace has no price. Default: 0.9731."
         ),
     ] = None,
     gang: Annotated[
         int,
         typer.Option(
-            "--gang", help="Machines the job needs at once; fewer count as no capacity, and costs are of all of them."
+            "--gang", help="Machines that the job needs at once; fewer count as no capacity. Costs are for all of them."
         ),
     ] = 1,
     per_window: Annotated[
-        bool, typer.Option("--per-window", help="With --json: start and cost of every window.")
+        bool, typer.Option("--per-window", help="With --json: include start and cost of every window.")
     ] = False,
     workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="Processes; as many as there are processors by default.")
+        int | None, typer.Option("--workers", min=1, help="Number of processes. Default: number of CPUs.")
     ] = None,
     chart: ShowChart = False,
     picture: Picture = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """What placing a job would have cost on recorded spot markets: this strategy, others, and the best possible.
+    """Compute the cost of placement strategies on recorded spot markets: the broker's, others, and the optimum.
 
-    At the start of a tick a strategy knows that tick and what was before; a changeover is billed and makes no progress.
-    Cost over optimum: the optimum knew the whole window beforehand. The code that decides is the broker's own.
+    At the start of a tick a strategy knows that tick and the past; a changeover is billed and makes no progress. The
+    optimum knows the whole window in advance. The broker's strategy runs the broker's own decision code.
 
-    The same traces, options and seed give the same document. With --job it follows from the store and the last full
-    hour, to which the record goes and from which a deadline that is a moment counts.
+    The same traces, options and seed give the same document. With --job the result depends on the store and the last
+    full hour: the record ends there, and a deadline given as a point in time counts from there.
     """
     from broker.backtest.run import DEFAULT_POLICIES, Request, run_backtest
     from broker.backtest.trace_files import Prices
@@ -151,7 +153,7 @@ def placement(
     given = [*(paths or []), *(traces or [])]
     if (job is None) != bool(given):
         raise InvalidInput(
-            "expected traces or a job, not both" if given else "expected traces, or a job",
+            "traces and a job cannot be combined" if given else "expected traces or a job",
             where="--traces, --job",
             hint="gpubroker backtest placement FOLDER, or gpubroker backtest placement --job JOB.yaml",
         )
@@ -189,12 +191,12 @@ def placement(
 
 
 def _processors() -> int:
-    """Those that this process may use, where the system tells; all of them elsewhere."""
+    """The number of CPUs that this process may use; if unknown, of all CPUs."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _refuse_what_means_nothing(context: typer.Context, *, with_job: bool, as_json: bool) -> None:
-    """Raises `InvalidInput` for an option that was given and would change nothing."""
+    """Raises `InvalidInput` for an option that was given but has no effect."""
     said = {
         parameter.name: parameter.opts[0]
         for parameter in context.command.params
@@ -205,7 +207,7 @@ def _refuse_what_means_nothing(context: typer.Context, *, with_job: bool, as_jso
             if name in said:
                 raise InvalidInput(f"not with --job: {why}", where=said[name])
     elif "days" in said:
-        raise InvalidInput("only with --job", where="--days", hint="--from and --to say which part of a trace counts")
+        raise InvalidInput("only with --job", where="--days", hint="--from and --to select a part of a trace")
     if "per_window" in said and not as_json:
         raise InvalidInput("only with --json", where="--per-window", hint="add --json")
     if "force" in said and "picture" not in said:
@@ -221,7 +223,7 @@ def _of_job(
     progress: Progress | None,
     workers: int,
 ) -> JobBacktest:
-    """The job of that file on what the store recorded. Work and changeover are its own."""
+    """Replay the job of that file on the store's records. Work and changeover are the job's own."""
     from broker.app.strategy_backtest import job_backtest
     from broker.app.submit import read_job
 
@@ -238,7 +240,7 @@ def _distinct(option: str, texts: list[str]) -> tuple[float, ...]:
 
 
 def _seconds(option: str, text: str) -> float:
-    """Seconds from ``48h`` or ``12m``; a bare number is refused, because nobody knows its unit."""
+    """Seconds from ``48h`` or ``12m``; a number without unit is refused, because it is ambiguous."""
     from broker.core.units import parse_duration
 
     try:

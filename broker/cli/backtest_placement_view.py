@@ -1,4 +1,4 @@
-"""A backtest of placement on the screen: cost over optimum by family and by pool, what else happened, and a chart."""
+"""A backtest of placement as tables and as a chart: cost over optimum by family and by pool, and totals."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
     from broker.app.strategy_backtest import JobBacktest
 
-_NOTE = "Mean cost over mean optimum; the optimum knew the whole window beforehand. Bold is the least of a row."
+_NOTE = "Mean cost over mean optimum; the optimum knows the whole window in advance. Bold: lowest of the row."
 _MOST_ROWS = 60
 
 
 def tables(console: Console, report: Report) -> list[RenderableType]:
-    """Cost over optimum of each policy, by family and by pool; then what it took: money, deadlines, interruptions."""
+    """Cost over optimum of each policy by family and by pool, then totals: cost, missed deadlines, interruptions."""
     policies = list(dict.fromkeys(cell.policy for cell in report.cells))
     families = report.families()
     shown: list[RenderableType] = [
@@ -37,9 +37,9 @@ def tables(console: Console, report: Report) -> list[RenderableType]:
         if rows <= _MOST_ROWS:
             shown += ["", Text("By pool", style="bold"), *_ratios(console, report.cells, policies)]
         else:
-            shown.append(Text(f"{plural(rows, 'row')} by pool: see --json", style="dim"))
-    shown += ["", Text("All of it", style="bold"), *_totals(console, report.cells, policies), ""]
-    paid = f"Mean cost is of all {report.gang} machines." if report.gang > 1 else ""
+            shown.append(Text(f"{plural(rows, 'row')} by pool: use --json", style="dim"))
+    shown += ["", Text("Total", style="bold"), *_totals(console, report.cells, policies), ""]
+    paid = f"Mean cost is for all {report.gang} machines." if report.gang > 1 else ""
     return [*shown, *(Text(note, style="dim") for note in (_NOTE, paid, *report.notes) if note)]
 
 
@@ -49,10 +49,10 @@ def _what(report: Report) -> str:
 
 
 def about_job(about: JobBacktest) -> list[RenderableType]:
-    """What the job would have cost, in one sentence a policy."""
+    """What the job would have cost, one line per policy."""
     since, until, as_of = moment(about.since), moment(about.until), moment(about.as_of)
     started = f"{about.job.name}, started at {plural(_windows(about), 'full hour')} from {since} to {until}"
-    lines = [Text(f"{started}, by the record up to {as_of}", style="bold")]
+    lines = [Text(f"{started}, on records up to {as_of}", style="bold")]
     for cell in about.report.cells:
         costs = [window.cost for window in cell.windows]
         lines.append(
@@ -77,7 +77,7 @@ def _ratios(console: Console, cells: Sequence[Cell], policies: Sequence[str]) ->
         found = [Text(f"{ratio:.3f}", style="bold" if ratio == least else "") for ratio in ratios.values()]
         windows = str(len(next(iter(of.values())).windows))
         rows.append([family, pool, _hours(deadline), _hours(changeover), *found, windows])
-    # Where there is no room, the policies that matter least for the decision are left out first.
+    # On a narrow terminal the policies that matter least for the decision are hidden first.
     ranks = {"gpubroker": 0, "uniform-progress": 0}
     columns = [
         Column("family", 8 if len({family for family, *_ in by}) == 1 else 1, folds=True),
@@ -126,7 +126,7 @@ def _fitted(console: Console, columns: list[Column], rows: list[list[str | Text]
 
 
 def charts(report: Report) -> list[Chart]:
-    """How far each policy is above the optimum, a bar for each deadline (and changeover), all pools taken together."""
+    """How far each policy is above the optimum over all pools: one bar per deadline (and changeover)."""
     policies = [policy for policy in dict.fromkeys(cell.policy for cell in report.cells) if policy != OMNISCIENT]
     groups: dict[tuple[float, float], list[Cell]] = {}
     for cell in report.cells:
@@ -137,7 +137,7 @@ def charts(report: Report) -> list[Chart]:
         ratios = [pooled([cell for cell in cells if cell.policy == policy]).ratio_mean for policy in policies]
         label = f"deadline {_hours(deadline)}" + (f", changeover {_hours(changeover)}" if several else "")
         bars.append(Bars(label, policies, [round(100 * (ratio - 1), 1) for ratio in ratios]))
-    title = f"{_what(report)} on {_pools(report)}: what each policy would have cost"
+    title = f"{_what(report)} on {_pools(report)}: cost of each policy"
     return [Chart(title, "policy", "% above the optimum's cost", bars=bars)]
 
 

@@ -1,4 +1,4 @@
-"""`gpubroker backtest reserve`: what reserving by a rule would have cost on recorded demand."""
+"""`gpubroker backtest reserve`: cost of reservation rules on recorded demand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXAMPLES = examples(
 
 
 class End(StrEnum):
-    """Whether the rules are told where the series ends."""
+    """Whether the rules know where the series ends."""
 
     UNKNOWN = "unknown"
     KNOWN = "known"
@@ -32,33 +32,35 @@ def reserve(
     context: typer.Context,
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="FILE...", help="Hourly demand: one number a line, or a CSV with a column per series."),
+        typer.Argument(
+            metavar="FILE...", help="Hourly demand: one number per line, or a CSV with one column per series."
+        ),
     ] = None,
     demand: Annotated[
-        list[Path] | None, typer.Option("--demand", metavar="FILE", help="The same as FILE; may be repeated.")
+        list[Path] | None, typer.Option("--demand", metavar="FILE", help="Same as FILE. Repeatable.")
     ] = None,
-    term: Annotated[str, typer.Option("--term", metavar="TIME", help="How long a reservation lasts.")] = "720h",
+    term: Annotated[str, typer.Option("--term", metavar="TIME", help="Term of a reservation.")] = "720h",
     ratio: Annotated[
         list[float] | None,
-        typer.Option("--ratio", help="Reserved over on-demand price of a unit-hour; may be repeated. 0.6 by default."),
+        typer.Option("--ratio", help="Reserved price over on-demand price of a unit-hour. Repeatable. Default: 0.6."),
     ] = None,
     warmup: Annotated[
         str | None,
         typer.Option(
             "--warmup",
             metavar="TIME",
-            help="What of each series is history and costs nothing. By default 336h, or the term if shorter; none with"
+            help="Start of each series that is history and costs nothing. Default: 336h, or the term if shorter; 0 with"
             " --history.",
         ),
     ] = None,
     history: Annotated[
         list[Path] | None,
-        typer.Option("--history", metavar="FILE", help="What was before each series, in their order."),
+        typer.Option("--history", metavar="FILE", help="History before each series, in the same order. Repeatable."),
     ] = None,
     end: Annotated[
         End,
         typer.Option(
-            "--end", help="unknown: the rules are not told where a series ends, and last terms are charged pro rata."
+            "--end", help="unknown: the rules do not know where a series ends; the last terms are charged pro rata."
         ),
     ] = End.UNKNOWN,
     policies: Annotated[
@@ -66,7 +68,8 @@ def reserve(
         typer.Option(
             "--policies",
             metavar="NAMES",
-            help="gpubroker, staggered-quantile, wang, wang-randomised, static-best, on-demand, optimum; with commas.",
+            help="Separated by commas: gpubroker, staggered-quantile, wang, wang-randomised, static-best, on-demand,"
+            " optimum.",
         ),
     ] = None,
     chart: ShowChart = False,
@@ -74,10 +77,10 @@ def reserve(
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """What reserving would have cost on recorded demand: this planner, other rules, and the best possible.
+    """Compute the cost of reservation rules on recorded demand: the broker's planner, other rules, and the optimum.
 
-    Every rule starts with nothing reserved, knows at the start of an hour only the hours before it, and pays for what
-    it reserved whether used or not. Costs are in on-demand unit-hours; the optimum knew the demand beforehand.
+    Every rule starts with nothing reserved, knows only the hours before the present one, and pays for reservations
+    whether used or not. Costs are in on-demand unit-hours; the optimum knows the demand in advance.
     """
     from broker.backtest.reserve import DEFAULT_POLICIES, Request, run_reserve_backtest
     from broker.cli import backtest_reserve_view as view
@@ -103,7 +106,7 @@ def reserve(
 
 
 def _hours(option: str, text: str) -> int:
-    """Whole hours from ``720h`` or ``30d``; a bare number is hours, too."""
+    """Whole hours from ``720h`` or ``30d``; a number without unit is hours."""
     from broker.core.units import parse_duration
 
     try:

@@ -1,4 +1,4 @@
-"""A backtest of reserve rules on the screen: a table of means and one of every series, and charts of both."""
+"""A backtest of reservation rules as tables and charts: each series, and the mean."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 
-_NOTE = "Costs count on-demand unit-hours; 1 is the optimum, which knew the demand beforehand."
+_NOTE = "Costs are in on-demand unit-hours; 1 is the optimum, which knows the demand in advance."
 
 
 def tables(console: Console, report: Report) -> list[RenderableType]:
-    """Cost over optimum of each rule on each series, its mean over the series, and what was taken for granted."""
+    """Cost over optimum of each rule on each series, the mean over the series, and the assumptions."""
     shown: list[RenderableType] = []
     ratios = dict.fromkeys(cell.ratio for cell in report.cells)
     for ratio in ratios:
@@ -33,7 +33,7 @@ def tables(console: Console, report: Report) -> list[RenderableType]:
 def _table(console: Console, report: Report, cells: list[Cell], ratio: float) -> list[RenderableType]:
     policies = list(dict.fromkeys(cell.policy for cell in cells))
     by = {(cell.series, cell.policy): cell for cell in cells}
-    # Where there is no room, the rules that matter least for the decision are left out first.
+    # On a narrow terminal the rules that matter least for the decision are hidden first.
     ranks = {policy: 0 if policy == "gpubroker" else 1 + POLICIES.index(policy) for policy in policies}
     columns = [
         Column("series", folds=True),
@@ -62,7 +62,7 @@ def _over(value: float | None, least: float | None) -> Text:
 
 
 def charts(report: Report) -> list[Chart]:
-    """Of several series, each rule's mean; of one series, what it asked for and what rules held for it, too."""
+    """The mean of each rule over all series; for a single series also its demand and what the rules held."""
     means = [mean for mean in report.means() if mean.policy != OPTIMUM]
     labels = list(dict.fromkeys(mean.policy for mean in means))
     found = {(mean.ratio, mean.policy): mean.mean for mean in means}
@@ -82,7 +82,7 @@ def _above(over: float | None) -> float | None:
 
 def _title(report: Report) -> str:
     what = report.series[0].name if len(report.series) == 1 else f"{len(report.series)} series"
-    return f"{what}: what reserving for {report.term} h would have cost"
+    return f"{what}: cost of reserving for {report.term} h"
 
 
 def _stock(report: Report) -> Chart:

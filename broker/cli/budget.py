@@ -1,4 +1,4 @@
-"""`gpubroker budget`: what each budget grants, has spent, holds and has left, and what it will come to."""
+"""`gpubroker budget`: limit, spent, held, left and forecast of each budget."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from broker.app.budgets import BudgetLine
     from broker.app.wiring import Broker
 
-app = typer.Typer(no_args_is_help=True, help="What each budget grants, has spent, holds and has left.")
+app = typer.Typer(no_args_is_help=True, help="Show budgets: limit, spent, held, left and forecast.")
 
-_NONE = "no budget is in force: nothing that costs real money is launched; see `gpubroker policy apply --help`"
+_NONE = "no budget is active: nothing that costs real money is launched; see `gpubroker policy apply --help`"
 
 
 def _budgets(terminal: Terminal) -> tuple[Broker, list[BudgetLine]]:
@@ -30,7 +30,7 @@ def _budgets(terminal: Terminal) -> tuple[Broker, list[BudgetLine]]:
 
 @app.command("list", epilog=examples("gpubroker budget list", "gpubroker budget list --json"))
 def list_budgets(context: typer.Context, as_json: AsJson = False) -> None:
-    """Every budget in its current period."""
+    """List all budgets with their current period."""
     from broker.cli import budget_view as view
 
     terminal = Terminal.of(context)
@@ -51,15 +51,15 @@ def list_budgets(context: typer.Context, as_json: AsJson = False) -> None:
 )
 def show(
     context: typer.Context,
-    budget: Annotated[str | None, typer.Argument(metavar="NAME", help="A budget's name; all when left out.")] = None,
-    chart: Annotated[bool, typer.Option("--chart", help="Draw spend against the period in the terminal.")] = False,
+    budget: Annotated[str | None, typer.Argument(metavar="NAME", help="Budget name. Default: all.")] = None,
+    chart: Annotated[bool, typer.Option("--chart", help="Draw spending over the period in the terminal.")] = False,
     picture: Annotated[
-        Path | None, typer.Option("--picture", metavar="FILE", help="Draw it into a file: .html, .png or .svg.")
+        Path | None, typer.Option("--picture", metavar="FILE", help="Write the chart to a file: .html, .png or .svg.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Let --picture replace a file that is not a chart.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Let --picture overwrite a file that is no chart.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """One budget: its period, limit, what is spent, held and left, the forecast, whom it is for, who was told what."""
+    """Show one budget: period, limit, spent, held, left, forecast, scope and alerts."""
     from broker.app.budgets import days, notices_about
     from broker.cli import budget_view as view
 

@@ -1,4 +1,4 @@
-"""Budgets on the screen, as JSON and as charts."""
+"""Budgets as text, as JSON and as charts."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _BUDGETS = (
     Column("used", 3, align="right"),
     Column("forecast", 1, align="right"),
     Column("counts", 5),
-    Column("for", 6, folds=True),
+    Column("scope", 6, folds=True),
 )
 
 
 def table(console: Console, lines: Sequence[BudgetLine]) -> list[RenderableType]:
-    """One row a budget, in its current period."""
+    """One row per budget, in its current period."""
     built, hidden = fitting(console, _BUDGETS, [_cells(line) for line in lines])
     return [built, Text(left_out(hidden), style="dim")] if hidden else [built]
 
@@ -58,29 +58,29 @@ def _cells(line: BudgetLine) -> list[str | Text]:
 
 
 def story(line: BudgetLine, told: Sequence[Dispatch]) -> list[str]:
-    """What the table does not say."""
+    """Details of one budget below the table."""
     use, ahead = line.use, line.forecast
-    what = {"alert": "passes, with an alert", "ask": "is asked about", "deny": "is denied"}
-    stops = "is denied, and what runs is stopped once more is spent than there is"
+    beyond = {"alert": "allowed with an alert", "ask": "approval needed", "deny": "denied"}
+    stops = "denied, and running jobs are stopped once spending exceeds the limit"
     found = [
-        f"{line.spec.id}: for {scope_words(line.spec)}; {words.moment(use.period_start)} to "
-        f"{words.moment(use.period_end)}; written in {line.source}",
-        f"  what does not fit {what.get(line.action, stops)}; alerts at {', '.join(line.alerts) or 'nothing'}",
-        f"  by the end of {line.period_name}: {words.money(ahead.committed)} with what runs and waits now"
-        + (f", {words.money(ahead.trend)} at the pace so far" if ahead.trend is not None else "")
+        f"{line.spec.id}: scope {scope_words(line.spec)}; {words.moment(use.period_start)} to "
+        f"{words.moment(use.period_end)}; defined in {line.source}",
+        f"  launches beyond the limit: {beyond.get(line.action, stops)}; alerts at: {', '.join(line.alerts) or 'none'}",
+        f"  forecast for {line.period_name}: {words.money(ahead.committed)} with running and waiting jobs"
+        + (f", {words.money(ahead.trend)} at the present pace" if ahead.trend is not None else "")
         + (f" (used up on {words.moment(ahead.used_up_at)})" if ahead.used_up_at else ""),
     ]
     if line.marks:
         passed = ", ".join(
             f"{mark} on {words.moment(at)}" for mark, at in sorted(line.marks.items(), key=lambda m: m[1])
         )
-        found.append(f"  passed: {passed}")
+        found.append(f"  alerts reached: {passed}")
     found += [f"  {notices_view.dispatch(one)}" for one in told]
     return found
 
 
 def chart(line: BudgetLine, days: Sequence[Day]) -> Chart:
-    """Spend against the period: what was spent so far, the limit, and where the pace leads."""
+    """Spending over the period: spent so far, limit, forecast."""
     from broker.cli.charts.chart import Chart, Line
 
     use, ahead, limit = line.use, line.forecast, float(line.limit.dollars)
@@ -91,12 +91,12 @@ def chart(line: BudgetLine, days: Sequence[Day]) -> Chart:
     ]
     if days and days[-1].until < use.period_end:
         lines.append(Line("forecast", [days[-1].until, use.period_end], [spent[-1], float(ahead.expected.dollars)]))
-    note = f"{words.money(use.held)} is held; {words.money(ahead.expected)} is expected by the end"
+    note = f"{words.money(use.held)} held; forecast {words.money(ahead.expected)}"
     return Chart(f"Budget {line.spec.id}, {line.period_name}", "time", "USD", lines=lines, note=note)
 
 
 def drawn(terminal: Terminal, figures: Sequence[Chart]) -> list[RenderableType]:
-    """The charts for the terminal that people look at."""
+    """The charts for the terminal."""
     from broker.cli.charts.terminal import in_terminal
 
     console = terminal.err if terminal.as_json else terminal.out
@@ -105,7 +105,7 @@ def drawn(terminal: Terminal, figures: Sequence[Chart]) -> list[RenderableType]:
 
 
 def scope_words(spec: BudgetSpec) -> str:
-    """``team nlp or vision, workload training``; ``everybody``."""
+    """``team nlp or vision, workload training``; ``all jobs``."""
     parts = {
         "team": spec.teams,
         "project": spec.projects,
@@ -113,11 +113,11 @@ def scope_words(spec: BudgetSpec) -> str:
         "user": spec.users,
         "environment": spec.environments,
     }
-    return ", ".join(f"{word} {' or '.join(names)}" for word, names in parts.items() if names) or "everybody"
+    return ", ".join(f"{word} {' or '.join(names)}" for word, names in parts.items() if names) or "all jobs"
 
 
 def document(line: BudgetLine, told: Sequence[Dispatch] = ()) -> dict[str, Any]:
-    """One budget of the document."""
+    """One budget in JSON."""
     spec = line.spec
     return {
         "id": spec.id,

@@ -1,4 +1,4 @@
-"""`gpubroker capacity`: what is held, what to hold, and what to let lapse."""
+"""`gpubroker capacity`: list, record and plan owned machines, reservations and commitments."""
 
 from __future__ import annotations
 
@@ -16,18 +16,16 @@ from broker.core.errors import InvalidInput
 if TYPE_CHECKING:
     from broker.economics.reserve.holdings import Holding
 
-app = typer.Typer(
-    no_args_is_help=True, help="Owned machines, reservations and commitments: what is held, and how much to hold."
-)
+app = typer.Typer(no_args_is_help=True, help="List, record and plan owned machines, reservations and commitments.")
 
 
 @app.callback()
 def capacity() -> None:
-    """Owned machines, reservations and commitments: what is held, and how much to hold."""
+    """List, record and plan owned machines, reservations and commitments."""
 
 
 class Kind(StrEnum):
-    """How capacity is held."""
+    """The type of capacity."""
 
     OWNED = "owned"
     RESERVATION = "reservation"
@@ -40,12 +38,10 @@ class Kind(StrEnum):
 )
 def list_(
     context: typer.Context,
-    offline: Annotated[
-        bool, typer.Option("--offline", help="Do not ask providers what they hold for the account.")
-    ] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Do not query providers.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """What is held: as recorded here, and as providers with a login report. Asking them changes nothing."""
+    """List capacity: as recorded here, and as reported by providers with a login. Changes nothing."""
     from broker.app.capacity import capacity as held
     from broker.cli import capacity_view as view
 
@@ -66,37 +62,40 @@ def list_(
 )
 def add(
     context: typer.Context,
-    kind: Annotated[Kind, typer.Argument(help="A commitment is a promise to pay for a discount, not capacity.")],
-    machine: Annotated[str, typer.Argument(metavar="GPU[:COUNT]", help="Accelerators of one machine, such as H100:8.")],
-    machines: Annotated[int, typer.Option("--machines", min=1, max=100_000, help="How many such machines.")] = 1,
+    kind: Annotated[Kind, typer.Argument(help="A commitment is a promise to pay for a discount; it is not capacity.")],
+    machine: Annotated[str, typer.Argument(metavar="GPU[:COUNT]", help="Accelerators per machine, such as H100:8.")],
+    machines: Annotated[int, typer.Option("--machines", min=1, max=100_000, help="Number of machines.")] = 1,
     provider: Annotated[
-        str, typer.Option("--provider", metavar="NAME", help="Who it is held from; for owned machines: owned.")
+        str, typer.Option("--provider", metavar="NAME", help="Provider; for owned machines: owned.")
     ] = "owned",
-    site: Annotated[str, typer.Option("--site", metavar="PLACE", help="Region, or where it stands.")] = "",
+    site: Annotated[str, typer.Option("--site", metavar="PLACE", help="Region or location.")] = "",
     price: Annotated[
         str | None,
-        typer.Option("--price", metavar="USD", help="Paid once, for all machines: purchase or up-front payment."),
+        typer.Option(
+            "--price", metavar="USD", help="One-time payment for all machines: purchase price or up-front fee."
+        ),
     ] = None,
     hourly: Annotated[
-        str | None, typer.Option("--hourly", metavar="USD", help="Paid every hour, used or not, for all machines.")
+        str | None, typer.Option("--hourly", metavar="USD", help="Hourly payment for all machines, used or not.")
     ] = None,
-    start: Annotated[
-        str | None, typer.Option("--from", metavar="WHEN", help="Since when, or from when on; now if not given.")
-    ] = None,
+    start: Annotated[str | None, typer.Option("--from", metavar="WHEN", help="Start. Default: now.")] = None,
     term: Annotated[
-        str | None, typer.Option("--term", "--life", metavar="TIME", help="How long: 1y, 36mo, 720h, or 4y of life.")
+        str | None,
+        typer.Option(
+            "--term", "--life", metavar="TIME", help="Duration: 1y, 36mo, 720h; of owned machines the useful life."
+        ),
     ] = None,
-    until: Annotated[str | None, typer.Option("--until", metavar="WHEN", help="The end, instead of --term.")] = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="WHEN", help="End, instead of --term.")] = None,
     power: Annotated[
-        str, typer.Option("--power", metavar="WATTS", help="What all machines draw in use: 5600W, 5.6kW.")
+        str, typer.Option("--power", metavar="WATTS", help="Power draw of all machines in use: 5600W, 5.6kW.")
     ] = "0",
-    note: Annotated[str, typer.Option("--note", callback=one_line, help="A word for later.")] = "",
+    note: Annotated[str, typer.Option("--note", callback=one_line, help="Note, for the record.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Put capacity on record: machines that were bought, reservations, commitments. Launches and buys nothing.
+    """Record capacity: purchased machines, reservations, commitments. Launches and buys nothing.
 
-    What was paid is what `capacity plan` and the findings about buying and renting reckon with, so it must be said:
-    --price, --hourly or both; 0 for what cost nothing.
+    `capacity plan` and `policy findings` compute the cost of a GPU-hour from the payment, so it is required: --price,
+    --hourly or both; 0 for free capacity.
     """
     from rich.text import Text
 
@@ -106,15 +105,15 @@ def add(
     terminal = Terminal.of(context)
     broker = terminal.broker()
     if kind is not Kind.OWNED and provider == "owned":
-        raise InvalidInput(f"a {kind} is held from somebody: say from whom", where="--provider", hint="--provider aws")
+        raise InvalidInput(f"a {kind} needs a provider", where="--provider", hint="--provider aws")
     begins, ends = _span(start, term, until, broker.clock.now())
     provider, doubt = use_case.provider_of(broker, provider, owned=kind is Kind.OWNED)
     holding = _holding(kind, machine, machines, provider, site, price or "0", hourly or "0", begins, ends, power, note)
     if price is None and hourly is None:
         raise InvalidInput(
-            "say what was paid for it, once or every hour: --price or --hourly",
+            "the payment is missing: give --price (one-time), --hourly or both",
             where="--price",
-            hint="plans and findings reckon what a GPU-hour of it costs from that; --price 0 for what cost nothing",
+            hint="plans and findings compute the cost of a GPU-hour from it; --price 0 for free capacity",
         )
     added = use_case.add(broker, holding)
     if doubt:
@@ -128,10 +127,10 @@ def add(
 @app.command(epilog=examples("gpubroker capacity remove 3"))
 def remove(
     context: typer.Context,
-    number: Annotated[int, typer.Argument(min=1, help="Its number in `gpubroker capacity list`.")],
+    number: Annotated[int, typer.Argument(min=1, help="Number in `gpubroker capacity list`.")],
     as_json: AsJson = False,
 ) -> None:
-    """Take a record back that was a mistake. Cancels nothing at a provider."""
+    """Delete a record that was added by mistake. Cancels nothing at a provider."""
     from broker.app import capacity as use_case
     from broker.cli import capacity_view as view
 
@@ -140,7 +139,7 @@ def remove(
     if as_json:
         terminal.answer(view.recorded(removed))
     else:
-        terminal.show(f"Taken off the record: {view.sentence(removed)}")
+        terminal.show(f"Removed {view.sentence(removed)}")
 
 
 app.command("plan", epilog=capacity_plan.EXAMPLES)(capacity_plan.plan)
@@ -189,16 +188,16 @@ def _span(start: str | None, term: str | None, until: str | None, now: datetime)
 
     begins = now if start is None else asked.moment("--from", start, now)
     if term is None and until is None:
-        raise InvalidInput("say how long it is held: --term 1y (or --life 4y) from its start, or --until 2027-06-30")
+        raise InvalidInput("the duration is missing: give --term 1y (or --life 4y), or --until 2027-06-30")
     if term is not None and until is not None:
-        raise InvalidInput(f"--term {term} and --until {until} both say when it ends: leave one of them out")
+        raise InvalidInput(f"--term {term} and --until {until} both set the end: remove one of them")
     if until is not None:
         ends = asked.moment("--until", until, now)
         if ends <= begins:
             day, first = f"{ends:%Y-%m-%d %H:%M} UTC", f"{begins:%Y-%m-%d %H:%M} UTC"
             raise InvalidInput(
-                f"--until is {day}, before it starts, {first}",
-                hint="a length of time goes with --term: --term 30d" if until[-1:].isalpha() else "",
+                f"--until is {day}, before the start, {first}",
+                hint="for a duration use --term, such as --term 30d" if until[-1:].isalpha() else "",
             )
         return begins, ends
     return begins, begins + length("--term", term or "")

@@ -1,4 +1,4 @@
-"""`gpubroker capacity plan`: how much to own or reserve, and how much to leave to bursts."""
+"""`gpubroker capacity plan`: how much to own or reserve, and how much to serve by bursts."""
 
 from __future__ import annotations
 
@@ -31,50 +31,57 @@ def plan(
         typer.Option(
             "--demand",
             metavar="[GPU=]FILE",
-            help="GPUs asked for, hour by hour: one number a line, or a CSV with a column for each accelerator.",
+            help="Hourly GPU demand: one number per line, or a CSV with one column per accelerator.",
         ),
     ] = None,
     from_history: Annotated[
-        bool, typer.Option("--from-history", help="What ran here, as this store knows it: the default.")
+        bool, typer.Option("--from-history", help="Use the demand recorded in this store (default).")
     ] = False,
-    last: Annotated[str, typer.Option("--last", metavar="TIME", help="With --from-history: so far back.")] = "1y",
+    last: Annotated[
+        str, typer.Option("--last", metavar="TIME", help="With --from-history: length of the period.")
+    ] = "1y",
     gpu: Annotated[
-        list[str] | None, typer.Option("--gpu", metavar="NAME", help="These accelerators only; may be repeated.")
+        list[str] | None, typer.Option("--gpu", metavar="NAME", help="Only this accelerator. Repeatable.")
     ] = None,
     provider: Annotated[
-        list[str] | None, typer.Option("--provider", metavar="NAME", help="These providers' prices only.")
+        list[str] | None, typer.Option("--provider", metavar="NAME", help="Only prices of this provider. Repeatable.")
     ] = None,
     on_demand_price: Annotated[
         list[str] | None,
-        typer.Option("--on-demand-price", metavar="[GPU=]USD", help="Per GPU-hour, instead of the market's."),
+        typer.Option("--on-demand-price", metavar="[GPU=]USD", help="Price per GPU-hour, instead of the market's."),
     ] = None,
     spot_price: Annotated[
-        list[str] | None, typer.Option("--spot-price", metavar="[GPU=]USD", help="Per GPU-hour, likewise.")
+        list[str] | None,
+        typer.Option("--spot-price", metavar="[GPU=]USD", help="Price per GPU-hour, instead of the market's."),
     ] = None,
     reserved_price: Annotated[
         list[str] | None,
-        typer.Option("--reserved-price", metavar="[GPU=]USD", help="Per GPU-hour, likewise, for --term."),
+        typer.Option(
+            "--reserved-price", metavar="[GPU=]USD", help="Price per GPU-hour for --term, instead of the market's."
+        ),
     ] = None,
     ratio: Annotated[
-        float | None, typer.Option("--ratio", help="Reserved over on-demand price, instead of a reserved price.")
+        float | None, typer.Option("--ratio", help="Reserved price over on-demand price, instead of --reserved-price.")
     ] = None,
     term: Annotated[
         list[str] | None,
-        typer.Option("--term", metavar="TIME", help="Of a stated reserved price: 720h, 1y, 36mo; may be repeated."),
+        typer.Option("--term", metavar="TIME", help="Term of the stated reserved price: 720h, 1y, 36mo. Repeatable."),
     ] = None,
     own_price: Annotated[
         list[str] | None,
-        typer.Option("--own-price", metavar="[GPU=]USD", help="Of buying a GPU, with its share of the machine."),
+        typer.Option("--own-price", metavar="[GPU=]USD", help="Purchase price of a GPU with its share of the machine."),
     ] = None,
-    life: Annotated[str, typer.Option("--life", metavar="TIME", help="How long a bought GPU is used.")] = "4y",
-    watts: Annotated[float, typer.Option("--watts", help="What a bought GPU draws, with its share.")] = 0.0,
-    kwh_usd: Annotated[float, typer.Option("--kwh-usd", help="Price of electricity.")] = 0.0,
-    pue: Annotated[float, typer.Option("--pue", help="Total power over computing power.")] = 1.0,
+    life: Annotated[str, typer.Option("--life", metavar="TIME", help="Useful life of a purchased GPU.")] = "4y",
+    watts: Annotated[
+        float, typer.Option("--watts", help="Power draw of a purchased GPU with its share of the machine.")
+    ] = 0.0,
+    kwh_usd: Annotated[float, typer.Option("--kwh-usd", help="Electricity price per kWh.")] = 0.0,
+    pue: Annotated[float, typer.Option("--pue", help="Power usage effectiveness: total power over IT power.")] = 1.0,
     spot_share: Annotated[
         float | None,
         typer.Option(
             "--spot-share",
-            help="The part of bursts that runs on spot, from 0 to 1. By default as it ran here; 0 with --demand.",
+            help="Share of bursts that runs on spot, 0 to 1. Default: as recorded; 0 with --demand.",
         ),
     ] = None,
     chart: ShowChart = False,
@@ -82,11 +89,11 @@ def plan(
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """How much to own or reserve for how long, what to leave to bursts, what to let lapse, and when.
+    """Plan how much to own or reserve and for how long, what to serve by bursts, what to let lapse, and when.
 
-    Buys nothing. A GPU is worth holding when demand reaches it in a larger share of the hours than its price is of the
-    price of bursts, and a margin for being bound. Prices are the market's cheapest unless given. Held already is what
-    `capacity list` has on record.
+    Buys nothing. A GPU is worth holding if the share of hours in which demand reaches it exceeds its price over the
+    price of bursts, plus a margin for the commitment. Prices are the cheapest of the market unless given. Capacity
+    already held is read from the records of `capacity list`.
     """
     from broker.app import capacity_plan as use_case
     from broker.cli import capacity_plan_view as view
@@ -141,7 +148,7 @@ def _stated(
     from broker.cli.capacity_terms import hours, length
 
     if term and ratio is None and not reserved:
-        raise InvalidInput("a term is of a stated price", where="--term", hint="add --reserved-price or --ratio")
+        raise InvalidInput("needs a stated price", where="--term", hint="add --reserved-price or --ratio")
     if reserved and ratio is not None:
         raise InvalidInput("give --reserved-price or --ratio, not both", where="--ratio")
     return Stated(

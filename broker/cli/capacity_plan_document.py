@@ -1,4 +1,4 @@
-"""The capacity plan as a document: money as decimal strings in USD."""
+"""The capacity plan in JSON: money as decimal strings in USD."""
 
 from __future__ import annotations
 

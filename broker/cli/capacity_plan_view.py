@@ -1,4 +1,4 @@
-"""The capacity plan on the screen and as charts."""
+"""The capacity plan as tables and as charts."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 _SCENARIOS = {
     Scenario.AS_IS: "as is",
-    Scenario.ALL_ON_DEMAND: "all on demand",
-    Scenario.ALL_SPOT: "all on spot",
+    Scenario.ALL_ON_DEMAND: "all on-demand",
+    Scenario.ALL_SPOT: "all spot",
     Scenario.PLANNED: "planned",
 }
 _ACTIONS = {"buy": "buy", "renew": "renew", "let_lapse": "let lapse"}
 _MEANT = (
-    "USD a month of 730 hours, as the weeks of the last quarter would have cost; the range is their 10th to 90th"
-    " percentile. All on demand and all on spot are as if nothing were held."
+    "USD per month of 730 hours, at the demand of the weeks of the last quarter; the range is their 10th to 90th"
+    " percentile. All on-demand and all spot assume that no capacity is held."
 )
 
 
 def tables(console: Console, planned: Planned) -> list[RenderableType]:
-    """The plan of each accelerator with its arithmetic."""
+    """The plan for each accelerator with its arithmetic."""
     shown: list[RenderableType] = []
     for plan in planned.plans:
         shown += [*_plan(console, planned, plan), ""]
@@ -76,12 +76,12 @@ def _headline(plan: CapacityPlan) -> str:
 
 
 _CHOICES = (
-    Column("can be held", folds=True),
+    Column("option", folds=True),
     Column("$/GPU-h", 1, "right"),
-    Column("of burst price", 2, "right"),
+    Column("over burst price", 2, "right"),
     Column("worth holding", 0, "right"),
     Column("buy now", 0, "right"),
-    Column("$ a month", 1, "right"),
+    Column("$/month", 1, "right"),
 )
 
 
@@ -100,32 +100,32 @@ def _arithmetic(plan: CapacityPlan, best: Choice) -> Iterator[Text]:
     market = plan.market
     spot = "" if not market.spot_share else f" ({market.spot_share:.0%} of it on spot at ${market.spot:,.3f})"
     says = (
-        "More than bursts: no demand makes it worth holding."
+        "It costs more than bursts, so it is never worth holding."
         if best.share_asked is None
-        else f"A GPU is worth holding when demand reaches it in {best.share_asked:.0%} of the hours: ρ, and a margin"
-        " for being bound."
+        else f"A GPU is worth holding if demand reaches it in {best.share_asked:.0%} of the hours: ρ plus a margin"
+        " for the commitment."
     )
     yield Text(
-        f"A burst's GPU-hour costs ${market.burst:,.3f}{spot}, a held one ${best.option.usd:,.3f}: ρ ="
+        f"A GPU-hour of bursts costs ${market.burst:,.3f}{spot}, a held GPU-hour ${best.option.usd:,.3f}: ρ ="
         f" {best.option.usd:,.3f} / {market.burst:,.3f} = {best.ratio:.2f}. {says}",
         style="dim",
     )
     if plan.hindsight is not None:
         past = plan.hindsight
         yield Text(
-            f"Followed hour by hour over the last {past.hours / 24:.0f} days, from nothing held, this would have cost"
-            f" ${past.usd_per_month:,.0f} a month; bursts alone ${past.all_on_bursts_usd_per_month:,.0f}.",
+            f"Over the last {past.hours / 24:.0f} days, starting with nothing held, this plan would have cost"
+            f" ${past.usd_per_month:,.0f} per month; bursts alone ${past.all_on_bursts_usd_per_month:,.0f}.",
             style="dim",
         )
 
 
 _COSTS = (
     Column("scenario"),
-    Column("$ a month", 0, "right"),
+    Column("$/month", 0, "right"),
     Column("range", 1, "right"),
     Column("held", 3, "right"),
-    Column("reserved anew", 4, "right"),
-    Column("on demand", 2, "right"),
+    Column("newly reserved", 4, "right"),
+    Column("on-demand", 2, "right"),
     Column("spot", 2, "right"),
 )
 
@@ -140,10 +140,10 @@ def _cost(plan: CapacityPlan, scenario: Scenario) -> list[str | Text]:
 
 
 _MIXES = (
-    Column("bursts on spot", 0, "right"),
-    Column("$/GPU-h of bursts", 1, "right"),
+    Column("spot share of bursts", 0, "right"),
+    Column("$/burst GPU-h", 1, "right"),
     Column("worth holding", 0, "right"),
-    Column("$ a month", 0, "right"),
+    Column("$/month", 0, "right"),
 )
 
 
@@ -206,7 +206,7 @@ def _fitting(
 
 
 def charts(planned: Planned) -> list[Chart]:
-    """Of each accelerator: the demand with what is held and worth holding, and what the scenarios cost."""
+    """For each accelerator: demand with held capacity and capacity worth holding, and the cost of the scenarios."""
     return [chart for plan in planned.plans for chart in (_levels(planned, plan), _costs(plan))]
 
 
@@ -220,16 +220,16 @@ def _levels(planned: Planned, plan: CapacityPlan) -> Chart:
         lines.append(Line("held now", edges, [plan.held_gpus, plan.held_gpus]))
     if plan.best is not None:
         lines.append(Line("worth holding", edges, [plan.best.baseline, plan.best.baseline]))
-    return Chart(f"{plan.accelerator}: demand and what is worth holding", "time", "GPUs", lines=lines)
+    return Chart(f"{plan.accelerator}: demand and capacity worth holding", "time", "GPUs", lines=lines)
 
 
 def _costs(plan: CapacityPlan) -> Chart:
     labels = [_SCENARIOS[cost.scenario] for cost in plan.scenarios]
     values = [round(cost.usd_per_month.expected) for cost in plan.scenarios]
     return Chart(
-        f"{plan.accelerator}: what the same demand costs",
+        f"{plan.accelerator}: cost of the same demand",
         "scenario",
-        "USD a month",
+        "USD per month",
         bars=[Bars("expected", labels, values)],
         note=_MEANT,
     )

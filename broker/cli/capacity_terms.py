@@ -1,4 +1,4 @@
-"""How long capacity is held, as people write it."""
+"""Terms of capacity: durations with years and months."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _LONGEST = 100 * 365
 
 
 def length(option: str, text: str) -> timedelta:
-    """A time as `broker.core.units` reads it (``720h``, ``30d``), and years of 365 days and twelfths of them: ``3y``,
-    ``36mo``. Raises `InvalidInput` naming the option."""
+    """A duration as `broker.core.units` reads it (``720h``, ``30d``), or in years of 365 days or months of a twelfth of
+    a year: ``3y``, ``36mo``. Raises `InvalidInput` naming the option."""
     from broker.cli import asked
 
     bare = text.strip().lower()
@@ -21,14 +21,14 @@ def length(option: str, text: str) -> timedelta:
         if amount == bare or not amount.replace(".", "", 1).isdecimal():
             continue
         if not 0 < float(amount) * days <= _LONGEST:
-            raise InvalidInput(f"expected more than nothing and at most a century, got {text!r}", where=option)
+            raise InvalidInput(f"expected more than zero and at most 100 years; got {text!r}", where=option)
         return timedelta(days=float(amount) * days)
     return asked.duration(option, text)
 
 
 def hours(option: str, text: str) -> int:
-    """The same in whole hours, one at least."""
+    """The duration in whole hours, at least one. Raises `InvalidInput` naming the option."""
     found = length(option, text)
     if found < timedelta(hours=1):
-        raise InvalidInput(f"expected an hour or more, got {text!r}", where=option)
+        raise InvalidInput(f"expected 1 hour or more; got {text!r}", where=option)
     return round(found / timedelta(hours=1))

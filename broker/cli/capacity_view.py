@@ -1,4 +1,4 @@
-"""Capacity that is held, on the screen and as a document."""
+"""Capacity as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def table(console: Console, found: Capacity) -> list[RenderableType]:
-    """What is on record, what providers report, and machines that offer themselves; what could not be asked."""
+    """Recorded capacity, capacity reported by providers, and owned machines; then the providers that failed."""
     columns = (
         Column("#", align="right"),
-        Column("held as"),
+        Column("type"),
         Column("GPUs"),
-        Column("from", 1),
+        Column("provider", 1),
         Column("site", 2),
         Column("starts", 5),
         Column("ends", 1),
@@ -37,11 +37,11 @@ def table(console: Console, found: Capacity) -> list[RenderableType]:
         built, hidden = fitting(console, columns, rows)
         shown += [built, *([Text(left_out(hidden), style="dim")] if hidden else [])]
     else:
-        shown.append("No capacity is held: nothing on record, nothing reported, no owned machines with GPUs.")
+        shown.append("No capacity: none recorded, none reported by providers, no owned machines with GPUs.")
         shown.append(Text("gpubroker capacity add --help", style="dim"))
     if found.asked:
-        shown.append(Text(f"asked: {', '.join(found.asked)}", style="dim"))
-    shown += [Text(f"{name} could not be asked: {problem}", style="yellow") for name, problem in found.problems]
+        shown.append(Text(f"queried: {', '.join(found.asked)}", style="dim"))
+    shown += [Text(f"{name} could not be queried: {problem}", style="yellow") for name, problem in found.problems]
     return shown
 
 
@@ -50,7 +50,7 @@ def _recorded(found: Capacity) -> list[list[str | Text]]:
     for recorded in found.recorded:
         held = recorded.holding
         over = held.ends <= found.now
-        ends = Text(f"{_day(held.ends)} (over)", style="yellow") if over else Text(_day(held.ends))
+        ends = Text(f"{_day(held.ends)} (ended)", style="yellow") if over else Text(_day(held.ends))
         rows.append(
             [
                 str(recorded.number),
@@ -62,7 +62,7 @@ def _recorded(found: Capacity) -> list[list[str | Text]]:
                 ends,
                 f"{held.usd_per_gpu_hour:,.3f}",
                 "",
-                f"record of {recorded.added_by}",
+                f"recorded by {recorded.added_by}",
                 held.note,
             ]
         )
@@ -82,7 +82,7 @@ def _reported(found: Capacity) -> list[list[str | Text]]:
             "",
             "" if held.free is None else f"{held.machines - held.free} of {held.machines}",
             "provider",
-            "" if held.holds_capacity else "a discount only",
+            "" if held.holds_capacity else "discount only",
         ]
         for held in found.reported
     ]
@@ -101,14 +101,14 @@ def _machines(found: Capacity) -> list[list[str | Text]]:
             words.rate(offer.amortised.share(1, offer.count) if offer.amortised else None).lstrip("$"),
             "",
             offer.source,
-            "offers itself",
+            "owned machine",
         ]
         for offer in found.machines
     ]
 
 
 def sentence(recorded: RecordedHolding) -> Text:
-    """One record in a line."""
+    """One record in one line."""
     held = recorded.holding
     place = f" at {held.site}" if held.site else ""
     return Text(
@@ -118,7 +118,7 @@ def sentence(recorded: RecordedHolding) -> Text:
 
 
 def recorded(record: RecordedHolding) -> dict[str, Any]:
-    """One record as a document."""
+    """One record in JSON."""
     held = record.holding
     return {
         "number": record.number,
@@ -140,7 +140,7 @@ def recorded(record: RecordedHolding) -> dict[str, Any]:
 
 
 def document(found: Capacity) -> dict[str, Any]:
-    """Everything that is held."""
+    """The document of `gpubroker capacity list --json`."""
     return {
         "as_of": found.now,
         "recorded": [recorded(record) for record in found.recorded],

@@ -1,4 +1,4 @@
-"""`gpubroker demo`: the main job from market to bill, told as it happens."""
+"""`gpubroker demo`: one job from market prices to the bill, printed as it happens."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ EXAMPLES = examples("gpubroker demo", "gpubroker demo --seed 3", "gpubroker demo
 def demo(
     context: typer.Context,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="When and where capacity is taken away; another seed, another story.")
+        int | None,
+        typer.Option(min=0, help="Seed of the market: decides when and where capacity is taken away."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """The whole story in under a minute: prices, plan, policy, launch, interruption, resume, bill.
+    """Run one job on a simulated market in under a minute: prices, plan, policy, launch, interruption, resume, bill.
 
-    Market and money are simulated, in a store of its own, and time runs 240 times as fast. The training, the agents,
-    the kills, the checkpoints and the ledger are real. Exits with 0 when the job succeeded, 7 when it did not.
+    Market and money are simulated, in a separate store, and time runs 240 times as fast. The training, the agents, the
+    kills, the checkpoints and the ledger are real. Exits with 0 if the job succeeded, else 7.
     """
     from broker.app.demo import DEFAULT_SEED, Demo
     from broker.core.outcomes import JobState
@@ -46,7 +47,7 @@ def demo(
         _run(terminal, story, _plan(terminal, story))
     except KeyboardInterrupt:
         story.give_up()
-        terminal.say("", "Stopped; the job is cancelled and its simulated machines are taken down.")
+        terminal.say("", "Stopped. The job is cancelled and its simulated machines are terminated.")
         raise typer.Exit(130) from None
     summary = story.summary()
     if as_json:
@@ -71,7 +72,7 @@ def _market(terminal: Terminal, story: Demo) -> None:
     count = story.prepare()
     _heading(terminal, "1  The market")
     cheapest = story.cheapest()
-    terminal.show(f"{words.plural(count, 'simulated offer')}. The machine the job needs costs, per hour:")
+    terminal.show(f"{words.plural(count, 'simulated offer')}. Hourly prices of the machine that the job needs:")
     for capacity, offers in cheapest.items():
         shown = ", ".join(f"{words.rate(o.price)} {o.zone}" for o in offers[:4])
         terminal.show(f"  {capacity.value.replace('_', '-'):<10} {shown}")
@@ -80,7 +81,7 @@ def _market(terminal: Terminal, story: Demo) -> None:
 def _plan(terminal: Terminal, story: Demo) -> Preview:
     from broker.cli import plan_view
 
-    _heading(terminal, "2  The plan, and what the policy says")
+    _heading(terminal, "2  The plan and the policy's verdict")
     seen = story.plan()
     terminal.show(*plan_view.screen(terminal.out, seen, limit=4))
     return seen
@@ -92,7 +93,7 @@ def _run(terminal: Terminal, story: Demo, seen: Preview) -> None:
 
     _heading(terminal, "3  The run")
     view = story.start(seen)
-    terminal.show(f"{view.id}: money held, launch requested; a background reconciler looks after it from here on.")
+    terminal.show(f"{view.id}: money held, launch requested; the background reconciler runs the job from now on.")
     with _live(terminal) as live:
 
         def waiting(now_seen: JobView) -> None:
@@ -100,7 +101,7 @@ def _run(terminal: Terminal, story: Demo, seen: Preview) -> None:
                 live.update(_status(story, now_seen), refresh=True)
 
         for event, at_event in story.follow(waiting):
-            # The live line counts the steps; a line for every checkpoint would drown the story.
+            # The status line counts the steps; a line for every checkpoint would hide the other events.
             if not isinstance(event.body, CheckpointSaved) and (told := line(event, at_event.submitted_at)) is not None:
                 terminal.show(told)
 
@@ -137,12 +138,12 @@ def _bill(terminal: Terminal, story: Demo, summary: Summary) -> None:
 
     _heading(terminal, "4  The bill")
     view = jobs.find(story.broker, summary.job_id)
-    terminal.show(*attempt_table(terminal.out, view, story.broker.clock.now()))
+    terminal.show(*attempt_table(terminal.out, view, view.attempts, story.broker.clock.now()))
     times = words.plural(summary.interruptions, "interruption")
     resumed = f"; resumed at step {summary.resumed_from_step:,}" if summary.resumed_from_step else ""
     terminal.show(
         f"{summary.job_state.value} after {words.plural(summary.attempts, 'attempt')} and {times}{resumed}, "
-        f"{words.plural(summary.steps_redone, 'step')} of {summary.steps:,} done twice"
+        f"{summary.steps_redone:,} of {summary.steps:,} steps repeated"
     )
     verb = "saved" if summary.savings.micros >= 0 else "lost"
     style = "green" if verb == "saved" else "yellow"
@@ -153,7 +154,7 @@ def _bill(terminal: Terminal, story: Demo, summary: Summary) -> None:
         f"ledger      {'balanced' if summary.ledger_balanced else 'DOES NOT BALANCE'}, "
         f"{words.money(summary.held)} still held",
         Text(
-            f"\nLook closer: GPUBROKER_HOME={quote(str(story.home))} {words.program()} jobs show {summary.job_id}",
+            f"\nDetails: GPUBROKER_HOME={quote(str(story.home))} {words.program()} jobs show {summary.job_id}",
             style="dim",
         ),
     )

@@ -1,4 +1,4 @@
-"""`gpubroker doctor`: what works here, what is missing, how to mend it."""
+"""`gpubroker doctor`: what works on this machine, what is missing, and how to fix it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from broker.app.health import Finding
     from broker.app.wiring import Broker
 
-_PLAIN_LOGINS = ("api_key", "client_id")  # names that say no more than that it is a login
+_PLAIN_LOGINS = ("api_key", "client_id")  # names that only say that it is a login
 
 EXAMPLES = examples(
     "gpubroker doctor",
@@ -36,32 +36,32 @@ def doctor(
     rebuild: Annotated[
         bool,
         typer.Option(
-            "--rebuild", help="Also prove that jobs and balances follow from the events, and the ledger balances."
+            "--rebuild", help="Also verify that jobs and balances follow from the events, and that the ledger balances."
         ),
     ] = False,
     verbose: Annotated[
         bool,
-        typer.Option("--verbose", "-v", help="Also every endpoint with its setting, and what each optional part adds."),
+        typer.Option("--verbose", "-v", help="Also list all endpoints with their settings, and the optional extras."),
     ] = False,
     sweep: Annotated[
         bool,
         typer.Option(
             "--sweep",
-            help="Instead look for machines, attempts and money that nobody looks after; asks engines and providers.",
+            help="Instead, query engines and providers for orphaned machines, attempts and holds.",
         ),
     ] = False,
-    end: Annotated[bool, typer.Option("--end", help="With --sweep: end the orphans, after asking.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --end: without asking.")] = False,
+    end: Annotated[bool, typer.Option("--end", help="With --sweep: end the orphans, after confirmation.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --end: skip the confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """What works here, what is missing, and how to mend it. Exits with 2 when something is broken."""
+    """Show what works on this machine, what is missing, and how to fix it. Exits with 2 if something is broken."""
     terminal = Terminal.of(context)
     if sweep:
         from broker.cli import sweep as sweeping
 
         raise typer.Exit(sweeping.sweep(terminal, end=end, yes=yes, as_json=as_json))
     if end or yes:
-        raise InvalidInput("--end and --yes go with --sweep", hint="gpubroker doctor --sweep --end")
+        raise InvalidInput("--end and --yes need --sweep", hint="gpubroker doctor --sweep --end")
     from broker.app import doctor as use_case
 
     def open_broker() -> Broker:
@@ -79,7 +79,7 @@ def doctor(
         terminal.show(*_logins(setups), *_endpoints(setups, every=verbose))
         if verbose:
             terminal.show(*_optional_parts(found))
-        terminal.show("" if healthy else "\nSomething is broken: see what is marked ✗ above.")
+        terminal.show("" if healthy else "\nSomething is broken: see the lines marked ✗.")
     if not healthy:
         raise typer.Exit(2)
 
@@ -90,7 +90,7 @@ def _optional_parts(findings: Sequence[Finding]) -> list[str]:
 
 
 def _logins(setups: Sequence[Setup]) -> list[RenderableType]:
-    """What each login that was not found would add, and how to give it."""
+    """What each missing login would add, and how to configure it."""
     from rich.text import Text
 
     from broker.cli.tables import hanging
@@ -98,16 +98,16 @@ def _logins(setups: Sequence[Setup]) -> list[RenderableType]:
     missing = [(setup.provider, login) for setup in setups for login in setup.missing]
     if not missing:
         return []
-    lines: list[RenderableType] = ["", Text("What further logins would add", style="bold")]
+    lines: list[RenderableType] = ["", Text("Missing logins and what they would add", style="bold")]
     for provider, login in missing:
         label = f"{provider} ({login.name})" if login.name not in (provider, *_PLAIN_LOGINS) else provider
-        lines.append(hanging(Text.assemble((f"{label}: ", "bold"), login.adds or "more of it"), 2))
+        lines.append(hanging(Text.assemble((f"{label}: ", "bold"), login.adds or "more offers"), 2))
         lines.append(hanging(Text(login.how, style="cyan"), 4))
     return lines
 
 
 def _endpoints(setups: Sequence[Setup], *, every: bool) -> list[RenderableType]:
-    """Where providers are asked: all endpoints, or those that a setting changed."""
+    """The endpoints of providers: all of them, or those that a setting changed."""
     from rich.text import Text
 
     from broker.cli.tables import hanging
@@ -115,7 +115,7 @@ def _endpoints(setups: Sequence[Setup], *, every: bool) -> list[RenderableType]:
     shown = [(setup.provider, it) for setup in setups for it in setup.endpoints if every or it.changed]
     if not shown:
         return []
-    title = "Endpoints in force, and the setting that changes each" if every else "Endpoints that a setting changed"
+    title = "Endpoints and the setting of each" if every else "Endpoints changed by a setting"
     lines: list[RenderableType] = ["", Text(title, style="bold")]
     for provider, it in shown:
         mark = " (changed)" if every and it.changed else ""
@@ -144,7 +144,7 @@ def _table(findings: Sequence[Finding]) -> Table:
     for finding in findings:
         message = Text(finding.message)
         if finding.fix and finding.health != "ok":
-            message.append("\nmend it: ", style="cyan")
+            message.append("\nfix: ", style="cyan")
             message.append(finding.fix)
         table.add_row(Text(*marks[finding.health]), Text(finding.area, style="bold"), message)
     return table

@@ -19,7 +19,7 @@ def to_json(document: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON has it. Raises TypeError for what has no agreed form, rather than guess one."""
+    """The value in JSON types. Raises TypeError for types without a defined conversion."""
     match value:
         case Enum():
             return value.value
@@ -43,4 +43,4 @@ def plain(value: Any) -> Any:
         case _ if is_dataclass(value) and not isinstance(value, type):
             return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
         case _:
-            raise TypeError(f"{type(value).__name__} has no form in JSON documents")
+            raise TypeError(f"cannot convert {type(value).__name__} to JSON")

@@ -1,4 +1,4 @@
-"""Errors as people and programs read them: what, where (with the line of the file), and what to do next."""
+"""Errors as text and as JSON: what is wrong, where (with the line of the file), and what to do next."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def kind_of(error: BrokerError) -> str:
 
 
 def error_document(error: BrokerError) -> dict[str, Any]:
-    """``{"error": …}``, as every command with ``--json`` answers when it fails."""
+    """``{"error": …}``: what every command with ``--json`` prints when it fails."""
     return {"error": _as_json(error)}
 
 
@@ -43,7 +43,7 @@ def _as_json(error: BrokerError) -> dict[str, Any]:
 
 
 def error_text(error: BrokerError) -> Text:
-    """The error, each problem with its place and an excerpt of the file, and what to do next; then those of other
+    """The error, each problem with its position and an excerpt of the file, and the hint; then the errors of other
     files."""
     from rich.text import Text
 
@@ -65,7 +65,7 @@ def _one_error(error: BrokerError) -> Text:
             text.append(_problem(_once(problem, listed), error.where, lines))
         if len(untold) > _MOST_PROBLEMS:
             more = len(untold) - _MOST_PROBLEMS
-            text.append(f"\n… and {more} more; --json lists all of them", style="not bold default")
+            text.append(f"\n… and {more} more; use --json to list all", style="not bold default")
     if other := _meant_for(error):
         text.append("\nhint: ", style="bold cyan")
         text.append(other, style="not bold default")
@@ -76,17 +76,17 @@ def _one_error(error: BrokerError) -> Text:
 
 
 def _meant_for(error: BrokerError) -> str:
-    """Which command a file is for that was given to another one; empty when it is not told by its keys."""
+    """A hint when a file was given to the wrong command, recognised by its keys; else empty."""
     keys = {line.partition(":")[0] for line in _lines_of(error.where) if ":" in line}
     if error.message.startswith("this job file") and keys & {"budgets", "guardrails"}:
-        return "this looks like a policy file: `gpubroker policy check` reads those"
+        return "this looks like a policy file; use `gpubroker policy check`"
     if error.message.startswith("this policy file") and keys & {"run", "resources"}:
-        return "this looks like a job file: `gpubroker plan` reads those"
+        return "this looks like a job file; use `gpubroker plan`"
     return ""
 
 
 def _once(problem: Problem, listed: set[str]) -> Problem:
-    """The problem with a subject, and without a list of known keys that was told before."""
+    """The problem with a subject, and without a list of known keys that was already printed."""
     message, separator, known = problem.message.partition("; known here: ")
     if not separator or known in listed:
         told = message
@@ -120,7 +120,7 @@ def _problem(problem: Problem, where: str, lines: list[str]) -> Text:
 
 
 def _cut(line: str, column: int) -> tuple[str, int]:
-    """A part of the line that shows the column and fits, and where the column is in it (0-based)."""
+    """The part of the line around the column, and the 0-based position of the column in that part."""
     at = max(column - 1, 0)
     start = max(0, at - _LONGEST_LINE // 2) if len(line) > _LONGEST_LINE else 0
     shown = line[start : start + _LONGEST_LINE]
@@ -128,7 +128,7 @@ def _cut(line: str, column: int) -> tuple[str, int]:
 
 
 def _lines_of(where: str) -> list[str]:
-    """The lines of the file, if it is one that can be shown."""
+    """The lines of the file; empty if it cannot be read or is too large."""
     try:
         path = Path(where)
         if not where or not path.is_file() or path.stat().st_size > _MOST_BYTES:
@@ -139,12 +139,12 @@ def _lines_of(where: str) -> list[str]:
 
 
 def _clean(text: str) -> str:
-    """Without control characters: what a file says must not steer the terminal."""
+    """The text without control characters, so that the content of a file cannot control the terminal."""
     return _CONTROL.sub("?", text)
 
 
 def keep_traceback(error: BaseException) -> Path | None:
-    """Append the traceback to the log file; where that is, or None when it could not be written."""
+    """Append the traceback to the log file. Returns the file's path, or None if it could not be written."""
     import os
 
     import platformdirs

@@ -1,4 +1,4 @@
-"""What commands share that work for a while and then draw: options for charts, drawing, progress, lists of names."""
+"""Shared by commands that compute for a while and then draw: chart options, drawing, progress bar, name lists."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from broker.cli.terminal import Terminal
 
 Progress = Callable[[int, int, str], None]
-"""Called with what is done, how much there is in all, and what is being worked on."""
+"""Called with the number of finished units, the total, and the name of the current unit."""
 
-ShowChart = Annotated[bool, typer.Option("--chart", help="Draw it in the terminal.")]
+ShowChart = Annotated[bool, typer.Option("--chart", help="Draw the chart in the terminal.")]
 Picture = Annotated[
-    Path | None, typer.Option("--picture", metavar="FILE", help="Draw it into a file: .html, .png or .svg.")
+    Path | None, typer.Option("--picture", metavar="FILE", help="Write the chart to a file: .html, .png or .svg.")
 ]
-Force = Annotated[bool, typer.Option("--force", help="Let --picture replace a file that is not a chart.")]
+Force = Annotated[bool, typer.Option("--force", help="Let --picture overwrite a file that is not a gpubroker chart.")]
 
 
 def check_picture(picture: Path | None, *, force: bool) -> None:
-    """Raises `InvalidInput` for a file that may not be written or replaced: for commands that take their time first."""
+    """Raises `InvalidInput` for a file that must not be written. For commands that compute before they draw."""
     if picture is not None:
         from broker.cli.charts.picture import may_write
 
@@ -34,8 +34,8 @@ def check_picture(picture: Path | None, *, force: bool) -> None:
 def draw(
     terminal: Terminal, charts: Callable[[], Sequence[Chart]], *, chart: bool, picture: Path | None, force: bool
 ) -> None:
-    """Draw ``charts`` where they were asked for: into ``picture``, and, with ``chart``, in the terminal that people
-    look at. Raises `InvalidInput` for a file that may not be replaced."""
+    """Write ``charts`` to the file ``picture``, and with ``chart`` draw them in the terminal. Raises `InvalidInput` for
+    a file that must not be overwritten."""
     if not chart and picture is None:
         return
     figures = list(charts())
@@ -56,7 +56,7 @@ def draw(
 
 @contextmanager
 def progress(terminal: Terminal, doing: str) -> Iterator[Progress | None]:
-    """A line on standard error that says how far it is, where somebody looks at it."""
+    """A progress bar on stderr, if that is a terminal."""
     if not terminal.err.is_terminal:
         yield None
         return
@@ -69,5 +69,5 @@ def progress(terminal: Terminal, doing: str) -> Iterator[Progress | None]:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Names with commas between them, each once."""
+    """Names separated by commas, without duplicates."""
     return tuple(dict.fromkeys(name for name in (part.strip() for part in text.split(",")) if name))

@@ -1,4 +1,4 @@
-"""Following a job: what happens is told as it happens, with a live line below it on a terminal."""
+"""Follow a job: print its events as they happen, with a status line below them on a terminal."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from broker.app.jobs import Bill, Progress
 
 _LOOK_EVERY = 0.5  # seconds of the wall clock
-_REVIVE_EVERY = 4  # looks
-_SETTLING = 40  # looks at a job that has ended, until its bill is settled
+_REVIVE_EVERY = 4  # polls
+_SETTLING = 40  # polls of a job that has ended, until its bill is settled
 
 _EXIT_CODES = {
     JobState.SUCCEEDED: 0,
@@ -37,15 +37,15 @@ _EXIT_CODES = {
 
 
 def exit_code(view: JobView) -> int:
-    """What following a job ends with: 0 succeeded, 7 failed or cancelled, 3 paused for want of money, 6 waits for
-    approval; 0 while it goes on."""
+    """The exit code after following a job: 0 succeeded or still running, 7 failed or cancelled, 3 paused because its
+    money is used up, 6 waiting for approval."""
     return _EXIT_CODES.get(view.state, 0)
 
 
 def follow(terminal: Terminal, broker: Broker, job_id: str) -> JobView | None:
-    """Tell what happens until the job is closed or only a person can move it on; its last view.
+    """Print events until the job is closed or needs a person to continue. Returns its last view.
 
-    None when the person has gone away with Ctrl-C; the job goes on. A background reconciler that dies is restarted.
+    Returns None after Ctrl-C; the job continues. Restarts a background reconciler that stopped.
     """
     try:
         return _follow(terminal, broker, job_id)
@@ -55,7 +55,7 @@ def follow(terminal: Terminal, broker: Broker, job_id: str) -> JobView | None:
 
 
 def detached(terminal: Terminal, broker: Broker, job_id: str) -> None:
-    """Say that the job goes on without the one who watched it, and how to come back."""
+    """Print that the job continues, and the commands to return to it."""
     terminal.say("", Text("Detached.", style="bold"), come_back(jobs.find(broker, job_id)))
 
 
@@ -92,7 +92,7 @@ def _live(terminal: Terminal) -> Live | nullcontext[None]:
 
 
 def _status(view: JobView, bill: Bill, progress: Progress | None, now: datetime) -> Text:
-    """``● running  step 120 of 400  $0.12 so far  ready in 3m  checkpoint 40s ago  (Ctrl-C detaches)``."""
+    """``running 3m  step 120 of 400  $0.12 so far  finishes in 3m  checkpoint 40s ago  Ctrl-C detaches``."""
     parts = [state_text(view).append(f" {words.length(now - view.submitted_at)}")]
     if steps := step_words(view, progress):
         parts.append(Text(steps))
@@ -100,11 +100,11 @@ def _status(view: JobView, bill: Bill, progress: Progress | None, now: datetime)
         parts.append(Text(progress.phase))
     parts.append(Text(f"{words.money(bill.so_far)} so far"))
     if progress is not None and progress.finish is not None:
-        parts.append(Text(f"ready in {words.length(max(progress.finish - now, now - now))}"))
+        parts.append(Text(f"finishes in {words.length(max(progress.finish - now, now - now))}"))
     if view.checkpoint is not None:
         parts.append(Text(f"checkpoint {words.age(now - view.checkpoint.at)} ago"))
     if view.waiting_because:
-        parts.append(Text(f"waits: {because(view.waiting_because)}", style="yellow"))
+        parts.append(Text(f"waiting: {because(view.waiting_because)}", style="yellow"))
     parts.append(Text("Ctrl-C detaches", style="dim"))
     shown = Text("  ").join(parts)
     shown.no_wrap, shown.overflow = True, "ellipsis"

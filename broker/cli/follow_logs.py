@@ -1,4 +1,4 @@
-"""`gpubroker jobs logs --follow`: what a job prints, as it prints it."""
+"""`gpubroker jobs logs --follow`: print a job's output as it is written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from broker.core.views import JobView
 
 
 def follow_logs(terminal: Terminal, broker: Broker, view: JobView, attempt: int | None, tail: int | None) -> None:
-    """Print to the end; of what was there before, the last ``tail`` lines. Ctrl-C leaves the job alone (exit 130)."""
+    """Print the last ``tail`` lines, then new output until the job ends. Ctrl-C does not stop the job (exit 130)."""
     shown = 0
 
     def show(line: Line) -> None:
@@ -23,11 +23,11 @@ def follow_logs(terminal: Terminal, broker: Broker, view: JobView, attempt: int 
                 terminal.say(f"--- attempt {line.attempt}")
             shown = line.attempt
         rank = "" if line.rank is None else f"[{line.rank}] "
-        print(f"{rank}{line.text}", flush=True)  # noqa: T201  # the program's own words, as they are
+        print(f"{rank}{line.text}", flush=True)  # noqa: T201  # the job's own output, unchanged
 
     lines = follow(broker, view.id, attempt)
     try:
-        before = iter(lines.__next__, None)  # up to the None that says that what follows is new
+        before = iter(lines.__next__, None)  # up to None, which marks the start of new output
         for line in before if tail is None else deque(before, maxlen=tail):
             show(line)
         for new in lines:

@@ -1,4 +1,4 @@
-"""Price histories on the screen, as charts and as JSON."""
+"""Price histories as tables, as charts and as JSON."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ _PLACE = (
     Column("zone", 3),
     Column("machine type", 5),
     Column("GPU"),
-    Column("had as", 1),
+    Column("purchase type", 1),
 )
 
 
 def unit_price(offer: Offer, price: Money | None) -> Money | None:
-    """Of a GPU-hour; of an hour of the machine where it has no GPU."""
+    """The price of a GPU-hour; of a machine-hour if the machine has no GPU."""
     return price if price is None or not offer.count else price.share(1, offer.count)
 
 
 def table(console: Console, period: Period) -> list[RenderableType]:
-    """One row a series; the changes of it where there is one alone."""
+    """One row per series; if only one series matches, also each of its changes."""
     if not period.histories:
         return [Text(_nothing(period), style="dim")]
     columns = (
@@ -51,7 +51,7 @@ def table(console: Console, period: Period) -> list[RenderableType]:
         Column("highest", 4, align="right"),
         Column("mean", 6, align="right"),
         Column("changes", 8, align="right"),
-        Column("had", 7, align="right"),
+        Column("availability", 7, align="right"),
         Column("source", 9),
         Column("note"),
     )
@@ -96,16 +96,16 @@ def _note(one: PriceHistory, now: datetime) -> Text:
     if one.offer.reference:
         return Text("ref", style="dim")
     if one.ended is not None:
-        return Text(f"gone {words.age(now - one.ended)}", style="yellow")
+        return Text(f"ended {words.age(now - one.ended)} ago", style="yellow")
     if one.offer.max_age is not None and now - one.offer.as_of > one.offer.max_age:
-        return Text(f"not seen {words.age(now - one.offer.as_of)}", style="yellow")
-    return Text("" if one.offer.count else "per hour of it", style="dim")
+        return Text(f"last seen {words.age(now - one.offer.as_of)} ago", style="yellow")
+    return Text("" if one.offer.count else "per machine-hour", style="dim")
 
 
 def _changes(console: Console, one: PriceHistory) -> RenderableType:
     columns = (
         Column("from"),
-        Column("for", 2, align="right"),
+        Column("duration", 2, align="right"),
         Column("$/GPU-h", align="right"),
         Column("$/h", 1, align="right"),
         Column("change", align="right"),
@@ -124,25 +124,25 @@ def _changes(console: Console, one: PriceHistory) -> RenderableType:
 
 def _footer(period: Period, hidden: Sequence[str]) -> list[RenderableType]:
     shown = len(period.histories)
-    unpriced = f"; {period.unpriced:,} without a price in that time" if period.unpriced else ""
-    tail = "" if shown + period.unpriced == period.matching else "; more with --limit"
+    unpriced = f"; {period.unpriced:,} without a price in this period" if period.unpriced else ""
+    tail = "" if shown + period.unpriced == period.matching else "; use --limit to show more"
     lines = [
         left_out(hidden),
-        f"shown {shown:,} of {words.plural(period.matching, 'series', 'series')},"
+        f"{shown:,} of {words.plural(period.matching, 'series', 'series')} shown,"
         f" {words.moment(period.start)} to {words.moment(period.end)}{unpriced}{tail}",
     ]
-    if "had" not in hidden and any(one.available_part is not None for one in period.histories):
-        lines.append("had: the part of the time in which its provider said it could be had")
+    if "availability" not in hidden and any(one.available_part is not None for one in period.histories):
+        lines.append("availability: share of the period in which the provider reported the capacity as available")
     return [Text(line, style="dim") for line in lines if line]
 
 
 def _nothing(period: Period) -> str:
     span = f"{words.moment(period.start)} to {words.moment(period.end)}"
     if period.began is None:
-        return "no prices are known yet; ask for some with `gpubroker prices poll`"
+        return "no prices are known yet; run `gpubroker prices poll`"
     if period.end <= period.began:
-        return f"no prices of {span} are known: this store's first poll was {words.moment(period.began)}"
-    return f"no prices of {span} are known for what was asked; what there is now: `gpubroker offers`"
+        return f"no prices are known for {span}: the first poll of this store was {words.moment(period.began)}"
+    return f"no matching prices are known for {span}; `gpubroker offers` lists the current offers"
 
 
 def title(gpus: Sequence[str], kinds: Sequence[str]) -> str:
@@ -153,18 +153,18 @@ def title(gpus: Sequence[str], kinds: Sequence[str]) -> str:
 def chart(period: Period, about: str, most: int) -> Chart:
     """The cheapest ``most`` series as lines, in USD per GPU-hour (per hour of machines without)."""
     chosen = period.histories[:most]
-    note = f"{len(chosen)} of {period.matching} series, the cheapest. " if len(chosen) < period.matching else ""
+    note = f"The cheapest {len(chosen)} of {period.matching} series. " if len(chosen) < period.matching else ""
     return Chart(
         title=f"{about}, {period.start:%Y-%m-%d} to {period.end:%Y-%m-%d}",
         x_label="time",
         y_label="USD per GPU-hour" if all(one.offer.count for one in chosen) else "USD per GPU-hour (or machine-hour)",
         lines=[_line(one, name) for one, name in zip(chosen, _names(chosen), strict=True)],
-        note=f"{note}Prices as this store saw them; a gap: not offered, or not known.",
+        note=f"{note}Prices as recorded by this store; a gap means not offered or not known.",
     )
 
 
 def _names(chosen: Sequence[PriceHistory]) -> list[str]:
-    """No longer than is needed to tell the lines apart."""
+    """The shortest names that tell the lines apart."""
     machines = len({one.offer.machine for one in chosen}) > 1
     short = [_name(one.offer, machines) for one in chosen]
     again = Counter(short)
@@ -198,7 +198,7 @@ def _dollars(price: Money | None) -> float | None:
 
 
 def drawn(console: Console, figure: Chart) -> Text:
-    """The chart for this console: as wide as it is, or as a terminal would be."""
+    """The chart at the width of the console, or of the terminal if the output goes elsewhere."""
     from broker.cli.charts.terminal import in_terminal
 
     width = console.width if console.is_terminal else shutil.get_terminal_size((100, 24)).columns
@@ -250,23 +250,23 @@ def _identity(offer: Offer) -> dict[str, Any]:
 def moment_table(
     console: Console, shown: Sequence[PastOffer], matching: int, when: datetime, known: datetime | None
 ) -> list[RenderableType]:
-    """What was offered at a moment."""
-    by = f", by what was known {words.moment(known)}" if known else ""
+    """The offers at a point in time. ``known``: only what had been recorded by then."""
+    by = f", as recorded until {words.moment(known)}" if known else ""
     if not shown:
-        return [Text(f"nothing is known of {words.moment(when)}{by}", style="dim")]
+        return [Text(f"no offers are known at {words.moment(when)}{by}", style="dim")]
     columns = (
         *_PLACE,
         Column("$/GPU-h", align="right"),
         Column("$/h", 3, align="right"),
         Column("available", 5),
         Column("since", 6),
-        Column("learned", 7),
+        Column("recorded", 7),
         Column("last seen", 8),
         Column("source", 9),
     )
     built, hidden = fitting(console, columns, [_past_cells(past) for past in shown])
-    tail = "" if len(shown) == matching else "; more with --limit"
-    lines = [left_out(hidden), f"shown {len(shown):,} of {matching:,} offers at {words.moment(when)}{by}{tail}"]
+    tail = "" if len(shown) == matching else "; use --limit to show more"
+    lines = [left_out(hidden), f"{len(shown):,} of {matching:,} offers at {words.moment(when)} shown{by}{tail}"]
     return [built, *(Text(line, style="dim") for line in lines if line)]
 
 
@@ -287,7 +287,7 @@ def _past_cells(past: PastOffer) -> list[str | Text]:
 def moment_document(
     shown: Sequence[PastOffer], matching: int, when: datetime, known: datetime | None
 ) -> dict[str, Any]:
-    """The document of a moment."""
+    """The document of a point in time."""
     offers = [
         _identity(past.offer)
         | {

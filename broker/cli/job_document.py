@@ -1,4 +1,4 @@
-"""A job as JSON, the same from every command."""
+"""A job in JSON, the same in every command."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from broker.cli.job_view import last_step
 from broker.core.approvals import Asked
+from broker.core.coverage_words import covered
+from broker.core.errors import UnreadableJob
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
 from broker.core.views import AttemptView, JobView, SavedCheckpoint
@@ -17,8 +19,21 @@ if TYPE_CHECKING:
     from broker.app.jobs import Bill, Progress
 
 
+def unreadable(job: UnreadableJob) -> dict[str, Any]:
+    """A job that this version cannot read: what is known of it all the same, and why not more."""
+    return {
+        "id": job.job_id,
+        "name": job.name,
+        "user": job.user,
+        "state": job.state,
+        "because": job.because,
+        "written_by_newer_version": job.newer,
+        "hint": job.hint,
+    }
+
+
 def document(view: JobView, bill: Bill, progress: Progress | None, now: datetime) -> dict[str, Any]:
-    """A job as every command tells it. Amounts by kind of money; ``savings`` only once it has ended."""
+    """A job in JSON. Amounts by kind of money; ``savings`` only after the job has ended."""
     percent = None
     if bill.savings is not None and bill.on_demand:
         percent = round(100 * bill.savings.micros / bill.on_demand.micros, 1)
@@ -52,6 +67,7 @@ def document(view: JobView, bill: Bill, progress: Progress | None, now: datetime
         "interruptions": view.interruptions,
         "failures": view.failures,
         "steps_redone": steps_redone(view),
+        "attempt_count": view.attempt_count,
         "attempts": [attempt_json(attempt, now) for attempt in view.attempts],
         "cost": _by_kind(bill.spent),
         "held": _by_kind(bill.held),
@@ -69,6 +85,7 @@ def _asked(asked: Asked) -> dict[str, Any]:
         "approvers": asked.approvers,
         "because": "; ".join(question.because for question in asked.open),
         "total": asked.total,
+        "covers": covered(asked),
         "max_cost": asked.max_cost,
         "max_duration": asked.max_duration,
     }
@@ -83,7 +100,7 @@ def _checkpoint(saved: SavedCheckpoint) -> dict[str, Any]:
 
 
 def attempt_json(attempt: AttemptView, now: datetime) -> dict[str, Any]:
-    """One attempt of the document."""
+    """One attempt in JSON."""
     offer = attempt.placement.offer
     return {
         "number": attempt.number,

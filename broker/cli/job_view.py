@@ -1,4 +1,4 @@
-"""A job on the screen."""
+"""A job as text."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from broker.cli.story import cause_words, lines, where
 from broker.cli.tables import Column, fitting, left_out
 from broker.cli.waiting import because
 from broker.core.clock import Clock
+from broker.core.coverage_words import covered
 from broker.core.events import Event
 from broker.core.outcomes import AttemptState, Cause, JobState
 from broker.core.views import AttemptView, JobView
@@ -41,9 +42,9 @@ def state_text(view: JobView) -> Text:
 
 
 def come_back(view: JobView) -> str:
-    """How to see, follow and stop a job that goes on by itself."""
+    """The commands to show, follow and stop a job that continues in the background."""
     return (
-        f"It goes on by itself. Come back with:\n  {words.program()} jobs show {view.id}\n"
+        f"The job continues in the background. To follow or stop it:\n  {words.program()} jobs show {view.id}\n"
         f"  {words.program()} jobs logs {view.id}\n  {words.program()} jobs cancel {view.id}"
     )
 
@@ -55,7 +56,7 @@ def spent_words(bill: Bill) -> str:
 
 
 def step_words(view: JobView, progress: Progress | None) -> str:
-    """``step 120 of 400``, from the last sign of life or the last checkpoint; empty when neither tells."""
+    """``step 120 of 400``, from the last heartbeat or the last checkpoint; empty if neither has a step."""
     if progress is not None and progress.step is not None:
         total = f" of {progress.total:,}" if progress.total else ""
         return f"step {progress.step:,}{total}"
@@ -64,7 +65,7 @@ def step_words(view: JobView, progress: Progress | None) -> str:
 
 
 def last_step(view: JobView) -> int | None:
-    """The step the last attempt ended at, or the one of the last checkpoint."""
+    """The last step of the latest attempt, or the step of the last checkpoint."""
     latest, checkpoint = view.latest, view.checkpoint
     if latest is not None and latest.last_step is not None:
         return latest.last_step
@@ -72,10 +73,10 @@ def last_step(view: JobView) -> int | None:
 
 
 def about_time(clock: Clock) -> list[Text]:
-    """That the times of a simulated store are its own; nothing for any other."""
+    """A note that times are simulated; empty for a store in real time."""
     if clock.scale == 1:
         return []
-    return [Text(f"times are simulated: they run {clock.scale:g} times as fast", style="dim")]
+    return [Text(f"times are simulated: {clock.scale:g} times as fast as real time", style="dim")]
 
 
 # --- list -----------------------------------------------------------------------------------------------------------
@@ -86,16 +87,16 @@ _LIST = (
     Column("team", 6),
     Column("user", 7),
     Column("submitted", 4, align="right"),
-    Column("runs on", 2),
-    Column("tries", 5, align="right"),
+    Column("machine", 2),
+    Column("attempts", 5, align="right"),
     Column("cost", align="right"),
     Column("deadline", 8),
-    Column("waiting because", 3, folds=True),
+    Column("wait reason", 3, folds=True),
 )
 
 
 def job_table(console: Console, listed: Sequence[tuple[JobView, Bill]], now: datetime) -> list[RenderableType]:
-    """One row a job."""
+    """One row per job."""
     built, hidden = fitting(console, _LIST, [_list_cells(view, bill, now) for view, bill in listed])
     footer = "; ".join(filter(None, [words.plural(len(listed), "job"), left_out(hidden)]))
     return [built, Text(footer, style="dim")]
@@ -114,7 +115,7 @@ def _list_cells(view: JobView, bill: Bill, now: datetime) -> list[str | Text]:
         view.user,
         f"{words.age(now - view.submitted_at)} ago",
         place,
-        str(len(view.attempts)),
+        str(view.attempt_count),
         words.money(bill.so_far),
         left,
         because(view.waiting_because),
@@ -127,7 +128,7 @@ def _list_cells(view: JobView, bill: Bill, now: datetime) -> list[str | Text]:
 def story(
     view: JobView, bill: Bill, progress: Progress | None, happened: Sequence[Event], now: datetime, *, watched: bool
 ) -> list[RenderableType]:
-    """What the job is, what happened, what it cost. ``watched``: a reconciler is running."""
+    """The job's state, cost and events. ``watched``: a reconciler is running."""
     job, latest = view.job, view.latest
     parts: list[RenderableType] = [Text.assemble((view.id, "bold"), "  ", state_text(view))]
     if latest is not None:
@@ -145,16 +146,18 @@ def story(
         risk = " (missed)" if view.deadline_missed else " (at risk)" if view.deadline_at_risk else ""
         parts.append(Text(f"  deadline {words.moment(view.deadline)}{risk}"))
     if view.waiting_because:
-        parts.append(Text.assemble(("  waiting because ", "yellow"), because(view.waiting_because)))
+        parts.append(Text.assemble(("  waiting: ", "yellow"), because(view.waiting_because)))
     elif view.asked is not None:
-        parts.append(Text("  more for it was asked, and waits for approval; meanwhile it goes on", style="yellow"))
+        parts.append(
+            Text("  an extension awaits approval; the job continues within its current limits", style="yellow")
+        )
     if view.waiting_because or view.asked is not None:
         parts += [Text(f"  {hint}") for hint in _what_helps(view)]
     if not view.closed and not watched and view.state not in (JobState.PAUSED_BUDGET, JobState.AWAITING_APPROVAL):
-        parts.append(Text("  no reconciler runs: nothing is re-placed until one does", style="yellow"))
+        parts.append(Text("  no reconciler is running: the job is not re-placed until one runs", style="yellow"))
     parts.append(Text("\nMoney", style="bold"))
     parts += _money_lines(view, bill, now)
-    parts.append(Text(f"\nWhat happened (time since {words.moment(view.submitted_at)})", style="bold"))
+    parts.append(Text(f"\nEvents (time since {words.moment(view.submitted_at)})", style="bold"))
     parts += lines(happened, view.submitted_at)
     if job.max_cost is None and not view.state.final:
         parts.append(Text(f"\nstops after {words.length(view.max_duration)} of billed time", style="dim"))
@@ -165,23 +168,32 @@ def _what_helps(view: JobView) -> list[str]:
     if view.asked is not None:
         until = f" before {words.moment(view.asked.expires_at)}" if view.asked.expires_at else ""
         who = view.asked.whom(view.user)
-        return [f"{who} may type{until}: {words.program()} approvals grant {view.id} (or refuse)"]
+        return [
+            f"{who} can decide{until}: {words.program()} approvals grant {view.id} (or refuse)",
+            f"an approval covers: {covered(view.asked)}",
+        ]
     if view.state is not JobState.PAUSED_BUDGET:
         return []
+    if view.failed_launches >= view.job.retry.launches:
+        return [
+            f"to see why they failed: {words.program()} jobs attempts {view.id}",
+            f"to resume once that is corrected: {words.program()} jobs extend {view.id}",
+            f"to end it: {words.program()} jobs cancel {view.id}",
+        ]
     if view.latest is not None and view.latest.cause is Cause.STOPPED_BY_POLICY:
         return [
-            f"once the rule lets it, or asks somebody, it goes on with: {words.program()} jobs extend {view.id}",
-            f"or give it up: {words.program()} jobs cancel {view.id}",
+            f"to resume once the rule allows it or asks for approval: {words.program()} jobs extend {view.id}",
+            f"to end it: {words.program()} jobs cancel {view.id}",
         ]
     return [
-        f"give it more: {words.program()} jobs extend {view.id} --max-cost USD (or --max-duration TIME)",
-        f"or give it up: {words.program()} jobs cancel {view.id}",
+        f"to raise its limit: {words.program()} jobs extend {view.id} --max-cost USD (or --max-duration TIME)",
+        f"to end it: {words.program()} jobs cancel {view.id}",
     ]
 
 
 def _money_lines(view: JobView, bill: Bill, now: datetime) -> list[Text]:
     final = "" if view.closed else " settled so far"
-    estimate = f" (about {words.money(bill.so_far)} until now)" if not view.closed and bill.so_far else ""
+    estimate = f" (estimated {words.money(bill.so_far)} until now)" if not view.closed and bill.so_far else ""
     lines = [f"  spent     {spent_words(bill)}{final}{estimate}"]
     if bill.held:
         lines.append("  held      " + ", ".join(f"{words.money(a)} {kind.value}" for kind, a in bill.held.items()))
@@ -197,8 +209,8 @@ def _money_lines(view: JobView, bill: Bill, now: datetime) -> list[Text]:
 
 
 def ending(view: JobView, bill: Bill) -> list[RenderableType]:
-    """The last words of a job that was followed."""
-    tries = words.plural(len(view.attempts), "attempt")
+    """The summary of a job that was followed to its end."""
+    tries = words.plural(view.attempt_count, "attempt")
     lost = f", {words.plural(view.interruptions, 'interruption')}" if view.interruptions else ""
     heading = Text.assemble(("\n" + view.id, "bold"), "  ", state_text(view), f" after {tries}{lost}")
     if view.because not in ("", view.state.value):
@@ -209,11 +221,11 @@ def ending(view: JobView, bill: Bill) -> list[RenderableType]:
     parts: list[RenderableType] = [heading, Text(f"cost {spent_words(bill)}{settled}")]
     if bill.on_demand and bill.savings is not None:
         share = bill.savings.micros / bill.on_demand.micros
-        more = f"saved {words.money(bill.savings)} ({share:.0%})" if share >= 0 else f"{-share:.0%} more than that"
-        parts.append(Text(f"on-demand would have been {words.money(bill.on_demand)}; {more}"))
+        more = f"saved {words.money(bill.savings)} ({share:.0%})" if share >= 0 else f"this job cost {-share:.0%} more"
+        parts.append(Text(f"on-demand would have cost {words.money(bill.on_demand)}; {more}"))
     parts += [Text(hint) for hint in _what_helps(view)]
     if view.state is JobState.FAILED:
-        parts.append(Text(f"what it printed: {words.program()} jobs logs {view.id}"))
+        parts.append(Text(f"output: {words.program()} jobs logs {view.id}"))
     return parts
 
 
@@ -222,23 +234,25 @@ def ending(view: JobView, bill: Bill) -> list[RenderableType]:
 _ATTEMPTS = (
     Column("#", align="right"),
     Column("state"),
-    Column("where"),
+    Column("location"),
     Column("machine", 4),
-    Column("had as", 5),
+    Column("purchase type", 5),
     Column("machine time", 1, align="right"),
     Column("from step", 3, align="right"),
     Column("to step", 2, align="right"),
     Column("checkpoints", 7, align="right"),
-    Column("why it ended", 6, folds=True),
+    Column("end reason", 6, folds=True),
 )
 
 
-def attempt_table(console: Console, view: JobView, now: datetime) -> list[RenderableType]:
-    """One row an attempt."""
-    if not view.attempts:
-        return [Text(f"{view.id} has not been launched yet; it is {view.state.value.replace('_', ' ')}")]
-    built, hidden = fitting(console, _ATTEMPTS, [_attempt_cells(attempt, now) for attempt in view.attempts])
-    footer = "; ".join(filter(None, [words.plural(len(view.attempts), "attempt"), left_out(hidden)]))
+def attempt_table(
+    console: Console, view: JobView, attempts: Sequence[AttemptView], now: datetime
+) -> list[RenderableType]:
+    """One row per attempt."""
+    if not attempts:
+        return [Text(f"{view.id} has not been launched yet; state: {view.state.value.replace('_', ' ')}")]
+    built, hidden = fitting(console, _ATTEMPTS, [_attempt_cells(attempt, now) for attempt in attempts])
+    footer = "; ".join(filter(None, [words.plural(len(attempts), "attempt"), left_out(hidden)]))
     return [built, Text(footer, style="dim")]
 
 

@@ -1,4 +1,4 @@
-"""`gpubroker jobs`: what was submitted, how it goes, what it cost."""
+"""`gpubroker jobs`: list, follow and control submitted jobs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from broker.cli.options import AsJson, JobReference, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
 
-app = typer.Typer(no_args_is_help=True, help="What was submitted: how it goes, what happened, what it cost.")
+app = typer.Typer(no_args_is_help=True, help="List, follow and control submitted jobs.")
 
 
 @app.command(
@@ -24,11 +24,11 @@ def list_jobs(
     context: typer.Context,
     state: Annotated[list[str] | None, typer.Option("--state", help="Only jobs in this state. Repeatable.")] = None,
     team: Annotated[str | None, typer.Option("--team", help="Only jobs of this team.")] = None,
-    mine: Annotated[bool, typer.Option("--mine", help="Only jobs that I submitted.")] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="The newest so many.")] = 30,
+    mine: Annotated[bool, typer.Option("--mine", help="Only my jobs.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum rows.")] = 30,
     as_json: AsJson = False,
 ) -> None:
-    """Jobs, newest first, with their state, where they run and what they cost so far."""
+    """List jobs, newest first: state, machine, cost so far."""
     from broker.app import jobs
     from broker.cli import job_document, job_view
     from broker.core.errors import UnknownName
@@ -45,22 +45,27 @@ def list_jobs(
         broker, states=[known[name] for name in wanted], user=broker.user if mine else None, team=team, limit=limit
     )
     now = broker.clock.now()
-    billed = [(view, jobs.bill(broker, view)) for view in found]
+    billed = [(view, jobs.bill(broker, view)) for view in found.views]
     if as_json:
-        terminal.answer({"jobs": [job_document.document(view, bill, None, now) for view, bill in billed]})
-    elif billed:
+        left_out = {"unreadable": [job_document.unreadable(one) for one in found.unreadable]}
+        terminal.answer({"jobs": [job_document.document(view, bill, None, now) for view, bill in billed]} | left_out)
+        return
+    for one in found.unreadable:
+        terminal.say(f"not shown: {one} ({one.hint})")
+    if billed:
         terminal.show(*job_view.job_table(terminal.out, billed, now), *job_view.about_time(broker.clock))
-    else:
+    elif not found.unreadable:
         terminal.show(
-            "no such jobs" if wanted or team or mine else "no jobs yet; `gpubroker submit JOB.yaml` makes one"
+            "no matching jobs" if wanted or team or mine else "no jobs yet; submit one with `gpubroker submit JOB.yaml`"
         )
 
 
 @app.command(epilog=examples("gpubroker jobs queue", "gpubroker jobs queue --json"))
 def queue(context: typer.Context, as_json: AsJson = False) -> None:
-    """Who waits for a machine, in turn, and what each would get, when, and for how much.
+    """Show the waiting jobs in order, with the expected placement, start and cost of each.
 
-    All of them are placed together: by priority, keeping deadlines, teams taking turns, gangs whole.
+    All waiting jobs are placed together: by priority, then deadline, then in turns between teams. A multi-node job gets
+    all its machines at once.
     """
     from broker.app.queue import queue as placed
     from broker.cli import queue_view
@@ -80,11 +85,12 @@ def show(
     context: typer.Context,
     job: JobReference,
     wait: Annotated[
-        bool, typer.Option("--wait", "-w", help="Follow it to its end; exits with 7 when it failed or was cancelled.")
+        bool,
+        typer.Option("--wait", "-w", help="Follow the job to its end; exit code 7 if it failed or was cancelled."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """One job: where it stands, what it cost, and all that happened, in words."""
+    """Show one job: state, cost and events."""
     from broker.app import background, jobs
     from broker.cli import job_document, job_view
     from broker.cli.follow import exit_code, follow
@@ -99,7 +105,9 @@ def show(
             raise typer.Exit(130)
         view = last
     bill, progress, now = jobs.bill(broker, view), jobs.progress(broker, view), broker.clock.now()
-    happened = [event for event in jobs.events(broker, view) if event.seq <= view.seq]  # the rest came after the view
+    happened = [
+        event for event in jobs.events(broker, view) if event.seq <= view.seq
+    ]  # later events are not in the view
     if as_json:
         events = [{"seq": e.seq, "at": e.at, "attempt": e.attempt, **_body(e.body)} for e in happened]
         terminal.answer(job_document.document(view, bill, progress, now) | {"events": events})
@@ -123,25 +131,23 @@ def show(
 def logs(
     context: typer.Context,
     job: JobReference,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with what it prints, until the job has ended.")
-    ] = False,
-    attempt: Annotated[int | None, typer.Option("--attempt", "-a", min=1, help="Of this attempt only.")] = None,
-    tail: Annotated[int | None, typer.Option("--tail", "-n", min=1, help="The last so many lines only.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new output until the job ends.")] = False,
+    attempt: Annotated[int | None, typer.Option("--attempt", "-a", min=1, help="Only this attempt.")] = None,
+    tail: Annotated[int | None, typer.Option("--tail", "-n", min=1, help="Only the last N lines.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What the job's command has printed, attempt by attempt."""
+    """Print the output of the job's command, attempt by attempt."""
     from broker.app import jobs
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
     view = jobs.find(broker, job)
-    if attempt is not None and attempt > len(view.attempts):
-        have = f"it has had {len(view.attempts)}" if view.attempts else "it has not been launched yet"
+    if attempt is not None and attempt > view.attempt_count:
+        have = f"the last one is {view.attempt_count}" if view.attempts else "it has not been launched yet"
         raise InvalidInput(f"{view.id} has no attempt {attempt}; {have}")
     if follow:
         if as_json:
-            raise InvalidInput("--follow prints as it comes, and --json at the end: leave one of them out")
+            raise InvalidInput("--follow and --json cannot be combined")
         from broker.cli.follow_logs import follow_logs
 
         follow_logs(terminal, broker, view, attempt, tail)
@@ -149,7 +155,7 @@ def logs(
     numbers = [attempt] if attempt else [one.number for one in view.attempts]
     printed: Iterable[tuple[int, str]] = ((n, text) for n in numbers for text in jobs.logs(broker, view, n))
     if tail is not None:
-        printed = deque(printed, maxlen=tail)  # never more than these in memory
+        printed = deque(printed, maxlen=tail)  # keeps only these in memory
     if as_json:
         terminal.answer({"id": view.id, "lines": [{"attempt": n, "line": text} for n, text in printed]})
         return
@@ -157,27 +163,28 @@ def logs(
         if len(numbers) > 1:
             terminal.say(f"--- attempt {number}")
         for _, text in group:
-            print(text)  # noqa: T201  # the program's own words, as they are
+            print(text)  # noqa: T201  # the job's own output, unchanged
 
 
 @app.command(epilog=examples("gpubroker jobs attempts bert", "gpubroker jobs attempts bert --json"))
 def attempts(context: typer.Context, job: JobReference, as_json: AsJson = False) -> None:
-    """Every attempt of a job: where it ran, how long, how far it came and why it ended."""
+    """List a job's attempts: location, duration, steps, and why each ended."""
     from broker.app import jobs
     from broker.cli import job_document, job_view
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
     view, now = jobs.find(broker, job), broker.clock.now()
+    found = jobs.every_attempt(broker, view)
     if as_json:
-        terminal.answer({"id": view.id, "attempts": [job_document.attempt_json(one, now) for one in view.attempts]})
+        terminal.answer({"id": view.id, "attempts": [job_document.attempt_json(one, now) for one in found]})
     else:
-        terminal.show(*job_view.attempt_table(terminal.out, view, now))
+        terminal.show(*job_view.attempt_table(terminal.out, view, found, now))
 
 
 @app.command(epilog=examples("gpubroker jobs cancel bert", "gpubroker jobs cancel bert --json"))
 def cancel(context: typer.Context, job: JobReference, as_json: AsJson = False) -> None:
-    """Stop a job for good, checkpoint first. What is not spent is released."""
+    """Stop a job permanently, after a last checkpoint. Held money that is not spent is released."""
     from broker.app import background, jobs
     from broker.cli import job_document
 
@@ -190,7 +197,7 @@ def cancel(context: typer.Context, job: JobReference, as_json: AsJson = False) -
     if as_json:
         terminal.answer(job_document.document(after, jobs.bill(broker, after), None, broker.clock.now()))
     elif over:
-        terminal.show(f"{after.id} is over already ({after.state.value}); nothing to cancel")
+        terminal.show(f"{after.id} has already ended ({after.state.value}); nothing to cancel")
     else:
         terminal.show(f"{after.id} is being stopped; see `gpubroker jobs show {after.id}`")
 
@@ -202,15 +209,18 @@ def extend(
     context: typer.Context,
     job: JobReference,
     max_cost: Annotated[
-        str | None, typer.Option("--max-cost", metavar="USD", help="The new limit in all, such as $900.")
+        str | None, typer.Option("--max-cost", metavar="USD", help="New total cost limit, such as $900.")
     ] = None,
     max_duration: Annotated[
-        str | None, typer.Option("--max-duration", metavar="TIME", help="The new billed time in all, such as 72h.")
+        str | None, typer.Option("--max-duration", metavar="TIME", help="New total limit of billed time, such as 72h.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give a job more money or more time; a paused one goes on. The policies judge it; exits with 6 when somebody must
-    approve it first (a running job goes on with what it has meanwhile)."""
+    """Raise a job's limit of cost or billed time; a paused job resumes.
+
+    The policies judge the extension. Exits with 6 if it needs approval first; meanwhile a running job continues within
+    its current limits.
+    """
     from broker.app import background, jobs
     from broker.app.jobs import More
     from broker.cli import job_document
@@ -234,7 +244,7 @@ def extend(
     elif after.asked is not None:
         terminal.refuse(approval_needed(after))
     else:
-        terminal.show(f"{after.id} extended; it is {after.state.value.replace('_', ' ')}")
+        terminal.show(f"{after.id} extended; state: {after.state.value.replace('_', ' ')}")
     if after.asked is not None:
         raise typer.Exit(6)
 

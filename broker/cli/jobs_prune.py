@@ -1,4 +1,4 @@
-"""`gpubroker jobs prune`: letting go of checkpoints that nobody needs any more."""
+"""`gpubroker jobs prune`: delete checkpoints of jobs that have ended."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ EXAMPLES = examples("gpubroker jobs prune --dry-run", "gpubroker jobs prune --ke
 def prune(
     context: typer.Context,
     keep: Annotated[
-        str, typer.Option(metavar="TIME", help="Jobs that ended within this time keep theirs: 30d, 12h.")
+        str, typer.Option(metavar="TIME", help="Keep checkpoints of jobs that ended within this time: 30d, 12h.")
     ] = "30d",
     newest_too: Annotated[
-        bool, typer.Option("--newest-too", help="Each job's newest one, too, which may be its result.")
+        bool, typer.Option("--newest-too", help="Also delete each job's newest checkpoint, which may be its result.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete checkpoints of your jobs that have ended; each job's newest one stays.
+    """Delete checkpoints of your ended jobs, except each job's newest checkpoint.
 
-    While a job goes on, `checkpoint.keep` in its file says how many stay. What jobs printed, did and cost is kept.
+    For a job that has not ended, `checkpoint.keep` in its file sets how many are kept. Output, events and costs of jobs
+    are never deleted.
     """
     from broker.app.retention import prune as prune_checkpoints
     from broker.cli import words
@@ -47,7 +48,7 @@ def prune(
     doing = bool(found) and not dry_run
     if doing and not yes:
         if as_json or not terminal.out.is_terminal:
-            raise InvalidInput(f"nobody is there to confirm that {what} are to go", hint="add --yes, or --dry-run")
+            raise InvalidInput(f"deleting {what} needs confirmation", hint="add --yes, or --dry-run")
         doing = typer.confirm(f"Delete {what}?", default=False, err=True)
     if doing:
         found = prune_checkpoints(broker, before, newest_too=newest_too)
@@ -68,9 +69,9 @@ def prune(
         )
         return
     if not found:
-        terminal.show(f"Nothing to delete of jobs that ended before {words.moment(before)}.")
+        terminal.show(f"No job that ended before {words.moment(before)} has checkpoints to delete.")
         return
     for one in found:
-        stays = "its newest stays" if one.stays else "none stays"
+        stays = "the newest is kept" if one.stays else "none is kept"
         terminal.show(f"{one.view.id}: {words.plural(len(one.gone), 'checkpoint')}, {gigabytes(one.size)}; {stays}")
     terminal.show(f"Deleted {what}." if doing else f"Would delete {what}.")

@@ -1,4 +1,4 @@
-"""Ctrl-C while something is done that must not be left half told: money held, a job admitted."""
+"""Ctrl-C during a step that must be reported completely: money held, a job admitted."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def ctrl_c_waits() -> Iterator[Callable[[], bool]]:
-    """Within the block the first Ctrl-C is only noted; a second one interrupts as ever, for a store that hangs.
+    """Within the block the first Ctrl-C is only recorded; a second one interrupts as usual, in case the store hangs.
 
-    Gives whether it was pressed, for whoever goes on after the block. Outside a program's main thread, where no signal
-    arrives, it changes nothing.
+    Yields a function that says whether Ctrl-C was pressed. Outside the main thread, which receives no signals, nothing
+    changes.
     """
     pressed = False
 

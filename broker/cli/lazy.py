@@ -1,5 +1,5 @@
-"""Groups of commands that are built one by one, when somebody asks: a command with thirty options costs 10 ms to build,
-and nobody who runs another one should pay for it."""
+"""Command groups that build each command on first use. Building a command with thirty options takes 10 ms; running
+another command should not pay for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 
 
 class _Commands(MutableMapping[str, Any]):
-    """Commands by name, from where they are written."""
+    """Commands by name, each imported and built on first access."""
 
     def __init__(self, places: Mapping[str, str]) -> None:
         self._places = places
@@ -43,17 +43,29 @@ def _build(name: str, place: str) -> Any:
     if isinstance(written, typer.Typer):
         group = typer.main.get_group(written)
         group.name = name
-        return group
+        return _reflowed(group)
     alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
     alone.command(name, epilog=module.EXAMPLES, hidden=getattr(module, "HIDDEN", False))(written)
-    return typer.main.get_command(alone)
+    return _reflowed(typer.main.get_command(alone))
+
+
+def _reflowed(command: Any) -> Any:
+    """The command with each paragraph of its help on one line: Typer keeps the line breaks of docstrings, which are
+    made for the width of the source."""
+    command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in (command.help or "").split("\n\n"))
+    commands = getattr(command, "commands", {})
+    if isinstance(commands, dict):  # the others are reflowed when they are built
+        for each in commands.values():
+            _reflowed(each)
+    return command
 
 
 def lazy_group(places: Mapping[str, str]) -> type[TyperGroup]:
-    """The ``cls`` of a `typer.Typer` whose commands stand in ``places``: by name, in that order, ``module:attribute``.
+    """The ``cls`` of a `typer.Typer` with these commands. ``places`` maps each name to ``module:attribute``; its order
+    is the order of the help.
 
-    The attribute is the `typer.Typer` of a group, or a command's function; beside a function its module has
-    ``EXAMPLES``, and ``HIDDEN`` where no help should list it.
+    The attribute is the `typer.Typer` of a group or the function of a command. A module with a command function also
+    defines ``EXAMPLES``, and ``HIDDEN = True`` if the help should not list the command.
     """
 
     class Lazy(TyperGroup):

@@ -1,4 +1,4 @@
-"""What became of notices, in words."""
+"""Delivery of alerts as text and as JSON."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
 
 
 def dispatch(one: Dispatch) -> str:
-    """One notice to one target, as it stands."""
+    """The delivery state of one alert to one recipient."""
     if one.delivered_at is not None:
-        return f"{one.target} was told on {words.moment(one.delivered_at)}: {one.notice.title}"
+        return f"sent to {one.target} on {words.moment(one.delivered_at)}: {one.notice.title}"
     if one.given_up:
-        return f"{one.target} was never told: {one.notice.title} ({one.error})"
+        return f"never sent to {one.target}: {one.notice.title} ({one.error})"
     why = f" ({one.error})" if one.error else ""
-    return f"{one.target} is still to be told, tried {words.plural(one.tries, 'time')}{why}: {one.notice.title}"
+    return f"not yet sent to {one.target}, tried {words.plural(one.tries, 'time')}{why}: {one.notice.title}"
 
 
 def deliveries(sent: Iterable[Delivery]) -> str:
-    """Who was told just now: ``ops was told``; ``ops could not be told yet (…); it is tried again``."""
+    """The deliveries just made: ``sent to ops``; ``not yet sent to ops (…), will be retried``."""
     return "; ".join(
-        f"{one.target} was told" if one.ok else f"{one.target} could not be told yet ({one.error}); it is tried again"
+        f"sent to {one.target}" if one.ok else f"not yet sent to {one.target} ({one.error}), will be retried"
         for one in sent
     )
 
 
 def document(one: Dispatch) -> dict[str, Any]:
-    """One notice to one target as JSON."""
+    """One alert to one recipient in JSON."""
     return {
         "target": one.target,
         "title": one.notice.title,

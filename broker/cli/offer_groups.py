@@ -1,4 +1,4 @@
-"""Offers in groups: the cheapest GPU-hour by accelerator, provider, region, …"""
+"""Grouped offers: the cheapest GPU-hour by accelerator, provider, region, …"""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ _DIMENSIONS: dict[str, Callable[[Offer], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Offers that are alike in some dimensions, and the cheapest GPU-hour among those that can be had."""
+    """Offers with the same values in some dimensions, and the cheapest available one among them."""
 
     key: tuple[str, ...]
     count: int
     cheapest: Row | None
-    dearest: Money | None
+    most_expensive: Money | None
 
 
 def dimensions(text: str) -> tuple[str, ...]:
-    """``gpu,provider``. Raises `UnknownName`, and `InvalidInput` for no name at all."""
+    """Parse ``gpu,provider``. Raises `UnknownName`, or `InvalidInput` for an empty list."""
     names = tuple(dict.fromkeys(name.strip().replace("-", "_") for name in text.split(",") if name.strip()))
     for name in names:
         if name not in _DIMENSIONS:
             raise UnknownName("dimension", name, _DIMENSIONS)
     if not names:
-        raise InvalidInput(f"expected some of {', '.join(_DIMENSIONS)}; got none", where="--group-by")
+        raise InvalidInput(f"expected one or more of {', '.join(_DIMENSIONS)}; got none", where="--group-by")
     return names
 
 
 def groups(listed: Sequence[Row], by: Sequence[str]) -> list[Group]:
-    """One group for each combination that occurs, cheapest first. ``listed`` is sorted by price of a GPU-hour or not;
-    sold-out offers count, but are never the cheapest."""
+    """One group for each combination of values, cheapest first, whatever the order of ``listed``. Sold-out offers are
+    counted, but are never the cheapest."""
     members: dict[tuple[str, ...], list[Row]] = {}
     for row in listed:
         members.setdefault(tuple(_DIMENSIONS[name](row.offer) for name in by), []).append(row)
@@ -76,7 +76,7 @@ def _group(key: tuple[str, ...], grouped: Sequence[Row]) -> Group:
         key=key,
         count=len(grouped),
         cheapest=min(to_be_had, key=sort_key("gpu-price"), default=None),
-        dearest=max(prices, default=None),
+        most_expensive=max(prices, default=None),
     )
 
 
@@ -87,10 +87,10 @@ def table(
     columns = (
         *(Column(name.replace("_", " ")) for name in by),
         Column("offers", 6, align="right"),
-        Column("from $/GPU-h", align="right"),
-        Column("to $/GPU-h", 5, align="right"),
+        Column("min $/GPU-h", align="right"),
+        Column("max $/GPU-h", 5, align="right"),
         Column("cheapest", 2),
-        Column("had as", 1),
+        Column("purchase type", 1),
         Column("note", 3),
     )
     built, hidden = fitting(console, columns, [_group_cells(group) for group in shown])
@@ -104,15 +104,15 @@ def _group_cells(group: Group) -> list[str | Text]:
         *group.key,
         f"{group.count:,}",
         words.rate((best.per_gpu or best.offer.price) if best else None),
-        words.rate(group.dearest),
-        f"{best.offer.instance_type} in {best.offer.location}" if best else "none can be had",
+        words.rate(group.most_expensive),
+        f"{best.offer.instance_type} in {best.offer.location}" if best else "none available",
         best.offer.capacity_type.value.replace("_", "-") if best else "",
         note(best) if best else "",
     ]
 
 
 def document(listed: Sequence[Row], grouped: Sequence[Group], by: Sequence[str], found: Listing) -> dict[str, Any]:
-    """The document of `gpubroker offers --group-by … --json`. ``listed``: every row that matches."""
+    """The document of `gpubroker offers --group-by … --json`. ``listed``: every matching row."""
     base = {"as_of": found.now, "matching": len(listed), "total": found.total, "group_by": list(by)}
     return base | {"groups": [_group_json(group, by) for group in grouped]}
 
@@ -120,6 +120,6 @@ def document(listed: Sequence[Row], grouped: Sequence[Group], by: Sequence[str],
 def _group_json(group: Group, by: Sequence[str]) -> dict[str, Any]:
     return dict(zip(by, group.key, strict=True)) | {
         "offers": group.count,
-        "max_price_per_gpu_hour": group.dearest,
+        "max_price_per_gpu_hour": group.most_expensive,
         "cheapest": as_json(group.cheapest) if group.cheapest else None,
     }

@@ -1,4 +1,4 @@
-"""Offers on the screen and as JSON."""
+"""Offers as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An offer with what a reader wants to know beside it. ``discount``: of a spot price against the cheapest
-    on-demand price of the same machine in the same region, as a part of one."""
+    """An offer with derived figures. ``discount``: of a spot price relative to the cheapest on-demand price of the same
+    machine in the same region, as a fraction."""
 
     offer: Offer
     age: timedelta
@@ -36,7 +36,7 @@ class Row:
 
 
 def rows(offers: Iterable[Offer], now: datetime) -> list[Row]:
-    """Every offer as a row. Spot discounts are found among these offers."""
+    """Every offer as a row. Spot discounts are computed from these offers only."""
     listed = list(offers)
     on_demand: dict[tuple[object, ...], Money] = {}
     for offer in listed:
@@ -61,8 +61,8 @@ def _row(offer: Offer, on_demand: Mapping[tuple[object, ...], Money], now: datet
 
 
 def sort_key(name: str) -> Callable[[Row], Any]:
-    """How rows are ordered; rows without the figure come last, the cheaper GPU-hour breaks ties, and then the name.
-    Called for every offer there is: it makes no texts."""
+    """The sort key. Rows without the figure come last; ties are broken by the price of a GPU-hour, then by name. Called
+    for every known offer, so it formats no text."""
 
     def price(row: Row) -> tuple[bool, int, str, str, str, str, str]:
         offer = row.offer
@@ -82,7 +82,7 @@ def sort_key(name: str) -> Callable[[Row], Any]:
 
 
 def machine_of(offer: Offer) -> dict[str, Any]:
-    """What is offered where: how every document of offers names it."""
+    """The fields that identify an offer's machine in every JSON document."""
     return {
         "provider": offer.provider,
         "region": offer.region,
@@ -96,7 +96,7 @@ def machine_of(offer: Offer) -> dict[str, Any]:
 
 
 def as_json(row: Row) -> dict[str, Any]:
-    """One offer of the document."""
+    """One offer in JSON."""
     offer = row.offer
     return {
         **machine_of(offer),
@@ -127,14 +127,14 @@ _COLUMNS = (
     Column("zone", 9),
     Column("machine type", 5, folds=True),
     Column("GPU"),
-    Column("had as"),
+    Column("purchase type"),
     Column("$/GPU-h", align="right"),
     Column("$/h", 6, align="right"),
-    Column("spot saves", 7, align="right"),
+    Column("spot discount", 7, align="right"),
     Column("available", 4),
-    Column("lost per h", 10, align="right"),
+    Column("interruptions/h", 10, align="right"),
     Column("score", 11, align="right"),
-    Column("age", 3, align="right"),  # a price without its age is not to be trusted: it has room at 80 columns
+    Column("age", 3, align="right"),  # a price without its age cannot be trusted, so this column fits at 80 columns
     Column("source", 8),
     Column("note"),
 )
@@ -145,25 +145,25 @@ def table(console: Console, shown: Sequence[Row], matching: int, found: Listing)
     built, hidden = fitting(console, _COLUMNS, [_cells(row) for row in shown])
     parts: list[RenderableType] = [built] if shown else []
     if any(row.offer.reference for row in shown):
-        parts.append(Text("ref: reference, not live: a list price somebody wrote down; see its age", style="dim"))
+        parts.append(Text("ref: reference price from a published price list, not live; see its age", style="dim"))
     if any(row.stale for row in shown):
-        parts.append(Text("stale: older than its provider's limit; it is not launched on", style="yellow"))
+        parts.append(Text("stale: older than the provider's maximum age; not used for launches", style="yellow"))
     return [*parts, *footer(len(shown), matching, "offers", hidden, found)]
 
 
 def footer(shown: int, matching: int, what: str, hidden: Sequence[str], found: Listing) -> list[RenderableType]:
-    """How many rows (``what``: offers or groups) of how many are shown, and which columns had no room."""
+    """How many rows (``what``: offers or groups) of how many are shown, and the hidden columns."""
     lines = [left_out(hidden)] if hidden else []
-    tail = "" if shown == matching else "; --all shows every one"
+    tail = "" if shown == matching else "; use --all to show all"
     if not found.total:
-        lines.append("no offers are known; ask for some with `gpubroker prices poll`")
+        lines.append("no offers are known; run `gpubroker prices poll`")
     elif not matching:
-        lines.append(f"shown 0 of {found.total:,} offers: none matches")
+        lines.append(f"0 of {found.total:,} offers match")
     elif what == "offers":
-        more = f" ({found.total:,} known in all)" if found.total != matching else ""
-        lines.append(f"shown {shown:,} of {matching:,} offers{more}{tail}")
+        more = f" ({found.total:,} known)" if found.total != matching else ""
+        lines.append(f"{shown:,} of {matching:,} matching offers shown{more}{tail}")
     else:
-        lines.append(f"shown {shown:,} of {words.plural(matching, 'group')}{tail}")
+        lines.append(f"{shown:,} of {words.plural(matching, 'group')} shown{tail}")
     return [Text(line, style="dim") for line in lines]
 
 
@@ -204,8 +204,7 @@ def _available(offer: Offer) -> Text:
 
 
 def note(row: Row) -> Text:
-    """What kind of source it is from, as far as a reader must not overlook it: reference, stale, simulated, or live,
-    which is what ``--live`` leaves."""
+    """The kind of price: reference, stale, simulated, or live (the ones that ``--live`` keeps)."""
     if row.offer.reference:
         return Text("ref", style="dim")
     if row.stale:
@@ -216,6 +215,6 @@ def note(row: Row) -> Text:
 
 
 def document(listed: Sequence[Row], found: Listing, limit: int | None) -> dict[str, Any]:
-    """The document of `gpubroker offers --json`: the rows that match."""
+    """The document of `gpubroker offers --json`: the matching rows."""
     base = {"as_of": found.now, "matching": len(listed), "total": found.total}
     return base | {"offers": [as_json(row) for row in listed[:limit]]}

@@ -1,4 +1,4 @@
-"""`gpubroker offers`: what GPUs cost and where they can be had."""
+"""`gpubroker offers`: GPU offers with price, location and availability."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ROWS = 30
 
 
 class Sort(StrEnum):
-    """What the list is sorted by."""
+    """Sort order of the list."""
 
     GPU_PRICE = "gpu-price"
     PRICE = "price"
@@ -40,46 +40,50 @@ class Sort(StrEnum):
 def offers(
     context: typer.Context,
     gpu: asked.Gpus = None,
-    spot: Annotated[bool, typer.Option("--spot", help="Spot capacity.")] = False,
-    on_demand: Annotated[bool, typer.Option("--on-demand", help="On-demand capacity.")] = False,
+    spot: Annotated[bool, typer.Option("--spot", help="Spot offers.")] = False,
+    on_demand: Annotated[bool, typer.Option("--on-demand", help="On-demand offers.")] = False,
     reserved: Annotated[bool, typer.Option("--reserved", help="Reserved capacity and reservations to buy.")] = False,
-    owned: Annotated[bool, typer.Option("--owned", help="Machines of our own.")] = False,
+    owned: Annotated[bool, typer.Option("--owned", help="Owned machines.")] = False,
     provider: asked.Providers = None,
     region: asked.Regions = None,
     machine_type: Annotated[
         list[str] | None,
-        typer.Option("--machine-type", "-m", help="A provider's name of a machine, or a pattern. Repeatable."),
+        typer.Option("--machine-type", "-m", help="Provider's machine type or pattern. Repeatable."),
     ] = None,
-    available: Annotated[bool, typer.Option("--available", help="Only what its provider says can be had now.")] = False,
-    live: Annotated[bool, typer.Option("--live", help="Only current prices: neither reference nor stale.")] = False,
+    available: Annotated[
+        bool, typer.Option("--available", help="Only offers that the provider reports as available.")
+    ] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Only live prices: no reference prices, no stale prices.")
+    ] = False,
     max_price: Annotated[
-        str | None, typer.Option("--max-price", metavar="USD", help="At most so much per GPU-hour, such as $4 or 4.")
+        str | None, typer.Option("--max-price", metavar="USD", help="Maximum price per GPU-hour, such as $4 or 4.")
     ] = None,
     group_by: Annotated[
         str | None,
         typer.Option(
             "--group-by",
             metavar="DIMS",
-            help="Cheapest per group: gpu, machine, provider, region, zone, instance_type, capacity_type.",
+            help="Cheapest offer per group: gpu, machine, provider, region, zone, instance_type, capacity_type.",
         ),
     ] = None,
-    sort: Annotated[Sort, typer.Option("--sort", help="What comes first.")] = Sort.GPU_PRICE,
+    sort: Annotated[Sort, typer.Option("--sort", help="Sort order.")] = Sort.GPU_PRICE,
     risk: Annotated[
         bool,
         typer.Option(
-            "--risk", help="How often each is taken away, how soon it returns, and from how much data that is known."
+            "--risk", help="Show interruption rates, time until capacity returns, and the data behind the estimates."
         ),
     ] = False,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="So many rows; 30 in tables, all in JSON if not given.")
+        int | None, typer.Option("--limit", "-n", min=1, help="Maximum rows (default 30; with --json all).")
     ] = None,
-    every: Annotated[bool, typer.Option("--all", "-a", help="Show every row.")] = False,
+    every: Annotated[bool, typer.Option("--all", "-a", help="Show all rows.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """What GPUs cost and where they can be had: one row an offer, cheapest GPU-hour first.
+    """List GPU offers with price, location and availability. One row per offer, cheapest GPU-hour first.
 
-    A fresh install shows this machine and a book of list prices, marked as reference. Credentials add live prices:
-    see `gpubroker doctor`.
+    A fresh install shows this machine and a price book of list prices, marked as reference. Credentials add live
+    prices: see `gpubroker doctor`.
     """
     from broker.app.market import listing
     from broker.cli import offer_groups
@@ -99,7 +103,7 @@ def offers(
     ceiling = None if max_price is None else asked.price("--max-price", max_price)
     dimensions = () if group_by is None else offer_groups.dimensions(group_by)
     if risk and dimensions:
-        raise InvalidInput("--risk does not go with --group-by", hint="leave one of them out")
+        raise InvalidInput("--risk and --group-by cannot be combined", hint="remove one of them")
     broker, query = terminal.broker(), _query(machines, provider or [], region or [])
     found = listing(broker, query)
     rows = [

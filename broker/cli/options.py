@@ -1,4 +1,4 @@
-"""Options that many commands share, and the way examples are written."""
+"""Options that several commands share, and the helper that writes the examples of a command's help."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Annotated
 
 import typer
 
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output; chatter goes elsewhere.")]
-JobFile = Annotated[Path, typer.Argument(metavar="JOB.yaml", help="A job file, or a SkyPilot task file.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout.")]
+JobFile = Annotated[Path, typer.Argument(metavar="JOB.yaml", help="Job file or SkyPilot task file.")]
 JobReference = Annotated[
-    str, typer.Argument(metavar="JOB", help="A job's id, a unique beginning of it, or its name (the newest of it).")
+    str, typer.Argument(metavar="JOB", help="Job ID, unique ID prefix, or name (the newest job of that name).")
 ]
 PolicyFiles = Annotated[
-    list[Path], typer.Argument(metavar="FILES...", help="Policy files, or folders of them (*.yaml).")
+    list[Path], typer.Argument(metavar="FILES...", help="Policy files, or folders of policy files (*.yaml).")
 ]
 
 
 def one_line(text: str) -> str:
-    """What a person says for the record: it is shown among the broker's own lines, and must not look like one, or steer
-    a terminal."""
+    """Check text that a user gives for the record. The broker prints it beside its own lines, so it must not contain
+    line breaks or control characters. Raises `typer.BadParameter`."""
     if not text.isprintable():
-        raise typer.BadParameter("expected one line, without line breaks and control characters")
+        raise typer.BadParameter("expected one line without line breaks or control characters")
     return text
 
 
 def examples(*lines: str) -> str:
-    """The end of a command's help. Each line is a command that works as it stands; a test parses them all."""
+    """The examples at the end of a command's help. Each line is a complete command; a test parses all of them."""
     return "\n\n".join(["[bold]Examples[/bold]", *(line.replace("[", r"\[") for line in lines)])

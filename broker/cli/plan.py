@@ -1,4 +1,4 @@
-"""`gpubroker plan`: where a job would run, for how much, until when, and why not elsewhere."""
+"""`gpubroker plan`: where a job would run, at what cost and until when, and why other offers are rejected."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EXAMPLES = examples(
 
 
 class Rank(StrEnum):
-    """What comes first."""
+    """The ranking of placements."""
 
     COST = "cost"
     CARBON = "carbon"
@@ -33,28 +33,28 @@ def plan(
         list[Path],
         typer.Argument(
             metavar="JOB.yaml...",
-            help="A job file, or a SkyPilot task file. Several are placed together, in turn with those that wait.",
+            help="Job file or SkyPilot task file. Several jobs are placed together with the waiting jobs.",
         ),
     ],
     explain: Annotated[
-        bool, typer.Option("--explain", "-x", help="Every cost term, and every rejection with what would change it.")
+        bool, typer.Option("--explain", "-x", help="Show every cost term, and every rejection with its fix.")
     ] = False,
     policy: Annotated[
         list[Path] | None,
         typer.Option(
-            "--policy", metavar="FILES", help="Judge by these policy files instead: what-if only. Repeatable."
+            "--policy", metavar="FILES", help="What-if: judge by these files instead of the active policy. Repeatable."
         ),
     ] = None,
     rank: Annotated[
-        Rank, typer.Option("--rank", help="What comes first: expected cost, or expected CO2 (what-if only).")
+        Rank, typer.Option("--rank", help="Rank by expected cost, or by expected CO2 (what-if only).")
     ] = Rank.COST,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Show so many placements.")] = 8,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum rows.")] = 8,
     as_json: AsJson = False,
 ) -> None:
-    """Where a job would run, for how much, until when; nothing is held and nothing is launched.
+    """Show where a job would run, at what cost and until when. Holds no money and launches nothing.
 
-    Exits with what submitting would: 0, 2 the file is wrong, 4 the market leaves nothing, 3 a policy says no, 6 a
-    policy asks first.
+    Exits with the code of `gpubroker submit`: 0 allowed, 2 invalid file, 3 denied by a policy, 4 no feasible capacity,
+    6 approval needed.
     """
     from broker.app.policies import check
     from broker.app.submit import preview, read_job

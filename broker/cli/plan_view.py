@@ -1,4 +1,4 @@
-"""A plan and its verdict, on the screen and as JSON."""
+"""A plan and its verdict as text and as JSON."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ _NAMED = 4  # machines in the heading
 
 _COLUMNS = (
     Column("#", align="right"),
-    Column("where"),
+    Column("location"),
     Column("machine"),
-    Column("type", 4),
-    Column("had as"),
+    Column("machine type", 4),
+    Column("purchase type"),
     Column("cost", align="right"),
     Column("$/h", 2, align="right"),
-    Column("time", 3, align="right"),
+    Column("duration", 3, align="right"),
     Column("finish", 1),
-    Column("lost per h", 5, align="right"),
-    Column("useful", 6, align="right"),
+    Column("interruptions/h", 5, align="right"),
+    Column("useful time", 6, align="right"),
     Column("kg CO2e", 1, align="right"),
     Column("price", 7),
 )
@@ -57,8 +57,8 @@ def screen(
     judged: str = "by the active policy",
     limit: int = 8,
 ) -> list[RenderableType]:
-    """The whole preview, top to bottom: the job, the placements, the money, the verdict, what a person should know.
-    ``explained``: with every term and rejection, by these policies. ``judged``: by what; empty when none is active."""
+    """The whole preview: job, placements, verdict, money, notes. ``explained``: the policies for which every cost term
+    and rejection is shown. ``judged``: what judged the plan, in words; empty if no policy is active."""
     parts: list[RenderableType] = [_heading(seen)]
     if seen.plan.placements:
         parts += _placements(console, seen, limit)
@@ -69,17 +69,17 @@ def screen(
     parts += _verdict(seen, judged)
     parts += [Text.assemble(("note: ", "cyan"), note) for note in seen.plan.notes]
     if seen.waits:
-        parts.append(Text("waits: the capacity it fits is taken by our own jobs; it starts when a machine is free"))
+        parts.append(Text("waiting: other jobs use the matching capacity; this job starts when a machine is free"))
     if not explained and seen.plan.placements and seen.plan.rejections:
         rejected = sum(seen.counts.values())
-        parts.append(Text(f"{words.plural(rejected, 'offer')} turned down; --explain says why", style="dim"))
+        parts.append(Text(f"{words.plural(rejected, 'offer')} rejected; use --explain for the reasons", style="dim"))
     return parts
 
 
 def judged_by(broker: Broker, what_if: PolicySet | None = None) -> str:
-    """By what a plan is judged, in words; empty when no policy is active."""
+    """What judges the plan, in words; empty if no policy is active."""
     if what_if is not None:
-        return "as these policy files would have it"
+        return "by these policy files"
     return "by the active policy" if broker.store.active_policy() else ""
 
 
@@ -106,17 +106,17 @@ def _placements(console: Console, seen: Preview, limit: int) -> list[RenderableT
     cells = [_cells(number, placement, seen.plan.made_at) for number, placement in enumerate(shown, 1)]
     built, hidden = fitting(console, _COLUMNS, cells)
     count = len(seen.plan.placements)
-    more = f"{count:,} of {words.plural(seen.plan.offers_seen, 'offer')} would do"
+    more = f"{count:,} of {words.plural(seen.plan.offers_seen, 'offer')} match"
     if over := over_max_cost(seen):
-        more += f", {over:,} of them beyond the job's own max_cost of {words.money(seen.job.max_cost)}"
-    more += "; costs are what is expected"
+        more += f", {over:,} of them above the job's max_cost of {words.money(seen.job.max_cost)}"
+    more += "; costs are estimates"
     if count > len(shown):
         more += f"; the best {len(shown)} are shown"
     return [built, Text("; ".join(filter(None, [more, left_out(hidden)])), style="dim")]
 
 
 def over_max_cost(seen: Preview) -> int:
-    """How many placements are expected to cost more than the job says it may: it would be paused there."""
+    """The number of placements with an expected cost above the job's max_cost, at which the job would be paused."""
     limit = seen.job.max_cost
     if limit is None:
         return 0
@@ -148,7 +148,7 @@ def _cells(number: int, placement: Placement, now: datetime) -> list[str | Text]
 
 
 def _emissions(placement: Placement) -> str:
-    """Of the whole job, or of an hour where its length is not known; empty where nobody asked."""
+    """Emissions of the whole job, or of an hour if its length is unknown; empty if not requested."""
     if placement.kg_co2e_per_hour is None:
         return ""
     whole = placement.kg_co2e
@@ -161,7 +161,7 @@ def _when(at: datetime, now: datetime) -> str:
 
 
 def _terms(console: Console, seen: Preview, limit: int, value: Money) -> list[RenderableType]:
-    """What each placement that is shown costs, term by term, and what it is ranked by where that is more."""
+    """The cost terms of each shown placement, and its ranking value if that is higher."""
     parts: list[RenderableType] = []
     for number, placement in enumerate(seen.plan.placements[:limit], 1):
         unit = " for one hour" if placement.duration is None else ""
@@ -169,17 +169,17 @@ def _terms(console: Console, seen: Preview, limit: int, value: Money) -> list[Re
             Text.assemble(
                 ("\n" if number == 1 else "", ""),
                 (f"{number}. {placement.offer.pool}", "bold"),
-                f": {words.money(placement.expected_cost)}{unit}, {placement.throughput:.2g}× the job's reference,"
-                f" {words.percent(placement.useful_fraction)} of the time useful:"
+                f": {words.money(placement.expected_cost)}{unit}, {placement.throughput:.2g}× the reference throughput,"
+                f" {words.percent(placement.useful_fraction)} useful time,"
                 f" {words.rate(effective_price(placement))} per useful hour; price from {placement.offer.source}",
             )
         )
-        columns = (Column("  term"), Column("USD", align="right"), Column("how", folds=True))
+        columns = (Column("  term"), Column("USD", align="right"), Column("calculation", folds=True))
         beside = beside_the_cost(placement, value)
         cells = [[f"  {term.name}", words.money(term.amount), term.how] for term in placement.terms]
         cells += [[f"  + {term.name}", words.money(term.amount), term.how] for term in beside]
         if beside:
-            cells.append(["  = in the ranking", words.money(weighed(placement)), "what has a + is not paid"])
+            cells.append(["  = ranking value", words.money(weighed(placement)), "terms with + are weighed, not paid"])
         parts.append(fitting(console, columns, cells)[0])
     return parts
 
@@ -188,9 +188,9 @@ def _rejections(seen: Preview, examples: int) -> Iterator[RenderableType]:
     total = sum(seen.counts.values())
     if not total:
         if not seen.plan.placements:
-            yield Text("No offers are known. Ask for some with `gpubroker prices poll`.", style="yellow")
+            yield Text("No offers are known. Run `gpubroker prices poll`.", style="yellow")
         return
-    yield Text(f"\nTurned down: {total:,} of {words.plural(seen.plan.offers_seen, 'offer')}", style="bold")
+    yield Text(f"\nRejected: {total:,} of {words.plural(seen.plan.offers_seen, 'offer')}", style="bold")
     shown = {counted.reason: counted.examples for counted in explain(seen.plan, examples)}
     for reason, count in seen.counts.items():
         number = f"{count:>8,} × "
@@ -199,7 +199,7 @@ def _rejections(seen: Preview, examples: int) -> Iterator[RenderableType]:
         for rejection in shown.get(reason, ()):
             detail = f": {rejection.detail}" if rejection.detail else ""
             yield hanging(Text(f"e.g. {rejection.offer_id}{detail}", style="dim"), len(number))
-        yield hanging(Text.assemble(("to change it: ", "cyan"), _remedy(reason, shown)), len(number))
+        yield hanging(Text.assemble(("fix: ", "cyan"), _remedy(reason, shown)), len(number))
 
 
 def _remedy(reason: Reason, shown: Mapping[Reason, Sequence[Rejection]]) -> str:
@@ -208,7 +208,7 @@ def _remedy(reason: Reason, shown: Mapping[Reason, Sequence[Rejection]]) -> str:
 
 def _verdict(seen: Preview, judged: str) -> list[RenderableType]:
     if seen.admission is None:
-        kind = "a policy removed the rest" if seen.exit_code == 3 else "nothing in the market can serve it"
+        kind = "the policies deny every feasible offer" if seen.exit_code == 3 else "no offer is feasible"
         return [Text.assemble(("No placement: ", "bold red"), f"{kind}.")]
     words_for = {
         Answer.ALLOW: ("Allowed", "bold green"),
@@ -221,7 +221,7 @@ def _verdict(seen: Preview, judged: str) -> list[RenderableType]:
         told.append(" No policy is active: owned and sandbox capacity only, nothing that costs cash.")
     parts: list[RenderableType] = [told]
     parts += [_objection(verdict) for verdict in seen.admission.objections]
-    if seen.exit_code in (0, 6):  # nothing is held for what cannot be submitted
+    if seen.exit_code in (0, 6):  # no money is held for a job that cannot be submitted
         parts.append(_money(seen.admission.money, seen))
     return parts
 
@@ -230,24 +230,24 @@ def _objection(verdict: Verdict) -> Text:
     place = str(verdict.source)
     text = Text(f"  {verdict.message}" if place in verdict.message else f"  {verdict.message} ({place})")
     if verdict.approvers:
-        text.append(f"\n  who may approve: {', '.join(verdict.approvers)}")
+        text.append(f"\n  approvers: {', '.join(verdict.approvers)}")
     return text
 
 
 def _money(held: Any, seen: Preview) -> Text:
     if not held:
-        return Text("Money: nothing is held; this capacity is paid for already.")
+        return Text("Money: nothing is held; this capacity is already paid for.")
     amounts = " and ".join(f"{words.money(amount)} {kind}" for kind, amount in held.items())
     longest = lasts(held, seen.plan, seen.max_duration, seen.plan.made_at)
-    until = f"; it lasts {words.length(longest)} at the dearest price it may fall back to"
-    return Text.assemble("Money: ", (amounts, "bold"), f" is held when submitted{until}. What is not used is released.")
+    until = f"; it lasts {words.length(longest)} at the most expensive fallback price"
+    return Text.assemble("Money: ", (amounts, "bold"), f" is held at submission{until}. The unused part is released.")
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------------
 
 
 def document(seen: Preview, policy: PolicySet, *, limit: int | None = None) -> dict[str, Any]:
-    """The document of `gpubroker plan --json`. ``policy``: by which it was ranked and judged."""
+    """The document of `gpubroker plan --json`. ``policy``: the policies that ranked and judged the plan."""
     plan, admission = seen.plan, seen.admission
     value = value_of_time(seen.job, policy.defaults)
     held = admission.money if admission and seen.exit_code in (0, 6) else {}
@@ -283,8 +283,8 @@ def document(seen: Preview, policy: PolicySet, *, limit: int | None = None) -> d
 
 
 def placement_json(placement: Placement, now: datetime, value: Money, rank: int) -> dict[str, Any]:
-    """One placement; costs in USD, `expected_cost` for one hour where `duration` is null. `terms` add up to it, and
-    with `ranking_terms`, which are weighed and not paid, to `ranked_by`. ``value``: what an hour of time is worth."""
+    """One placement. Costs in USD; `expected_cost` is for one hour if `duration` is null. `terms` add up to it; with
+    `ranking_terms`, which are weighed but not paid, they add up to `ranked_by`. ``value``: the value of an hour."""
     return {
         "rank": rank,
         "nodes": placement.nodes,
@@ -328,7 +328,7 @@ def reasons_json(seen: Preview) -> list[dict[str, Any]]:
 
 
 def verdict_json(verdict: Verdict) -> dict[str, Any]:
-    """One rule's answer, with its figures."""
+    """The verdict of one rule with its figures."""
     return {
         "answer": verdict.answer,
         "rule": verdict.rule,

@@ -1,4 +1,4 @@
-"""`gpubroker policy`: the money rules: check them, put them in force, see what they say."""
+"""`gpubroker policy`: check, activate, show and test policy files."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ if TYPE_CHECKING:
     from broker.app.wiring import Broker
     from broker.core.ports import PolicySet
 
-app = typer.Typer(no_args_is_help=True, help="The money rules: check them, put them in force, see what they say.")
+app = typer.Typer(no_args_is_help=True, help="Check, activate, show and test policy files: budgets and guardrails.")
 
 
 @app.command(epilog=examples("gpubroker policy check team.yaml", "gpubroker policy check policies/ --json"))
 def check(context: typer.Context, files: PolicyFiles, as_json: AsJson = False) -> None:
-    """Whether policy files are right, with every mistake, its line and column. Warns of what may not be meant: names
-    that nobody here knows, rules about some of the same jobs, conditions on what a job need not say, lists that allow
-    nothing together. Changes nothing."""
+    """Check policy files and report every error with line and column. Changes nothing.
+
+    Warns of likely mistakes: unknown names, rules that overlap, conditions on optional job fields, lists that together
+    allow nothing.
+    """
     from broker.app import policies
     from broker.cli import policy_view as view
 
@@ -37,7 +39,7 @@ def check(context: typer.Context, files: PolicyFiles, as_json: AsJson = False) -
     else:
         terminal.say(*view.warnings(warnings), *view.left_out_cases(cases))
         terminal.show(
-            *view.rule_table(terminal.out, found), "The files are right. `gpubroker policy apply` activates them."
+            *view.rule_table(terminal.out, found), "The files are valid. Activate them with `gpubroker policy apply`."
         )
 
 
@@ -47,12 +49,14 @@ def check(context: typer.Context, files: PolicyFiles, as_json: AsJson = False) -
 def apply(
     context: typer.Context,
     files: PolicyFiles,
-    note: Annotated[str, typer.Option("--note", callback=one_line, help="Why, for the record.")] = "",
-    diff: Annotated[bool, typer.Option("--diff", help="Also what changed in the files, line by line.")] = False,
+    note: Annotated[str, typer.Option("--note", callback=one_line, help="Reason, for the record.")] = "",
+    diff: Annotated[bool, typer.Option("--diff", help="Also show the changed lines of the files.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make these files the active policy, all of it: files that are not named no longer apply. Recorded with who, when
-    and the difference. Warns as `policy check` does."""
+    """Make these files the active policy. Files that are not named no longer apply.
+
+    The change is recorded with its user, time and difference. Prints the warnings of `policy check`.
+    """
     from broker.app import background, policies
     from broker.cli import policy_view as view
 
@@ -60,32 +64,32 @@ def apply(
     broker = terminal.broker()
     before, old = broker.store.active_policy(), _active(broker)
     version, difference = policies.apply(broker, files, note)
-    background.revive(broker)  # what waits for an approval that nobody asks any more goes on
+    background.revive(broker)  # jobs may wait for an approval that is no longer needed
     changed, warnings = before is None or before.number != version.number, _warnings(broker, broker.policy())
     cases = policies.cases_among(files)
     if as_json:
         more = {"changed": changed, "difference": difference, "warnings": warnings, "left_out": cases}
         terminal.answer({**view.version_json(version), **more})
     elif not changed:
-        terminal.show(f"Nothing changed: this is version {version.number}, in force already.")
+        terminal.show(f"Nothing changed: version {version.number} with these files is already active.")
     else:
         if diff:
             terminal.show(*view.difference(difference))
         terminal.show(*view.rule_table(terminal.out, broker.policy()), view.changes(old, broker.policy()))
-        terminal.show(f"Version {version.number} is in force.")
+        terminal.show(f"Version {version.number} is active.")
     if not as_json:
         terminal.say(*view.warnings(warnings), *view.left_out_cases(cases))
 
 
 def _warnings(broker: Broker, policy: PolicySet) -> list[str]:
-    """What files that are right in themselves may not have meant."""
+    """Likely mistakes in valid files."""
     from broker.app.policy_names import unseen
 
     return [*policy.warnings, *map(str, unseen(broker, policy))]
 
 
 def _active(broker: Broker) -> PolicySet | None:
-    """The set in force; None without one, or when this version cannot read it (which applying another mends)."""
+    """The active set; None if there is none, or if this version cannot read it (applying another set fixes that)."""
     try:
         return broker.policy()
     except InvalidInput:
@@ -97,11 +101,13 @@ def _active(broker: Broker) -> PolicySet | None:
 )
 def show(
     context: typer.Context,
-    history: Annotated[bool, typer.Option("--history", help="Every version: who activated it, when.")] = False,
-    files: Annotated[bool, typer.Option("--files", help="The text of the active files.")] = False,
+    history: Annotated[
+        bool, typer.Option("--history", help="List all versions with time and user of activation.")
+    ] = False,
+    files: Annotated[bool, typer.Option("--files", help="Print the active files.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """The active policy: which rules are in force, since when, by whom."""
+    """Show the active policy: its rules, and time and user of its activation."""
     from broker.cli import policy_view as view
 
     terminal = Terminal.of(context)
@@ -119,7 +125,7 @@ def show(
         terminal.answer(document)
     elif active is None:
         terminal.show(
-            "No policy is active: nothing that costs real money is launched. Owned and sandbox capacity works.",
+            "No policy is active: nothing that costs real money is launched. Owned and sandbox capacity can be used.",
             "Activate one with `gpubroker policy apply FILES`.",
         )
     elif files:
@@ -132,7 +138,7 @@ def show(
 
 @app.command(epilog=examples("gpubroker policy schema", "gpubroker policy schema --json"))
 def schema(context: typer.Context, as_json: AsJson = False) -> None:
-    """The JSON Schema of policy files, for editors to complete and check with."""
+    """Print the JSON Schema of policy files, for completion and validation in editors."""
     terminal = Terminal.of(context)
     terminal.answer(terminal.broker(look_after=False).registries.policy_schema())
 
@@ -146,18 +152,20 @@ def schema(context: typer.Context, as_json: AsJson = False) -> None:
 )
 def explain(
     context: typer.Context,
-    job: Annotated[Path, typer.Argument(metavar="JOB", help="A job file; or a submitted job's id or name.")],
+    job: Annotated[Path, typer.Argument(metavar="JOB", help="Job file, or ID or name of a submitted job.")],
     policy: Annotated[
         list[Path] | None,
         typer.Option(
-            "--policy", metavar="FILES", help="Judge by these policy files instead: what-if only. Repeatable."
+            "--policy", metavar="FILES", help="What-if: judge by these files instead of the active policy. Repeatable."
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What every rule says to a job, with what it sees, on the placement that the plan takes; where the rules leave
-    none, on the best that they turn down. Of a job that was submitted (its id or name instead of a file): what was said
-    when it was decided."""
+    """Show the verdict of every rule on a job, and the facts that the rules see.
+
+    The rules judge the placement that the plan selects; if they allow none, the best placement that they deny. For a
+    submitted job (ID or name instead of a file), shows the recorded verdicts.
+    """
     from broker.app import policies
     from broker.app.submit import read_job
     from broker.cli import policy_trial_view as trial
@@ -177,7 +185,7 @@ def explain(
     what_if = policies.check(broker, policy) if policy else None
     explained = policies.explain(broker, wanted, what_if)
     if explained is None:
-        raise _NothingToJudge("the market alone leaves no placement to judge", hint=f"see `gpubroker plan {job}`")
+        raise _NothingToJudge("no placement is feasible, so there is none to judge", hint=f"see `gpubroker plan {job}`")
     if as_json:
         terminal.answer(view.explained_json(explained, (what_if or broker.policy()).version))
     else:
@@ -189,12 +197,14 @@ def explain(
 def try_cases(
     context: typer.Context,
     files: Annotated[
-        list[Path], typer.Argument(metavar="CASES...", help="Files of cases (x.test.yaml), or folders of them.")
+        list[Path], typer.Argument(metavar="CASES...", help="Case files (x.test.yaml), or folders of them.")
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Try policy files out on cases that stand beside them: this job, these facts, this verdict. For a team's CI: ends
-    with 1 when a case comes out differently. Needs no store."""
+    """Test policy files with the cases beside them: each case gives a job, facts, and the expected verdict.
+
+    Made for CI: exits with 1 if a case fails. Needs no store.
+    """
     from broker.app import policies
     from broker.cli import policy_trial_view as trial
 
@@ -217,16 +227,12 @@ def try_cases(
 def backtest(
     context: typer.Context,
     files: PolicyFiles,
-    since: Annotated[
-        str, typer.Option("--from", "--since", metavar="WHEN", help="From then on: 2026-11-01, or 30d ago.")
-    ],
-    until: Annotated[
-        str | None, typer.Option("--to", metavar="WHEN", help="Before then; until now by default.")
-    ] = None,
+    since: Annotated[str, typer.Option("--from", "--since", metavar="WHEN", help="Start: 2026-11-01, or 30d (ago).")],
+    until: Annotated[str | None, typer.Option("--to", metavar="WHEN", help="End, exclusive. Default: now.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What these policy files would have said to the decisions on record: what would have been refused, asked for or
-    let through, and what that comes to. Changes nothing."""
+    """Judge recorded decisions again by these policy files: which would be denied, need approval or be allowed, and the
+    difference in cost. Changes nothing."""
     from broker.app.policies_backtest import backtest as backtested
     from broker.cli import policy_trial_view as trial
 

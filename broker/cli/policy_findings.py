@@ -1,4 +1,4 @@
-"""`gpubroker policy findings`: what real use says about owning, reserving and renting."""
+"""`gpubroker policy findings`: recommendations to own, reserve or rent, from recorded use."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ EXAMPLES = examples("gpubroker policy findings", "gpubroker policy findings --si
 def findings(
     context: typer.Context,
     since: Annotated[
-        str, typer.Option("--since", "--from", metavar="WHEN", help="Use from then on: 90d, or a date.")
+        str, typer.Option("--since", "--from", metavar="WHEN", help="Start of the period: 90d (ago), or a date.")
     ] = "90d",
     as_json: AsJson = False,
 ) -> None:
-    """What really ran, against what is owned, reserved and rented: buy 2, stop renting, over-committed by 3; each with
-    its arithmetic. The thresholds are rules of thumb, which policy files may replace (`rules_of_thumb:`). Changes
-    nothing."""
+    """Compare recorded use with owned, reserved and rented capacity: buy 2, stop renting, over-committed by 3.
+
+    Each finding shows its arithmetic. The thresholds are rules of thumb; policy files may replace them
+    (`rules_of_thumb:`). Changes nothing.
+    """
     from broker.app.findings import capacity_findings
     from broker.cli.words import parse_moment
 
@@ -40,7 +42,7 @@ def findings(
     except ValueError as error:
         raise InvalidInput(str(error), where="--since") from error
     if start >= now:
-        raise InvalidInput(f"expected a time that is past; got {since!r}", where="--since")
+        raise InvalidInput(f"expected a time in the past; got {since!r}", where="--since")
     found = capacity_findings(broker, start)
     if as_json:
         terminal.answer(_document(found))
@@ -87,15 +89,15 @@ def _finding(one: Finding) -> dict[str, Any]:
 
 
 def _too_little(found: Found) -> str:
-    """Why nobody can judge yet, and what it takes."""
+    """Why there is not enough data, and what is needed."""
     from broker.economics.reserve.findings import SHORTEST
 
     known = ", ".join(f"{len(use.demand)} h of {use.accelerator}" for use in found.uses)
-    why = f"{known} are on record" if known else "no use with a price to compare it with is on record"
+    why = f"{known} are recorded" if known else "no use with a comparable price is recorded"
     return (
-        f"Too little is known to judge what to own, reserve or rent: {why} since {found.since:%Y-%m-%d}. It takes a"
-        f" week ({SHORTEST} h) of an accelerator's use: GPU jobs that ran on real machines through gpubroker, or"
-        " machines that stand on record (`gpubroker capacity add`), used or not."
+        f"Not enough data to recommend owning, reserving or renting: {why} since {found.since:%Y-%m-%d}. Findings need"
+        f" a week ({SHORTEST} h) of an accelerator's use: GPU jobs run by gpubroker on real machines, or machines"
+        " recorded with `gpubroker capacity add`, used or not."
     )
 
 
@@ -106,10 +108,10 @@ def _screen(found: Found) -> list[RenderableType]:
 
     parts: list[RenderableType] = []
     for one in found.findings:
-        saves = f"  ${one.saves:,.2f} a month" if one.saves is not None else ""
+        saves = f"  ${one.saves:,.2f} per month" if one.saves is not None else ""
         parts += [Text.assemble((one.sentence, "bold"), (saves, "green")), hanging(Text(one.because), 2)]
     if not found.findings and found.enough:
-        parts.append(f"Nothing found in the use since {found.since:%Y-%m-%d}: keep what is held and rented as it is.")
+        parts.append(f"No findings in the use since {found.since:%Y-%m-%d}: keep the present capacity.")
     elif not found.findings:
         parts.append(_too_little(found))
     parts += [Text(f"note: {note}", style="dim") for note in found.notes]

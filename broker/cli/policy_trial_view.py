@@ -1,4 +1,4 @@
-"""What comes of trying policies out: what a rule is shown, tested cases, recorded decisions and their replay."""
+"""Policies on trial: the facts that rules see, test cases, recorded decisions and their replay."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ if TYPE_CHECKING:
 WORDS = {Answer.ALLOW: ("allows", "green"), Answer.ASK: ("asks", "yellow"), Answer.DENY: ("denies", "red")}
 
 
-# --- what rules are shown -------------------------------------------------------------------------------------------
+# --- what rules see -------------------------------------------------------------------------------------------------
 
 
 def inputs(action: Action, facts: Facts) -> list[Text]:
-    """What the rules look at, in a few lines."""
+    """The facts that the rules see, in a few lines."""
     job, placement = action.job, action.placement
     who = [f"user {action.user}"]
     for word in ("team", "project", "environment"):
         if said := getattr(job, word):
             who.append(f"{word} {said}")
-    lines = [f"Seen: {', '.join([*who, f'{job.workload.value} job'])}, at {words.moment(facts.now)}"]
+    lines = [f"Facts: {', '.join([*who, f'{job.workload.value} job'])}, at {words.moment(facts.now)}"]
     if placement is not None:
         offer = placement.offer
         price = f"{words.rate(placement.rate)}/h" if placement.rate else "free of charge"
         kind = offer.capacity_type.value.replace("_", "-")
-        lines.append(f"      {placement.nodes} × {offer.machine} {kind} at {offer.location}, {price}")
+        lines.append(f"       {placement.nodes} × {offer.machine} {kind} at {offer.location}, {price}")
     if action.window:
         begins, ends = action.window
-        lines.append(f"      for up to {words.length(ends - begins)}, until {words.moment(ends)}")
+        lines.append(f"       for up to {words.length(ends - begins)}, until {words.moment(ends)}")
     running = {one.job_id for one in facts.live}
     gpus = sum(one.gpus for one in facts.live)
-    lines.append(f"      {words.plural(len(running), 'job')} running on {words.plural(gpus, 'GPU')}")
+    lines.append(f"       {words.plural(len(running), 'job')} running on {words.plural(gpus, 'GPU')}")
     for name, uses in facts.budgets.items():
         for use in uses:
             state = f"{words.money(use.spent)} spent, {words.money(use.held)} held"
-            lines.append(f"      budget {name} from {words.moment(use.period_start)}: {state}")
+            lines.append(f"       budget {name} from {words.moment(use.period_start)}: {state}")
     return [Text(line, style="dim") for line in lines]
 
 
@@ -55,7 +55,7 @@ def inputs(action: Action, facts: Facts) -> list[Text]:
 
 
 def tried(files: Sequence[Tried]) -> list[Text]:
-    """One line a case, and why where it is not what was expected."""
+    """One line per case, and the difference if it failed."""
     lines: list[Text] = []
     for one in files:
         for result in one.results:
@@ -65,11 +65,7 @@ def tried(files: Sequence[Tried]) -> list[Text]:
                 lines.append(Text(f"     {result.wrong}"))
     failed = sum(bool(result.wrong) for one in files for result in one.results)
     count = sum(len(one.results) for one in files)
-    said = (
-        f"{failed} of {words.plural(count, 'case')} failed."
-        if failed
-        else f"{words.plural(count, 'case')}, all as expected."
-    )
+    said = f"{failed} of {words.plural(count, 'case')} failed." if failed else f"{words.plural(count, 'case')} passed."
     return [*lines, Text(said, style="bold red" if failed else "green")]
 
 
@@ -98,14 +94,14 @@ def tried_json(files: Sequence[Tried]) -> dict[str, Any]:
 
 
 def recorded(console: Console, decisions: Sequence[Decision]) -> list[RenderableType]:
-    """Every decision about a job, as it was made."""
-    columns = (Column("answer"), Column("rule"), Column("says", folds=True), Column("where", 1))
+    """Every recorded decision about a job."""
+    columns = (Column("verdict"), Column("rule"), Column("message", folds=True), Column("source", 1))
     parts: list[RenderableType] = []
     for one in decisions:
         word, style = WORDS[one.answer]
         heading = Text.assemble(
             (f"{words.moment(one.at)}  ", "bold"),
-            f"{one.action.value} on {one.pool or 'nothing'}: the policy ",
+            f"{one.action.value} on {one.pool or 'no pool'}: the policy ",
             (word, style),
         )
         cells: list[list[str | Text]] = [
@@ -116,7 +112,7 @@ def recorded(console: Console, decisions: Sequence[Decision]) -> list[Renderable
 
 
 def recorded_json(decisions: Sequence[Decision]) -> dict[str, Any]:
-    """The document of `gpubroker policy explain JOB --json` for a job that was submitted."""
+    """The document of `gpubroker policy explain JOB --json` for a submitted job."""
     return {
         "decisions": [
             {
@@ -138,39 +134,43 @@ def recorded_json(decisions: Sequence[Decision]) -> dict[str, Any]:
 # --- policy backtest ------------------------------------------------------------------------------------------------
 
 
-# How costs came about, as the footnotes of the table and the document tell it.
+# How the new costs were computed: footnotes of the table.
 HOW = {
-    "metered_time": "Costs of what would have run elsewhere: the rate there, for the time that was metered of it.",
-    "converted_time": "Where the job says how much work there is: the rate there, for that metered time times what the"
-    " machine that it ran on does in an hour over what the other one does.",
-    "plan": "Costs of what never ran, or ran free of charge: what the plan expects; where the work is not known, all of"
-    " the time that it may take.",
+    "metered_time": "Cost on another placement: its rate for the metered time.",
+    "converted_time": "If the job states its work: the other placement's rate for the metered time, multiplied by the"
+    " throughput of the machine that it ran on over the throughput of the other one.",
+    "plan": "Cost of jobs that never ran, or ran free of charge: the plan's expected cost; if the work is unknown, the"
+    " cost of the longest time that the job may take.",
 }
 
 
 def backtested(console: Console, found: Backtest) -> list[RenderableType]:
-    """What would have been different, and what it comes to."""
+    """The decisions that differ, and the totals."""
     columns = (
-        Column("at"),
+        Column("time"),
         Column("job"),
         Column("user", 3),
-        Column("was"),
-        Column("would be"),
+        Column("recorded"),
+        Column("new"),
         Column("cost", 1, align="right"),
-        Column("why", 2, folds=True),
+        Column("reason", 2, folds=True),
     )
     cells = [_difference(one) for one in found.differences]
     parts: list[RenderableType] = [fitting(console, columns, cells)[0]] if cells else []
     totals = (Column(""), *(Column(word, align="right") for word in ("allowed", "asked", "denied", "late", "cost")))
-    rows = [_totals("as it was", found.before), _totals("under this policy", found.after)]
+    rows = [_totals("recorded", found.before), _totals("with these files", found.after)]
     parts.append(fitting(console, totals, rows)[0])
     count = words.plural(len(found.outcomes), "decision")
     same = len(found.outcomes) - len(found.differences)
-    parts.append(Text(f"{count} judged again, {same} the same." if cells else f"{count} judged again, all the same."))
+    parts.append(Text(f"{count} judged again, {same} unchanged." if cells else f"{count} judged again, all unchanged."))
     ways = {one.basis for one in found.differences if one.cost_before != one.cost_after}
     parts += [Text(how, style="dim") for basis, how in HOW.items() if basis in ways]
     if found.unknown:
-        parts.append(Text(f"{words.plural(found.unknown, 'decision')} did not keep what they saw.", style="yellow"))
+        parts.append(
+            Text(
+                f"{words.plural(found.unknown, 'decision')} cannot be judged again: facts not recorded.", style="yellow"
+            )
+        )
     return parts
 
 
@@ -178,7 +178,7 @@ def _difference(one: Outcome) -> list[str | Text]:
     objections = [v for v in one.verdicts if v.answer is not Answer.ALLOW]
     moved = f"{one.decision.pool} → {one.pool}" if one.pool != one.decision.pool and one.pool else ""
     if one.answer is None:
-        why = "it was refused before"
+        why = "its job was denied earlier"
     else:
         why = "; ".join(f"{v.message} ({v.source})" for v in objections) or moved
     cost = ""
@@ -190,7 +190,7 @@ def _difference(one: Outcome) -> list[str | Text]:
         one.decision.job_id or one.decision.job_name,
         one.decision.user,
         one.decision.answer.value,
-        one.answer.value if one.answer else "not asked",
+        one.answer.value if one.answer else "not judged",
         cost,
         why,
     ]

@@ -1,4 +1,4 @@
-"""Policies, budgets and verdicts, on the screen and as JSON."""
+"""Policies and verdicts as text and as JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def heading(version: PolicyVersion) -> Text:
-    """Which version is in force, since when, by whom."""
+    """The active version, and the time and user of its activation."""
     note = f": {version.note}" if version.note else ""
     return Text.assemble(
         ("Active policy: ", "bold"),
@@ -35,13 +35,13 @@ def heading(version: PolicyVersion) -> Text:
 
 
 def rule_table(console: Console, policy: PolicySet) -> list[RenderableType]:
-    """The rules of a set, and the defaults it gives."""
+    """The rules and defaults of a policy set."""
     columns = (
         Column("rule"),
-        Column("says", folds=True),
-        Column("for", 1, folds=True),
-        Column("when", 2, folds=True),
-        Column("where", 3),
+        Column("definition", folds=True),
+        Column("scope", 1, folds=True),
+        Column("condition", 2, folds=True),
+        Column("source", 3),
     )
     cells = [
         [rule.name, f"{rule.kind}: {_told(policy, rule)}", str(getattr(rule, "scope", "")), policy.when(rule.name),
@@ -49,7 +49,7 @@ def rule_table(console: Console, policy: PolicySet) -> list[RenderableType]:
         for rule in policy.rules
     ]  # fmt: skip
     built, hidden = fitting(console, columns, cells)
-    if "for" in hidden or "when" in hidden:  # half of what a rule means: below it where there is no room beside it
+    if "scope" in hidden or "condition" in hidden:  # part of the rule's meaning: shown below its definition instead
         narrow: list[list[str | Text]] = [[name, _in_lines(*said), where] for name, *said, where in cells]
         built, hidden = fitting(console, (*columns[:2], columns[-1]), narrow)
     parts: list[RenderableType] = [built] if cells else [Text("No rules.")]
@@ -59,41 +59,41 @@ def rule_table(console: Console, policy: PolicySet) -> list[RenderableType]:
 
 
 def _defaults(policy: PolicySet) -> Iterator[str]:
-    """Each default with whose it is: a line of a file, or nobody's."""
+    """Each default with its source: a line of a file, or built in."""
     said, at = policy.defaults, policy.said_at
     lines = {
         "max_duration": f"a job without max_duration is stopped after {words.length(said.max_duration)}",
-        "grants_cash": "cash may be spent" if said.grants_cash else "no budget grants cash: none is spent",
+        "grants_cash": "cash may be spent" if said.grants_cash else "no budget grants cash, so none is spent",
     }
     if said.allow_reference_prices:
-        lines["allow_reference_prices"] = "reference prices may be launched on"
+        lines["allow_reference_prices"] = "jobs may be launched at reference prices"
     if said.allow_stale_prices:
-        lines["allow_stale_prices"] = "stale prices may be launched on"
+        lines["allow_stale_prices"] = "jobs may be launched at stale prices"
     if said.cpu_jobs_on_gpus:
         lines["cpu_jobs_on_gpus"] = "CPU jobs may use GPU machines"
     if wait := said.wait_for_paid:
         lines["wait_for_paid"] = f"jobs wait up to {words.length(wait)} for paid capacity before they rent"
     if old := said.end_orphans_after:
-        lines["end_orphans_after"] = f"orphans are ended once they are {words.length(old)} old"
+        lines["end_orphans_after"] = f"orphans older than {words.length(old)} are ended"
     if alone := said.max_unattended:
-        lines["max_unattended"] = f"rented machines stop when nobody looked after them for {words.length(alone)}"
+        lines["max_unattended"] = f"rented machines stop after {words.length(alone)} without a broker"
     if (hour := said.value_of_time) is not None:
-        lines["value_of_time"] = f"an hour of time is worth {words.money(hour)} to jobs without a deadline"
+        lines["value_of_time"] = f"jobs without a deadline value an hour at {words.money(hour)}"
     if order := said.capacity_order:
-        lines["capacity_order"] = f"capacity is tried in the order {', '.join(order)}"
+        lines["capacity_order"] = f"capacity order: {', '.join(order)}"
     yield from (f"{line} ({at.get(default, 'built in')})" for default, line in lines.items())
     for scope, order, source in policy.order_exceptions:
-        yield f"capacity is tried in the order {', '.join(order)} for {scope} ({source})"
+        yield f"capacity order for {scope}: {', '.join(order)} ({source})"
 
 
 def _in_lines(says: str, whom: str, when: str) -> Text:
-    """What a rule says, then for whom and when."""
-    beside = [f"\n{word} {said}" for word, said in (("for", whom), ("when", when)) if said]
+    """The definition of a rule, then its scope and condition."""
+    beside = [f"\n{word}: {said}" for word, said in (("scope", whom), ("condition", when)) if said]
     return Text.assemble(says, *((line, "dim") for line in beside))
 
 
 def _told(policy: PolicySet, rule: Rule) -> str:
-    """What a rule says, as it is written: ``$2,000 per month``; ``{H100: $4, default: $3}``; ``$500; asks olga``."""
+    """The definition of a rule as written: ``$2,000 per month``; ``{H100: $4, default: $3}``; ``$500; asks olga``."""
     entry = policy.written(rule.name)
     if rule.kind == "budget":
         period = entry.get("period")
@@ -111,7 +111,7 @@ def _told(policy: PolicySet, rule: Rule) -> str:
 
 
 def _in_one_line(said: object) -> str:
-    """Plain data as people write it."""
+    """Plain data in YAML's flow style."""
     if isinstance(said, Mapping):
         return f"{{{', '.join(f'{key}: {_in_one_line(value)}' for key, value in said.items())}}}"
     if isinstance(said, list):
@@ -120,16 +120,14 @@ def _in_one_line(said: object) -> str:
 
 
 def warnings(doubtful: Sequence[str]) -> list[Text]:
-    """What may not be what was meant: names that nobody here has heard of, lists that leave nothing together."""
+    """Likely mistakes: unknown names, lists that together allow nothing."""
     return [Text(f"warning: {one}", style="yellow") for one in doubtful]
 
 
 def left_out_cases(files: Sequence[Path]) -> list[Text]:
-    """Files of cases that were named among policy files: nothing of them is in force."""
+    """A note on case files that were given as policy files: they contain no rules."""
     names = [str(file) for file in files]
-    told = (
-        f"note: left out as cases, not rules: {', '.join(names)}; `gpubroker policy test {' '.join(names)}` tries them"
-    )
+    told = f"note: ignored, test cases and not rules: {', '.join(names)}; run `gpubroker policy test {' '.join(names)}`"
     return [Text(told, style="dim")] if names else []
 
 
@@ -150,17 +148,17 @@ def changes(before: PolicySet | None, after: PolicySet) -> str:
     said = [f"{count} {what}" for what, count in counts.items() if count]
     if before is not None and before.defaults != after.defaults:
         said.append("defaults changed")
-    return f"Rules: {', '.join(said)}." if said else "The rules say the same as before."
+    return f"Rules: {', '.join(said)}." if said else "The rules are unchanged."
 
 
 def _says(policy: PolicySet, rule: Rule) -> tuple[str, str, str, str]:
-    """What a rule is told in its file, wherever that stands."""
+    """What a rule's file says, whatever the file and line."""
     config, asked = (repr(said) for said in (getattr(rule, "config", None), policy.approvers(rule.name)))
     return rule.kind, config + asked, repr(getattr(rule, "scope", None)), policy.when(rule.name)
 
 
 def files(version: PolicyVersion) -> list[Text]:
-    """The text of every active file under its name."""
+    """The text of every active file with its name."""
     return [
         part
         for name, text in version.files.items()
@@ -169,7 +167,7 @@ def files(version: PolicyVersion) -> list[Text]:
 
 
 def history_table(console: Console, versions: Sequence[PolicyVersion]) -> RenderableType:
-    """One row a version, newest first."""
+    """One row per version, newest first."""
     columns = (
         Column("version", align="right"),
         Column("activated"),
@@ -182,9 +180,9 @@ def history_table(console: Console, versions: Sequence[PolicyVersion]) -> Render
 
 
 def explained(console: Console, said: Explained) -> list[RenderableType]:
-    """Every verdict, and what they come to."""
+    """Every verdict, and the overall verdict."""
     found = said.admission
-    columns = (Column("answer"), Column("rule"), Column("says", folds=True), Column("where", 1))
+    columns = (Column("verdict"), Column("rule"), Column("message", folds=True), Column("source", 1))
     cells: list[list[str | Text]] = [
         [Text(*WORDS[verdict.answer]), verdict.name or verdict.rule, verdict.message, str(verdict.source)]
         for verdict in found.verdicts
@@ -193,15 +191,15 @@ def explained(console: Console, said: Explained) -> list[RenderableType]:
     whom = _whom(found) if said.planned else "this placement"
     money = " and ".join(f"{words.money(amount)} {kind}" for kind, amount in found.money.items()) or "no money"
     return [
-        Text.assemble("Judged on ", (found.placement.offer.pool, "bold"), f", asking for {money}"),
+        Text.assemble("Judged placement: ", (found.placement.offer.pool, "bold"), f"; to be held: {money}"),
         fitting(console, columns, cells)[0],
         Text.assemble("The policy ", (word, f"bold {style}"), f" {whom}."),
-        *([] if said.planned else [Text("No placement is left to the plan: `gpubroker plan JOB --explain` says why.")]),
+        *([] if said.planned else [Text("The plan has no placement left; `gpubroker plan JOB --explain` shows why.")]),
     ]
 
 
 def _whom(found: Admission) -> str:
-    """``it``; ``ann or bob first`` where somebody is asked."""
+    """``it``; ``ann or bob first`` if an approval is needed."""
     asked = sorted({name for v in found.verdicts if v.answer is Answer.ASK for name in v.approvers})
     return f"{' or '.join(asked)} first" if found.answer is Answer.ASK and asked else "it"
 
@@ -210,7 +208,7 @@ def _whom(found: Admission) -> str:
 
 
 def document(policy: PolicySet) -> dict[str, Any]:
-    """A policy set: its version by content, rules and defaults."""
+    """A policy set: version (hash of its content), rules and defaults."""
     defaults = policy.defaults
     return {
         "policy_version": policy.version,

@@ -1,4 +1,4 @@
-"""`gpubroker prices`: asking providers, how fresh their answers are, how prices moved, and what to keep of them."""
+"""`gpubroker prices`: poll providers; age, history, import and deletion of prices; watches."""
 
 from __future__ import annotations
 
@@ -20,4 +20,4 @@ app = typer.Typer(cls=lazy_group(COMMANDS), no_args_is_help=True)
 
 @app.callback()
 def prices() -> None:
-    """Ask providers for prices, and see how fresh their answers are and how they moved."""
+    """Poll provider prices, show their age and history, and watch them for changes."""

@@ -1,4 +1,4 @@
-"""`gpubroker prices history`: how prices moved, and what they were at a moment."""
+"""`gpubroker prices history`: how prices changed, and what they were at a point in time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXAMPLES = examples(
     "gpubroker prices history --gpu H100:8 --at 2026-11-20T12:00Z --known-at 2026-11-20T12:00Z --json",
 )
 _ROWS = 30
-_LINES = 8  # more in one chart are not told apart
+_LINES = 8  # more lines in one chart cannot be told apart
 _PERIOD = "30d"
 
 
@@ -35,34 +35,38 @@ def history(
     region: asked.Regions = None,
     capacity_type: asked.CapacityTypes = None,
     start: Annotated[
-        str | None, typer.Option("--from", metavar="WHEN", help="Begin there: 2026-11-01, or 7d ago.")
+        str | None, typer.Option("--from", metavar="WHEN", help="Start of the period: 2026-11-01, or 7d (ago).")
     ] = None,
-    end: Annotated[str | None, typer.Option("--to", metavar="WHEN", help="End there; now if not given.")] = None,
+    end: Annotated[str | None, typer.Option("--to", metavar="WHEN", help="End of the period. Default: now.")] = None,
     last: Annotated[
-        str | None, typer.Option("--last", metavar="TIME", help=f"So long up to now; {_PERIOD} if nothing is given.")
+        str | None, typer.Option("--last", metavar="TIME", help=f"Length of the period up to now. Default: {_PERIOD}.")
     ] = None,
     at: Annotated[
-        str | None, typer.Option("--at", metavar="WHEN", help="What was offered at this moment, instead of a period.")
+        str | None, typer.Option("--at", metavar="WHEN", help="Show the offers at this time instead of a period.")
     ] = None,
     known_at: Annotated[
         str | None,
-        typer.Option("--known-at", metavar="WHEN", help="With --at: by what had been learned up to then."),
+        typer.Option("--known-at", metavar="WHEN", help="With --at: use only what had been recorded by this time."),
     ] = None,
-    chart: Annotated[bool, typer.Option("--chart", help=f"Draw the {_LINES} cheapest in the terminal.")] = False,
+    chart: Annotated[bool, typer.Option("--chart", help=f"Draw the {_LINES} cheapest series in the terminal.")] = False,
     picture: Annotated[
         Path | None,
-        typer.Option("--picture", metavar="FILE", help=f"Draw the {_LINES} cheapest into a file: .html, .png or .svg."),
+        typer.Option(
+            "--picture", metavar="FILE", help=f"Write a chart of the {_LINES} cheapest series: .html, .png or .svg."
+        ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Let --picture replace a file that is not a chart.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Let --picture overwrite a file that is not a gpubroker chart.")
+    ] = False,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="So many series; 30 in tables, all in JSON by default.")
+        int | None, typer.Option("--limit", "-n", min=1, help="Maximum rows (default 30; with --json all).")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """How prices moved: one row a series, cheapest first. Where one series alone matches, each change of it.
+    """Show how prices changed: one row per series, cheapest first. If only one series matches, also each change.
 
-    A series is what one source tells of one pool. Times without a zone are on this machine's calendar. Prices are those
-    that this store has seen: poll regularly, with `gpubroker serve` or `gpubroker prices poll`.
+    A series is the prices of one pool from one source. Times without a zone are local times. Only prices recorded by
+    this store are known, so poll regularly with `gpubroker serve` or `gpubroker prices poll`.
     """
     from broker.app.price_history import over
     from broker.cli import history_view as view
@@ -82,7 +86,7 @@ def history(
         _show_moment(terminal, query, machines, at, known_at, limit)
         return
     if known_at is not None:
-        raise InvalidInput("this asks about a moment: give --at, too", where="--known-at")
+        raise InvalidInput("needs --at", where="--known-at")
     broker = terminal.broker()
     first, until = _bounds(broker.clock.now(), start, end, last)
     most = limit if as_json else limit or _ROWS
@@ -136,4 +140,4 @@ def _bounds(now: datetime, start: str | None, end: str | None, last: str | None)
 def _no_others(options: dict[str, object]) -> None:
     for name, value in options.items():
         if value:
-            raise InvalidInput(f"this asks about a moment, {name} about a period: give one of them", where="--at")
+            raise InvalidInput(f"a point in time cannot be combined with {name}, which needs a period", where="--at")

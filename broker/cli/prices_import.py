@@ -1,4 +1,4 @@
-"""`gpubroker prices import`: a catalogue file as a dated source of prices."""
+"""`gpubroker prices import`: import a price catalogue file as a dated source."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ EXAMPLES = examples(
 
 def import_(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A table of prices with a header: CSV, UTF-8.")],
-    provider: Annotated[str, typer.Option("--provider", "-p", help="Whose prices these are.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Price table with a header: CSV, UTF-8.")],
+    provider: Annotated[str, typer.Option("--provider", "-p", help="Provider of these prices.")],
     dated: Annotated[
         str | None,
         typer.Option(
             metavar="TIME",
-            help="As of when they hold: 2026-11-01, 2026-11-01T12:00Z or 7d (ago); else the file's time.",
+            help="Date of the prices: 2026-11-01, 2026-11-01T12:00Z or 7d (ago). Default: the file's time.",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Import a catalogue file of a provider: SkyPilot's vms.csv, gpuhunt's, or columns as in `offers --json`.
+    """Import a price catalogue of one provider: SkyPilot's vms.csv, a gpuhunt file, or columns as in `offers --json`.
 
-    Prices are as of the file's date and age like live ones: when they are too old they are shown, and nothing is
-    launched on them. A newer file of the same provider replaces what was imported before. Files of several
-    dates, imported from the oldest on, become the history that `prices history` and `backtest placement` read.
+    Imported prices carry the file's date and age like live prices: once stale, they are shown but not used for
+    launches. A newer file of the same provider replaces the earlier import. Files of several dates, imported oldest
+    first, become the history that `prices history` and `backtest placement` read.
     """
     terminal = Terminal.of(context)
     broker = terminal.broker()
@@ -50,7 +50,7 @@ def import_(
     else:
         terminal.show(*_told(done))
     if done.meant:
-        terminal.say(f"note: {done.provider!r} was not known here before; {done.meant}")
+        terminal.say(f"note: {done.provider!r} is a new provider; {done.meant}")
 
 
 def _moment(text: str | None, now: datetime) -> datetime | None:
@@ -72,7 +72,7 @@ def _told(done: Imported) -> list[Any]:
 
     counts = f"{words.plural(done.offers_seen, 'offer')}, {done.offers_changed:,} changed"
     age = words.age(done.finished - done.dated)
-    whence = "the file's time" if done.by_file else "as said"
+    whence = "from the file's time" if done.by_file else "from --dated"
     lines = [
         Text.assemble((f"{done.provider}: ", "bold"), f"{counts} (layout {done.layout})"),
         Text(f"  as of {words.moment(done.dated)}, {whence}, {age} ago; source {', '.join(done.sources)}", style="dim"),
@@ -80,7 +80,7 @@ def _told(done: Imported) -> list[Any]:
     if done.stale:
         lines.append(
             Text(
-                f"  {words.plural(done.stale, 'offer')} too old to launch on: shown as stale until newer prices come",
+                f"  {words.plural(done.stale, 'offer')} too old for launches: shown as stale until a newer import",
                 style="yellow",
             )
         )

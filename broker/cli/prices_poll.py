@@ -1,4 +1,4 @@
-"""`gpubroker prices poll`: asking providers now, side by side."""
+"""`gpubroker prices poll`: poll providers now, concurrently."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ def poll(
     context: typer.Context,
     provider: Annotated[
         list[str] | None,
-        typer.Option("--provider", "-p", help="Only this one; may be repeated. All but the sandbox by default."),
+        typer.Option("--provider", "-p", help="Poll only this provider. Repeatable. Default: all except the sandbox."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Ask providers for their offers now, side by side. One that fails or is slow holds nobody back and keeps what it
-    had. Ctrl-C ends it: whoever was done is stored.
+    """Poll providers for their offers now, concurrently.
 
-    Exits with 5 when any failed, or one that was named has no login.
+    A provider that fails or is slow does not delay the others and keeps its earlier offers. Ctrl-C stops the poll;
+    the results of finished providers are stored. Exits with 5 if a provider failed, or if a provider named with
+    --provider has no login.
     """
     from broker.app.polling import poll_now, providers_to_poll
 
@@ -61,7 +62,7 @@ def poll(
         terminal.answer({"polls": [as_document(result) for result in results], **more})
     if interrupted:
         kept = f"stored: {', '.join(sorted(done))}" if done else "nothing was stored"
-        terminal.say(f"Stopped; {kept}. Not complete and not stored: {', '.join(undone) or 'none'}.")
+        terminal.say(f"Stopped; {kept}. Incomplete and not stored: {', '.join(undone) or 'none'}.")
         raise typer.Exit(130)
     if failed := [result.provider for result in results if result.failed or (provider and not result.ok)]:
         terminal.say(f"{len(failed)} of {len(results)} failed: {', '.join(failed)}")
@@ -70,7 +71,7 @@ def poll(
 
 @contextmanager
 def _progress(terminal: Terminal, broker: Broker, names: Sequence[str]) -> Iterator[Watch | None]:
-    """A bar for each provider where somebody looks on, as long as its last answer was; else nothing."""
+    """On a terminal, a progress bar per provider, scaled to its previous number of offers."""
     if not terminal.err.is_terminal:
         yield None
         return
@@ -96,12 +97,12 @@ def _progress(terminal: Terminal, broker: Broker, names: Sequence[str]) -> Itera
         yield watch
 
 
-# What is said of a provider that told nothing.
+# Shown for a provider that returned no offers.
 NOT_ASKED = {"login_missing": "no login", "login_refused": "login refused", "extra_missing": "not installed"}
 
 
 def told(result: PollResult) -> list[Text]:
-    """What one poll brought, as people read it."""
+    """The result of one poll as text."""
     from rich.text import Text
 
     from broker.cli import words
@@ -125,7 +126,7 @@ def told(result: PollResult) -> list[Text]:
 
 
 def as_document(result: PollResult) -> dict[str, Any]:
-    """What one poll brought, as programs read it."""
+    """The result of one poll in JSON."""
     return {
         "provider": result.provider,
         "status": result.status,
@@ -138,10 +139,10 @@ def as_document(result: PollResult) -> dict[str, Any]:
 
 
 def failures(provider: str, error: str) -> list[str]:
-    """What went wrong, a line each: a provider of which several parts (regions, clouds) failed tells of each."""
+    """The failures, one line each: a provider may fail in several parts (regions, clouds)."""
     return [line.removeprefix(f"{provider}: ") for line in error.splitlines()]
 
 
 def said(error: str, hint: str) -> str | None:
-    """An error and what to do about it, in one line; None when there is none."""
+    """An error and its hint in one line; None without an error."""
     return "; ".join([*error.splitlines(), *([hint] if hint else [])]) if error else None

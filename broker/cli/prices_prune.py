@@ -1,4 +1,4 @@
-"""`gpubroker prices prune`: forgetting old history."""
+"""`gpubroker prices prune`: delete old price history."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ EXAMPLES = examples("gpubroker prices prune --keep 400d --dry-run", "gpubroker p
 
 def prune(
     context: typer.Context,
-    keep: Annotated[str, typer.Option(metavar="TIME", help="How much history to keep: 400d, or at least 1d.")] = "400d",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    keep: Annotated[str, typer.Option(metavar="TIME", help="History to keep: 1d or more.")] = "400d",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Forget price changes and polls that are older than that.
+    """Delete price changes and polls older than --keep.
 
-    What is in force at the cut-off stays, and so does every price that a launched attempt refers to.
+    Prices in force at the cut-off time are kept, and so is every price that a launched attempt refers to.
     """
     from datetime import timedelta
 
@@ -33,7 +33,7 @@ def prune(
     except ValueError as error:
         raise InvalidInput(str(error), where="--keep") from error
     if kept < timedelta(days=1):
-        raise InvalidInput(f"{keep} is too little to plan with: keep 1d or more", where="--keep")
+        raise InvalidInput(f"expected 1d or more, because planning needs some history; got {keep}", where="--keep")
     terminal = Terminal.of(context)
     broker = terminal.broker()
     before = broker.clock.now() - kept
@@ -53,11 +53,11 @@ def prune(
     counts = ", ".join(
         (
             words.plural(done.prices, "price change"),
-            words.plural(done.signals, "change of scores and rates", "changes of scores and rates"),
+            words.plural(done.signals, "score or rate change"),
             words.plural(done.polls, "poll"),
         )
     )
-    terminal.show(f"{'Would forget' if dry_run else 'Forgot'} from before {words.moment(before)}: {counts}.")
+    terminal.show(f"{'Would delete' if dry_run else 'Deleted'}, older than {words.moment(before)}: {counts}.")
     if done.protected:
         changes = words.plural(done.protected, "older price change")
-        terminal.show(f"{changes} stay{'s' if done.protected == 1 else ''}: launched attempts refer to them.")
+        terminal.show(f"{changes} kept because launched attempts refer to them.")

@@ -1,4 +1,4 @@
-"""`gpubroker prices status`: how fresh each provider's prices are, and what went wrong."""
+"""`gpubroker prices status`: the age of each provider's prices, and poll failures."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ EXAMPLES = examples("gpubroker prices status", "gpubroker prices status --json")
 
 
 def status(context: typer.Context, as_json: AsJson = False) -> None:
-    """How fresh each provider's prices are: the last poll and the last that went well, how many offers are too old to
-    be planned with, and what each misses."""
+    """Show the age of each provider's prices: last poll, last successful poll, number of stale offers (too old to plan
+    with), and errors."""
     from broker.app.polling import is_scheduled, statuses
 
     terminal = Terminal.of(context)
@@ -80,12 +80,12 @@ def _show(terminal: Terminal, found: Sequence[ProviderStatus], now: datetime) ->
         Column("provider"),
         Column("status"),
         Column("last success", 1, align="right"),
-        Column("last asked", 2, align="right"),
+        Column("last poll", 2, align="right"),
         Column("offers", align="right"),
         Column("stale", align="right"),
         Column("changed", 4, align="right"),
         Column("skipped", 5, align="right"),
-        Column("limit", 3, align="right"),
+        Column("max age", 3, align="right"),
     )
     cells: list[list[str | Text]] = []
     for one in found:
@@ -120,7 +120,7 @@ def _show(terminal: Terminal, found: Sequence[ProviderStatus], now: datetime) ->
             if one.last.hint:
                 terminal.show(Text(f"  hint: {one.last.hint}", style="cyan"))
     if never := [one.provider for one in found if one.last is None]:
-        terminal.show(Text(f"never asked: {', '.join(never)}", style="dim"))
+        terminal.show(Text(f"never polled: {', '.join(never)}", style="dim"))
 
 
 _STYLES = {"ok": "", "failed": "red", "login_missing": "dim", "login_refused": "red", "extra_missing": "dim"}

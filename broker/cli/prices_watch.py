@@ -1,4 +1,4 @@
-"""`gpubroker prices watch`: being told when prices, availability or freshness change."""
+"""`gpubroker prices watch`: alerts when prices, availability or the age of prices change."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from broker.app.wiring import Broker
     from broker.core.watches import Watch
 
-app = typer.Typer(no_args_is_help=True, help="Be told when a price drops or rises, a GPU becomes available, …")
+app = typer.Typer(no_args_is_help=True, help="Send alerts on price drops, price rises, availability and stale prices.")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A watch's name, as `prices watch list` shows it.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Watch name, as in `prices watch list`.")]
 
 
 @app.command(
@@ -38,36 +38,39 @@ def add(
     region: asked.Regions = None,
     capacity_type: asked.CapacityTypes = None,
     below: Annotated[
-        str | None, typer.Option("--below", metavar="USD", help="When a GPU-hour can be had for less than that.")
+        str | None, typer.Option("--below", metavar="USD", help="Alert when a GPU-hour costs less than this.")
     ] = None,
     rises: Annotated[
         str | None,
-        typer.Option("--rises", metavar="PERCENT", help="When the cheapest costs so much more, such as 20%."),
+        typer.Option(
+            "--rises", metavar="PERCENT", help="Alert when the cheapest price rises by this much, such as 20%."
+        ),
     ] = None,
     within: Annotated[
-        str | None, typer.Option("--within", metavar="TIME", help="With --rises: than so long ago; 24h by default.")
+        str | None, typer.Option("--within", metavar="TIME", help="With --rises: the period of the rise. Default: 24h.")
     ] = None,
-    available: Annotated[bool, typer.Option("--available", help="When a provider says that some can be had.")] = False,
+    available: Annotated[bool, typer.Option("--available", help="Alert when a provider reports availability.")] = False,
     stale: Annotated[
-        str | None, typer.Option("--stale", metavar="TIME", help="When no poll of a provider went well for so long.")
+        str | None,
+        typer.Option("--stale", metavar="TIME", help="Alert after this time without a successful poll."),
     ] = None,
     name: Annotated[
-        str | None, typer.Option("--name", help="What to call it; made from the rest if not given.")
+        str | None, typer.Option("--name", help="Name of the watch. Default: derived from the options.")
     ] = None,
     tell: Annotated[
         list[str] | None,
-        typer.Option("--tell", "-t", metavar="TARGET", help="Whom, by a name from the settings; all by default."),
+        typer.Option("--tell", "-t", metavar="TARGET", help="Recipient, by its name in the settings. Default: all."),
     ] = None,
     every: Annotated[
-        str, typer.Option("--every", metavar="TIME", help="The least time between two notices of it.")
+        str, typer.Option("--every", metavar="TIME", help="Minimum time between two alerts of this watch.")
     ] = "1h",
     as_json: AsJson = False,
 ) -> None:
-    """Add a watch: one of --below, --rises, --available and --stale.
+    """Add a watch with one condition: --below, --rises, --available or --stale.
 
-    It tells once when that begins to be so, and again only after it has stopped. Whom: addresses as Apprise writes them
-    (mail, Slack, Teams, webhooks, …), in the settings: GPUBROKER_NOTIFY__OPS='slack://…'. `gpubroker serve` looks every
-    15 seconds; `gpubroker prices watch check` looks now.
+    A watch sends one alert when its condition becomes true, and the next one only after the condition was false again.
+    Recipients are Apprise URLs (mail, Slack, Teams, webhooks, …) in the settings: GPUBROKER_NOTIFY__OPS='slack://…'.
+    `gpubroker serve` checks watches every 15 seconds; `gpubroker prices watch check` checks them now.
     """
     from broker.app import watches as use_case
     from broker.cli import watch_view as view
@@ -94,7 +97,7 @@ def _watch(
     tell: list[str] | None,
     every: str,
 ) -> Watch:
-    """What is watched and who is told; what it waits for is put in next."""
+    """The watch with its offers and recipients, but without its condition."""
     from broker.core.watches import Trigger, Watch
 
     broker = terminal.broker()
@@ -122,10 +125,10 @@ def _waiting_for(
     given = {"--below": below, "--rises": rises, "--available": available or None, "--stale": stale}
     named = [option for option, value in given.items() if value is not None]
     if len(named) != 1:
-        what = "say what to wait for" if not named else f"one watch waits for one thing, not for {' and '.join(named)}"
+        what = f"a watch has one condition, not {' and '.join(named)}" if named else "a watch needs a condition"
         raise InvalidInput(what, hint=f"give one of {', '.join(given)}")
     if within is not None and rises is None:
-        raise InvalidInput("this goes with --rises", where="--within")
+        raise InvalidInput("needs --rises", where="--within")
     if below is not None:
         return replace(watch, trigger=Trigger.BELOW, price=asked.price("--below", below))
     if rises is not None:
@@ -134,7 +137,9 @@ def _waiting_for(
     if stale is not None:
         others = watch.machines or watch.regions or watch.capacity_types
         if others:
-            raise InvalidInput("polls are of whole providers: only --provider goes with this", where="--stale")
+            raise InvalidInput(
+                "a poll covers a whole provider, so only --provider can be combined with --stale", where="--stale"
+            )
         return replace(watch, trigger=Trigger.STALE, age=asked.duration("--stale", stale))
     return watch
 
@@ -151,7 +156,7 @@ def _part(option: str, text: str) -> float:
 
 @app.command("list", epilog=examples("gpubroker prices watch list", "gpubroker prices watch list --json"))
 def list_(context: typer.Context, as_json: AsJson = False) -> None:
-    """Every watch: what it waits for, where it stands, and whether its notices arrived."""
+    """List all watches: condition, state, and delivery of alerts."""
     from broker.app.watches import listed
     from broker.cli import watch_view as view
 
@@ -167,7 +172,7 @@ def list_(context: typer.Context, as_json: AsJson = False) -> None:
 
 @app.command(epilog=examples("gpubroker prices watch remove h100-8-spot-below-2.00"))
 def remove(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
-    """Forget a watch. What is on its way to somebody still arrives."""
+    """Delete a watch. Queued alerts are still sent."""
     from broker.app import watches as use_case
 
     terminal = Terminal.of(context)
@@ -180,7 +185,7 @@ def remove(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
 
 @app.command(epilog=examples("gpubroker prices watch check", "gpubroker prices watch check --json"))
 def check(context: typer.Context, as_json: AsJson = False) -> None:
-    """Look at every watch now, and tell whom it concerns. Exits with 5 when somebody could not be told."""
+    """Check all watches now and send the alerts that are due. Exits with 5 if a delivery failed."""
     from broker.app import watches as use_case
     from broker.cli import watch_view as view
 
@@ -199,11 +204,12 @@ def check(context: typer.Context, as_json: AsJson = False) -> None:
 def trial(
     context: typer.Context,
     target: Annotated[
-        list[str] | None, typer.Argument(metavar="TARGET...", help="Whom, by a name from the settings; all by default.")
+        list[str] | None,
+        typer.Argument(metavar="TARGET...", help="Recipients, by name in the settings. Default: all."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send a notice on trial, and say whether it was taken. Exits with 5 when one was not."""
+    """Send a test alert and report its delivery. Exits with 5 if a delivery failed."""
     from broker.app import notify
     from broker.cli import watch_view as view
     from broker.core.notices import Notice
@@ -211,10 +217,10 @@ def trial(
     terminal = Terminal.of(context)
     targets = terminal.settings().notify
     if not targets:
-        raise InvalidInput("the settings name nobody to tell", hint=view.HOW_TO_TELL)
+        raise InvalidInput("the settings name no recipient", hint=view.HOW_TO_TELL)
     chosen = notify.chosen(targets, [name.lower() for name in target or []])
-    body = "If you can read this, gpubroker can tell you of prices and budgets."
-    sent = notify.try_out(chosen, Notice("test", "gpubroker: a notice on trial", body))
+    body = "If you can read this, gpubroker can send you alerts about prices and budgets."
+    sent = notify.try_out(chosen, Notice("test", "gpubroker: test alert", body))
     if as_json:
         terminal.answer({"deliveries": [view.delivery_json(one) for one in sent]})
     else:
@@ -224,7 +230,7 @@ def trial(
 
 
 def told(what: Looked | Delivery, broker: Broker) -> list[Any]:
-    """What `gpubroker serve` shows of a notice, or of sending one."""
+    """What `gpubroker serve` prints of an alert or of its delivery."""
     from broker.app.notify import Delivery
     from broker.cli import watch_view as view
 

@@ -1,7 +1,7 @@
-"""The program: its commands, and how it ends.
+"""The program: its commands, error handling and exit codes.
 
-Exit codes: 0 done, 1 unexpected, 2 usage or invalid file, 3 denied by a policy, 4 no feasible capacity, 5 provider or
-engine error, 6 approval needed, 7 the job itself failed, 130 interrupted from the keyboard.
+Exit codes: 0 done, 1 unexpected error, 2 usage error or invalid file, 3 denied by a policy, 4 no feasible capacity,
+5 provider or engine error, 6 approval needed, 7 the job failed, 130 interrupted with Ctrl-C.
 """
 
 from __future__ import annotations
@@ -70,17 +70,17 @@ def gpubroker(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """A broker for GPU capacity: what it costs, where your jobs should run, and what they spent."""
+    """Broker for GPU capacity: compare prices, place and run jobs within budget, account for their cost."""
 
 
 @cache
 def _command() -> Any:
-    """All commands, built once a process: it takes a tenth of a second."""
+    """All commands. Cached, because building them takes a tenth of a second."""
     return typer.main.get_command(app)
 
 
 def run(arguments: Sequence[str], registries: Callable[[], Registries]) -> int:
-    """Run one command and return its exit code. Every error ends in one sentence for a person, or one document."""
+    """Run one command and return its exit code. Errors are printed as a sentence, or with --json as a document."""
     terminal = Terminal(registries, as_json="--json" in arguments)
     try:
         code = _command().main(args=list(arguments), prog_name="gpubroker", standalone_mode=False, obj=terminal)
@@ -90,9 +90,9 @@ def run(arguments: Sequence[str], registries: Callable[[], Registries]) -> int:
     except TyperException as error:
         return terminal.misused(error)
     except typer.Abort:
-        terminal.say("Stopped; nothing was changed.")
+        terminal.say("Stopped. Nothing was changed.")
         return 130
-    except Exception as error:  # noqa: BLE001  # the last resort: a person gets a sentence, the log file the traceback
+    except Exception as error:  # noqa: BLE001  # last resort: print one sentence, write the traceback to the log file
         return terminal.crashed(error)
     finally:
         terminal.close()

@@ -1,4 +1,4 @@
-"""The queue on the screen and as JSON, and a plan of several jobs in it."""
+"""The queue as a table and as JSON, and the plan of several jobs in it."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _COLUMNS = (
     Column("job", folds=True),
     Column("team", 3),
     Column("priority", 2),
-    Column("waits", 4, align="right"),
-    Column("would get", folds=True),
-    Column("type", 4),
+    Column("waiting", 4, align="right"),
+    Column("placement", folds=True),
+    Column("machine type", 4),
     Column("starts in", align="right"),
     Column("cost", 1, align="right"),
     Column("finish", 5),
@@ -39,13 +39,13 @@ _NAME = re.compile(rf"([^/]+/[^/]+)/(.+)/([^/]+)/({'|'.join(CapacityType)})")
 
 
 def table(console: Console, found: Queue) -> list[RenderableType]:
-    """Who waits, in turn, and what the columns mean."""
+    """The waiting jobs in order, and the meaning of the order."""
     if not found.waiting:
-        return [Text(f"nobody waits for a machine; {words.plural(found.running, 'job')} running")]
+        return [Text(f"no job is waiting; {words.plural(found.running, 'job')} running")]
     built, hidden = fitting(console, _COLUMNS, [_cells(n, one, found) for n, one in enumerate(found.waiting, 1)])
     told = (
-        f"{len(found.waiting):,} waiting, {found.running:,} running; by priority, then deadline, then the team with "
-        "fewest turns; starts and costs are what is expected now"
+        f"{len(found.waiting):,} waiting, {found.running:,} running; order: priority, deadline, team with the fewest "
+        "turns; starts and costs are estimates"
     )
     return [built, Text("; ".join(filter(None, [told, left_out(hidden)])), style="dim")]
 
@@ -55,9 +55,9 @@ def _cells(number: int, one: Waiting, found: Queue) -> list[str | Text]:
     what, kind = (words.NOTHING, "") if option is None else _offer(option.name)
     note = Text("late", style="red") if one.turn.late and option else Text("")
     if option is None:
-        note = Text(view.waiting_because or "nothing can serve it", style="yellow")
+        note = Text(view.waiting_because or "no offer matches", style="yellow")
     elif option.pool is not None and one.turn.start > 0:
-        note.append(" for a free machine" if note else "waits for a free machine")
+        note.append(", waits for a free machine" if note else "waits for a free machine")
     return [
         str(number),
         Text(view.id, style="bold" if one.planned else ""),
@@ -78,7 +78,7 @@ def _cells(number: int, one: Waiting, found: Queue) -> list[str | Text]:
 
 
 def _offer(name: str) -> tuple[str, str]:
-    """Where an option is and what is had there, in words that a line may end after; and the type of the machine."""
+    """The location and machine of an option, as words that may wrap, and the machine type."""
     found = _NAME.match(name)
     if found is None:
         return name, ""
@@ -91,8 +91,8 @@ def _usd(amount: float) -> Money:
 
 
 def document(found: Queue) -> dict[str, Any]:
-    """The document of `gpubroker jobs queue --json`: the jobs that wait, the next one first. ``expected_cost`` in USD,
-    for one hour where there is a ``start`` and ``finish`` is null: nobody knows how much work there is."""
+    """The document of `gpubroker jobs queue --json`: the waiting jobs, the next one first. ``expected_cost`` in USD; it
+    is the cost of one hour if ``start`` is set and ``finish`` is null, because the amount of work is unknown."""
     return {
         "as_of": found.now,
         "running": found.running,
@@ -123,13 +123,13 @@ def document(found: Queue) -> dict[str, Any]:
 def plan_together(
     terminal: Terminal, broker: Broker, jobs: Sequence[Job], alone: Mapping[str, object], *, as_json: bool
 ) -> int:
-    """Show what each of several jobs would get, placed together with those that wait; the exit code: 4 where one of
-    them gets nothing, or would be late. ``alone``: options that are about one job, with what was given."""
+    """Show the plan of several jobs, placed together with the waiting jobs. Returns the exit code: 4 if one of them has
+    no placement or would be late, else 0. ``alone``: values of the options that apply to a single job only."""
     if given := [option for option, value in alone.items() if value]:
-        raise InvalidInput(f"{given[0]} is for one job", where=given[0], hint="plan the jobs one by one for that")
+        raise InvalidInput("applies to a single job only", where=given[0], hint="plan the jobs one by one")
     if unsized := [job.name for job in jobs if job.model is not None and not job.resources]:
         raise InvalidInput(
-            f"{unsized[0]} names a model and no machines", where="JOB.yaml", hint="`gpubroker plan` sizes one at a time"
+            f"{unsized[0]} names a model but no machines", where="JOB.yaml", hint="plan it alone: then it is sized"
         )
     from broker.app.queue import queue  # other views of the queue come with one
 
@@ -139,18 +139,18 @@ def plan_together(
     else:
         terminal.show(*table(terminal.out, found))
         others = sum(not one.planned for one in found.waiting)
-        beside = f", {words.plural(others, 'job that waits', 'jobs that wait')} already beside them" if others else ""
-        terminal.show(Text(f"{len(jobs)} jobs planned together: {_cost_of(found)}{beside}; nothing is held"))
+        beside = f" with {words.plural(others, 'waiting job')}" if others else ""
+        terminal.show(Text(f"{len(jobs)} jobs planned together{beside}: {_cost_of(found)}; no money is held"))
     failed = any(one.planned and (one.turn.option is None or one.turn.late) for one in found.waiting)
     return 4 if failed else 0
 
 
 def _cost_of(found: Queue) -> str:
-    """What the planned jobs cost together; an hour of those whose length nobody knows apart."""
+    """The total cost of the planned jobs; the hourly cost of jobs of unknown length is shown separately."""
     placed = [(one.turn.option.cost, one.finish) for one in found.waiting if one.planned and one.turn.option]
-    whole = f"{words.money(_usd(sum(cost for cost, finish in placed if finish)))} in all"
+    whole = f"{words.money(_usd(sum(cost for cost, finish in placed if finish)))} in total"
     hourly = [cost for cost, finish in placed if not finish]
     if not hourly:
         return whole
-    an_hour = f"{words.money(_usd(sum(hourly)))} an hour for {words.plural(len(hourly), 'job')} of unknown length"
+    an_hour = f"{words.money(_usd(sum(hourly)))} per hour for {words.plural(len(hourly), 'job')} of unknown length"
     return an_hour if len(hourly) == len(placed) else f"{whole} and {an_hour}"

@@ -1,4 +1,4 @@
-"""`gpubroker reconcile`: the background process that looks after running jobs. Other commands start it."""
+"""`gpubroker reconcile`: the background process that reconciles running jobs. Other commands start it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 
 EXAMPLES = examples("gpubroker reconcile", "gpubroker reconcile --forever")
-HIDDEN = True  # people have no need of it
+HIDDEN = True  # users do not need it
 
 
 def reconcile(
     context: typer.Context,
-    forever: Annotated[bool, typer.Option("--forever", help="Go on when nothing is left to do.")] = False,
+    forever: Annotated[bool, typer.Option("--forever", help="Keep running when no job is left.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Look after running jobs until nothing is left to do. One process per store; a second one goes away at once."""
+    """Reconcile running jobs until none is left. Only one process per store runs; a second one exits at once."""
     from broker.app.background import log_to_file, run
 
     terminal = Terminal.of(context)
@@ -28,4 +28,4 @@ def reconcile(
     if as_json:
         terminal.answer({"reconciled": did, "log": broker.settings.home / "reconciler.log"})
     elif not did:
-        terminal.say("another process reconciles this store already")
+        terminal.say("another process already reconciles this store")

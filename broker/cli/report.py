@@ -1,4 +1,4 @@
-"""`gpubroker report`: where the money went."""
+"""`gpubroker report`: spending, and what providers charged."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
     from broker.app.report import SpendRow
 
-app = typer.Typer(no_args_is_help=True, help="Where the money went.")
+app = typer.Typer(no_args_is_help=True, help="Report spending, and compare it with provider charges.")
 
 
 @app.callback()
 def report() -> None:
-    """Where the money went."""
+    """Report spending, and compare it with provider charges."""
 
 
 @app.command(
@@ -44,13 +44,13 @@ def spend(
         ),
     ] = "team",
     since: Annotated[
-        str | None, typer.Option("--since", metavar="WHEN", help="From then on: 2026-11-01, or 7d ago.")
+        str | None, typer.Option("--since", metavar="WHEN", help="Start: 2026-11-01, or 7d (ago).")
     ] = None,
-    until: Annotated[str | None, typer.Option("--until", metavar="WHEN", help="Before then.")] = None,
-    sandbox: Annotated[bool, typer.Option("--sandbox", help="The simulated money, and only that.")] = False,
+    until: Annotated[str | None, typer.Option("--until", metavar="WHEN", help="End, exclusive.")] = None,
+    sandbox: Annotated[bool, typer.Option("--sandbox", help="Only simulated money.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """What was spent, by team, project, provider or another dimension, dearest first. Read from the ledger."""
+    """Show spending from the ledger by team, project, provider or another dimension, most expensive first."""
     from broker.app.report import spend as spent
 
     terminal = Terminal.of(context)
@@ -85,7 +85,7 @@ def _table(terminal: Terminal, rows: list[SpendRow], by: str, sandbox: bool) -> 
     from broker.core.money import Money
 
     if not rows:
-        return ["nothing was spent in that time" + ("" if sandbox else "; simulated money: --sandbox")]
+        return ["nothing was spent in this period" + ("" if sandbox else "; use --sandbox for simulated money")]
     columns = (
         Column(by),
         *((Column("simulated", align="right"),) if sandbox else ()),

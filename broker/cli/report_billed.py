@@ -1,4 +1,4 @@
-"""`gpubroker report billed` and `gpubroker report charges`: what was quoted, metered and charged."""
+"""`gpubroker report billed` and `gpubroker report charges`: quoted, metered and billed cost."""
 
 from __future__ import annotations
 
@@ -29,35 +29,36 @@ BILLED_EXAMPLES = examples(
 _DIMENSIONS = ("provider", "job", "attempt")
 _MOST_NAMED = 5
 
-charges = typer.Typer(no_args_is_help=True, help="What providers charged.")
+charges = typer.Typer(no_args_is_help=True, help="Fetch or import provider charges.")
 
 
 @charges.callback()
 def _charges() -> None:
-    """What providers charged: asked, or imported from a file."""
+    """Fetch or import provider charges."""
 
 
 def billed(
     context: typer.Context,
     by: Annotated[str, typer.Option("--by", metavar="DIM", help="provider, job or attempt.")] = "provider",
     since: Annotated[
-        str | None, typer.Option("--from", metavar="WHEN", help="What ran then or later: 2026-11-01, or 7d ago.")
+        str | None,
+        typer.Option("--from", metavar="WHEN", help="Attempts that ran since then: 2026-11-01, or 7d (ago)."),
     ] = None,
-    until: Annotated[str | None, typer.Option("--to", metavar="WHEN", help="What ran before then.")] = None,
+    until: Annotated[
+        str | None, typer.Option("--to", metavar="WHEN", help="Attempts that ran before this time.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What was quoted when jobs were placed, what was metered, and what the provider charged in the end.
+    """Compare quoted cost (at placement), metered cost, and billed cost (charged by the provider).
 
-    An attempt is compared once its job is closed and its charges cover all of its time; the difference is in the
-    ledger then, as an adjustment. Amounts are of whole attempts. Read `gpubroker report charges fetch --help` for
-    where charges come from.
+    An attempt is compared once its job is closed and its charges cover all of its time; the ledger then contains the
+    difference as an adjustment. Amounts are for whole attempts. `gpubroker report charges fetch --help` describes where
+    charges come from.
     """
     from broker.app import charges as use_case
 
     if by not in _DIMENSIONS:
-        raise InvalidInput(
-            f"{by!r} is not something to group by", where="--by", hint=f"one of {', '.join(_DIMENSIONS)}"
-        )
+        raise InvalidInput(f"unknown dimension {by!r}", where="--by", hint=f"one of {', '.join(_DIMENSIONS)}")
     terminal = Terminal.of(context)
     broker = terminal.broker()
     now = broker.clock.now()
@@ -74,13 +75,13 @@ def billed(
 )
 def fetch(
     context: typer.Context,
-    provider: Annotated[str, typer.Option("--provider", "-p", help="Only this one.")] = "",
+    provider: Annotated[str, typer.Option("--provider", "-p", help="Only this provider.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Ask the providers that tell (aws, azure) what they charged, and adjust the ledger. AWS bills a cent a question.
+    """Fetch charges from the providers that report them (aws, azure), and adjust the ledger. AWS bills $0.01 a request.
 
-    `gpubroker serve` does it once a day. Machines are told apart by their tag gpubroker, which AWS must be told to use
-    as a cost allocation tag (Billing console) once. For other providers: gpubroker report charges import FILE.
+    `gpubroker serve` does this once a day. Machines are identified by their tag gpubroker; on AWS, activate it once as
+    a cost allocation tag (Billing console). For other providers: gpubroker report charges import FILE.
     """
     from broker.app import charges as use_case
 
@@ -95,15 +96,15 @@ def import_(
         Path, typer.Argument(metavar="FILE", help="CSV with a header: key,starts,ends,amount (or day for the times).")
     ],
     provider: Annotated[
-        str, typer.Option("--provider", "-p", help="Whose charges these are, where no column says it.")
+        str, typer.Option("--provider", "-p", help="Provider of the charges, if no column names it.")
     ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Import what a provider charged from a CSV file, and adjust the ledger. The same file again changes nothing.
+    """Import provider charges from a CSV file, and adjust the ledger. Importing the same file again changes nothing.
 
-    Columns: key (the attempt's, as its machine is named: train-k3v9qz-1; empty for what is none of ours), starts and
-    ends (ISO 8601, UTC) or day, amount (USD); and provider, line (tells several for one time apart), estimated (yes
-    for what may still change), where they are known.
+    Columns: key (of the attempt, as in its machine's name: train-k3v9qz-1; empty for charges that are not
+    gpubroker's), starts and ends (ISO 8601, UTC) or day, amount (USD); optional: provider, line (distinguishes charges
+    for the same time), estimated (yes for charges that may still change).
     """
     from broker.app import charges as use_case
 
@@ -141,7 +142,7 @@ def _sum(amounts: Any) -> Money:
 
 
 def _figures(rows: Sequence[Comparison]) -> dict[str, Any]:
-    """``difference`` and ``compared_metered`` are of the attempts that could be compared."""
+    """Sums over the rows. ``difference`` and ``compared_metered`` cover only the attempts that could be compared."""
     compared = [row for row in rows if row.difference is not None]
     known = [row.billed for row in rows if row.billed is not None]
     return {
@@ -163,9 +164,12 @@ def _table(terminal: Terminal, found: Billed, by: str) -> list[RenderableType]:
     from broker.cli import words
     from broker.cli.tables import Column, fitting, left_out
 
-    others = [f"{name} charged {words.money(sum_)} for none of them" for name, sum_ in sorted(found.for_others.items())]
+    others = [
+        f"{name} charged {words.money(sum_)} for resources outside gpubroker"
+        for name, sum_ in sorted(found.for_others.items())
+    ]
     if not found.rows:
-        return ["no attempt that costs cash ran in that time", *others]
+        return ["no attempt paid in cash ran in this period", *others]
     columns = (
         Column(by),
         Column("quoted", 2, align="right"),
@@ -195,7 +199,7 @@ def _table(terminal: Terminal, found: Billed, by: str) -> list[RenderableType]:
     lines = [left_out(hidden)] if hidden else []
     lines += others
     if any(row.billed is None for row in found.rows):
-        lines.append("nothing was charged yet where there is –; gpubroker report charges fetch asks the providers")
+        lines.append("–: no charges known yet; fetch them with gpubroker report charges fetch")
     return [*parts, *(Text(line, style="dim") for line in lines)]
 
 
@@ -260,15 +264,15 @@ def _tell(terminal: Terminal, done: Recorded, *, as_json: bool) -> None:
         if done.unknown:
             more = f" and {len(done.unknown) - _MOST_NAMED} more" if len(done.unknown) > _MOST_NAMED else ""
             named = ", ".join(done.unknown[:_MOST_NAMED])
-            terminal.say(f"warning: no attempt of this store is called {named}{more}; what they cost is nobody's here")
+            terminal.say(f"warning: no attempt in this store has the key {named}{more}; their cost is not assigned")
         if not done.changed and not done.trouble:
-            terminal.show("no provider that tells what it charged is awaited")
+            terminal.show("no charges are outstanding at providers that report them")
         for one in done.adjusted:
-            terminal.show(f"{one.key}: billed {one.billed}, metered {one.metered}; the ledger has the difference now")
+            terminal.show(f"{one.key}: billed {one.billed}, metered {one.metered}; difference posted to the ledger")
         terminal.show(*(Text(f"! {notice.title}", style="yellow") for notice in done.alerts))
         if done.without_login:
-            terminal.show(Text(f"not asked, for want of a login: {', '.join(done.without_login)}", style="dim"))
+            terminal.show(Text(f"not queried, no login: {', '.join(done.without_login)}", style="dim"))
     for name, why in done.trouble.items():
-        terminal.say(f"{name} could not be asked: {why}")
+        terminal.say(f"{name} could not be queried: {why}")
     if done.trouble:
         raise typer.Exit(5)

@@ -1,4 +1,4 @@
-"""How risky offers are, on the screen and as JSON."""
+"""Interruption risk of offers as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ if TYPE_CHECKING:
     from broker.app.market import Listing
 
 _COLUMNS = (
-    Column("where", folds=True),
+    Column("location", folds=True),
     Column("machine type", 4, folds=True),
     Column("GPU"),
-    Column("had as"),
+    Column("purchase type"),
     Column("$/GPU-h", 3, align="right"),
-    Column("lost per h", align="right"),
-    Column("mean life", 1, align="right"),
-    Column("after 3 h", 5, align="right"),
+    Column("interruptions/h", align="right"),
+    Column("mean lifetime", 1, align="right"),
+    Column("left after 3 h", 5, align="right"),
     Column("returns in", 2, align="right"),
     Column("estimated from", folds=True),
     Column("note"),
 )
 _BASIS = {
-    Basis.FAMILY: "others like it",
-    Basis.PROVIDER: "its provider",
+    Basis.FAMILY: "similar pools",
+    Basis.PROVIDER: "the provider",
     Basis.ASSUMED: "assumed",
 }
-_LONG = 100 * 365 * 24.0  # hours; nobody has seen so long a life
+_LONG = 100 * 365 * 24.0  # hours; a longer lifetime is shown as unknown
 
 
 def table(
     console: Console, shown: Sequence[offer_view.Row], matching: int, found: Listing, risks: Risks
 ) -> list[RenderableType]:
-    """The table, what its columns mean, and the footer."""
+    """The table, the meaning of its columns, and the footer."""
     built, hidden = fitting(console, _COLUMNS, [_cells(row, risks.of(row.offer)) for row in shown])
     parts: list[RenderableType] = []
     if shown:
         told = (
-            "lost per h: interruptions of one machine; after 3 h: the further life of one that has lived so long; "
-            "estimated from: losses in the machine-hours seen in the last three weeks, the recent ones counting more"
+            "interruptions/h: per machine; left after 3 h: mean remaining lifetime of a machine that has run for 3 h; "
+            "estimated from: interruptions in the machine-hours of the last three weeks, recent hours weighted more"
         )
         parts += [built, Text(told, style="dim")]
     return [*parts, *offer_view.footer(len(shown), matching, "offers", hidden, found)]
@@ -90,14 +90,14 @@ def _seen(seen: Seen) -> str:
 
 
 def document(listed: Sequence[offer_view.Row], found: Listing, limit: int | None, risks: Risks) -> dict[str, Any]:
-    """The document of `gpubroker offers --risk --json`: that of `offers`, each offer with its ``risk``."""
+    """The document of `gpubroker offers --risk --json`: that of `offers`, with a ``risk`` in each offer."""
     base = offer_view.document(listed, found, limit)
     offers = zip(base["offers"], listed[:limit], strict=True)
     return base | {"offers": [told | {"risk": as_json(risks.of(row.offer))} for told, row in offers]}
 
 
 def as_json(risk: Risk) -> dict[str, Any]:
-    """One estimate; ``mean_life`` and ``time_to_return`` in seconds, null where nothing is ever lost."""
+    """One estimate. ``mean_life`` and ``time_to_return`` in seconds; null for capacity that is never interrupted."""
     return {
         "interruptions_per_hour": risk.interruptions_per_hour,
         "mean_life": timedelta(hours=risk.mean_life) if math.isfinite(risk.mean_life) else None,

@@ -1,4 +1,4 @@
-"""`gpubroker serve`: what needs doing for as long as it runs, in the foreground."""
+"""`gpubroker serve`: reconcile jobs, poll prices and send alerts in the foreground."""
 
 from __future__ import annotations
 
@@ -29,19 +29,20 @@ def serve(
     context: typer.Context,
     provider: Annotated[
         list[str] | None,
-        typer.Option("--provider", "-p", help="Poll only this one; may be repeated. All but the sandbox by default."),
+        typer.Option("--provider", "-p", help="Poll only this provider. Repeatable. Default: all except the sandbox."),
     ] = None,
     listen: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", help="Where /healthz and /metrics are, or off. 127.0.0.1:9464 by default."),
+        typer.Option(metavar="HOST:PORT", help="Address of /healthz and /metrics, or off. Default: 127.0.0.1:9464."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Look after jobs, poll the providers on a schedule, and tell of what is watched, until Ctrl-C or SIGTERM.
+    """Run the broker: reconcile jobs, poll prices, send alerts.
 
-    Of several on one store, one looks after the jobs and one polls; the others stand by and take over. Without one jobs
-    go on, but nothing is placed anew. How often a provider is asked: GPUBROKER_PRICES__<NAME>__EVERY, else by how
-    fast its prices age. With --json, the document at the end counts polls and looks.
+    Runs until Ctrl-C or SIGTERM. If several instances share a store, one reconciles jobs and one polls prices; the
+    others stand by and take over. Without an instance, running jobs continue, but no job is re-placed.
+    GPUBROKER_PRICES__<NAME>__EVERY sets a provider's poll interval; by default it follows from the maximum age of its
+    prices. With --json, the document printed at the end counts polls and reconciler passes.
     """
     from broker.app.background import log_to_file
     from broker.app.charging import Charging
@@ -55,13 +56,13 @@ def serve(
     from broker.app.watches import Watching
 
     terminal = Terminal.of(context)
-    broker = terminal.broker(look_after=False)  # that is what it does itself
+    broker = terminal.broker(look_after=False)  # this command does that itself
     broker.store.check_writable()
     claim(broker)
     lock, stop = threading.Lock(), threading.Event()
 
     def say(*lines: Any) -> None:
-        with lock:  # each duty has a thread of its own
+        with lock:  # each duty has its own thread
             terminal.say(*lines)
 
     polls: dict[str, Counter[str]] = defaultdict(Counter)
@@ -93,7 +94,7 @@ def serve(
 
 
 def _page(broker: Broker, health: Pulses, listen: str | None, say: Callable[[str], None]) -> Page | None:
-    """Where the service tells of itself. A second one on this machine does without, unless an address was asked for."""
+    """The health and metrics page. A second instance on this machine runs without one, unless an address was given."""
     from broker.app.metrics import Page
     from broker.settings import ServeSettings
 
@@ -106,7 +107,7 @@ def _page(broker: Broker, health: Pulses, listen: str | None, say: Callable[[str
     except InvalidInput as error:
         if listen or where != ServeSettings().listen:
             raise
-        say(f"no page of its own: {error}")
+        say(f"/healthz and /metrics are off: {error}")
         return None
     say(f"answering at {page.url}/healthz and /metrics")
     return page

@@ -1,4 +1,4 @@
-"""What happened to a job, in sentences: one an event."""
+"""The events of a job as text: one sentence per event."""
 
 from __future__ import annotations
 
@@ -24,26 +24,28 @@ _CAUSES: dict[Cause, str] = {
     Cause.EXIT_STATUS: "the command failed",
     Cause.KILLED_BY_SIGNAL: "the command was killed",
     Cause.CANNOT_START: "the command could not be started",
-    Cause.PREEMPTED: "the provider took the machine back",
+    Cause.PREEMPTED: "interrupted by the provider",
     Cause.MACHINE_LOST: "the machine was lost",
     Cause.AGENT_DIED: "the agent on the machine died",
     Cause.FENCED: "a newer attempt took over",
-    Cause.NO_CAPACITY: "the capacity was gone",
+    Cause.NO_CAPACITY: "no capacity was left",
     Cause.LAUNCH_FAILED: "the launch failed",
     Cause.LAUNCH_REFUSED: "the launch was refused",
+    Cause.REQUEST_EXPIRED: "the request to launch it expired",
+    Cause.DENIED_BEFORE_LAUNCH: "a policy denied it before it was launched",
     Cause.CANCELLED_BY_USER: "cancelled",
     Cause.MAX_COST: "stopped at its max_cost",
     Cause.MAX_DURATION: "stopped at its max_duration",
-    Cause.PAID_UNTIL: "stopped where the money held for it ended",
+    Cause.PAID_UNTIL: "stopped when its held money was used up",
     Cause.STOPPED_BY_POLICY: "stopped by a policy",
     Cause.IDLE: "stopped because it was idle",
     Cause.MOVED: "moved to other capacity",
-    Cause.UNATTENDED: "stopped because nobody looked after it",
+    Cause.UNATTENDED: "stopped after too long without a broker",
 }
 
 
 def cause_words(cause: Cause | None) -> str:
-    """The cause of an attempt's end, as a few words."""
+    """The cause of an attempt's end in a few words."""
     return _CAUSES[cause] if cause else ""
 
 
@@ -62,8 +64,8 @@ def where(placement: Placement) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What sentences about machines depend on. ``free``: attempts on capacity that costs nothing more. ``launched``:
-    whether a machine was ever asked for, ``paid`` whether one that is billed was."""
+    """What the sentences about machines depend on. ``free``: attempts on capacity without extra cost. ``launched``:
+    whether any launch was requested; ``paid``: whether one of billed capacity was."""
 
     free: frozenset[int] = frozenset()
     launched: bool = True
@@ -71,13 +73,13 @@ class Course:
 
 
 def course_of(happened: Sequence[Event]) -> Course:
-    """Of all that happened to a job so far."""
+    """The course of a job, from all its events so far."""
     rates = {e.attempt or 0: e.body.placement.rate for e in happened if isinstance(e.body, ev.LaunchRequested)}
     return Course(frozenset(n for n, rate in rates.items() if not rate), bool(rates), any(rates.values()))
 
 
 def lines(happened: Sequence[Event], start: datetime) -> list[Text]:
-    """All that happened, one line each; checkpoints that follow each other are one line."""
+    """All events, one line each; consecutive checkpoints share a line."""
     course, told = course_of(happened), []
     quiet = [event for event in happened if sentence(event, course) is not None]
     for is_checkpoint, group in groupby(quiet, lambda e: isinstance(e.body, ev.CheckpointSaved) and (e.attempt or 0)):
@@ -92,7 +94,7 @@ def lines(happened: Sequence[Event], start: datetime) -> list[Text]:
 
 
 def line(event: Event, start: datetime, course: Course | None = None) -> Text | None:
-    """The event with its time since ``start``; None for what a reader does not need to know."""
+    """The event with its time since ``start``; None for events that are not shown."""
     told = sentence(event, course)
     return None if told is None else _dated(event, start, *told)
 
@@ -102,7 +104,7 @@ def _dated(event: Event, start: datetime, text: str, style: str) -> Text:
 
 
 def sentence(event: Event, course: Course | None = None) -> tuple[str, str] | None:
-    """What happened, and the colour it is told in."""
+    """The event's sentence and its colour; None for events that are not shown."""
     seen = course or Course()
     if event.attempt is None:
         return _about_the_job(event.body, seen)
@@ -112,36 +114,36 @@ def sentence(event: Event, course: Course | None = None) -> tuple[str, str] | No
 def _about_the_job(body: ev.EventBody, course: Course) -> tuple[str, str] | None:
     match body:
         case ev.Submitted():
-            by = f", to be finished by {words.moment(body.deadline)}" if body.deadline else ""
+            by = f", deadline {words.moment(body.deadline)}" if body.deadline else ""
             return f"submitted by {body.user}{by}", PLAIN
         case ev.ApprovalAsked():
-            whom = f" of {', '.join(body.approvers)}" if body.approvers else ""
-            more = f" of up to {words.money(body.max_cost)} in all" if body.extension and body.max_cost else ""
-            return f"waits for approval{more}{whom}: {body.because}", ODD
+            whom = f" by {', '.join(body.approvers)}" if body.approvers else ""
+            more = f" of up to {words.money(body.max_cost)} in total" if body.extension and body.max_cost else ""
+            return f"waiting for approval{more}{whom}: {body.because}", ODD
         case ev.ApprovalGiven():
             rules = f" ({', '.join(body.rules)})" if body.rules else ""
-            who = f"approved by {body.by}" if body.by else "needs no approval"
+            who = f"approved by {body.by}" if body.by else "no approval needed"
             return f"{who}{rules}{_note(body.note)}", GOOD
         case ev.ApprovalRefused():
-            return f"refused by {body.by}{_note(body.note)}" if body.by else "nobody approved it in time", BAD
+            return f"refused by {body.by}{_note(body.note)}" if body.by else "the approval request expired", BAD
         case ev.CancelRequested():
-            return f"{body.by} asked for it to be cancelled", ODD
+            return f"cancellation requested by {body.by}", ODD
         case ev.Extended():
             given = []
             if body.max_cost is not None:
-                given.append(f"{words.money(body.max_cost)} in all")
+                given.append(f"{words.money(body.max_cost)} in total")
             if body.max_duration_seconds is not None:
                 from datetime import timedelta
 
-                given.append(f"{words.length(timedelta(seconds=body.max_duration_seconds))} in all")
-            return f"extended by {body.by} to {' and '.join(given)}" if given else f"sent on by {body.by}", GOOD
+                given.append(f"{words.length(timedelta(seconds=body.max_duration_seconds))} in total")
+            return f"extended by {body.by} to {' and '.join(given)}" if given else f"resumed by {body.by}", GOOD
         case ev.NothingFeasible():
-            return f"waits, nothing can be launched now: {body.denied or in_words(body.reasons)}", ODD
+            return f"waiting, nothing can be launched now: {body.denied or in_words(body.reasons)}", ODD
         case ev.DeadlineAtRisk():
             late = f": expected to finish {words.moment(body.expected_finish)}" if body.expected_finish else ""
             return f"the deadline is at risk{late}", ODD
         case ev.DeadlineMissed():
-            return "the deadline has passed; it runs on", BAD
+            return "the deadline has passed; the job continues", BAD
         case ev.Paused():
             return f"paused: {body.because}", ODD
         case ev.JobEnded():
@@ -150,8 +152,8 @@ def _about_the_job(body: ev.EventBody, course: Course) -> tuple[str, str] | None
         case ev.JobClosed():
             if not course.launched:
                 return None
-            settled = "; the bill is settled, the rest of the money released" if course.paid else ""
-            return f"every machine is gone{settled}", PLAIN
+            settled = "; bill settled, remaining hold released" if course.paid else ""
+            return f"all machines are gone{settled}", PLAIN
         case _:
             return body.kind.replace("_", " "), PLAIN
 
@@ -164,19 +166,30 @@ def _about_an_attempt(number: int, body: ev.EventBody, *, free: bool) -> tuple[s
 def _of_attempt(body: ev.EventBody, *, free: bool) -> tuple[str, str] | None:
     match body:
         case ev.LaunchRequested():
-            resumes = ", to resume from the newest checkpoint" if body.resume_from else ""
+            resumes = ", resuming from the newest checkpoint" if body.resume_from else ""
             why = f" ({body.why})" if body.why else ""
             return f"launch on {where(body.placement)}{resumes}{why}", PLAIN
         case ev.Launched() | ev.Claimed():
             return None
         case ev.LaunchDelayed():
-            return f"the launch is tried again: {body.because}", ODD
+            return f"launch delayed, the broker retries: {body.because}", ODD
         case ev.ToppedUp():
-            return f"{words.money(body.amount)} more is held: it may run until {words.moment(body.until)}", PLAIN
+            return f"{words.money(body.amount)} more held: may run until {words.moment(body.until)}", PLAIN
+        case ev.Queued():
+            return (
+                f"waiting in the queue of its engine: {body.because}"
+                if body.because
+                else "waiting in the queue of its engine",
+                PLAIN,
+            )
+        case ev.HoldDated():
+            because = f" ({body.because})" if body.because else ""
+            held = f"{words.money(body.amount)} held, used at up to {words.rate(body.rate)}/h"
+            return f"{held}: may run until {words.moment(body.until)}{because}", PLAIN
         case ev.MachineUp():
-            return "machine up" if free else "machine up, billed from now on", PLAIN
+            return "machine up" if free else "machine up, billing started", PLAIN
         case ev.Restored():
-            passed = "".join(f"; passed over {p.checkpoint}: {p.because}" for p in body.passed_over)
+            passed = "".join(f"; skipped {p.checkpoint}: {p.because}" for p in body.passed_over)
             style = ODD if body.passed_over else GOOD if body.checkpoint else PLAIN
             if body.checkpoint is None:
                 return f"starts from the beginning{passed}", style
@@ -187,18 +200,20 @@ def _of_attempt(body: ev.EventBody, *, free: bool) -> tuple[str, str] | None:
         case ev.CheckpointSaved():
             return f"checkpoint{_saved(body)} saved", PLAIN
         case ev.CheckpointTrouble():
-            return f"a checkpoint could not be saved, it is tried again: {body.because}", ODD
+            return f"a checkpoint could not be saved, the agent retries: {body.because}", ODD
         case ev.NoticeTooShort():
             needed = f"a checkpoint of {gigabytes(body.size)} takes {body.seconds:.0f} s to upload"
             given = f"{body.source} gives {body.notice_seconds:.0f} s of notice"
-            return f"{needed}, and {given}: taken back, it falls back to the one before", ODD
+            return f"{needed}, but {given}: after an interruption, the checkpoint before it is used", ODD
         case ev.NoticeReceived():
-            return f"the provider takes the machine back ({body.source}); checkpointing", ODD
+            return f"interruption notice ({body.source}); saving a checkpoint", ODD
         case ev.StopRequested():
             who = f" by {body.by}" if body.by else ""
-            return f"told to stop{who}: {body.why or cause_words(body.cause)}", ODD
+            return f"stop requested{who}: {body.why or cause_words(body.cause)}", ODD
         case ev.AttemptEnded():
             return _ended(body)
+        case ev.RemovalDelayed():
+            return f"the machine could not be terminated and is still billed; the broker retries: {body.because}", BAD
         case ev.MachineGone():
             return ("machine gone" if free else "machine gone, billing ended", PLAIN) if body.gone_at else None
         case _:

@@ -1,4 +1,4 @@
-"""`gpubroker submit`: plan, ask, hold the money, launch, follow."""
+"""`gpubroker submit`: plan, confirm, hold the money, launch, follow."""
 
 from __future__ import annotations
 
@@ -25,15 +25,17 @@ EXAMPLES = examples(
 def submit(
     context: typer.Context,
     job: JobFile,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; submit if the policies allow it.")] = False,
-    detach: Annotated[bool, typer.Option("--detach", "-d", help="Return at once; the job goes on by itself.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Return at once; the job continues in the background.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Submit a job: see the plan and the verdict, confirm, and follow it to its end.
+    """Submit a job: show the plan and the verdict, ask for confirmation, and follow the job to its end.
 
-    The money is held before anything is launched. The job goes on when this command, this terminal or this login ends.
-    Exits with 0 when the job succeeded, 7 when it failed or was cancelled, 3 when a policy denies it or its money is
-    used up, 4 without feasible capacity, 6 when it waits for approval.
+    The money is held before the launch. The job continues when this command, terminal or login session ends. Exits
+    with 0 if the job succeeded, 7 if it failed or was cancelled, 3 if a policy denies it or its money is used up, 4 if
+    no capacity is feasible, 6 if it is waiting for approval.
     """
     from broker.app.submit import preview, read_job
 
@@ -41,17 +43,17 @@ def submit(
     broker = terminal.broker()
     wanted = read_job(job, broker.clock.now())
     if not yes and not terminal.asks:
-        raise InvalidInput("there is no terminal to confirm on", hint="add --yes to submit without being asked")
+        raise InvalidInput("no terminal for the confirmation", hint="add --yes to submit without confirmation")
     terminal.adopt()
     view, left = _agree_and_submit(terminal, broker, preview(broker, wanted), yes=yes)
     _afterwards(terminal, broker, view, detach=detach, left=left)
 
 
 def _agree_and_submit(terminal: Terminal, broker: Broker, seen: Preview, *, yes: bool) -> tuple[JobView, bool]:
-    """Show the plan, ask, submit; when it has become dearer meanwhile, show and ask again. ``yes``: whatever it costs
-    within the job's own limits was agreed to. Raises `typer.Exit` when nothing is submitted.
+    """Show the plan, ask for confirmation, and submit. If the plan has become more expensive meanwhile, show it and ask
+    again. ``yes``: any cost within the job's own limits is confirmed. Raises `typer.Exit` if nothing is submitted.
 
-    The job, and whether Ctrl-C was pressed meanwhile: money is held then, so that is told before it is heeded.
+    Returns the job, and whether Ctrl-C was pressed meanwhile: money is held by then, so the job's ID is printed first.
     """
     from broker.app import background
     from broker.app.submit import DearerNow
@@ -64,7 +66,7 @@ def _agree_and_submit(terminal: Terminal, broker: Broker, seen: Preview, *, yes:
             _refused(terminal, broker, seen)
         if not terminal.as_json:
             terminal.show(*plan_view.screen(terminal.out, seen, judged=plan_view.judged_by(broker), limit=3))
-        if not yes and not typer.confirm("Submit it?", default=False, err=True):
+        if not yes and not typer.confirm("Submit this job?", default=False, err=True):
             terminal.say("Nothing was submitted.")
             raise typer.Exit(0)
         try:
@@ -75,8 +77,8 @@ def _agree_and_submit(terminal: Terminal, broker: Broker, seen: Preview, *, yes:
             return view, pressed()
         except DearerNow as error:
             if pressed():
-                raise KeyboardInterrupt from None  # nothing is held, and nobody is there to be asked again
-            terminal.say(f"{error.message}. This is the plan now:")
+                raise KeyboardInterrupt from None  # no money is held, and the user does not want to be asked again
+            terminal.say(f"{error.message}. The new plan:")
             seen = error.preview
 
 
@@ -107,7 +109,7 @@ def _afterwards(terminal: Terminal, broker: Broker, view: JobView, *, detach: bo
 
 
 def tell_approvers(terminal: Terminal, broker: Broker, view: JobView) -> None:
-    """Tell whoever is to be told that somebody is asked, and say so."""
+    """Notify the approvers of a new request, and print the deliveries."""
     from broker.app import approvers
     from broker.cli import notices_view
 
@@ -116,24 +118,26 @@ def tell_approvers(terminal: Terminal, broker: Broker, view: JobView) -> None:
 
 
 def approval_needed(view: JobView) -> ApprovalNeeded:
-    """That somebody must be asked first: whom, until when, and what they type."""
+    """The error that a job needs approval: by whom, until when, and the command to approve it."""
     from broker.cli import words
+    from broker.core.coverage_words import covered
 
     asked = view.asked
     if asked is None:
-        return ApprovalNeeded(f"{view.id} waits for approval: {view.waiting_because}")
+        return ApprovalNeeded(f"{view.id} is waiting for approval: {view.waiting_because}")
     because = "; ".join(question.because for question in asked.open)
     until = f" until {words.moment(asked.expires_at)}" if asked.expires_at else ""
-    what = "more for it is asked" if asked.extension else "the money is held"
+    what = "extension requested" if asked.extension else "money held"
     return ApprovalNeeded(
-        f"{view.id} waits for approval: {because} ({what}{until})",
+        f"{view.id} is waiting for approval: {because} ({what}{until})",
         hint=f"ask {asked.whom(view.user)}: `gpubroker approvals grant {view.id}`;"
-        f" `gpubroker jobs show {view.id}` tells what came of it",
+        f" an approval covers: {covered(asked)};"
+        f" `gpubroker jobs show {view.id}` shows the decision",
     )
 
 
 def _refused(terminal: Terminal, broker: Broker, seen: Preview) -> None:
-    """Show why nothing can be submitted, and leave. Raises `typer.Exit`."""
+    """Print why the job cannot be submitted. Raises `typer.Exit`."""
     from broker.app.refusals import denied, denied_everywhere
     from broker.app.submit import NoFeasibleCapacity, record_refusal
     from broker.cli import plan_view

@@ -1,4 +1,4 @@
-"""`gpubroker doctor --sweep`: what nobody looks after, and ending it."""
+"""`gpubroker doctor --sweep`: find and end orphaned machines, attempts and holds."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _KINDS = {
 }
 _STANDINGS = {
     "orphan": "orphan",
-    "too_young": "too young to tell",
-    "reconciler": "the reconciler's",
-    "another_store": "another store's",
-    "unknown_owner": "whose is not known",
+    "too_young": "too recent to judge",
+    "reconciler": "handled by the reconciler",
+    "another_store": "owned by another store",
+    "unknown_owner": "owner unknown",
 }
 
 
 def sweep(terminal: Terminal, *, end: bool, yes: bool, as_json: bool) -> int:
-    """Show what a sweep finds; with ``end``, end the orphans once a person, or ``yes``, says so. The exit code: 0 when
-    no orphan is left and everybody could be asked, else 2."""
+    """Show what a sweep finds; with ``end``, end the orphans after confirmation, or at once with ``yes``. Returns the
+    exit code: 0 if no orphan is left and every engine and provider answered, else 2."""
     from broker.app import sweep as use_case
 
     broker = terminal.broker(look_after=False)
@@ -55,7 +55,7 @@ def _agreed(terminal: Terminal, swept: Swept, *, yes: bool) -> bool:
     if yes:
         return True
     if not terminal.asks:
-        raise InvalidInput("nobody is there to confirm what is to be ended", hint="add --yes")
+        raise InvalidInput("ending orphans needs confirmation", hint="add --yes")
     import typer
 
     from broker.cli.words import plural
@@ -72,12 +72,12 @@ def _shown(terminal: Terminal, swept: Swept) -> list[RenderableType]:
     parts: list[RenderableType] = []
     if swept.found:
         columns = (
-            Column("what"),
-            Column("which", folds=True),
-            Column("standing"),
-            Column("since", 2),
-            Column("about", 3, folds=True),
-            Column("why", 1, folds=True),
+            Column("type"),
+            Column("ID", folds=True),
+            Column("status"),
+            Column("age", 2),
+            Column("details", 3, folds=True),
+            Column("reason", 1, folds=True),
         )
         cells: list[list[str | Text]] = [
             [
@@ -94,12 +94,12 @@ def _shown(terminal: Terminal, swept: Swept) -> list[RenderableType]:
         parts.append(table)
         if hidden:
             parts.append(Text(left_out(hidden), style="dim"))
-    asked = ", ".join(swept.asked) or "nobody: no engine was used from here, and no provider is logged in to"
+    asked = ", ".join(swept.asked) or "none, because no engine was used and no provider has a login"
     orphans = words.plural(len(swept.orphans), "orphan") if swept.orphans else "no orphans"
-    parts.append(f"{orphans}; asked: {asked}")
-    parts += [Text(f"✗ {name} could not be asked: {why}", style="red") for name, why in swept.trouble.items()]
+    parts.append(f"{orphans}; queried: {asked}")
+    parts += [Text(f"✗ {name} could not be queried: {why}", style="red") for name, why in swept.trouble.items()]
     if swept.without_login:
-        parts.append(Text(f"not asked, for want of a login: {', '.join(swept.without_login)}", style="dim"))
+        parts.append(Text(f"not queried, no login: {', '.join(swept.without_login)}", style="dim"))
     return parts
 
 
@@ -113,7 +113,7 @@ def _told(ended: Sequence[Ended]) -> list[str]:
     return [
         f"✗ {one.leftover.id}: {one.error}"
         if one.error
-        else f"✓ {one.leftover.id}: told to end"
+        else f"✓ {one.leftover.id}: termination requested"
         if one.leftover.machine is not None
         else f"✓ {one.leftover.id}: ended"
         for one in ended
@@ -121,7 +121,7 @@ def _told(ended: Sequence[Ended]) -> list[str]:
 
 
 def document(swept: Swept, ended: Sequence[Ended]) -> dict[str, Any]:
-    """As JSON has it."""
+    """The document of `gpubroker doctor --sweep --json`."""
     errors = {one.leftover.id: one.error for one in ended}
     return {
         "at": swept.at,

@@ -1,4 +1,4 @@
-"""Tables that stay readable: on a narrow terminal the columns that matter least are left out, and it is said."""
+"""Tables that fit: on a narrow terminal the least important columns are hidden, and the footer names them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _FOLDED = 24  # the least width of a column that folds
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """``rank``: the higher, the sooner it is left out where there is no room; 0 stays. ``folds``: a cell may take
-    several lines."""
+    """``rank``: columns with the highest rank are hidden first; a column with rank 0 is always shown. ``folds``: cells
+    may wrap onto several lines."""
 
     title: str
     rank: int = 0
@@ -32,8 +32,8 @@ class Column:
 def fitting(
     console: Console, columns: Sequence[Column], rows: Iterable[Sequence[str | Text]]
 ) -> tuple[Table, list[str]]:
-    """The table with as many columns as fit, and the titles of those left out. Columns that are empty in every row are
-    left out without a word."""
+    """The table with as many columns as fit, and the titles of the hidden columns. Columns (rank above 0) that are
+    empty in every row are omitted and not named."""
     cells = [list(row) for row in rows]
     widths = [_width(column, [row[i] for row in cells]) for i, column in enumerate(columns)]
     used = [i for i, column in enumerate(columns) if not column.rank or any(str(row[i]) for row in cells)]
@@ -47,7 +47,7 @@ def fitting(
 
 
 def _width(column: Column, cells: Sequence[str | Text]) -> int:
-    """What the column needs: all of every cell, or where it may fold, room for a few words."""
+    """The width that the column needs: its widest cell, at most a few words if it folds."""
     from rich.cells import cell_len
 
     widest = max((cell_len(str(cell)) for cell in (column.title, *cells)), default=0)
@@ -72,7 +72,7 @@ def _table(columns: Sequence[Column], rows: Sequence[Sequence[str | Text]]) -> T
 
 
 def hanging(text: Text, indent: int) -> Padding:
-    """A paragraph that stands ``indent`` columns to the right, all lines of it."""
+    """A paragraph with every line indented by ``indent`` columns."""
     from rich.padding import Padding
 
     return Padding(text, (0, 0, 0, indent), expand=False)
@@ -80,8 +80,8 @@ def hanging(text: Text, indent: int) -> Padding:
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """The same without the blanks that tables and paragraphs are filled up with to their right: in a file they make
-    every line as long as the longest, and on a terminal they wrap when the window gets narrower."""
+    """The part without trailing blanks. In a file such blanks make every line as long as the longest; on a terminal
+    they wrap when the window becomes narrower."""
 
     part: RenderableType
 
@@ -98,5 +98,5 @@ class Trimmed:
 
 
 def left_out(hidden: Sequence[str]) -> str:
-    """The sentence about columns that had no room; empty when there are none."""
-    return f"left out for want of width: {', '.join(hidden)}" if hidden else ""
+    """The footer that names the hidden columns; empty when there are none."""
+    return f"hidden columns: {', '.join(hidden)}" if hidden else ""

@@ -1,4 +1,4 @@
-"""What a command talks to: standard output for its answer, standard error for chatter, and the broker behind it."""
+"""Input and output of a command: stdout for the result, stderr for messages, and the broker that it uses."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from broker.app.wiring import Broker, Registries
     from broker.settings import Settings
 
-# Where nobody looks at the width (a pipe, a file), lines are as long as they are.
+# Output to a pipe or a file is not wrapped.
 _UNBOUNDED = 100_000
 
 T = TypeVar("T")
 
 
 class Terminal:
-    """One run of the program. ``as_json``: one document on standard output and nothing else there."""
+    """One run of the program. ``as_json``: stdout gets one JSON document and nothing else."""
 
     def __init__(self, registries: Callable[[], Registries], *, as_json: bool) -> None:
         self.registries = registries
@@ -35,45 +35,45 @@ class Terminal:
 
     @staticmethod
     def of(context: typer.Context) -> Terminal:
-        """The one that `broker.cli.program.run` made."""
+        """The terminal that `broker.cli.program.run` created."""
         terminal = context.find_object(Terminal)
         assert terminal is not None
         return terminal
 
     @cached_property
     def out(self) -> Console:
-        """For the answer. Colours and folding on a terminal only."""
+        """Console for the result (stdout). Colours and wrapping only on a terminal."""
         return _console(stderr=False)
 
     @cached_property
     def err(self) -> Console:
-        """For chatter."""
+        """Console for messages (stderr)."""
         return _console(stderr=True)
 
     @property
     def asks(self) -> bool:
-        """Whether there is a person to ask."""
+        """Whether the user can be asked: stdin is a terminal, and the output is not JSON."""
         return sys.stdin is not None and sys.stdin.isatty() and not self.as_json
 
     def show(self, *parts: RenderableType) -> None:
-        """Part of the answer for people; chatter when the answer is a document."""
+        """Print part of the result as text; to stderr when the result is JSON."""
         console = self.err if self.as_json else self.out
         for part in parts:
             console.print(_trimmed(part), highlight=False, soft_wrap=not console.is_terminal)
 
     def say(self, *parts: RenderableType) -> None:
-        """A word beside the answer."""
+        """Print a message to stderr."""
         for part in parts:
             self.err.print(part, highlight=False, soft_wrap=not self.err.is_terminal)
 
     def answer(self, document: Any) -> None:
-        """The one document."""
+        """Print the JSON document to stdout."""
         from broker.cli.document import to_json
 
         print(to_json(document), file=sys.stdout)  # noqa: T201  # Rich would fold and colour it
 
     def settings(self, *, warns: bool = True) -> Settings:
-        """The settings in force; a variable that is misspelt is said."""
+        """The settings in force. Warns of ``GPUBROKER_*`` variables that are not settings."""
         from broker.settings import read_settings, unknown_variables
 
         if warns:
@@ -82,8 +82,8 @@ class Terminal:
         return read_settings()
 
     def broker(self, *, look_after: bool = True) -> Broker:
-        """The broker, made once. Opening it warns of variables that are no settings, and restarts a background
-        reconciler that died with work left."""
+        """The broker, created on first use. ``look_after``: also warn of variables that are not settings, and restart a
+        background reconciler that stopped with work left."""
         if self._broker is None:
             from broker.app.wiring import Broker
             from broker.settings import check_names
@@ -98,17 +98,17 @@ class Terminal:
         return self._broker
 
     def adopt(self) -> None:
-        """Take up the policy files that GPUBROKER_POLICY names if no policy was ever active, and say so."""
+        """Activate the policy files that GPUBROKER_POLICY names if no policy was ever active, and print that."""
         broker = self.broker()
         if not broker.settings.policy:
             return
         from broker.app.policies import adopt
 
         if adopted := adopt(broker):
-            self.say(f"Adopted as version {adopted.number} of the active policy: {', '.join(adopted.files)}")
+            self.say(f"Adopted policy version {adopted.number} from GPUBROKER_POLICY: {', '.join(adopted.files)}")
 
     def refuse(self, error: BrokerError) -> int:
-        """Tell of an error that has a sentence of its own; the exit code."""
+        """Print an expected error. Returns the exit code."""
         from broker.cli.errors import error_document, error_text
 
         if self.as_json:
@@ -118,7 +118,7 @@ class Terminal:
         return error.exit_code
 
     def misused(self, error: TyperException) -> int:
-        """Tell of a command line that does not fit; the exit code."""
+        """Print a usage error. Returns the exit code."""
         from broker.core.errors import InvalidInput
 
         if type(error).__name__ == "NoArgsIsHelpError":
@@ -126,23 +126,23 @@ class Terminal:
             return 2
         context = getattr(error, "ctx", None)
         hint = f"see `{context.command_path} --help`" if context is not None else ""
-        message = error.format_message().replace("Value error, ", "")  # pydantic's word, not a person's
+        message = error.format_message().replace("Value error, ", "")  # pydantic's prefix
         return self.refuse(InvalidInput(message, hint=hint))
 
     def crashed(self, error: Exception) -> int:
-        """Keep the traceback in the log file and tell of it in a sentence; the exit code."""
+        """Write the traceback to the log file and print one sentence. Returns the exit code."""
         from broker.cli.errors import keep_traceback
 
         kept = keep_traceback(error)
         sentence = BrokerError(
-            f"something unexpected happened: {type(error).__name__}: {error}".rstrip(": "),
-            hint=f"the details are in {kept}; please report it" if kept else "please report it",
+            f"unexpected error: {type(error).__name__}: {error}".rstrip(": "),
+            hint=f"the traceback is in {kept}; please report it" if kept else "please report it",
         )
         self.refuse(sentence)
         return 1
 
     def close(self) -> None:
-        """Give the store back, if it was opened."""
+        """Close the store, if it was opened."""
         if self._broker is not None and "store" in self._broker.__dict__:
             self._broker.store.close()
 

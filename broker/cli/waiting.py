@@ -1,4 +1,4 @@
-"""Why a job waits, for people: the words of the reasons that matter. Stored and JSON carry the codes."""
+"""Why a job waits, as text. Events and JSON carry the reason codes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from broker.core.reasons import Reason
 
 _MOST = 3
-# Offers that the job itself does not want: they say nothing while there is another reason.
+# The job itself excludes these offers; such reasons are left out while there is another one.
 _NOT_WANTED = frozenset(
     {
         Reason.WRONG_ACCELERATOR,
@@ -21,12 +21,12 @@ _NOT_WANTED = frozenset(
         Reason.NEEDS_COMMITMENT,
     }
 )
-_ITS_TURN = "too few machines of our own are free, it waits for its turn"
+_ITS_TURN = "queued, too few owned machines are free"
 _COUNTED = re.compile(r"([0-9]+) × ([a-z_]+)")
 
 
 def in_words(reasons: Mapping[str, int]) -> str:
-    """Counted reasons, those first that time may change."""
+    """Counted reasons as text; reasons that may pass with time come first."""
     known = {Reason(code): count for code, count in reasons.items() if code in set(Reason)}
     telling = {reason: count for reason, count in known.items() if reason not in _NOT_WANTED} or known
     by_weight = sorted(telling.items(), key=lambda item: (item[0] is not Reason.TOO_FEW_MACHINES, -item[1]))
@@ -38,7 +38,7 @@ def in_words(reasons: Mapping[str, int]) -> str:
 
 
 def because(text: str) -> str:
-    """What a job's view says it waits for; counted codes become words."""
+    """The ``waiting_because`` of a job's view as text; counted reason codes become words."""
     parts = [_COUNTED.fullmatch(part) for part in text.split(", ")]
     if not text or any(part is None for part in parts):
         return text

@@ -1,4 +1,4 @@
-"""Watches on the screen and as JSON."""
+"""Watches as text and as JSON."""
 
 from __future__ import annotations
 
@@ -20,47 +20,47 @@ if TYPE_CHECKING:
     from broker.app.wiring import Broker
     from broker.store.outbox import Dispatch
 
-HOW_TO_TELL = "set GPUBROKER_NOTIFY__<NAME> to an address as Apprise writes it, such as slack://… or mailto://…"
+HOW_TO_TELL = "set GPUBROKER_NOTIFY__<NAME> to an Apprise URL, such as slack://… or mailto://…"
 
 
 def added(looked: Looked) -> list[RenderableType]:
-    """What was added, and how it stands."""
+    """The added watch and its current state."""
     lines = [Text.assemble("watching ", (looked.watch.name, "bold"), f": {looked.watch.sentence}")]
     if looked.seen.holds:
-        lines.append(Text(f"  it is so already: {looked.seen.words}; the first look will tell", style="yellow"))
+        lines.append(Text(f"  already true: {looked.seen.words}; the first check sends an alert", style="yellow"))
     else:
-        lines.append(Text(f"  now {looked.seen.words}", style="dim"))
+        lines.append(Text(f"  now: {looked.seen.words}", style="dim"))
     return [*lines]
 
 
 def warnings(broker: Broker, watch: Watch) -> list[Text]:
-    """What keeps anybody from being told."""
+    """What prevents delivery of alerts, and how watches are checked."""
     found = []
     if not broker.settings.notify:
-        found.append(f"warning: nobody is told yet: {HOW_TO_TELL}")
+        found.append(f"warning: no recipient is configured: {HOW_TO_TELL}")
     for name in watch.targets:
         if name not in broker.settings.notify:
-            found.append(f"warning: the settings have no target {name!r}: set {notify.variable(name)}")
-    found.append("looks are taken by `gpubroker serve`, or by `gpubroker prices watch check` when you say")
+            found.append(f"warning: the settings have no recipient {name!r}: set {notify.variable(name)}")
+    found.append("`gpubroker serve` checks watches continuously; `gpubroker prices watch check` checks them once")
     return [Text(line, style="yellow" if line.startswith("warning") else "dim") for line in found]
 
 
 def table(console: Console, found: Sequence[Listed], broker: Broker) -> list[RenderableType]:
-    """One row a watch, and who is told."""
+    """One row per watch, and the recipients."""
     now = broker.clock.now()
     targets = broker.settings.notify
     told = ", ".join(f"{name} ({notify.shown(address)})" for name, address in targets.items())
-    below = [Text(f"told: {told}" if told else f"nobody is told: {HOW_TO_TELL}", style="" if told else "yellow")]
+    below = [Text(f"recipients: {told}" if told else f"no recipients: {HOW_TO_TELL}", style="" if told else "yellow")]
     if not found:
-        return [Text("no watches; add one: gpubroker prices watch add --help", style="dim"), *below]
+        return [Text("no watches; see gpubroker prices watch add --help", style="dim"), *below]
     columns = (
         Column("name"),
-        Column("waits for", 3, folds=True),
-        Column("stands", folds=True),
-        Column("looked", 4, align="right"),
-        Column("last notice", 2, align="right"),
+        Column("condition", 3, folds=True),
+        Column("state", folds=True),
+        Column("last check", 4, align="right"),
+        Column("last alert", 2, align="right"),
         Column("delivered", 1, folds=True),
-        Column("tells", 5),
+        Column("recipients", 5),
     )
     built, hidden = fitting(console, columns, [_cells(one, targets, now) for one in found])
     trouble = [
@@ -86,22 +86,22 @@ def _cells(one: Listed, targets: notify.Targets, now: datetime) -> list[str | Te
 
 def _stand(state: WatchState) -> Text:
     if state.checked_at is None:
-        return Text("not looked at yet", style="dim")
+        return Text("not checked yet", style="dim")
     if not state.known:
-        return Text(f"cannot be told: {state.seen}", style="yellow")
-    return Text(f"it is so; {state.seen}", style="green") if state.firing else Text(f"not so; {state.seen}")
+        return Text(f"unknown: {state.seen}", style="yellow")
+    return Text(f"true; {state.seen}", style="green") if state.firing else Text(f"false; {state.seen}")
 
 
 def _delivered(dispatches: Sequence[Dispatch], targets: notify.Targets, now: datetime) -> Text:
-    """Whether its notices arrived: one that is waiting first, then one that was given up."""
+    """Delivery of the watch's alerts: one that is still queued first, then one that was given up."""
     for one in dispatches:
         if one.next_try is None:
             continue
         if one.target not in targets:
-            return Text(f"{one.target}: the settings have no such target", style="red")
-        due = f"in {words.age(one.next_try - now)}" if one.next_try > now else "at the next look"
+            return Text(f"{one.target}: no such recipient in the settings", style="red")
+        due = f"in {words.age(one.next_try - now)}" if one.next_try > now else "at the next check"
         why = one.error or "not sent yet"
-        return Text(f"{one.target}: {why}; tried {words.plural(one.tries, 'time')}, again {due}", style="yellow")
+        return Text(f"{one.target}: {why}; tried {words.plural(one.tries, 'time')}, next try {due}", style="yellow")
     lost = next((one for one in dispatches if one.given_up), None)
     if lost is not None:
         return Text(f"{lost.target}: {lost.error}", style="red")
@@ -109,9 +109,9 @@ def _delivered(dispatches: Sequence[Dispatch], targets: notify.Targets, now: dat
 
 
 def checked(found: Checked, broker: Broker) -> list[RenderableType]:
-    """What was seen, one line a watch, and what was sent."""
+    """The state of each watch, one line each, and the deliveries."""
     if not found.looked:
-        return [Text("no watches; add one: gpubroker prices watch add --help", style="dim")]
+        return [Text("no watches; see gpubroker prices watch add --help", style="dim")]
     lines: list[RenderableType] = []
     for one in found.looked:
         if one.notice is not None:
@@ -121,12 +121,12 @@ def checked(found: Checked, broker: Broker) -> list[RenderableType]:
     for delivered in found.deliveries:
         lines += delivery(delivered, broker.settings.notify)
     if any(one.notice is not None for one in found.looked) and not broker.settings.notify:
-        lines.append(Text(f"nobody was told: {HOW_TO_TELL}", style="yellow"))
+        lines.append(Text(f"no alert was sent: {HOW_TO_TELL}", style="yellow"))
     return lines
 
 
 def noticed(one: Looked) -> list[RenderableType]:
-    """That a watch has something to tell."""
+    """The alert of a watch."""
     return [
         Text.assemble((f"{one.watch.name}: ", "bold"), (one.watch.sentence, "bold green")),
         *(Text(f"  {line}") for line in (one.seen.words, *one.seen.details)),
@@ -134,16 +134,16 @@ def noticed(one: Looked) -> list[RenderableType]:
 
 
 def delivery(one: notify.Delivery, targets: notify.Targets) -> list[RenderableType]:
-    """Whether one was told."""
+    """The result of one delivery."""
     address = f" ({notify.shown(targets[one.target])})" if one.target in targets else ""
     if one.ok:
-        return [Text(f"  told {one.target}{address}", style="green")]
-    again = f"; tried again in {words.length(one.next_try_in)}" if one.next_try_in else ""
-    return [Text(f"  could not tell {one.target}{address}: {one.error}{again}", style="red")]
+        return [Text(f"  sent to {one.target}{address}", style="green")]
+    again = f"; next try in {words.length(one.next_try_in)}" if one.next_try_in else ""
+    return [Text(f"  not sent to {one.target}{address}: {one.error}{again}", style="red")]
 
 
 def checked_json(found: Checked) -> dict[str, Any]:
-    """The document of a look."""
+    """The document of `gpubroker prices watch check --json`."""
     looked = [
         watch_json(one.watch, one.state, ())
         | {"noticed": one.notice is not None, "details": list(one.seen.details) if one.notice else []}
@@ -153,7 +153,7 @@ def checked_json(found: Checked) -> dict[str, Any]:
 
 
 def watch_json(watch: Watch, state: WatchState, dispatches: Sequence[Dispatch]) -> dict[str, Any]:
-    """A watch, where it stands, and its notices."""
+    """A watch with its state and its deliveries."""
     return {
         "name": watch.name,
         "waits_for": watch.sentence,
@@ -195,7 +195,7 @@ def _dispatch_json(one: Dispatch) -> dict[str, Any]:
 
 
 def delivery_json(one: notify.Delivery) -> dict[str, Any]:
-    """One try to tell somebody."""
+    """One delivery attempt."""
     return {
         "target": one.target,
         "ok": one.ok,
@@ -206,6 +206,6 @@ def delivery_json(one: notify.Delivery) -> dict[str, Any]:
 
 
 def targets_json(broker: Broker) -> list[dict[str, str]]:
-    """Who is told, without what must not be shown."""
+    """The recipients, without the secret parts of their addresses."""
     found = broker.settings.notify.items()
     return [{"name": name, "address": notify.shown(it), "setting": notify.variable(name)} for name, it in found]

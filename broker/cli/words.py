@@ -1,4 +1,4 @@
-"""Figures as people read them: money, times, ages, lengths of time."""
+"""Figures as text: money, times, ages, durations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOTHING = "–"
 
 
 def money(amount: Money | None, places: int = 2) -> str:
-    """``$1,234.57``; amounts that would round to nothing keep the digits that count."""
+    """``$1,234.57``; amounts that would round to zero keep their significant digits."""
     if amount is None:
         return NOTHING
     if amount and abs(amount.micros) < 5_000:
@@ -25,7 +25,7 @@ def money(amount: Money | None, places: int = 2) -> str:
 
 
 def rate(amount: Money | None) -> str:
-    """An hourly price; small ones with three decimals."""
+    """An hourly price in USD; below $1 with three decimals."""
     if amount is None:
         return NOTHING
     return amount.rounded(3 if 0 < abs(amount.micros) < 1_000_000 else 2)
@@ -51,7 +51,7 @@ def length(time: timedelta | None) -> str:
 
 
 def age(time: timedelta | None) -> str:
-    """How old something is, in its largest unit: ``8s``, ``12 min``, ``5 h``, ``40 d``."""
+    """An age in its largest unit: ``8s``, ``12 min``, ``5 h``, ``40 d``."""
     if time is None:
         return NOTHING
     seconds = max(time.total_seconds(), 0)
@@ -62,7 +62,7 @@ def age(time: timedelta | None) -> str:
 
 
 def moment(at: datetime | None) -> str:
-    """The time on this machine's calendar, to the minute, with its zone."""
+    """The local time to the minute, with its time zone."""
     if at is None:
         return NOTHING
     local = at.astimezone()
@@ -70,7 +70,7 @@ def moment(at: datetime | None) -> str:
 
 
 def clock_time(at: datetime, day: datetime | None = None) -> str:
-    """``14:03:12``; with the date when it is another day than ``day``."""
+    """Local time ``14:03:12``; with the date unless it is the same day as ``day``."""
     local = at.astimezone()
     if day is not None and local.date() == day.astimezone().date():
         return f"{local:%H:%M:%S}"
@@ -87,9 +87,9 @@ def plural(count: int, one: str, many: str = "") -> str:
 
 
 def parse_moment(text: str, now: datetime) -> datetime:
-    """A point in time from an option: ``7d`` (so long ago), ``2026-11-01``, ``2026-11-01T12:00Z``.
+    """A point in time from an option: ``7d`` (that long before ``now``), ``2026-11-01``, ``2026-11-01T12:00Z``.
 
-    Dates and times without a zone are on this machine's calendar. Raises ValueError.
+    Dates and times without a zone are in the local time zone. Raises ValueError.
     """
     from broker.core.units import parse_duration
 
@@ -100,14 +100,13 @@ def parse_moment(text: str, now: datetime) -> datetime:
             return now - parse_duration(text)
         except ValueError:
             raise ValueError(
-                f"expected a date (2026-11-01), a time (2026-11-01T12:00Z) or how long ago (7d); got {text!r}"
+                f"expected a date (2026-11-01), a time (2026-11-01T12:00Z) or an age (7d); got {text!r}"
             ) from None
     return found.astimezone(UTC)
 
 
 def program() -> str:
-    """How this program was started, for commands that are to be pasted: ``gpubroker`` where the shell finds it under
-    that name, else the path."""
+    """The program's name in printed commands: ``gpubroker`` if the shell finds it under that name, else its path."""
     started = sys.argv[0]
     if Path(started).name != "gpubroker" or "/" not in started:
         return "gpubroker"

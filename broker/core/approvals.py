@@ -14,9 +14,10 @@ from fnmatch import fnmatchcase
 
 from pydantic import BaseModel, ConfigDict
 
+from broker.core.facts import Aspect, Fact, covers
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
-from broker.core.policy import Action, Answer, Grant, Verdict
+from broker.core.policy import Action, ActionKind, Answer, Grant, Verdict
 
 # How long a rule that does not say so waits for an answer.
 DEFAULT_EXPIRY = timedelta(hours=24)
@@ -24,7 +25,7 @@ DEFAULT_EXPIRY = timedelta(hours=24)
 
 class Question(BaseModel):
     """One rule's question: its name, who may answer (names or patterns), whether also those who ask, why, and where
-    the rule stands."""
+    the rule stands. ``facts``: what it looked at, which a yes covers; None for a question of before that was kept."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
     rule: str
@@ -32,6 +33,7 @@ class Question(BaseModel):
     own_requests: bool = False
     because: str = ""
     source: str = ""
+    facts: tuple[Fact, ...] | None = None
 
     def may_answer(self, who: str, requester: str) -> bool:
         """Whether that user may say yes or no. Nobody approves their own request unless the rule lets them."""
@@ -99,9 +101,19 @@ class Asked:
         for rule, who in self.yes:
             if who:  # what nobody asks any more was approved by nobody
                 rules.setdefault(who, []).append(rule)
+        known = {question.rule: question.facts for question in self.questions}
         return tuple(
-            Grant(who, tuple(theirs), self.total, self.lasts, self.gpus or None) for who, theirs in rules.items()
+            Grant(who, tuple(theirs), self.total, self.lasts, self.gpus or None, facts=_facts_of(theirs, known))
+            for who, theirs in rules.items()
         )
+
+
+def _facts_of(
+    rules: Iterable[str], known: Mapping[str, tuple[Fact, ...] | None]
+) -> Mapping[str, tuple[Fact, ...]] | None:
+    """The facts of these rules' questions; None where they were not kept."""
+    found = {rule: facts for rule in rules if (facts := known.get(rule)) is not None}
+    return found or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +168,18 @@ def questions(verdicts: Iterable[Verdict]) -> tuple[Question, ...]:
             own_requests=verdict.own_requests,
             because=verdict.message,
             source=str(verdict.source),
+            facts=tuple(_until_answered(fact, verdict.expires or DEFAULT_EXPIRY) for fact in verdict.looked_at),
         )
         for verdict in verdicts
         if verdict.answer is Answer.ASK
     )
+
+
+def _until_answered(fact: Fact, expires: timedelta) -> Fact:
+    """The fact as it may be once somebody answers in time: an end that is put off by waiting may be put off so long."""
+    if fact.aspect is not Aspect.ENDS_BY or not isinstance(fact.value, int):
+        return fact
+    return fact.model_copy(update={"value": fact.value + round(expires.total_seconds() * 1_000_000)})
 
 
 def expiry(verdicts: Iterable[Verdict], now: datetime) -> datetime:
@@ -214,12 +234,20 @@ def _covers(grant: Grant, verdict: Verdict, action: Action, now: datetime) -> bo
     if grant.gpus is not None and gpus > grant.gpus:
         return False
     if grant.standing is None:
-        return True
+        return _covers_facts(grant, verdict, action)
     # Made ahead of the request: whoever made it must still be somebody who could approve this very one.
     in_time = grant.until is None or now < grant.until
     return in_time and Question(
         rule=verdict.name, approvers=verdict.approvers, own_requests=verdict.own_requests
     ).may_answer(grant.by, action.user)
+
+
+def _covers_facts(grant: Grant, verdict: Verdict, action: Action) -> bool:
+    """Whether what the rule looked at was approved. Of an approval of before facts were kept nobody knows what it was
+    about; what runs was let through by it, and goes on."""
+    if grant.facts is None and action.kind is ActionKind.CONTINUE:
+        return True
+    return covers((grant.facts or {}).get(verdict.name, ()), verdict.looked_at)
 
 
 def standing_used(verdicts: Iterable[Verdict]) -> dict[int, tuple[str, tuple[str, ...]]]:

@@ -16,6 +16,7 @@
     │   ├── UnknownName            no such provider, job, rule, …; says what was probably meant            (exit 2)
     │   ├── NotAllowed             a policy says no                                                        (exit 3)
     │   ├── ApprovalNeeded         a policy says: ask first                                                (exit 6)
+    │   ├── UnreadableJob          this version cannot read what the store has of a job                    (exit 5)
     │   ├── MissingExtra           an optional part is not installed; says the command                     (exit 2)
     │   └── StoreProblem           the database is newer, read-only, locked, or full
     └── GiveUp                     it will not work, however often it is tried
@@ -162,6 +163,26 @@ class MissingExtra(AskAPerson):
             f"{needed_for} needs the optional part {extra!r}", hint=f"install it: pip install 'gpubroker[{extra}]'"
         )
         self.extra = extra
+
+
+class UnreadableJob(AskAPerson):
+    """This version of gpubroker cannot read what the store has of a job, so it leaves the job alone. Its money goes on
+    being held, and its machines run on until what was held for them is used up. ``newer``: a newer version wrote it.
+    ``name``, ``user`` and ``state``: as far as the store tells them beside it."""
+
+    exit_code = 5
+
+    def __init__(
+        self, job_id: str, because: str, *, newer: bool = False, name: str = "", user: str = "", state: str = ""
+    ) -> None:
+        hint = "upgrade gpubroker on this host" if newer else "look at it from a host with the newest gpubroker"
+        super().__init__(f"job {job_id} cannot be read here: {because}", hint=hint)
+        self.job_id = job_id
+        self.because = because
+        self.newer = newer
+        self.name = name
+        self.user = user
+        self.state = state
 
 
 class StoreProblem(AskAPerson):

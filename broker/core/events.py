@@ -15,11 +15,13 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from broker.core.approvals import Question
+from broker.core.facts import Fact
 from broker.core.jobs import Job
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
 from broker.core.outcomes import Cause, JobState
 from broker.core.placements import Placement
+from broker.core.record_format import read_stamped, stamped
 
 
 class Body(BaseModel):
@@ -76,7 +78,7 @@ class ApprovalAsked(Body):
 class ApprovalGiven(Body):
     """Somebody granted it: the questions of these ``rules`` (all that are open, where none are named); ``by`` nobody:
     the policies in force do not ask them any more. ``standing``: a standing grant of theirs did, nobody had to be
-    asked; its limits for this job are ``total`` and the others."""
+    asked; its limits for this job are ``total`` and the others, and ``facts`` what each rule looked at."""
 
     kind: Literal["approval_given"] = "approval_given"
     by: str
@@ -86,6 +88,7 @@ class ApprovalGiven(Body):
     total: Money = Money.ZERO
     gpus: int = 0
     lasts_seconds: float | None = None
+    facts: dict[str, tuple[Fact, ...]] | None = None
 
 
 class ApprovalRefused(Body):
@@ -184,11 +187,29 @@ class ToppedUp(Body):
     until: datetime
 
 
+class HoldDated(Body):
+    """What is held for the attempt that runs, ``amount`` (USD) in all, was judged for another time: it is used up at
+    ``rate`` (USD an hour) at most, and the attempt may run until then (UTC). No more is held than before."""
+
+    kind: Literal["hold_dated"] = "hold_dated"
+    amount: Money
+    rate: Money
+    until: datetime
+    because: str = ""
+
+
 class LaunchDelayed(Body):
     """The launch could not be tried, or not be verified; it is tried again."""
 
     kind: Literal["launch_delayed"] = "launch_delayed"
     because: str
+
+
+class Queued(Body):
+    """The attempt waits in a queue of its engine's: no machine exists, and none is billed. Said once."""
+
+    kind: Literal["queued"] = "queued"
+    because: str = ""
 
 
 class MachineUp(Body):
@@ -285,12 +306,27 @@ class AttemptEnded(Body):
     step: int | None = None
 
 
+class RemovalDelayed(Body):
+    """The engine failed to end the attempt's machine, which is billed on; it is asked again, ever more slowly. Said
+    once for each attempt."""
+
+    kind: Literal["removal_delayed"] = "removal_delayed"
+    because: str
+
+
 class MachineGone(Body):
-    """The machine is known to be gone; billing ends at ``at`` (None when none ever existed)."""
+    """The machine is known to be gone; billing ends at ``gone_at`` (None when none ever existed).
+
+    ``interrupted``: whether the provider took the machine back, as its engine says. None in events of earlier versions:
+    then the state in which the attempt ended tells it. ``never_existed``: the provider had no machine to give after
+    all, and bills none, whatever was told before.
+    """
 
     kind: Literal["machine_gone"] = "machine_gone"
     gone_at: datetime | None = None
     evidence: str = ""
+    interrupted: bool | None = None
+    never_existed: bool = False
 
 
 EventBody = Annotated[
@@ -310,6 +346,8 @@ EventBody = Annotated[
     | Launched
     | LaunchDelayed
     | ToppedUp
+    | Queued
+    | HoldDated
     | MachineUp
     | Claimed
     | Restored
@@ -320,6 +358,7 @@ EventBody = Annotated[
     | NoticeReceived
     | StopRequested
     | AttemptEnded
+    | RemovalDelayed
     | MachineGone,
     Field(discriminator="kind"),
 ]
@@ -345,10 +384,10 @@ class Event:
 
 
 def body_to_json(body: EventBody) -> str:
-    """The body as the JSON text that the store keeps."""
-    return _bodies().dump_json(body).decode()
+    """The body as the JSON text that the store keeps, with the number of its format."""
+    return stamped(_bodies().dump_json(body).decode())
 
 
 def body_from_json(text: str) -> EventBody:
-    """The inverse of `body_to_json`. Raises pydantic's ValidationError on text that no version of us wrote."""
-    return _bodies().validate_json(text)
+    """The inverse of `body_to_json`. Raises `UnreadableRecord` for what a newer version wrote, and for nonsense."""
+    return read_stamped(text, _bodies().validate_json)

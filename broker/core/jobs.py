@@ -81,10 +81,15 @@ class CheckpointPlan(Part):
 
 
 class Retry(Part):
-    """How often a *failure* of the job is tried again (interruptions are not failures), and after how long."""
+    """How often a *failure* of the job is tried again (interruptions are not failures), and after how long.
+
+    ``launches``: how many launches in a row may fail before the job is paused: machines that did not come up, or on
+    which the agent did not start. Capacity that was not to be had does not count: it cost nothing.
+    """
 
     failures: int = Field(default=0, ge=0)
     backoff: timedelta = timedelta(0)
+    launches: int = Field(default=10, ge=1)
 
 
 class Data(Part):

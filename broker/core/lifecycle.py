@@ -19,6 +19,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from broker.core import events as ev
+from broker.core import folding
 from broker.core.approvals import Asked, Question
 from broker.core.events import Event
 from broker.core.outcomes import OUTCOMES, AttemptState, Cause, JobState
@@ -42,6 +43,18 @@ def fold(events: Iterable[Event]) -> JobView:
     if view is None:
         raise ValueError("no events, no job")
     return view
+
+
+def every_attempt(events: Iterable[Event]) -> list[AttemptView]:
+    """All attempts that those events (one job's, in order, from the first) tell of, also those that a view only
+    counts. Raises `ImpossibleSequence`."""
+    view: JobView | None = None
+    found: dict[int, AttemptView] = {}
+    for event in events:
+        view = advance(view, event)
+        if event.attempt is not None and (attempt := view.attempt(event.attempt)) is not None:
+            found[event.attempt] = attempt
+    return list(found.values())
 
 
 def advance(view: JobView | None, event: Event) -> JobView:
@@ -110,7 +123,8 @@ def _job_event(view: JobView, event: Event) -> JobView:
                 state=state,
                 max_cost=view.max_cost if body.max_cost is None else body.max_cost,
                 max_duration=longer,
-                extended_after=len(view.attempts),
+                extended_after=view.attempt_count,
+                failed_launches=0,
                 waiting_because="",
             )
         case ev.NothingFeasible():
@@ -163,7 +177,8 @@ def _approved(view: JobView, body: ev.ApprovalGiven) -> JobView:
     """Once every question has its yes, the job may go on, and what was approved is kept with its limits."""
     if body.standing is not None:
         lasts = None if body.lasts_seconds is None else timedelta(seconds=body.lasts_seconds)
-        return replace(view, grants=(*view.grants, Grant(body.by, body.rules, body.total, lasts, body.gpus or None)))
+        grant = Grant(body.by, body.rules, body.total, lasts, body.gpus or None, facts=body.facts)
+        return replace(view, grants=(*view.grants, grant))
     asked = view.asked or Asked(view.submitted_at, ())
     asked = asked.answered(body.by, body.rules or [question.rule for question in asked.open])
     if asked.open:
@@ -178,21 +193,25 @@ def _attempt_event(view: JobView, event: Event) -> JobView:
     number, body = event.attempt, event.body
     if isinstance(body, ev.LaunchRequested):
         return _requested(view, event, body)
-    if number is None or not 1 <= number <= len(view.attempts):
-        raise ImpossibleSequence(event, "no such attempt was requested")
-    before = view.attempts[number - 1]
+    before = view.attempt(number) if number is not None else None
+    if before is None:
+        raise ImpossibleSequence(event, "no such attempt was requested, or it came to nothing long ago")
     after = _advance_attempt(before, event)
     if isinstance(body, ev.FROM_AGENT):
         after = replace(after, agent_events=after.agent_events + 1)
-    attempts = (*view.attempts[: number - 1], after, *view.attempts[number:])
-    changed = replace(view, attempts=attempts)
+    changed = replace(view, attempts=tuple(after if one is before else one for one in view.attempts))
     if isinstance(body, ev.LaunchDelayed):
         return replace(changed, waiting_because=body.because)
     if isinstance(body, ev.Launched):
         changed = replace(changed, waiting_because="")
+    if after.claimed_at is not None and before.claimed_at is None:
+        changed = folding.claimed(changed, after)
+    if after.state.final and not before.state.final:
+        changed = folding.ended(changed, after)
+    changed = folding.folded(changed)
     if number == view.extended_after and _stopped_anew(before, body):
         changed = replace(changed, extended_after=None)  # what was granted while it ran does not undo a later stop
-    if number != len(attempts) or view.state.final or after.state is before.state:
+    if number != view.attempt_count or view.state.final or after.state is before.state:
         return changed  # news of an older attempt, of a job that has ended, or of no consequence for the job
     return replace(changed, state=_job_state(view.state, after))
 
@@ -204,8 +223,8 @@ def _stopped_anew(attempt: AttemptView, body: ev.EventBody) -> bool:
 
 
 def _requested(view: JobView, event: Event, body: ev.LaunchRequested) -> JobView:
-    if event.attempt != len(view.attempts) + 1:
-        raise ImpossibleSequence(event, f"expected attempt {len(view.attempts) + 1}")
+    if event.attempt != view.attempt_count + 1:
+        raise ImpossibleSequence(event, f"expected attempt {view.attempt_count + 1}")
     if view.state.final:
         raise ImpossibleSequence(event, f"the job already {view.state.value}")
     if view.latest is not None and not view.latest.state.final:
@@ -218,7 +237,8 @@ def _requested(view: JobView, event: Event, body: ev.LaunchRequested) -> JobView
         state=AttemptState.REQUESTED,
         requested_at=event.at,
     )
-    return replace(view, attempts=(*view.attempts, attempt), state=JobState.LAUNCHING, waiting_because="")
+    requested = replace(view, attempts=(*view.attempts, attempt), state=JobState.LAUNCHING, waiting_because="")
+    return folding.folded(requested)
 
 
 def _job_state(before: JobState, attempt: AttemptView) -> JobState:
@@ -254,7 +274,11 @@ def _advance_attempt(attempt: AttemptView, event: Event) -> AttemptView:
         gone_at = body.gone_at
         if gone_at is not None and attempt.up_since is not None:
             gone_at = max(gone_at, attempt.up_since)
-        return replace(attempt, gone=True, gone_at=gone_at)
+        return replace(
+            attempt, gone=True, gone_at=gone_at, interrupted=body.interrupted, never_existed=body.never_existed
+        )
+    if isinstance(body, ev.RemovalDelayed):
+        return replace(attempt, removal_delayed=True)
     if isinstance(body, ev.MachineUp) and not attempt.gone and attempt.up_since is None:
         # Billing may be learned of late, even after the end: money outlives the attempt.
         state = attempt.state if attempt.state.final else _forward(attempt, AttemptState.STARTING)
@@ -274,13 +298,15 @@ def _advance_attempt(attempt: AttemptView, event: Event) -> AttemptView:
             if attempt.handle is not None:
                 raise ImpossibleSequence(event, "already launched")
             return replace(attempt, handle=body.handle, launched_at=at, state=_forward(attempt, AttemptState.LAUNCHED))
+        case ev.Queued():
+            return replace(attempt, queued_at=attempt.queued_at or at)
         case ev.Claimed():
             return replace(attempt, claimed_at=at, state=_forward(attempt, AttemptState.STARTING))
         case ev.Restored():
             return replace(attempt, resumed_from=body.checkpoint, resumed_step=body.step, passed_over=body.passed_over)
         case ev.CommandStarted():
             return replace(attempt, running_at=at, state=_forward(attempt, AttemptState.RUNNING))
-        case ev.CheckpointTrouble() | ev.NoticeTooShort() | ev.LaunchDelayed() | ev.ToppedUp():
+        case ev.CheckpointTrouble() | ev.NoticeTooShort() | ev.LaunchDelayed() | ev.ToppedUp() | ev.HoldDated():
             return attempt
         case ev.NoticeReceived():
             return replace(attempt, notice_at=at, state=_forward(attempt, AttemptState.STOPPING))

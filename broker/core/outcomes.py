@@ -62,6 +62,8 @@ class Cause(StrEnum):
     NO_CAPACITY = "no_capacity"
     LAUNCH_FAILED = "launch_failed"
     LAUNCH_REFUSED = "launch_refused"
+    REQUEST_EXPIRED = "request_expired"
+    DENIED_BEFORE_LAUNCH = "denied_before_launch"
     CANCELLED_BY_USER = "cancelled_by_user"
     MAX_COST = "max_cost"
     MAX_DURATION = "max_duration"
@@ -92,6 +94,9 @@ OUTCOMES: dict[Cause, Outcome] = {
     Cause.NO_CAPACITY: Outcome(AttemptState.FAILED, Next.OTHER_OFFER),
     Cause.LAUNCH_FAILED: Outcome(AttemptState.FAILED, Next.OTHER_OFFER),
     Cause.LAUNCH_REFUSED: Outcome(AttemptState.FAILED, Next.GIVE_UP),
+    # No machine was asked for: the job is placed anew, through the gate.
+    Cause.REQUEST_EXPIRED: Outcome(AttemptState.CANCELLED, Next.RE_PLACE),
+    Cause.DENIED_BEFORE_LAUNCH: Outcome(AttemptState.CANCELLED, Next.RE_PLACE),
     Cause.CANCELLED_BY_USER: Outcome(AttemptState.CANCELLED, Next.CANCEL),
     Cause.MAX_COST: Outcome(AttemptState.CANCELLED, Next.PAUSE),
     Cause.MAX_DURATION: Outcome(AttemptState.CANCELLED, Next.PAUSE),

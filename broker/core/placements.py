@@ -12,11 +12,15 @@ from broker.core.reasons import Reason, Rejection
 
 @dataclass(frozen=True, slots=True)
 class CostTerm:
-    """One line of an expected cost, signed, with how it came about ("2.1 h × $3.06")."""
+    """One line of an expected cost in USD, signed, with how it came about ("2.1 h × $3.06").
+
+    ``per_start``: what of it one start of the job's machines costs; None where one start may cost all of it.
+    """
 
     name: str
     amount: Money
     how: str = ""
+    per_start: Money | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +29,9 @@ class Placement:
 
     ``rate``: USD per hour for all nodes at the offer's price now. ``duration``: expected time from launch to finish,
     None when the job does not say how much work there is. ``finish``: when that would be. ``expected_cost`` is the sum
-    of ``terms``; when the work is unknown it is the cost of one hour. ``surcharge`` moves the ranking, not the money.
-    ``useful_fraction`` is the η of the effective price: the part of billed time that becomes progress.
+    of ``terms``; when the work is unknown it is the cost of one hour and of one start's data. ``surcharge`` moves the
+    ranking, not the money. ``useful_fraction`` is the η of the effective price: the part of billed time that becomes
+    progress.
     ``kg_co2e_per_hour``: what all nodes emit in an hour; None where nobody asked or it is not known.
     """
 

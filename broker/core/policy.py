@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from broker.core.burns import Burn
 from broker.core.errors import place
+from broker.core.facts import Fact
 from broker.core.jobs import Job
 from broker.core.money import Money
 from broker.core.offers import CapacityType, MoneyKind
@@ -47,13 +49,14 @@ class Action:
     """Something that may cost money, about to be done for ``user``.
 
     ``placement`` is the placement under judgement (offer-level rules look at it). ``hold`` is the money asked for by
-    kind, known when the whole submission is judged and None while single placements are; ``window`` is the time the
-    money covers. ``elapsed`` and ``spent`` tell how far a running job has come (0 at launch), ``held`` what it holds
-    beside what is asked for now. ``submitted_at``: None for a submission itself. ``attempts``: those made before.
-    ``usage``: what the accelerators of what runs were seen doing, oldest first; empty when nobody looked. ``in_place``:
-    it is money alone, for what runs to go on where it is, within the limits that its owner has set: no start, no move.
-    ``by_owner``: of an extension, that its owner asks for it, and starts nothing with it; otherwise the broker needs it
-    for what was admitted.
+    kind, known when the whole submission is judged and None while single placements are; ``window`` is the time for
+    which the job may run. ``burns``: by kind, all that the job would hold if this is allowed, with the time that it is
+    judged for; ``own``: what it holds of that already, with the time that this was judged for. ``elapsed`` and
+    ``spent`` tell how far a running job has come (0 at launch), ``held`` what it holds beside what is asked for now.
+    ``submitted_at``: None for a submission itself. ``attempts``: those made before. ``usage``: what the accelerators of
+    what runs were seen doing, oldest first; empty when nobody looked. ``in_place``: it is money alone, for what runs to
+    go on where it is, within the limits that its owner has set: no start, no move. ``by_owner``: of an extension, that
+    its owner asks for it, and starts nothing with it; otherwise the broker needs it for what was admitted.
     """
 
     kind: ActionKind
@@ -71,6 +74,23 @@ class Action:
     usage: tuple[Usage, ...] = ()
     in_place: bool = False
     by_owner: bool = False
+    burns: Mapping[MoneyKind, Burn] = field(default_factory=dict)
+    own: Mapping[MoneyKind, Burn] = field(default_factory=dict)
+
+    def dated(self, kinds: Iterable[MoneyKind]) -> list[Burn]:
+        """All that the job would hold of these kinds, with its dates. What is asked for without dates, as it was before
+        holds burned at a rate, is spread evenly over the window."""
+        if self.burns or not self.hold or self.window is None:
+            return [self.burns[kind] for kind in kinds if kind in self.burns]
+        return [Burn.evenly(self.hold[kind], self.window) for kind in kinds if kind in self.hold]
+
+    @property
+    def covers(self) -> tuple[datetime, datetime] | None:
+        """The time that its money is for (UTC); None where no money is asked for or dated."""
+        dated = self.dated(MoneyKind)
+        if not dated:
+            return self.window
+        return min(burn.start for burn in dated), max(burn.end for burn in dated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +144,11 @@ class Grant:
     ``up_to`` (USD in all, spent and held; what was paid before does not count), runs for no longer than
     ``max_duration`` (None: however long) and on no more than ``gpus`` (None: however many).
 
+    ``facts``: what else was approved, by rule: the facts that it looked at. None for an approval of before they were
+    kept. An action is covered only where its facts are these or no worse.
+
     ``standing``: the number of the standing grant that it comes from; such a one is good before ``until`` (UTC) and
-    only while the rule still lets ``by`` approve.
+    only while the rule still lets ``by`` approve. It covers whatever facts a rule looks at: it was made ahead of them.
     """
 
     by: str
@@ -135,6 +158,7 @@ class Grant:
     gpus: int | None = None
     standing: int | None = None
     until: datetime | None = None
+    facts: Mapping[str, tuple[Fact, ...]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +200,8 @@ class Verdict:
     """One rule's answer: a countable code, a sentence for people with the figures in it, and the figures.
 
     ``rule``: the kind of rule; ``name``: the policy's name for this one. Of an ask: ``approvers`` could grant it (names
-    or shell-style patterns), who asks only if ``own_requests``, and it ends after ``expires``.
+    or shell-style patterns), who asks only if ``own_requests``, and it ends after ``expires``; ``looked_at``: the facts
+    that a yes covers.
     """
 
     answer: Answer
@@ -189,6 +214,7 @@ class Verdict:
     approvers: tuple[str, ...] = ()
     expires: timedelta | None = None
     own_requests: bool = False
+    looked_at: tuple[Fact, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
 from broker.core.capacity import Charge, Instance, Quota, Reservation, ReservationOffer
+from broker.core.facts import Fact
 from broker.core.jobs import Job
 from broker.core.money import Money
 from broker.core.offers import Offer, OfferQuery, SkippedRow
@@ -95,6 +96,7 @@ class HasCharges(Protocol):
 class EngineState(StrEnum):
     """What an engine says of one machine (or gang)."""
 
+    QUEUED = "queued"
     PENDING = "pending"
     UP = "up"
     GONE = "gone"
@@ -104,13 +106,18 @@ class EngineState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One look at one handle.
+    """One look at one handle. ``evidence``: one line for people.
 
-    ``LOST``: the engine does not know the handle (any more); never an exception. ``ELSEWHERE``: the handle is another
-    machine's, user's or home's, of which this engine here cannot know; nothing follows from it. ``GONE``: the machine
-    existed and is known to be away; billing ends at ``gone_at``. ``since``: when billing of the machine started, if
-    known (UTC). ``interrupted``: the provider took it back, as opposed to the job ending or failing. ``evidence``: one
-    line for people.
+    ``QUEUED``: it waits in a queue (Slurm's, a pod that is not scheduled); no machine exists, none is billed, and how
+    long that takes says nothing. ``PENDING``: a machine is being started. ``UP``: there is one. ``GONE``: the machine
+    existed and is known to be away; billing ends at ``gone_at``. ``LOST``: the engine does not know the handle (any
+    more); never an exception. ``ELSEWHERE``: the handle is another machine's, user's or home's, of which this engine
+    here cannot know; nothing follows from it.
+
+    ``since``: when billing of the machine started (UTC); where it is billed while it starts, ``PENDING`` tells it
+    already; None where nothing is billed, or it is not known. ``interrupted``: the provider took it back, as opposed to
+    the job ending or failing. ``no_capacity``: it is gone because the provider had none to give: none ever existed, and
+    none is billed, whatever ``since`` was told before.
     """
 
     state: EngineState
@@ -118,6 +125,7 @@ class Observation:
     gone_at: datetime | None = None
     interrupted: bool = False
     evidence: str = ""
+    no_capacity: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +198,12 @@ class Rule(Protocol):
     def judge(self, action: Action, facts: Facts) -> Verdict:
         """Allow, ask or deny, with reasons and figures. Pure: the same arguments give the same verdict. A rule whose
         scope or subject does not match allows."""
+        ...
+
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        """The facts on which its verdict on this action depends, where it objects: what an approval of it covers. Left
+        out are the amount, the time and the number of GPUs, which every approval limits, and time that passes by
+        itself. Pure."""
         ...
 
 

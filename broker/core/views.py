@@ -36,6 +36,7 @@ class AttemptView:
     requested_at: datetime
     handle: str | None = None
     launched_at: datetime | None = None
+    queued_at: datetime | None = None  # when it was first seen to wait in a queue of its engine's
     up_since: datetime | None = None
     claimed_at: datetime | None = None
     running_at: datetime | None = None
@@ -49,11 +50,14 @@ class AttemptView:
     exit_status: int | None = None
     gone: bool = False
     gone_at: datetime | None = None
+    interrupted: bool | None = None  # whether its provider took it back, by its engine's word; None: not on record
+    never_existed: bool = False  # its provider had no machine to give after all
     resumed_from: str | None = None
     resumed_step: int | None = None
     last_step: int | None = None
     checkpoints: tuple[SavedCheckpoint, ...] = ()
     passed_over: tuple[ev.PassedOver, ...] = ()
+    removal_delayed: bool = False  # its engine failed to end its machine, and is asked again
     agent_events: int = 0  # how many entries of the agent's journal are folded in
 
     @property
@@ -62,13 +66,48 @@ class AttemptView:
         return self.state.final and self.gone
 
     @property
+    def taken_back(self) -> bool:
+        """Whether the provider took the machine back, which may make its time free. The engine's word counts; what the
+        node wrote down counts only where that is not on record."""
+        return self.state is AttemptState.INTERRUPTED if self.interrupted is None else self.interrupted
+
+    @property
+    def refused(self) -> bool:
+        """The provider had no machine to give: none existed, and none is billed, also where one seemed to start."""
+        return self.never_existed or self.cause is Cause.NO_CAPACITY
+
+    @property
+    def waits_in_queue(self) -> bool:
+        """It waits in a queue of its engine's, and no machine of it has been seen."""
+        seen = self.up_since is not None or self.claimed_at is not None
+        return self.queued_at is not None and not seen and not self.state.final
+
+    @property
     def next(self) -> Next | None:
         return OUTCOMES[self.cause].next if self.cause else None
 
 
 @dataclass(frozen=True, slots=True)
+class PoolRest:
+    """A pool that the job leaves alone ``until`` then (UTC): a launch failed there ``times`` times in a row, the last
+    time ``since`` then, in that ``attempt``, with that ``evidence``."""
+
+    pool: str
+    times: int
+    since: datetime
+    until: datetime
+    attempt: int
+    evidence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class JobView:
-    """A job as its events tell it. ``seq`` is the last event folded in."""
+    """A job as its events tell it. ``seq`` is the last event folded in.
+
+    ``attempts``: those that had a machine or may have one, and the newest of the others, in order; ``folded``: how many
+    others there were (`broker.core.folding`). ``failed_launches``: how many attempts in a row ended before their agent
+    spoke, those left out that the provider had no machine for. ``rests``: the pools that the job leaves alone.
+    """
 
     id: str
     job: Job
@@ -92,6 +131,14 @@ class JobView:
     extended_after: int | None = None  # how many attempts there were when more money or time was last granted
     asked: Asked | None = None  # what it, or more money for it, waits to hear
     grants: tuple[Grant, ...] = ()  # what was approved for it
+    folded: int = 0
+    failed_launches: int = 0
+    rests: tuple[PoolRest, ...] = ()
+
+    @property
+    def attempt_count(self) -> int:
+        """How many attempts there were in all; the number of the latest."""
+        return self.folded + len(self.attempts)
 
     @property
     def latest(self) -> AttemptView | None:
@@ -116,5 +163,6 @@ class JobView:
         """How often the job itself failed; these count against ``retry.failures``."""
         return sum(a.next is Next.RETRY_FAILURE for a in self.attempts)
 
-    def attempt(self, number: int) -> AttemptView:
-        return self.attempts[number - 1]
+    def attempt(self, number: int) -> AttemptView | None:
+        """The attempt of that number; None where there is none, or it is not kept in full."""
+        return next((attempt for attempt in self.attempts if attempt.number == number), None)

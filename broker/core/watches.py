@@ -91,11 +91,11 @@ class Watch:
                 unit = "per hour" if self.machines == ("cpu",) else "per GPU-hour"
                 return f"{self.about} below {self.price} {unit}"
             case Trigger.RISES:
-                return f"{self.about} dearer by {self.part or 0:.0%} or more within {_time(self.within)}"
+                return f"{self.about} up by {self.part or 0:.0%} or more within {_time(self.within)}"
             case Trigger.AVAILABLE:
                 return f"{self.about} available"
             case Trigger.STALE:
-                return f"{_either(self.providers) or 'any provider'} without a good poll for {_time(self.age)}"
+                return f"{_either(self.providers) or 'any provider'} without a successful poll for {_time(self.age)}"
 
 
 @dataclass(frozen=True, slots=True)

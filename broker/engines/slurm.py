@@ -36,7 +36,8 @@ from broker.launch.runfolder import RunFolder
 
 _HANDLE = re.compile(r"slurm:(?P<cluster>[A-Za-z0-9._-]+):(?P<number>[0-9]+):(?P<key>[A-Za-z0-9-]{1,40})")
 _SCRIPT = Path(__file__).with_name("slurm_job.sh")
-_WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD"})
+_WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD"})
+_STARTING = frozenset({"CONFIGURING"})  # nodes are allocated, and are being booted
 _RUNNING = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING", "STAGE_OUT"})
 # The machine was taken away; all other ends are the job's own. Cancelled counts here unless it was done by us.
 _TAKEN = frozenset({"PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "REVOKED", "CANCELLED"})
@@ -143,7 +144,7 @@ class Slurm:
 
     def machines(self) -> Iterator[Machine]:
         for row in own_jobs():
-            if row.state in _WAITING | _RUNNING and KEY.fullmatch(row.key):
+            if row.state in _WAITING | _STARTING | _RUNNING and KEY.fullmatch(row.key):
                 store, since = owner_of(self._slot(row.key))
                 handle = f"slurm:{self._name()}:{row.number}:{row.key}"
                 where = f" on {row.nodes}" if row.nodes else ""
@@ -226,8 +227,10 @@ class Slurm:
         if row is None or row.key != parts["key"]:
             return _forgotten(slot)
         if row.state in _WAITING:
-            return Observation(EngineState.PENDING, evidence=f"in Slurm's queue: {row.reason}")
+            return Observation(EngineState.QUEUED, evidence=f"in Slurm's queue: {row.reason}")
         since = _since(slot, row)
+        if row.state in _STARTING:
+            return Observation(EngineState.PENDING, since, evidence=f"Slurm boots {row.nodes}")
         if row.state in _RUNNING:
             _insist(slot, parts["number"])
             return Observation(EngineState.UP, since, evidence=f"{row.state.lower()} on {row.nodes}")

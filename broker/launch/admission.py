@@ -13,6 +13,8 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from broker.core.approvals import StandingGrant
+from broker.core.burns import Burn
+from broker.core.earlier_grants import with_placements
 from broker.core.jobs import Job
 from broker.core.money import Money
 from broker.core.offers import MoneyKind, Offer
@@ -24,7 +26,7 @@ from broker.launch.journal import Reading
 from broker.launch.undecided import lacks_room, with_asks
 from broker.ledger.budgets import budget_uses, told_as_one_until
 from broker.ledger.entries import Balance
-from broker.ledger.holds import Exposure, exposures, hold_needed, ledger_rate, paid_until
+from broker.ledger.holds import Exposure, burn_of, exposures, hold_needed, ledger_rate, longest_billed, paid_until
 from broker.placement.paid import PAID
 from broker.placement.planner import Deny, fallbacks
 
@@ -46,9 +48,13 @@ class Admission:
     action: Action
     placement: Placement
     money: Mapping[MoneyKind, Money]
-    window: tuple[datetime, datetime]
     verdicts: tuple[Verdict, ...]
     short_of: Money | None = None
+
+    @property
+    def burns(self) -> Mapping[MoneyKind, Burn]:
+        """All that the job holds once ``money`` is set aside, with the time for which it was judged."""
+        return self.action.burns
 
     @property
     def may_launch(self) -> bool:
@@ -78,7 +84,7 @@ def facts_of(
     asks_known: set[tuple[str, tuple[datetime, datetime]]] = set()
 
     def facts_for(action: Action) -> Facts:
-        window = action.window or (now, now)
+        window = action.covers or (now, now)
         if not live:
             live.append(tuple(look.live_attempts()))
         budgets = policy.budgets(action.job, action.user) if action.hold is not None else ()
@@ -114,17 +120,24 @@ def grants_of(look: Reading, policy: PolicySet, now: datetime) -> Callable[[Acti
             return ()
         if action.job_id not in known:
             if not standing:
-                standing.append([one for one in look.standing_grants() if one.active(now)])
+                standing.append(list(look.standing_grants(now)))
             view = look.job(action.job_id) if action.job_id else None
             ahead = [
                 one.grant(look.standing_share(one.number, action.job_id) if action.job_id else Money.ZERO)
                 for one in standing[0]
                 if one.is_for(action)
             ]
-            known[action.job_id] = (*(view.grants if view else ()), *ahead)
+            known[action.job_id] = (*(_given(look, view) if view else ()), *ahead)
         return known[action.job_id]
 
     return grants_for
+
+
+def _given(look: Reading, view: JobView) -> tuple[Grant, ...]:
+    """What was approved for a job."""
+    if any(grant.facts is None for grant in view.grants):
+        return with_placements(view.grants, look.events(view.id))
+    return view.grants
 
 
 def strictest(verdicts: Iterable[Verdict]) -> Answer:
@@ -207,9 +220,13 @@ def admit(
     lacking = [_short_of(placement, money.get(placement.money, Money.ZERO), now) for placement in candidates]
 
     def judged(number: int) -> Admission:
-        action = Action(ActionKind.LAUNCH, job, user, placement=candidates[number], hold=money, window=window)
+        placement = candidates[number]
+        # Dated for what it costs there. Where it is placed anew at a dearer place, that is judged again.
+        here = {**exposed, **exposures([placement], egress={placement.money: egress_of(placement)})}
+        burns = {kind: _burn(amount, here[kind], max_duration, now) for kind, amount in money.items()}
+        action = Action(ActionKind.LAUNCH, job, user, placement=placement, hold=money, window=window, burns=burns)
         verdicts = tuple(policy.judge(action, facts_for(action)))
-        return Admission(strictest(verdicts), action, candidates[number], money, window, verdicts, lacking[number])
+        return Admission(strictest(verdicts), action, placement, money, verdicts, lacking[number])
 
     payable = [number for number, short in enumerate(lacking) if short is None] or [0]
     best = judged(payable[0])
@@ -229,11 +246,12 @@ def re_place(
     now: datetime,
     by_owner: bool = False,
 ) -> Admission:
-    """The best placement that the hold covers, or that the policies allow to top it up for, and whose start it pays.
+    """The best placement that the policies allow the hold to be used or topped up for, and whose start it pays.
 
-    ``plan`` has placements. ``by_owner``: it is its owner who asks for higher limits: judged as an extension, whatever
-    the hold covers. When every one is refused, the best one that somebody may be asked about is returned, or the
-    refusal of the best one.
+    What the job would hold is dated from now on, and judged as a whole, also where it holds enough already: time has
+    passed since, perhaps a month end. ``plan`` has placements; ``balance`` is what the job may use. ``by_owner``: it is
+    its owner who asks for higher limits: judged as an extension, whatever the hold covers. When every one is refused,
+    the best one that somebody may be asked about is returned, or the refusal of the best one.
     """
     left = max(view.max_duration - billed, timedelta(seconds=1))
     mine = [b for kind, b in balance.items() if kind is not MoneyKind.AMORTISED]
@@ -249,6 +267,10 @@ def re_place(
             for money, amount in needed.items()
             if amount > (held := balance[money].held if money in balance else Money.ZERO)
         }
+        kind = placement.money
+        own = {kind: burn} if kind in balance and (burn := balance[kind].burn) is not None else {}
+        whole = top_up.get(kind, Money.ZERO) + (balance[kind].held if kind in balance else Money.ZERO)
+        burns = {kind: _burn(whole, exposed[kind], left, now)} if whole > Money.ZERO else {}
         action = Action(
             ActionKind.EXTEND if top_up or by_owner else ActionKind.RE_PLACE,
             view.job,
@@ -261,13 +283,15 @@ def re_place(
             job_id=view.id,
             held=already,
             submitted_at=view.submitted_at,
-            attempts=len(view.attempts),
+            attempts=view.attempt_count,
             by_owner=by_owner,
+            burns=burns,
+            own=own,
         )
         verdicts = tuple(policy.judge(action, facts_for(action)))
         held = balance[placement.money].held if placement.money in balance else Money.ZERO
         short_of = _short_of(placement, held + top_up.get(placement.money, Money.ZERO), now)
-        found = Admission(strictest(verdicts), action, placement, top_up, window, verdicts, short_of)
+        found = Admission(strictest(verdicts), action, placement, top_up, verdicts, short_of)
         if found.may_launch:
             return found
         if refused is None or (refused.answer is Answer.DENY and found.answer is Answer.ASK):
@@ -281,7 +305,7 @@ def keep_going(
     view: JobView,
     attempt: AttemptView,
     asked: Money,
-    window: tuple[datetime, datetime],
+    burn: Burn,
     policy: PolicySet,
     facts_for: FactsFor,
     balance: Mapping[MoneyKind, Balance],
@@ -290,29 +314,34 @@ def keep_going(
     billed: timedelta,
     now: datetime,
 ) -> Admission:
-    """Judge more money for what runs where it is: ``asked`` (USD), for the time ``window``. ``rate``: what all its
-    machines cost an hour by now; the rules see that price and not the one of the start."""
+    """Judge money and time for what runs where it is: ``asked`` (USD) is held beside, ``burn`` is all that it would
+    hold. ``rate``: what all its machines cost an hour by now; the rules see that price and not the one of the start.
+    ``balance`` is what the job may use."""
     nodes = attempt.placement.nodes
     offer = replace(attempt.placement.offer, price=rate.share(1, nodes), as_of=now)
     placement = replace(attempt.placement, offer=offer, rate=rate)
-    mine = [b for kind, b in balance.items() if kind is not MoneyKind.AMORTISED]
+    kind, mine = placement.money, [b for kind, b in balance.items() if kind is not MoneyKind.AMORTISED]
+    money = {kind: asked} if asked > Money.ZERO else {}
+    own = balance[kind].burn if kind in balance else None
     action = Action(
         ActionKind.EXTEND,
         view.job,
         view.user,
         placement=placement,
-        hold={placement.money: asked},
-        window=window,
+        hold=money,
+        window=(now, max(now, min(burn.end, now + view.max_duration - billed))),
         elapsed=billed,
         spent=sum((b.spent for b in mine), Money.ZERO),
         job_id=view.id,
         held=sum((b.held for b in mine), Money.ZERO),
         submitted_at=view.submitted_at,
-        attempts=len(view.attempts),
+        attempts=view.attempt_count,
         in_place=True,
+        burns={kind: burn},
+        own={} if own is None else {kind: own},
     )
     verdicts = tuple(policy.judge(action, facts_for(action)))
-    return Admission(strictest(verdicts), action, placement, {placement.money: asked}, window, verdicts)
+    return Admission(strictest(verdicts), action, placement, money, verdicts)
 
 
 def lasts(money: Mapping[MoneyKind, Money], plan: Plan, max_duration: timedelta, now: datetime) -> timedelta:
@@ -329,12 +358,12 @@ def lasts(money: Mapping[MoneyKind, Money], plan: Plan, max_duration: timedelta,
 
 def least_to_start(placement: Placement) -> Money:
     """The least that must be held for a machine there to be worth starting: the provider's minimum and whole steps,
-    and more than stopping takes."""
+    more than stopping takes, and what moving data and checkpoints is expected to cost."""
     billing, step = placement.offer.billing, placement.offer.billing.granularity
     least = max(billing.minimum, (STOP_GRACE // step + 1) * step)
     whole_steps = -(-least // step) * step
     rate = ledger_rate(placement.offer) * placement.nodes
-    return rate.for_duration(whole_steps) + Money(1)  # no rounding may make it too little
+    return rate.for_duration(whole_steps) + egress_of(placement) + Money(1)  # no rounding may make it too little
 
 
 def _short_of(placement: Placement, left: Money, now: datetime) -> Money | None:
@@ -343,7 +372,8 @@ def _short_of(placement: Placement, left: Money, now: datetime) -> Money | None:
     if placement.money is MoneyKind.AMORTISED:
         return None
     rate = ledger_rate(placement.offer) * placement.nodes
-    until = paid_until(now, left, rate, billing=placement.offer.billing, stop_grace=STOP_GRACE)
+    for_time = max(left - egress_of(placement), Money.ZERO)
+    until = paid_until(now, for_time, rate, billing=placement.offer.billing, stop_grace=STOP_GRACE)
     return least_to_start(placement) if until is not None and until <= now else None
 
 
@@ -351,3 +381,7 @@ def _to_hold(
     exposed: Mapping[MoneyKind, Exposure], max_duration: timedelta, max_cost: Money | None
 ) -> dict[MoneyKind, Money]:
     return hold_needed(exposed, max_duration=max_duration, max_cost=max_cost, stop_grace=STOP_GRACE)
+
+
+def _burn(amount: Money, exposure: Exposure, max_duration: timedelta, now: datetime) -> Burn:
+    return burn_of(amount, exposure.rate, exposure.egress, now, longest_billed(exposure, max_duration, STOP_GRACE))

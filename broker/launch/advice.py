@@ -103,6 +103,8 @@ class Strategist:
         attempt = view.latest
         if attempt is None or attempt.state.final:
             return None
+        if attempt.waits_in_queue:
+            return _out_of_the_queue(view, attempt, plans, 2 * self._tick)
         if view.deadline is None:
             return _cheaper_elsewhere(view, attempt, plans)
         found = self._decide(view, plans, now, attempt)
@@ -214,6 +216,16 @@ def _patient(view: JobView, plans: Plans, now: datetime) -> Advice | None:
         plans.anyhow.best, returned.placements, plans.market.conditions.away, value, max(now - since, timedelta(0))
     )
     return None if wait is None else Advice((), wait.why)
+
+
+def _out_of_the_queue(view: JobView, attempt: AttemptView, plans: Plans, margin: timedelta) -> str | None:
+    """Why a job that still waits in a queue should go elsewhere: there it would only just meet its deadline. A job
+    without a deadline waits on, and so does one that would be late everywhere. ``margin``: before it is too late."""
+    others = [p for p in plans.in_time.placements if p.offer.pool != attempt.placement.offer.pool and p.finish]
+    first = min(others, key=lambda p: p.finish or view.submitted_at, default=None)
+    if view.deadline is None or first is None or first.finish is None or view.deadline - first.finish > margin:
+        return None
+    return f"moves to {first.offer.pool}: waiting on in the queue would miss the deadline"
 
 
 def _cheaper_elsewhere(view: JobView, attempt: AttemptView, plans: Plans) -> str | None:

@@ -70,6 +70,7 @@ def through_standing(tx: Writing, found: Admission, job_id: str) -> list[ev.Appr
     """What standing grants let through, for the job's stream: it is not asked again when the job moves. Its money
     counts against them from now on."""
     given, longest = [], lasts(found.action)
+    looked_at = {verdict.name: verdict.looked_at for verdict in found.verdicts}
     for number, (by, rules) in standing_used(found.verdicts).items():
         tx.use_standing(number, job_id)
         given.append(
@@ -81,6 +82,7 @@ def through_standing(tx: Writing, found: Admission, job_id: str) -> list[ev.Appr
                 total=total_of(found.action),
                 gpus=found.placement.gpus,
                 lasts_seconds=None if longest is None else longest.total_seconds(),
+                facts={rule: looked_at[rule] for rule in rules},
             )
         )
     return given
@@ -92,9 +94,9 @@ def refuse(tx: Writing, view: JobView, now: datetime, *, by: str = "", note: str
     A job that never ran ends; one that waits for the answer is paused; any other goes on with what it had.
     """
     assert view.asked is not None, "only what was asked can be refused"
-    entries = tx.entries(view.id)
+    sums = tx.sums([view.id]).get(view.id, ())
     waits = view.state is JobState.AWAITING_APPROVAL
-    tx.post(release(view, entries, now) if waits else release_of(view, entries, view.asked.held, now))
+    tx.post(release(view, sums, now) if waits else release_of(view, sums, view.asked.held, now))
     after = tx.append(view.id, [(None, ev.ApprovalRefused(by=by, note=note))], now)
     if after.attempts or after.state is not JobState.PAUSED_BUDGET:
         return after

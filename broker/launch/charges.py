@@ -17,8 +17,8 @@ from enum import StrEnum
 from broker.core.capacity import Charge
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
-from broker.core.outcomes import AttemptState
 from broker.core.views import AttemptView, JobView
+from broker.launch.egress import charged_elsewhere
 from broker.launch.settlement import tags_of
 from broker.ledger.entries import Account, Entry, Movement, move
 from broker.ledger.holds import Metering, cost_of, ledger_rate
@@ -39,8 +39,9 @@ class Standing(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """One attempt's money, in USD. ``quoted``: its machine time at the price it was placed at. ``metered``: what the
-    ledger settled. ``billed``: what the provider charged so far; None where it said nothing yet. ``adjusted``: what was
-    added to the ledger for it. ``estimated``: some of the charges may still change."""
+    ledger settled for it, without the egress that others charge. ``billed``: what the provider charged so far; None
+    where it said nothing yet. ``adjusted``: what was added to the ledger for it. ``estimated``: some of the charges may
+    still change."""
 
     job_id: str
     attempt: int
@@ -108,7 +109,7 @@ def _cover(charges: Iterable[Charge], since: datetime, until: datetime) -> bool:
 
 def is_billed(attempt: AttemptView) -> bool:
     """Whether a provider will charge for it: its machine was up, and costs cash."""
-    return attempt.placement.money is MoneyKind.CASH and attempt.up_since is not None
+    return attempt.placement.money is MoneyKind.CASH and attempt.up_since is not None and not attempt.refused
 
 
 def compare(
@@ -133,7 +134,7 @@ def compare(
         standing=standing,
         gone_at=attempt.gone_at,
         quoted=_quoted(attempt, end),
-        metered=sum((e.amount for e in spent), Money.ZERO) - adjusted,
+        metered=sum((e.amount for e in spent), Money.ZERO) - adjusted - charged_elsewhere(spent),
         billed=sum((one.amount for one in charges), Money.ZERO) if charges else None,
         adjusted=adjusted,
         estimated=any(one.estimated for one in charges),
@@ -144,7 +145,7 @@ def _quoted(attempt: AttemptView, end: datetime) -> Money:
     assert attempt.up_since is not None, "asked of what was never up"
     metering = Metering.RUNNING
     if attempt.gone:
-        metering = Metering.INTERRUPTED if attempt.state is AttemptState.INTERRUPTED else Metering.ENDED
+        metering = Metering.INTERRUPTED if attempt.taken_back else Metering.ENDED
     offer = attempt.placement.offer
     rate = ledger_rate(offer)
     return cost_of(rate, attempt.placement.nodes, attempt.up_since, end, offer.billing, metering=metering)

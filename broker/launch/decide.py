@@ -6,6 +6,7 @@ remembered between calls, and a restart at any moment goes on where the events s
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -134,8 +135,12 @@ def next_steps(
         return [*(Watch(a, remove=True) for a in left_over), _live(view, latest, now, billed, paid_until)]
     left_over = [a for a in view.attempts if not a.over]
     watches: list[Step] = [Watch(a, remove=True) for a in left_over]
-    if any(_holds_up(a, now) for a in left_over):
-        return watches
+    in_the_way = [a for a in left_over if _holds_up(a, now)]
+    if in_the_way:
+        # A machine that its engine fails to end may stay for long; who cancelled the job need not wait for that.
+        cancelled = view.cancel_requested and not view.state.final
+        if not cancelled or not all(a.removal_delayed for a in in_the_way):
+            return watches
     return [*watches, _idle(view, now, billed, holds=holds, all_gone=not left_over)]
 
 
@@ -200,8 +205,19 @@ def _after(view: JobView, latest: AttemptView, now: datetime) -> Step:
             return _place_after(ended_at, view.job.retry.backoff, now, f"retry after {evidence}")
         case Next.PAUSE:
             return Place("extended")
+        case _ if view.failed_launches >= view.job.retry.launches:
+            return Pause(_launches_fail(view))
         case _:
             return _place_after(ended_at, _patience(view), now, evidence)
+
+
+def _launches_fail(view: JobView) -> str:
+    """Why a job is paused whose launches fail, with counted evidence and the latest in its own words."""
+    unheard = [a for a in view.attempts if a.claimed_at is None and a.cause not in (None, Cause.NO_CAPACITY)]
+    where = ", ".join(f"{count} × {pool}" for pool, count in Counter(a.placement.offer.pool for a in unheard).items())
+    last = next((f"; the last one, attempt {a.number}: {a.cause}: {a.evidence}" for a in reversed(unheard)), "")
+    newest = f" (the newest: {where})" if where else ""
+    return f"{view.failed_launches} launches in a row failed before the job's agent spoke{newest}{last}"
 
 
 def _place_after(ended_at: datetime, wait: timedelta, now: datetime, why: str) -> Step:
@@ -217,6 +233,8 @@ def _patience(view: JobView) -> timedelta:
         if not _came_to_nothing(attempt):
             break
         fruitless += 1
+    if fruitless == len(view.attempts):
+        fruitless = view.attempt_count  # those that the view does not keep in full came to nothing as well
     return min(timedelta(seconds=2 ** min(fruitless, 20)), _SLOWEST_RETRY) if fruitless else timedelta(0)
 
 

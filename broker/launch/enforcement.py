@@ -23,6 +23,7 @@ from broker.core.views import AttemptView, JobView
 from broker.launch.admission import strictest
 from broker.launch.journal import Journal
 from broker.launch.progress import billed_time
+from broker.ledger.budgets import edges_ahead
 from broker.ledger.entries import Balance
 
 log = logging.getLogger(__name__)
@@ -79,8 +80,9 @@ class Enforcement:
         why = "; ".join(f"{v.message} ({v.source})" for v in denied.verdicts if v.answer is Answer.DENY)
         with self._journal.writing() as tx:
             current = tx.job(view.id)
-            if current is None or current.seq != view.seq:
+            if current is None or current.seq != view.seq or self._policy().version != policy.version:
                 self._judged.pop(view.id, None)
+                self._read = None
                 return True  # look again
             tx.record(denied)
             body = ev.StopRequested(cause=Cause.STOPPED_BY_POLICY, by="the policy", why=why)
@@ -107,6 +109,13 @@ class Enforcement:
             return ()
         action = Action(ActionKind.CONTINUE, view.job, view.user)
         return tuple(limit for one in self._idle[1] if (limit := one.idle_limit(action)) is not None)
+
+    def edges_ahead(self, view: JobView, kind: MoneyKind) -> tuple[datetime, ...]:
+        """Where the present periods of the budgets end under which the job's money of that kind counts (UTC), by the
+        policy that could be read last."""
+        now = self._now()
+        policy = self._active(now) or self._last
+        return () if policy is None else edges_ahead(policy.budgets(view.job, view.user), kind, now)
 
     def _active(self, now: datetime) -> PolicySet | None:
         """The policy in force, read once for all jobs of a look; None when it cannot be read."""
@@ -161,7 +170,7 @@ def judge_running(
         held=sum((b.held for b in mine), Money.ZERO),
         job_id=view.id,
         submitted_at=view.submitted_at,
-        attempts=len(view.attempts),
+        attempts=view.attempt_count,
         usage=tuple(usage),
     )
     # Who else runs and what budgets have left is for starts: of two that run, neither is the one too many. Reading

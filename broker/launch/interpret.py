@@ -54,7 +54,8 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long silence is borne, in the broker's time: until the agent's first sign, and between heartbeats."""
+    """How long silence is borne, in the broker's time: until the agent's first sign, once a machine is started or up,
+    and between heartbeats. What waits in a queue is not silent."""
 
     start: timedelta = timedelta(minutes=15)
     heartbeat: timedelta = timedelta(minutes=2)
@@ -85,7 +86,7 @@ class Silence:
         return silent
 
     def forget(self, key: str) -> None:
-        """The attempt is over."""
+        """Count anew: the attempt is over, or has no machine that could speak yet."""
         self._last.pop(key, None)
 
 
@@ -102,9 +103,11 @@ def news(
         return min(max(at, attempt.requested_at), now)
 
     found: list[Dated] = []
-    if seen.since is not None and attempt.up_since is None:
-        since = min(seen.since, now)
-        found.append(Dated(since, ev.MachineUp(since=since)))
+    if seen.state is EngineState.QUEUED and attempt.queued_at is None and not attempt.state.final:
+        found.append(Dated(now, ev.Queued(because=seen.evidence)))
+    if seen.since is not None and attempt.up_since is None and not seen.no_capacity:
+        # The cloud's clock dates the bill, also while the broker's is behind it.
+        found.append(Dated(min(seen.since, now), ev.MachineUp(since=seen.since)))
     found += [Dated(sane(entry.at), entry.body) for entry in node.journal]
     final, claimed = attempt.state.final, _claimed(attempt, node)
     if not final:
@@ -113,13 +116,20 @@ def news(
             found.append(Dated(sane(ended.at), ended.body))
             final = True
     if final and not attempt.gone:
-        up = attempt.up_since is not None or seen.since is not None
+        up = attempt.up_since is not None or (seen.since is not None and not seen.no_capacity)
         if seen.state is EngineState.GONE:
-            gone_at = min(seen.gone_at or now, now)
-            found.append(Dated(now, ev.MachineGone(gone_at=gone_at if up else None, evidence=seen.evidence)))
+            # Where no machine ever existed, it was gone before it cost anything.
+            gone_at = (attempt.up_since or now) if seen.no_capacity else seen.gone_at or now
+            gone = ev.MachineGone(
+                gone_at=gone_at if up else None,
+                evidence=seen.evidence,
+                interrupted=seen.interrupted,
+                never_existed=seen.no_capacity,
+            )
+            found.append(Dated(now, gone))
         elif seen.state is EngineState.LOST and (node.exit or not claimed or silent > patience.heartbeat):
             evidence = "the engine knows it no more"
-            found.append(Dated(now, ev.MachineGone(gone_at=now if up else None, evidence=evidence)))
+            found.append(Dated(now, ev.MachineGone(gone_at=now if up else None, evidence=evidence, interrupted=False)))
     return found
 
 
@@ -146,10 +156,14 @@ def _ended(
     match seen.state:
         case EngineState.ELSEWHERE:
             return None
+        case EngineState.QUEUED if not claimed:
+            return None
         case EngineState.GONE:
             at = seen.gone_at or now
             if attempt.stop_requested is not None:
                 return end(attempt.stop_requested, "the machine was ended before the agent's last word", at)
+            if seen.no_capacity:
+                return end(Cause.NO_CAPACITY, seen.evidence)
             if seen.interrupted:
                 return end(Cause.PREEMPTED, seen.evidence, at)
             if not claimed:

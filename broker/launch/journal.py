@@ -15,39 +15,60 @@ from datetime import datetime
 from typing import Protocol
 
 from broker.core.approvals import StandingGrant
+from broker.core.burns import Burn
 from broker.core.decisions import Decision
+from broker.core.errors import UnreadableJob
 from broker.core.events import Event, EventBody
 from broker.core.money import Money
 from broker.core.offers import MoneyKind, Offer
-from broker.core.policy import LiveAttempt
+from broker.core.policy import Answer, LiveAttempt
 from broker.core.ports import BudgetSpec
 from broker.core.views import JobView
-from broker.ledger.entries import Balance, Entry
+from broker.ledger.entries import Balance, Entry, Sum
+from broker.ledger.meter import Meter
 
 
 @dataclass(frozen=True, slots=True)
 class OpenHold:
-    """Money a job still holds, and until when it was meant to last (UTC)."""
+    """Money that a job still holds, with the time for which it was judged."""
 
     job_id: str
     money: MoneyKind
-    held: Money
-    covers_to: datetime
+    burn: Burn
+
+    @property
+    def held(self) -> Money:
+        return self.burn.amount
 
 
 @dataclass(frozen=True, slots=True)
-class HeldMoney:
-    """Money that several jobs hold, or one, and until when it was meant to last (UTC)."""
+class Posted:
+    """What was posted as spent for an attempt: its machine ``time`` as (from, to, amount), UTC and USD, and what was
+    ``moved``: egress of data and checkpoints."""
 
-    held: Money
-    covers_to: datetime
+    time: Sequence[tuple[datetime, datetime, Money]]
+    moved: Money
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What is kept of a decision for whoever asks whether it still counts. ``at`` is UTC."""
+
+    at: datetime
+    policy_version: str
+    answer: Answer
 
 
 class Reading(Protocol):
     """One consistent look at the store."""
 
+    @property
+    def unreadable(self) -> Sequence[UnreadableJob]:
+        """The jobs that this look has come across so far and that this version cannot read. Lists leave them out."""
+        ...
+
     def job(self, job_id: str) -> JobView | None:
-        """The projection of one job."""
+        """The projection of one job. Raises `UnreadableJob`."""
         ...
 
     def unclosed(self) -> Sequence[JobView]:
@@ -67,13 +88,24 @@ class Reading(Protocol):
         """`balance` of each job that is not closed and has entries."""
         ...
 
-    def sums(self, job_ids: Sequence[str]) -> Mapping[str, Sequence[Entry]]:
-        """The entries of those jobs, added up by attempt, movement, account and kind of money: what they come to is the
-        same, how many there were is not told."""
+    def sums(self, job_ids: Sequence[str]) -> Mapping[str, Sequence[Sum]]:
+        """The entries of those jobs, added up by attempt, movement, account and kind of money. They are kept as sums:
+        reading them takes as long for a job that has run for a month as for a new one. Jobs without entries are left
+        out."""
+        ...
+
+    def meters(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[int, Meter]]:
+        """How far the machine time of those jobs' attempts is settled, by job and number of the attempt. An attempt for
+        which nothing was settled since its meter was dropped (`Store.rebuild`) or since the upgrade has none."""
+        ...
+
+    def posted(self, job_id: str, attempt: int) -> Posted:
+        """What was posted as spent for an attempt. It reads all entries of the job: only for attempts without a meter
+        that can be used."""
         ...
 
     def events(self, job_id: str) -> Sequence[Event]:
-        """A job's stream, in order."""
+        """A job's stream, in order. Raises `UnreadableJob`."""
         ...
 
     def entries(self, job_id: str | None = None) -> Sequence[Entry]:
@@ -92,17 +124,23 @@ class Reading(Protocol):
         """The holds not yet settled or released that count under that budget."""
         ...
 
-    def held(self, budget: BudgetSpec, until: datetime) -> Sequence[HeldMoney]:
+    def held(self, budget: BudgetSpec, until: datetime) -> Sequence[Burn]:
         """What those holds come to: in one sum what is meant to last no longer than ``until``, the others one by one.
         However many jobs there are, it takes no longer for those in the sum."""
         ...
 
-    def standing_grants(self) -> Sequence[StandingGrant]:
-        """Every standing grant, oldest first, with what the jobs that use it have spent and hold."""
+    def standing_grants(self, at: datetime | None = None) -> Sequence[StandingGrant]:
+        """Every standing grant, or those that are good ``at`` a time (UTC), oldest first, with what the jobs that use
+        it have spent and hold."""
         ...
 
     def standing_share(self, number: int, job_id: str) -> Money:
         """What of a standing grant's use is this job's; zero for one that does not use it."""
+        ...
+
+    def last_judged(self, job_id: str, attempt: int) -> Judgement | None:
+        """When the start of that attempt was judged last, by which policies, and their answer; None where no judgement
+        of it is known. Judgements of what runs are left out."""
         ...
 
     def undecided(self) -> Sequence[JobView]:
@@ -110,12 +148,14 @@ class Reading(Protocol):
         ...
 
     def live_attempts(self) -> Sequence[LiveAttempt]:
-        """Every attempt whose machine may still exist, requested ones included."""
+        """Every attempt whose machine may still exist, requested ones included; also of jobs that cannot be read, as
+        far as what is kept beside them tells."""
         ...
 
     def price_series(self, offer: Offer, start: datetime, end: datetime) -> Sequence[tuple[datetime, Money]]:
         """The prices observed for the offer's pool and source, ascending: the one in force at ``start`` first, then
-        each change up to ``end``. Empty when none is known."""
+        each that was told up to ``end``, the same price again included. Empty when none is known. A price that is told
+        later is dated later than all that were told before."""
         ...
 
 
@@ -131,6 +171,10 @@ class Writing(Reading, Protocol):
 
     def post(self, entries: Sequence[Entry]) -> None:
         """Post ledger entries. A movement id that exists already is refused with ValueError."""
+        ...
+
+    def keep_meters(self, meters: Mapping[str, Mapping[int, Meter]]) -> None:
+        """Keep meters, by job and number of the attempt, instead of those kept before."""
         ...
 
     def record(self, decision: Decision) -> None:

@@ -12,13 +12,13 @@ from itertools import islice
 
 from broker.core.errors import BrokerError
 from broker.core.jobs import Job
-from broker.core.offers import CapacityType
+from broker.core.offers import CapacityType, MoneyKind
 from broker.core.outcomes import Cause
 from broker.core.policy import IdleLimit
 from broker.core.views import AttemptView, JobView
+from broker.launch.funds import funds_of, lease_of
 from broker.launch.mailbox import Lease, Mailbox
 from broker.launch.progress import billed_time
-from broker.launch.settlement import lease_of
 from broker.launch.worklist import Worklist
 
 log = logging.getLogger(__name__)
@@ -35,6 +35,10 @@ MaxUnattended = Callable[[Job], timedelta | None]
 """For how long a job's rented machines may go on when no broker looks after them; None: while they are paid."""
 
 
+EdgesAhead = Callable[[JobView, MoneyKind], Sequence[datetime]]
+"""Where the present periods of the budgets end under which a job's money of that kind counts (UTC)."""
+
+
 class Leases:
     """``mailbox``: where they are written. ``worklist``: what the jobs hold and spent."""
 
@@ -44,12 +48,14 @@ class Leases:
         worklist: Worklist,
         max_unattended: MaxUnattended,
         idle_limits: IdleLimits = lambda view: (),
+        edges_ahead: EdgesAhead = lambda view, kind: (),
     ) -> None:
+        self._edges_ahead = edges_ahead
         self._mailbox = mailbox
         self._worklist = worklist
         self._max_unattended = max_unattended
         self._idle_limits = idle_limits
-        self._granted: dict[str, tuple[tuple[object, ...], Lease]] = {}
+        self._granted: dict[str, tuple[tuple[object, ...], Lease, datetime | None]] = {}
         self._written: dict[str, tuple[Lease, datetime]] = {}
         self._found: dict[str, Lease | None] = {}
         self._turns = _Turns()
@@ -60,25 +66,37 @@ class Leases:
 
     def granted(self, view: JobView, attempt: AttemptView, now: datetime) -> Lease:
         """What the attempt's node is granted now."""
+        return self._grant(view, attempt, now)[0]
+
+    def _grant(self, view: JobView, attempt: AttemptView, now: datetime) -> tuple[Lease, datetime | None]:
+        """What the attempt's node is granted, and until when its machines are paid."""
         sums, longest = self._worklist.sums(view.id), self._max_unattended(view.job)
         idle = tuple(self._idle_limits(view))
         # Once a machine is up at a fixed price, and no other is, time alone changes nothing.
         fixed = attempt.up_since is not None and attempt.placement.offer.capacity_type is not CapacityType.SPOT
         steady = fixed and all(other.over for other in view.attempts if other is not attempt)
-        made_of = (view.seq, sums, longest, idle)
+        meter = self._worklist.meters(view.id).get(attempt.number)
+        judged = self._worklist.burn(view.id, attempt.placement.money)
+        made_of = (view.seq, sums, meter, judged, longest, idle)
         known = self._granted.get(attempt.key) if steady else None
         if known is not None and known[0] == made_of:
-            return known[1]
-        lease = lease_of(view, attempt, sums, self._worklist.price_series, billed_time(view, now), now)
+            return known[1:]
+        kind = attempt.placement.money
+        funds = funds_of(
+            view, attempt, sums, self._worklist.price_series, now, meter, judged, lambda: self._edges_ahead(view, kind)
+        )
+        lease = lease_of(view, attempt, funds, billed_time(view, now), now)
         # What is not billed may be left alone; idle it shall not be.
         lease = replace(lease, idle=idle, max_unattended=longest if lease.paid_until is not None else None)
-        self._granted[attempt.key] = made_of, lease
-        return lease
+        paid = funds.paid_until if lease.paid_until is not None else None
+        self._granted[attempt.key] = made_of, lease, paid
+        return lease, paid
 
     def paid_until(self, view: JobView, now: datetime) -> datetime | None:
-        """When the money of the running attempt ends."""
+        """When the money of the running attempt ends. One that uses it up faster than was judged is granted less
+        (`granted`), until the budgets have judged that."""
         latest = view.latest
-        return self.granted(view, latest, now).paid_until if latest and not latest.state.final else None
+        return self._grant(view, latest, now)[1] if latest and not latest.state.final else None
 
     def find(self, view: JobView, attempt: AttemptView) -> None:
         """Read beforehand what an earlier process wrote, where that will be asked for; from any thread."""
@@ -94,9 +112,9 @@ class Leases:
         else:
             self._write(view, attempt, self.granted(view, attempt, now), now)
 
-    def withdraw(self, view: JobView, attempt: AttemptView, now: datetime) -> None:
-        """Tell whatever machine the attempt may still have to stop."""
-        self._write(view, attempt, Lease(stop=attempt.cause or Cause.FENCED), now)
+    def withdraw(self, view: JobView, attempt: AttemptView, now: datetime, cause: Cause | None = None) -> None:
+        """Tell whatever machine the attempt may have to stop. ``cause``: why, where the attempt has not ended."""
+        self._write(view, attempt, Lease(stop=attempt.cause or cause or Cause.FENCED), now)
 
     def _write(self, view: JobView, attempt: AttemptView, lease: Lease, now: datetime) -> None:
         try:

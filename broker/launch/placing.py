@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from broker.core import events as ev
+from broker.core.burns import Burn
 from broker.core.decisions import Decision, sealed, written
 from broker.core.events import EventBody
 from broker.core.jobs import Job
 from broker.core.money import Money
 from broker.core.offers import MoneyKind, Offer
-from broker.core.outcomes import Cause
 from broker.core.placements import Placement, Plan
 from broker.core.policy import Action, ActionKind, Answer, Facts
 from broker.core.ports import PolicySet
@@ -21,17 +21,14 @@ from broker.core.reasons import Reason, Rejection, count_reasons
 from broker.core.views import JobView
 from broker.launch.admission import Admission, denials, facts_of, re_place, still_free, with_occupancy
 from broker.launch.approvals import ask, of_ask, through_standing, usable
-from broker.launch.journal import Journal
+from broker.launch.journal import Journal, Reading
 from broker.launch.progress import billed_time, remaining_work
 from broker.launch.settlement import tags_of
 from broker.launch.waiting import wait_for_paid
-from broker.ledger.entries import Entry, Movement, Tags, move
+from broker.ledger.entries import Balance, Entry, Movement, Tags, move, movements
 from broker.placement.conditions import Conditions
 from broker.placement.paid import Waiting
 from broker.placement.planner import make_plan
-
-# How long a pool in which a launch failed is left alone.
-_COOL_DOWN = timedelta(minutes=10)
 
 # An amount, a time, a date or a count; not the number in a name such as us-east-1 or p5.48xlarge.
 _FIGURE = re.compile(r"(?<![\w./-])\d+(?:[.,:-]\d+)*")
@@ -92,22 +89,40 @@ def attempt_key(job_id: str, number: int) -> str:
 
 
 def hold_entries(
-    tags: Tags, money: Mapping[MoneyKind, Money], movement: Movement, number: int, window: tuple[datetime, datetime]
+    tags: Tags, held: Mapping[MoneyKind, Money], burns: Mapping[MoneyKind, Burn], movement: Movement, number: int
 ) -> list[Entry]:
-    """The entries that set money aside. ``number`` makes the movement's id unique within the job."""
-    return [
-        entry
-        for kind, amount in money.items()
-        for entry in move(
-            movement,
-            amount,
-            movement_id=f"{tags.job_id}/{movement}/{number}/{kind}",
-            money=kind,
-            at=window[0],
-            covers=window,
-            tags=tags,
-        )
-    ]
+    """The entries after which the job holds what ``burns`` say, with their dates.
+
+    ``held``: what it holds before, as far as it may use it. What is more is moved by ``movement`` (hold or top-up),
+    what is less is released. ``number``: how many movements the job has had (`movements_of`); it makes the new ones'
+    ids unique.
+    """
+    found: list[Entry] = []
+    for kind, burn in burns.items():
+        before = held.get(kind, Money.ZERO)
+        more, less = max(burn.amount - before, Money.ZERO), max(before - burn.amount, Money.ZERO)
+        for what, amount in ((Movement.RELEASE, less), (movement if more else Movement.DATE, more)):
+            found += move(
+                what,
+                amount,
+                movement_id=f"{tags.job_id}/{what}/{number}/{kind}/dated",
+                money=kind,
+                at=burn.start,
+                covers=(burn.start, burn.end),
+                tags=tags,
+                rate=None if what is Movement.RELEASE else burn.rate,
+            )
+    return found
+
+
+def movements_of(look: Reading, job_id: str) -> int:
+    """How many movements of money the job has had."""
+    return movements(look.sums([job_id]).get(job_id, ()))
+
+
+def held_of(balance: Mapping[MoneyKind, Balance]) -> dict[MoneyKind, Money]:
+    """What is held of each kind of money."""
+    return {kind: one.held for kind, one in balance.items()}
 
 
 def decision_of(admission: Admission, plan: Plan, policy: PolicySet, facts: Facts) -> Decision:
@@ -199,10 +214,11 @@ class Placing:
             if not still_free(found.placement, market.offers, facts.live):
                 return True
             record = decision_of(found, plan, policy, facts)
-            number = len(view.attempts) + 1
+            number, moved = view.attempt_count + 1, movements_of(tx, view.id)
+            dated = hold_entries(tags_of(view), held_of(mine), found.burns, Movement.TOP_UP, moved)
             if found.answer is Answer.ASK and found.short_of is None and view.asked is None:
                 tx.record(replace(of_ask(record, now), job_id=view.id))
-                tx.post(hold_entries(tags_of(view), found.money, Movement.TOP_UP, view.seq, found.window))
+                tx.post(dated)
                 tx.append(view.id, [(None, ask(found, now))], now)
                 return True
             if not found.may_launch:
@@ -215,7 +231,7 @@ class Placing:
                     self._refused(view)
                 return paused
             tx.record(replace(record, job_id=view.id, attempt=number))
-            tx.post(hold_entries(tags_of(view), found.money, Movement.TOP_UP, view.seq, found.window))
+            tx.post(dated)
             items: list[tuple[int | None, EventBody]] = [(None, body) for body in at_risk]
             why = advice.why if advice is not None else ""
             items += [(None, given) for given in through_standing(tx, found, view.id)]
@@ -340,8 +356,9 @@ def _same(said: str, before: str) -> bool:
 def _refusal(found: Admission) -> ev.NothingFeasible | ev.Paused:
     """What a refused move means: money that is refused or too little pauses the job, everything else is waited out."""
     because = "; ".join(verdict.message for verdict in found.objections)
-    if found.money and any(verdict.rule in _ABOUT_MONEY for verdict in found.objections):
-        return ev.Paused(because=f"more money is needed and was refused: {because}")
+    if found.burns and any(verdict.rule in _ABOUT_MONEY for verdict in found.objections):
+        what = "more money is needed and was refused" if found.money else "its money was refused for the time it is for"
+        return ev.Paused(because=f"{what}: {because}")
     if found.answer is not Answer.ALLOW:
         return ev.NothingFeasible(reasons={}, denied=because)
     return ev.Paused(
@@ -359,16 +376,15 @@ def moving_on(view: JobView, now: datetime) -> Action:
         job_id=view.id,
         elapsed=billed_time(view, now),
         submitted_at=view.submitted_at,
-        attempts=len(view.attempts),
+        attempts=view.attempt_count,
     )
 
 
 def cooling_down(view: JobView, now: datetime) -> dict[str, str]:
-    """The pools that the job leaves alone for ten minutes because a launch of it failed there, each with the evidence;
-    other jobs may be luckier. A clock that was set back does not make it wait for the time that it showed before."""
+    """The pools that the job leaves alone for now, as a launch of it failed there, each with the evidence; other jobs
+    may be luckier. A clock that was set back does not make it wait for the time that it showed before."""
     return {
-        attempt.placement.offer.pool: f"attempt {attempt.number}: {attempt.evidence}"
-        for attempt in view.attempts
-        if attempt.cause in (Cause.NO_CAPACITY, Cause.LAUNCH_FAILED)
-        and abs(now - (attempt.ended_at or now)) < _COOL_DOWN
+        rest.pool: f"attempt {rest.attempt}: {rest.evidence}"
+        for rest in view.rests
+        if abs(now - rest.since) < rest.until - rest.since
     }

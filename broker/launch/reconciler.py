@@ -8,9 +8,7 @@ written before the effect, and no engine, object store or provider is called ins
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -20,17 +18,21 @@ from broker.core.errors import AskAPerson, BrokerError, GiveUp, RetryLater, TryA
 from broker.core.events import EventBody
 from broker.core.offers import MoneyKind
 from broker.core.outcomes import Cause
-from broker.core.ports import Engine, EngineState, Launch, Observation
+from broker.core.ports import Engine, EngineState, Launch
 from broker.core.views import AttemptView, JobView
 from broker.launch import decide
 from broker.launch.approvals import refuse
-from broker.launch.interpret import Dated, NodeState, Patience, Silence, must_be_removed, news
+from broker.launch.interpret import Dated, Patience, Silence, must_be_removed, news
+from broker.launch.isolation import isolated
 from broker.launch.journal import Journal, Writing
-from broker.launch.leases import IdleLimits, Leases, MaxUnattended
+from broker.launch.leases import EdgesAhead, IdleLimits, Leases, MaxUnattended
 from broker.launch.mailbox import Lease, Mailbox
 from broker.launch.progress import billed_time
-from broker.launch.settlement import release, settle
-from broker.launch.settling import Settling
+from broker.launch.rejudging import Judge, Objection, Ruling
+from broker.launch.removal import Removals
+from broker.launch.settlement import release
+from broker.launch.settling import Settling, post_due
+from broker.launch.signals import Signals
 from broker.launch.turns import in_turn
 from broker.launch.worklist import Worklist
 from broker.ledger.entries import Balance, balances
@@ -39,9 +41,6 @@ log = logging.getLogger(__name__)
 
 # More steps than a job can sensibly take in one tick (launch, end, pause, close …); a guard against a loop.
 _STEPS_PER_TICK = 8
-
-# So many run folders are read at the same time, where there are enough of them to be worth it.
-_READERS, _WORTH_THREADS, _A_READERS_LOT = 16, 32, 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +94,13 @@ class Reconciler:
         mailbox: Mailbox,
         clock: Clock,
         place: Placer,
+        judge: Judge,
         timing: Timing | None = None,
         secrets: Callable[[JobView], Mapping[str, str]] = lambda view: {},
         enforce: Enforcer = lambda view, money: False,
         max_unattended: MaxUnattended = lambda job: None,
         idle_limits: IdleLimits = lambda view: (),
+        edges_ahead: EdgesAhead = lambda view, kind: (),
         store_id: str = "",
     ) -> None:
         self._journal = journal
@@ -107,54 +108,39 @@ class Reconciler:
         self._mailbox = mailbox
         self._clock = clock
         self._place = place
+        self._judge = judge
         self._timing = timing or Timing()
         self._secrets = secrets
         self._enforce = enforce
         self._store_id = store_id
         self._silence = Silence(self._timing.patience.heartbeat / 4)
         self._worklist = Worklist(journal)
-        self._leases = Leases(mailbox, self._worklist, max_unattended, idle_limits)
+        self._leases = Leases(mailbox, self._worklist, max_unattended, idle_limits, edges_ahead)
         self._settling = Settling(journal, self._timing.settle_every)
-        self._nodes: dict[str, NodeState] = {}
+        self._signals = Signals(engines, mailbox, self._leases)
+        self._removals = Removals(engines)
         self._next_try: dict[str, datetime] = {}
 
     def tick(self) -> Tick:
         """Look at every open job once. One job's trouble is logged and does not keep the others waiting."""
         views = self._worklist.look()
         self._leases.begin_look()
-        observations = self._observe(views)
-        self._nodes = self._read_all(views, observations)
+        self._signals.look(views)
         steps = waiting = 0
         for view in in_turn(views, self._clock.now()):
             try:
-                taken, people = self._advance(view, observations)
+                taken, people = self._advance(view)
                 steps += taken
                 waiting += people
             except BrokerError as error:
                 log.warning("job %s: %s", view.id, error)
             except Exception:  # a mistake of ours over one job must not leave all others alone
                 log.exception("job %s: left for the next look", view.id)
-        self._settling.settle(self._clock.now())
+        with isolated("settling what runs"):
+            self._settling.settle(self._clock.now())
         return Tick(len(views), waiting, steps)
 
-    def _observe(self, views: Sequence[JobView]) -> dict[str, Observation]:
-        """One batched look per engine; engines that do not answer are left out this time. By attempt key."""
-        by_engine: dict[str, dict[str, str]] = defaultdict(dict)
-        for view in views:
-            for attempt in view.attempts:
-                if attempt.handle is not None and not attempt.over:
-                    by_engine[attempt.engine][attempt.handle] = attempt.key
-        seen: dict[str, Observation] = {}
-        for name, keys in by_engine.items():
-            try:
-                found = self._engines(name).observe(list(keys))
-            except BrokerError as error:
-                log.warning("engine %s does not answer: %s", name, error)
-                continue
-            seen |= {key: found[handle] for handle, key in keys.items()}
-        return seen
-
-    def _advance(self, view: JobView, observations: Mapping[str, Observation]) -> tuple[int, bool]:
+    def _advance(self, view: JobView) -> tuple[int, bool]:
         """Take steps until nothing changes; how many were taken, and whether the job now waits for a person."""
         taken, steps = 0, list[decide.Step]()
         for _ in range(_STEPS_PER_TICK):
@@ -169,9 +155,11 @@ class Reconciler:
             )
             changed = False
             for step in steps:
-                changed |= self._take(step, view, observations)
+                with isolated(f"job {view.id}: {type(step).__name__.lower()}"):
+                    changed |= self._take(step, view)
             if not changed:
-                changed = self._enforce(view, money)
+                with isolated(f"job {view.id}: judging what runs"):
+                    changed = self._enforce(view, money)
             if not changed:
                 break
             taken += 1
@@ -180,10 +168,11 @@ class Reconciler:
                 self._forget(view)
                 return taken, False
             view = fresh
+            self._forget_attempts(attempt for attempt in view.attempts if attempt.over)
         people = any(isinstance(step, decide.Wait) and step.until is None for step in steps)
         return taken, people
 
-    def _take(self, step: decide.Step, view: JobView, observations: Mapping[str, Observation]) -> bool:
+    def _take(self, step: decide.Step, view: JobView) -> bool:
         match step:
             case decide.MissDeadline():
                 return self._append(view, (None, ev.DeadlineMissed()))
@@ -194,7 +183,7 @@ class Reconciler:
             case decide.Abandon(attempt, cause):
                 return self._abandon(view, attempt, cause)
             case decide.Watch(attempt, remove):
-                return self._watch(view, attempt, observations.get(attempt.key), remove=remove)
+                return self._watch(view, attempt, remove=remove)
             case decide.Stop(attempt, cause, why):
                 return self._append(view, (attempt.number, ev.StopRequested(cause=cause, why=why)))
             case decide.Place():
@@ -232,29 +221,35 @@ class Reconciler:
         return True
 
     def _submit(self, view: JobView, attempt: AttemptView) -> bool:
-        """Find the attempt or launch it. Only what the engine itself answers to the launch may end the attempt: before
-        that, nobody knows whether an earlier process has launched it already."""
+        """Find the attempt, or launch it where the rules in force still allow that. An attempt about which its engine
+        cannot be asked does not end here: an earlier process may have launched it already."""
         try:
             engine = self._engines(attempt.engine)
             handle = engine.find(attempt.key)
             if handle is None:
                 self._mailbox.prepare(view, attempt, self._leases.granted(view, attempt, self._clock.now()))
                 secrets = self._secrets(view)
+                ruling = self._judge(view, attempt)  # last, so that nothing slow lies between it and the launch
         except BrokerError as error:
             return self._delayed(view, attempt, error)
-        if handle is None:
-            folder = self._mailbox.url(view, attempt)
-            launch = Launch(attempt.key, view.job, attempt.placement, folder, secrets, self._store_id)
-            try:
-                handle = engine.submit(launch)
-            except TryAnotherOffer as error:
-                return self._launch_failed(view, attempt, Cause.NO_CAPACITY, error)
-            except RetryLater as error:
-                if self._clock.now() - attempt.requested_at > self._timing.patience.start:
-                    return self._abandon(view, attempt, Cause.LAUNCH_FAILED, str(error))
-                return self._delayed(view, attempt, error)
-            except (AskAPerson, GiveUp) as error:
-                return self._launch_failed(view, attempt, Cause.LAUNCH_REFUSED, error)
+        if handle is not None:
+            return self._append(view, (attempt.number, ev.Launched(handle=handle)))
+        if isinstance(ruling, Objection):
+            return self._abandon(view, attempt, ruling.cause, ruling.why)
+        if ruling is Ruling.LOOK_AGAIN:
+            return True
+        folder = self._mailbox.url(view, attempt)
+        launch = Launch(attempt.key, view.job, attempt.placement, folder, secrets, self._store_id)
+        try:
+            handle = engine.submit(launch)
+        except TryAnotherOffer as error:
+            return self._launch_failed(view, attempt, Cause.NO_CAPACITY, error)
+        except RetryLater as error:
+            if self._clock.now() - attempt.requested_at > self._timing.patience.start:
+                return self._abandon(view, attempt, Cause.LAUNCH_FAILED, str(error))
+            return self._delayed(view, attempt, error)
+        except (AskAPerson, GiveUp) as error:
+            return self._launch_failed(view, attempt, Cause.LAUNCH_REFUSED, error)
         return self._append(view, (attempt.number, ev.Launched(handle=handle)))
 
     def _delayed(self, view: JobView, attempt: AttemptView, error: BrokerError) -> bool:
@@ -271,68 +266,66 @@ class Reconciler:
 
     def _abandon(self, view: JobView, attempt: AttemptView, cause: Cause, evidence: str = "never launched") -> bool:
         """A request that may or may not have reached its engine before a crash: find out, and only then let it go."""
-        handle = self._engines(attempt.engine).find(attempt.key)
+        try:
+            handle = self._engines(attempt.engine).find(attempt.key)
+        except BrokerError as error:
+            if view.cancel_requested:  # a machine that an earlier process launched need not wait for its engine
+                with isolated(f"job {view.id}, attempt {attempt.number}: its lease"):
+                    self._leases.withdraw(view, attempt, self._clock.now(), cause)
+            return self._delayed(view, attempt, error)
         if handle is not None:
             return self._append(view, (attempt.number, ev.Launched(handle=handle)))
-        try:  # Should a machine of it still come up, it finds this and goes away.
+        # Should a machine of it still come up, it finds this and goes away.
+        with isolated(f"job {view.id}, attempt {attempt.number}: no word could be left for it"):
             self._mailbox.prepare(view, attempt, Lease(stop=cause))
-        except BrokerError as error:
-            log.warning("job %s, attempt %s: no word could be left for it: %s", view.id, attempt.number, error)
         return self._append(view, (attempt.number, ev.AttemptEnded(cause=cause, evidence=evidence)))
 
-    def _watch(self, view: JobView, attempt: AttemptView, seen: Observation | None, *, remove: bool) -> bool:
+    def _watch(self, view: JobView, attempt: AttemptView, *, remove: bool) -> bool:
+        """Record what is new of the attempt, with its money, and only then end a machine that has no business any
+        more: an engine that fails to end it delays neither the record nor the bill."""
         if attempt.handle is None:
             return False
         now = self._clock.now()
-        self._leases.keep(view, attempt, now)  # also while its engine does not answer: the node waits for our word
+        # Also while its engine does not answer: the node waits for our word.
+        with isolated(f"job {view.id}, attempt {attempt.number}: its lease"):
+            self._leases.keep(view, attempt, now)
+        seen = self._signals.seen(attempt)
         if seen is None:
             return False
-        node = self._nodes.pop(attempt.key, None) or self._read(view, attempt)
+        node = self._signals.node(view, attempt)
         silent = self._silence.of(attempt.key, node.heartbeat_at, now)
+        if seen.state is EngineState.QUEUED and attempt.claimed_at is None:
+            self._silence.forget(attempt.key)
         found = news(attempt, node, seen, silent, now, self._timing.patience)
-        there = seen.state in (EngineState.UP, EngineState.PENDING)
-        if there and (remove or must_be_removed(attempt, now, self._timing.grace)):
-            self._engines(attempt.engine).cancel(attempt.handle)
-        if seen.state is EngineState.LOST and any(isinstance(dated.body, ev.MachineGone) for dated in found):
-            # Nobody will look at it again. Should it exist after all, it is ended, or ends itself as soon as it can.
-            self._leases.withdraw(view, attempt, now)
-            self._engines(attempt.engine).cancel(attempt.handle)
-        return self._record(view, attempt, found, now)
-
-    def _read_all(self, views: Sequence[JobView], seen: Mapping[str, Observation]) -> dict[str, NodeState]:
-        """The run folders of all that is observed, after it was: what a dead machine wrote is complete. Side by side,
-        as each waits for its object store."""
-        wanted = [
-            (view, attempt) for view in views for attempt in view.attempts if not attempt.over and attempt.key in seen
-        ]
-        if len(wanted) < _WORTH_THREADS:
-            return {}
-        some = [wanted[first : first + _A_READERS_LOT] for first in range(0, len(wanted), _A_READERS_LOT)]
-        with ThreadPoolExecutor(_READERS, thread_name_prefix="run-folders") as readers:
-            found = readers.map(self._read_lot, some)
-            return {key: node for lot in found for key, node in lot.items()}
-
-    def _read_lot(self, lot: Sequence[tuple[JobView, AttemptView]]) -> dict[str, NodeState]:
-        for view, attempt in lot:
-            self._leases.find(view, attempt)
-        return {attempt.key: self._read(view, attempt) for view, attempt in lot}
-
-    def _read(self, view: JobView, attempt: AttemptView) -> NodeState:
-        """The run folder as far as it can be read. One that makes no sense is as good as silent."""
+        there = seen.state in (EngineState.UP, EngineState.PENDING, EngineState.QUEUED)
+        forgotten = seen.state is EngineState.LOST and any(isinstance(dated.body, ev.MachineGone) for dated in found)
         try:
-            return self._mailbox.read(view, attempt)
-        except RetryLater as error:
-            log.warning("job %s, attempt %s: %s", view.id, attempt.number, error)
-            return NodeState(unreachable=True)
-        except BrokerError as error:
-            log.warning("job %s, attempt %s: %s", view.id, attempt.number, error)
-            return NodeState()
+            return self._record(view, attempt, found, now)
+        finally:
+            if there and (remove or must_be_removed(attempt, now, self._timing.grace)):
+                self._remove(view, attempt, now)
+            if forgotten:
+                # Nobody will look at it again. Should it exist after all, it is ended, or ends itself when it can.
+                with isolated(f"job {view.id}, attempt {attempt.number}: its lease"):
+                    self._leases.withdraw(view, attempt, now)
+                self._removals.remove(attempt, now)
+
+    def _remove(self, view: JobView, attempt: AttemptView, now: datetime) -> None:
+        """Have the attempt's machine ended; tell in the job's events, once, that its engine fails to do so."""
+        because = self._removals.remove(attempt, now)
+        if because is None or attempt.removal_delayed:
+            return
+        with isolated(f"job {view.id}, attempt {attempt.number}"), self._journal.writing() as tx:
+            current = tx.job(view.id)
+            known = None if current is None or current.closed else current.attempt(attempt.number)
+            if known is not None and not known.gone and not known.removal_delayed:
+                tx.append(view.id, [(attempt.number, ev.RemovalDelayed(because=because))], now)
 
     def _record(self, view: JobView, attempt: AttemptView, found: Sequence[Dated], now: datetime) -> bool:
         """Events and the money that follows from them, in one transaction; nothing if somebody was faster. Where only
         money is due, it is settled together with that of other jobs."""
         if not found:
-            self._settling.note(view, self._worklist.sums(view.id), self._worklist.price_series, now)
+            self._settling.note(view, self._worklist.sums(view.id), self._worklist.meters(view.id), now)
             return False
         with self._journal.writing() as tx:
             current = tx.job(view.id)
@@ -340,7 +333,7 @@ class Reconciler:
                 return True  # look again
             for dated in found:
                 current = tx.append(view.id, [(attempt.number, dated.body)], dated.at)
-            tx.post(settle(current, tx.entries(view.id), tx.price_series, now, self._timing.settle_every))
+            post_due(tx, [current], now, self._timing.settle_every)
         return True
 
     def _release(self, view: JobView) -> bool:
@@ -354,8 +347,13 @@ class Reconciler:
         """The job is closed: nothing about it needs to be remembered."""
         self._next_try.pop(view.id, None)
         self._settling.forget(view.id)
-        for attempt in view.attempts:
+        self._forget_attempts(view.attempts)
+
+    def _forget_attempts(self, attempts: Iterable[AttemptView]) -> None:
+        """Nobody looks at them again."""
+        for attempt in attempts:
             self._leases.forget(attempt.key)
+            self._removals.forget(attempt.key)
             self._silence.forget(attempt.key)
 
     def _append(
@@ -376,5 +374,6 @@ class Reconciler:
 
 
 def release_all(tx: Writing, view: JobView, now: datetime) -> None:
-    """Give back what the job still holds."""
-    tx.post(release(view, tx.entries(view.id), now))
+    """Give back what the job still holds, after all its attempts were settled at the prices that are known now."""
+    post_due(tx, [view], now, late=timedelta.max)
+    tx.post(release(view, tx.sums([view.id]).get(view.id, ()), now))

@@ -6,17 +6,36 @@ wait for the next looks. So however many jobs run, each one's turn comes after n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 
 from broker.core.views import JobView
-from broker.launch.journal import Journal
-from broker.launch.settlement import SeriesOf, is_due, settle
-from broker.ledger.entries import Entry
+from broker.launch.journal import Journal, Writing
+from broker.launch.settlement import LATE, is_due, settle
+from broker.ledger.entries import Entry, Sum
+from broker.ledger.meter import Meter
 
 # So many jobs are settled in one transaction, which keeps every other writer waiting, and so many in one look.
-AT_ONCE, AT_MOST = 100, 300
+AT_ONCE, AT_MOST = 10, 300
+
+
+def post_due(
+    tx: Writing, views: Sequence[JobView], now: datetime, every: timedelta = timedelta(0), late: timedelta = LATE
+) -> None:
+    """Post what `settle` finds for these jobs, as they are on record in this transaction."""
+    ids = [view.id for view in views]
+    sums, meters = tx.sums(ids), tx.meters(ids)
+    entries: list[Entry] = []
+    kept: dict[str, Mapping[int, Meter]] = {}
+    for view in views:
+        settled = settle(
+            view, sums.get(view.id, ()), meters.get(view.id, {}), tx.price_series, tx.posted, now, every, late
+        )
+        entries += settled.entries
+        kept[view.id] = settled.meters
+    tx.post(entries)
+    tx.keep_meters(kept)
 
 
 class Settling:
@@ -27,9 +46,9 @@ class Settling:
         self._at_once, self._at_most = at_once, at_most
         self._line: dict[str, JobView] = {}
 
-    def note(self, view: JobView, entries: Sequence[Entry], series_of: SeriesOf, now: datetime) -> None:
+    def note(self, view: JobView, sums: Sequence[Sum], meters: Mapping[int, Meter], now: datetime) -> None:
         """Let the job join the line if anything is due; who waits keeps the place, and is settled as it is now."""
-        if view.id in self._line or is_due(view, entries, series_of, now, self._every):
+        if view.id in self._line or is_due(view, sums, meters, now, self._every):
             self._line[view.id] = view
 
     def settle(self, now: datetime) -> None:
@@ -41,14 +60,7 @@ class Settling:
             some = turn[first : first + self._at_once]
             with self._journal.writing() as tx:
                 last = tx.last_events([view.id for view in some])
-                tx.post(
-                    [
-                        entry
-                        for view in some
-                        if last.get(view.id) == view.seq
-                        for entry in settle(view, tx.entries(view.id), tx.price_series, now, self._every)
-                    ]
-                )
+                post_due(tx, [view for view in some if last.get(view.id) == view.seq], now, self._every)
 
     def forget(self, job_id: str) -> None:
         """The job is closed."""

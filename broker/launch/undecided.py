@@ -11,7 +11,6 @@ from broker.core.policy import Action, Answer, BudgetUse, Facts, OpenAsk
 from broker.core.ports import BudgetSpec, PolicySet
 from broker.core.views import JobView
 from broker.launch.journal import OpenHold, Reading
-from broker.ledger.budgets import share_within
 
 
 def lacks_room(policy: PolicySet, action: Action, facts: Facts) -> bool:
@@ -44,7 +43,7 @@ def _asks(
         assert asked is not None, "only jobs that wait are looked at"
         # Of a job that runs meanwhile, the rest of its hold was approved before.
         amount = min(hold.held, asked.held.get(hold.money, Money.ZERO))
-        held = share_within(amount, (now, hold.covers_to), (use.period_start, use.period_end))
+        held = hold.burn.seen(now).last(amount).share((use.period_start, use.period_end))
         if held <= Money.ZERO:
             continue
         if (before := found.get(view.id)) is not None:

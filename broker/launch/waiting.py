@@ -39,5 +39,5 @@ def wait_for_paid(
 
 def _done_at(look: Reading, live: LiveAttempt) -> datetime | None:
     """When that job is expected to be done there, as its plan said."""
-    view = look.job(live.job_id)
-    return view.latest.placement.finish if view is not None and view.latest is not None else None
+    latest = next((view.latest for view in look.views([live.job_id])), None)
+    return latest.placement.finish if latest is not None else None

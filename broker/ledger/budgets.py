@@ -14,25 +14,16 @@ from datetime import UTC, date, datetime, time, timedelta
 from fnmatch import translate
 from functools import lru_cache
 from re import compile as compiled
-from typing import Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from broker.core.burns import Burn
 from broker.core.money import Money, in_microseconds
+from broker.core.offers import MoneyKind
 from broker.core.policy import BudgetUse
 from broker.core.ports import BudgetSpec
 
 PERIODS = ("day", "week", "month", "quarter")
 Window = tuple[datetime, datetime]
-
-
-class Held(Protocol):
-    """Money that is still held, for a job or several, and until when it was meant to last (UTC)."""
-
-    @property
-    def held(self) -> Money: ...
-
-    @property
-    def covers_to(self) -> datetime: ...
 
 
 def zone(name: str) -> ZoneInfo:
@@ -116,9 +107,11 @@ def share_within(amount: Money, covers: Window, period: Window) -> Money:
     return until(period[1]) - until(period[0])
 
 
-def allocate(amount: Money, covers: Window, periods: Iterable[Window]) -> list[Money]:
-    """The share of each period; they add up to ``amount`` when the periods adjoin and contain all of ``covers``."""
-    return [share_within(amount, covers, period) for period in periods]
+def edges_ahead(specs: Iterable[BudgetSpec], kind: MoneyKind, now: datetime) -> tuple[datetime, ...]:
+    """When the present period of each budget that counts this kind of money ends, or its only one begins (UTC)."""
+    counting = (spec for spec in specs if kind in spec.counts)
+    found = {edge for spec in counting for edge in period_containing(spec.period, spec.timezone, now) if edge > now}
+    return tuple(sorted(found))
 
 
 def told_as_one_until(spec: BudgetSpec, now: datetime) -> datetime:
@@ -133,21 +126,20 @@ def budget_uses(
     window: Window,
     now: datetime,
     spent: Callable[[datetime, datetime], Money],
-    open_holds: Iterable[Held],
+    holds: Iterable[Burn],
 ) -> tuple[BudgetUse, ...]:
     """The state of a budget in each period that ``window`` touches, in order.
 
-    ``spent(start, end)`` and ``open_holds`` are the ledger's, restricted to what counts under ``spec``; those that last
-    to `told_as_one_until` may be one sum. What a hold has left is expected to be spent evenly from ``now`` until the
-    time it was meant to last to; one that is past that time is expected to be spent now.
+    ``spent(start, end)`` and ``holds`` are the ledger's, restricted to what counts under ``spec``; those that last to
+    `told_as_one_until` may be one sum. Each hold counts from ``now`` on, at its full rate (`Burn.share`).
     """
-    holds = [(hold.held, (now, hold.covers_to)) for hold in open_holds]
+    burns = [hold.seen(now) for hold in holds]
     return tuple(
         BudgetUse(
             period_start=period[0],
             period_end=period[1],
             spent=spent(*period),
-            held=sum((share_within(held, covers, period) for held, covers in holds), Money.ZERO),
+            held=sum((burn.share(period) for burn in burns), Money.ZERO),
         )
         for period in periods_touching(spec.period, spec.timezone, window)
     )

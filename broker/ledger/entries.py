@@ -8,18 +8,20 @@ money (cash, amortised, sandbox):
 - ``spent``      used.
 
 ``hold`` and ``top_up`` move available → held, ``settle`` held → spent, ``release`` held → available, ``adjust``
-available ⇄ spent (a charge that comes later or was not covered by the hold; it may exceed every limit). Entries are
-immutable; a mistake is mended by another movement.
+available ⇄ spent (a charge that comes later or was not covered by the hold; it may exceed every limit), ``restore``
+spent → held (what was settled too much goes back to the hold that it was taken from). ``date`` moves nothing: it says
+anew for which time all that a job holds was judged. Entries are immutable; a mistake is mended by another movement.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from broker.core.burns import Burn
 from broker.core.money import Money
 from broker.core.offers import CapacityType, MoneyKind
 
@@ -40,15 +42,22 @@ class Movement(StrEnum):
     SETTLE = "settle"
     RELEASE = "release"
     ADJUST = "adjust"
+    RESTORE = "restore"
+    DATE = "date"
 
 
-_ROUTES: dict[Movement, tuple[Account, Account]] = {
+ROUTES: dict[Movement, tuple[Account, Account]] = {
     Movement.HOLD: (Account.AVAILABLE, Account.HELD),
     Movement.TOP_UP: (Account.AVAILABLE, Account.HELD),
     Movement.SETTLE: (Account.HELD, Account.SPENT),
     Movement.RELEASE: (Account.HELD, Account.AVAILABLE),
     Movement.ADJUST: (Account.AVAILABLE, Account.SPENT),
+    Movement.RESTORE: (Account.SPENT, Account.HELD),
+    Movement.DATE: (Account.AVAILABLE, Account.HELD),
 }
+
+# What the id of a movement for egress has where that of a movement for machine time has the movement's name.
+EGRESS = "egress"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +84,8 @@ class Entry:
 
     ``movement_id`` is shared by the two entries of a movement and unique to it: posting it twice is refused, which
     makes posting idempotent. ``covers``: the time the money is for (UTC, half-open): when spend was incurred, or the
-    window a hold is meant for. ``at``: when it was posted.
+    time for which all that the job holds was judged. ``rate``: at which hourly rate (USD, all machines) that hold burns
+    at most; None for what is no hold, and for holds of versions that spread them evenly. ``at``: when it was posted.
     """
 
     movement_id: str
@@ -88,6 +98,23 @@ class Entry:
     covers_to: datetime
     tags: Tags
     note: str = ""
+    rate: Money | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sum(Entry):
+    """Entries of one job with the same attempt, movement, account and kind of money, added up.
+
+    ``count`` says how many entries there are. ``covers`` reaches from the earliest to the latest time that any of them
+    covers; ``at`` is when the latest was posted. ``movement_id`` means nothing here.
+    """
+
+    count: int = 1
+
+
+def movements(sums: Iterable[Sum]) -> int:
+    """How many movements the sums of a job are made of. Each movement has two entries."""
+    return sum(one.count for one in sums) // 2
 
 
 def move(
@@ -100,30 +127,65 @@ def move(
     covers: tuple[datetime, datetime],
     tags: Tags,
     note: str = "",
+    rate: Money | None = None,
 ) -> tuple[Entry, ...]:
-    """The two entries of one movement; none at all for an amount of zero.
+    """The two entries of one movement; none at all for an amount of zero, but for `Movement.DATE`, which has no amount.
 
-    Raises ValueError for a negative amount, but for `Movement.ADJUST`, which may give money back.
+    Raises ValueError for a negative amount, but for `Movement.ADJUST`, which may give money back, and for a date with
+    an amount.
     """
-    if amount.micros < 0 and movement is not Movement.ADJUST:
+    if (amount.micros < 0 and movement is not Movement.ADJUST) or (amount and movement is Movement.DATE):
         raise ValueError(f"a {movement.value} of {amount} makes no sense")
-    if not amount:
+    if not amount and movement is not Movement.DATE:
         return ()
-    source, target = _ROUTES[movement]
+    source, target = ROUTES[movement]
 
     def entry(account: Account, signed: Money) -> Entry:
-        return Entry(movement_id, movement, account, signed, money, at, covers[0], covers[1], tags, note)
+        return Entry(movement_id, movement, account, signed, money, at, covers[0], covers[1], tags, note, rate)
 
     return entry(source, -amount), entry(target, amount)
 
 
 @dataclass(frozen=True, slots=True)
+class Dates:
+    """For which time (UTC), and for which hourly rate (USD), all that a job holds of one kind of money was judged."""
+
+    start: datetime
+    end: datetime
+    rate: Money
+
+
+def dates_after(before: Dates | None, held: Money, entry: Entry) -> Dates | None:
+    """The dates of a hold after one more entry of its held money, which comes to ``held`` by now; None once nothing is
+    held. The last movement that dates it says all. Movements without a rate are those of versions that spread each
+    amount evenly over its own time: the longest of these times and the highest of these rates hold."""
+    if not held:
+        return None
+    if entry.movement not in (Movement.HOLD, Movement.TOP_UP, Movement.DATE):
+        return before
+    if entry.rate is not None:
+        return Dates(entry.covers_from, entry.covers_to, entry.rate)
+    spread = Burn.evenly(entry.amount, (entry.covers_from, entry.covers_to))
+    if before is None:
+        return Dates(spread.start, spread.end, spread.rate)
+    return Dates(before.start, max(before.end, spread.end), max(before.rate, spread.rate))
+
+
+@dataclass(frozen=True, slots=True)
 class Balance:
-    """What a set of entries of one kind of money comes to."""
+    """What a set of entries of one kind of money comes to. ``dates``: of what is held, where the store knows them."""
 
     available: Money = Money.ZERO
     held: Money = Money.ZERO
     spent: Money = Money.ZERO
+    dates: Dates | None = field(default=None, compare=False)
+
+    @property
+    def burn(self) -> Burn | None:
+        """What is held, with its dates; None where they are not known, or nothing is held."""
+        if self.dates is None or self.held <= Money.ZERO:
+            return None
+        return Burn(self.held, self.dates.start, self.dates.end, self.dates.rate)
 
     @property
     def balanced(self) -> bool:
@@ -145,6 +207,18 @@ def balances(entries: Iterable[Entry]) -> Mapping[MoneyKind, Balance]:
     }
 
 
+def held_burns(entries: Iterable[Entry]) -> Mapping[MoneyKind, Burn]:
+    """What one job still holds of each kind of money, with its dates, from all its entries in posting order."""
+    held: dict[MoneyKind, Money] = defaultdict(lambda: Money.ZERO)
+    dates: dict[MoneyKind, Dates | None] = {}
+    for entry in entries:
+        if entry.account is Account.HELD:
+            held[entry.money] += entry.amount
+            dates[entry.money] = dates_after(dates.get(entry.money), held[entry.money], entry)
+    found = {kind: Balance(held=held[kind], dates=known).burn for kind, known in dates.items()}
+    return {kind: burn for kind, burn in found.items() if burn is not None}
+
+
 def faults(entries: Iterable[Entry]) -> list[str]:
     """What is wrong with a ledger, in sentences; empty when it balances.
 
@@ -159,7 +233,7 @@ def faults(entries: Iterable[Entry]) -> list[str]:
         if entry.account is Account.HELD:
             held[entry.tags.job_id, entry.money] += entry.amount.micros
     for movement_id, pair in by_movement.items():
-        source, target = _ROUTES[pair[0].movement]
+        source, target = ROUTES[pair[0].movement]
         if sum(e.amount.micros for e in pair) or {e.account for e in pair} != {source, target} or len(pair) != 2:
             found.append(f"movement {movement_id} does not balance")
         if len({e.money for e in pair}) > 1:

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from broker.core.burns import Burn
 from broker.core.money import Money, in_microseconds
 from broker.core.policy import BudgetUse
-from broker.ledger.budgets import share_within
 
 # Marks beside the percentages. EXCEEDED: more was spent than there was; OVERDRAWN: more was spent and held.
 FORECAST, OVERDRAWN, EXCEEDED = "forecast", "overdrawn", "exceeded"
@@ -19,11 +19,10 @@ _TOO_EARLY = 10  # one part in so many
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """What one job may still take: what it ``held`` (USD), until when that was meant to last, and what its machines
-    cost an hour now; None when it has none."""
+    """What one job may still take: what it holds, and what its machines cost an hour now (USD); None when it has
+    none."""
 
-    held: Money
-    covers_to: datetime
+    hold: Burn
     rate: Money | None = None
 
 
@@ -47,20 +46,18 @@ class Forecast:
 def forecast(use: BudgetUse, limit: Money, draws: Iterable[Draw], now: datetime) -> Forecast:
     """The forecast for the period of ``use`` at ``now`` (UTC). ``draws``: the open holds that count under the budget.
 
-    A running job spends at its rate until the period or its hold ends; one that waits spends its hold evenly over the
-    time that was meant for it. A period that is over comes to what was spent.
+    A running job spends at its rate until the period or its hold ends; one that waits spends its hold at the rate that
+    was judged. A period that is over comes to what was spent.
     """
     period = (use.period_start, use.period_end)
     if now >= use.period_end:
         return Forecast(use.spent, use.spent, None)
     committed = use.spent
     for draw in draws:
-        if draw.rate is None:
-            committed += share_within(draw.held, (now, draw.covers_to), period)
-        elif now >= use.period_start:
-            committed += min(draw.held, draw.rate.for_duration(use.period_end - now))
+        if draw.rate is not None and now >= use.period_start:
+            committed += min(draw.hold.amount, draw.rate.for_duration(use.period_end - now))
         else:
-            committed += share_within(draw.held, (now, draw.covers_to), period)
+            committed += draw.hold.seen(now).share(period)
     whole, elapsed = use.period_end - use.period_start, now - use.period_start
     if elapsed * _TOO_EARLY < whole:
         return Forecast(committed, None, None)

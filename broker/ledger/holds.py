@@ -1,8 +1,8 @@
 """How much money a job must set aside, how long it lasts, and what a machine has cost so far. Pure.
 
-One hold per job, drawn on by all its attempts (`hold_needed`); a node may run until the hold, less what stopping
-takes, is used up (`paid_until`); what is settled is `cost_of` everything so far, less what was settled before, so
-nothing drifts however often it is done. Rates are USD per hour, times UTC.
+One hold per job, drawn on by all its attempts (`hold_needed`), dated for the budgets at its full rate (`burn_of`); a
+node may run until the hold, less what stopping takes, is used up (`paid_until`); `cost_of` is what they cost in all,
+and what each stretch of time bears of it is in `broker.ledger.meter`. Rates are USD per hour, times UTC.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
 
+from broker.core.burns import Burn, rate_over
 from broker.core.money import Money, divide_half_even, in_microseconds
 from broker.core.offers import Billing, MoneyKind, Offer
 from broker.core.placements import Placement
@@ -100,12 +101,31 @@ def hold_needed(
     for kind, exposure in exposed.items():
         if exposure.rate < Money.ZERO or exposure.egress < Money.ZERO:
             raise ValueError(f"a negative exposure makes no sense: {exposure}")
-        amount = exposure.rate.for_duration(max_duration + exposure.minimum + stop_grace) + exposure.egress
+        amount = exposure.rate.for_duration(longest_billed(exposure, max_duration, stop_grace)) + exposure.egress
         if max_cost is not None:
             amount = min(amount, max_cost)
         if amount:
             needed[kind] = amount
     return needed
+
+
+def burn_of(amount: Money, rate: Money, egress: Money, now: datetime, longest: timedelta) -> Burn:
+    """A hold that is dated now: for which time, and at which rate, the budgets judge it.
+
+    ``rate``: the dearest that its machines may get (USD an hour, all of them); ``egress``: the part of ``amount`` that
+    a start takes at once; ``longest``: the time that may be billed, with the provider's minimum and the stop grace. The
+    hold burns at its full rate: it ends as soon as the rate has used it up, and after ``longest`` at the latest. One
+    that is more than enough for ``longest`` may be used up at the higher rate that takes.
+    """
+    timed = max(amount - egress, Money.ZERO)
+    full = max(rate, rate_over(timed, longest))
+    lasts = min(timed.lasts(full), longest) if full > Money.ZERO else _NO_TIME
+    return Burn(amount, now, now + lasts, full)
+
+
+def longest_billed(exposure: Exposure, max_duration: timedelta, stop_grace: timedelta) -> timedelta:
+    """The longest time that a hold over ``max_duration`` pays for (see `hold_needed`)."""
+    return max_duration + exposure.minimum + stop_grace
 
 
 def paid_until(
@@ -168,19 +188,14 @@ def cost_of(
     elapsed = end - start
     if metering is not Metering.ENDED and elapsed < billing.free_if_interrupted_within:
         return Money.ZERO
-    billed_end = end if metering is Metering.RUNNING else start + _in_steps(elapsed, billing)
+    billed_end = end if metering is Metering.RUNNING else start + in_steps(elapsed, billing)
     total = 0
     for rate, since, until in _segments(prices, start, end, billed_end):
         total += rate.micros * in_microseconds(until - since)
     return Money(divide_half_even(total * nodes, _HOUR_IN_MICROSECONDS))
 
 
-def due(cumulative: Money, settled: Money) -> Money:
-    """What is to be settled now. Negative only when prices that were settled on turned out to be lower: give back."""
-    return cumulative - settled
-
-
-def _in_steps(elapsed: timedelta, billing: Billing) -> timedelta:
+def in_steps(elapsed: timedelta, billing: Billing) -> timedelta:
     """The time billed: at least the minimum, then whole steps."""
     billed = max(elapsed, billing.minimum)
     return -(-billed // billing.granularity) * billing.granularity

@@ -12,8 +12,8 @@ import heapq
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import timedelta
 from itertools import count, islice
 from typing import Any
 
@@ -21,10 +21,9 @@ from broker.core.jobs import Job, MachineRequest
 from broker.core.offers import Availability, Offer
 from broker.core.placements import Placement
 from broker.core.reasons import Reason, Rejection
-from broker.placement.conditions import Conditions
 from broker.placement.course import Effort, speed
 from broker.placement.estimate import Hazard
-from broker.placement.planner import Deny, Judge, make_plan
+from broker.placement.planner import Judge
 from broker.placement.ranking import RankKey
 
 # What turns one offer of a group down for these turns down all of it.
@@ -88,41 +87,27 @@ class Board:
             groups[accelerator].append(members)
         return cls(hazard, dict(groups))
 
-    def ranked(
-        self,
-        job: Job,
-        *,
-        now: datetime,
-        submitted_at: datetime,
-        conditions: Conditions,
-        remaining: timedelta | None = None,
-        excluded: Mapping[str, str] | None = None,
-        deny: Deny | None = None,
-        most_limited: float = math.inf,
-    ) -> Iterator[Placement]:
+    def judge(self, job: Job, **how: Any) -> Judge:
+        """A judge for `ranked`: it takes interruptions as this board does. ``how``: as `Judge.of` has it."""
+        return Judge.of(job, **how, hazard=self.hazard)
+
+    def ranked(self, judge: Judge, *, most_limited: float = math.inf) -> Iterator[Placement]:
         """The placements of `make_plan`, in its order, each worked out when it is asked for; of those on pools that say
         how many machines they have, the first ``most_limited``. Raises ValueError for conditions that rank by
         emissions."""
-        if conditions.by_carbon:
+        if judge.conditions.by_carbon:
             raise ValueError("a board ranks by cost alone")
+        job = judge.request.job
         wanted = [machine.accelerator for machine in job.resources] or [None]
         if None in wanted or len(set(wanted)) < len(wanted):
             # One offer may serve as several machines: what it costs no longer follows from its price.
-            everything = [o for groups in self.groups.values() for members in groups for o in members]
-            plan = make_plan(
-                job, everything, now=now, submitted_at=submitted_at, conditions=replace(conditions, hazard=self.hazard),
-                remaining=remaining, excluded=excluded, deny=deny,
-            )  # fmt: skip
-            for one in plan.placements:
+            everything = (judge(o) for groups in self.groups.values() for members in groups for o in members)
+            for _, one in sorted((found for found in everything if not isinstance(found, Rejection)), key=_key):
                 limited = one.offer.slots is not None
                 if not limited or most_limited > 0:
                     most_limited -= limited
                     yield one
             return
-        judge = Judge.of(
-            job, now=now, submitted_at=submitted_at, conditions=conditions, remaining=remaining, excluded=excluded,
-            hazard=self.hazard, deny=deny,
-        )  # fmt: skip
         tie = count()
         heap: list[tuple[RankKey, int, Placement | None, Iterator[Offer], bool]] = []
         for machine, request_ in enumerate(job.resources):
@@ -151,8 +136,12 @@ class Board:
                     break
 
     def best(self, job: Job, limit: int, **how: Any) -> list[Placement]:
-        """The first so many of `ranked`, which says what else there is."""
-        return list(islice(self.ranked(job, **how), limit))
+        """The first so many placements. ``how``: as `Judge.of` has it."""
+        return list(islice(self.ranked(self.judge(job, **how)), limit))
+
+
+def _key(found: tuple[RankKey, Placement]) -> RankKey:
+    return found[0]
 
 
 def _bare_hours(effort: Effort, machine: MachineRequest) -> float:

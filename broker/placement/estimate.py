@@ -47,7 +47,8 @@ class Estimator:
         """The placement on this offer, which must be feasible and serve ``machine``.
 
         None when less than `LEAST_USEFUL_FRACTION` of the billed time would become progress: the job would hardly
-        ever finish there. When the work is not known, ``expected_cost`` is the cost of one hour and nothing else.
+        ever finish there. When the work is not known, ``expected_cost`` is the cost of one hour and of reading the data
+        once: every start does that, however long it runs.
         """
         assert offer.price is not None
         run_course = self._course(offer, machine)
@@ -63,6 +64,8 @@ class Estimator:
             if unused is not None:
                 terms.append(_term(unused, rate, price))
             terms += elsewhere
+        else:
+            terms += _data_egress(self.effort, offer.location, 1)
         duration = run_course.duration
         return Placement(
             offer=offer,
@@ -133,14 +136,22 @@ def _egress(effort: Effort, run_course: Course, here: str) -> list[CostTerm]:
     """Data is read once per start, by all nodes together; each checkpoint is written once and read once per restart."""
     terms: list[CostTerm] = []
     run = run_course.run
-    if effort.data_size and effort.data_location and effort.data_location != here:
-        terms += _transfer("data egress", effort.data_location, here, effort.data_size, 1 + run.interruptions, "starts")
+    terms += _data_egress(effort, here, 1 + run.interruptions)
     if effort.size and effort.store_location and effort.store_location != here:
         writes = run.work / run_course.interval
-        reads = run.interruptions + (1 if effort.resuming else 0)
+        restored = 1 if effort.resuming else 0
+        reads = run.interruptions + restored
         terms += _transfer("checkpoint egress", here, effort.store_location, effort.size, writes, "checkpoints")
-        terms += _transfer("restore egress", effort.store_location, here, effort.size, reads, "restores")
+        terms += _transfer(
+            "restore egress", effort.store_location, here, effort.size, reads, "restores", a_start=restored
+        )
     return terms
+
+
+def _data_egress(effort: Effort, here: str, starts: float) -> list[CostTerm]:
+    if not effort.data_size or not effort.data_location or effort.data_location == here:
+        return []
+    return _transfer("data egress", effort.data_location, here, effort.data_size, starts, "starts", a_start=1)
 
 
 def _kept(effort: Effort, run_course: Course) -> list[CostTerm]:
@@ -156,10 +167,16 @@ def _kept(effort: Effort, run_course: Course) -> list[CostTerm]:
     return [CostTerm("keeping checkpoints", amount, f"{count} × {gigabytes(effort.size)} × {span(duration)} × {price}")]
 
 
-def _transfer(name: str, origin: str, destination: str, size: int, times: float, what: str) -> list[CostTerm]:
+def _transfer(
+    name: str, origin: str, destination: str, size: int, times: float, what: str, a_start: float | None = None
+) -> list[CostTerm]:
+    """``a_start``: how many of the ``times`` one start has; None: perhaps all of them."""
     per_gb = egress_rate(origin, destination).per_gb
-    amount = Money(round(per_gb.micros * size / 1e9 * times))
-    if not amount:
+
+    def cost(times: float) -> Money:
+        return Money(round(per_gb.micros * size / 1e9 * times))
+
+    if not (amount := cost(times)):
         return []
     how = f"{gigabytes(size)} × {times:.3g} {what} × {per_gb}/GB, {origin} to {destination}"
-    return [CostTerm(name, amount, how)]
+    return [CostTerm(name, amount, how, None if a_start is None else cost(a_start))]

@@ -42,23 +42,17 @@ def entry_of(
     our own jobs occupy included.
     """
 
-    def ranked(one: Job) -> Iterator[Placement]:
-        return board.ranked(
-            one,
-            now=now,
-            submitted_at=submitted_at,
-            conditions=conditions,
-            remaining=remaining,
-            excluded=excluded,
+    def options(one: Job) -> tuple[Option, ...]:
+        judge = board.judge(
+            one, now=now, submitted_at=submitted_at, conditions=conditions, remaining=remaining, excluded=excluded,
             deny=deny,
-            most_limited=_LIMITED,
-        )
+        )  # fmt: skip
+        return _options(board.ranked(judge, most_limited=_LIMITED), judge.effort)
 
     effort = Effort.of(job, conditions, remaining)
-    options = _options(ranked(job), effort)
-    if not options and job.deadline is not None:
-        without = job.model_copy(update={"deadline": None, "value_of_time": Money.ZERO})
-        options = _options(ranked(without), effort)
+    found = options(job)
+    if not found and job.deadline is not None:
+        found = options(job.model_copy(update={"deadline": None, "value_of_time": Money.ZERO}))
     deadline = job.deadline_at(submitted_at)
     said = conditions.value_of_time if job.value_of_time is None else job.value_of_time
     return Entry(
@@ -67,10 +61,10 @@ def entry_of(
         priority=job.priority,
         nodes=job.num_nodes,
         gpus=job.num_nodes * max((machine.count for machine in job.resources), default=0) or job.num_nodes,
-        options=options,
+        options=found,
         deadline=None if deadline is None else hours_of(deadline - now),
         handed_in=hours_of((handed_in or submitted_at) - now),
-        needs=min((option.hours for option in options), default=effort.work or 0.0),
+        needs=min((option.hours for option in found), default=effort.work or 0.0),
         open_ended=effort.work is None,
         # $0 is a word, too: it waits as long as that is cheaper. A deadline says better what time is worth.
         value_of_time=None if said is None or deadline is not None else _usd(said),

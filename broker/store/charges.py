@@ -47,11 +47,13 @@ class Charges:
             return set(connection.scalars(query))
 
 
-def read(connection: Connection, provider: str | None = None) -> list[Charge]:
-    """`Charges.all`, as this transaction sees them."""
+def read(connection: Connection, provider: str | None = None, since: datetime | None = None) -> list[Charge]:
+    """`Charges.all`, as this transaction sees them; of those the ones that end after ``since`` (UTC)."""
     query = select(CHARGE).order_by(CHARGE.c.starts, CHARGE.c.provider, CHARGE.c.key, CHARGE.c.line)
     if provider is not None:
         query = query.where(CHARGE.c.provider == provider)
+    if since is not None:
+        query = query.where(CHARGE.c.ends > to_micros(since))
     return [_charge(row) for row in connection.execute(query)]
 
 
@@ -87,9 +89,13 @@ def _record(
     connection: Connection, fresh: dict[tuple[Any, ...], dict[str, Any]], whole_of: tuple[str, datetime] | None
 ) -> int:
     providers = {row["provider"] for row in fresh.values()} | ({whole_of[0]} if whole_of else set())
+    edges = [row["ends"] for row in fresh.values()] + ([to_micros(whole_of[1])] if whole_of else [])
+    if not edges:
+        return 0
+    others = and_(CHARGE.c.provider.in_(providers), CHARGE.c.ends >= min(edges))
     known = {
         tuple(getattr(row, name) for name in _KEY): (row.micros, row.estimated)
-        for row in connection.execute(select(CHARGE).where(CHARGE.c.provider.in_(providers)))
+        for row in connection.execute(select(CHARGE).where(others))
     }
     changed = [key for key, row in fresh.items() if known.get(key) != (row["micros"], row["estimated"])]
     gone = []

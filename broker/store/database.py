@@ -1,5 +1,11 @@
 """One database: how it is opened, what a transaction is, and what its errors mean for a person.
 
+On PostgreSQL each transaction says its own isolation level, so that no default of the role, the database or the server
+changes what a transaction is. A writer runs at READ COMMITTED and waits for its turn first: every later statement of it
+sees all that earlier writers committed. At a higher level, all statements would see the moment at which it began to
+wait, and two writers could spend the same money. A reader runs at REPEATABLE READ, which is one moment for all of its
+statements.
+
 SQLite runs with ``synchronous=FULL``: a commit is on the disk before an engine is called, so not even a power cut
 can forget a launch that happened. That is one fsync a commit; NORMAL would save it and break that promise.
 """
@@ -12,11 +18,14 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
+from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
 from broker.core.errors import MissingExtra, StoreProblem
 
@@ -25,6 +34,8 @@ _WAL_PAUSE = 0.02
 # SQLite's own waiting sleeps ever longer, up to 0.1 s: among many writers, who has waited longest finds the lock free
 # least often. With short pauses of random length, all have the same chance.
 _TURN_PAUSE = (0.001, 0.004)
+_STILL_GOOD = 2.0  # seconds for which a connection to PostgreSQL that was used is taken to be there
+_CONNECT = {"connect_timeout": 10}  # seconds, for PostgreSQL
 _WAL_LIMIT = 64 * 1024 * 1024
 # Any constant will do; advisory locks are per database.
 _WRITE_LOCK = 0x67707562
@@ -55,10 +66,10 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """One consistent snapshot."""
+        """One consistent snapshot, in which nothing can be written on PostgreSQL."""
         with explained(self.where), self.engine.connect() as connection:
             if not self.is_sqlite:
-                connection = connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+                _begin_postgres(connection, IsolationLevel.REPEATABLE_READ, read_only=True)
             with connection.begin():
                 yield connection
 
@@ -67,10 +78,20 @@ class Database:
         """A transaction that no other write transaction of this store overlaps."""
         with explained(self.where), self.engine.connect() as connection:
             connection = connection.execution_options(gpubroker_writes=True)
+            if not self.is_sqlite:
+                # Who may write is left to the defaults: an administrator, or a full disk, may forbid it.
+                _begin_postgres(connection, IsolationLevel.READ_COMMITTED, read_only=None)
             with connection.begin():
                 if not self.is_sqlite:
                     connection.exec_driver_sql(_TAKE_TURNS)
                 yield connection
+
+    @contextmanager
+    def apart(self) -> Iterator[Connection]:
+        """A new connection to PostgreSQL that is held for long, each statement a transaction of its own."""
+        engine = create_engine(self.url, poolclass=NullPool, connect_args=_CONNECT)
+        with explained(self.where), engine.connect() as connection:
+            yield connection.execution_options(isolation_level="AUTOCOMMIT")
 
     def close(self) -> None:
         """Give every connection back."""
@@ -170,8 +191,39 @@ def _use_wal(connection: sqlite3.Connection) -> None:
         time.sleep(_WAL_PAUSE)
 
 
+class IsolationLevel(IntEnum):
+    """As psycopg numbers them; it is not imported for a store in a file."""
+
+    READ_COMMITTED = 2
+    REPEATABLE_READ = 3
+
+
+def _begin_postgres(connection: Connection, level: IsolationLevel, *, read_only: bool | None) -> None:
+    """Say how the connection's next transaction begins. ``read_only``: None leaves it to the defaults."""
+    driver: Any = connection.connection.driver_connection
+    driver.isolation_level, driver.read_only = level, read_only
+
+
 def _postgres_engine(url: URL) -> Engine:
-    return create_engine(url, pool_pre_ping=True, connect_args={"connect_timeout": 10})
+    """An engine that tries a connection before it is used again, unless it was used a moment ago: a submission takes
+    several transactions in a row, and each try is one more question to the server."""
+    engine = create_engine(url, connect_args=_CONNECT)
+
+    @event.listens_for(engine, "checkout")
+    def check(connection: DBAPIConnection, record: ConnectionPoolEntry, _: object) -> None:
+        used_at = record.info.get("used_at")
+        if used_at is None or time.monotonic() - used_at < _STILL_GOOD:
+            return
+        try:
+            engine.dialect.do_ping(connection)
+        except engine.dialect.loaded_dbapi.Error as error:
+            raise DisconnectionError("the connection is gone") from error  # the pool makes another one
+
+    @event.listens_for(engine, "checkin")
+    def used(_: object, record: ConnectionPoolEntry) -> None:
+        record.info["used_at"] = time.monotonic()
+
+    return engine
 
 
 @contextmanager
@@ -213,11 +265,29 @@ _SQLITE = {
     sqlite3.SQLITE_PERM: _CANNOT_OPEN,
     sqlite3.SQLITE_IOERR: _IO,
 }
-# By SQLSTATE; its first two characters are the class.
+_RESTARTS = ("the database is starting or stopping, or ended the connection", "try again in a moment")
+# By SQLSTATE, or by its beginning: the first two characters are the class.
 _POSTGRES = {
     "55P03": _LOCKED,
     "53100": _FULL,
-    "25006": _READ_ONLY,
+    "25006": (
+        "the store cannot be written to",
+        "default_transaction_read_only is on for the role, the database or the server, or the server is a standby",
+    ),
+    "57014": (
+        "a statement took too long for the database",
+        "set a longer statement_timeout for the role; waiting for other writers may take 15 s",
+    ),
+    "25P03": (
+        "a transaction was idle for too long for the database",
+        "set a longer idle_in_transaction_session_timeout for the role; nothing of the transaction was kept",
+    ),
+    "25P04": (
+        "a transaction took too long for the database",
+        "set a longer transaction_timeout for the role; nothing of the transaction was kept",
+    ),
+    "53300": ("the database takes no more connections", "raise max_connections, or run fewer processes at once"),
+    "57P": _RESTARTS,
     "28": ("the database refuses the login", "check user and password of GPUBROKER_STORE"),
     "3D": ("there is no such database", "create it first: createdb NAME"),
     "42501": ("the database user may not do this", "grant it CREATE, SELECT and INSERT on the schema"),
@@ -234,7 +304,7 @@ def explain(error: BaseException, where: str) -> StoreProblem:
         found = _CANNOT_OPEN
     else:
         state = getattr(error, "sqlstate", None) or ""
-        found = _POSTGRES.get(state) or _POSTGRES.get(state[:2])
+        found = _POSTGRES.get(state) or _POSTGRES.get(state[:3]) or _POSTGRES.get(state[:2])
         if found is None and not state:
             found = ("the database cannot be reached", "check that it runs and that GPUBROKER_STORE names it rightly")
     what, advice = found or ("the store refused", "")

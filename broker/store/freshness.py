@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection, and_, case, func, select
 
 from broker.store.polls import last_polls
+from broker.store.questions import values_of
 from broker.store.records import Freshness, PollStatus
 from broker.store.tables import OFFER, POLL
 from broker.store.times import from_micros, to_micros
@@ -16,8 +17,11 @@ def freshness(connection: Connection, now: datetime) -> dict[str, Freshness]:
     """See `MarketHistory.freshness`."""
     runs = last_polls(connection)
     # By number, not by date: a clock may have been set back.
-    went_well = select(func.max(POLL.c.id)).where(POLL.c.status == PollStatus.OK.value).group_by(POLL.c.provider)
-    rows = connection.execute(select(POLL.c.provider, POLL.c.finished).where(POLL.c.id.in_(went_well)))
+    providers = values_of(POLL.c.provider)
+    well = (POLL.c.provider == providers.c.value, POLL.c.status == PollStatus.OK.value)
+    newest = select(POLL.c.id).where(*well).order_by(POLL.c.id.desc()).limit(1).scalar_subquery()
+    ids = select(newest).select_from(providers)
+    rows = connection.execute(select(POLL.c.provider, POLL.c.finished).where(POLL.c.id.in_(ids)))
     successes = {provider: from_micros(finished) for provider, finished in rows}
     c = OFFER.c
     dated = c.reference.is_(False)  # list prices written down by hand have no age limit

@@ -30,14 +30,10 @@ GROUP BY pool.accelerator, pool.count, pool.capacity_type, pool.term_months, off
 """
 
 
+# The columns of `broker.store.tables.MachineTimeRow`. Nothing there ends as late as machine time that goes on.
 _RAN = """
-SELECT job.team, json_extract(attempt.value, '$.placement.offer.accelerator'),
-       json_extract(attempt.value, '$.placement.offer.count') * json_extract(attempt.value, '$.placement.nodes'),
-       json_extract(attempt.value, '$.up_since'), json_extract(attempt.value, '$.gone_at')
-FROM job, json_each(job.view, '$.attempts') AS attempt
-WHERE json_extract(attempt.value, '$.up_since') IS NOT NULL
-  AND json_extract(attempt.value, '$.placement.offer.money') <> 'sandbox'
-  AND json_extract(attempt.value, '$.placement.offer.count') > 0
+SELECT team, accelerator, count * nodes, since, CASE WHEN until < 4611686018427387904 THEN until END
+FROM machine_time WHERE until >= :since AND money <> 'sandbox' AND count > 0
 """
 
 
@@ -111,15 +107,20 @@ def is_missing(store_url: str) -> bool:
     )
 
 
-def ran(store_url: str) -> tuple[Ran, ...] | None:
-    """Every attempt that had machines with accelerators; None where `cheapest` is None, except for want of rows."""
-    rows = _rows(store_url, _RAN, {})
+def ran(store_url: str, since: datetime) -> tuple[Ran, ...] | None:
+    """Every attempt that had machines with accelerators at ``since`` (UTC) or later; None where `cheapest` is None,
+    except for want of rows."""
+    rows = _rows(store_url, _RAN, {"since": (since - _EPOCH) // timedelta(microseconds=1)})
     if rows is None:
         return None
     return tuple(
-        Ran(team, accelerator, gpus, datetime.fromisoformat(start), datetime.fromisoformat(end) if end else None)
+        Ran(team, accelerator, gpus, _time(start), None if end is None else _time(end))
         for team, accelerator, gpus, start, end in rows
     )
+
+
+def _time(micros: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=micros)
 
 
 def policy_files(store_url: str) -> dict[str, str] | None:

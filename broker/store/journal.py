@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from datetime import datetime
 from functools import cache
 from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import JSON, Connection, bindparam, cast, select, type_coerce
+from sqlalchemy import Connection, bindparam, select
 from sqlalchemy.exc import IntegrityError
 
 from broker.core.approvals import StandingGrant
+from broker.core.burns import Burn
 from broker.core.capacity import Charge
 from broker.core.decisions import Decision
+from broker.core.errors import UnreadableJob
 from broker.core.events import Event, EventBody, Submitted, body_from_json, body_to_json
 from broker.core.lifecycle import ImpossibleSequence, advance, fold
 from broker.core.money import Money
@@ -22,36 +25,64 @@ from broker.core.offers import MoneyKind, Offer, OfferQuery
 from broker.core.policy import ActionKind, Answer, LiveAttempt, Verdict
 from broker.core.ports import BudgetSpec
 from broker.core.reasons import Reason
+from broker.core.record_format import UnreadableRecord
 from broker.core.views import JobView
-from broker.launch.journal import HeldMoney, OpenHold
-from broker.ledger.entries import Balance, Entry
-from broker.store import approvals, ledger, ledger_sums, live, market, open_jobs, policies
+from broker.launch.journal import Judgement, OpenHold, Posted
+from broker.ledger.entries import Balance, Entry, Sum
+from broker.ledger.meter import Meter
+from broker.store import (
+    approvals,
+    ledger,
+    ledger_sums,
+    live,
+    machine_time,
+    market,
+    metering,
+    movement_sums,
+    open_jobs,
+    policies,
+    quarantine,
+    spending,
+)
+from broker.store.machine_time import MachineTime
+from broker.store.questions import distinct
 from broker.store.records import PolicyVersion
-from broker.store.tables import DECISION, EVENT, JOB
+from broker.store.spending import Period, Spent
+from broker.store.tables import DECISION, EVENT, JOB, UNCLOSED
 from broker.store.times import from_micros, to_micros
 
-_VIEW = select(JOB.c.view).where(JOB.c.id == bindparam("job"))
+log = logging.getLogger(__name__)
+
+_LAST = "\U0010ffff"  # no character comes after it
+_VIEW = select(*quarantine.COLUMNS).where(JOB.c.id == bindparam("job"))
 
 
 class StoreReading:
-    """One consistent look: `broker.launch.journal.Reading`, and lists for people."""
+    """One consistent look: `broker.launch.journal.Reading`, and lists for people. Lists leave out the jobs that this
+    version cannot read; `unreadable` has those."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._quarantine = quarantine.Quarantine()
+
+    @property
+    def unreadable(self) -> Sequence[UnreadableJob]:
+        """The jobs that this look has come across so far and could not read."""
+        return self._quarantine.jobs
 
     def job(self, job_id: str) -> JobView | None:
-        """The projection of one job."""
-        text = self._connection.scalar(_VIEW, {"job": job_id})
-        return None if text is None else _view_from_json(text)
+        """The projection of one job. Raises `UnreadableJob`."""
+        row = self._connection.execute(_VIEW, {"job": job_id}).first()
+        return None if row is None else self._quarantine.view(row)
 
     def unclosed(self) -> Sequence[JobView]:
         """Every job that is not closed, oldest first."""
-        query = select(JOB.c.view).where(~JOB.c.closed).order_by(JOB.c.submitted_at, JOB.c.id)
-        return [_view_from_json(text) for text in self._connection.scalars(query)]
+        query = select(*quarantine.COLUMNS).where(UNCLOSED).order_by(JOB.c.submitted_at, JOB.c.id)
+        return self._quarantine.views(self._connection.execute(query))
 
     def has_open_jobs(self) -> bool:
         """Whether any job is not closed."""
-        return self._connection.scalar(select(JOB.c.id).where(~JOB.c.closed).limit(1)) is not None
+        return self._connection.scalar(select(JOB.c.id).where(UNCLOSED).limit(1)) is not None
 
     def last_events(self, job_ids: Sequence[str] | None = None) -> Mapping[str, int]:
         """The number of the last event of each job that is not closed (or of those jobs, but for closed ones), oldest
@@ -60,15 +91,23 @@ class StoreReading:
 
     def views(self, job_ids: Sequence[str]) -> Sequence[JobView]:
         """The projections of those jobs, in any order."""
-        return [_view_from_json(text) for text in open_jobs.views(self._connection, job_ids)]
+        return self._quarantine.views(open_jobs.views(self._connection, job_ids))
 
     def open_balances(self) -> Mapping[str, Mapping[MoneyKind, Balance]]:
         """`balance` of each job that is not closed and has entries."""
         return open_jobs.balances(self._connection)
 
-    def sums(self, job_ids: Sequence[str]) -> Mapping[str, Sequence[Entry]]:
+    def sums(self, job_ids: Sequence[str]) -> Mapping[str, Sequence[Sum]]:
         """The entries of those jobs, added up by attempt, movement, account and kind of money."""
-        return open_jobs.sums(self._connection, job_ids)
+        return movement_sums.read(self._connection, job_ids)
+
+    def meters(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[int, Meter]]:
+        """How far the machine time of those jobs' attempts is settled, by job and number of the attempt."""
+        return metering.read(self._connection, job_ids)
+
+    def posted(self, job_id: str, attempt: int) -> Posted:
+        """What was posted as spent for an attempt, from all entries of its job."""
+        return metering.posted(self._connection, job_id, attempt)
 
     def jobs(
         self,
@@ -81,31 +120,50 @@ class StoreReading:
         limit: int | None = None,
     ) -> Sequence[JobView]:
         """Jobs that match all that is given, newest first."""
-        query = select(JOB.c.view).order_by(JOB.c.submitted_at.desc(), JOB.c.id.desc()).limit(limit)
+        query = select(*quarantine.COLUMNS).order_by(JOB.c.submitted_at.desc(), JOB.c.id.desc()).limit(limit)
         wanted = {"name": name, "user_name": user, "team": team}
         query = query.where(*(JOB.c[column] == value for column, value in wanted.items() if value is not None))
         if id_prefix:
-            query = query.where(JOB.c.id.startswith(id_prefix, autoescape=True))
+            # A range in the order of the characters. PostgreSQL has its own operators and an index for that order, as
+            # its usual one depends on the language.
+            not_before, before = (">=", "<") if self._connection.dialect.name == "sqlite" else ("~>=~", "~<~")
+            query = query.where(JOB.c.id.op(not_before)(id_prefix), JOB.c.id.op(before)(id_prefix + _LAST))
         if states:
             query = query.where(JOB.c.state.in_(states))
-        return [_view_from_json(text) for text in self._connection.scalars(query)]
+        return self._quarantine.views(self._connection.execute(query))
 
     def names_in_jobs(self) -> Mapping[str, frozenset[str]]:
         """Every user, team, project and environment that a job has named, by that word."""
-        as_json = cast(JOB.c.view, JSON) if self._connection.dialect.name != "sqlite" else type_coerce(JOB.c.view, JSON)
         columns = {
             "user": JOB.c.user_name,
             "team": JOB.c.team,
             "project": JOB.c.project,
-            "environment": as_json[("job", "environment")].as_string(),
+            "environment": JOB.c.environment,
         }
-        return {
-            what: frozenset(filter(None, self._connection.scalars(select(column).distinct())))
-            for what, column in columns.items()
-        }
+        return {what: frozenset(filter(None, distinct(self._connection, of))) for what, of in columns.items()}
+
+    def machine_time(
+        self, *, since: datetime | None = None, job_ids: Sequence[str] | None = None
+    ) -> Sequence[MachineTime]:
+        """When machines of attempts were there, oldest first: those that were still there at ``since`` (UTC) or later,
+        or those of some jobs. Simulated machines are left out."""
+        return list(machine_time.read(self._connection, since=since, job_ids=job_ids))
+
+    def spent_by(self, dimension: str, period: Period) -> Mapping[str, Spent]:
+        """What attempts spent that had machines in a period, and their machine time, by one of
+        `broker.store.spending.DIMENSIONS`."""
+        return spending.spent_by(self._connection, dimension, period)
+
+    def groups_of(self, dimension: str, period: Period, job_ids: Sequence[str]) -> Set[tuple[str, str]]:
+        """The pairs of job and group in which these jobs are counted by `spent_by`."""
+        return spending.groups_of(self._connection, dimension, period, list(job_ids))
+
+    def holding(self) -> Mapping[str, Mapping[MoneyKind, Balance]]:
+        """`balance` of each job that holds money."""
+        return spending.holding(self._connection)
 
     def events(self, job_id: str) -> Sequence[Event]:
-        """A job's stream, in order."""
+        """A job's stream, in order. Raises `UnreadableJob`."""
         query = select(EVENT).where(EVENT.c.job_id == job_id).order_by(EVENT.c.seq)
         return [_event_from_row(row) for row in self._connection.execute(query)]
 
@@ -129,19 +187,20 @@ class StoreReading:
         """The holds not yet settled or released that count under that budget."""
         return ledger.open_holds(self._connection, budget)
 
-    def held(self, budget: BudgetSpec, until: datetime) -> Sequence[HeldMoney]:
+    def held(self, budget: BudgetSpec, until: datetime) -> Sequence[Burn]:
         """What those holds come to: in one sum what is meant to last no longer than ``until``, the others singly."""
         return ledger.held(self._connection, budget, until)
 
-    def charges(self, provider: str | None = None) -> Sequence[Charge]:
-        """Every charge, or a provider's, oldest first."""
+    def charges(self, provider: str | None = None, *, since: datetime | None = None) -> Sequence[Charge]:
+        """Every charge, or a provider's, or those that end after ``since`` (UTC); oldest first."""
         from broker.store import charges  # most commands do without
 
-        return charges.read(self._connection, provider)
+        return charges.read(self._connection, provider, since)
 
-    def standing_grants(self) -> Sequence[StandingGrant]:
-        """Every standing grant, oldest first, with what the jobs that use it have spent and hold."""
-        return approvals.standing(self._connection)
+    def standing_grants(self, at: datetime | None = None) -> Sequence[StandingGrant]:
+        """Every standing grant, or those that are good ``at`` a time (UTC), oldest first, with what the jobs that use
+        it have spent and hold."""
+        return approvals.standing(self._connection, at)
 
     def standing_share(self, number: int, job_id: str) -> Money:
         """What of a standing grant's use is this job's; zero for one that does not use it."""
@@ -153,7 +212,7 @@ class StoreReading:
 
     def undecided(self) -> Sequence[JobView]:
         """Every job about which something was asked that nobody has answered yet, the oldest job first."""
-        views = (_view_from_json(text) for text in approvals.maybe_asking(self._connection))
+        views = self._quarantine.views(approvals.maybe_asking(self._connection))
         return [view for view in views if view.asked is not None]
 
     def policy_number(self) -> int:
@@ -166,7 +225,7 @@ class StoreReading:
 
     def live_attempts(self) -> Sequence[LiveAttempt]:
         """Every attempt whose machine may still exist, requested ones included."""
-        return live.attempts(self._connection, _view_from_json)
+        return live.attempts(self._connection, self._quarantine.views)
 
     def price_series(self, offer: Offer, start: datetime, end: datetime) -> Sequence[tuple[datetime, Money]]:
         """The prices observed for the offer's pool and source: the one in force at ``start``, then each change."""
@@ -191,13 +250,14 @@ class StoreReading:
     def decisions(
         self, *, job_id: str | None = None, since: datetime | None = None, limit: int | None = None
     ) -> Sequence[Decision]:
-        """Decisions kept, or one job's, or those from a time (UTC) on; newest first."""
+        """Decisions kept, or one job's, or those from a time (UTC) on; newest first. Those that this version cannot
+        read are logged and left out."""
         query = select(DECISION).order_by(DECISION.c.id.desc()).limit(limit)
         if since is not None:
             query = query.where(DECISION.c.at >= to_micros(since))
         if job_id is not None:
             query = query.where(DECISION.c.job_id == job_id)
-        return [_decision_from_row(row) for row in self._connection.execute(query)]
+        return list(_readable_decisions(self._connection.execute(query)))
 
     def judged_by(self, job_id: str) -> str | None:
         """The version of the policies that judged the job last, whether it may go on left out; None where none did. A
@@ -206,6 +266,19 @@ class StoreReading:
         others = DECISION.c.action != ActionKind.CONTINUE.value
         return self._connection.scalar(query.where(DECISION.c.job_id == job_id, others))
 
+    def last_judged(self, job_id: str, attempt: int) -> Judgement | None:
+        """When the start of that attempt was judged last, by which policies, and their answer; None where no judgement
+        of it is known. Judgements of what runs are left out."""
+        query = (
+            select(DECISION.c.at, DECISION.c.policy_version, DECISION.c.answer)
+            .where(DECISION.c.job_id == job_id, DECISION.c.attempt == attempt)
+            .where(DECISION.c.action != ActionKind.CONTINUE.value)
+            .order_by(DECISION.c.id.desc())
+            .limit(1)
+        )
+        row = self._connection.execute(query).first()
+        return None if row is None else Judgement(from_micros(row.at), row.policy_version, Answer(row.answer))
+
 
 class StoreWriting(StoreReading):
     """A transaction: `broker.launch.journal.Writing`."""
@@ -213,7 +286,8 @@ class StoreWriting(StoreReading):
     def append(self, job_id: str, items: Sequence[tuple[int | None, EventBody]], at: datetime) -> JobView:
         """Append events to a job's stream, fold them, store and return the new view.
 
-        Raises `ImpossibleSequence`, and ValueError for no events at all; then nothing of the transaction is kept.
+        Raises `ImpossibleSequence`, `UnreadableJob`, and ValueError for no events at all; then nothing of the
+        transaction is kept.
         """
         if not items:
             raise ValueError("nothing to append")
@@ -236,12 +310,20 @@ class StoreWriting(StoreReading):
         if before is None:
             self._connection.execute(JOB.insert(), _job_row(after))
         else:
-            self._connection.execute(JOB.update().where(JOB.c.id == job_id).values(_job_row(after)))
+            row = {name: value for name, value in _job_row(after).items() if name not in _AS_SUBMITTED}
+            self._connection.execute(JOB.update().where(JOB.c.id == job_id).values(row))
+        machine_time.keep(self._connection, before, after)
+        if after.closed and not (before and before.closed):
+            approvals.close(self._connection, job_id)
         return after
 
     def post(self, entries: Sequence[Entry]) -> None:
         """Post ledger entries. A movement id that exists already is refused with ValueError."""
         ledger.post(self._connection, entries)
+
+    def keep_meters(self, meters: Mapping[str, Mapping[int, Meter]]) -> None:
+        """Keep meters, by job and number of the attempt, instead of those kept before."""
+        metering.keep(self._connection, meters)
 
     def record(self, decision: Decision) -> None:
         """Keep a decision."""
@@ -274,18 +356,25 @@ class StoreWriting(StoreReading):
         return approvals.revoke(self._connection, number, by=by, at=at)
 
     def rebuild(self) -> int:
-        """Make every projection anew from events and entries; returns the number of jobs."""
+        """Make every projection anew from events and entries; returns the number of jobs. A job whose events this
+        version cannot read keeps the projection that it has."""
         ledger.rebuild(self._connection)
-        self._connection.execute(JOB.delete())
         job_ids = list(self._connection.scalars(select(EVENT.c.job_id).distinct()))
+        self._connection.execute(JOB.delete().where(JOB.c.id.not_in(select(EVENT.c.job_id))))
+        rebuilt = 0
         for job_id in job_ids:
-            self._connection.execute(JOB.insert().values(_job_row(fold(self.events(job_id)))))
-        return len(job_ids)
-
-
-@cache
-def _views() -> TypeAdapter[JobView]:
-    return TypeAdapter(JobView)
+            try:
+                view = fold(self.events(job_id))
+            except UnreadableJob as error:
+                log.warning("%s (%s)", error, error.hint)
+                continue
+            self._connection.execute(JOB.delete().where(JOB.c.id == job_id))
+            self._connection.execute(JOB.insert().values(_job_row(view)))
+            machine_time.forget(self._connection, job_id)
+            machine_time.keep(self._connection, None, view)
+            rebuilt += 1
+        approvals.rebuild(self._connection)
+        return rebuilt
 
 
 @cache
@@ -298,8 +387,8 @@ def _anything() -> TypeAdapter[Any]:
     return TypeAdapter(Any)
 
 
-def _view_from_json(text: str) -> JobView:
-    return _views().validate_json(text)
+# What never changes is not written again: to write a column is to look after its indexes.
+_AS_SUBMITTED = frozenset({"id", "name", "user_name", "team", "project", "environment", "submitted_at"})
 
 
 def _job_row(view: JobView) -> dict[str, object]:
@@ -309,16 +398,29 @@ def _job_row(view: JobView) -> dict[str, object]:
         "user_name": view.user,
         "team": view.job.team,
         "project": view.job.project,
+        "environment": view.job.environment,
         "state": view.state.value,
         "closed": view.closed,
         "submitted_at": to_micros(view.submitted_at),
-        "view": _views().dump_json(view).decode(),
+        "view": quarantine.to_text(view),
         "live": live.to_text(view),
     }
 
 
 def _event_from_row(row: Any) -> Event:
-    return Event(row.job_id, row.seq, from_micros(row.at), row.attempt, body_from_json(row.body))
+    try:
+        body = body_from_json(row.body)
+    except UnreadableRecord as error:
+        raise UnreadableJob(row.job_id, f"event {row.seq} ({row.kind}): {error}", newer=error.newer) from error
+    return Event(row.job_id, row.seq, from_micros(row.at), row.attempt, body)
+
+
+def _readable_decisions(rows: Iterable[Any]) -> Iterator[Decision]:
+    for row in rows:
+        try:
+            yield _decision_from_row(row)
+        except ValueError as error:  # a newer version knows actions, answers or verdicts that this one does not
+            log.warning("decision %s cannot be read, and is left out: %s", row.id, error)
 
 
 def _decision_from_row(row: Any) -> Decision:

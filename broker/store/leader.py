@@ -15,7 +15,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
 from broker.core.errors import StoreProblem
-from broker.store.database import Database, explained
+from broker.store.database import Database
 
 
 class Duty(StrEnum):
@@ -45,8 +45,7 @@ def lead(database: Database, duty: Duty) -> Iterator[StillLeading | None]:
         with _file_lead(database.path, duty, wait=0 if duty is Duty.LOCAL else 0.5) as still:
             yield still
         return
-    with explained(database.where), database.engine.connect() as connection:
-        connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+    with database.apart() as connection:
         if not connection.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": _LOCKS[duty]}):
             yield None
             return

@@ -21,15 +21,16 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
+from broker.core.burns import Burn
 from broker.core.money import Money
 from broker.core.offers import CapacityType, MoneyKind
 from broker.core.ports import BudgetSpec
-from broker.launch.journal import HeldMoney, OpenHold
-from broker.ledger.entries import Account, Balance, Entry, Movement, Tags
-from broker.store import ledger_sums
+from broker.launch.journal import OpenHold
+from broker.ledger.entries import Account, Balance, Dates, Entry, Movement, Tags, dates_after
+from broker.store import approvals, ledger_sums, metering, movement_sums
 from broker.store.ledger_sums import has_patterns, in_scope
 from broker.store.questions import question
-from broker.store.tables import BALANCE, ENTRY
+from broker.store.tables import BALANCE, ENTRY, STILL_HELD
 from broker.store.times import from_micros, to_micros
 
 _NAMES = BALANCE.columns.keys()
@@ -50,7 +51,9 @@ def post(connection: Connection, entries: Sequence[Entry]) -> None:
         ids = ", ".join(dict.fromkeys(entry.movement_id for entry in entries))
         raise ValueError(f"movement {ids} was posted before, or one of them") from error
     ledger_sums.keep(connection, entries)
+    movement_sums.keep(connection, entries)
     _keep_balances(connection, entries)
+    approvals.keep(connection, entries)
 
 
 def _keep_balances(connection: Connection, entries: Sequence[Entry]) -> None:
@@ -71,7 +74,7 @@ def _keep_balance(connection: Connection, entries: Sequence[Entry]) -> None:
         **{account.value: micros for account, micros in sums.items()},
         "job_id": first.tags.job_id,
         "money": first.money.value,
-        "holds_to": _holds_to(entries, 0, 0),
+        **_dates_row(_dates(entries, Money.ZERO, None)),
         "user_name": first.tags.user,
         "team": first.tags.team,
         "project": first.tags.project,
@@ -82,7 +85,8 @@ def _keep_balance(connection: Connection, entries: Sequence[Entry]) -> None:
     if as_a_rule_the_first and connection.execute(_OPEN, row).rowcount:
         return
     same = and_(BALANCE.c.job_id == first.tags.job_id, BALANCE.c.money == first.money.value)
-    kept = connection.execute(select(BALANCE.c.held, BALANCE.c.holds_to).where(same)).first()
+    columns = (BALANCE.c.held, BALANCE.c.holds_from, BALANCE.c.holds_to, BALANCE.c.burns)
+    kept = connection.execute(select(*columns).where(same)).first()
     if kept is None:
         connection.execute(_OPEN, row)
         return
@@ -91,31 +95,52 @@ def _keep_balance(connection: Connection, entries: Sequence[Entry]) -> None:
         .where(same)
         .values(
             **{account.value: BALANCE.c[account.value] + micros for account, micros in sums.items()},
-            holds_to=_holds_to(entries, kept.held, kept.holds_to),
+            **_dates_row(_dates(entries, Money(kept.held), dates_of(kept))),
         )
     )
 
 
-def _holds_to(entries: Sequence[Entry], held: int, holds_to: int) -> int:
-    """Until when the hold is meant to last: the latest end of what it was made of; 0 once nothing is held, so that a
-    later hold is spread over its own time."""
+def _dates(entries: Sequence[Entry], held: Money, dates: Dates | None) -> Dates | None:
+    """The dates of a hold after these entries; ``held`` and ``dates`` before them."""
     for entry in entries:
-        if entry.account is not Account.HELD:
-            continue
-        if entry.movement in (Movement.HOLD, Movement.TOP_UP):
-            holds_to = max(holds_to, to_micros(entry.covers_to))
-        held += entry.amount.micros
-        if not held:
-            holds_to = 0
-    return holds_to
+        if entry.account is Account.HELD:
+            held += entry.amount
+            dates = dates_after(dates, held, entry)
+    return dates
+
+
+def _dates_row(dates: Dates | None) -> dict[str, int]:
+    if dates is None:
+        return {"holds_from": 0, "holds_to": 0, "burns": 0}
+    return {
+        "holds_from": to_micros(dates.start),
+        "holds_to": to_micros(dates.end),
+        "burns": dates.rate.micros,
+    }
+
+
+def dates_of(row: Any) -> Dates | None:
+    """The dates of the hold of a kept balance; None where nothing is held."""
+    if not row.held:
+        return None
+    return Dates(from_micros(row.holds_from), from_micros(row.holds_to), Money(row.burns))
+
+
+def balance_of(row: Any) -> Balance:
+    """A kept balance as a value."""
+    return Balance(Money(row.available), Money(row.held), Money(row.spent), dates_of(row))
 
 
 def rebuild(connection: Connection) -> None:
-    """Make balances and kept sums anew from the entries."""
+    """Make balances and kept sums anew from the entries, and drop the meters: each is made anew by the next settlement
+    of its attempt."""
     connection.execute(BALANCE.delete())
     ledger_sums.forget(connection)
+    movement_sums.forget(connection)
+    metering.forget(connection)
     entries = read(connection, None)
     ledger_sums.keep(connection, entries)
+    movement_sums.keep(connection, entries)
     _keep_balances(connection, entries)
 
 
@@ -130,38 +155,35 @@ def read(connection: Connection, job_id: str | None) -> list[Entry]:
 def balance(connection: Connection, job_id: str) -> dict[MoneyKind, Balance]:
     """The kept sums of one job."""
     rows = connection.execute(select(BALANCE).where(BALANCE.c.job_id == job_id))
-    return {
-        MoneyKind(row.money): Balance(available=Money(row.available), held=Money(row.held), spent=Money(row.spent))
-        for row in rows
-    }
+    return {MoneyKind(row.money): balance_of(row) for row in rows}
 
 
 def open_holds(connection: Connection, budget: BudgetSpec) -> list[OpenHold]:
     """What jobs still hold under the budget."""
     c = BALANCE.c
-    query = (
-        select(c.job_id, c.money, c.held, c.holds_to)
-        .where(c.held != 0, c.money.in_(budget.counts), *in_scope(connection, BALANCE.c, budget))
-        .order_by(c.job_id, c.money)
-    )
-    return [
-        OpenHold(row.job_id, MoneyKind(row.money), Money(row.held), from_micros(row.holds_to))
-        for row in connection.execute(query)
-    ]
+    counted = (STILL_HELD, c.money.in_(budget.counts), *in_scope(connection, BALANCE.c, budget))
+    columns = (c.job_id, c.money, c.held, c.holds_from, c.holds_to, c.burns)
+    # Sorted here: to have them in order, SQLite would read the balances of all jobs in the order of the primary key.
+    rows = sorted(tuple(row) for row in connection.execute(select(*columns).where(*counted)))
+    return [OpenHold(job_id, MoneyKind(kind), _burn(held, *dates)) for job_id, kind, held, *dates in rows]
 
 
-def held(connection: Connection, budget: BudgetSpec, until: datetime) -> list[HeldMoney]:
+def held(connection: Connection, budget: BudgetSpec, until: datetime) -> list[Burn]:
     """What jobs still hold under the budget: one sum for what lasts no longer than ``until``, then each that does."""
     edge = to_micros(until)
     rows = connection.execute(question(_held, connection, budget, looks_up=has_patterns(budget)), {"edge": edge}).all()
-    return [HeldMoney(Money(int(micros)), from_micros(holds_to or edge)) for holds_to, micros in rows if micros]
+    return [_burn(int(micros), *dates) for micros, *dates in rows if micros]
+
+
+def _burn(held: int, holds_from: int, holds_to: int, burns: int) -> Burn:
+    return Burn(Money(held), from_micros(holds_from), from_micros(holds_to), Money(burns))
 
 
 def _held(connection: Connection | None, budget: BudgetSpec) -> CompoundSelect[Any]:
     c, edge = BALANCE.c, bindparam("edge", type_=BigInteger)
-    counted = (c.held != 0, c.money.in_(budget.counts), *in_scope(connection, c, budget))
-    short = select(literal(0).label("holds_to"), func.sum(c.held)).where(*counted, c.holds_to <= edge)
-    return union_all(short, select(c.holds_to, c.held).where(*counted, c.holds_to > edge))
+    counted = (STILL_HELD, c.money.in_(budget.counts), *in_scope(connection, c, budget))
+    sum_of_short = select(func.sum(c.held), edge, edge, literal(0)).where(*counted, c.holds_to <= edge)
+    return union_all(sum_of_short, select(c.held, c.holds_from, c.holds_to, c.burns).where(*counted, c.holds_to > edge))
 
 
 def _to_row(entry: Entry) -> dict[str, object]:
@@ -188,6 +210,7 @@ def _to_row(entry: Entry) -> dict[str, object]:
         "accelerator": tags.accelerator,
         "gpus": tags.gpus,
         "note": entry.note,
+        "rate": None if entry.rate is None else entry.rate.micros,
     }
 
 
@@ -216,4 +239,5 @@ def _from_row(row: Any) -> Entry:
             gpus=row.gpus,
         ),
         note=row.note,
+        rate=None if row.rate is None else Money(row.rate),
     )

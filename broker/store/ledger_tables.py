@@ -41,6 +41,45 @@ class SpendSumRow(Row, table=True):
     micros: int = Field(sa_type=BigInteger)
 
 
+class MovementSumRow(Row, table=True):
+    """The movements of a job with the same attempt (0: none), kind of money and reason, added up: ``micros`` went from
+    the first account of the movement to the second, in ``movements`` movements. ``covers_from`` and ``covers_to``
+    enclose the times that they cover; ``at`` is when the latest was posted."""
+
+    __tablename__: ClassVar[str] = "movement_sum"
+    __table_args__ = ({"sqlite_with_rowid": False},)
+
+    job_id: str = Field(primary_key=True)
+    attempt: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
+    money: str = Field(primary_key=True)
+    movement: str = Field(primary_key=True)
+    micros: int = Field(sa_type=BigInteger)
+    movements: int = Field(sa_type=BigInteger)
+    covers_from: int = Field(sa_type=BigInteger)
+    covers_to: int = Field(sa_type=BigInteger)
+    at: int = Field(sa_type=BigInteger)
+    user_name: str
+
+
+class MeteringRow(Row, table=True):
+    """How far the machine time of an attempt is settled: a `broker.ledger.meter.Meter`. ``cost`` (micro-dollars) and
+    ``cost_rest`` (the part of a micro-dollar, times an hour in microseconds) are one exact number."""
+
+    __tablename__: ClassVar[str] = "metering"
+    __table_args__ = ({"sqlite_with_rowid": False},)
+
+    job_id: str = Field(primary_key=True)
+    attempt: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
+    settled: int = Field(sa_type=BigInteger)
+    settled_to: int = Field(sa_type=BigInteger)
+    since: int = Field(sa_type=BigInteger)
+    rate: int = Field(sa_type=BigInteger)
+    cost: int = Field(sa_type=BigInteger)
+    cost_rest: int = Field(sa_type=BigInteger)
+    moved: int = Field(sa_type=BigInteger)
+    ended: bool
+
+
 class BudgetMarkRow(Row, table=True):
     """When (``at``) a budget of that ``amount`` was first seen past a ``mark`` (``80%``) in a period."""
 
@@ -58,7 +97,7 @@ class ChargeRow(Row, table=True):
     tells several for the same time apart. ``source``: ``api``, or the name of the file it was read from."""
 
     __tablename__: ClassVar[str] = "charge"
-    __table_args__ = (Index("charge_period", "provider", "ends"),)
+    __table_args__ = (Index("charge_period", "provider", "ends"), Index("charge_ends", "ends"))
 
     provider: str = Field(primary_key=True)
     key: str = Field(primary_key=True)
@@ -73,5 +112,7 @@ class ChargeRow(Row, table=True):
 
 GROUP = table_of(SpendGroupRow)
 SUM = table_of(SpendSumRow)
+MOVED = table_of(MovementSumRow)
+METERING = table_of(MeteringRow)
 MARK = table_of(BudgetMarkRow)
 CHARGE = table_of(ChargeRow)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import lru_cache
+from typing import Any
 
 from sqlalchemy import Connection, case, select
 
@@ -13,8 +15,10 @@ from broker.core.offers import CapacityType, MoneyKind
 from broker.core.outcomes import JobState
 from broker.core.policy import LiveAttempt
 from broker.core.views import JobView
-from broker.store.tables import JOB
+from broker.store.quarantine import COLUMNS
+from broker.store.tables import JOB, UNCLOSED
 
+log = logging.getLogger(__name__)
 _FIELDS = tuple(field.name for field in fields(LiveAttempt))
 
 
@@ -54,8 +58,10 @@ def to_text(view: JobView) -> str:
 def _from_text(text: str) -> tuple[LiveAttempt, ...]:
     def attempt(values: list[object]) -> LiveAttempt:
         kept = dict(zip(_FIELDS, values, strict=False))
-        kept["money"] = MoneyKind(str(kept["money"]))
-        kept["capacity_type"] = CapacityType(str(kept["capacity_type"])) if kept["capacity_type"] else None
+        # A newer version may know more of both; its machines are counted all the same, as the strictest would count.
+        money, capacity = str(kept["money"]), str(kept["capacity_type"])
+        kept["money"] = MoneyKind(money) if money in set(MoneyKind) else MoneyKind.CASH
+        kept["capacity_type"] = CapacityType(capacity) if capacity in set(CapacityType) else None
         return LiveAttempt(**kept)  # type: ignore[arg-type] # written by `to_text`
 
     return tuple(attempt(values) for values in json.loads(text))
@@ -63,16 +69,22 @@ def _from_text(text: str) -> tuple[LiveAttempt, ...]:
 
 # Queued jobs had no attempt yet: a long queue costs nothing. Rows of before this was kept have their view only.
 _RUNNING = (
-    select(JOB.c.live, case((JOB.c.live.is_(None), JOB.c.view)))
-    .where(~JOB.c.closed, JOB.c.state != JobState.QUEUED.value)
+    select(*COLUMNS[:-1], JOB.c.live, case((JOB.c.live.is_(None), JOB.c.view)).label("view"))
+    .where(UNCLOSED, JOB.c.state != JobState.QUEUED.value)
     .order_by(JOB.c.submitted_at, JOB.c.id)
 )
 
 
-def attempts(connection: Connection, view_of: Callable[[str], JobView]) -> list[LiveAttempt]:
-    """Every attempt whose machine may still exist, oldest job first."""
-    return [
-        one
-        for text, view in connection.execute(_RUNNING).all()
-        for one in (of(view_of(view)) if text is None else _from_text(text) if text else ())
-    ]
+def attempts(connection: Connection, views_of: Callable[[Sequence[Any]], Sequence[JobView]]) -> list[LiveAttempt]:
+    """Every attempt whose machine may still exist, oldest job first. What is kept beside a view counts whether or not
+    the view can be read. ``views_of``: the views of those rows that can be read."""
+    found: list[LiveAttempt] = []
+    for row in connection.execute(_RUNNING).all():
+        if row.live:
+            try:
+                found += _from_text(row.live)
+            except (ValueError, TypeError, KeyError) as error:
+                log.error("job %s: nobody knows which machines it has: %s", row.id, error)
+        elif row.live is None:
+            found += (one for view in views_of([row]) for one in of(view))
+    return found

@@ -12,6 +12,7 @@ from broker.core.offers import Availability, CapacityType, Offer, OfferQuery
 from broker.store.market import conditions
 from broker.store.offer_rows import OFFER_QUERY, to_offers
 from broker.store.polls import CODES, ENDED
+from broker.store.questions import values_of
 from broker.store.tables import EVENT, JOB, OFFER, POLL, POOL, PRICE
 from broker.store.times import from_micros
 
@@ -90,10 +91,10 @@ def told(connection: Connection, query: OfferQuery, since: int) -> list[Told]:
 
 def _looked_at(connection: Connection) -> dict[str, int]:
     """When each provider was last asked with success."""
-    rows = connection.execute(
-        select(POLL.c.provider, func.max(POLL.c.finished)).where(POLL.c.error == "").group_by(POLL.c.provider)
-    )
-    return {row[0]: row[1] for row in rows}
+    providers = values_of(POLL.c.provider)
+    well = select(POLL.c.finished).where(POLL.c.provider == providers.c.value, POLL.c.error == "")
+    newest = well.order_by(POLL.c.finished.desc()).limit(1).scalar_subquery()
+    return {row[0]: row[1] for row in connection.execute(select(providers.c.value, newest)) if row[1] is not None}
 
 
 def ran(connection: Connection, since: int) -> list[Ran]:

@@ -124,8 +124,8 @@ def _matching(connection: Connection | None, column: str, patterns: Sequence[str
 
 
 def price_series(connection: Connection, offer: Offer, start: datetime, end: datetime) -> list[tuple[datetime, Money]]:
-    """The prices of the offer's pool and source: the one in force at ``start`` first, then each change up to ``end``
-    (included). Rows that only tell of availability, or of no price, are left out: the last price goes on."""
+    """The prices of the offer's pool and source: the one in force at ``start`` first, then each that was told up to
+    ``end`` (included), also where only the availability had changed. Where no price was told, the last one goes on."""
     series = connection.scalar(
         select(OFFER.c.id)
         .join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id)
@@ -137,9 +137,4 @@ def price_series(connection: Connection, offer: Offer, start: datetime, end: dat
     priced = select(c.at, c.micros).where(c.series == series, c.micros.is_not(None))
     first = connection.execute(priced.where(c.at <= to_micros(start)).order_by(c.at.desc()).limit(1)).first()
     later = connection.execute(priced.where(c.at > to_micros(start), c.at <= to_micros(end)).order_by(c.at)).all()
-    found: list[tuple[datetime, Money]] = []
-    for row in ([first] if first else []) + list(later):
-        price = Money(row.micros)
-        if not found or found[-1][1] != price:
-            found.append((from_micros(row.at), price))
-    return found
+    return [(from_micros(row.at), Money(row.micros)) for row in ([first] if first else []) + list(later)]

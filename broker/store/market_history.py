@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from broker.core.errors import StoreProblem
 from broker.core.offers import Offer, OfferQuery
 from broker.store import freshness, history, lives, polls, retention
 from broker.store.database import Database
@@ -107,10 +108,18 @@ class MarketHistory:
         Kept are: for each series the change in force at that moment; every change that a launched attempt refers to,
         from its decision until its machine was gone; of each provider the newest poll, the newest that went well, and
         the newest complete one before that moment. Rows of offers are never dropped. Writes in many short transactions,
-        so it may be stopped and repeated at any time. The file does not shrink: what is freed is used again.
+        so it may be stopped and repeated at any time. The file does not shrink: what is freed is used again. Raises
+        `StoreProblem` where there is a job that this version cannot read.
         """
         with self._database.reading() as connection:
-            launched = retention.uses(connection, StoreReading(connection).jobs())
+            look = StoreReading(connection)
+            launched = retention.uses(connection, look.jobs())
+            if look.unreadable:
+                raise StoreProblem(
+                    f"{look.unreadable[0].message}; so nobody knows here which prices it refers to",
+                    where=self._database.where,
+                    hint=look.unreadable[0].hint,
+                )
             series = retention.all_series(connection)
         cut = retention.Cut(to_micros(before), launched, dry_run)
         transaction = self._database.reading if dry_run else self._database.writing

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Executable, Table, bindparam, exists, func, s
 
 from broker.core.offers import Availability, Offer
 from broker.store.offer_rows import SAID, place, said
+from broker.store.questions import values_of
 from broker.store.records import PollRun, PollStatus
 from broker.store.set_back import redate
 from broker.store.tables import OFFER, POLL, POOL, PRICE, SIGNAL
@@ -271,8 +272,9 @@ def _supersede(connection: Connection) -> None:
     connection.execute(update(OFFER).where(OFFER.c.reference).values(superseded=told_live))
 
 
-_NEWEST = select(func.max(POLL.c.id)).group_by(POLL.c.provider)
-_LAST = select(POLL).where(POLL.c.id.in_(_NEWEST)).order_by(POLL.c.provider)
+_PROVIDERS = values_of(POLL.c.provider)
+_NEWEST = select(func.max(POLL.c.id)).where(POLL.c.provider == _PROVIDERS.c.value).scalar_subquery()
+_LAST = select(POLL).where(POLL.c.id.in_(select(_NEWEST).select_from(_PROVIDERS))).order_by(POLL.c.provider)
 
 
 def last_polls(connection: Connection) -> dict[str, PollRun]:

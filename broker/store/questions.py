@@ -1,12 +1,13 @@
-"""Questions to the database that are put together once: that takes longer than asking them."""
+"""Questions to the database that are put together once, as that takes longer than asking them; and the different values
+of a column."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from functools import lru_cache
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from sqlalchemy import Connection, Executable
+from sqlalchemy import CTE, Column, Connection, Executable, func, select
 
 Question = TypeVar("Question", bound=Executable)
 About = TypeVar("About", bound=Hashable)
@@ -22,3 +23,17 @@ def question(make: Make[About, Question], connection: Connection, about: About, 
 @lru_cache(maxsize=1024)
 def _made_once(make: Callable[[Connection | None, About], Executable], about: About) -> Executable:
     return make(None, about)
+
+
+def values_of(column: Column[Any]) -> CTE:
+    """The different values of a column that an index begins with, in order, as ``value``; NULL among them. Asks the
+    index for the next larger value again and again: so it takes longer the more values there are, not the more rows."""
+    least = select(func.min(column).label("value"))
+    values = least.cte("found", recursive=True)
+    following = select(func.min(column)).where(column > values.c.value).correlate(values).scalar_subquery()
+    return values.union_all(select(following).where(values.c.value.is_not(None)))
+
+
+def distinct(connection: Connection, column: Column[Any]) -> list[Any]:
+    """The different values of a column that an index begins with, in order, NULL left out."""
+    return [value for value in connection.scalars(select(values_of(column).c.value)) if value is not None]

@@ -10,13 +10,25 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from sqlalchemy import BigInteger, Column, Index, Integer, SmallInteger, Table, UniqueConstraint, text
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Index,
+    Integer,
+    SmallInteger,
+    Table,
+    UniqueConstraint,
+    false,
+    literal_column,
+    text,
+)
 from sqlmodel import Field, SQLModel
 
 # SQLite makes only INTEGER PRIMARY KEY the row id, which is as wide as BIGINT there.
 _ID = BigInteger().with_variant(Integer, "sqlite")
 # Longer than a day: counted one by one, see `broker.store.ledger_sums`.
 _LONG = text("account = 'spent' AND covers_to - covers_from > 86400000000")
+_ABOUT_APPROVAL = text("kind IN ('approval_asked', 'approval_given', 'approval_refused')")
 
 
 class Row(SQLModel):
@@ -34,6 +46,14 @@ class JobRow(Row, table=True):
     __table_args__ = (
         Index("job_unclosed", "submitted_at", sqlite_where=text("NOT closed")),
         Index("job_submitted", "submitted_at"),
+        Index("job_name", "name", "submitted_at"),
+        Index("job_user", "user_name", "submitted_at"),
+        Index("job_team", "team", "submitted_at"),
+        Index("job_state", "state", "submitted_at"),
+        Index("job_project", "project"),
+        Index("job_environment", "environment"),
+        # Only PostgreSQL needs it, for the beginnings of ids; on SQLite it has no rows.
+        Index("job_id_begins", "id", postgresql_ops={"id": "text_pattern_ops"}, sqlite_where=text("0")),
     )
 
     id: str = Field(primary_key=True)
@@ -41,6 +61,7 @@ class JobRow(Row, table=True):
     user_name: str
     team: str | None
     project: str | None
+    environment: str | None = None
     state: str
     closed: bool
     submitted_at: int = Field(sa_type=BigInteger)
@@ -56,8 +77,9 @@ class EventRow(Row, table=True):
         Index(
             "attempt_event_approval",
             "at",
-            sqlite_where=text("kind IN ('approval_asked', 'approval_given', 'approval_refused')"),
+            sqlite_where=_ABOUT_APPROVAL,
         ),
+        Index("attempt_event_asking", "job_id", sqlite_where=_ABOUT_APPROVAL),
     )
 
     job_id: str = Field(primary_key=True)
@@ -66,6 +88,34 @@ class EventRow(Row, table=True):
     at: int = Field(sa_type=BigInteger)
     kind: str
     body: str
+
+
+class MachineTimeRow(Row, table=True):
+    """When the machines of an attempt were there: a projection of events. ``until``: `STILL_THERE` until they are known
+    to be gone. ``micros``: the price of one machine an hour when the attempt was placed, None where it was unknown;
+    ``count``: accelerators of one machine. Attempts whose machines never came up have no row."""
+
+    __tablename__: ClassVar[str] = "machine_time"
+    __table_args__ = (Index("machine_time_until", "until"), {"sqlite_with_rowid": False})
+
+    job_id: str = Field(primary_key=True)
+    attempt: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
+    since: int = Field(sa_type=BigInteger)
+    until: int = Field(sa_type=BigInteger)
+    user_name: str
+    team: str | None
+    project: str | None
+    workload: str
+    environment: str | None
+    money: str
+    provider: str
+    region: str
+    capacity_type: str
+    instance_type: str
+    accelerator: str | None
+    count: int
+    nodes: int
+    micros: int | None = Field(sa_type=BigInteger)
 
 
 class EntryRow(Row, table=True):
@@ -105,6 +155,7 @@ class EntryRow(Row, table=True):
     accelerator: str | None
     gpus: int
     note: str
+    rate: int | None = Field(sa_type=BigInteger)
 
 
 class BalanceRow(Row, table=True):
@@ -124,6 +175,8 @@ class BalanceRow(Row, table=True):
     project: str | None
     workload: str | None
     environment: str | None
+    holds_from: int = Field(sa_type=BigInteger)
+    burns: int = Field(sa_type=BigInteger)
 
 
 class DecisionRow(Row, table=True):
@@ -172,7 +225,11 @@ class PollRow(Row, table=True):
     """One poll of one provider. ``status``: a `broker.store.records.PollStatus`."""
 
     __tablename__: ClassVar[str] = "poll_run"
-    __table_args__ = (Index("poll_run_provider", "provider", "finished"),)
+    __table_args__ = (
+        Index("poll_run_provider", "provider", "finished"),
+        Index("poll_run_started", "provider", "started"),
+        Index("poll_run_newest", "provider", "id"),
+    )
 
     id: int = Field(sa_column=Column(_ID, primary_key=True, autoincrement=True))
     provider: str
@@ -339,7 +396,7 @@ class NoticeRow(Row, table=True):
 
 class StandingGrantRow(Row, table=True):
     """One approval ahead. ``whom``: its rules, users, teams and projects as JSON; ``total``: micro-dollars;
-    ``revoked_at``: when it was taken back."""
+    ``revoked_at``: when it was taken back; ``closed_use``: what closed jobs under it have spent, in micro-dollars."""
 
     __tablename__: ClassVar[str] = "standing_grant"
 
@@ -352,15 +409,26 @@ class StandingGrantRow(Row, table=True):
     note: str
     revoked_at: int | None = Field(sa_type=BigInteger)
     revoked_by: str
+    closed_use: int = Field(default=0, sa_type=BigInteger, sa_column_kwargs={"server_default": "0"})
 
 
 class StandingUseRow(Row, table=True):
-    """One job that was let through by a standing grant: its money counts there."""
+    """One job that was let through by a standing grant: its money counts there. ``closed``: it is counted in the
+    grant's ``closed_use``."""
 
     __tablename__: ClassVar[str] = "standing_use"
+    __table_args__ = (
+        Index("standing_use_job", "job_id"),
+        Index("standing_use_open", "number", sqlite_where=text("NOT closed")),
+    )
 
     number: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
     job_id: str = Field(primary_key=True)
+    closed: bool = Field(default=False, sa_column_kwargs={"server_default": false()})
+
+
+# The end of machine time that goes on, in microseconds: later than any time.
+STILL_THERE = 2**62
 
 
 def table_of(row: type[SQLModel]) -> Table:
@@ -372,6 +440,7 @@ def table_of(row: type[SQLModel]) -> Table:
 
 JOB = table_of(JobRow)
 EVENT = table_of(EventRow)
+MACHINE_TIME = table_of(MachineTimeRow)
 ENTRY = table_of(EntryRow)
 BALANCE = table_of(BalanceRow)
 DECISION = table_of(DecisionRow)
@@ -387,3 +456,8 @@ WATCH = table_of(WatchRow)
 NOTICE = table_of(NoticeRow)
 STANDING_GRANT = table_of(StandingGrantRow)
 STANDING_USE = table_of(StandingUseRow)
+# The conditions of the indexes ``job_unclosed`` and ``ledger_balance_open``, in their very words. SQLite uses a partial
+# index only for a query that repeats the condition of the index, without parameters; SQLAlchemy would write
+# ``job.closed = 0`` and ``held != ?``.
+UNCLOSED = text("NOT job.closed")
+STILL_HELD = BALANCE.c.held != literal_column("0")

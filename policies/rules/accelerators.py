@@ -9,7 +9,9 @@ from typing import ClassVar
 from pydantic import BaseModel, field_validator
 
 from broker.core.accelerators import canonical
+from broker.core.coverage import seen
 from broker.core.errors import UnknownName
+from broker.core.facts import Aspect, Fact
 from broker.core.findings import each
 from broker.core.policy import Action, Facts, Source, Verdict
 from policies.rules.allowed_locations import Names
@@ -71,3 +73,6 @@ class AllowedAccelerators:
                 accelerator=accelerator,
             )
         return allow(self, "allowed", f"{accelerator} is allowed")
+
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        return seen(action, Aspect.ACCELERATOR)

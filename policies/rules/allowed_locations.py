@@ -12,6 +12,8 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, Field, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema
 
+from broker.core.coverage import seen
+from broker.core.facts import Aspect, Fact
 from broker.core.policy import Action, Facts, Source, Verdict
 from policies.fields import Part, Patterns
 from policies.scope import Scope
@@ -80,6 +82,9 @@ class AllowedLocations:
         if action.placement is None:
             return allow(self, "no_place", "no place is asked for")
         return self._at(action.placement.offer.provider, action.placement.offer.region)
+
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        return seen(action, Aspect.PROVIDER, Aspect.REGION)
 
     @cached_property
     def _at(self) -> Callable[[str, str], Verdict]:

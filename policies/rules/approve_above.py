@@ -8,6 +8,7 @@ from typing import ClassVar
 from pydantic import BaseModel, model_validator
 
 from broker.core.approvals import lasts, total_of
+from broker.core.facts import Fact
 from broker.core.money import alike
 from broker.core.policy import Action, ActionKind, Facts, Source, Verdict
 from broker.core.units import PositiveDuration
@@ -66,3 +67,6 @@ class ApproveAbove:
             message = f"it takes {gpus} GPUs; above {said.gpus} at once somebody is asked"
             return ask(self, said, "gpus_above", message, gpus=gpus, threshold=said.gpus)
         return allow(self, "below", "is below what somebody is asked about")
+
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        return ()  # amount, time and GPUs belong to every question

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import date, timedelta
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, Field, PlainValidator, StrictBool, WithJsonSchema, field_validator, model_validator
 
+from broker.core.facts import Aspect, Fact
 from broker.core.findings import each
 from broker.core.money import Money, alike
 from broker.core.offers import MoneyKind
 from broker.core.policy import Action, ActionKind, BudgetUse, Facts, Source, Verdict
 from broker.core.ports import BudgetSpec
 from broker.core.units import PositiveDuration
-from broker.ledger.budgets import fixed_period, period_name, share_within
+from broker.ledger.budgets import fixed_period, period_name
 from broker.ledger.forecast import FORECAST
 from policies.asking import MayAsk, only_for
 from policies.fields import Day, Limit, TimeZone, parse_percent
@@ -133,8 +135,9 @@ def _kind(value: object) -> MoneyKind:
 class Budget:
     """Objects to what does not fit into each period that it touches: its share there ≤ limit − spent − held.
 
-    Single placements pass: how much money is asked is known for a whole submission only. Without the ledger's figures
-    for the whole time, it denies. What runs is judged by ``action: stop`` alone.
+    All that the job would hold is judged, with what it holds already: that counts once. Single placements pass: how
+    much money is asked is known for a whole submission only. Without the ledger's figures for the whole time, it
+    denies. What runs is judged by ``action: stop`` alone.
     """
 
     kind: ClassVar[str] = "budget"
@@ -168,54 +171,79 @@ class Budget:
         if action.hold is None:
             return allow(self, "no_amount_yet", "judges whole submissions, not single placements")
         asked = sum((action.hold.get(kind, Money.ZERO) for kind in self.config.counts), Money.ZERO)
-        if asked <= Money.ZERO:
+        dated = action.dated(self.config.counts)
+        whole = sum((burn.amount for burn in dated), Money.ZERO)
+        if whole <= Money.ZERO:
             return allow(self, "asks_nothing", f"asks for no {' or '.join(self.config.counts)}")
-        if action.kind is ActionKind.EXTEND and not self.config.top_up:
+        if action.kind is ActionKind.EXTEND and not self.config.top_up and asked > Money.ZERO:
             message = f"budget {self.name} lets no job have more than it was admitted with; {asked} more is asked"
             return deny(self, "no_top_up", message, budget=self.name, asked=asked)
-        window = action.window or (facts.now, facts.now)
         uses = facts.budgets.get(self.name, ())
-        shares = [share_within(asked, window, (use.period_start, use.period_end)) for use in uses]
-        if uses and self.config.period == "fixed" and sum(shares, Money.ZERO) != asked:
+        shares = [sum((burn.share(_period(use)) for burn in dated), Money.ZERO) for use in uses]
+        if uses and self.config.period == "fixed" and sum(shares, Money.ZERO) != whole:
             when = period_name(self.config.stretch, self.config.timezone, uses[0].period_start)
+            begins, ends = min(burn.start for burn in dated), max(burn.end for burn in dated)
             return deny(
                 self,
                 "outside_of_period",
-                f"budget {self.name} is for {when} only, and {asked} is asked for"
-                f" {window[0]:%Y-%m-%d %H:%M} to {window[1]:%Y-%m-%d %H:%M} UTC",
+                f"budget {self.name} is for {when} only, and {whole} is {_wanted(action)} for"
+                f" {begins:%Y-%m-%d %H:%M} to {ends:%Y-%m-%d %H:%M} UTC",
                 budget=self.name,
-                asked=asked,
+                asked=whole,
                 period=when,
             )
-        if sum(shares, Money.ZERO) != asked:
+        if sum(shares, Money.ZERO) != whole:
             return deny(
                 self,
                 "budget_state_unknown",
-                f"the ledger's state of the budget is not known for all the time that {asked} is for",
+                f"the ledger's state of the budget is not known for all the time that {whole} is for",
                 budget=self.name,
-                asked=asked,
+                asked=whole,
             )
-        for use, share in zip(uses, shares, strict=True):
-            if use.spent + use.held + share > self.config.amount:
-                return self._objection(action, use, share, asked)
-        return allow(self, "fits", f"{asked} fits", budget=self.name, asked=asked, limit=self.config.amount)
+        if exceeded := self._exceeded(action, facts):
+            return self._objection(action, *exceeded[0], whole)
+        return allow(self, "fits", f"{whole} fits", budget=self.name, asked=whole, limit=self.config.amount)
 
-    def _objection(self, action: Action, use: BudgetUse, share: Money, asked: Money) -> Verdict:
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        return tuple(
+            Fact(
+                aspect=Aspect.BUDGET,
+                of=others.period_start.astimezone(UTC).isoformat(),
+                value=(others.spent + others.held + share).micros,
+            )
+            for others, share in self._exceeded(action, facts)
+        )
+
+    def _exceeded(self, action: Action, facts: Facts) -> list[tuple[BudgetUse, Money]]:
+        """Each period in which there is no room: its state without what the job holds itself, and what the job would
+        hold of it."""
+        dated = action.dated(self.config.counts)
+        found = (
+            (
+                _without_own(action, self.config.counts, use, facts),
+                sum((burn.share(_period(use)) for burn in dated), Money.ZERO),
+            )
+            for use in facts.budgets.get(self.name, ())
+        )
+        return [(use, share) for use, share in found if use.spent + use.held + share > self.config.amount]
+
+    def _objection(self, action: Action, use: BudgetUse, share: Money, whole: Money) -> Verdict:
+        """``use``: without what the job holds itself; ``whole``: all that it would hold."""
         limit = self.config.amount
         left = limit - use.spent - use.held
         period = period_name(self.config.stretch, self.config.timezone, use.period_start)
-        amounts = alike(limit, asked, share, abs(left), use.spent, use.held)
+        amounts = alike(limit, whole, share, abs(left), use.spent, use.held)
         all_of_it, wants, then, rest, spent, held = amounts
-        part = "" if share == asked else f", {then} of it in {period}"
+        part = "" if share == whole else f", {then} of it in {period}"
         state = f"{rest} is left" if left >= Money.ZERO else f"it is overdrawn by {rest}"
         asks = [one for one in use.asks if one.job_id != action.job_id]
         message = (
-            f"budget {self.name} of {all_of_it} for {period}: {wants} asked{part}; {state} ({spent} spent, {held} held"
-            f"{undecided(asks)})"
+            f"budget {self.name} of {all_of_it} for {period}: {wants} {_wanted(action)}{part}; {state} ({spent} spent, "
+            f"{held} held{' by others' if action.own else ''}{undecided(asks)})"
         )
         figures = {
             "budget": self.name,
-            "asked": asked,
+            "asked": whole,
             "share": share,
             "left": left,
             "limit": limit,
@@ -264,3 +292,18 @@ class Budget:
                 return allow(self, "in_grace", message, **figures)
             return deny(self, "exceeded", f"{state}; what runs is stopped after a grace of {length(grace)}", **figures)
         return allow(self, "within_limit", f"no more than {limit} is spent")
+
+
+def _period(use: BudgetUse) -> tuple[datetime, datetime]:
+    return use.period_start, use.period_end
+
+
+def _wanted(action: Action) -> str:
+    """What is said of the amount: a job that holds some of it already does not ask for all of it."""
+    return "needed" if action.own else "asked"
+
+
+def _without_own(action: Action, kinds: Iterable[MoneyKind], use: BudgetUse, facts: Facts) -> BudgetUse:
+    """The state of the budget without what the job of the action holds already."""
+    own = [action.own[kind].seen(facts.now).share(_period(use)) for kind in kinds if kind in action.own]
+    return replace(use, held=use.held - sum(own, Money.ZERO))

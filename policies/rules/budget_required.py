@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import ClassVar
 
+from broker.core.facts import Fact
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
 from broker.core.policy import Action, ActionKind, Facts, Source, Verdict
@@ -55,6 +56,9 @@ class BudgetRequired:
             asked=asked,
             user=action.user,
         )
+
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        return ()  # it asks nobody
 
     @cached_property
     def _granted(self) -> Callable[[str, str | None, str | None, str, str | None], str | None]:

@@ -7,6 +7,8 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, model_validator
 
+from broker.core.coverage import seen
+from broker.core.facts import Aspect, Fact
 from broker.core.offers import CapacityType
 from broker.core.policy import Action, Facts, Source, Verdict
 from policies.fields import Part
@@ -61,6 +63,9 @@ class CapacityTypes:
                 capacity_type=asked.value,
             )
         return allow(self, "allowed", f"{asked.value} capacity is allowed")
+
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        return seen(action, Aspect.CAPACITY_TYPE)
 
 
 def _words(types: tuple[CapacityType, ...]) -> str:

@@ -7,6 +7,8 @@ from typing import ClassVar
 
 from pydantic import BaseModel, Field
 
+from broker.core.coverage import seen
+from broker.core.facts import Aspect, Fact
 from broker.core.policy import Action, Facts, Source, Verdict
 from policies.fields import Part, Patterns
 from policies.rules.allowed_locations import Names
@@ -62,3 +64,6 @@ class DataResidency:
                 data=data.location,
             )
         return allow(self, "within_residency", f"data in {data.location} may be worked on at {place}")
+
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        return seen(action, Aspect.PROVIDER, Aspect.REGION, Aspect.DATA_LOCATION, Aspect.SENSITIVE_DATA)

@@ -8,6 +8,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, Field, PlainValidator, WithJsonSchema, model_validator
 
+from broker.core.coverage import moment
+from broker.core.facts import Aspect, Fact
 from broker.core.findings import each
 from broker.core.policy import Action, ActionKind, Facts, Source, Verdict
 from broker.ledger.budgets import zone
@@ -82,3 +84,7 @@ class Freeze:
             until=until,
             timezone=config.timezone,
         )
+
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        end = self.config.end.replace(tzinfo=zone(self.config.timezone))
+        return (Fact(aspect=Aspect.FREEZE, value=moment(end)),)

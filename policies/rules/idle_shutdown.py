@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from pydantic import BaseModel, Field
 
+from broker.core.facts import Fact
 from broker.core.policy import Action, ActionKind, Facts, IdleLimit, Source, Verdict
 from broker.core.units import PositiveDuration
 from policies.fields import Part, Percent
@@ -58,6 +59,9 @@ class IdleShutdown:
             below=f"{self.config.below:g}",
             length=length(self.config.stretch),
         )
+
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        return ()  # it asks nobody
 
     def idle_limit(self, action: Action) -> IdleLimit | None:
         """As `broker.core.ports.LimitsIdleness`."""

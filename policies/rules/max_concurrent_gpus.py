@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, RootModel
 
+from broker.core.facts import Aspect, Fact
 from broker.core.policy import Action, Facts, Source, Verdict
 from policies.fields import GpuCount
 from policies.others import Others, starts, whose
@@ -55,6 +56,10 @@ class MaxConcurrentGpus:
             free=max(limit - running, 0),
             limit=limit,
         )
+
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        gpus = action.placement.gpus if action.placement else 0
+        return (Fact(aspect=Aspect.GPUS_AT_ONCE, value=self._others.beside(action, facts).gpus + gpus),)
 
     @cached_property
     def _others(self) -> Others:

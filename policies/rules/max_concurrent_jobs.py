@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, RootModel
 
+from broker.core.facts import Aspect, Fact
 from broker.core.policy import Action, Facts, Source, Verdict
 from policies.fields import JobCount
 from policies.others import Others, starts, whose
@@ -52,6 +53,9 @@ class MaxConcurrentJobs:
             running=running,
             limit=limit,
         )
+
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        return (Fact(aspect=Aspect.JOBS_AT_ONCE, value=self._others.beside(action, facts).jobs + 1),)
 
     @cached_property
     def _others(self) -> Others:

@@ -8,6 +8,7 @@ from typing import ClassVar
 from pydantic import BaseModel, ConfigDict, RootModel
 
 from broker.core.approvals import total_of
+from broker.core.facts import Fact
 from broker.core.money import Money, alike
 from broker.core.policy import Action, Facts, Source, Verdict
 from policies.fields import Limit
@@ -48,3 +49,6 @@ class MaxJobCost:
             return out_of_scope(self)
         in_all = None if action.hold is None else total_of(action)
         return _COST.judge(self, action, self.config.root, so_far=action.spent, in_all=in_all)
+
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        return ()  # the amount belongs to every question

@@ -9,6 +9,7 @@ from typing import ClassVar
 from pydantic import BaseModel, ConfigDict, RootModel
 
 from broker.core.approvals import lasts
+from broker.core.facts import Fact
 from broker.core.policy import Action, Facts, Source, Verdict
 from broker.core.units import PositiveDuration
 from policies.job_limits import JobLimit
@@ -47,3 +48,6 @@ class MaxJobDuration:
         if not self.scope.covers(action):
             return out_of_scope(self)
         return _DURATION.judge(self, action, self.config.root, so_far=action.elapsed, in_all=lasts(action))
+
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        return ()  # the time belongs to every question

@@ -10,6 +10,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, PlainValidator, RootModel, WithJsonSchema
 
+from broker.core.coverage import seen
+from broker.core.facts import Aspect, Fact
 from broker.core.offers import MoneyKind
 from broker.core.policy import Action, ActionKind, Facts, Source, Verdict
 from policies.scope import Scope
@@ -77,10 +79,9 @@ class MaxKgCo2e:
                 f"what {placement.offer.accelerator} emits is not known, the limit is {limit:g} kg CO2e a job",
                 limit=f"{limit:g}",
             )
-        ahead = timedelta(0) if action.kind is ActionKind.CONTINUE else _ahead(action)
-        if ahead is None:
+        total = _total(action)
+        if total is None:
             return allow(self, "no_time_yet", "judges what is known of the time it takes")
-        total = rate * ((action.elapsed + ahead) / timedelta(hours=1))
         if total <= limit:
             return allow(self, "within_limit", f"at most {limit:g} kg CO2e a job")
         verb = "has emitted" if action.kind is ActionKind.CONTINUE else "would emit"
@@ -92,6 +93,21 @@ class MaxKgCo2e:
             kg_co2e=said,
             limit=f"{limit:g}",
         )
+
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        total = _total(action)
+        if total is None:  # nobody knows: then it is about this machine here
+            return seen(action, Aspect.PROVIDER, Aspect.REGION, Aspect.ACCELERATOR)
+        return (Fact(aspect=Aspect.EMISSIONS, value=total),)
+
+
+def _total(action: Action) -> float | None:
+    """What the job emits in all, kg CO2e; None while that is not known."""
+    rate = action.placement.kg_co2e_per_hour if action.placement else None
+    ahead = timedelta(0) if action.kind is ActionKind.CONTINUE else _ahead(action)
+    if rate is None or ahead is None:
+        return None
+    return rate * ((action.elapsed + ahead) / timedelta(hours=1))
 
 
 def _ahead(action: Action) -> timedelta | None:

@@ -7,6 +7,8 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, RootModel
 
+from broker.core.coverage import seen
+from broker.core.facts import Aspect, Fact
 from broker.core.offers import MoneyKind
 from broker.core.policy import Action, ActionKind, Facts, Source, Verdict
 from broker.core.units import PositiveDuration
@@ -49,3 +51,6 @@ class MaxPriceAge:
             age=length(age),
             limit=length(limit),
         )
+
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        return seen(action, Aspect.PRICE_DATE)

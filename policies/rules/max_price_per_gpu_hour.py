@@ -11,7 +11,9 @@ from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, RootModel, mod
 from pydantic_core import CoreSchema
 
 from broker.core.accelerators import canonical
+from broker.core.coverage import seen
 from broker.core.errors import UnknownName
+from broker.core.facts import Aspect, Fact
 from broker.core.findings import each
 from broker.core.money import Money, alike
 from broker.core.policy import Action, Facts, Source, Verdict
@@ -106,3 +108,6 @@ class MaxPricePerGpuHour:
             accelerator=offer.accelerator,
             offer=offer.id,
         )
+
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        return seen(action, Aspect.PROVIDER, Aspect.REGION, Aspect.ACCELERATOR, Aspect.PRICE_PER_GPU)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from broker.core.errors import closest, did_you_mean
+from broker.core.facts import Fact
 from broker.core.policy import Action, Facts, Source, Verdict
 from broker.ledger.budgets import matches
 from policies.verdicts import allow, deny
@@ -48,6 +49,9 @@ class Membership:
                 said = deny(self, "not_a_member", message, team=team, user=user, listed_in=roster.source)
                 return replace(said, source=roster.source)
         return replace(allow(self, "member", f"{user} is a member of team {team}"), source=rosters[0].source)
+
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        return ()  # it asks nobody
 
     def _unknown(self, team: str, user: str) -> Verdict:
         """Where the team stands that was meant, or else the first of those that are listed."""

@@ -7,6 +7,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
+from broker.core.coverage import seen
+from broker.core.facts import Aspect, Fact
 from broker.core.offers import Interconnect
 from broker.core.policy import Action, Facts, Source, Verdict
 from policies.fields import GpuCount, Part
@@ -58,3 +60,6 @@ class MinInterconnect:
             interconnect=has.value if has else "unknown",
             at_least=wanted.value,
         )
+
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        return seen(action, Aspect.INTERCONNECT, Aspect.GPUS_PER_MACHINE)

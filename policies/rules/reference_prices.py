@@ -7,6 +7,8 @@ from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, RootModel
 
+from broker.core.coverage import seen
+from broker.core.facts import Aspect, Fact
 from broker.core.policy import Action, ActionKind, Facts, Source, Verdict
 from policies.scope import Scope
 from policies.verdicts import allow, deny, out_of_scope
@@ -45,3 +47,6 @@ class ReferencePrices:
             source=offer.source,
             as_of=f"{offer.as_of:%Y-%m-%d}",
         )
+
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        return seen(action, Aspect.REFERENCE_PRICE, Aspect.PRICE_SOURCE, Aspect.PRICE_DATE)

@@ -9,6 +9,8 @@ from typing import ClassVar
 
 from pydantic import BaseModel, field_validator
 
+from broker.core.coverage import seen
+from broker.core.facts import Aspect, Fact
 from broker.core.findings import each
 from broker.core.offers import CapacityType
 from broker.core.policy import Action, Facts, Source, Verdict
@@ -70,11 +72,7 @@ class ReservedQuota:
             return allow(self, "not_shared", "is not of what is shared out")
         team = action.job.team
         limit = self._limit(team)
-        in_use = sum(
-            one.gpus
-            for one in self._others.beside(action, facts).attempts
-            if one.team == team and self._shared(one.capacity_type, one.accelerator)
-        )
+        in_use = self._in_use(action, facts)
         if in_use + placed.gpus <= limit:
             return allow(self, "within_share", f"at most {limit} GPUs at once")
         whose = f"team {team}" if team else "jobs without a team"
@@ -87,6 +85,19 @@ class ReservedQuota:
             asked=placed.gpus,
             limit=limit,
             team=team or "",
+        )
+
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        gpus = self._in_use(action, facts) + (action.placement.gpus if action.placement else 0)
+        shared = seen(action, Aspect.CAPACITY_TYPE, Aspect.ACCELERATOR)
+        return (*shared, Fact(aspect=Aspect.GPUS_AT_ONCE, value=gpus))
+
+    def _in_use(self, action: Action, facts: Facts) -> int:
+        """What the job's team uses of it beside the job."""
+        return sum(
+            one.gpus
+            for one in self._others.beside(action, facts).attempts
+            if one.team == action.job.team and self._shared(one.capacity_type, one.accelerator)
         )
 
     @cached_property

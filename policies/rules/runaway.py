@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import ClassVar
 
 from pydantic import BaseModel, model_validator
 
+from broker.core.coverage import moment, seen
+from broker.core.facts import Aspect, Fact
 from broker.core.policy import Action, ActionKind, Facts, Source, Verdict
 from broker.core.units import PositiveDuration
 from policies.fields import AttemptCount, Part
@@ -44,8 +47,7 @@ class RunawayLimit:
         if not self.scope.covers(action):
             return out_of_scope(self)
         attempts, most = action.attempts, self.config.max_attempts
-        starts = action.kind in (ActionKind.RE_PLACE, ActionKind.EXTEND) and not (action.in_place or action.by_owner)
-        if most is not None and attempts >= most and starts:
+        if self._too_many(action):
             return deny(
                 self,
                 "too_many_attempts",
@@ -69,3 +71,15 @@ class RunawayLimit:
             age=length(asked),
             limit=length(oldest),
         )
+
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        found = seen(action, Aspect.ATTEMPTS) if self._too_many(action) else ()
+        if self.config.max_age is None:
+            return found
+        ahead = action.window[1] - action.window[0] if action.window else timedelta(0)
+        return (*found, Fact(aspect=Aspect.ENDS_BY, value=moment(facts.now + ahead)))
+
+    def _too_many(self, action: Action) -> bool:
+        """Whether another attempt is to be started, and there were as many as may be."""
+        starts = action.kind in (ActionKind.RE_PLACE, ActionKind.EXTEND) and not (action.in_place or action.by_owner)
+        return starts and self.config.max_attempts is not None and action.attempts >= self.config.max_attempts

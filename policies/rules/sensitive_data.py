@@ -7,6 +7,8 @@ from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, RootModel
 
+from broker.core.coverage import seen
+from broker.core.facts import Aspect, Fact
 from broker.core.offers import CapacityType
 from broker.core.policy import Action, Facts, Source, Verdict
 from policies.scope import Scope
@@ -48,3 +50,6 @@ class SensitiveData:
             place=offer.location,
             capacity_type=offer.capacity_type.value,
         )
+
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        return seen(action, Aspect.PROVIDER, Aspect.REGION, Aspect.CAPACITY_TYPE, Aspect.SENSITIVE_DATA)

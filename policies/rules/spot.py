@@ -8,7 +8,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
+from broker.core.coverage import seen
+from broker.core.facts import Aspect, Fact
 from broker.core.offers import CapacityType
+from broker.core.placements import Placement
 from broker.core.policy import Action, Facts, LiveAttempt, Source, Verdict
 from policies.fields import Part, Percent
 from policies.others import Others, starts
@@ -65,6 +68,20 @@ class Spot:
             return self._of_spot(action)
         return self._of_on_demand(action, facts)
 
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        kind = seen(action, Aspect.CAPACITY_TYPE)
+        placed = action.placement
+        if self.config.min_share is None or placed is None or placed.offer.capacity_type is not CapacityType.ON_DEMAND:
+            return kind
+        spot, total = self._share(action, placed, facts)
+        return (*kind, Fact(aspect=Aspect.SPOT_SHARE, value=100 * spot / total))
+
+    def _share(self, action: Action, placed: Placement, facts: Facts) -> tuple[int, int]:
+        """How much would be spot, and how much rented in all, once that is started on demand: GPUs, or machines."""
+        rented = [one for one in self._others.beside(action, facts).attempts if one.capacity_type in _RENTED]
+        spot = sum(_size(one) for one in rented if one.capacity_type is CapacityType.SPOT)
+        return spot, sum(map(_size, rented)) + (placed.gpus or placed.nodes)
+
     def _of_spot(self, action: Action) -> Verdict:
         workload = action.job.workload.value
         if self.config.use == "forbidden":
@@ -83,9 +100,7 @@ class Spot:
         least, placement = self.config.min_share, action.placement
         if least is None or placement is None or not starts(action):
             return allow(self, "not_spot", "starts no spot capacity")
-        rented = [one for one in self._others.beside(action, facts).attempts if one.capacity_type in _RENTED]
-        spot = sum(_size(one) for one in rented if one.capacity_type is CapacityType.SPOT)
-        total = sum(map(_size, rented)) + (placement.gpus or placement.nodes)
+        spot, total = self._share(action, placement, facts)
         if 100 * spot >= least * total:
             return allow(self, "share_kept", f"at least {least:g}% of what is rented is spot")
         return deny(

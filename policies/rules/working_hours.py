@@ -9,6 +9,7 @@ from typing import ClassVar
 from pydantic import BaseModel, Field, field_validator, model_validator
 
 from broker.core.errors import did_you_mean
+from broker.core.facts import Fact
 from broker.core.findings import each
 from broker.core.policy import Action, Facts, Source, Verdict
 from broker.ledger.budgets import zone
@@ -90,3 +91,6 @@ class WorkingHours:
             now=f"{local:%H:%M}",
             day=_DAYS[local.weekday()],
         )
+
+    def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
+        return ()  # the time of day goes on by itself

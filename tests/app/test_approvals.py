@@ -226,14 +226,14 @@ class TestMoreForAJob:
         assert bodies(broker, view)[-2:] == ["approval_given", "extended"]
 
     def test_what_waits_is_not_there_for_what_runs(self, broker: Broker, act_as: Any) -> None:
-        from broker.launch.settlement import lease_of
+        from broker.launch.funds import funds_of
 
         view = launched(broker)
 
         def paid_until(now: JobView) -> datetime | None:
             with broker.store.reading() as look:
                 entries, series = look.entries(view.id), look.price_series
-                return lease_of(now, now.attempts[0], entries, series, timedelta(0), broker.clock.now()).paid_until
+                return funds_of(now, now.attempts[0], entries, series, broker.clock.now()).paid_until
 
         first = paid_until(view)
         asked = jobs.extend(broker, view, MORE)

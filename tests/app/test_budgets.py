@@ -127,7 +127,7 @@ def test_a_delivery_that_fails_is_visible_and_tried_again(broker: Broker, monkey
     assert waiting.next_try is not None
     (line,) = lines(broker)
     told = "\n".join(budget_view.story(line, [waiting]))
-    assert "owner is still to be told, tried 1 time (the service cannot be reached): Budget pretend: 50%" in told
+    assert "not yet sent to owner, tried 1 time (the service cannot be reached): Budget pretend: 50%" in told
     assert budget_view.document(line, [waiting])["notices"][0]["error"] == "the service cannot be reached"
 
 

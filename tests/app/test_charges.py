@@ -23,7 +23,8 @@ from broker.core.offers import CapacityType, MoneyKind, Offer
 from broker.core.outcomes import Cause, JobState
 from broker.core.placements import Placement
 from broker.launch.charges import Standing
-from broker.launch.settlement import release, settle
+from broker.launch.settlement import release
+from broker.launch.settling import post_due
 from broker.ledger.entries import Movement, Tags, move
 
 DAY = timedelta(days=1)
@@ -96,8 +97,8 @@ def ran(broker: Broker, job_id: str, provider: str = "acme") -> str:
             ],
             GONE,
         )
-        tx.post(settle(view, tx.entries(job_id), tx.price_series, GONE, timedelta(0)))
-        tx.post(release(view, tx.entries(job_id), GONE))
+        post_due(tx, [view], GONE)
+        tx.post(release(view, tx.sums([job_id])[job_id], GONE))
     return f"{job_id}-1"
 
 

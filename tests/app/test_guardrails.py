@@ -77,7 +77,7 @@ def shown(site: Broker, running: Running, name: str) -> str:
 
 def test_while_running_a_few(site: Broker) -> None:
     running = stopped_while_running(site, ["cost", "locations"])
-    assert f"goes on with: gpubroker jobs extend {running.views['cost'].id}" in shown(site, running, "cost")
+    assert f"gpubroker jobs extend {running.views['cost'].id}" in shown(site, running, "cost")
 
     # What was stopped at its cost limit goes on from its checkpoint, once the limit and the job's own are higher.
     view = running.views["cost"]

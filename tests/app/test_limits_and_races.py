@@ -20,6 +20,7 @@ from broker.app.report import spend
 from broker.app.submit import DearerNow, preview, submit
 from broker.app.wiring import Broker
 from broker.core import events as ev
+from broker.core.burns import Burn
 from broker.core.errors import InvalidInput, LoginMissing, NotAllowed
 from broker.core.jobfile import parse_job
 from broker.core.jobs import Job
@@ -256,11 +257,15 @@ def test_a_later_hold_is_spread_over_its_own_time(broker: Broker) -> None:
     view, now = submit(broker, job(broker, SANDBOX)), broker.clock.now()
     (budget,) = broker.policy().budgets(view.job, view.user)
     with broker.store.writing() as tx:
-        tx.post(release(view, tx.entries(view.id), now))
+        tx.post(release(view, tx.sums([view.id])[view.id], now))
         window = (now, now + timedelta(hours=1))
-        tx.post(hold_entries(Tags(view.id, view.user), {MoneyKind.SANDBOX: Money(7)}, Movement.HOLD, 2, window))
+        tx.post(
+            hold_entries(
+                Tags(view.id, view.user), {}, {MoneyKind.SANDBOX: Burn.evenly(Money(7), window)}, Movement.HOLD, 2
+            )
+        )
         (hold,) = tx.open_holds(budget)
-        assert hold.covers_to == window[1]
+        assert hold.burn.end == window[1]
     broker.store.rebuild()
     with broker.store.reading() as look:
         assert list(look.open_holds(budget)) == [hold]

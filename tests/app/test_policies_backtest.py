@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from broker.app.policies_backtest import Backtest, replay
+from broker.core.burns import Burn
 from broker.core.decisions import Decision, inputs_of, sealed, written
 from broker.core.jobs import Job, Workload
 from broker.core.money import Money
@@ -19,18 +20,12 @@ from broker.core.policy import Action, ActionKind, Answer, Facts, Grant, LiveAtt
 from broker.launch.admission import strictest
 from broker.launch.placing import hold_entries
 from broker.ledger.budgets import budget_uses, share_within
-from broker.ledger.entries import Account, Entry, Movement, Tags, move
+from broker.ledger.entries import Account, Entry, Movement, Tags, held_burns, move
 from policies.loader import load
 from policies.policyset import ActivePolicies
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
-
-
-@dataclass
-class _Hold:
-    held: Money
-    covers_to: datetime
 
 
 @dataclass
@@ -59,7 +54,8 @@ class Month:
         job = Job(name=f"job-{len(self.decisions)}", run="x", team=team, **said)
         window = (at, at + hours * HOUR)
         chosen, *others = placements or [placement(at, hold, hours)]
-        action = Action(ActionKind.LAUNCH, job, user, chosen, {MoneyKind.CASH: Money.usd(hold)}, window)
+        burns = {MoneyKind.CASH: Burn.evenly(Money.usd(hold), window)}
+        action = Action(ActionKind.LAUNCH, job, user, chosen, {MoneyKind.CASH: Money.usd(hold)}, window, burns=burns)
         facts = replace(self._facts(action, at), grants=grants)
         verdicts = tuple(self.policy.judge(action, facts))
         answer = strictest(verdicts)
@@ -81,12 +77,8 @@ class Month:
         for budget in self.policy.budgets(action.job, action.user):
             mine = [e for e in self.entries if e.at <= now and (not budget.teams or e.tags.team in budget.teams)]
             spends = [e for e in mine if e.account is Account.SPENT]
-            holds = []
-            for job in {e.tags.job_id for e in mine}:
-                own = [e for e in mine if e.tags.job_id == job and e.account is Account.HELD]
-                held = sum((e.amount for e in own), Money.ZERO)
-                if held:
-                    holds.append(_Hold(held, own[0].covers_to))
+            jobs = {e.tags.job_id for e in mine}
+            holds = [burn for job in jobs for burn in held_burns(e for e in mine if e.tags.job_id == job).values()]
 
             def spent(start: datetime, end: datetime, spends: list[Entry] = spends) -> Money:
                 return sum(
@@ -107,7 +99,7 @@ class Month:
             offer.region, offer.capacity_type, offer.accelerator, placed.gpus,
         )  # fmt: skip
         held = action.hold[MoneyKind.CASH]
-        self.entries += hold_entries(tags, action.hold, Movement.HOLD, 1, action.window)
+        self.entries += hold_entries(tags, {}, action.burns, Movement.HOLD, 1)
         for what, amount, covers in (
             (Movement.SETTLE, cost, (at, ends)), (Movement.RELEASE, held - cost, (ends, ends)),
         ):  # fmt: skip

@@ -31,6 +31,7 @@ from broker.launch.runfolder import RunFolder
 from broker.launch.sweep import Kind, Standing
 from broker.ledger.entries import Movement, Tags, move
 from tests.contracts.engine_contract import eventually
+from tests.unreadable import damage_view
 
 HOURS_AGO = datetime.now(UTC) - timedelta(hours=5)
 NO_GRACE = timedelta(0)
@@ -293,3 +294,21 @@ def test_a_database_on_a_server_is_the_same_whoever_asks_and_another_at_another_
     ]
     assert ids[0] == ids[1]
     assert len(set(ids)) == 4
+
+
+def test_what_belongs_to_a_job_that_cannot_be_read_here_is_nobodys_leftover(broker: Broker) -> None:
+    """A newer version of gpubroker looks after it from another host."""
+    mine = store_id(broker.store)
+    record(broker, "newer", requested("newer"), ev.AttemptEnded(cause=Cause.NO_CAPACITY), ended_job(), ev.JobClosed())
+    hold(broker, "newer", "50")
+    with process(broker, "newer-1", mine):
+        assert {one.kind for one in sweep(broker, NO_GRACE).orphans} == {Kind.MACHINE, Kind.HOLD}
+        damage_view(broker.store, "newer")
+        swept = sweep(broker, NO_GRACE)
+        assert swept.found == ()
+        assert "newer version" in swept.trouble["newer"]
+    assert held(broker, "newer") == Money.usd("50")
+
+
+def ended_job() -> ev.JobEnded:
+    return ev.JobEnded(state=JobState.CANCELLED)

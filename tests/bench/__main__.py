@@ -14,6 +14,7 @@ from tests.bench import (
     bench_checkpoints,
     bench_commands,
     bench_market,
+    bench_month,
     bench_placement,
     bench_plan,
     bench_policies,
@@ -32,6 +33,7 @@ PARTS = {
     "budgets": bench_budgets.main,
     "market": bench_market.main,
     "the reconciler": bench_tick.main,
+    "jobs that have run for a month": bench_month.main,
     "checkpoints": bench_checkpoints.main,
     "the agent": bench_agent.main,
 }

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from broker.core import events as ev
+from broker.core.burns import Burn
 from broker.core.clock import SystemClock
 from broker.core.events import EventBody
 from broker.core.jobs import Job
@@ -33,8 +34,10 @@ from broker.launch.agent.clock import to_text
 from broker.launch.enforcement import Enforcement
 from broker.launch.placing import attempt_key, hold_entries
 from broker.launch.reconciler import Reconciler, Tick
+from broker.launch.rejudging import Ruling
 from broker.launch.runfolder import RunFolders
 from broker.ledger.entries import Entry, Movement, Tags, move
+from broker.ledger.meter import Meter
 from broker.store import Store, open_store
 from policies.loader import load
 
@@ -99,7 +102,8 @@ def life(number: int, offer: Offer) -> tuple[str, list[tuple[int | None, EventBo
 def money(job_id: str, now: datetime) -> list[Entry]:
     """A hold, and what was settled of it."""
     tags = Tags(job_id, "ada", attempt=1)
-    held = hold_entries(Tags(job_id, "ada"), {MoneyKind.CASH: Money.usd("4000")}, Movement.HOLD, 1, (now, now + HOUR))
+    burn = Burn.evenly(Money.usd("4000"), (now, now + HOUR))
+    held = hold_entries(Tags(job_id, "ada"), {}, {MoneyKind.CASH: burn}, Movement.HOLD, 1)
     steps = [now - HOUR + n * HOUR / SETTLED for n in range(SETTLED + 1)]
     return held + [
         entry
@@ -122,6 +126,7 @@ def fill(store: Store, runs: Path, attempts: int) -> None:
                 job_id, events, journal = life(number, pools[number % len(pools)])
                 tx.append(job_id, events, now - HOUR)
                 tx.post(money(job_id, now))
+                tx.keep_meters({job_id: {1: Meter(Money.usd("10"), now, now - HOUR, Money.usd("10"))}})
                 folder = runs / job_id / "attempts" / "1"
                 folder.mkdir(parents=True)
                 claim = dict.fromkeys(("host", "address", "started", "nonce", "gang"), "x") | {"rank": 0, "pid": 1}
@@ -166,7 +171,7 @@ def main(attempts: int = ATTEMPTS) -> None:
             enforce = Enforcement(opened, lambda: policy, clock.now, every=timedelta(seconds=5))
             reconciler = Reconciler(
                 opened, engines.__getitem__, RunFolders(runs.as_uri(), clock), clock, lambda view: False,  # type: ignore[arg-type]  # engines in memory
-                enforce=enforce,
+                lambda view, attempt: Ruling.LAUNCH, enforce=enforce,
             )  # fmt: skip
             return reconciler, reconciler.tick()
 

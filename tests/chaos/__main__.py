@@ -32,7 +32,7 @@ from tests.chaos.schedule import KINDS, Strike
 from tests.chaos.schedule import plan as plan_strikes
 from tests.chaos.stage import POLICY, Stage, belonging, staged
 from tests.chaos.strikes import Striking
-from tests.chaos.verdict import Verdict, judge
+from tests.chaos.verdict import Verdict, acted, judge
 
 # How long, after the last fault, jobs may take to end, and a fault that found no victim is tried again.
 PATIENCE = 600.0
@@ -49,7 +49,9 @@ def main() -> int:
             say(f"seed {asked.seed}, {asked.jobs} jobs, {asked.minutes:g} minutes, in {folder}")
             if stage.without:
                 say(f"without Slurm: {stage.without}")
-            verdict = run(stage, asked.seed, asked.jobs, asked.minutes * 60, Path(asked.keep) if asked.keep else None)
+            kinds = tuple(kind for kind in KINDS if kind not in asked.leave_out)
+            keep = Path(asked.keep) if asked.keep else None
+            verdict = run(stage, asked.seed, asked.jobs, asked.minutes * 60, kinds, keep)
     finally:
         if asked.keep:
             shutil.copytree(folder, asked.keep, dirs_exist_ok=True, ignore=shutil.ignore_patterns("pg", "slurm"))
@@ -61,8 +63,10 @@ def main() -> int:
     return 1 if verdict.wrong else 0
 
 
-def run(stage: Stage, seed: int, jobs: int, seconds: float, keep: Path | None = None) -> Verdict:
-    """The whole of it, once the stage stands."""
+def run(
+    stage: Stage, seed: int, jobs: int, seconds: float, kinds: tuple[str, ...], keep: Path | None = None
+) -> Verdict:
+    """The whole run, once the stage stands. ``kinds``: the kinds of fault that strike."""
     os.environ.update(stage.variables)
     os.environ.pop("CHAOS_CONTROL")  # this process is spared
     broker = Broker(read_settings(), registries())
@@ -70,8 +74,7 @@ def run(stage: Stage, seed: int, jobs: int, seconds: float, keep: Path | None = 
     planned = plan_jobs(seed, jobs, slurm=stage.cluster is not None)
     load = Load(broker, planned, stage.folder, at_once=max(12, jobs // 12), seconds=0.8 * seconds)
     manifests = Manifests(stage.home / "runs")
-    striking = Striking(stage)
-    kinds = tuple(KINDS)
+    striking = Striking(stage, broker.store)
     strikes = plan_strikes(seed, seconds, kinds)
     stage.keep_serving()
     began = time.monotonic()
@@ -95,6 +98,7 @@ def run(stage: Stage, seed: int, jobs: int, seconds: float, keep: Path | None = 
     while belonging(stage.folder) and time.monotonic() < deadline:
         time.sleep(STEP)
     verdict = judge(stage, broker, planned, manifests, kinds)
+    verdict.wrong += acted(broker, planned, load)
     if not clean:
         verdict.wrong.append("a service did not end when it was told to")
     if among < jobs:
@@ -103,6 +107,9 @@ def run(stage: Stage, seed: int, jobs: int, seconds: float, keep: Path | None = 
         "seconds": round(time.monotonic() - began),
         "handed_in_among_faults": among,
         "services_started": stage.started,
+        "approved": len(load.approved),
+        "refused": len(load.refused),
+        "given_more_time": len(load.extended),
         "without": stage.without,
         "handing_in": sorted(load.trouble),
     }
@@ -146,6 +153,7 @@ def _calm(stage: Stage, load: Load, manifests: Manifests, planned: list[Planned]
 def _look_after(stage: Stage, load: Load, manifests: Manifests) -> None:
     stage.keep_serving()
     load.step()
+    load.people()
     manifests.look()
     time.sleep(STEP)  # between two looks; the faults go on beside it
 
@@ -160,6 +168,7 @@ def _asked() -> Any:
     parser.add_argument("--minutes", type=float, default=15.0, help="for how long faults strike")
     parser.add_argument("--jobs", type=int, default=200)
     parser.add_argument("--json", action="store_true", help="one document instead of a table")
+    parser.add_argument("--leave-out", action="append", default=[], choices=list(KINDS), help="a kind of fault")
     parser.add_argument("--keep", help="a folder to copy run folders, marks and logs to")
     return parser.parse_args()
 

@@ -6,12 +6,15 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 
+from broker.app import approvals, jobs
 from broker.app.submit import read_job, submit
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError
+from broker.core.outcomes import JobState
 from broker.core.views import JobView
 
 # The lock goes with the last process that has it, however that ends: who does not get it is not alone. (Its file stands
@@ -32,6 +35,8 @@ done
 echo "$GPUBROKER_ATTEMPT $GPUBROKER_RANK end" >> "$me"
 """
 NEVER = 10**6
+# More than any clock jumps ahead, so that no job's time is used up by that; less than what somebody is asked for.
+MORE_TIME = timedelta(hours=96)
 
 
 class Fate(StrEnum):
@@ -40,17 +45,21 @@ class Fate(StrEnum):
     SUCCEEDS = "succeeds"
     FAILS_ONCE = "fails once"
     FAILS = "fails"
+    REFUSED = "is refused"
 
 
 @dataclass(frozen=True)
 class Planned:
-    """One job: where, how, and what becomes of it when all goes right."""
+    """One job: where, how, and what becomes of it when all goes right. ``asks``: somebody must approve it first.
+    ``longer``: its owner gives it more time while it runs."""
 
     name: str
     provider: str
     steps: int
     nodes: int
     fate: Fate
+    asks: bool = False
+    longer: bool = False
 
 
 def plan(seed: int, jobs: int, *, slurm: bool) -> list[Planned]:
@@ -60,36 +69,51 @@ def plan(seed: int, jobs: int, *, slurm: bool) -> list[Planned]:
     found = []
     for number in range(jobs):
         (provider,) = chance.choices(list(weights), list(weights.values()))
-        fate = chance.choices([Fate.SUCCEEDS, Fate.FAILS_ONCE, Fate.FAILS], [8, 1, 1])[0]
+        fates = [Fate.SUCCEEDS, Fate.FAILS_ONCE, Fate.FAILS, Fate.REFUSED]
+        fate = chance.choices(fates, [16, 2, 2, 1])[0]
         nodes = 2 if provider == "sandbox" and chance.random() < 0.1 and fate is Fate.SUCCEEDS else 1
         steps = chance.randint(6, 24 if provider == "sandbox" else 10)
-        found.append(Planned(f"chaos-{number:03d}", provider, steps, nodes, fate))
+        asks = fate is Fate.REFUSED or chance.random() < 0.15
+        longer = not asks and chance.random() < 0.3
+        found.append(Planned(f"chaos-{number:03d}", provider, steps, nodes, fate, asks, longer))
     return found
 
 
 def text_of(job: Planned, marks: Path) -> str:
     """The job's file."""
-    fails_at = NEVER if job.fate is Fate.SUCCEEDS else max(2, job.steps // 2)
+    fails_at = NEVER if job.fate in (Fate.SUCCEEDS, Fate.REFUSED) else max(2, job.steps // 2)
     ever = "again" if job.fate is Fate.FAILS else "once"  # it may be interrupted at that very step, and go on behind it
     script = "".join(f"  {line}\n" for line in COMMAND.splitlines())
     retry = "{failures: 0}" if job.fate is Fate.FAILS else "{failures: 1, backoff: 1s}"
     envs = f"MARKS: {marks / job.name}, STEPS: '{job.steps}', FAILS_AT: '{fails_at}', EVER: {ever}"
     return (
-        f"name: {job.name}\nnum_nodes: {job.nodes}\nresources: {{cpus: 1+}}\nwork: 1m\nmax_duration: 12h\n"
+        f"name: {job.name}\nnum_nodes: {job.nodes}\nresources: {{cpus: 1+}}\nwork: 1m\n"
+        f"max_duration: {'120h' if job.asks else '72h'}\n"
         f"retry: {retry}\nconstraints: {{providers: [{job.provider}]}}\n"
         f"envs: {{{envs}}}\nrun: |\n{script}"
     )
+
+
+class _Approver(Broker):
+    """The same broker, with somebody else at it."""
+
+    user = "approver"  # type: ignore[assignment]  # whoever runs this is the one who submits
 
 
 class Load:
     """Hands jobs in, one after the other over so many ``seconds`` (wall). A store that is away is tried again; a job is
     never handed in twice. ``at_once``: so many are open at most, and then the next one waits."""
 
-    def __init__(self, broker: Broker, jobs: list[Planned], folder: Path, at_once: int, seconds: float) -> None:
+    def __init__(self, broker: Broker, planned: list[Planned], folder: Path, at_once: int, seconds: float) -> None:
         self._broker, self._folder, self._at_once = broker, folder, at_once
-        self._left = list(reversed(jobs))
-        self._began, self._every = time.monotonic(), seconds / len(jobs)
-        self._planned = len(jobs)
+        self._left = list(reversed(planned))
+        self._began, self._every = time.monotonic(), seconds / len(planned)
+        self._planned = len(planned)
+        self._plans = {job.name: job for job in planned}
+        self._approver = _Approver(broker.settings, broker.registries)
+        self.approved: set[str] = set()
+        self.refused: set[str] = set()
+        self.extended: set[str] = set()
         self.trouble: set[str] = set()
 
     @property
@@ -107,8 +131,9 @@ class Load:
                 return
             with self._broker.store.reading() as look:
                 known = {view.job.name: view for view in look.jobs()}
+                unreadable = {one.name for one in look.unreadable}
             job = self._left[-1]
-            if job.name in known:  # the answer got lost on the way
+            if job.name in known or job.name in unreadable:  # the answer got lost on the way
                 self._left.pop()
             elif sum(not view.closed for view in known.values()) < self._at_once:
                 file = self._folder / "jobs" / f"{job.name}.yaml"
@@ -118,6 +143,23 @@ class Load:
                 self._left.pop()
         except BrokerError as error:
             self.trouble.add(f"{type(error).__name__}: {error}"[:150])
+
+    def people(self) -> None:
+        """What people do meanwhile: approve, refuse, and give jobs that run more time."""
+        for view in self.views() or ():
+            job = self._plans[view.job.name]
+            try:
+                if view.asked is not None and job.fate is Fate.REFUSED:
+                    approvals.refuse(self._approver, view.id, "chaos")
+                    self.refused.add(job.name)
+                elif view.asked is not None:
+                    approvals.grant(self._approver, view.id, "chaos")
+                    self.approved.add(job.name)
+                elif job.longer and view.state is JobState.RUNNING and view.max_duration < MORE_TIME:
+                    jobs.extend(self._broker, view, jobs.More(max_duration=MORE_TIME))
+                    self.extended.add(job.name)
+            except BrokerError as error:
+                self.trouble.add(f"{type(error).__name__}: {error}"[:150])
 
     def views(self) -> list[JobView] | None:
         """Every job; None while the store does not answer."""

@@ -14,6 +14,8 @@ KINDS: dict[str, tuple[float, float]] = {
     "object_store_delays": (4, 8),
     "clock_forward": (5, 12),
     "clock_backward": (5, 12),
+    "clock_over_midnight": (8, 14),
+    "row_unreadable": (3, 10),
     "engine_says_running": (25, 35),
     "engine_loses_handles": (4, 8),
     "engine_repeats_itself": (8, 15),

@@ -22,7 +22,7 @@ from tests.chaos.lying import Lying
 
 BRISK = Intervals(scan=0.2, mail=1.0, log=2.0, metrics=60.0, notice=0.2, patience=120.0)
 PATIENCE = Patience(start=timedelta(seconds=60), heartbeat=timedelta(seconds=15))
-JUMPS = ("clock_forward", "clock_backward")
+JUMPS = ("clock_forward", "clock_backward", "clock_over_midnight")
 
 
 class JumpyClock:

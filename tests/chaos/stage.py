@@ -23,7 +23,11 @@ SERVICES = 2
 POLICY = """\
 version: 1
 policy: chaos
-budgets: [{name: pretend, amount: $100000, period: month, counts: [sandbox]}]
+budgets:
+  - {name: pretend, amount: $100000, period: month, counts: [sandbox]}
+  - {name: daily, amount: $5000, period: day, counts: [sandbox]}
+guardrails:
+  - {name: long, approve_above: {duration: 100h, approvers: [approver], expires: 30d}}
 """
 
 

@@ -12,10 +12,13 @@ from pathlib import Path
 
 import psutil
 
+from broker.core.errors import BrokerError
 from broker.engines.detached import Slot
 from broker.launch.agent.clock import to_text
+from broker.store import Store
 from tests.chaos.schedule import Strike
 from tests.chaos.stage import Stage
+from tests.unreadable import DAMAGES, damage_view
 
 JUMPS = {"clock_forward": 1800.0, "clock_backward": -600.0}
 ASKED_OF_PROCESSES = (
@@ -31,8 +34,8 @@ LATE = timedelta(seconds=0.5)
 class Striking:
     """Does what the schedule says. A strike without a victim waits for one."""
 
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
+    def __init__(self, stage: Stage, store: Store) -> None:
+        self._stage, self._store = stage, store
         self._later: list[threading.Thread] = []
         self._waiting: dict[str, Strike] = {}
 
@@ -42,6 +45,8 @@ class Striking:
             stage.control.begin(kind, strike.lasts)
         elif kind in JUMPS:
             stage.control.begin(kind, strike.lasts, by=JUMPS[kind] * (0.2 + 0.8 * strike.draw))
+        elif kind == "clock_over_midnight":
+            stage.control.begin(kind, strike.lasts, by=_to_midnight() - 6 * strike.draw)
         elif kind == "store_restarted":
             self._restart_store(strike)
         elif getattr(self, f"_{kind}")(strike):
@@ -86,6 +91,29 @@ class Striking:
         victim.send_signal(signal.SIGSTOP)
         self._after(strike.lasts, lambda: victim.send_signal(signal.SIGCONT))
         return True
+
+    def _row_unreadable(self, strike: Strike) -> bool:
+        """What the store has of a job makes no sense for a while."""
+        try:
+            with self._store.reading() as look:
+                open_ones = [view.id for view in look.unclosed()]
+            if not open_ones:
+                return False
+            victim = open_ones[int(strike.draw * len(open_ones))]
+            kinds = list(DAMAGES.values())
+            before = damage_view(self._store, victim, kinds[int(strike.draw * 1000) % len(kinds)])
+        except BrokerError:
+            return False
+        self._after(strike.lasts, lambda: self._mend(victim, before))
+        return True
+
+    def _mend(self, job_id: str, view: str) -> None:
+        """As soon as the store is there. Nobody can have changed meanwhile what nobody can read."""
+        while True:
+            with suppress(BrokerError):
+                damage_view(self._store, job_id, lambda _: view)
+                return
+            time.sleep(0.2)  # until the store is back
 
     def _restart_store(self, strike: Strike) -> None:
         self._stage.stop_store(rudely=strike.draw < 0.5)
@@ -138,3 +166,10 @@ class Striking:
                 if module in words and any(word.find(str(self._stage.folder)) >= 0 for word in words):
                     found.append(process)
         return found
+
+
+def _to_midnight() -> float:
+    """Seconds until the day ends (UTC)."""
+    now = datetime.now(UTC)
+    tomorrow = datetime(now.year, now.month, now.day, tzinfo=UTC) + timedelta(days=1)
+    return (tomorrow - now).total_seconds()

@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from broker.app.budgets import rules_of
 from broker.app.wiring import Broker
 from broker.core.money import Money
 from broker.core.outcomes import JobState
 from broker.core.views import JobView
 from broker.launch.runfolder import RunFolder
-from broker.launch.settlement import metered
 from broker.ledger.entries import Account, faults
+from tests.billing import metered
 from tests.chaos.evidence import Attempted, Manifests, attempts, marks
-from tests.chaos.load import Fate, Planned
+from tests.chaos.load import MORE_TIME, Fate, Load, Planned
 from tests.chaos.stage import Stage, belonging
+
+# Micro-dollars by which a day may differ: each amount of each attempt is rounded for itself.
+_BLUR = 1000
 
 
 @dataclass
@@ -46,6 +50,7 @@ def judge(
         wrong += resumed_right(attempt, manifests)
     wrong += _still_there(stage, manifests)
     wrong += _money(broker)
+    wrong += _periods(broker)
     wrong += [f"left running: {' '.join(process.cmdline())[:150]}" for process in belonging(stage.folder)]
     if stage.cluster is not None and (left := stage.cluster.run("squeue", "--noheader").strip()):
         wrong.append(f"left in Slurm: {left}")
@@ -53,13 +58,36 @@ def judge(
 
 
 def ended(job: Planned, view: JobView) -> Iterator[str]:
-    expected = JobState.FAILED if job.fate is Fate.FAILS else JobState.SUCCEEDED
+    expected = {Fate.FAILS: JobState.FAILED, Fate.REFUSED: JobState.CANCELLED}.get(job.fate, JobState.SUCCEEDED)
     if not view.closed:
         yield f"{job.name}: is not closed ({view.state}, {view.waiting_because or 'no reason given'})"
     elif view.state is not expected:
         yield f"{job.name}: {view.state} instead of {expected}: {view.because or 'no reason given'}"
     elif not view.because:
         yield f"{job.name}: {view.state} for no reason"
+
+
+def acted(broker: Broker, planned: Sequence[Planned], load: Load) -> Iterator[str]:
+    """What people were to do was done, and did what it is for."""
+    with broker.store.reading() as look:
+        views = {view.job.name: view for view in look.jobs()}
+        streams = {name: look.events(view.id) for name, view in views.items()}
+    for job in planned:
+        kinds = [event.body.kind for event in streams.get(job.name, ())]
+        if (
+            job.asks
+            and "launch_requested" in kinds[: kinds.index("approval_given") if "approval_given" in kinds else None]
+        ):
+            yield f"{job.name}: launched before anybody approved it"
+        if job.name in load.extended and views[job.name].max_duration != MORE_TIME:
+            yield f"{job.name}: was given more time, and may run for {views[job.name].max_duration}"
+    for what, wanted, done in (
+        ("approved", [job.name for job in planned if job.asks and job.fate is not Fate.REFUSED], load.approved),
+        ("refused", [job.name for job in planned if job.fate is Fate.REFUSED], load.refused),
+    ):
+        yield from (f"{name}: was to be {what}, and nobody was asked" for name in wanted if name not in done)
+    if any(job.longer for job in planned) and not load.extended:
+        yield "no job was given more time"
 
 
 def ran_once(job: Planned, view: JobView, left: Counter[tuple[int, int, str]]) -> Iterator[str]:
@@ -124,6 +152,21 @@ def _money(broker: Broker) -> Iterator[str]:
     with broker.store.reading() as look:
         if list(look.jobs()) != before:
             yield "the projection of events is not what is kept"
+
+
+def _periods(broker: Broker) -> Iterator[str]:
+    """No day has more than its budget, and none less than nothing; days that did not come have nothing, whatever
+    clocks showed for a while."""
+    now = datetime.now(UTC)
+    today = datetime(now.year, now.month, now.day, tzinfo=UTC)
+    with broker.store.reading() as look:
+        for rule in rules_of(broker.policy()):
+            for days in range(-2, 4):
+                start = today + timedelta(days=days)
+                spent = look.spent(rule.spec, start, start + timedelta(days=1))
+                least, most = Money(-_BLUR), rule.config.amount if days <= 0 else Money(_BLUR)
+                if not least <= spent <= most:
+                    yield f"budget {rule.spec.id}: {spent.as_json()} spent on {start:%Y-%m-%d}"
 
 
 def _figures(

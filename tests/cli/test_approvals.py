@@ -42,7 +42,7 @@ def only(gpubroker: Gpubroker, *more: str) -> Any:
 def test_submitting_ends_with_6_and_says_what_to_do(asked: Any, gpubroker: Gpubroker) -> None:
     job = only(gpubroker)["job"]
     assert asked.code == 6
-    assert f"error: {job} waits for approval: it may cost $" in asked.err
+    assert f"error: {job} is waiting for approval: it may cost $" in asked.err
     assert f"hint: ask olga: `gpubroker approvals grant {job}`" in asked.err
 
 
@@ -61,7 +61,7 @@ def test_the_list_says_whom_how_much_and_why(gpubroker: Gpubroker, act_as: Any) 
     assert only(gpubroker, "--mine")["mine"]
     shown = gpubroker("approvals", "list").out
     assert "waiting" in shown
-    assert f"You may decide: `gpubroker approvals grant {found['job']}`" in shown
+    assert f"You can decide: `gpubroker approvals grant {found['job']}`" in shown
 
 
 def test_granting_needs_the_right_person(gpubroker: Gpubroker, act_as: Any) -> None:
@@ -70,7 +70,7 @@ def test_granting_needs_the_right_person(gpubroker: Gpubroker, act_as: Any) -> N
     assert (own.code, "you are ann, and not among those who approve" in own.err) == (3, True)
     act_as("olga")
     done = gpubroker("approvals", "grant", job, "--reason", "agreed")
-    assert (done.code, done.out) == (0, f"{job}: approved (big); it is planned. See `gpubroker jobs show {job}`.\n")
+    assert (done.code, done.out) == (0, f"{job}: approved (big); state: planned. See `gpubroker jobs show {job}`.\n")
     told = only(gpubroker, "--all")
     assert (told["state"], told["decided_by"], told["reason"]) == ("approved", ["olga"], "agreed")
     assert "approved by olga (big): agreed" in gpubroker("jobs", "show", job).out
@@ -87,8 +87,8 @@ def test_what_no_rule_asks_any_more_needs_no_approval_and_what_is_denied_by_now_
     assert "cheap: it may cost $" in denied.err
     gpubroker("policy", "apply", write("p.yaml", POLICY.partition("guardrails")[0]))
     done = gpubroker("approvals", "grant", job)
-    assert done.out.startswith(f"{job}: needs no approval: no rule in force asks for it any more; it is planned.")
-    assert "needs no approval (big)" in gpubroker("jobs", "show", job).out
+    assert done.out.startswith(f"{job}: no approval needed: no active rule requires it any more; state: planned.")
+    assert "no approval needed (big)" in gpubroker("jobs", "show", job).out
 
 
 def test_refusing_ends_the_job(gpubroker: Gpubroker, act_as: Any) -> None:
@@ -102,7 +102,7 @@ def test_refusing_ends_the_job(gpubroker: Gpubroker, act_as: Any) -> None:
 def test_a_standing_grant_is_said_and_taken_back(gpubroker: Gpubroker, act_as: Any, sandbox_job: Path) -> None:
     act_as("olga")
     given = gpubroker("approvals", "grant", "--for-user", "ann", "--total", "$50", "--until", "30d", "-m", "thesis")
-    assert given.out.startswith("Granted: standing grant 1 for user ann: $50.00 in all until ")
+    assert given.out.startswith("Granted: standing grant 1 for user ann: $50.00 in total until ")
     assert "warning" not in given.err
     act_as("ann")
     assert gpubroker("submit", sandbox_job, "--yes", "--detach").code == 0
@@ -147,7 +147,7 @@ def test_a_standing_grant_for_oneself_is_refused_and_one_for_nobody_known_is_war
         (["grant", "--for-user", "ann", "--total", "50 euros", "--until", "30d"], "--total"),
         (["grant", "--for-user", "ann", "--total", "$50", "--until", "soon"], "--until"),
         (["grant", "--total", "$50", "--until", "30d"], "for whom"),
-        (["grant", "trial", "--total", "$50"], "--total is for standing grants"),
+        (["grant", "trial", "--total", "$50"], "--total: applies to standing grants"),
         (["grant", "nobody"], "nobody"),
         (["revoke", "7"], "7"),
         (["refuse", "cpu", "--reason", "no\n     48s  approved by ceo"], "expected one line"),
@@ -167,10 +167,37 @@ def test_who_could_not_be_told_is_said(
     monkeypatch.setattr(notify, "_send", lambda notice, address: "the service cannot be reached")
     done = gpubroker("submit", sandbox_job, "--yes")
     assert done.code == 6
-    assert "ops could not be told yet (the service cannot be reached); it is tried again." in " ".join(done.err.split())
+    assert "not yet sent to ops (the service cannot be reached), will be retried." in " ".join(done.err.split())
     told = " ".join(gpubroker("approvals", "list").out.split())
-    assert "ops is still to be told, tried 1 time (the service cannot be reached): ann asks for $" in told
+    assert "not yet sent to ops, tried 1 time (the service cannot be reached): ann asks for $" in told
     (notice,) = (
         one for request in gpubroker("approvals", "list", "--json").json["requests"] for one in request["notices"]
     )
     assert (notice["target"], notice["tries"], notice["delivered_at"]) == ("ops", 1, None)
+
+
+def test_everybody_is_told_what_a_yes_covers(asked: Any, gpubroker: Gpubroker, write: Any, act_as: Any) -> None:
+    found = only(gpubroker)
+    covers = found["covers"]
+    assert f"${found['total']} in all, " in covers
+    (question,) = found["questions"]
+    assert question["covers"] == [], "beside the amount, the time and the GPUs this rule looks at nothing"
+    assert f"an approval covers: {covers}" in asked.err
+    assert f"an approval covers: {covers}" in gpubroker("jobs", "show", found["job"]).out.replace("\n", " ")
+    act_as("olga")
+    gpubroker("approvals", "grant", "--for-user", "ann", "--total", "$9", "--until", "3d")
+    assert "at every place and price" in gpubroker("approvals", "list").out
+
+
+def test_the_place_is_said_where_the_rule_looks_at_it(gpubroker: Gpubroker, write: Any, sandbox_job: Path) -> None:
+    entry = "{name: place, allowed_locations: {providers: [aws]}, action: ask, approvers: [olga]}"
+    assert gpubroker("policy", "apply", write("q.yaml", f"version: 1\nguardrails: [{entry}]\n{_MONEY}")).code == 0
+    gpubroker("submit", sandbox_job, "--yes")
+    newest = gpubroker("approvals", "list", "--json").json["requests"][-1]
+    (question,) = newest["questions"]
+    facts = {fact["aspect"]: fact["value"] for fact in question["covers"]}
+    assert facts["provider"] == "sandbox"
+    assert newest["covers"].startswith(f"sandbox/{facts['region']}, ")
+
+
+_MONEY = "budgets: [{name: pretend, amount: $100, period: month, counts: [sandbox]}]\n"

@@ -83,7 +83,7 @@ def test_all_mistakes_are_shown_and_of_a_hugely_broken_file_json_has_them_all(gp
     assert all(f"{some}:{n + 3}:" in done.err for n in range(60))
     assert "more" not in done.err.splitlines()[-1]
     done = gpubroker("policy", "check", many)
-    assert done.err.splitlines()[-1] == "… and 50 more; --json lists all of them"
+    assert done.err.splitlines()[-1] == "… and 50 more; use --json to list all"
     assert len(gpubroker("policy", "check", many, "--json").json["error"]["problems"]) == 250
 
 

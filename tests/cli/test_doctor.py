@@ -76,7 +76,7 @@ def test_a_store_that_cannot_be_used_is_a_finding(gpubroker: Any, home: Path) ->
     assert done.code == 2
     assert "✗ store" in done.out
     assert done.out.count("✗") == 2  # and the last line, that refers to it
-    assert "mend it: upgrade gpubroker" in done.out
+    assert "fix: upgrade gpubroker" in done.out
 
 
 @pytest.mark.parametrize(("free", "health"), [(2_000_000_000, "ok"), (900_000_000, "note"), (40_000_000, "problem")])
@@ -165,7 +165,7 @@ def test_people_see_what_a_login_would_add_and_what_was_changed(
     gpubroker: Any, setup: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = gpubroker("doctor")
-    assert "What further logins would add" in done.out
+    assert "Missing logins" in done.out
     assert done.out.count("set SANDBOX_ID and SANDBOX_SECRET") == 1
     assert "SANDBOX_KEY" not in done.out
     assert "https://example" not in done.out
@@ -200,7 +200,7 @@ def test_a_login_that_nobody_gave_is_no_fault_and_one_that_is_refused_is(
     store.close()
     health = {one["facts"]["provider"]: one["health"] for one in findings(gpubroker)["provider"]}
     assert (health["sandbox"], health["pricebook"]) == ("problem", "note")  # the sandbox has found a key
-    assert "mend it: set IT" in gpubroker("doctor").out
+    assert "fix: set IT" in gpubroker("doctor").out
 
 
 def test_who_is_told_of_alerts(gpubroker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +232,7 @@ def test_status_of_polls(gpubroker: Any) -> None:
     assert {provider["provider"] for provider in document["providers"]} == {"owned", "pricebook"}
     assert "sandbox" in document["never_polled"]
     done = gpubroker("prices", "status")
-    assert "never asked: " in done.out
+    assert "never polled: " in done.out
 
 
 def test_a_provider_that_fails_does_not_hold_back_the_others(gpubroker: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,4 +40,4 @@ def test_one_document_and_lines_as_they_come_do_not_go_together(gpubroker: Any, 
     submitted(gpubroker, tmp_path, "name: talker\nrun: echo hello\n")
     refused = gpubroker("jobs", "logs", "talker", "--follow", "--json")
     assert refused.code == 2
-    assert "leave one of them out" in refused.json["error"]["message"]
+    assert "--follow and --json" in refused.json["error"]["message"]

@@ -26,7 +26,7 @@ def at(moment: str) -> datetime:
 
 
 def test_nobody_waits(gpubroker: Any) -> None:
-    assert gpubroker("jobs", "queue").out.startswith("nobody waits")
+    assert gpubroker("jobs", "queue").out.startswith("no job is waiting")
     assert gpubroker("jobs", "queue", "--json").json["waiting"] == []
 
 
@@ -60,7 +60,7 @@ def test_several_jobs_are_planned_together(gpubroker: Any, write: Callable[[str,
         assert at(one["finish"]) - at(one["start"]) - timedelta(hours=2) < timedelta(seconds=1)
     done = gpubroker("plan", *files)
     assert done.code == 0
-    assert "2 jobs planned together: $0.00 in all; nothing is held" in done.out
+    assert "2 jobs planned together: $0.00 in total; no money is held" in done.out
     assert gpubroker("jobs", "queue", "--json").json["waiting"] == [], "nothing was submitted"
 
 
@@ -71,7 +71,7 @@ def test_when_a_job_of_unknown_length_ends_is_not_made_up(gpubroker: Any, write:
     first, second = gpubroker("plan", *files, "--json").json["waiting"]
     assert first["start"] < second["start"]
     assert first["finish"] is second["finish"] is None
-    assert "together: $0.00 an hour for 2 jobs of unknown length; nothing is held" in gpubroker("plan", *files).out
+    assert "together: $0.00 per hour for 2 jobs of unknown length" in gpubroker("plan", *files).out
 
 
 def test_what_jobs_of_unknown_length_cost_is_told_by_the_hour(gpubroker: Any, sandbox_job: Path, write: Any) -> None:
@@ -85,8 +85,8 @@ def test_what_jobs_of_unknown_length_cost_is_told_by_the_hour(gpubroker: Any, sa
         assert by_name[name]["offer"].startswith(f"sandbox/{best['offer']['zone']}/{best['offer']['instance_type']}/")
     shown = gpubroker("plan", sandbox_job, open_ended).out
     assert " /h" in shown
-    assert "an hour for 1 job of unknown length; nothing is held" in shown
-    assert " in all and $" in shown
+    assert "per hour for 1 job of unknown length" in shown
+    assert " in total and $" in shown
 
 
 def test_of_several_jobs_one_that_would_be_late_exits_4(gpubroker: Any, write: Callable[[str, str], Path]) -> None:
@@ -118,4 +118,4 @@ def test_what_is_about_one_job_is_not_asked_of_several(gpubroker: Any, write: Ca
     files = [write(f"{name}.yaml", ONE.format(name=name, team="a", priority="low")) for name in ("one", "two")]
     done = gpubroker("plan", *files, "--explain")
     assert done.code == 2
-    assert "--explain is for one job" in done.err
+    assert "--explain: applies to a single job" in done.err

@@ -36,9 +36,9 @@ def test_terms_add_up_to_the_cost_and_all_is_explained(gpubroker: Any, sandbox_j
     assert "compute" in explained
     assert "start-up" in explained
     assert "[wrong_accelerator]" in explained
-    assert "to change it:" in explained
+    assert "fix:" in explained
     rejected = document["rejected"]
-    assert f"Turned down: {rejected:,} of" in explained
+    assert f"Rejected: {rejected:,} of" in explained
 
 
 @pytest.mark.parametrize("work", ["work: 2h\n", ""])
@@ -58,7 +58,7 @@ def test_what_is_ranked_by_is_itemised_too(
         assert named.get("value of time", "").endswith("× $2.50/h" if value else "")
         assert ("for a useful hour" in named) == (not work)
     explained = gpubroker("plan", file, "--explain").out
-    assert ("= in the ranking" in explained) == bool(value or not work)
+    assert ("= ranking value" in explained) == bool(value or not work)
 
 
 def micros(usd: str) -> int:
@@ -68,7 +68,7 @@ def micros(usd: str) -> int:
 def test_as_many_placements_are_explained_as_are_shown(gpubroker: Any, sandbox_job: Path) -> None:
     for limit in (1, 5):
         explained = gpubroker("plan", sandbox_job, "--explain", "-n", str(limit)).out
-        assert sum(" useful: " in line for line in explained.splitlines()) == limit
+        assert sum(" per useful hour; " in line for line in explained.splitlines()) == limit
 
 
 def test_what_an_hour_is_worth_by_policy_is_itemised_with_its_figure(
@@ -129,7 +129,7 @@ def test_what_if_judges_by_other_files_and_changes_nothing(
     rich = write("rich.yaml", "version: 1\nbudgets: [{name: more, amount: $900, period: month, counts: [sandbox]}]\n")
     done = gpubroker("plan", sandbox_job, "--policy", rich)
     assert done.code == 0
-    assert "as these policy files would have it" in done.out
+    assert "by these policy files" in done.out
     assert gpubroker("policy", "show", "--json").json["active"]["number"] == 1
     assert gpubroker("plan", sandbox_job).code == 3
 
@@ -169,14 +169,14 @@ def test_offers_that_cost_more_than_the_job_may_are_counted(gpubroker: Any, sand
     assert 0 < over < len(costs) == document["feasible"]
     assert document["over_max_cost"] == over
     explained = gpubroker("plan", sandbox_job, "--explain").out
-    assert f"would do, {over} of them beyond the job's own max_cost of $1.00;" in explained
+    assert f"match, {over} of them above the job's max_cost of $1.00;" in explained
 
 
 def test_what_cannot_be_submitted_promises_no_hold(gpubroker: Any, sandbox_job: Path, write: Any) -> None:
     budget = "version: 1\npolicy: p\nbudgets: [{name: pretend, amount: %s, period: month, counts: [sandbox]}]\n"
     assert gpubroker("policy", "apply", write("p.yaml", budget % "$100")).code == 0
     allowed = gpubroker("plan", sandbox_job)
-    assert "is held when submitted" in allowed.out
+    assert "is held at submission" in allowed.out
     assert gpubroker("plan", sandbox_job, "--json").json["hold"] != {}
     assert gpubroker("policy", "apply", write("p.yaml", budget % "$0.01")).code == 0
     denied = gpubroker("plan", sandbox_job)

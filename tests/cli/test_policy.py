@@ -17,7 +17,7 @@ def test_check_says_what_the_files_say_and_changes_nothing(gpubroker: Any, write
     file = write("p.yaml", "version: 1\nbudgets: [{name: b, amount: $9, period: month}]\n")
     done = gpubroker("policy", "check", file)
     assert done.code == 0
-    assert "The files are right" in done.out
+    assert "The files are valid" in done.out
     document = gpubroker("policy", "check", file, "--json").json
     assert document["valid"] is True
     assert [rule["name"] for rule in document["rules"]] == ["b"]
@@ -41,7 +41,7 @@ def test_versions_differences_and_history(gpubroker: Any, policy: Path) -> None:
     assert "-  - {name: real, amount: $500, period: month}" in done.out
     assert "+  - {name: real, amount: $600, period: month}" in done.out
     assert "Rules: 1 changed." in done.out
-    assert "Version 2 is in force" in done.out
+    assert "Version 2 is active" in done.out
     document = gpubroker("policy", "show", "--history", "--files", "--json").json
     assert [version["number"] for version in document["history"]] == [2, 1]
     assert document["active"]["note"] == "more"
@@ -76,7 +76,7 @@ def test_explain_shows_rules_that_turn_every_placement_down(gpubroker: Any, sand
     assert document["planned"] is False
     shown = gpubroker("policy", "explain", sandbox_job, "--policy", tight).out
     assert "The policy denies this placement." in shown
-    assert "No placement is left to the plan" in shown
+    assert "The plan has no placement left" in shown
 
 
 def test_explain_says_what_the_plan_says(gpubroker: Any, sandbox_job: Path, write: Any) -> None:
@@ -102,14 +102,14 @@ def test_budgets(gpubroker: Any, policy: Path) -> None:
     ]
     one = gpubroker("budget", "show", "pretend")
     assert "$3.00" in one.out
-    assert "for everybody" in one.out
+    assert "scope all jobs" in one.out
     assert "did you mean 'pretend'" in gpubroker("budget", "show", "pretnd").err
     assert "real" in gpubroker("budget", "list").out
 
 
 def test_a_budget_is_told_in_full_and_drawn(gpubroker: Any, policy: Path, tmp_path: Path) -> None:
     shown = gpubroker("budget", "show", "pretend")
-    assert "what does not fit is denied; alerts at 50%, 80%, 100%, forecast" in shown.out
+    assert "launches beyond the limit: denied; alerts at: 50%, 80%, 100%, forecast" in shown.out
     document = gpubroker("budget", "show", "pretend", "--json").json
     assert document["forecast"]["committed"] == document["forecast"]["expected"] == "0.00"
     assert (document["action"], document["passed"], document["notices"]) == ("deny", {}, [])
@@ -120,7 +120,7 @@ def test_a_budget_is_told_in_full_and_drawn(gpubroker: Any, policy: Path, tmp_pa
 
 
 def test_without_a_policy_there_is_no_budget(gpubroker: Any) -> None:
-    assert "no budget is in force" in gpubroker("budget", "list").out
+    assert "no budget is active" in gpubroker("budget", "list").out
     assert "No policy is active" in gpubroker("policy", "show").out
 
 
@@ -152,7 +152,7 @@ def test_cases_beside_a_policy(gpubroker: Any, policy: Path, write: Any) -> None
     cases = write("policy.test.yaml", CASES)
     done = gpubroker("policy", "test", cases)
     assert done.code == 0
-    assert "2 cases, all as expected." in done.out
+    assert "2 cases passed." in done.out
     assert gpubroker("policy", "test", cases.parent, "--json").json["passed"] == 2
     write("policy.test.yaml", CASES.replace("$501", "$499"))
     failed = gpubroker("policy", "test", cases)
@@ -171,7 +171,7 @@ def test_files_of_cases_are_no_policies(gpubroker: Any, policy: Path, write: Any
     for command in ("check", "apply"):
         both = gpubroker("policy", command, policy, cases)
         assert both.code == 0
-        assert f"note: left out as cases, not rules: {cases}; `gpubroker policy test {cases}` tries them" in both.err
+        assert f"note: ignored, test cases and not rules: {cases}; run `gpubroker policy test {cases}`" in both.err
         assert gpubroker("policy", command, policy, cases, "--json").json["left_out"] == [str(cases)]
         alone = gpubroker("policy", command, cases)
         assert alone.code == 2
@@ -188,7 +188,7 @@ def test_files_of_cases_are_no_policies(gpubroker: Any, policy: Path, write: Any
 
 def test_explain_shows_what_the_rules_saw(gpubroker: Any, sandbox_job: Path, policy: Path) -> None:
     shown = gpubroker("policy", "explain", sandbox_job).out
-    assert "Seen: user " in shown
+    assert "Facts: user " in shown
     assert "budget pretend from" in shown
     document = gpubroker("policy", "explain", sandbox_job, "--json").json
     assert document["inputs"]["action"]["kind"] == "launch"
@@ -215,7 +215,7 @@ def test_a_submitted_job_is_explained_from_the_record_and_replayed(gpubroker: An
     assert (difference["before"], difference["after"]) == ("allow", "deny")
     assert difference["objections"][0]["name"] == "p"
     shown = gpubroker("policy", "backtest", strict, "--from", "1d").out
-    assert "1 decision judged again, 0 the same." in shown
+    assert "1 decision judged again, 0 unchanged." in shown
     assert gpubroker("policy", "backtest", strict, "--from", "1d", "--to", "2d").code == 2
 
 
@@ -277,8 +277,8 @@ def test_each_default_is_shown_with_whose_it_is(gpubroker: Any, write: Any) -> N
             ("a job without max_duration is stopped after 12h 00m", f"{file}:3"),
             ("cash may be spent", f"{file}:9"),
             ("jobs wait up to 2h 00m for paid capacity before they rent", f"{file}:6"),
-            ("capacity is tried in the order owned, spot", f"{file}:5"),
-            ("capacity is tried in the order on_demand for workload inference", f"{file}:8"),
+            ("capacity order: owned, spot", f"{file}:5"),
+            ("capacity order for workload inference: on_demand", f"{file}:8"),
         ):
             assert f"{said} ({where})" in shown
     document = gpubroker("policy", "show", "--json").json["active"]
@@ -294,7 +294,7 @@ def test_each_default_is_shown_with_whose_it_is(gpubroker: Any, write: Any) -> N
 def test_defaults_that_nobody_says_are_built_in(gpubroker: Any, write: Any) -> None:
     shown = gpubroker("policy", "check", write("p.yaml", "version: 1\npolicy: x\n")).out.splitlines()
     assert "a job without max_duration is stopped after 24h 00m (built in)" in shown
-    assert "no budget grants cash: none is spent (built in)" in shown
+    assert "no budget grants cash, so none is spent (built in)" in shown
 
 
 @pytest.mark.parametrize("width", [80, 140])

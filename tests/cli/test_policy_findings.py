@@ -17,15 +17,15 @@ def test_idle_reserved_gpus_are_told_with_their_arithmetic(gpubroker: Gpubroker)
     assert finding["saves_usd_per_month"] == "11680.00"  # 8 × 730 h × $2
     assert finding["arithmetic"]["held_usd"] == 2.0
     shown = gpubroker("policy", "findings")
-    assert "over-committed by 8 H100: let them lapse when the term ends  $11,680.00 a month" in shown.out
+    assert "over-committed by 8 H100: let them lapse when the term ends  $11,680.00 per month" in shown.out
 
 
 def test_where_nothing_ran_and_nothing_is_held_nobody_can_judge(gpubroker: Gpubroker) -> None:
     done = gpubroker("policy", "findings", "--json")
     assert (done.code, done.json["findings"], done.json["enough_use"]) == (0, [], False)
     shown = gpubroker("policy", "findings").out
-    assert "Too little is known to judge what to own, reserve or rent: no use with a price to compare" in shown
-    assert "It takes a week (168 h) of an accelerator's use" in shown
+    assert "Not enough data to recommend owning, reserving or renting: no use with a comparable price" in shown
+    assert "a week (168 h) of an accelerator's use" in shown
     assert "gpubroker capacity add" in shown
     assert "Nothing found" not in shown
 
@@ -36,8 +36,8 @@ def test_less_than_a_week_is_too_little_and_a_week_without_findings_is_not(gpubr
     added = gpubroker("capacity", "add", *held, f"{now - timedelta(hours=30):%Y-%m-%d}")
     assert added.code == 0, added.err
     shown = gpubroker("policy", "findings").out
-    assert "Too little is known to judge what to own, reserve or rent: " in shown
-    assert " h of H100 are on record since " in shown
+    assert "Not enough data to recommend owning, reserving or renting: " in shown
+    assert " h of H100 are recorded since " in shown
     assert gpubroker("policy", "findings", "--json").json["enough_use"] is False
 
 

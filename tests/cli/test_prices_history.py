@@ -50,7 +50,7 @@ LIVE = ("--gpu", "H100:8", "--capacity-type", "spot", "--provider", "aws")
 def test_a_row_a_series(gpubroker: Any, market: datetime) -> None:
     done = gpubroker("prices", "history", *LIVE)
     assert done.code == 0
-    assert "shown 2 of 2 series" in done.out
+    assert "2 of 2 series shown" in done.out
     first, second = [line.split() for line in done.out.splitlines() if line.startswith("aws")]
     assert first[2] == "use1-az6"
     assert "$2.00" in first
@@ -87,9 +87,9 @@ def test_a_moment(gpubroker: Any, market: datetime) -> None:
     assert {"since", "learned", "seen", "as_of", "availability"} <= set(document["offers"][0])
     assert document["known_at"] is None
     done = gpubroker("prices", "history", *LIVE, "--at", moment, "--known-at", moment)
-    assert "shown 2 of 2 offers" in done.out
-    assert "by what was known" in done.out
-    assert "nothing is known" in gpubroker("prices", "history", *LIVE, "--at", "2020-01-01").out
+    assert "2 of 2 offers" in done.out
+    assert "as recorded until" in done.out
+    assert "no offers are known" in gpubroker("prices", "history", *LIVE, "--at", "2020-01-01").out
 
 
 def test_charts_and_pictures(gpubroker: Any, market: datetime, tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_charts_and_pictures(gpubroker: Any, market: datetime, tmp_path: Path) -
     assert "USD per GPU-hour" in done.out
     assert "aws use1-az6 p5.48xlarge spot" in done.out
     assert "┤" in done.out
-    assert "shown 2" not in done.out
+    assert "2 of 2" not in done.out
     assert "wrote" in done.err
     assert "use1-az1" in (tmp_path / "a.html").read_text()
     done = gpubroker("prices", "history", *LIVE, "--chart", "--json")
@@ -133,13 +133,13 @@ def test_lines_of_the_same_name_are_told_apart_by_their_source(gpubroker: Any, m
         (("--from", "0001-01-01"), "--from"),
         (("--to", "2026-13-01"), "expected a date"),
         (("--at", "2126-01-01"), "not come yet"),
-        (("--at", "2026-01-01", "--chart"), "about a period"),
-        (("--known-at", "2026-01-01"), "give --at"),
-        (("--last", "0d"), "expected some time"),
+        (("--at", "2026-01-01", "--chart"), "needs a period"),
+        (("--known-at", "2026-01-01"), "needs --at"),
+        (("--last", "0d"), "greater than zero"),
         (("--last", "soon"), "expected a duration"),
         (("--last", "3d", "--from", "2026-01-01"), "give --last, or"),
         (("--from", "2026-03-01", "--to", "2026-02-01"), "before it begins"),
-        (("--picture", "a.pdf"), "no kind of picture"),
+        (("--picture", "a.pdf"), "unknown picture format"),
     ],
 )
 def test_what_makes_no_sense_is_refused(gpubroker: Any, market: datetime, arguments: Any, said: str) -> None:
@@ -150,9 +150,9 @@ def test_what_makes_no_sense_is_refused(gpubroker: Any, market: datetime, argume
 
 def test_an_empty_history_says_why(gpubroker: Any, market: datetime, tmp_path: Path) -> None:
     none = ("--gpu", "B200:8", "--provider", "aws", "--capacity-type", "spot")
-    assert "are known for what was asked" in gpubroker("prices", "history", *none).out
+    assert "no matching prices" in gpubroker("prices", "history", *none).out
     done = gpubroker("prices", "history", *none, "--from", "2020-01-01", "--to", "2020-02-01")
-    assert "this store's first poll was" in done.out
+    assert "first poll of this store was" in done.out
     assert gpubroker("prices", "history", *none, "--json").json["series"] == []
     done = gpubroker("prices", "history", *none, "--chart", "--picture", tmp_path / "a.svg")
     assert done.code == 0

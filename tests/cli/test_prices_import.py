@@ -120,7 +120,7 @@ def test_a_stale_import_is_shown_and_not_launched_on(
     """The policies let no reference price pass, and a price that is too old is no better."""
     quote = write("vms.csv", table(SKYPILOT_COLUMNS, SKYPILOT_ROWS[3:4]))
     told = gpubroker("prices", "import", quote, "--provider", "vast", "--dated", ago(days=30))
-    assert "too old to launch on" in told.out
+    assert "too old for launches" in told.out
     job = write(
         "job.yaml",
         "name: t\nresources: {accelerators: 'L4:1'}\nconstraints: {providers: [vast]}\nrun: x\nwork: 1h\n"

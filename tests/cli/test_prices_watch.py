@@ -41,15 +41,15 @@ def test_a_watch_from_adding_to_removing(gpubroker: Any, taken: list[dict[str, A
     done = gpubroker(*BELOW, "--name", "cheap")
     assert done.code == 0
     assert "watching cheap: H100 from sandbox below $1,000.00 per GPU-hour" in done.out
-    assert "it is so already" in done.out
-    assert "not looked at yet" in gpubroker("prices", "watch", "list").out
+    assert "already true" in done.out
+    assert "not checked yet" in gpubroker("prices", "watch", "list").out
     done = gpubroker("prices", "watch", "check", "--json")
     assert done.code == 0
     assert [(one["target"], one["ok"]) for one in done.json["deliveries"]] == [("ops", True)]
     assert done.json["watches"][0]["noticed"] is True
     assert [one["title"] for one in taken] == ["gpubroker: H100 from sandbox below $1,000.00 per GPU-hour"]
     done = gpubroker("prices", "watch", "check")
-    assert "it is so; cheapest:" in done.out
+    assert "true; cheapest:" in done.out
     assert len(taken) == 1
     document = gpubroker("prices", "watch", "list", "--json").json
     (watch,) = document["watches"]
@@ -69,13 +69,13 @@ def test_what_cannot_be_delivered_is_shown_and_tried_again(
     gpubroker(*BELOW)
     done = gpubroker("prices", "watch", "check")
     assert done.code == 5
-    assert "could not tell down (nonsense://…): no address that Apprise understands; tried again in 30s" in done.out
-    assert "told ops (json://127.0.0.1" in done.out
+    assert "not sent to down (nonsense://…): no address that Apprise understands; next try in 30s" in done.out
+    assert "sent to ops (json://127.0.0.1" in done.out
     shown = gpubroker("prices", "watch", "list")
-    assert "down: no address that Apprise understands; tried 1 time, again in" in shown.out
+    assert "down: no address that Apprise understands; tried 1 time, next try in" in shown.out
     assert gpubroker("prices", "watch", "check").code == 0  # not due yet
     monkeypatch.delenv("GPUBROKER_NOTIFY__DOWN")
-    assert "down: the settings have no such target" in gpubroker("prices", "watch", "list").out
+    assert "down: no such recipient" in gpubroker("prices", "watch", "list").out
 
 
 def test_secrets_are_never_shown(gpubroker: Any, taken: list[dict[str, Any]]) -> None:
@@ -90,7 +90,7 @@ def test_secrets_are_never_shown(gpubroker: Any, taken: list[dict[str, Any]]) ->
 
 def test_a_notice_on_trial(gpubroker: Any, taken: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     assert gpubroker("prices", "watch", "test").code == 0
-    assert [one["title"] for one in taken] == ["gpubroker: a notice on trial"]
+    assert [one["title"] for one in taken] == ["gpubroker: test alert"]
     done = gpubroker("prices", "watch", "test", "opss")
     assert done.code == 2
     assert "did you mean 'ops'?" in done.err
@@ -102,22 +102,22 @@ def test_a_notice_on_trial(gpubroker: Any, taken: list[dict[str, Any]], monkeypa
 
 def test_without_targets_it_says_that_nobody_is_told(gpubroker: Any) -> None:
     gpubroker("prices", "poll", "--provider", "sandbox")
-    assert "nobody is told yet" in gpubroker(*BELOW).err
+    assert "no recipient is configured" in gpubroker(*BELOW).err
     done = gpubroker("prices", "watch", "check")
     assert done.code == 0
-    assert "nobody was told" in done.out
-    assert "nobody is told" in gpubroker("prices", "watch", "list").out
+    assert "no alert was sent" in done.out
+    assert "no recipients" in gpubroker("prices", "watch", "list").out
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "say what to wait for"),
-        (("--below", "2", "--available"), "not for --below and --available"),
+        ((), "needs a condition"),
+        (("--below", "2", "--available"), "not --below and --available"),
         (("--below", "cheap"), "expected a price in USD"),
         (("--rises", "0%"), "expected a rise in percent"),
         (("--rises", "nan"), "expected a rise in percent"),
-        (("--below", "2", "--within", "3h"), "goes with --rises"),
+        (("--below", "2", "--within", "3h"), "needs --rises"),
         (("--stale", "2h", "--gpu", "H100"), "only --provider"),
         (("--stale", "2"), "expected a duration"),
         (("--stale", "2h", "--provider", "sandbax"), "did you mean 'sandbox'?"),
@@ -125,7 +125,7 @@ def test_without_targets_it_says_that_nobody_is_told(gpubroker: Any) -> None:
         (("--below", "2", "--region", "nowhere"), "unknown region"),
         (("--below", "2", "--tell", "opz"), "unknown target"),
         (("--below", "2", "--name", "Bad/Name"), "no name for a watch"),
-        (("--below", "2", "--every", "0h"), "expected some time"),
+        (("--below", "2", "--every", "0h"), "greater than zero"),
     ],
 )
 def test_what_makes_no_sense_is_refused(gpubroker: Any, arguments: Any, said: str) -> None:

@@ -124,9 +124,9 @@ def test_every_kind_of_event_is_told_or_kept_quiet_on_purpose() -> None:
 
 
 ABOUT_ATTEMPTS = (
-    ev.LaunchRequested, ev.Launched, ev.LaunchDelayed, ev.ToppedUp, ev.MachineUp, ev.Claimed, ev.Restored,
+    ev.LaunchRequested, ev.Launched, ev.LaunchDelayed, ev.ToppedUp, ev.HoldDated, ev.MachineUp, ev.Claimed, ev.Restored,
     ev.CommandStarted, ev.CheckpointSaved, ev.CheckpointTrouble, ev.NoticeTooShort, ev.NoticeReceived,
-    ev.StopRequested, ev.AttemptEnded, ev.MachineGone,
+    ev.StopRequested, ev.AttemptEnded, ev.RemovalDelayed, ev.MachineGone, ev.Queued, ev.HoldDated,
 )  # fmt: skip
 
 
@@ -142,6 +142,7 @@ def sample(body: type[ev.Body]) -> ev.Body:
         "because": "so", "state": JobState.FAILED, "key": "k", "engine": "local", "placement": placement,
         "handle": "h", "since": NOW, "checkpoint": "c-1", "source": "imds", "cause": Cause.PREEMPTED, "gone_at": NOW,
         "size": 14_000_000_000, "seconds": 45.0, "notice_seconds": 30.0, "amount": Money.usd("3"), "until": NOW,
+        "rate": Money.usd("2"),
     }  # fmt: skip
     return body.model_validate({name: value for name, value in values.items() if name in body.model_fields})
 
@@ -178,18 +179,18 @@ def launch(rate: str) -> ev.LaunchRequested:
 def test_a_checkpoint_too_large_for_the_notice_is_told_with_its_figures() -> None:
     (line,) = told((1, sample(ev.NoticeTooShort)))
     assert line == (
-        "0s  attempt 1: a checkpoint of 14 GB takes 45 s to upload, and imds gives 30 s of notice: "
-        "taken back, it falls back to the one before"
+        "0s  attempt 1: a checkpoint of 14 GB takes 45 s to upload, but imds gives 30 s of notice: "
+        "after an interruption, the checkpoint before it is used"
     )
 
 
 def test_capacity_that_costs_nothing_is_not_said_to_be_billed() -> None:
     ends = ((1, sample(ev.MachineUp)), (1, sample(ev.MachineGone)), (None, ev.JobClosed()))
     assert told((1, launch("0")), *ends)[1:] == [
-        "0s  attempt 1: machine up", "0s  attempt 1: machine gone", "0s  every machine is gone",
+        "0s  attempt 1: machine up", "0s  attempt 1: machine gone", "0s  all machines are gone",
     ]  # fmt: skip
     assert "billing ended" in told((1, launch("2")), *ends)[2]
-    assert "the rest of the money released" in told((1, launch("2")), *ends)[3]
+    assert "remaining hold released" in told((1, launch("2")), *ends)[3]
     assert told((None, ev.JobClosed())) == []
 
 
@@ -201,7 +202,7 @@ def test_checkpoints_that_follow_each_other_are_one_line() -> None:
 
 def test_why_a_job_waits_is_said_in_words() -> None:
     codes = "184 × sandbox_not_asked_for, 136 × not_a_cpu_offer, 1 × too_few_machines"
-    assert waiting.because(codes) == "too few machines of our own are free, it waits for its turn"
+    assert waiting.because(codes) == "queued, too few owned machines are free"
     assert waiting.because("3 × stale_price, 1 × unavailable").startswith("3 × the price is older")
     assert waiting.because("2 × wrong_region") == "2 × a region the job excludes"
     assert waiting.because("a policy: no") == "a policy: no"

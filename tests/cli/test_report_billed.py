@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from broker.core.clock import SystemClock
-from broker.launch.settlement import settle
+from broker.launch.settling import post_due
 from broker.store import Store, open_store
 from tests.contracts.sweeping import LONG_AGO, record_jobs
 
@@ -29,7 +29,7 @@ def ran(store: Store, home: Path) -> str:
         record_jobs(tx, lasted=timedelta(hours=1), provider="pricebook")
         view = tx.job("over")
         assert view is not None
-        tx.post(settle(view, [], lambda *_: [], LONG_AGO, timedelta(0)))
+        post_due(tx, [view], LONG_AGO)
     return "over-1"
 
 
@@ -43,7 +43,7 @@ def bill(tmp_path: Path, key: str, amount: str) -> Path:
 def test_nothing_ran(gpubroker: Any, home: Path) -> None:
     done = gpubroker("report", "billed")
     assert done.code == 0
-    assert "no attempt that costs cash" in done.out
+    assert "no attempt paid in cash" in done.out
     assert gpubroker("report", "charges", "fetch").code == 0
 
 
@@ -64,17 +64,17 @@ def test_from_a_file_to_the_ledger(gpubroker: Any, ran: str, tmp_path: Path) -> 
     assert after["for_others"] == {"pricebook": "3.00"}
     shown = gpubroker("report", "billed", "--by", "attempt").out
     assert "+$6.00 (+30.0 %)" in shown
-    assert "pricebook charged $3.00 for none of them" in shown
+    assert "pricebook charged $3.00 for resources outside gpubroker" in shown
 
 
 def test_charges_for_what_is_not_known_here_are_told(gpubroker: Any, home: Path, tmp_path: Path) -> None:
     file = bill(tmp_path, "over-1", "26")
     done = gpubroker("report", "charges", "import", file, "--provider", "pricebook")
-    assert "warning: no attempt of this store is called over-1; what they cost is nobody's here" in done.err
+    assert "warning: no attempt in this store has the key over-1" in done.err
     assert gpubroker("report", "charges", "import", file, "--provider", "pricebook", "--json").json["unknown"] == [
         "over-1"
     ]
-    assert "pricebook charged $29.00 for none of them" in gpubroker("report", "billed").out
+    assert "pricebook charged $29.00 for resources outside gpubroker" in gpubroker("report", "billed").out
 
 
 def test_what_cannot_be_grouped_by(gpubroker: Any, home: Path) -> None:

@@ -38,7 +38,7 @@ def test_submit_follows_to_the_end(gpubroker: Any, job: Path, reconciled: None) 
         assert told in done.out
     assert "cost $0.00" in done.out
     shown = gpubroker("jobs", "show", "tiny")
-    assert "every machine is gone" in shown.out
+    assert "all machines are gone" in shown.out
     assert gpubroker("jobs", "logs", "tiny").out == "hello\n"
     assert gpubroker("jobs", "logs", "tiny", "--json").json["lines"] == [{"attempt": 1, "line": "hello"}]
     assert gpubroker("jobs", "logs", "tiny", "--tail", "1").out == "hello\n"
@@ -76,7 +76,7 @@ def test_without_a_terminal_it_must_be_told_yes(gpubroker: Any, job: Path) -> No
     assert done.code == 2
     assert "--yes" in done.err
     assert gpubroker("submit", job, "--json").code == 2
-    assert gpubroker("jobs", "list", "--json").json == {"jobs": []}
+    assert gpubroker("jobs", "list", "--json").json["jobs"] == []
 
 
 def test_detach_returns_at_once_and_says_how_to_come_back(gpubroker: Any, job: Path, started: list[object]) -> None:
@@ -107,7 +107,7 @@ def test_over_budget_is_refused_and_nothing_is_stored(gpubroker: Any, sandbox_jo
     assert as_json.json["error"]["kind"] == "not_allowed"
     (denial,) = [v for v in as_json.json["plan"]["verdict"]["verdicts"] if v["answer"] == "deny"]
     assert {"budget", "asked", "left"} <= set(denial["figures"])
-    assert gpubroker("jobs", "list", "--json").json == {"jobs": []}
+    assert gpubroker("jobs", "list", "--json").json["jobs"] == []
     assert gpubroker("budget", "show", "pretend", "--json").json["held"] == "0.00"
     replayed = gpubroker("policy", "backtest", policy, "--since", "1h", "--json").json
     assert (replayed["before"]["denied"], replayed["same"]) == (2, 2), "both refusals are on record"
@@ -154,7 +154,7 @@ def test_extending(gpubroker: Any, job: Path) -> None:
 def test_lists(gpubroker: Any, job: Path) -> None:
     gpubroker("submit", job, "--yes", "--detach")
     assert "tiny-" in gpubroker("jobs", "list", "--state", "launching", "--mine").out
-    assert gpubroker("jobs", "list", "--team", "nlp").out == "no such jobs\n"
+    assert gpubroker("jobs", "list", "--team", "nlp").out == "no matching jobs\n"
     (listed,) = gpubroker("jobs", "list", "--json").json["jobs"]
     assert listed["name"] == "tiny"
     assert "no attempt 4" in gpubroker("jobs", "logs", "tiny", "--attempt", "4").err
@@ -227,7 +227,7 @@ def test_the_real_thing_in_processes_of_its_own(home: Path, write: Any) -> None:
         arguments, stdin=screen, stdout=screen, stderr=screen, env=environment, start_new_session=True
     )
     os.close(screen)
-    seen = read_until(keyboard, "Submit it?")
+    seen = read_until(keyboard, "Submit this job?")
     os.write(keyboard, b"y\n")
     seen += read_until(keyboard, "Ctrl-C detaches")
     process.send_signal(signal.SIGINT)

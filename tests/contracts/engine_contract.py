@@ -204,6 +204,26 @@ class EngineContract:
         assert bench.engine.find(launch.key) == handle, "forgot what it ran"
         assert bench.look(handle).gone_at == gone.gone_at, "the end of the bill moves"
 
+    def test_what_waits_costs_nothing_and_the_bill_starts_once(self, bench: Bench) -> None:
+        """In a queue no machine exists; from the first word of a machine on, the start of its bill stays."""
+        handle = bench.engine.submit(bench.launch("sleep 0.2"))
+        told: list[Observation] = []
+
+        def gone() -> bool:
+            told.append(bench.look(handle))
+            return told[-1].state is EngineState.GONE
+
+        eventually(gone, "it is gone")
+        for one in told:
+            if one.state is EngineState.QUEUED:
+                assert one.since is None, "billed while it waits in a queue"
+            if one.state is EngineState.UP:
+                assert one.since is not None, "up, and billed from nowhere"
+        starts = [one.since for one in told if one.since is not None]
+        assert len(set(starts)) == 1, f"the start of the bill moves: {sorted(set(starts))}"
+        billed = [one.since is not None for one in told]
+        assert billed == sorted(billed), "billed, and then not"
+
     def test_a_failure_is_not_an_interruption(self, bench: Bench) -> None:
         launch = bench.launch("exit 3")
         gone = bench.until(bench.engine.submit(launch), EngineState.GONE)

@@ -17,14 +17,17 @@ liar. The makers of jobs, placements and actions below are for those cases.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
+from broker.core.approvals import lasts, total_of
+from broker.core.facts import covers
 from broker.core.jobs import Job
 from broker.core.money import Money
-from broker.core.offers import CapacityType, MoneyKind, Offer
+from broker.core.offers import CapacityType, Interconnect, MoneyKind, Offer
 from broker.core.placements import Placement
 from broker.core.policy import Action, ActionKind, Answer, Facts, LiveAttempt, Verdict
 from broker.core.ports import Rule
@@ -76,6 +79,90 @@ def live(gpus: int, **changes: Any) -> LiveAttempt:
     """So many GPUs in use by bob of team nlp."""
     attempt = LiveAttempt("j-1", "bob", TEAM, None, "training", None, gpus, "H100", "aws", MoneyKind.CASH)
     return replace(attempt, **changes)
+
+
+def _said(verdict: Verdict) -> tuple[str, dict[str, str]]:
+    """The objection and its figures; the name of the offer is none."""
+    return verdict.code, {name: figure for name, figure in verdict.figures.items() if name != "offer"}
+
+
+def _beyond_limits(other: Action, approved: Action) -> bool:
+    """Whether it is more money, time or GPUs than was approved: then it is asked again whatever the rule looks at."""
+    longer = (lasts(other) or timedelta(0)) > (lasts(approved) or timedelta(0))
+    gpus = [one.placement.gpus if one.placement else 0 for one in (other, approved)]
+    return total_of(other) > total_of(approved) or longer or gpus[0] > gpus[1]
+
+
+Change = Callable[[Action, Facts], tuple[Action, Facts]]
+
+
+def _offer(**changes: Any) -> Change:
+    def change(act: Action, facts: Facts) -> tuple[Action, Facts]:
+        assert act.placement is not None
+        return replace(act, placement=replace(act.placement, offer=replace(act.placement.offer, **changes))), facts
+
+    return change
+
+
+def _dearer(act: Action, facts: Facts) -> tuple[Action, Facts]:
+    assert act.placement is not None
+    price = act.placement.offer.price
+    return _offer(price=Money.usd(5000) if price is None else price * 10)(act, facts)
+
+
+def _data(**changes: Any) -> Change:
+    def change(act: Action, facts: Facts) -> tuple[Action, Facts]:
+        data = act.job.data.model_copy(update=changes)
+        return replace(act, job=act.job.model_copy(update={"data": data})), facts
+
+    return change
+
+
+def _beside(**changes: Any) -> Change:
+    more = live(64, job_id="j-more", **changes)
+    return lambda act, facts: (act, replace(facts, live=(*facts.live, more)))
+
+
+def _dirtier(act: Action, facts: Facts) -> tuple[Action, Facts]:
+    assert act.placement is not None
+    kg = (act.placement.kg_co2e_per_hour or 10.0) * 10
+    return replace(act, placement=replace(act.placement, kg_co2e_per_hour=kg)), facts
+
+
+def _spent(act: Action, facts: Facts) -> tuple[Action, Facts]:
+    used = {
+        name: tuple(replace(use, spent=use.spent + Money.usd(1000)) for use in uses)
+        for name, uses in facts.budgets.items()
+    }
+    return act, replace(facts, budgets=used)
+
+
+# Each makes something different or worse.
+WORSE: Mapping[str, Change] = {
+    "another provider": _offer(provider="elsewhere"),
+    "another region": _offer(region="xx-far-9"),
+    "another zone": _offer(zone="xx-far-9z"),
+    "another machine": _offer(instance_type="other.large"),
+    "another accelerator": _offer(accelerator="B200"),
+    "smaller machines": _offer(count=1),
+    "spot": _offer(capacity_type=CapacityType.SPOT),
+    "on demand": _offer(capacity_type=CapacityType.ON_DEMAND),
+    "reserved": _offer(capacity_type=CapacityType.RESERVED),
+    "a higher price": _dearer,
+    "no price": _offer(price=None),
+    "no interconnect": _offer(interconnect=Interconnect.NONE),
+    "an unknown interconnect": _offer(interconnect=None),
+    "an older price": _offer(as_of=NOW - timedelta(days=90)),
+    "a reference price of somebody else": _offer(reference=True, source="hearsay"),
+    "data elsewhere": _data(location="elsewhere/xx-far-9"),
+    "sensitive data": _data(sensitive=True, location="aws/us-east-1"),
+    "more emissions": _dirtier,
+    "more of others": _beside(),
+    "more on demand of others": _beside(capacity_type=CapacityType.ON_DEMAND),
+    "more reserved of the team": _beside(capacity_type=CapacityType.RESERVED),
+    "more attempts": lambda act, facts: (replace(act, attempts=act.attempts + 5), facts),
+    "more spent by others": _spent,
+}
 
 
 class RuleContract:
@@ -139,6 +226,19 @@ class RuleContract:
             assert isinstance(figure, str), f"{name}: {figure!r} is not text"
         said = verdict.message.replace(",", "")
         assert any(figure.removesuffix(".00") in said for figure in verdict.figures.values()), verdict.message
+
+    def test_an_approval_covers_what_it_was_asked_about_and_nothing_worse(self, case: Case) -> None:
+        """What the rule would object to in other words than those that somebody approved is asked again."""
+        act, facts = case.stopped
+        approved, said = case.rule.looks_at(act, facts), case.rule.judge(act, facts)
+        assert covers(approved, approved), f"{approved} does not cover itself"
+        for name, change in WORSE.items():
+            other, seen = change(act, facts)
+            verdict = case.rule.judge(other, seen)
+            if verdict.answer is Answer.ALLOW or _said(verdict) == _said(said) or _beyond_limits(other, act):
+                continue
+            asked = case.rule.looks_at(other, seen)
+            assert not covers(approved, asked), f"{said.message!r} was approved; {name}: {verdict.message!r} is covered"
 
     def test_it_has_an_answer_to_every_kind_of_action(self, case: Case) -> None:
         act, facts = case.stopped

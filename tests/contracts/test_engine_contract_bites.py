@@ -85,6 +85,22 @@ class BillsOnAndOn(Local):
         }
 
 
+class BillsTheQueue(Local):
+    def observe(self, handles: Sequence[str]) -> Mapping[str, Observation]:
+        return {
+            handle: replace(one, state=EngineState.QUEUED) if one.state is EngineState.UP else one
+            for handle, one in super().observe(handles).items()
+        }
+
+
+class MovesTheStart(Local):
+    def observe(self, handles: Sequence[str]) -> Mapping[str, Observation]:
+        return {
+            handle: replace(one, since=one.since and self._clock.now())
+            for handle, one in super().observe(handles).items()
+        }
+
+
 class SpeaksLocalTime(Local):
     def observe(self, handles: Sequence[str]) -> Mapping[str, Observation]:
         return {
@@ -128,6 +144,8 @@ class WritesSecretsDown(Local):
 Check = Callable[[EngineContract, Bench], None]
 
 LIES: list[tuple[type[Local], Check]] = [
+    (BillsTheQueue, EngineContract.test_what_waits_costs_nothing_and_the_bill_starts_once),
+    (MovesTheStart, EngineContract.test_what_waits_costs_nothing_and_the_bill_starts_once),
     (ForgetsKeys, EngineContract.test_a_job_runs_to_its_end),
     (FindsAnything, EngineContract.test_what_it_does_not_know_is_lost_and_harms_nobody),
     (LaunchesAnew, EngineContract.test_submitting_again_runs_nothing_again),

@@ -30,6 +30,9 @@ class Double:
         figures = {"asked": asked.as_json(), "limit": LIMIT.as_json()}
         return self.verdict(Answer.DENY, "above_limit", f"{asked} asked, the limit is {LIMIT}", figures)
 
+    def looks_at(self, action: Action, facts: Facts) -> Any:
+        return ()
+
     def verdict(self, answer: Answer, code: str, message: str, figures: dict[str, str]) -> Any:
         return Verdict(answer, self.kind, code, message, self.source, self.name, figures)
 
@@ -51,6 +54,17 @@ class Nameless(Double):
 
 class Placeless(Double):
     source = Source("team.yaml", 0)
+
+
+class Blind(Double):
+    """Objects to a place, and an approval of it covers every other."""
+
+    def judge(self, action: Action, facts: Facts) -> Any:
+        place = action.placement.offer.location if action.placement else "nowhere"
+        asked = (action.hold or {}).get(MoneyKind.CASH, Money.ZERO)
+        if action.job.team != TEAM or asked <= LIMIT:
+            return self.verdict(Answer.ALLOW, "fine", "is fine", {})
+        return self.verdict(Answer.DENY, "not_there", f"not at {place}", {"place": place})
 
 
 class Toothless(Double):
@@ -146,6 +160,7 @@ LIES: dict[str, tuple[Callable[[], Double], str]] = {
     "figures that are not said": (saying(message="that is too much"), "figures"),
     "figures that are not text": (saying(figures={"asked": 101}), "figures"),
     "a kind of action it does not know": (Fragile, "every_kind"),
+    "an approval that covers too much": (Blind, "nothing_worse"),
     "a placement taken for granted": (NeedsPlace, "every_kind"),
 }
 

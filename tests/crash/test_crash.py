@@ -20,15 +20,15 @@ from broker.app.wiring import Broker
 from broker.core.money import Money
 from broker.core.outcomes import Cause, JobState
 from broker.core.ports import EngineState
-from broker.launch.settlement import metered
 from broker.ledger.entries import Account, faults
 from cli import registries
+from tests.billing import metered
 from tests.crash.conftest import Drive
 from tests.crash.driver import Fused, settings_in
 
 ENGINES = ("local", "sandbox")
 # How many points of each engine's life are tried in the full run. Every kind of point comes before any is repeated.
-POINTS = 130
+POINTS = 150
 # How often what is done again at every look is worth being hit.
 REPEATS = 3
 

@@ -145,7 +145,7 @@ def shown(text: str) -> dict[str, str]:
         "on-demand": one(r"^on-demand +\$([\d.]+) for the same work"),
         "saved": one(r"^(?:saved|lost) +\$([\d.]+)"),
         "percent": one(r"^(?:saved|lost) .* ([\d.]+) %"),
-        "steps redone": one(r"([\d,]+) steps? of [\d,]+ done twice"),
+        "steps redone": one(r"([\d,]+) of [\d,]+ steps repeated"),
         "attempts": one(r"after (\d+) attempts?"),
     }
 

@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -33,6 +33,7 @@ from broker.core.offers import Availability, CapacityType, Offer
 from broker.core.outcomes import Cause
 from broker.core.placements import Placement
 from broker.core.ports import EngineState, Launch
+from broker.engines.skypilot import engine as skypilot_engine
 from broker.engines.skypilot import node, sdk
 from broker.engines.skypilot.engine import Skypilot, SkypilotSettings
 from broker.engines.skypilot.sdk import Sdk, meaning
@@ -348,3 +349,93 @@ def test_errors_are_classed_by_what_to_do_next(error: Exception, kind: type[Brok
 
 def test_errors_tell_no_secrets() -> None:
     assert "hunter2" not in str(meaning(ValueError("bad value 'hunter2' in secrets"), ["hunter2"]))
+
+
+# --- what is billed while a launch is under way ---------------------------------------------------------------------
+
+
+def slow_launch(bench: Bench, sky: fake.Sky, monkeypatch: pytest.MonkeyPatch, what: Placement | None = None) -> str:
+    """The handle of a launch that is under way, its cluster INIT, until `fails` or the end of the test."""
+    monkeypatch.setattr(node, "_SETUP", "exec sleep 300 # {folder}{key}{pins}")
+    handle = bench.engine.submit(bench.launch("true", what))
+    eventually(lambda: bool(sky._clusters), "its cluster is made")
+    return handle
+
+
+def fails(sky: fake.Sky, handle: str, error: Exception) -> None:
+    """The launch fails as SkyPilot's do whose machines do not come up: the cluster is removed, then the error told."""
+    name = handle.rpartition(":")[2]
+    (request,) = [one for one in sky._requests.values() if one.name.endswith("launch") and not one.done.is_set()]
+    request.aborted.set()
+    request.done.wait()
+    with sky._lock:
+        sky._remove(name)
+    request.status, request.error = "FAILED", error
+
+
+def test_machines_are_billed_from_when_their_cloud_is_asked_for_them(
+    bench: Bench, sky: fake.Sky, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = slow_launch(bench, sky, monkeypatch)
+    starting = bench.until(handle, EngineState.PENDING)
+    starting = eventually(lambda: one if (one := bench.look(handle)).since else None, "it is billed")
+    assert starting.state is EngineState.PENDING
+    fails(sky, handle, RuntimeError("the machines do not answer"))
+    gone = bench.until(handle, EngineState.GONE)
+    assert (gone.since, gone.no_capacity) == (starting.since, False)
+    assert gone.gone_at is not None
+    assert gone.gone_at > starting.since, "billed until it was gone"
+
+
+def test_what_comes_and_goes_between_two_looks_was_billed(
+    bench: Bench, sky: fake.Sky, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = slow_launch(bench, sky, monkeypatch)
+    fails(sky, handle, RuntimeError("the machines do not answer"))
+    gone = bench.until(handle, EngineState.GONE)
+    assert gone.since is not None, "the server knows that there was a cluster"
+
+
+def test_a_cloud_that_has_no_machine_to_give_bills_none(
+    bench: Bench, sky: fake.Sky, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = slow_launch(bench, sky, monkeypatch)
+    eventually(lambda: bench.look(handle).since, "it seems to start")
+    fails(sky, handle, fake.ResourcesUnavailableError("sold out"))
+    gone = bench.until(handle, EngineState.GONE)
+    assert gone.no_capacity
+    assert gone.since == gone.gone_at
+
+
+def test_one_machine_of_several_may_have_been_there(
+    bench: Bench, sky: fake.Sky, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = slow_launch(bench, sky, monkeypatch, placed(offer(), nodes=2))
+    eventually(lambda: bench.look(handle).since, "it starts")
+    fails(sky, handle, fake.ResourcesUnavailableError("sold out"))
+    gone = bench.until(handle, EngineState.GONE)
+    assert not gone.no_capacity
+    assert gone.since is not None
+
+
+def test_machines_that_took_long_to_fail_may_have_been_there(
+    bench: Bench, sky: fake.Sky, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SkyPilot says that nothing is to be had also of a machine that came up and did not answer."""
+    monkeypatch.setattr(skypilot_engine, "_REFUSED_WITHIN", timedelta(0))
+    handle = slow_launch(bench, sky, monkeypatch)
+    eventually(lambda: bench.look(handle).since, "it starts")
+    fails(sky, handle, fake.ResourcesUnavailableError("sold out"))
+    gone = bench.until(handle, EngineState.GONE)
+    assert not gone.no_capacity
+    assert gone.since is not None
+
+
+@pytest.mark.parametrize("cloud", ["kubernetes", "slurm"])
+def test_what_waits_in_a_clusters_queue_is_no_machine(
+    bench: Bench, sky: fake.Sky, monkeypatch: pytest.MonkeyPatch, cloud: str
+) -> None:
+    handle = slow_launch(bench, sky, monkeypatch, placed(offer(cloud)))
+    waiting = bench.until(handle, EngineState.QUEUED)
+    assert waiting.since is None
+    assert bench.until(handle, EngineState.QUEUED).since is None

@@ -6,18 +6,21 @@ quick to play, faults and lies included.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from broker.core import events as ev
+from broker.core.burns import Burn
 from broker.core.clock import ManualClock
-from broker.core.errors import BrokerError
+from broker.core.decisions import Decision
+from broker.core.errors import BrokerError, GiveUp
 from broker.core.jobs import Job, Retry, Work
 from broker.core.money import Money
 from broker.core.offers import Availability, CapacityType, MoneyKind, Offer
 from broker.core.outcomes import Cause, JobState
-from broker.core.policy import Action, Answer, Facts, Source, Usage, Verdict
+from broker.core.policy import Action, ActionKind, Answer, Facts, Source, Usage, Verdict
 from broker.core.ports import BudgetSpec, EngineState, Launch, Observation, PolicyDefaults
 from broker.core.views import AttemptView, JobView
 from broker.launch.enforcement import Enforcement
@@ -25,11 +28,20 @@ from broker.launch.interpret import Dated, ExitRecord, NodeState
 from broker.launch.mailbox import Lease
 from broker.launch.placing import Market, Placing, hold_entries, launch_request
 from broker.launch.reconciler import Reconciler, Timing
+from broker.launch.rejudging import Judge, Rejudging
 from broker.ledger.entries import Movement, Tags, faults
 from broker.placement.conditions import Conditions
 from broker.store import Store
 
 MINUTE = timedelta(minutes=1)
+
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9-]{1,40}")
+
+
+def must_be_plain(key: str) -> None:
+    """Raises `GiveUp` for a key that the contract of engines does not accept."""
+    if not _PLAIN_KEY.fullmatch(key):
+        raise GiveUp(f"{key!r} is no key of an attempt")
 
 
 @dataclass
@@ -42,7 +54,12 @@ class Machine:
 
 @dataclass
 class StageEngine:
-    """Machines that exist at once and stay until something happens to them."""
+    """Machines that exist at once and stay until something happens to them. It accepts and answers what the contract of
+    engines says (`tests/contracts/test_doubles.py`).
+
+    ``failing``: what the next calls raise, by the name of the call, one each. ``refuse``: the same of ``submit`` alone.
+    ``silent``, ``keeps_machines``: what every ``find``, every ``cancel`` raises until it is taken away again.
+    """
 
     clock: ManualClock
     name: str = "stage"
@@ -53,36 +70,53 @@ class StageEngine:
     refuse: list[BrokerError] = field(default_factory=list)
     lies: dict[str, Observation] = field(default_factory=dict)
     silent: BrokerError | None = None
+    keeps_machines: Exception | None = None
+    asked_to_end: list[str] = field(default_factory=list)
+    failing: dict[str, list[Exception]] = field(default_factory=dict)
 
     def submit(self, launch: Launch) -> str:
+        self._fails("submit")
         if self.refuse:
             raise self.refuse.pop(0)
+        must_be_plain(launch.key)
         self.submitted.append(launch.key)
         self.machines.setdefault(launch.key, Machine(launch, self.clock.now()))
         return launch.key
 
     def find(self, key: str) -> str | None:
+        self._fails("find")
         if self.silent is not None:
             raise self.silent
         return key if key in self.machines else None
 
     def observe(self, handles: Sequence[str]) -> Mapping[str, Observation]:
-        return {handle: self.lies.get(handle) or self._look(handle) for handle in handles}
+        self._fails("observe")
+        return {handle: self.lies.get(handle) or self.look(handle) for handle in handles}
 
-    def _look(self, handle: str) -> Observation:
+    def look(self, handle: str) -> Observation:
         machine = self.machines.get(handle)
         if machine is None:
             return Observation(EngineState.LOST)
         state = EngineState.UP if machine.gone_at is None else EngineState.GONE
-        return Observation(state, machine.since, machine.gone_at, machine.interrupted)
+        evidence = "" if machine.gone_at is None else "the machine is gone"
+        return Observation(state, machine.since, machine.gone_at, machine.interrupted, evidence)
 
     def cancel(self, handle: str) -> None:
+        self.asked_to_end.append(handle)
+        self._fails("cancel")
+        if self.keeps_machines is not None:
+            raise self.keeps_machines
         machine = self.machines.get(handle)
         if machine is not None and machine.gone_at is None:
             machine.gone_at = self.clock.now()
 
     def logs(self, handle: str) -> Iterator[str]:
+        self._fails("logs")
         return iter(())
+
+    def _fails(self, call: str) -> None:
+        if self.failing.get(call):
+            raise self.failing[call].pop(0)
 
     def take_back(self, handle: str) -> None:
         self.machines[handle].gone_at = self.clock.now()
@@ -109,7 +143,7 @@ class StageMailbox:
         self.leases.setdefault(attempt.key, []).append(lease)
 
     def write_lease(self, view: JobView, attempt: AttemptView, lease: Lease) -> None:
-        self.leases[attempt.key].append(lease)
+        self.leases.setdefault(attempt.key, []).append(lease)
 
     def lease(self, view: JobView, attempt: AttemptView) -> Lease | None:
         return next(reversed(self.leases.get(attempt.key, [])), None)
@@ -172,9 +206,14 @@ class Stage:
         place = Placing(self.store, lambda job: self._market(), lambda: self.policy, self.clock.now)
         enforce = Enforcement(self.store, lambda: self.policy, self.clock.now, lambda view, attempt: self.usage)
         self.reconciler = Reconciler(
-            self.store, lambda name: self.engine, self.mailbox, self.clock, place, Timing(retry_place=timedelta(0)),
+            self.store, lambda name: self.engine, self.mailbox, self.clock, place, self.judge(),
+            Timing(retry_place=timedelta(0)),
             enforce=enforce, max_unattended=enforce.max_unattended,
         )  # fmt: skip
+
+    def judge(self) -> Judge:
+        """Who judges launches that were delayed, by the stage's policy and offers as they are then."""
+        return Rejudging(self.store, lambda job: self._market(), lambda: self.policy, self.clock.now)
 
     def _market(self) -> Market:
         return Market(self.offers, Conditions(engines={"stage": frozenset()}, sandbox=True), {})
@@ -194,8 +233,14 @@ class Stage:
         )  # fmt: skip
         window = (now, now + timedelta(hours=hours))
         with self.store.writing() as tx:
-            money = {plan.placements[0].money: Money.usd(hold)}
-            tx.post(hold_entries(Tags(job_id, "ann"), money, Movement.HOLD, 1, window))
+            burns = {plan.placements[0].money: Burn.evenly(Money.usd(hold), window)}
+            tx.record(
+                Decision(
+                    now, ActionKind.LAUNCH, "ann", job.name, Answer.ALLOW, self.policy.version, "", job_id=job_id,
+                    attempt=1,
+                )
+            )  # fmt: skip
+            tx.post(hold_entries(Tags(job_id, "ann"), {}, burns, Movement.HOLD, 1))
             tx.append(job_id, [(None, submitted), (1, launch_request(job_id, 1, plan.placements[0]))], now)
         return job_id
 
@@ -208,6 +253,11 @@ class Stage:
                     self.mailbox.nodes[key] = replace(node, heartbeat_at=self.clock.now())
             self.reconciler.tick()
         return self.view
+
+    def decided(self) -> list[Decision]:
+        """What was decided about the job since it was admitted, newest first."""
+        with self.store.reading() as look:
+            return [one for one in look.decisions(job_id="j-1") if one.action is not ActionKind.LAUNCH]
 
     @property
     def view(self) -> JobView:

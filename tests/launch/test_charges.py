@@ -20,8 +20,10 @@ from broker.core.outcomes import Cause, JobState
 from broker.core.placements import Placement
 from broker.core.views import JobView
 from broker.launch.charges import RIPE_AFTER, Charged, Comparison, Standing, adjustment, compare, is_billed
+from broker.launch.journal import Posted
 from broker.launch.settlement import settle, tags_of
 from broker.ledger.entries import Account, Entry, Movement, balances, faults, move
+from tests.billing import one_by_one
 
 UP = datetime(2026, 3, 2, 20, tzinfo=UTC)
 GONE = UP + timedelta(hours=10)  # on the next day
@@ -64,7 +66,8 @@ def metered(view: JobView) -> list[Entry]:
         Movement.HOLD, HELD, movement_id="train/hold/1/cash", money=MoneyKind.CASH, at=UP, covers=(UP, GONE),
         tags=tags_of(view),
     )  # fmt: skip
-    return [*hold, *settle(view, hold, lambda *_: [], GONE, timedelta(0))]
+    settled = settle(view, one_by_one(hold), {}, lambda *_: [], lambda *_: Posted([], Money.ZERO), GONE, timedelta(0))
+    return [*hold, *settled.entries]
 
 
 def charge(amount: str | Money, day: int = 0, *, key: str = "train-1", estimated: bool = False) -> Charge:

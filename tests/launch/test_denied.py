@@ -100,7 +100,7 @@ def patient(stage: Stage, words: Sequence[str]) -> list[datetime]:
 
     place = Placing(stage.store, lambda job: stage._market(), lambda: stage.policy, stage.clock.now, advise=wait)
     stage.reconciler = Reconciler(
-        stage.store, lambda name: stage.engine, stage.mailbox, stage.clock, place,
+        stage.store, lambda name: stage.engine, stage.mailbox, stage.clock, place, stage.judge(),
         Timing(retry_place=timedelta(seconds=15)),
     )  # fmt: skip
     return asked

@@ -80,8 +80,7 @@ def test_the_decision_is_on_record_and_can_be_judged_again(stage: Stage) -> None
     stage.policy = Limit()
     running(stage)
     stage.pass_time(MINUTE, times=61)
-    with stage.store.reading() as look:
-        (decision,) = look.decisions()
+    (decision,) = stage.decided()
     assert (decision.action, decision.answer) == (ActionKind.CONTINUE, Answer.DENY)
     inputs = inputs_of(decision)
     assert inputs is not None

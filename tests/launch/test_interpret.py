@@ -1,5 +1,6 @@
 """From signals to events: what the broker makes of run folder and engine, lies and silences included."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -59,6 +60,14 @@ def test_the_start_of_billing_is_what_the_engine_says_it_is() -> None:
     assert found == [Dated(NOW - 3 * MINUTE, ev.MachineUp(since=NOW - 3 * MINUTE))]
 
 
+def test_a_clock_of_ours_that_is_behind_moves_neither_end_of_the_bill() -> None:
+    later = NOW + timedelta(hours=5)
+    (up,) = told(attempt(up_since=None), ALIVE, seen(EngineState.UP, since=later), NOW)
+    assert up.body == ev.MachineUp(since=later)
+    found = told(attempt(), NodeState(), seen(EngineState.GONE, gone_at=later, evidence="e"), NOW)
+    assert found[-1].body == ev.MachineGone(gone_at=later, evidence="e", interrupted=False)
+
+
 def test_the_agents_last_word_counts_and_the_machine_may_still_be_up() -> None:
     node = NodeState(exit=ExitRecord(NOW - MINUTE, Cause.EXIT_STATUS, exit_status=3, step=40))
     found = told(attempt(), node, seen(EngineState.UP), NOW)
@@ -73,7 +82,7 @@ def test_a_machine_taken_by_its_provider_is_an_interruption_and_billing_ends_whe
     assert kinds(found) == ["attempt_ended", "machine_gone"]
     assert ended(found).cause is Cause.PREEMPTED
     assert ended(found).step == 7
-    assert found[1].body == ev.MachineGone(gone_at=NOW - MINUTE, evidence="taken back")
+    assert found[1].body == ev.MachineGone(gone_at=NOW - MINUTE, evidence="taken back", interrupted=True)
 
 
 def test_a_machine_that_vanished_without_a_word_is_lost_not_failed() -> None:
@@ -133,7 +142,7 @@ def test_an_engine_that_forgets_a_young_launch_is_given_time_and_an_old_one_is_l
     assert told(young, NodeState(), seen(EngineState.LOST), NOW + 600 * MINUTE) == [], "clocks jump"
     found = told(young, NodeState(), seen(EngineState.LOST), NOW, silent=15 * MINUTE)
     assert kinds(found) == ["attempt_ended", "machine_gone"]
-    assert found[1].body == ev.MachineGone(gone_at=None, evidence="the engine knows it no more")
+    assert found[1].body == ev.MachineGone(gone_at=None, evidence="the engine knows it no more", interrupted=False)
 
 
 def test_what_still_speaks_is_not_lost_whatever_the_engine_says() -> None:
@@ -147,7 +156,7 @@ def test_what_still_speaks_is_not_lost_whatever_the_engine_says() -> None:
 def test_a_forgotten_running_machine_is_billed_until_now() -> None:
     found = told(attempt(), ALIVE, seen(EngineState.LOST), NOW, silent=3 * MINUTE)
     assert ended(found).cause is Cause.MACHINE_LOST
-    assert found[-1].body == ev.MachineGone(gone_at=NOW, evidence="the engine knows it no more")
+    assert found[-1].body == ev.MachineGone(gone_at=NOW, evidence="the engine knows it no more", interrupted=False)
 
 
 @pytest.mark.parametrize("state", [EngineState.PENDING, EngineState.UP])
@@ -156,6 +165,36 @@ def test_a_machine_whose_agent_never_speaks_is_a_failed_launch(state: EngineStat
     assert told(silent, NodeState(), seen(state), NOW, silent=14 * MINUTE) == []
     found = told(silent, NodeState(), seen(state), NOW, silent=16 * MINUTE)
     assert ended(found).cause is Cause.LAUNCH_FAILED
+
+
+def test_what_waits_in_a_queue_is_not_silent_and_is_told_once() -> None:
+    waiting = attempt(AttemptState.LAUNCHED, claimed_at=None, up_since=None)
+    look = seen(EngineState.QUEUED, evidence="in Slurm's queue: Priority")
+    assert told(waiting, NodeState(), look, NOW) == [Dated(NOW, ev.Queued(because="in Slurm's queue: Priority"))]
+    known = replace(waiting, queued_at=NOW - 60 * MINUTE)
+    assert told(known, NodeState(), look, NOW, silent=600 * MINUTE) == []
+
+
+def test_what_is_back_in_a_queue_after_it_spoke_has_lost_its_machine() -> None:
+    found = told(attempt(queued_at=NOW), NodeState(), seen(EngineState.QUEUED), NOW, silent=3 * MINUTE)
+    assert ended(found).cause is Cause.MACHINE_LOST
+
+
+def test_a_machine_that_is_billed_while_it_starts_is_billed_from_then_on() -> None:
+    starting = attempt(AttemptState.LAUNCHED, claimed_at=None, up_since=None)
+    found = told(starting, NodeState(), seen(EngineState.PENDING, since=NOW - MINUTE), NOW)
+    assert found == [Dated(NOW - MINUTE, ev.MachineUp(since=NOW - MINUTE))]
+
+
+def test_where_the_provider_had_none_to_give_there_was_none() -> None:
+    look = seen(EngineState.GONE, since=NOW - MINUTE, gone_at=NOW, no_capacity=True, evidence="sold out")
+    for before, gone_at in ((None, None), (NOW - MINUTE, NOW - MINUTE)):
+        starting = attempt(AttemptState.LAUNCHED, claimed_at=None, up_since=before)
+        found = told(starting, NodeState(), look, NOW)
+        assert kinds(found) == ["attempt_ended", "machine_gone"]
+        assert ended(found).cause is Cause.NO_CAPACITY
+        gone = ev.MachineGone(gone_at=gone_at, evidence="sold out", interrupted=False, never_existed=True)
+        assert found[1].body == gone
 
 
 def test_all_that_the_agent_wrote_is_read_also_when_the_attempt_was_given_up() -> None:

@@ -10,7 +10,7 @@ import pytest
 from broker.core.clock import ManualClock
 from broker.core.errors import Unreachable
 from broker.core.offers import MoneyKind
-from broker.core.outcomes import Cause
+from broker.core.outcomes import AttemptState, Cause
 from broker.core.policy import IdleLimit
 from broker.core.views import AttemptView, JobView
 from broker.launch.leases import Leases
@@ -241,3 +241,36 @@ def test_each_look_of_the_reconciler_has_its_share(stage: Stage, monkeypatch: py
         limits[:] = [replace(IDLE, below=below)]
         stage.pass_time()
         assert stage.mailbox.leases[key][-1].idle == tuple(limits)
+
+
+def test_a_lease_follows_the_time_that_another_machine_of_the_job_takes(stage: Stage) -> None:
+    """An older machine that nobody could end uses up the job's time as well: the end comes nearer while nothing else
+    changes."""
+    stage.offers = [stage.offers[1]]
+    running(stage)
+    view, now = stage.view, stage.clock.now()
+    older = replace(view.attempts[0], state=AttemptState.LOST, cause=Cause.MACHINE_LOST, ended_at=now)
+    newer = replace(view.attempts[0], number=2, key="j-1-2", up_since=now)
+    two = replace(view, attempts=(older, newer))
+    worklist = Worklist(stage.store)
+    worklist.look()
+    leases = Leases(stage.mailbox, worklist, lambda job: None)
+    first, later = (leases.granted(two, newer, now + passed) for passed in (timedelta(0), 10 * MINUTE))
+    assert first.ends_at is not None
+    assert later.ends_at == first.ends_at - 10 * MINUTE
+    alone = replace(two, attempts=(replace(older, gone=True, gone_at=now), newer))
+    assert len({leases.granted(alone, newer, now + n * MINUTE) for n in range(3)}) == 1, "time alone changes nothing"
+
+
+@pytest.mark.parametrize(("moved", "written"), [(4, False), (6, True), (600, True), (-6, True)])
+def test_a_node_hears_of_more_or_less_money_but_not_of_a_rounding(stage: Stage, moved: int, written: bool) -> None:
+    running(stage)
+    (view,), worklist = Worklist(stage.store).look(), Worklist(stage.store)
+    worklist.look()
+    leases, now, attempt = Leases(stage.mailbox, worklist, lambda job: None), stage.clock.now(), view.attempts[0]
+    granted = leases.granted(view, attempt, now)
+    assert granted.paid_until is not None
+    before = replace(granted, paid_until=granted.paid_until - timedelta(seconds=moved))
+    stage.mailbox.leases[attempt.key] = [before]
+    leases.keep(view, attempt, now)
+    assert (stage.mailbox.leases[attempt.key] == [before, granted]) is written

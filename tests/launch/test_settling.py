@@ -3,7 +3,7 @@ prices in vain."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.core import events as ev
+from broker.core.burns import Burn
 from broker.core.clock import ManualClock
 from broker.core.jobs import Job
 from broker.core.lifecycle import fold
@@ -21,11 +22,14 @@ from broker.core.offers import CapacityType, MoneyKind, Offer
 from broker.core.outcomes import Cause
 from broker.core.placements import Placement
 from broker.core.views import JobView
+from broker.launch.journal import Posted
 from broker.launch.placing import hold_entries
 from broker.launch.settlement import is_due, settle
 from broker.launch.settling import Settling
-from broker.ledger.entries import Account, Entry, Movement, Tags, faults
+from broker.ledger.entries import Account, Movement, Sum, Tags, faults
+from broker.ledger.meter import Meter
 from broker.store import Store
+from tests.billing import one_by_one
 from tests.launch.rehearsal import MINUTE, offer
 
 EVERY = MINUTE
@@ -38,18 +42,19 @@ def runs(store: Store, job_id: str, now: datetime, capacity: CapacityType = Capa
     submitted = ev.Submitted(job=Job(name=job_id, run="x"), user="ann", max_duration_seconds=86400)
     request = ev.LaunchRequested(key=f"{job_id}-1", engine="stage", placement=placement)
     with store.writing() as tx:
-        held = {MoneyKind.CASH: Money.usd("24")}
-        tx.post(hold_entries(Tags(job_id, "ann"), held, Movement.HOLD, 1, (now, now + timedelta(days=1))))
+        held = {MoneyKind.CASH: Burn.evenly(Money.usd("24"), (now, now + timedelta(days=1)))}
+        tx.post(hold_entries(Tags(job_id, "ann"), {}, held, Movement.HOLD, 1))
         up = [(1, body) for body in (request, ev.Launched(handle=f"{job_id}-1"), ev.MachineUp(since=now))]
         tx.append(job_id, [(None, submitted), *up], now)
 
 
-def jobs(store: Store) -> list[tuple[JobView, Sequence[Entry]]]:
+def jobs(store: Store) -> list[tuple[JobView, Sequence[Sum], Mapping[int, Meter]]]:
     """Everyone, in the same order each time, as a look sees them."""
     with store.reading() as look:
         views = look.unclosed()
-        sums = look.sums([view.id for view in views])
-    return [(view, sums.get(view.id, ())) for view in views]
+        ids = [view.id for view in views]
+        sums, meters = look.sums(ids), look.meters(ids)
+    return [(view, sums.get(view.id, ()), meters.get(view.id, {})) for view in views]
 
 
 def settlements(store: Store) -> dict[str, list[datetime]]:
@@ -74,8 +79,8 @@ def test_everyones_turn_comes_however_often_those_in_front_are_due_again(store: 
     settling = Settling(store, EVERY, at_once=2, at_most=3)
     for _ in range(10):
         clock.advance(EVERY)
-        for view, sums in jobs(store):
-            settling.note(view, sums, never_asked, clock.now())
+        for job in jobs(store):
+            settling.note(*job, clock.now())
         settling.settle(clock.now())
     times = settlements(store)
     assert len(times) == 10, "none is starved"
@@ -91,13 +96,13 @@ def test_who_waits_is_settled_as_it_is_when_its_turn_comes(store: Store, clock: 
         runs(store, f"j-{number}", clock.now())
     settling = Settling(store, EVERY, at_most=2)
     clock.advance(EVERY)
-    for view, sums in jobs(store):
-        settling.note(view, sums, never_asked, clock.now())
+    for job in jobs(store):
+        settling.note(*job, clock.now())
     settling.settle(clock.now())
     with store.writing() as tx:
         tx.append("j-2", [(1, ev.Claimed(host="node"))], clock.now())
-    (waiting,) = [(view, sums) for view, sums in jobs(store) if view.id == "j-2"]
-    settling.note(*waiting, never_asked, clock.now())
+    (waiting,) = [job for job in jobs(store) if job[0].id == "j-2"]
+    settling.note(*waiting, clock.now())
     settling.settle(clock.now())
     assert set(settlements(store)) == {"j-0", "j-1", "j-2"}
 
@@ -107,8 +112,8 @@ def one_in_line(store: Store, clock: ManualClock) -> Settling:
     runs(store, "j-0", clock.now())
     settling = Settling(store, EVERY)
     clock.advance(EVERY)
-    ((view, sums),) = jobs(store)
-    settling.note(view, sums, never_asked, clock.now())
+    (job,) = jobs(store)
+    settling.note(*job, clock.now())
     return settling
 
 
@@ -128,13 +133,15 @@ def test_the_closed_leave_the_line(store: Store, clock: ManualClock) -> None:
 
 
 @pytest.mark.parametrize("capacity", [CapacityType.ON_DEMAND, CapacityType.SPOT])
-def test_nobody_asks_for_prices_before_it_is_settled(store: Store, clock: ManualClock, capacity: CapacityType) -> None:
+def test_whether_it_is_due_is_known_without_asking_for_prices(
+    store: Store, clock: ManualClock, capacity: CapacityType
+) -> None:
     """Thousands of spot machines are looked at every few seconds."""
     runs(store, "j-0", clock.now(), capacity)
     clock.advance(EVERY)
-    ((view, sums),) = jobs(store)
-    assert is_due(view, sums, never_asked, clock.now(), EVERY)
-    assert not is_due(view, sums, never_asked, clock.now() - timedelta(seconds=1), EVERY)
+    (job,) = jobs(store)
+    assert is_due(*job, clock.now(), EVERY)
+    assert not is_due(*job, clock.now() - timedelta(seconds=1), EVERY)
 
 
 @given(st.integers(0, 7200), st.integers(0, 7200), st.booleans(), st.sampled_from(["0", "0.001", "1", "98.7"]))
@@ -143,8 +150,14 @@ def test_at_a_steady_price_it_is_due_whenever_settling_gives_something(
 ) -> None:
     then, now = NOON + timedelta(seconds=settled), NOON + timedelta(seconds=settled + more)
     view = a_view(Money.usd(price), now if gone else None)
-    entries = settle(a_view(Money.usd(price), None), [], never_asked, then, timedelta(0))
-    assert is_due(view, entries, never_asked, now, EVERY) == bool(settle(view, entries, never_asked, now, EVERY))
+    before = settle(a_view(Money.usd(price), None), [], {}, never_asked, nothing_posted, then, timedelta(0))
+    sums = one_by_one(before.entries)
+    after = settle(view, sums, before.meters, never_asked, nothing_posted, now, EVERY)
+    assert is_due(view, sums, before.meters, now, EVERY) == bool(after.meters)
+
+
+def nothing_posted(job_id: str, attempt: int) -> Posted:
+    raise AssertionError("what was settled is known")
 
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)

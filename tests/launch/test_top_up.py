@@ -23,8 +23,8 @@ from broker.core.policy import Action, ActionKind, Answer, Facts, Source, Verdic
 from broker.core.views import JobView
 from broker.launch.admission import STOP_GRACE
 from broker.launch.approvals import refuse
-from broker.launch.settlement import Funds
-from broker.launch.top_up import Need, Pace, TopUp, need_of
+from broker.launch.funds import Funds
+from broker.launch.top_up import Pace, TopUp, Why, need_of
 from broker.ledger.entries import Movement, faults
 from broker.store import Store
 from policies.loader import load
@@ -98,8 +98,7 @@ def test_far_from_its_end_nothing_is_asked_for(stage: Stage) -> None:
     view = job.pass_time(HOUR, times=4)
     assert view.state is JobState.RUNNING
     assert job.held_beside() == []
-    with stage.store.reading() as look:
-        assert look.decisions(job_id="j-1") == []
+    assert stage.decided() == []
 
 
 def test_near_its_end_more_is_held_step_by_step_until_its_time_is_used_up(stage: Stage) -> None:
@@ -112,8 +111,7 @@ def test_near_its_end_more_is_held_step_by_step_until_its_time_is_used_up(stage:
     assert latest is not None
     assert latest.stop_requested is Cause.MAX_DURATION, "it had all the time it was promised"
     assert len(job.held_beside()) == len(job.told(ev.ToppedUp)) == 4, "3 h and 2 min in steps of an hour"
-    with stage.store.reading() as look:
-        decisions = look.decisions(job_id="j-1")
+    decisions = stage.decided()
     assert {(one.action, one.answer, one.attempt) for one in decisions} == {(ActionKind.EXTEND, Answer.ALLOW, 1)}
     assert len(decisions) == 4
 
@@ -152,8 +150,7 @@ def test_refused_to_the_last_it_is_stopped_with_the_rules_words_and_waits(stage:
     assert latest is not None
     assert latest.stop_requested is Cause.PAID_UNTIL
     assert "more was refused: the team's money is spent (team.yaml:7)" in latest.stop_why
-    with stage.store.reading() as look:
-        decisions = look.decisions(job_id="j-1")
+    decisions = stage.decided()
     assert {(one.action, one.answer) for one in decisions} == {(ActionKind.EXTEND, Answer.DENY)}
     assert 1 <= len(decisions) <= 5, "it is not asked at every look"
     assert job.held_beside() == []
@@ -301,7 +298,9 @@ def test_what_is_asked_for_is_needed_and_within_the_jobs_own_limits(
     view = replace(view, max_duration=longest, max_cost=limit)
     pace = Pace()
 
-    need = need_of(view, lives_on, committed, billed, NOW, pace)
+    held = lives_on.left
+    committed += held
+    need = need_of(view, lives_on, held, committed, billed, NOW, pace)
 
     paid, ends_at = lives_on.paid_until, NOW + max(longest - billed, timedelta(0))
     if paid is None or paid >= ends_at or paid - NOW > pace.near:
@@ -311,12 +310,15 @@ def test_what_is_asked_for_is_needed_and_within_the_jobs_own_limits(
         assert need is None, "nothing is left of what it may cost"
         return
     assert need is not None
+    assert need.why is Why.ENDS
     assert need.amount > Money.ZERO
     assert limit is None or committed + need.amount <= limit
-    assert need.window[0] >= NOW
     with_it = replace(lives_on, left=lives_on.left + need.amount).paid_until
     assert with_it is not None
-    assert with_it >= min(need.window[1], ends_at) or need.window[1] == need.window[0]
+    assert need.until <= max(with_it, paid, NOW)
     if limit is None:
         assert with_it >= min(max(paid, NOW) + pace.step, ends_at)
-    assert need == Need(need.amount, need.window)
+    assert need.burn.amount == held + need.amount, "all of it is dated"
+    assert need.burn.start == NOW
+    assert need.burn.rate >= lives_on.rate, "at its full rate"
+    assert need.burn.rate.for_duration(need.burn.end - NOW) <= need.burn.amount + Money(1)

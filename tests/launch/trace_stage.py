@@ -10,6 +10,7 @@ from typing import Any
 
 from broker.backtest.market import Market as Recorded
 from broker.core import events as ev
+from broker.core.burns import Burn
 from broker.core.clock import ManualClock
 from broker.core.jobs import CheckpointPlan, Job, Work
 from broker.core.money import Money
@@ -69,8 +70,8 @@ class TraceStage(Stage):
 
         moving = Moving(self.store, strategist, plans, self.clock.now, self.tick)
         self.reconciler = Reconciler(
-            self.store, lambda name: self.engine, self.mailbox, self.clock, place, Timing(retry_place=timedelta(0)),
-            enforce=lambda view, money: moving(view),
+            self.store, lambda name: self.engine, self.mailbox, self.clock, place, self.judge(),
+            Timing(retry_place=timedelta(0)), enforce=lambda view, money: moving(view),
         )  # fmt: skip
 
     def history(self, offers: Sequence[Offer], end: datetime, reach: timedelta, gap: timedelta) -> Ticks:
@@ -128,8 +129,8 @@ class TraceStage(Stage):
             work_seconds=self.task.work,
         )  # fmt: skip
         with self.store.writing() as tx:
-            window = (now, now + timedelta(seconds=limit))
-            tx.post(hold_entries(Tags("j-1", "ann"), {MoneyKind.CASH: Money.usd("5000")}, Movement.HOLD, 1, window))
+            burn = Burn.evenly(Money.usd("5000"), (now, now + timedelta(seconds=limit)))
+            tx.post(hold_entries(Tags("j-1", "ann"), {}, {MoneyKind.CASH: burn}, Movement.HOLD, 1))
             tx.append("j-1", [(None, submitted)], now)
 
     def _tick_begins(self, at: datetime) -> None:

@@ -1,19 +1,20 @@
 import calendar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.core.burns import Burn
 from broker.core.money import Money, in_microseconds
 from broker.core.ports import BudgetSpec
 from broker.ledger.budgets import (
     PERIODS,
     Window,
-    allocate,
     budget_uses,
     fixed_period,
     in_scope,
@@ -161,7 +162,7 @@ def test_a_hold_is_split_by_time_and_to_the_micro_dollar(
 ) -> None:
     window = (at, at + length)
     touched = periods_touching(period, timezone, window)
-    shares = allocate(amount, window, touched)
+    shares = [share_within(amount, window, one) for one in touched]
 
     assert sum(shares, Money.ZERO) == amount
     assert min(shares) >= Money.ZERO
@@ -174,7 +175,7 @@ def test_a_hold_is_split_by_time_and_to_the_micro_dollar(
 def test_a_hold_over_the_end_of_a_month() -> None:
     window = (utc("2026-01-31T18:00+00:00"), utc("2026-02-01T18:00+00:00"))
 
-    shares = allocate(Money.usd(24), window, periods_touching("month", "UTC", window))
+    shares = [share_within(Money.usd(24), window, one) for one in periods_touching("month", "UTC", window)]
 
     assert shares == [Money.usd(6), Money.usd(18)]
 
@@ -186,17 +187,30 @@ def test_money_for_no_time_belongs_to_its_moment() -> None:
         (utc("2026-02-01T00:00+00:00"), utc("2026-03-01T00:00+00:00")),
     )
 
-    assert allocate(Money.usd(5), (at, at), [january, february]) == [Money.usd(5), Money.ZERO]
+    assert [share_within(Money.usd(5), (at, at), one) for one in (january, february)] == [Money.usd(5), Money.ZERO]
     assert share_within(Money.usd(5), (at, at - HOUR), january) == Money.usd(5)
+
+
+def test_a_moment_between_two_periods_belongs_to_the_later_one() -> None:
+    at = utc("2026-02-01T00:00+00:00")
+    before, after = (at - HOUR, at), (at, at + HOUR)
+
+    assert [share_within(Money.usd(5), (at, at), one) for one in (before, after)] == [Money.ZERO, Money.usd(5)]
+    assert period_containing("month", "UTC", at)[0] == at
+
+
+def test_a_hold_that_is_meant_to_last_past_the_calendar_of_its_period_is_counted_within_it() -> None:
+    """$60 over six hours, of which the period has the second and third."""
+    begin = utc("2026-01-31T18:00+00:00")
+    assert share_within(Money.usd(60), (begin, begin + 6 * HOUR), (begin + HOUR, begin + 3 * HOUR)) == Money.usd(20)
 
 
 # --- what a budget has used -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Hold:
-    held: Money
-    covers_to: datetime
+def lasting(amount: Money, now: datetime, until: datetime) -> Burn:
+    """A hold that was dated now, spread evenly."""
+    return Burn.evenly(amount, (now, until))
 
 
 def spec(**scope: tuple[str, ...]) -> BudgetSpec:
@@ -217,9 +231,9 @@ def test_each_period_counts_its_spend_and_its_share_of_what_is_held() -> None:
         now,
         spent,
         [
-            Hold(Money.usd(48), now + timedelta(hours=48)),  # a quarter of it before midnight
-            Hold(Money.usd(10), now - timedelta(hours=1)),  # over time: counts now
-            Hold(Money.usd(7), utc("2026-01-31T23:00+01:00")),
+            lasting(Money.usd(48), now, now + timedelta(hours=48)),  # a quarter of it before midnight
+            lasting(Money.usd(10), now, now - timedelta(hours=1)),  # over time: counts now
+            lasting(Money.usd(7), now, utc("2026-01-31T23:00+01:00")),
         ],
     )
 
@@ -231,7 +245,7 @@ def test_each_period_counts_its_spend_and_its_share_of_what_is_held() -> None:
 
 @given(recent, st.lists(st.tuples(amounts, st.timedeltas(-timedelta(days=5), timedelta(days=20)))))
 def test_no_held_money_is_lost_between_periods(now: datetime, held: list[tuple[Money, timedelta]]) -> None:
-    holds = [Hold(amount, now + length) for amount, length in held]
+    holds = [lasting(amount, now, now + length) for amount, length in held]
 
     uses = budget_uses(spec(), (now, now + timedelta(days=21)), now, lambda start, end: Money.ZERO, holds)
 
@@ -250,12 +264,21 @@ def test_no_held_money_is_lost_between_periods(now: datetime, held: list[tuple[M
         ({"teams": ("nlp",), "users": ("an?",), "workloads": ("training", "batch")}, True),
         ({"projects": ("*",)}, False),  # it has none
         ({"environments": ("prod*",)}, True),
+        ({"environments": ("staging",)}, False),
+        ({"workloads": ("batch",)}, False),
+        ({"teams": ("vision",)}, False),
     ],
 )
 def test_scopes(scope: dict[str, tuple[str, ...]], inside: bool) -> None:
-    tags = {"user": "ann", "team": "nlp", "project": None, "workload": "training", "environment": "production"}
+    tags: dict[str, Any] = {
+        "user": "ann",
+        "team": "nlp",
+        "project": None,
+        "workload": "training",
+        "environment": "production",
+    }
 
-    assert in_scope(spec(**scope), **tags) is inside  # type: ignore[arg-type] # all but the project are given
+    assert in_scope(spec(**scope), **tags) is inside
 
 
 @pytest.mark.parametrize("name", ["Mars/Olympus", "", "Europe", "../etc/passwd", "/etc/localtime", "x" * 300, "a\0b"])
@@ -282,6 +305,25 @@ def test_fixed_days_are_one_period_from_midnight_to_midnight_on_the_local_calend
     assert not any(map(is_fixed, PERIODS))
 
 
+@pytest.mark.parametrize(
+    ("period", "timezone", "start", "name"),
+    [
+        ("day", "America/New_York", "2026-11-22T05:00+00:00", "2026-11-22"),
+        ("week", "Pacific/Auckland", "2026-11-22T11:00+00:00", "the week from 2026-11-23"),
+        ("month", "Europe/Berlin", "2026-10-31T23:00+00:00", "November 2026"),
+        ("quarter", "UTC", "2026-01-01T00:00+00:00", "Q1 2026"),
+        ("quarter", "Asia/Tokyo", "2026-03-31T15:00+00:00", "Q2 2026"),
+        ("quarter", "UTC", "2026-07-01T00:00+00:00", "Q3 2026"),
+        ("quarter", "UTC", "2026-10-01T00:00+00:00", "Q4 2026"),
+    ],
+)
+def test_a_period_is_called_by_its_place_on_the_local_calendar(
+    period: str, timezone: str, start: str, name: str
+) -> None:
+    assert period_name(period, timezone, utc(start)) == name
+    assert period_containing(period, timezone, utc(start))[0] == utc(start), "it does begin there"
+
+
 @given(zones, st.dates(date(2020, 1, 1), date(2030, 1, 1)), st.integers(0, 400))
 def test_fixed_days_begin_and_end_where_single_days_do(timezone: str, first: date, days: int) -> None:
     last = first + timedelta(days=days)
@@ -303,12 +345,12 @@ def test_holds_that_end_in_time_may_be_told_as_one(
     period: str, timezone: str, now: datetime, length: timedelta, held: list[tuple[Money, timedelta]]
 ) -> None:
     budget = replace(spec(), period=period, timezone=timezone)
-    holds = [Hold(amount, now + lasts) for amount, lasts in held]
+    holds = [lasting(amount, now, now + lasts) for amount, lasts in held]
     until = told_as_one_until(budget, now)
-    short = sum((hold.held for hold in holds if hold.covers_to <= until), Money.ZERO)
-    together = [Hold(short, until), *(hold for hold in holds if hold.covers_to > until)]
+    short = sum((hold.amount for hold in holds if hold.end <= until), Money.ZERO)
+    together = [Burn(short, until, until, Money.ZERO), *(hold for hold in holds if hold.end > until)]
 
-    def uses(told: list[Hold]) -> object:
+    def uses(told: list[Burn]) -> object:
         return budget_uses(budget, (now, now + length), now, lambda start, end: Money.ZERO, told)
 
     assert uses(together) == uses(holds)
@@ -320,3 +362,19 @@ def test_before_a_fixed_period_what_lasts_into_it_is_told_hold_by_hold() -> None
 
     assert told_as_one_until(budget, before) == before
     assert told_as_one_until(budget, within) == utc("2026-03-01T00:00+01:00")
+
+
+def test_the_edges_of_a_fixed_period_for_holds_that_are_told_as_one() -> None:
+    budget = replace(spec(), period="2026-02-01/2026-03-01")
+    start, end = utc("2026-02-01T00:00+01:00"), utc("2026-03-01T00:00+01:00")
+
+    assert told_as_one_until(budget, start) == end
+    assert told_as_one_until(budget, end) == end
+    assert told_as_one_until(budget, end + HOUR) == end + HOUR
+
+
+def test_a_project_counts_where_its_budget_names_it() -> None:
+    tags: dict[str, Any] = {"user": "ann", "team": None, "workload": None, "environment": None}
+
+    assert in_scope(spec(projects=("llm*",)), project="llm-2", **tags)
+    assert not in_scope(spec(projects=("llm*",)), project="vision", **tags)

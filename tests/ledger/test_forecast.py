@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.core.burns import Burn
 from broker.core.money import Money
 from broker.core.policy import BudgetUse
 from broker.ledger.forecast import Draw, forecast, passed
@@ -20,17 +22,21 @@ def use(spent: str, held: str = "0") -> BudgetUse:
     return BudgetUse(START, END, Money.usd(spent), Money.usd(held))
 
 
+def held(amount: int, start: datetime, end: datetime) -> Burn:
+    return Burn.evenly(Money.usd(amount), (start, end))
+
+
 def test_what_runs_spends_at_its_rate_within_its_hold() -> None:
     now = END - 10 * HOUR
-    runs = Draw(Money.usd(500), END + 90 * HOUR, Money.usd(2))
-    ends_sooner = Draw(Money.usd(7), END, Money.usd(2))
+    runs = Draw(held(500, now, END + 90 * HOUR), Money.usd(2))
+    ends_sooner = Draw(held(7, now, END), Money.usd(2))
     assert forecast(use("100"), LIMIT, [runs], now).committed == Money.usd(120)
     assert forecast(use("100"), LIMIT, [runs, ends_sooner], now).committed == Money.usd(127)
 
 
 def test_what_waits_spends_its_hold_over_its_time() -> None:
     now = END - 10 * HOUR
-    waits = Draw(Money.usd(40), END + 10 * HOUR)
+    waits = Draw(held(40, now, END + 10 * HOUR))
     assert forecast(use("100"), LIMIT, [waits], now).committed == Money.usd(120)
 
 
@@ -43,25 +49,67 @@ def test_the_pace_counts_once_there_is_one() -> None:
 
 
 def test_a_period_that_is_over_comes_to_what_was_spent() -> None:
-    ahead = forecast(use("950", "50"), LIMIT, [Draw(Money.usd(50), END)], END)
+    ahead = forecast(use("950", "50"), LIMIT, [Draw(held(50, START, END))], END)
     assert (ahead.expected, ahead.used_up_at) == (Money.usd(950), None)
+
+
+def test_at_its_end_a_period_comes_to_what_was_spent_though_money_is_held() -> None:
+    """What runs on is paid from the next period."""
+    runs = Draw(held(50, START, END + HOUR), Money.usd(2))
+    for now in (END, END + HOUR):
+        ahead = forecast(use("950"), LIMIT, [runs], now)
+        assert (ahead.committed, ahead.trend, ahead.used_up_at) == (Money.usd(950), Money.usd(950), None)
+
+
+def test_before_a_period_begins_only_what_is_meant_for_it_counts() -> None:
+    """A budget of fixed days is looked at before it begins: who runs now is not known to run then at the same rate."""
+    now = START - 10 * HOUR
+    runs = Draw(held(40, now, START + 30 * HOUR), Money.usd(3))
+    ends_before = Draw(held(9, now, START), Money.usd(3))
+    assert forecast(use("0"), LIMIT, [ends_before, runs], now).committed == Money.usd(30)  # three quarters of 40
+    assert forecast(use("0"), LIMIT, [runs, runs], START).committed == Money.usd(80)  # by then it is known to run
+
+
+def test_what_draws_on_a_period_adds_up() -> None:
+    now = START - 10 * HOUR
+    waits = Draw(held(40, now, START + 30 * HOUR))
+    assert forecast(use("5"), LIMIT, [waits, replace(waits, rate=Money.usd(1)), waits], now).committed == Money.usd(95)
+
+
+def test_a_tenth_of_a_period_is_enough_for_a_pace() -> None:
+    tenth = START + timedelta(days=3)
+    assert forecast(use("40"), LIMIT, [], tenth).trend == Money.usd(400)
+    assert forecast(use("40"), LIMIT, [], tenth - timedelta(microseconds=1)).trend is None
+
+
+def test_when_a_budget_is_used_up() -> None:
+    third = START + timedelta(days=10)
+    assert forecast(use("300"), LIMIT, [], third).used_up_at is None, "the pace comes to the limit exactly"
+    assert forecast(use("900"), LIMIT, [], third).used_up_at == third, "all of it is spent now"
+    assert forecast(use("901"), LIMIT, [], third).used_up_at is None, "it was used up before"
+    assert forecast(use("0"), Money(-1), [], third).used_up_at is None, "nothing is spent, so there is no pace"
+    # $330 in 864,000 s: the $570 that are left last 1,492,363.636363… s; not a microsecond more is promised.
+    assert forecast(use("330"), LIMIT, [], third).used_up_at == third + timedelta(
+        days=17, hours=6, minutes=32, seconds=43, microseconds=636363
+    )
 
 
 @given(
     spent=st.integers(0, 2 * 10**9),
-    held=st.integers(0, 10**9),
+    holds=st.integers(0, 10**9),
     rate=st.integers(0, 10**8),
     minutes=st.integers(0, 30 * 1440),
     covers=st.integers(-1440, 60 * 1440),
 )
 def test_never_less_than_spent_nor_more_committed_than_held(
-    spent: int, held: int, rate: int, minutes: int, covers: int
+    spent: int, holds: int, rate: int, minutes: int, covers: int
 ) -> None:
     now = START + timedelta(minutes=minutes)
-    state = BudgetUse(START, END, Money(spent), Money(held))
-    for draw in (Draw(Money(held), now + timedelta(minutes=covers), Money(rate)), Draw(Money(held), now)):
+    state = BudgetUse(START, END, Money(spent), Money(holds))
+    lasting = Burn.evenly(Money(holds), (now, now + timedelta(minutes=covers)))
+    for draw in (Draw(lasting, Money(rate)), Draw(Burn.evenly(Money(holds), (now, now)))):
         ahead = forecast(state, LIMIT, [draw], now)
-        assert Money(spent) <= ahead.committed <= Money(spent + held)
+        assert Money(spent) <= ahead.committed <= Money(spent + holds)
         assert ahead.expected >= ahead.committed
         assert ahead.used_up_at is None or now <= ahead.used_up_at <= END
 
@@ -80,4 +128,5 @@ def test_marks() -> None:
     assert of("900", "0") == ["50%", "80%", "100%"]
     assert of("900", "0.000001") == ["50%", "80%", "100%", "overdrawn"]
     assert of("900.000001", "0", "901") == ["50%", "80%", "100%", "forecast", "overdrawn", "exceeded"]
+    assert passed(("0%",), LIMIT, use("0"), Money.ZERO) == [], "nothing is used, so no mark is passed"
     assert passed((), LIMIT, use("901"), Money.ZERO) == ["overdrawn", "exceeded"]

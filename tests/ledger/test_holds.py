@@ -2,6 +2,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,6 @@ from broker.ledger.holds import (
     Metering,
     billed_at_a_stroke,
     cost_of,
-    due,
     exposures,
     hold_needed,
     ledger_rate,
@@ -151,7 +151,8 @@ def test_a_hold_without_max_cost_pays_for_max_duration_wherever_it_ends(
 def test_what_is_lacking_makes_it_last_and_not_a_micro_dollar_of_it_is_too_much(
     left: Money, rate: Money, billing: Billing, span: timedelta, grace: timedelta
 ) -> None:
-    until, about = START + span, {"billing": billing, "stop_grace": grace}
+    until = START + span
+    about: dict[str, Any] = {"billing": billing, "stop_grace": grace}
 
     lacking = shortfall(START, left, rate, until, **about)
 
@@ -241,10 +242,10 @@ def test_settling_in_any_number_of_steps_gives_the_same_total_and_never_gives_ba
         # What is known at that moment: no price change of the future.
         now = START + timedelta(microseconds=int(in_microseconds(elapsed) * part))
         known = prices if isinstance(prices, Money) else [prices[0], *(p for p in prices[1:] if p[0] <= now)]
-        amount = due(cost_of(known, nodes, START, now, billing), settled)
+        amount = cost_of(known, nodes, START, now, billing) - settled
         assert amount >= Money.ZERO
         settled += amount
-    last = due(cost_of(prices, nodes, START, end, billing, metering=ending), settled)
+    last = cost_of(prices, nodes, START, end, billing, metering=ending) - settled
     assert last >= Money.ZERO
     assert settled + last == cost_of(prices, nodes, START, end, billing, metering=ending)
 
@@ -293,3 +294,63 @@ def test_a_series_that_cannot_be_is_refused(prices: list[tuple[datetime, Money]]
 def test_a_meter_runs_forward_for_at_least_one_machine(nodes: int, end: datetime) -> None:
     with pytest.raises(ValueError, match="cannot meter"):
         cost_of(Money(1), nodes, START, end)
+
+
+def test_a_price_without_its_share_of_what_was_paid_before_is_not_amortised() -> None:
+    """Only capacity that was paid before is booked at more than its price."""
+    assert ledger_rate(placement(CASH, "40", amortised=Money.usd(9)).offer) == Money.usd(40)
+    assert ledger_rate(placement(MoneyKind.AMORTISED, "1", amortised=Money.usd(9)).offer) == Money.usd(10)
+    assert ledger_rate(placement(MoneyKind.AMORTISED, "0", amortised=None).offer) == Money.ZERO
+
+
+@pytest.mark.parametrize(
+    ("minimum", "step", "stroke"), [(0, 60, 60), (60, 60, 60), (61, 60, 120), (3600, 1, 3600), (90, 3600, 3600)]
+)
+def test_a_minimum_is_billed_in_whole_steps(minimum: int, step: int, stroke: int) -> None:
+    billing = Billing(minimum=timedelta(seconds=minimum), granularity=timedelta(seconds=step))
+    assert billed_at_a_stroke(billing) == timedelta(seconds=stroke)
+
+
+def test_the_edges_of_what_may_be_held() -> None:
+    free = {CASH: Exposure(Money.ZERO, egress=Money.ZERO)}
+    paid = {CASH: Exposure(Money.usd(60))}
+
+    assert hold_needed(free, max_duration=HOUR, max_cost=None, stop_grace=timedelta(0)) == {}
+    assert hold_needed(paid, max_duration=HOUR, max_cost=Money.ZERO, stop_grace=timedelta(0)) == {}
+    with pytest.raises(ValueError, match="cannot be held"):
+        hold_needed(paid, max_duration=HOUR, max_cost=None, stop_grace=timedelta(microseconds=-1))
+    with pytest.raises(ValueError, match="exposure"):
+        hold_needed({CASH: Exposure(Money.usd(1), egress=Money(-1))}, max_duration=HOUR, max_cost=None, stop_grace=HOUR)
+
+
+def test_what_was_spent_over_a_hold_pays_for_nothing_however_little_it_is() -> None:
+    for left in (Money.ZERO, Money(-1), Money.usd(-5000)):
+        assert paid_until(START, left, Money.usd(2), stop_grace=timedelta(0)) == START
+
+
+def test_money_for_exactly_the_billing_minimum_is_enough() -> None:
+    billing = Billing(minimum=HOUR, granularity=HOUR)
+    assert paid_until(START, Money.usd(2), Money.usd(2), billing=billing, stop_grace=timedelta(0)) == START + HOUR
+    assert paid_until(START, Money(1_999_999), Money.usd(2), billing=billing, stop_grace=timedelta(0)) == START
+
+
+def test_what_costs_nothing_lacks_nothing_even_when_more_was_spent_than_held() -> None:
+    assert shortfall(START, Money(-5), Money.ZERO, START + HOUR, stop_grace=HOUR) == Money.ZERO
+    assert shortfall(START, Money(-5), Money.ZERO - Money(1), START + HOUR, stop_grace=HOUR) == Money.ZERO
+
+
+def test_a_cost_is_rounded_half_to_the_even_micro_dollar_once() -> None:
+    """A micro-dollar an hour for half an hour is nothing, three of them are two."""
+    half = START + HOUR / 2
+    assert cost_of(Money(1), 1, START, half) == Money.ZERO
+    assert cost_of(Money(3), 1, START, half) == Money(2)
+    assert cost_of(Money(1), 3, START, half) == Money(2)
+
+
+def test_prices_may_change_twice_at_one_time_and_what_changes_at_the_end_does_not_count() -> None:
+    prices = [(START, Money.usd(9)), (START, Money.usd(1)), (START + HOUR, Money.usd(100))]
+    billing = Billing(granularity=HOUR)
+
+    assert cost_of(prices, 1, START, START + HOUR) == Money.usd(1)
+    ended = cost_of(prices[1:], 1, START, START + HOUR, replace(billing, minimum=2 * HOUR), metering=Metering.ENDED)
+    assert ended == Money.usd(2), "the rest of the minimum at the price when the machine went"

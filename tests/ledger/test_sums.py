@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from zoneinfo import available_timezones
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +27,50 @@ def test_the_slots_of_an_amount_add_up_to_it_and_lie_where_it_does(micros: int, 
         for slot, part in found:
             before = amount_before(micros, start, start + length, slot * size)
             assert part == amount_before(micros, start, start + length, (slot + 1) * size) - before
+
+
+def test_slots_are_quarters_of_an_hour_and_days() -> None:
+    """Sums that were kept are counted in them: they may not change."""
+    assert SIZES == (86_400_000_000, 900_000_000)
+
+
+@pytest.mark.parametrize(
+    ("covers", "expected"),
+    [
+        ((450, 2250), [(0, 250), (1, 500), (2, 250)]),  # 30 minutes from 00:07:30: 7:30, 15:00 and 7:30 of them
+        ((900, 1800), [(1, 1000)]),  # one whole quarter; the next begins where it ends
+        ((0, 1800), [(0, 500), (1, 500)]),
+        ((600, 600), [(0, 1000)]),  # for no time: where it begins
+        ((900, 900), [(1, 1000)]),  # on the edge, the quarter that begins there
+    ],
+)
+def test_an_amount_is_shared_by_quarters_by_hand(covers: tuple[int, int], expected: list[tuple[int, int]]) -> None:
+    second = 1_000_000
+    assert list(slots(1000, covers[0] * second, covers[1] * second, QUARTER)) == expected
+
+
+def test_the_last_microsecond_of_a_time_belongs_to_its_own_slot() -> None:
+    assert [slot for slot, _ in slots(1000, 0, QUARTER + 1, QUARTER)] == [0, 1]
+
+
+@pytest.mark.parametrize(("edge", "before"), [(9, 0), (10, 0), (11, 25), (12, 50), (14, 100), (15, 100)])
+def test_the_part_before_an_edge_by_hand(edge: int, before: int) -> None:
+    assert amount_before(100, 10, 14, edge) == before
+
+
+@pytest.mark.parametrize("end", [10, 7])
+@pytest.mark.parametrize(("edge", "before"), [(9, 0), (10, 0), (11, 100)])
+def test_an_amount_for_no_time_belongs_to_its_start(end: int, edge: int, before: int) -> None:
+    assert amount_before(100, 10, end, edge) == before
+
+
+def test_spans_by_hand() -> None:
+    minute = 60_000_000
+    # From 22:20 on the first day to 01:40 on the fourth.
+    left, right = DAY - 100 * minute, 3 * DAY + 100 * minute
+    whole, rest = spans(left, right)
+    assert whole == [(DAY, 1, 3), (QUARTER, 90, 96), (QUARTER, 288, 294)]
+    assert rest == [(left, left + 10 * minute), (right - 10 * minute, right)]
 
 
 @given(times, st.integers(0, 100 * DAY))

@@ -139,11 +139,11 @@ def test_the_ranking_is_the_plans(make: Make, seed: int) -> None:
     how: dict[str, Any] = {"conditions": conditions, "excluded": excluded, "deny": deny}
     plan = make.plan(offers, job, **how)
     board = Board.of(offers, interruption_rate)
-    ranked = list(board.ranked(job, now=make.now, submitted_at=make.now, **how))
+    ranked = list(board.ranked(board.judge(job, now=make.now, submitted_at=make.now, **how)))
     assert ranked == list(plan.placements)
     assert board.best(job, 3, now=make.now, submitted_at=make.now, **how) == list(plan.placements[:3])
     limited = [placement for placement in ranked if placement.offer.slots is not None]
-    few = board.ranked(job, now=make.now, submitted_at=make.now, **how, most_limited=2)
+    few = board.ranked(board.judge(job, now=make.now, submitted_at=make.now, **how), most_limited=2)
     assert list(few) == [placement for placement in ranked if placement not in limited[2:]]
 
 
@@ -161,10 +161,7 @@ def test_only_what_can_win_is_priced(make: Make) -> None:
 
 
 def test_emissions_are_not_for_a_board(make: Make) -> None:
-    conditions = Conditions(by_carbon=True)
+    board = Board.of([], interruption_rate)
+    judge = board.judge(make.job(), now=make.now, submitted_at=make.now, conditions=Conditions(by_carbon=True))
     with pytest.raises(ValueError, match="cost alone"):
-        next(
-            Board.of([], interruption_rate).ranked(
-                make.job(), now=make.now, submitted_at=make.now, conditions=conditions
-            )
-        )
+        next(board.ranked(judge))

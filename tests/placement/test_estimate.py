@@ -299,3 +299,12 @@ def test_a_gang_whose_data_and_checkpoints_lie_elsewhere_by_hand(make: Make, cap
     assert placement.useful_fraction == pytest.approx(
         1 / (1 + write / 0.5 + 0.25 * hazard + (start + 3 / 60) * hazard), rel=0.01
     )
+
+
+def test_without_known_work_the_data_is_still_read_once(make: Make) -> None:
+    """A hold must cover what a start moves, however long the job runs."""
+    data = Data(location="aws/us-east-1", size=100 * 10**9)
+    offer = make.offer("10", provider="gcp", region="us-central1")
+    placement = estimate(make, offer, make.job(work=None, data=data))
+    (term,) = (term for term in placement.terms if term.name == "data egress")
+    assert (term.amount, term.per_start) == (Money.usd("9.00"), Money.usd("9.00"))

@@ -86,7 +86,7 @@ def test_a_board_ranks_the_same(value: str | None) -> None:
     job = JOB.model_copy(update={"value_of_time": None if value is None else Money.usd(value)})
     offers = [SLOW, FAST, SPOT]
     board = Board.of(offers, CONDITIONS.hazard)
-    ranked = list(board.ranked(job, now=NOW, submitted_at=NOW, conditions=CONDITIONS))
+    ranked = list(board.ranked(board.judge(job, now=NOW, submitted_at=NOW, conditions=CONDITIONS)))
     assert ranked == list(make_plan(job, offers, now=NOW, submitted_at=NOW, conditions=CONDITIONS).placements)
 
 

@@ -15,6 +15,7 @@ from broker.core.clock import ManualClock
 from broker.core.jobs import Job
 from broker.core.money import Money
 from broker.core.offers import Availability, CapacityType, Interconnect, MoneyKind, Offer
+from broker.core.outcomes import Cause
 from broker.core.placements import Placement
 from broker.store import open_store
 from broker.store.glance import Ran, cheapest, ran
@@ -124,13 +125,25 @@ def test_what_ran_is_told_with_its_gpus_and_times(url: str) -> None:
     launched(url, "nlp")
     launched(url, None, nodes=1)
     launched(url, "play", money=MoneyKind.SANDBOX)
-    assert sorted(ran(url) or (), key=lambda one: one.gpus) == [
+    assert sorted(ran(url, NOW) or (), key=lambda one: one.gpus) == [
         Ran(None, "H100", 8, NOW, None),
         Ran("nlp", "H100", 16, NOW, None),
     ]
 
 
+def test_what_had_gone_by_then_is_left_out(url: str) -> None:
+    launched(url, "nlp")
+    gone = NOW + timedelta(hours=3)
+    store = open_store(url, clock=ManualClock(NOW))
+    with store.writing() as journal:
+        ended = [(1, ev.AttemptEnded(cause=Cause.COMPLETED)), (1, ev.MachineGone(gone_at=gone))]
+        journal.append("j-nlp-cash", ended, gone)
+    store.close()
+    assert ran(url, gone) == (Ran("nlp", "H100", 16, NOW, gone),)
+    assert ran(url, gone + timedelta(seconds=1)) == ()
+
+
 def test_nothing_ran_is_not_the_same_as_not_known(url: str) -> None:
-    assert ran(url) is None
+    assert ran(url, NOW) is None
     fill(url)
-    assert ran(url) == ()
+    assert ran(url, NOW) == ()

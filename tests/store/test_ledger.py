@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from broker.core.burns import Burn
 from broker.core.clock import ManualClock
 from broker.core.money import Money
 from broker.core.offers import CapacityType, MoneyKind
@@ -18,6 +19,7 @@ from broker.launch.journal import OpenHold
 from broker.ledger.entries import Balance, Entry, Movement, Tags, balances, faults, move
 from broker.store import Store, ledger_sums, open_store
 from broker.store.ledger_tables import GROUP, SUM
+from tests.store.older import take_back
 
 T = datetime(2026, 3, 2, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -96,7 +98,7 @@ def test_posting_nothing_is_fine(store: Store) -> None:
     batches=st.lists(
         st.lists(
             st.tuples(
-                st.sampled_from(Movement),
+                st.sampled_from([one for one in Movement if one is not Movement.DATE]),
                 st.integers(0, 10**12),
                 st.sampled_from(["a", "b"]),
                 st.sampled_from(MoneyKind),
@@ -182,7 +184,9 @@ def test_a_hold_is_open_until_it_is_settled_or_released(store: Store) -> None:
     post(store, moved(Movement.HOLD, 100), moved(Movement.TOP_UP, 50, covers=(T, T + 5 * HOUR)))
     post(store, moved(Movement.SETTLE, 60, covers=(T, T + 9 * HOUR)))
     with store.reading() as journal:
-        assert journal.open_holds(budget()) == [OpenHold("j1", MoneyKind.CASH, Money(90), T + 5 * HOUR)]
+        assert journal.open_holds(budget()) == [
+            OpenHold("j1", MoneyKind.CASH, Burn(Money(90), T, T + 5 * HOUR, Money(100)))
+        ]
     post(store, moved(Movement.RELEASE, 90))
     with store.reading() as journal:
         assert journal.open_holds(budget()) == []
@@ -195,7 +199,7 @@ def test_holds_are_told_as_one_sum_but_for_those_that_last_longer(store: Store) 
 
     def held(until: datetime, *teams: str) -> list[tuple[Money, datetime]]:
         with store.reading() as journal:
-            return [(one.held, one.covers_to) for one in journal.held(budget(teams=teams), until)]
+            return [(one.amount, one.end) for one in journal.held(budget(teams=teams), until)]
 
     assert held(T + 2 * HOUR, "nlp") == [
         (Money(11), T + 2 * HOUR), (Money(100), T + 5 * HOUR), (Money(1000), T + 7 * HOUR),
@@ -271,11 +275,7 @@ def test_sums_of_a_store_from_before_they_were_kept_are_made_by_its_upgrade(url:
 
     before = rows()
     with store._database.writing() as connection:
-        for name in ("spend_sum", "spend_group", "budget_mark", "charge"):  # and what came later
-            connection.exec_driver_sql(f"DROP TABLE {name}")
-        connection.exec_driver_sql("DROP INDEX ledger_entry_long")
-        connection.exec_driver_sql("ALTER TABLE job DROP COLUMN live")
-        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0005'")
+        take_back(connection, "0005")
     store.close()
     store = open_store(url, clock=clock)
     assert rows() == before

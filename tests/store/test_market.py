@@ -35,9 +35,10 @@ def poll(store: Store, *offers: Offer, at: datetime = T, provider: str = "aws", 
 
 
 def series(store: Store, of: Offer, start: datetime, end: datetime) -> list[tuple[float, int]]:
-    """(minutes since T, micros)"""
+    """(minutes since T, micros), without prices that were told again."""
     with store.reading() as journal:
-        return [((at - T) / MINUTE, price.micros) for at, price in journal.price_series(of, start, end)]
+        told = [((at - T) / MINUTE, price.micros) for at, price in journal.price_series(of, start, end)]
+    return [next(same) for _, same in groupby(told, key=lambda at_price: at_price[1])]
 
 
 @SHARED

@@ -50,7 +50,7 @@ def end(broker: Broker, view: JobView, part: float) -> None:
                 tags=tags_of(view),
             )
         )
-        tx.post(release(view, tx.entries(view.id), now))
+        tx.post(release(view, tx.sums([view.id])[view.id], now))
 
 
 def outcome(broker: Broker, name: str, dollars: str, part: str) -> dict[str, object]:

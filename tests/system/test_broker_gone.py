@@ -15,10 +15,10 @@ from broker.app.wiring import Broker
 from broker.core.money import Money
 from broker.core.outcomes import Cause, JobState
 from broker.core.views import JobView
-from broker.launch.settlement import metered
 from broker.ledger.entries import Account, faults
 from broker.settings import Settings
 from cli import registries
+from tests.billing import metered
 from tests.program import eventually, kill, processes, run
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]

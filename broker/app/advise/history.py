@@ -9,7 +9,6 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from broker.core.errors import InvalidInput
-from broker.core.offers import MoneyKind
 from broker.economics.rules import DEFAULTS, RulesOfThumb
 from broker.store import glance
 from broker.store.glance import Ran
@@ -67,18 +66,17 @@ def usage(
     return measured(used, since, now, gpus, rules)
 
 
-def known(store_url: str, broker: Callable[[], Broker]) -> tuple[Ran, ...]:
-    """Every attempt on record that had GPUs. ``broker`` is asked for only where the quick way does not do."""
-    found = glance.ran(store_url)
+def known(store_url: str, broker: Callable[[], Broker], since: datetime) -> tuple[Ran, ...]:
+    """Every attempt on record that had GPUs at ``since`` (UTC) or later. ``broker`` is asked for only where the quick
+    way does not do."""
+    found = glance.ran(store_url, since)
     if found is not None or glance.is_missing(store_url):
         return found or ()
     with broker().store.reading() as look:
         return tuple(
-            Ran(view.job.team, offer.accelerator or "", attempt.placement.gpus, attempt.up_since, attempt.gone_at)
-            for view in look.jobs()
-            for attempt in view.attempts
-            for offer in (attempt.placement.offer,)
-            if attempt.up_since is not None and offer.count and offer.money is not MoneyKind.SANDBOX
+            Ran(one.team, one.accelerator or "", one.gpus, one.since, one.until)
+            for one in look.machine_time(since=since)
+            if one.gpus
         )
 
 

@@ -1,4 +1,4 @@
-"""`gpubroker advise`: what GPU work needs, what it costs, and what to do about it. One small module a command."""
+"""`gpubroker advise`: size GPU work, compute its cost, recommend purchases and savings. One module per command."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def advise(
     rules: Annotated[
         Path | None,
         typer.Option(
-            "--rules", metavar="FILE", help="Rules of thumb of your own (YAML), such as `memory_headroom: 0.15`."
+            "--rules", metavar="FILE", help="Your own rules of thumb (YAML), such as `memory_headroom: 0.15`."
         ),
     ] = None,
 ) -> None:
-    """What GPU work needs and costs: size it, price it, buy it or rent it. Every figure says what it assumes."""
+    """Size GPU work, compute its cost, compare buying and renting. Every answer lists its assumptions."""
     context.meta[RULES] = rules

@@ -1,4 +1,4 @@
-"""`gpubroker advise buy-or-rent`: what the same hours cost owned and rented, and where both break even."""
+"""`gpubroker advise buy-or-rent`: cost of the same hours owned and rented, and their break-even."""
 
 from __future__ import annotations
 
@@ -30,64 +30,75 @@ def buy_or_rent(
     context: typer.Context,
     purchase_usd: Annotated[
         float | None,
-        typer.Option("--purchase-usd", parser=inputs.dollars, metavar="USD", help="Price of the machine."),
+        typer.Option("--purchase-usd", parser=inputs.dollars, metavar="USD", help="Purchase price of the machine."),
     ] = None,
     rent_usd_per_hour: Annotated[
         float | None,
-        typer.Option("--rent-usd-per-hour", parser=inputs.dollars, metavar="USD", help="Rent of as much."),
+        typer.Option(
+            "--rent-usd-per-hour", parser=inputs.dollars, metavar="USD", help="Hourly rent of an equal machine."
+        ),
     ] = None,
     gpu: Annotated[
         str | None,
-        typer.Option("--gpu", "-g", metavar="NAME", help="Rent, price and power of this accelerator where not given."),
+        typer.Option("--gpu", "-g", metavar="NAME", help="Look up missing price, rent and power for this accelerator."),
     ] = None,
     rented_as: Annotated[
-        CapacityType, typer.Option("--rented-as", help="Which of the market's prices is the rent.")
+        CapacityType, typer.Option("--rented-as", help="Capacity type of the market price that is the rent.")
     ] = CapacityType.ON_DEMAND,
-    years: Annotated[float, typer.Option("--years", help="How long it is needed.")] = 3.0,
-    hours_per_day: Annotated[float | None, typer.Option("--hours-per-day", help="In use, up to 24.")] = None,
+    years: Annotated[float, typer.Option("--years", help="Period of use in years.")] = 3.0,
+    hours_per_day: Annotated[
+        float | None, typer.Option("--hours-per-day", help="Hours in use per day, up to 24.")
+    ] = None,
     utilisation: Annotated[
-        float | None, typer.Option("--utilisation", help="The same as a share of all hours, up to 1.")
+        float | None, typer.Option("--utilisation", help="Share of all hours in use, up to 1.")
     ] = None,
     from_history: Annotated[
-        bool, typer.Option("--from-history", help="The same from what our own jobs used lately.")
+        bool, typer.Option("--from-history", help="Utilisation from the recorded use of your jobs.")
     ] = False,
-    days: Annotated[float, typer.Option("--days", help="With --from-history: how far back.")] = 90.0,
-    team: Annotated[str | None, typer.Option("--team", help="With --from-history: this team's jobs.")] = None,
-    watts: Annotated[float | None, typer.Option("--watts", help="Power while in use.")] = None,
-    kwh_usd: Annotated[float, typer.Option("--kwh-usd", parser=inputs.dollars, metavar="USD", help="A kWh.")] = 0.0,
-    pue: Annotated[float, typer.Option("--pue", help="The building's overhead on power, 1 or more.")] = 1.0,
+    days: Annotated[float, typer.Option("--days", help="With --from-history: length of the period in days.")] = 90.0,
+    team: Annotated[str | None, typer.Option("--team", help="With --from-history: only jobs of this team.")] = None,
+    watts: Annotated[float | None, typer.Option("--watts", help="Power draw in use.")] = None,
+    kwh_usd: Annotated[
+        float, typer.Option("--kwh-usd", parser=inputs.dollars, metavar="USD", help="Price per kWh.")
+    ] = 0.0,
+    pue: Annotated[float, typer.Option("--pue", help="Power usage effectiveness, 1 or more.")] = 1.0,
     resale_usd: Annotated[
-        float, typer.Option("--resale-usd", parser=inputs.dollars, metavar="USD", help="What it sells for at the end.")
+        float, typer.Option("--resale-usd", parser=inputs.dollars, metavar="USD", help="Resale price at the end.")
     ] = 0.0,
     staff_usd_per_hour: Annotated[
-        float, typer.Option("--staff-usd-per-hour", parser=inputs.dollars, metavar="USD", help="Per hour in use.")
+        float,
+        typer.Option("--staff-usd-per-hour", parser=inputs.dollars, metavar="USD", help="Staff cost per hour in use."),
     ] = 0.0,
     facility_usd: Annotated[
-        float, typer.Option("--facility-usd", parser=inputs.dollars, metavar="USD", help="Power, cooling, racks; once.")
+        float,
+        typer.Option(
+            "--facility-usd", parser=inputs.dollars, metavar="USD", help="One-time cost of power, cooling and racks."
+        ),
     ] = 0.0,
-    discount_rate: Annotated[float, typer.Option("--discount-rate", help="A year; 0.08 is 8 %.")] = 0.0,
+    discount_rate: Annotated[float, typer.Option("--discount-rate", help="Per year; 0.08 is 8 %.")] = 0.0,
     price_decline: Annotated[
-        float, typer.Option("--price-decline", help="How much rents fall a year; 0.2 is 20 %.")
+        float, typer.Option("--price-decline", help="Yearly decline of rents; 0.2 is 20 %.")
     ] = 0.0,
     lead_time_weeks: Annotated[
-        float, typer.Option("--lead-time-weeks", help="Until delivery; renting meanwhile.")
+        float, typer.Option("--lead-time-weeks", help="Weeks until delivery; machines are rented meanwhile.")
     ] = 0.0,
     obsolescence: Annotated[
         str | None,
         typer.Option(
-            "--obsolescence", metavar="YEARS[:TIMES]", help="A newer card is so many times (3) faster from then on."
+            "--obsolescence", metavar="YEARS[:TIMES]", help="After YEARS a newer GPU is TIMES as fast (default 3)."
         ),
     ] = None,
-    peak_to_baseline: Annotated[float, typer.Option("--peak-to-baseline", help="Peak ÷ steady demand.")] = 1.0,
+    peak_to_baseline: Annotated[
+        float, typer.Option("--peak-to-baseline", help="Peak demand over steady demand.")
+    ] = 1.0,
     price: inputs.Price = None,
     chart: inputs.ShowChart = False,
     picture: inputs.Picture = None,
     as_json: AsJson = False,
 ) -> None:
-    """Buy or rent: present values of both, break-evens, payback, and how falling rents change the answer.
+    """Compare buying and renting: present values, break-evens, payback time, and the effect of falling rents.
 
-    Rules of thumb stand beside the arithmetic, and it is said where they do not hold for these inputs. What is left
-    out counts as 0 and is listed.
+    Rules of thumb are compared with the arithmetic. Options that are not given count as 0 and are listed.
     """
     from broker.cli.advise import view
     from broker.cli.advise.document import document, fields_of
@@ -99,7 +110,7 @@ def buy_or_rent(
     thumb = inputs.thumb(context)
     notes = [f"rule of thumb {name}: {value}, not the default" for name, value in changed(thumb).items()]
     if from_history and (hours_per_day is not None or utilisation is not None):
-        raise InvalidInput("give --from-history, or --hours-per-day or --utilisation")
+        raise InvalidInput("--from-history cannot be combined with --hours-per-day or --utilisation")
     if gpu is not None:
         purchase_usd, rent_usd_per_hour, watts = _looked_up(
             terminal, gpu, rented_as, price, (purchase_usd, rent_usd_per_hour, watts), notes
@@ -110,7 +121,7 @@ def buy_or_rent(
         if value is None
     ]
     if purchase_usd is None or rent_usd_per_hour is None:
-        raise InvalidInput(f"{' and '.join(missing)}: missing", hint="give it, or --gpu to take the market's")
+        raise InvalidInput(f"{' and '.join(missing)}: missing", hint="give --gpu to use market prices")
     used = _history(terminal, days, gpu, team, notes, thumb) if from_history else None
     after, faster = _obsolescence(obsolescence, thumb)
     case = Case(
@@ -163,7 +174,7 @@ def _looked_up(
     given: tuple[float | None, float | None, float | None],
     notes: list[str],
 ) -> tuple[float | None, float | None, float | None]:
-    """Purchase price, rent and power of an accelerator where they were not given, with a note on each."""
+    """Purchase price, rent and power; missing values are looked up for the accelerator, with a note on each."""
     from broker.cli.advise import view
     from broker.core.accelerators import lookup
 
@@ -172,16 +183,16 @@ def _looked_up(
     if purchase is None and card.street_price:
         low, high = card.street_price
         purchase = (low + high) / 2
-        notes.append(f"purchase: ${purchase:,.0f}, the middle of street prices of ${low:,.0f}-{high:,.0f} for a card")
+        notes.append(f"purchase: ${purchase:,.0f}, the middle of street prices of ${low:,.0f}-{high:,.0f} per GPU")
     if rent is None:
         quote = inputs.market(terminal, price, card.name).gpu_hour(card.name, kind)
         if quote is None:
             raise InvalidInput(
                 f"no {kind.value.replace('_', '-')} price of {card.name} is known",
-                hint="`gpubroker prices poll` asks for some, or give --rent-usd-per-hour",
+                hint="run `gpubroker prices poll`, or give --rent-usd-per-hour",
             )
         rent = quote.usd_per_gpu_hour
-        notes.append(f"rent: ${rent:.3f}/h for a GPU of {quote.machine} ({view.quoted(quote)})")
+        notes.append(f"rent: ${rent:.3f}/h per GPU of {quote.machine} ({view.quoted(quote)})")
     if watts is None and card.tdp_w:
         watts = card.tdp_w
         notes.append(f"power: {watts:g} W, the board power of {card.name}")
@@ -191,27 +202,26 @@ def _looked_up(
 def _history(
     terminal: Terminal, days: float, gpu: str | None, team: str | None, notes: list[str], thumb: RulesOfThumb
 ) -> Usage:
-    from datetime import UTC, datetime
+    from datetime import UTC, datetime, timedelta
 
     from broker.app.advise.history import known, usage
     from broker.core.accelerators import canonical
     from broker.economics.units import positive
 
     positive("--days", days, "days", most=3650)
-    ran = known(terminal.settings().store_url, lambda: terminal.broker(look_after=False))
-    found = usage(
-        ran, datetime.now(UTC), days=days, accelerator=canonical(gpu) if gpu else None, team=team, rules=thumb
-    )
+    now = datetime.now(UTC)
+    ran = known(terminal.settings().store_url, lambda: terminal.broker(look_after=False), now - timedelta(days=days))
+    found = usage(ran, now, days=days, accelerator=canonical(gpu) if gpu else None, team=team, rules=thumb)
     notes.append(
-        f"use: {found.gpu_hours:,.1f} GPU-hours of {found.attempts} attempts in {days:g} days; one owned GPU would "
-        f"have been busy {found.utilisation:.1%} of the time"
+        f"use: {found.gpu_hours:,.1f} GPU-hours of {found.attempts} attempts in {days:g} days; the utilisation of one "
+        f"owned GPU would have been {found.utilisation:.1%}"
     )
     return found
 
 
 def _utilisation(hours_per_day: float | None, utilisation: float | None, used: Usage | None, notes: list[str]) -> float:
-    """The share of all hours in use. Hours and a share that say the same are taken as one; else the share is of those
-    hours."""
+    """The share of all hours in use. If hours per day and a share are given and differ, the share applies to those
+    hours; if they are equal, it counts once."""
     from broker.economics.buy_or_rent import utilisation_of
     from broker.economics.units import fraction
 
@@ -227,7 +237,7 @@ def _utilisation(hours_per_day: float | None, utilisation: float | None, used: U
 
 
 def _obsolescence(text: str | None, thumb: RulesOfThumb) -> tuple[float | None, float]:
-    """``2`` or ``2:3``: from two years on a newer card is three times as fast."""
+    """``2`` or ``2:3``: after two years a newer GPU is three times as fast."""
     if text is None:
         return None, 1.0
     years, _, times = text.partition(":")
@@ -238,7 +248,7 @@ def _obsolescence(text: str | None, thumb: RulesOfThumb) -> tuple[float | None, 
 
 
 def _opinions(case: Case, verdict: Verdict, thumb: RulesOfThumb) -> list[dict[str, Any]]:
-    """What the rules of thumb say of such use before any arithmetic, and whether it says the same."""
+    """The verdicts of the rules of thumb for this use, and whether the arithmetic agrees."""
     from broker.economics.sourcing import Situation, opinions
 
     bursty = case.peak_to_baseline > thumb.bursty_above_peak_to_baseline

@@ -1,4 +1,4 @@
-"""Buy or rent on the screen, and as a chart of both costs over the hours of a day."""
+"""Buy or rent as text, and as a chart of both costs over the hours in use per day."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
 def screen(
     console: Console, case: Case, found: Answer, opinions: list[dict[str, Any]], notes: list[str]
 ) -> list[RenderableType]:
-    """The verdict, both costs, where they break even, and what would change it."""
+    """The verdict, both costs, their break-even, and the effect of falling rents."""
     running, rent = monthly_usd(case)
     parts: list[RenderableType] = [
         Text.assemble((found.verdict.value.capitalize(), "bold green"), f": {found.why}."),
         view.figures(
             [
-                ("owning", f"{view.dollars(found.own_npv_usd)} in today's money, {view.dollars(found.own_total_usd)} "
-                 f"in all for {found.hours:,.0f} h"),
-                ("renting", f"{view.dollars(found.rent_npv_usd)} in today's money, "
-                 f"{view.dollars(found.rent_total_usd)} in all"),
-                ("an average month", f"{view.dollars(running)} to run what is owned, {view.dollars(rent)} to rent"),
+                ("owning", f"{view.dollars(found.own_npv_usd)} present value, {view.dollars(found.own_total_usd)} "
+                 f"in total for {found.hours:,.0f} h"),
+                ("renting", f"{view.dollars(found.rent_npv_usd)} present value, "
+                 f"{view.dollars(found.rent_total_usd)} in total"),
+                ("average month", f"{view.dollars(running)} running cost when owned, {view.dollars(rent)} rent"),
                 ("break-even use", _break_even(found)),
                 ("break-even rent", f"{view.dollars(found.break_even_rent_usd_per_hour)}/h at these hours"),
-                ("payback", "not within the time" if found.payback_months is None
+                ("payback", "not within the period" if found.payback_months is None
                  else f"{found.payback_months:.1f} months"),
-                *([("rent until delivery", f"{view.dollars(found.waiting_usd)}, part of owning")]
+                *([("rent until delivery", f"{view.dollars(found.waiting_usd)}, included in owning")]
                   if found.waiting_usd else []),
             ]
         ),
         view.heading("If rents fall"),
     ]  # fmt: skip
     columns = (
-        Column("  a year by", align="right"), Column("owning", align="right"), Column("renting", align="right"),
+        Column("  per year", align="right"), Column("owning", align="right"), Column("renting", align="right"),
         Column("break-even use", 2, align="right"), Column("verdict"),
     )  # fmt: skip
     rows = [
@@ -67,20 +67,20 @@ def screen(
 
 def _break_even(found: Answer) -> str:
     if found.break_even_utilisation is None or found.break_even_hours_per_day is None:
-        return "never: an hour costs more to run than to rent"
+        return "never: an hour costs more to run owned than to rent"
     if found.break_even_utilisation > 1:
-        return f"never at this rent: it would take {found.break_even_hours_per_day:.1f} hours a day"
+        return f"never at this rent: it needs {found.break_even_hours_per_day:.1f} hours per day"
     return f"{found.break_even_utilisation:.1%}, {found.break_even_hours_per_day:.1f} h/day"
 
 
 def costs_by_hours(case: Case, found: Answer) -> Chart:
-    """Both present values over the hours of a day in use."""
+    """Both present values over the hours in use per day."""
     hours = [1.0, *range(2, 25)]
     answers = [buy_or_rent(replace(case, utilisation=hour / 24)) for hour in hours]
     return Chart(
         title=f"Owning and renting for {case.years:g} years",
-        x_label="hours in use a day",
-        y_label="USD in today's money",
+        x_label="hours in use per day",
+        y_label="USD, present value",
         lines=(
             Line("owning", hours, [one.own_npv_usd for one in answers]),
             Line("renting", hours, [one.rent_npv_usd for one in answers]),

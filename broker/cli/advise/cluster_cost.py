@@ -1,4 +1,4 @@
-"""`gpubroker advise cluster-cost`: what an hour of an owned GPU really costs."""
+"""`gpubroker advise cluster-cost`: total cost of an owned GPU-hour."""
 
 from __future__ import annotations
 
@@ -20,35 +20,40 @@ EXAMPLES = examples(
 def cluster_cost(
     context: typer.Context,
     server_usd: Annotated[
-        float, typer.Option("--server-usd", parser=inputs.dollars, metavar="USD", help="All servers together.")
+        float, typer.Option("--server-usd", parser=inputs.dollars, metavar="USD", help="Price of all servers.")
     ],
-    gpus: Annotated[int, typer.Option("--gpus", help="In them.")] = 8,
-    years: Annotated[float, typer.Option("--years", help="Held for.")] = 3.0,
+    gpus: Annotated[int, typer.Option("--gpus", help="Number of GPUs in the servers.")] = 8,
+    years: Annotated[float, typer.Option("--years", help="Period of ownership in years.")] = 3.0,
     power_distribution_usd: Annotated[
-        float, typer.Option("--power-distribution-usd", parser=inputs.dollars, metavar="USD", help="Once.")
+        float, typer.Option("--power-distribution-usd", parser=inputs.dollars, metavar="USD", help="One-time cost.")
     ] = 0.0,
     cooling_usd: Annotated[
-        float, typer.Option("--cooling-usd", parser=inputs.dollars, metavar="USD", help="Once.")
+        float, typer.Option("--cooling-usd", parser=inputs.dollars, metavar="USD", help="One-time cost.")
     ] = 0.0,
     networking_usd: Annotated[
-        float, typer.Option("--networking-usd", parser=inputs.dollars, metavar="USD", help="Once.")
+        float, typer.Option("--networking-usd", parser=inputs.dollars, metavar="USD", help="One-time cost.")
     ] = 0.0,
-    watts: Annotated[float, typer.Option("--watts", help="Of the whole cluster.")] = 0.0,
-    kwh_usd: Annotated[float, typer.Option("--kwh-usd", parser=inputs.dollars, metavar="USD", help="A kWh.")] = 0.12,
-    pue: Annotated[float, typer.Option("--pue", help="The building's overhead on power.")] = 1.0,
+    watts: Annotated[float, typer.Option("--watts", help="Power draw of the whole cluster.")] = 0.0,
+    kwh_usd: Annotated[
+        float, typer.Option("--kwh-usd", parser=inputs.dollars, metavar="USD", help="Price per kWh.")
+    ] = 0.12,
+    pue: Annotated[float, typer.Option("--pue", help="Power usage effectiveness.")] = 1.0,
     staff: Annotated[
         float,
-        typer.Option("--staff-usd-per-gpu-hour", parser=inputs.dollars, metavar="USD", help="$2-7 is common."),
+        typer.Option(
+            "--staff-usd-per-gpu-hour", parser=inputs.dollars, metavar="USD", help="Staff cost; $2-7 is common."
+        ),
     ] = 0.0,
     resale_usd: Annotated[
-        float, typer.Option("--resale-usd", parser=inputs.dollars, metavar="USD", help="At the end.")
+        float, typer.Option("--resale-usd", parser=inputs.dollars, metavar="USD", help="Resale price at the end.")
     ] = 0.0,
-    discount_rate: Annotated[float, typer.Option("--discount-rate", help="A year; 0.08 is 8 %.")] = 0.0,
-    utilisation: Annotated[float, typer.Option("--utilisation", help="Share of the hours in use.")] = 1.0,
+    discount_rate: Annotated[float, typer.Option("--discount-rate", help="Per year; 0.08 is 8 %.")] = 0.0,
+    utilisation: Annotated[float, typer.Option("--utilisation", help="Share of hours in use.")] = 1.0,
     as_json: AsJson = False,
 ) -> None:
-    """The true cost of an owned GPU-hour: servers, building, energy, people and the money bound in them, per hour of
-    ownership and per hour that is really used. The often quoted range is held against it.
+    """Compute the total cost of an owned GPU-hour: servers, building, energy, staff and capital.
+
+    Shows the cost per hour of ownership and per hour in use, and compares it with the range that is often quoted.
     """
     from broker.cli.advise import view
     from broker.cli.advise.document import document
@@ -85,7 +90,9 @@ def cluster_cost(
         ("per hour of ownership", found.usd_per_gpu_hour),
     )  # fmt: skip
     terminal.show(
-        view.heading(view.dollars(found.usd_per_used_gpu_hour), f" per used GPU-hour, at {utilisation:.0%} use"),
+        view.heading(
+            view.dollars(found.usd_per_used_gpu_hour), f" per used GPU-hour, at {utilisation:.0%} utilisation"
+        ),
         view.figures((name, view.dollars(amount)) for name, amount in named if amount),
         *view.rules(rules),
         *view.assumptions(notes),

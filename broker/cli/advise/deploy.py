@@ -1,4 +1,4 @@
-"""`gpubroker advise deploy`: the whole path, from a demand to a file that can be submitted."""
+"""`gpubroker advise deploy`: from requirements to a job file and a policy file."""
 
 from __future__ import annotations
 
@@ -30,16 +30,17 @@ EXAMPLES = examples(
 
 def deploy(
     context: typer.Context,
-    goal: Annotated[Goal, typer.Option("--for", help="What is to be done with the model.")],
+    goal: Annotated[Goal, typer.Option("--for", help="Goal of the deployment.")],
     parameters: inputs.Parameters = None,
     config: inputs.Config = None,
     method: Annotated[
-        Method | None, typer.Option("--method", "-m", help="How to train; the cheapest if not given.")
+        Method | None, typer.Option("--method", "-m", help="Training method. Default: the cheapest.")
     ] = None,
     tokens: Annotated[
-        float | None, typer.Option("--tokens", parser=inputs.count, metavar="COUNT", help="To train on, such as 50M.")
+        float | None,
+        typer.Option("--tokens", parser=inputs.count, metavar="COUNT", help="Training tokens, such as 50M."),
     ] = None,
-    sequence: Annotated[int, typer.Option("--context", help="Tokens of a sequence.")] = 4096,
+    sequence: Annotated[int, typer.Option("--context", help="Tokens per sequence.")] = 4096,
     layers: inputs.Layers = None,
     hidden: inputs.Hidden = None,
     heads: inputs.Heads = None,
@@ -47,35 +48,49 @@ def deploy(
     head_dim: inputs.HeadDim = None,
     budget_usd: Annotated[
         float | None,
-        typer.Option("--budget-usd", parser=inputs.dollars, metavar="USD", help="For the run, or a month of serving."),
+        typer.Option(
+            "--budget-usd", parser=inputs.dollars, metavar="USD", help="Budget of the run, or of a month of serving."
+        ),
     ] = None,
     deadline: Annotated[
-        str | None, typer.Option("--deadline", metavar="DURATION", help="To be trained within, such as 8w or 36h.")
+        str | None,
+        typer.Option("--deadline", metavar="DURATION", help="Time limit of the training, such as 8w or 36h."),
     ] = None,
-    hours_per_day: Annotated[float, typer.Option("--hours-per-day", help="Serving, up to 24.")] = 24.0,
-    months: Annotated[float, typer.Option("--months", help="How long capacity is needed.")] = 36.0,
+    hours_per_day: Annotated[float, typer.Option("--hours-per-day", help="Hours of serving per day, up to 24.")] = 24.0,
+    months: Annotated[float, typer.Option("--months", help="Months for which capacity is needed.")] = 36.0,
     requests_per_minute: Annotated[
-        float | None, typer.Option("--requests-per-minute", help="To be served at the peak.")
+        float | None, typer.Option("--requests-per-minute", help="Requests per minute at peak.")
     ] = None,
-    tokens_per_request: Annotated[float, typer.Option("--tokens-per-request", help="Generated for each.")] = 200.0,
-    p95: Annotated[float | None, typer.Option("--p95", metavar="SECONDS", help="95 of 100 answered within.")] = None,
-    peak_to_baseline: Annotated[float, typer.Option("--peak-to-baseline", help="Peak ÷ steady demand.")] = 1.0,
-    sensitive: Annotated[bool, typer.Option("--sensitive", help="Data must not leave machines of our own.")] = False,
+    tokens_per_request: Annotated[
+        float, typer.Option("--tokens-per-request", help="Tokens generated per request.")
+    ] = 200.0,
+    p95: Annotated[
+        float | None, typer.Option("--p95", metavar="SECONDS", help="95th percentile of the latency.")
+    ] = None,
+    peak_to_baseline: Annotated[
+        float, typer.Option("--peak-to-baseline", help="Peak demand over steady demand.")
+    ] = 1.0,
+    sensitive: Annotated[bool, typer.Option("--sensitive", help="Data must not leave owned machines.")] = False,
     location: Annotated[
-        str, typer.Option("--location", "-l", metavar="PLACE", help="For the carbon: provider/region or country.")
+        str,
+        typer.Option(
+            "--location", "-l", metavar="PLACE", help="Location for carbon figures: provider/region or country."
+        ),
     ] = "world",
-    name: Annotated[str | None, typer.Option("--name", help="Of the job and the policy.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Name of the job and the policy.")] = None,
     job_file: Annotated[
-        Path | None, typer.Option("--job-file", metavar="FILE", help="Write the job file there.")
+        Path | None, typer.Option("--job-file", metavar="FILE", help="Write the job file to FILE.")
     ] = None,
     policy_file: Annotated[
-        Path | None, typer.Option("--policy-file", metavar="FILE", help="Write a policy for it there.")
+        Path | None, typer.Option("--policy-file", metavar="FILE", help="Write the policy file to FILE.")
     ] = None,
     price: inputs.Price = None,
     as_json: AsJson = False,
 ) -> None:
-    """From a demand to a job file and a policy: supply and budget, model, hardware, owned or rented, parallelism,
-    savings, monitoring, carbon, and what to revisit. Each step shows its rule and its numbers.
+    """Derive a job file and a policy file from requirements.
+
+    Steps: supply and budget, model, hardware, own or rent, parallelism, savings, monitoring, carbon, review. Each step
+    shows its rule and its figures.
     """
     from broker.app.advise.deploy.path import deploy as advise
     from broker.app.advise.deploy.situation import Situation
@@ -106,7 +121,7 @@ def deploy(
     for path, text in ((job_file, found.job_file), (policy_file, found.policy_file)):
         if path is not None:
             _write(path, text)
-            terminal.say(f"Written to {path}.")
+            terminal.say(f"wrote {path}")
     if as_json:
         terminal.answer(document({name: value for name, value in fields_of(found).items() if name != "job"}))
     else:
@@ -125,19 +140,17 @@ def _hours(deadline: str | None) -> float | None:
 
 
 def _named(name: str) -> str:
-    """A name that job files and policies accept."""
+    """The text as a name that job files and policies accept."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-_")[:40] or "deployment"
 
 
 def _write(path: Path, text: str) -> None:
-    """A new file; what is there already is left alone. Raises `InvalidInput`."""
+    """Write a new file. Raises `InvalidInput` if the file exists or cannot be written."""
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError as error:
-        raise InvalidInput(
-            "is there already and is left as it is", where=str(path), hint="name another file"
-        ) from error
+        raise InvalidInput("exists and is not overwritten", where=str(path), hint="choose another name") from error
     except OSError as error:
         raise InvalidInput(f"cannot be written: {error.strerror}", where=str(path)) from error
 

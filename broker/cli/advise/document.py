@@ -1,7 +1,7 @@
-"""Advice as JSON: amounts of money as decimal strings, everything else as `broker.cli.document` has it.
+"""Advice in JSON: amounts of money as decimal strings, everything else as in `broker.cli.document`.
 
-The economics count USD in floats, often fractions of a cent, so an amount is told to nine decimals, of which trailing
-zeros beyond the cents are left out.
+The economics compute USD in floats, often fractions of a cent, so amounts have nine decimals without trailing zeros
+beyond the cents.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MONEY = re.compile(r"(^|_)usd(_|$)")
 
 
 def document(*parts: Any, **more: Any) -> dict[str, Any]:
-    """One document of several results (their fields side by side) and further keys; later ones win."""
+    """One document with the fields of several results and further keys; later values replace earlier ones."""
     joined: dict[str, Any] = {}
     for part in (*parts, more):
         joined |= part if isinstance(part, Mapping) else fields_of(part)
@@ -33,7 +33,7 @@ def usd(amount: float) -> str:
 
 
 def fields_of(value: Any) -> dict[str, Any]:
-    """A dataclass's fields by name, not those of what is in them."""
+    """The fields of a dataclass by name, not converted further."""
     from dataclasses import fields
 
     return {field.name: getattr(value, field.name) for field in fields(value)}

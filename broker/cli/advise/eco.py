@@ -1,4 +1,4 @@
-"""`gpubroker advise eco`: energy and carbon of GPU work, a scorecard, and cleaner places."""
+"""`gpubroker advise eco`: energy and carbon of GPU work, a scorecard, and cleaner locations."""
 
 from __future__ import annotations
 
@@ -27,37 +27,41 @@ _CLEANEST = 5
 
 def eco(
     context: typer.Context,
-    gpu: Annotated[str, typer.Option("--gpu", "-g", metavar="NAME", help="The accelerator.")] = "H100",
-    gpus: Annotated[int, typer.Option("--gpus", help="How many.")] = 1,
-    hours: Annotated[float, typer.Option("--hours", help="How long.")] = 1.0,
+    gpu: Annotated[str, typer.Option("--gpu", "-g", metavar="NAME", help="Accelerator.")] = "H100",
+    gpus: Annotated[int, typer.Option("--gpus", help="Number of GPUs.")] = 1,
+    hours: Annotated[float, typer.Option("--hours", help="Duration in hours.")] = 1.0,
     location: Annotated[
         str, typer.Option("--location", "-l", metavar="PLACE", help="provider/region, a country such as DE, or world.")
     ] = "world",
     utilisation: Annotated[
-        float | None, typer.Option("--utilisation", help="Of the GPUs; 0.7 in training, 0.5 in inference.")
+        float | None, typer.Option("--utilisation", help="GPU utilisation. Default: 0.7 in training, 0.5 in inference.")
     ] = None,
-    inference: Annotated[bool, typer.Option("--inference", help="It is inference, not training.")] = False,
+    inference: Annotated[bool, typer.Option("--inference", help="Inference, not training.")] = False,
     pue: Annotated[
-        float | None, typer.Option("--pue", help="Overhead of the building; the provider's if known.")
+        float | None, typer.Option("--pue", help="Power usage effectiveness. Default: the provider's, if known.")
     ] = None,
     idle_watts: Annotated[
-        float | None, typer.Option("--idle-watts", help="Of an idle card; 15 % of its limit.")
+        float | None, typer.Option("--idle-watts", help="Power of an idle GPU. Default: 15 % of its limit.")
     ] = None,
     watts: Annotated[
-        float | None, typer.Option("--watts", help="Average power of one card as measured, instead of the model.")
+        float | None, typer.Option("--watts", help="Measured average power of one GPU, instead of an estimate.")
     ] = None,
     parameters: inputs.Parameters = None,
     smallest: Annotated[
         float | None,
         typer.Option(
-            "--smallest-parameters", parser=inputs.count, metavar="COUNT", help="Of the smallest model that would do."
+            "--smallest-parameters",
+            parser=inputs.count,
+            metavar="COUNT",
+            help="Parameters of the smallest sufficient model.",
         ),
     ] = None,
-    units: Annotated[float, typer.Option("--units", help="Units of work done, such as runs or 1000 requests.")] = 1.0,
+    units: Annotated[float, typer.Option("--units", help="Units of work, such as runs or 1000 requests.")] = 1.0,
     as_json: AsJson = False,
 ) -> None:
-    """Energy and carbon: kWh = power x hours x PUE, with the power between idle and the board's limit; kg CO2e by the
-    region's grid. A scorecard says what to improve, and where the same work would be cleaner.
+    """Compute energy and carbon of GPU work, with a scorecard and cleaner locations.
+
+    kWh = power x hours x PUE, with the power between idle and the board's limit; kg CO2e from the grid of the region.
     """
     from broker.cli.advise.document import document
     from broker.core.accelerators import lookup
@@ -71,13 +75,13 @@ def eco(
     notes: list[str] = []
     if utilisation is None:
         utilisation = thumb.inference_utilisation if inference else thumb.training_utilisation
-        notes.append(f"GPUs {utilisation:.0%} busy, the target")
+        notes.append(f"GPU utilisation {utilisation:.0%}, the target")
     if pue is None:
         notes.append(f"PUE {default_pue(location):g}")
     if parameters is None:
-        notes.append("the model's size is not scored: give --parameters")
+        notes.append("model size is not scored without --parameters")
     elif smallest is None:
-        notes.append("the model taken as the smallest that would do (--smallest-parameters)")
+        notes.append("the model is the smallest sufficient one (--smallest-parameters)")
     used = footprint(
         card,
         gpus=gpus,
@@ -91,7 +95,7 @@ def eco(
     )
     notes += [
         f"grid: {used.intensity.grams_per_kwh:g} g CO2e/kWh in {used.intensity.year} ({used.intensity.source})",
-        "making the hardware is not counted, nor the host around the card",
+        "manufacture of the hardware and the host around the GPU are not counted",
     ]
     elsewhere = cleaner(used, location)
     card_of = scores(used, card, utilisation, not inference, units, parameters, smallest, thumb)
@@ -103,7 +107,7 @@ def eco(
 
 
 def cleaner(used: Footprint, location: str) -> list[dict[str, object]]:
-    """The cleanest regions of the same provider (or countries), with what the same energy would emit there."""
+    """The cleanest regions of the same provider (or countries), with the emissions of the same energy there."""
     from broker.economics.energy import carbon_kg, grid_intensity, known_regions
 
     provider = location.split("/")[0].lower() + "/" if "/" in location else ""
@@ -130,7 +134,7 @@ def scores(
     smallest: float | None,
     thumb: RulesOfThumb,
 ) -> Scorecard:
-    """The scorecard against the best there is: the most efficient card known, on a grid of 100 g/kWh."""
+    """The scorecard relative to the best case: the most efficient known GPU on a clean grid (rule of thumb)."""
     from broker.core.accelerators import known, lookup
     from broker.economics.energy import scorecard
     from broker.economics.units import positive
@@ -170,14 +174,14 @@ def _screen(
         ),
         view.figures(
             [
-                ("power", f"{used.watts:,.0f} W on average for each card, PUE {used.pue:g}"),
+                ("power", f"{used.watts:,.0f} W average per GPU, PUE {used.pue:g}"),
                 ("grid", f"{used.intensity.grams_per_kwh:g} g CO2e/kWh ({used.intensity.region})"),
                 ("grade", f"{found.grade} ({found.points:.2f} of 1)"),
             ]
         ),
     ]
     columns = (
-        Column("scorecard"), Column("is", align="right"), Column("target", 2, align="right"), Column("unit", 3),
+        Column("scorecard"), Column("value", align="right"), Column("target", 2, align="right"), Column("unit", 3),
         Column("points", align="right"), Column("to improve", 1),
     )  # fmt: skip
     rows = [
@@ -187,7 +191,7 @@ def _screen(
     ]  # fmt: skip
     parts += view.table(terminal.out, columns, rows)
     if elsewhere:
-        parts.append(view.heading("Cleaner places", " for the same energy"))
+        parts.append(view.heading("Cleaner locations", " for the same energy"))
         parts.append(view.figures((str(one["location"]), f"{one['kg_co2e']:,.1f} kg CO2e") for one in elsewhere))
     parts += view.assumptions(notes)
     return parts

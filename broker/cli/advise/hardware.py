@@ -1,4 +1,4 @@
-"""`gpubroker advise hardware`: value for money by what the work is bound by, the radar, and measured candidates."""
+"""`gpubroker advise hardware`: value for money, radar scores, and candidates that you measured."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ def hardware(
         BoundBy, typer.Option("--for", help="Training is bound by compute, small-batch inference by bandwidth.")
     ] = BoundBy.COMPUTE,
     gpu: inputs.Gpus = None,
-    buy: Annotated[bool, typer.Option("--buy", help="By street prices instead of hourly ones.")] = False,
+    buy: Annotated[bool, typer.Option("--buy", help="Compare street prices instead of hourly prices.")] = False,
     price: inputs.Price = None,
     trial: Annotated[
         list[str] | None,
-        typer.Option("--trial", metavar="NAME:USD_PER_HOUR:UNITS_PER_HOUR", help="Measured on your work. Repeatable."),
+        typer.Option("--trial", metavar="NAME:USD_PER_HOUR:UNITS_PER_HOUR", help="Your own measurement. Repeatable."),
     ] = None,
     chart: inputs.ShowChart = False,
     picture: inputs.Picture = None,
     as_json: AsJson = False,
 ) -> None:
-    """Which hardware: value per dollar in what the work is bound by, and a radar of cost, performance, energy
-    efficiency and maturity of the software, each from 0 to 1 (the best of those compared).
+    """Compare hardware: performance per dollar in the limiting resource, and a radar of scores.
 
-    Before buying, measure three or four on your own work and compare the cost of a unit of it (--trial).
+    Scores from 0 to 1 (best of those compared): cost, performance, energy efficiency, software maturity. Before buying,
+    measure three or four candidates on your own work and compare the cost per unit of work (--trial).
     """
     from broker.cli.advise import view
     from broker.cli.advise.document import document
@@ -58,12 +58,14 @@ def hardware(
     prices = inputs.market(terminal, price, gpu[0] if gpu and len(gpu) == 1 else None)
     candidates, unpriced = _candidates(gpu, prices, buy=buy)
     if not candidates and not trials:
-        raise InvalidInput("no price of these is known", hint="give --price NAME=USD, or --buy for street prices")
+        raise InvalidInput(
+            "no price is known for these accelerators", hint="give --price NAME=USD, or --buy for street prices"
+        )
     values = rank(candidates, bound_by)
     rows = radar(candidates, bound_by) if candidates else ()
     unit = "purchase price" if buy else "rent"
-    notes = [f"prices: {'the middle of street prices of a card' if buy else 'the cheapest on-demand GPU-hour'}"]
-    notes += [f"no price known, left out: {', '.join(unpriced)}"] if unpriced else []
+    notes = [f"prices: {'the middle of street prices per GPU' if buy else 'the cheapest on-demand GPU-hour'}"]
+    notes += [f"omitted, no price known: {', '.join(unpriced)}"] if unpriced else []
     if as_json:
         told = {"bound_by": bound_by, "per": unit, "ranking": values, "radar": rows, "trials": trials}
         terminal.answer(document(told, unpriced=unpriced, assumptions=notes))
@@ -88,7 +90,7 @@ def _trials(texts: list[str]) -> list[Trial]:
 
 
 def _candidates(gpu: list[str] | None, prices: Prices, *, buy: bool) -> tuple[list[Candidate], list[str]]:
-    """Those with a price, and the names of those without that were asked for."""
+    """Accelerators with a price, and the names of requested ones without a price."""
     from broker.core.offers import CapacityType
     from broker.economics.hardware import Candidate
 
@@ -108,7 +110,7 @@ def _candidates(gpu: list[str] | None, prices: Prices, *, buy: bool) -> tuple[li
     return found, missing if gpu else []
 
 
-_MARKETPLACES = frozenset({"vast"})  # machines of strangers
+_MARKETPLACES = frozenset({"vast"})  # marketplaces: machines of third parties
 
 
 def _screen(
@@ -125,8 +127,8 @@ def _screen(
 
     parts: list[RenderableType] = []
     if trials:
-        parts.append(view.heading(f"{trials[0].name} is the cheapest", " for a unit of your work"))
-        columns = (Column("candidate"), Column("$ a unit", align="right"), Column("times the cheapest", align="right"))
+        parts.append(view.heading(f"{trials[0].name} is the cheapest", " per unit of your work"))
+        columns = (Column("candidate"), Column("$/unit", align="right"), Column("times the cheapest", align="right"))
         cells = [(one.name, f"${one.usd_per_unit:.6f}", f"{one.times_cheapest:.2f}") for one in trials]
         parts += view.table(terminal.out, columns, cells)
     if rows:
@@ -134,10 +136,10 @@ def _screen(
         what = "TFLOPS" if bound_by is BoundBy.COMPUTE else "GB/s"
         parts.append(view.heading(f"By {what} per $1,000 of {unit}", ", radar axes from 0 to 1"))
         header = (
-            Column("card"), Column("$ a card" if unit != "rent" else "$ an hour", 2, align="right"),
+            Column("accelerator"), Column("$/GPU" if unit != "rent" else "$/h", 2, align="right"),
             Column(f"{what} per $1,000", align="right"), Column("link", 6), Column("cost", 3, align="right"),
             Column("performance", 3, align="right"), Column("energy", 4, align="right"),
-            Column("maturity", 4, align="right"), Column("score", align="right"), Column("to know", 5),
+            Column("maturity", 4, align="right"), Column("score", align="right"), Column("caveats", 5),
         )  # fmt: skip
         table = [
             (
@@ -149,7 +151,7 @@ def _screen(
         ]  # fmt: skip
         parts += view.table(terminal.out, header, table)
         if len(values) > _ROWS:
-            notes = [*notes, f"the best {_ROWS} of {len(values)} are shown; --json has all"]
+            notes = [*notes, f"the best {_ROWS} of {len(values)} are shown; use --json for all"]
     parts += view.assumptions(notes)
     return parts
 
@@ -163,7 +165,7 @@ def _rounded(value: float | None) -> float | None:
 
 
 def drawing(rows: tuple[RadarRow, ...], unit: str) -> Chart:
-    """The radar as bars: terminals draw no spider webs."""
+    """The radar as bars, because terminals cannot draw a radar chart."""
     from broker.cli.charts.chart import Bars, Chart
 
     shown = rows[:8]
@@ -174,5 +176,5 @@ def drawing(rows: tuple[RadarRow, ...], unit: str) -> Chart:
         x_label="accelerator",
         y_label="share of the best, 0 to 1",
         bars=[Bars(name, names, [_rounded(_axes(row)[i]) for row in shown]) for i, name in enumerate(axes)],
-        note=f"cost is performance per dollar of {unit}; the best scores first",
+        note=f"cost is performance per dollar of {unit}; best scores first",
     )

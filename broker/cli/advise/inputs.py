@@ -1,4 +1,4 @@
-"""What the commands of advice have in common to say: models, prices, and numbers as people write them."""
+"""Options shared by the `advise` commands, and their parsers: models, prices, numbers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def count(text: str | float) -> float:
 
 
 def dollars(text: str | float) -> float:
-    """``12000``, ``$12,000``, ``5.12``. Raises `typer.BadParameter`; 0 and signs are judged where it is used."""
+    """``12000``, ``$12,000``, ``5.12``. Raises `typer.BadParameter`. The caller checks for zero and negative values."""
     plain = str(text).strip().removesuffix("USD").strip().replace("$", "", 1)
     if re.fullmatch(r"-?\d{1,3}(,\d{3})+(\.\d+)?", plain):
         plain = plain.replace(",", "")
@@ -46,18 +46,18 @@ RULES = "gpubroker.advise.rules"  # where the file's name is kept in the context
 
 Parameters = Annotated[
     float | None,
-    typer.Option("--parameters", "-p", metavar="COUNT", parser=count, help="The model's parameters, such as 7B."),
+    typer.Option("--parameters", "-p", metavar="COUNT", parser=count, help="Number of model parameters, such as 7B."),
 ]
 Config = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="The model's Hugging Face config.json, a local file."),
+    typer.Option("--config", metavar="FILE", help="Local file: the model's Hugging Face config.json."),
 ]
-Layers = Annotated[int | None, typer.Option("--layers", metavar="N", help="Layers.")]
+Layers = Annotated[int | None, typer.Option("--layers", metavar="N", help="Number of layers.")]
 Hidden = Annotated[int | None, typer.Option("--hidden", metavar="N", help="Hidden size.")]
-Heads = Annotated[int | None, typer.Option("--heads", metavar="N", help="Attention heads.")]
-KvHeads = Annotated[int | None, typer.Option("--kv-heads", metavar="N", help="Key-value heads.")]
-HeadDim = Annotated[int | None, typer.Option("--head-dim", metavar="N", help="Dimension of a head.")]
-Gpu = Annotated[str | None, typer.Option("--gpu", "-g", metavar="NAME", help="An accelerator, such as H100.")]
+Heads = Annotated[int | None, typer.Option("--heads", metavar="N", help="Number of attention heads.")]
+KvHeads = Annotated[int | None, typer.Option("--kv-heads", metavar="N", help="Number of key-value heads.")]
+HeadDim = Annotated[int | None, typer.Option("--head-dim", metavar="N", help="Dimension of one head.")]
+Gpu = Annotated[str | None, typer.Option("--gpu", "-g", metavar="NAME", help="Accelerator, such as H100.")]
 Gpus = Annotated[
     list[str] | None, typer.Option("--gpu", "-g", metavar="NAME", help="Only this accelerator. Repeatable.")
 ]
@@ -69,15 +69,15 @@ Price = Annotated[
         help="USD per GPU-hour instead of the market's, such as 2.50 or H100=2.50. Repeatable.",
     ),
 ]
-ShowChart = Annotated[bool, typer.Option("--chart", help="Draw it in the terminal.")]
+ShowChart = Annotated[bool, typer.Option("--chart", help="Draw the chart in the terminal.")]
 Picture = Annotated[
-    Path | None, typer.Option("--picture", metavar="FILE", help="Draw it into a file: .html, .svg or .png.")
+    Path | None, typer.Option("--picture", metavar="FILE", help="Write the chart to a file: .html, .svg or .png.")
 ]
 
 
 def thumb(context: typer.Context) -> RulesOfThumb:
-    """The rules of thumb in force: those of ``gpubroker advise --rules FILE``, then of the active policies, else the
-    defaults. Raises `InvalidInput` for a file that is wrong."""
+    """The rules of thumb in force: those of ``gpubroker advise --rules FILE``, then those of the active policies, then
+    the defaults. Raises `InvalidInput` for an invalid file."""
     from broker.app.advise.thumb import active
     from broker.cli.terminal import Terminal
     from broker.economics.rules import replaced
@@ -100,7 +100,7 @@ def thumb(context: typer.Context) -> RulesOfThumb:
 def architecture(
     layers: int | None, hidden: int | None, heads: int | None, kv_heads: int | None, head_dim: int | None
 ) -> Architecture:
-    """What was said of it. Raises `InvalidInput` for 0 and less, which would otherwise read as "not said"."""
+    """The architecture given by options. Raises `InvalidInput` for values below 1."""
     from broker.app.advise.subject import Architecture
     from broker.economics.units import whole
 
@@ -112,16 +112,16 @@ def architecture(
 
 
 def accelerators(names: list[str] | None) -> list[Accelerator]:
-    """Those named, else all that are known. Raises `UnknownName` with what was probably meant."""
+    """The named accelerators, or all known ones. Raises `UnknownName` with a suggestion."""
     from broker.core.accelerators import known, lookup
 
     return [lookup(name) for name in names or known()]
 
 
 def market(terminal: Terminal, stated: list[str] | None = None, only: str | None = None) -> Prices:
-    """Current prices; ``stated`` ones come first. ``only``: the accelerator that a price without a name is for.
+    """Current prices; ``stated`` prices take precedence. ``only``: the accelerator of a price without a name.
 
-    Raises `InvalidInput` for a price that is none, `UnknownName` for an unknown accelerator.
+    Raises `InvalidInput` for an invalid price, `UnknownName` for an unknown accelerator.
     """
     from datetime import UTC, datetime
 
@@ -141,6 +141,6 @@ def stated_prices(stated: list[str] | None, only: str | None = None) -> dict[str
     for text in stated or ():
         name, separator, amount = text.rpartition("=")
         if not separator and only is None:
-            raise InvalidInput(f"--price {text}: for which accelerator? Write it as H100={text}")
+            raise InvalidInput(f"--price {text} names no accelerator; write it as H100={text}")
         found[canonical(name or only or "")] = positive("--price", dollars(amount), "USD per GPU-hour")
     return found

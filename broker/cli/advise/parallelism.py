@@ -1,4 +1,4 @@
-"""`gpubroker advise parallelism`: how to spread a model over cards, and what that asks of the machines on offer."""
+"""`gpubroker advise parallelism`: distribute a model over GPUs, and which offered machines allow it."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ def parallelism(
     context: typer.Context,
     parameters: inputs.Parameters = None,
     config: inputs.Config = None,
-    gpu: Annotated[str, typer.Option("--gpu", "-g", metavar="NAME", help="The accelerator.")] = "H100",
+    gpu: Annotated[str, typer.Option("--gpu", "-g", metavar="NAME", help="Accelerator.")] = "H100",
     gpus: Annotated[
-        int | None, typer.Option("--gpus", help="How many are wanted for speed; as few as hold it if not given.")
+        int | None, typer.Option("--gpus", help="Number of GPUs. Default: the fewest that hold the model.")
     ] = None,
-    method: Annotated[Method, typer.Option("--method", "-m", help="What is done with the model.")] = Method.ADAMW,
-    precision: Annotated[Precision | None, typer.Option("--precision", help="Of the weights.")] = None,
-    batch: Annotated[int, typer.Option("--batch", help="Sequences at once on one card.")] = 1,
-    tokens: Annotated[int, typer.Option("--context", help="Tokens of each sequence.")] = 0,
+    method: Annotated[Method, typer.Option("--method", "-m", help="Training method, or inference.")] = Method.ADAMW,
+    precision: Annotated[Precision | None, typer.Option("--precision", help="Precision of the weights.")] = None,
+    batch: Annotated[int, typer.Option("--batch", help="Sequences per GPU at once.")] = 1,
+    tokens: Annotated[int, typer.Option("--context", help="Tokens per sequence.")] = 0,
     layers: inputs.Layers = None,
     hidden: inputs.Hidden = None,
     heads: inputs.Heads = None,
     kv_heads: inputs.KvHeads = None,
     head_dim: inputs.HeadDim = None,
     recompute: Annotated[
-        Recomputation, typer.Option("--recompute", help="Which activations are computed again instead of kept.")
+        Recomputation, typer.Option("--recompute", help="Which activations are recomputed instead of stored.")
     ] = Recomputation.SELECTIVE,
     linked: Annotated[
         bool | None,
-        typer.Option("--nvlink/--no-nvlink", help="Whether the cards are joined; if not given, as the offers say."),
+        typer.Option("--nvlink/--no-nvlink", help="Whether the GPUs are linked. Default: as in the offers."),
     ] = None,
     price: inputs.Price = None,
     as_json: AsJson = False,
 ) -> None:
-    """Which parallelism, with which degrees: memory per card, the interconnect needed, and whether it is on offer.
+    """Choose a parallelism and its degrees: memory per GPU, required interconnect, and whether offers provide it.
 
-    The constraint it ends with goes into a job file as it is.
+    The printed constraint can be copied into a job file.
     """
     from broker.app.advise.machines import supply
     from broker.app.advise.subject import subject
@@ -75,7 +75,7 @@ def parallelism(
     if linked is None and found.linked == 0 and found.offers:
         chosen = choose(
             needs, card, linked=False, gpus=gpus, rules=thumb
-        )  # the card could, but no machine on offer does
+        )  # the GPU supports NVLink, but no offered machine has it
         found = supply(prices, chosen)
     job = constraint(chosen)
     notes = (*model.notes, *needs.assumptions)
@@ -86,7 +86,7 @@ def parallelism(
 
 
 def constraint(plan: ParallelPlan) -> dict[str, Any]:
-    """What a job file says to get such machines."""
+    """The part of a job file that requests such machines."""
     job: dict[str, Any] = {"resources": {"accelerators": plan.machine}}
     if plan.num_nodes > 1:
         job["num_nodes"] = plan.num_nodes
@@ -110,18 +110,18 @@ def _screen(plan: ParallelPlan, found: Supply, job: dict[str, Any], notes: tuple
         view.figures(
             [
                 ("degrees", f"{degrees}{f', ZeRO-{plan.zero}' if plan.zero else ''}"),
-                ("on each card", f"{plan.per_gpu_gib:.1f} of {plan.usable_gib:.1f} GiB usable"),
-                ("interconnect", plan.interconnect if plan.interconnect != "none" else "any will do"),
+                ("memory per GPU", f"{plan.per_gpu_gib:.1f} of {plan.usable_gib:.1f} GiB usable"),
+                ("interconnect", plan.interconnect if plan.interconnect != "none" else "any"),
                 ("machines", f"{plan.num_nodes} × {plan.machine}"),
                 ("memory", plan.memory),
                 ("throughput", plan.throughput),
                 ("latency", plan.latency),
                 ("complexity", plan.complexity),
-                ("on offer", found.says),
+                ("offers", found.says),
             ]
         ),
     ]
     parts += [hanging(Text.assemble(("warning: ", "yellow"), warning), 2) for warning in plan.warnings]
-    parts += [view.heading("In a job file"), hanging(Text(print_document(job).rstrip()), 2)]
+    parts += [view.heading("For the job file"), hanging(Text(print_document(job).rstrip()), 2)]
     parts += view.assumptions(notes)
     return parts

@@ -1,4 +1,4 @@
-"""`gpubroker advise run-cost`: the whole cost of a training run, with what failed, was tried, prepared and stored."""
+"""`gpubroker advise run-cost`: total cost of a training run with failures, experiments, preparation and storage."""
 
 from __future__ import annotations
 
@@ -20,29 +20,38 @@ EXAMPLES = examples(
 
 def run_cost(
     context: typer.Context,
-    gpu_hours: Annotated[float, typer.Option("--gpu-hours", help="Of the run that ends well.")],
+    gpu_hours: Annotated[float, typer.Option("--gpu-hours", help="GPU-hours of the successful run.")],
     usd_per_gpu_hour: Annotated[
         float | None,
-        typer.Option("--usd-per-gpu-hour", parser=inputs.dollars, metavar="USD", help="Price of a GPU-hour."),
+        typer.Option("--usd-per-gpu-hour", parser=inputs.dollars, metavar="USD", help="Price per GPU-hour."),
     ] = None,
     gpu: inputs.Gpu = None,
-    failed_share: Annotated[float, typer.Option("--failed-share", help="Of all GPU-hours, failed or redone.")] = 0.0,
-    experiments: Annotated[float, typer.Option("--experiments", help="Tried before, in units of the run.")] = 0.0,
+    failed_share: Annotated[
+        float, typer.Option("--failed-share", help="Share of all GPU-hours that failed or was repeated.")
+    ] = 0.0,
+    experiments: Annotated[
+        float, typer.Option("--experiments", help="GPU-hours of experiments, in multiples of the run.")
+    ] = 0.0,
     preprocessing: Annotated[
-        float | None, typer.Option("--preprocessing-share", help="Data preparation, of training; 0.2 if not given.")
+        float | None,
+        typer.Option("--preprocessing-share", help="Data preparation as a share of training. Default: 0.2."),
     ] = None,
-    storage_gb: Annotated[float, typer.Option("--storage-gb", help="Checkpoints and artifacts.")] = 0.0,
+    storage_gb: Annotated[float, typer.Option("--storage-gb", help="Stored checkpoints and artifacts.")] = 0.0,
     storage_usd: Annotated[
         float,
-        typer.Option("--storage-usd-per-gb-month", parser=inputs.dollars, metavar="USD", help="Object storage."),
+        typer.Option(
+            "--storage-usd-per-gb-month", parser=inputs.dollars, metavar="USD", help="Price of object storage."
+        ),
     ] = 0.023,
-    storage_months: Annotated[float, typer.Option("--storage-months", help="Kept for.")] = 1.0,
-    quality: Annotated[float | None, typer.Option("--quality", help="Reached; for the cost of a point.")] = None,
-    baseline: Annotated[float, typer.Option("--baseline-quality", help="Before.")] = 0.0,
+    storage_months: Annotated[float, typer.Option("--storage-months", help="Months of storage.")] = 1.0,
+    quality: Annotated[
+        float | None, typer.Option("--quality", help="Quality reached, for the cost per quality point.")
+    ] = None,
+    baseline: Annotated[float, typer.Option("--baseline-quality", help="Quality before the run.")] = 0.0,
     price: inputs.Price = None,
     as_json: AsJson = False,
 ) -> None:
-    """What a finished model costs: compute, failed runs, experiments, data preparation, storage; per quality point."""
+    """Compute the total cost of a model: compute, failed runs, experiments, data preparation, storage."""
     from broker.cli.advise import view
     from broker.cli.advise.document import document
     from broker.core.accelerators import canonical
@@ -78,8 +87,9 @@ def run_cost(
         terminal.answer(document(found, usd_per_quality_point=point, assumptions=notes))
         return
     named = (
-        ("compute", found.compute_usd), ("failed and redone", found.failed_usd), ("experiments", found.experiments_usd),
-        ("data preparation", found.preprocessing_usd), ("storage", found.storage_usd), ("a point of quality", point),
+        ("compute", found.compute_usd), ("failed and repeated", found.failed_usd),
+        ("experiments", found.experiments_usd),
+        ("data preparation", found.preprocessing_usd), ("storage", found.storage_usd), ("per quality point", point),
     )  # fmt: skip
     rows = [(name, view.dollars(amount)) for name, amount in named if amount]
     terminal.show(view.heading(view.dollars(found.total_usd), " for the finished model"), view.figures(rows))

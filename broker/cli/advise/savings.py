@@ -1,4 +1,4 @@
-"""`gpubroker advise savings`: what to do first, what it may bring, and what to measure after."""
+"""`gpubroker advise savings`: savings in order, their expected effect, and what to measure afterwards."""
 
 from __future__ import annotations
 
@@ -27,33 +27,36 @@ EXAMPLES = examples(
 def savings(
     context: typer.Context,
     parameters: Annotated[
-        float, typer.Option("--parameters", "-p", parser=inputs.count, metavar="COUNT", help="The model's size.")
+        float,
+        typer.Option("--parameters", "-p", parser=inputs.count, metavar="COUNT", help="Number of model parameters."),
     ] = 7e9,
-    inference: Annotated[bool, typer.Option("--inference", help="It serves; else it trains.")] = False,
-    exact: Annotated[bool, typer.Option("--exact-output", help="The output must not change at all.")] = False,
-    quantised: Annotated[bool, typer.Option("--quantised", help="Weights are quantised already.")] = False,
+    inference: Annotated[bool, typer.Option("--inference", help="Inference, not training.")] = False,
+    exact: Annotated[bool, typer.Option("--exact-output", help="The output must not change.")] = False,
+    quantised: Annotated[bool, typer.Option("--quantised", help="Weights are already quantised.")] = False,
     full: Annotated[bool, typer.Option("--full-fine-tuning", help="All weights are trained.")] = False,
-    batched: Annotated[bool, typer.Option("--batched", help="Requests are batched and cached already.")] = False,
-    interruptible: Annotated[bool, typer.Option("--interruptible", help="It may be stopped and go on later.")] = False,
-    checkpointed: Annotated[bool, typer.Option("--checkpointed", help="It writes checkpoints.")] = False,
-    on_spot: Annotated[bool, typer.Option("--on-spot", help="It runs on spot already.")] = False,
-    steady: Annotated[float, typer.Option("--steady", help="Share of the demand that never goes away.")] = 0.0,
-    committed: Annotated[bool, typer.Option("--committed", help="The baseline is reserved or owned already.")] = False,
-    autoscaled: Annotated[bool, typer.Option("--autoscaled", help="It scales with its load already.")] = False,
-    utilisation: Annotated[float, typer.Option("--utilisation", help="Of the GPUs now.")] = 0.5,
+    batched: Annotated[bool, typer.Option("--batched", help="Requests are already batched and cached.")] = False,
+    interruptible: Annotated[
+        bool, typer.Option("--interruptible", help="The work can be interrupted and resumed.")
+    ] = False,
+    checkpointed: Annotated[bool, typer.Option("--checkpointed", help="The work writes checkpoints.")] = False,
+    on_spot: Annotated[bool, typer.Option("--on-spot", help="Already runs on spot.")] = False,
+    steady: Annotated[float, typer.Option("--steady", help="Share of demand that is steady.")] = 0.0,
+    committed: Annotated[bool, typer.Option("--committed", help="The baseline is already reserved or owned.")] = False,
+    autoscaled: Annotated[bool, typer.Option("--autoscaled", help="Already scales with its load.")] = False,
+    utilisation: Annotated[float, typer.Option("--utilisation", help="Present GPU utilisation.")] = 0.5,
     target: Annotated[
-        float | None, typer.Option("--target-utilisation", help="What it could be; 0.7 in training, 0.5 in inference.")
+        float | None, typer.Option("--target-utilisation", help="Default: 0.7 in training, 0.5 in inference.")
     ] = None,
-    spare: Annotated[float, typer.Option("--spare-hours", help="Share of the paid hours with nothing to do.")] = 0.0,
+    spare: Annotated[float, typer.Option("--spare-hours", help="Share of paid hours without work.")] = 0.0,
     moves_data: Annotated[bool, typer.Option("--moves-data", help="Data crosses regions or clouds.")] = False,
     monthly_usd: Annotated[
-        float | None, typer.Option("--monthly-usd", parser=inputs.dollars, metavar="USD", help="What it costs now.")
+        float | None, typer.Option("--monthly-usd", parser=inputs.dollars, metavar="USD", help="Present monthly cost.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """The ladder of savings in order, each with its expected saving, its condition and what to measure after it.
+    """List savings in order, each with its expected effect, its condition, and what to measure afterwards.
 
-    Savings multiply: each step works on what the ones before it left.
+    Savings multiply: each step applies to the cost that the earlier steps leave.
     """
     from broker.cli.advise.document import document
     from broker.economics import savings as economics
@@ -87,8 +90,8 @@ def savings(
     rules: list[RuleCheck] = [economics.check_together(advice, thumb)] if inference else []
     rules.append(economics.check_fleet_claim(*thumb.quoted_fleet_claim))
     notes = [
-        f"a model of {parameters / 1e9:g}B parameters, GPUs {utilisation:.0%} busy now",
-        "expected savings are ranges from practice, of the GPU cost that each step works on",
+        f"a model of {parameters / 1e9:g}B parameters, present GPU utilisation {utilisation:.0%}",
+        "expected savings are ranges from practice, relative to the GPU cost before each step",
     ]
     if as_json:
         steps = [_priced(one, monthly_usd) for one in advice]
@@ -122,8 +125,8 @@ def _screen(
     applies = [one for one in advice if one.applies]
     parts: list[RenderableType] = [view.heading("In this order", f": {len(applies)} of {len(advice)} steps apply")]
     columns = (
-        Column("#", align="right"), Column("step"), Column("saves", align="right"), Column("left", align="right"),
-        Column("why", 2), Column("if", 4), Column("measure after", 3),
+        Column("#", align="right"), Column("step"), Column("saves", align="right"), Column("remaining", align="right"),
+        Column("why", 2), Column("condition", 4), Column("measure afterwards", 3),
     )  # fmt: skip
     rows = [
         (str(one.order), one.name, f"{one.saving_low:.0%}-{one.saving_high:.0%}", _left(one, monthly), one.why,
@@ -133,10 +136,12 @@ def _screen(
     parts += view.table(terminal.out, columns, rows)
     now, goal, fewer = use
     if fewer:
-        parts.append(Text(f"From {now:.0%} to {goal:.0%} busy, the same work needs {fewer:.0%} fewer GPUs."))
+        parts.append(
+            Text(f"At {goal:.0%} instead of {now:.0%} utilisation, the same work needs {fewer:.0%} fewer GPUs.")
+        )
     skipped = [f"{one.name} ({one.why})" for one in advice if not one.applies]
     if skipped:
-        parts += [view.heading("Not here"), hanging(Text("; ".join(skipped)), 2)]
+        parts += [view.heading("Not applicable"), hanging(Text("; ".join(skipped)), 2)]
     parts += view.rules(rules)
     parts += view.assumptions(notes)
     return parts

@@ -1,4 +1,4 @@
-"""`gpubroker advise scale`: how much faster more GPUs are, and how many are worth it."""
+"""`gpubroker advise scale`: speed-up by number of GPUs, and the most economical number."""
 
 from __future__ import annotations
 
@@ -25,35 +25,33 @@ EXAMPLES = examples(
     "gpubroker advise scale --gpu-hours 5000 --serial 0.005 --communication 0.00002 --price H100=2.5 --json",
 )
 _SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
-_POINTED = 60  # points of a drawn curve
+_POINTED = 60  # points of the curve in a chart
 
 
 def scale(
     context: typer.Context,
-    gpu: Annotated[str, typer.Option("--gpu", "-g", metavar="NAME", help="The accelerator.")] = "H100",
-    gpu_hours: Annotated[float | None, typer.Option("--gpu-hours", help="The work, in hours of one such GPU.")] = None,
+    gpu: Annotated[str, typer.Option("--gpu", "-g", metavar="NAME", help="Accelerator.")] = "H100",
+    gpu_hours: Annotated[float | None, typer.Option("--gpu-hours", help="Work, in hours of one such GPU.")] = None,
     parameters: inputs.Parameters = None,
     tokens: Annotated[
         float | None,
-        typer.Option("--tokens", parser=inputs.count, metavar="COUNT", help="The work as training on so many tokens."),
+        typer.Option("--tokens", parser=inputs.count, metavar="COUNT", help="Work, as number of training tokens."),
     ] = None,
-    mfu: Annotated[float | None, typer.Option("--mfu", help="On one GPU; 0.4 if not given.")] = None,
+    mfu: Annotated[float | None, typer.Option("--mfu", help="MFU on one GPU. Default: 0.4.")] = None,
     measured: Annotated[
         list[str] | None,
-        typer.Option("--measured", metavar="GPUS:SPEED", help="Measured speed, any unit. Repeatable, two at least."),
+        typer.Option("--measured", metavar="GPUS:SPEED", help="Measured speed in any unit. Repeat it at least twice."),
     ] = None,
-    serial: Annotated[
-        float | None, typer.Option("--serial", help="Share of the work that does not divide, 0 to 1.")
-    ] = None,
+    serial: Annotated[float | None, typer.Option("--serial", help="Serial share of the work, 0 to 1.")] = None,
     communication: Annotated[
-        float | None, typer.Option("--communication", help="Cost of each pair of GPUs, as a share of a step.")
+        float | None, typer.Option("--communication", help="Communication cost per pair of GPUs, as a share of a step.")
     ] = None,
-    sizes: Annotated[str | None, typer.Option("--sizes", metavar="N,N,…", help="Cluster sizes to look at.")] = None,
-    deadline: Annotated[float | None, typer.Option("--deadline", metavar="HOURS", help="To be done within.")] = None,
+    sizes: Annotated[str | None, typer.Option("--sizes", metavar="N,N,…", help="Cluster sizes to compare.")] = None,
+    deadline: Annotated[float | None, typer.Option("--deadline", metavar="HOURS", help="Time limit in hours.")] = None,
     fixed_usd_per_hour: Annotated[
         float,
         typer.Option(
-            "--fixed-usd-per-hour", parser=inputs.dollars, metavar="USD", help="What runs along: storage, people."
+            "--fixed-usd-per-hour", parser=inputs.dollars, metavar="USD", help="Other cost per hour: storage, staff."
         ),
     ] = 0.0,
     price: inputs.Price = None,
@@ -61,8 +59,9 @@ def scale(
     picture: inputs.Picture = None,
     as_json: AsJson = False,
 ) -> None:
-    """The utilisation-efficiency curve: time and cost by cluster size, the cheapest size that meets the deadline, and
-    where more GPUs stop being worth it. Fitted to your measurements where there are any.
+    """Compute time and cost by cluster size, the cheapest size that meets the deadline, and diminishing returns.
+
+    The scaling model is fitted to your measurements (--measured), if given.
     """
     from broker.cli.advise import view
     from broker.cli.advise.document import document
@@ -112,19 +111,19 @@ def scale(
 def _model(
     measured: list[str] | None, serial: float | None, communication: float | None, notes: list[str], thumb: RulesOfThumb
 ) -> tuple[ScalingModel, float | None]:
-    """Fitted where there are measurements, as said where there are none, else the rules' default."""
+    """The scaling model: fitted to measurements, else from --serial and --communication, else the default."""
     from broker.economics.scaling import ScalingModel, fit
 
     if measured:
         if serial is not None or communication is not None:
-            raise InvalidInput("give measurements, or --serial and --communication, not both")
+            raise InvalidInput("--measured cannot be combined with --serial or --communication")
         model, residual = fit(_point(text) for text in measured)
         notes.append(f"fitted to {len(measured)} measurements; typical error of a speed-up {residual:.2g}")
         return model, residual
     if serial is None and communication is None:
         notes.append(
-            f"scaling not measured: {thumb.serial_share * 100:.3g}% of the work taken as serial, each pair of GPUs "
-            f"to cost {thumb.pair_cost * 100:.3g}% of a step"
+            f"scaling not measured: serial share {thumb.serial_share * 100:.3g}%, communication cost per pair of GPUs "
+            f"{thumb.pair_cost * 100:.3g}% of a step"
         )
         return ScalingModel(thumb.serial_share, thumb.pair_cost), None
     return ScalingModel(serial or 0.0, communication or 0.0), None
@@ -156,7 +155,7 @@ def _screen(
     if found.efficient_gpus is None:
         told = view.heading("No size meets the deadline", f" of {deadline:g} h")
     else:
-        within = f" that is done within {deadline:g} h" if deadline else ""
+        within = f" that finishes within {deadline:g} h" if deadline else ""
         told = view.heading(f"{found.efficient_gpus} × {accelerator}", f" is the cheapest size{within}")
     model = found.model
     parts: list[RenderableType] = [
@@ -166,13 +165,13 @@ def _screen(
                 ("diminishing returns beyond", _worthwhile(found)),
                 ("fastest of these", f"{found.fastest_gpus} GPUs"),
                 ("serial share", f"{model.serial:.3%}"),
-                ("cost of a pair", f"{model.communication * 100:.3g}% of a step"),
+                ("cost per pair", f"{model.communication * 100:.3g}% of a step"),
             ]
         ),
     ]
     columns = (
         Column("GPUs", align="right"), Column("speed-up", 2, align="right"), Column("utilisation", align="right"),
-        Column("one more adds", 3, align="right"), Column("hours", align="right"), Column("cost", align="right"),
+        Column("marginal GPU", 3, align="right"), Column("hours", align="right"), Column("cost", align="right"),
         Column("", 1),
     )  # fmt: skip
     rows = [
@@ -190,29 +189,29 @@ def _screen(
 def _worthwhile(found: ScalingCurve) -> str:
     if found.diminishing_gpus == found.points[-1].gpus:
         return f"not reached with {found.diminishing_gpus} GPUs"
-    return f"{found.diminishing_gpus} GPUs (one more adds less than half of one)"
+    return f"{found.diminishing_gpus} GPUs (one more adds less than half a GPU)"
 
 
 def _mark(found: ScalingCurve, gpus: int, in_time: bool) -> str:
     marks = {found.diminishing_gpus: "diminishing returns beyond"} if gpus != found.points[-1].gpus else {}
-    marks |= {found.efficient_gpus: "cheapest in time"} if found.efficient_gpus else {}
+    marks |= {found.efficient_gpus: "cheapest on time"} if found.efficient_gpus else {}
     return "too late" if not in_time else marks.get(gpus, "")
 
 
 def drawing(found: ScalingCurve, accelerator: str, notes: list[str]) -> Chart:
-    """Utilisation against cluster size, with the sizes that matter marked."""
+    """Utilisation over cluster size, with the cheapest size and diminishing returns marked."""
     from broker.cli.charts.chart import Chart, Line
 
     first, last = found.points[0].gpus, found.points[-1].gpus
     step = max((last - first) / _POINTED, 1e-9)
     xs = [first + index * step for index in range(_POINTED + 1)] if last > first else [float(first)]
     lines = [Line("utilisation", xs, [found.model.speedup(x) / x * 100 for x in xs])]
-    for name, gpus in (("cheapest in time", found.efficient_gpus), ("diminishing returns", found.diminishing_gpus)):
+    for name, gpus in (("cheapest on time", found.efficient_gpus), ("diminishing returns", found.diminishing_gpus)):
         if gpus is not None:
             height = found.model.speedup(gpus) / gpus * 100
             lines.append(Line(f"{name}: {gpus} GPUs", [float(gpus), float(gpus)], [0.0, height]))
     return Chart(
-        title=f"How well {accelerator} clusters are used",
+        title=f"Utilisation of {accelerator} clusters",
         x_label="GPUs",
         y_label="utilisation, % of perfect scaling",
         lines=lines,

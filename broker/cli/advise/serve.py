@@ -1,4 +1,4 @@
-"""`gpubroker advise serve`: replicas and GPUs for a traffic, with latency, cost, sleep and the smallest model."""
+"""`gpubroker advise serve`: replicas and GPUs for given traffic, latency, cost, scale to zero, model routing."""
 
 from __future__ import annotations
 
@@ -33,19 +33,26 @@ _ROWS = 12
 
 def serve(
     context: typer.Context,
-    requests_per_minute: Annotated[float, typer.Option("--requests-per-minute", help="At the peak to be served.")],
-    tokens_per_request: Annotated[float, typer.Option("--tokens-per-request", help="Generated for each.")],
-    headroom: Annotated[float | None, typer.Option("--headroom", help="Spare share on top; 0.2 if not given.")] = None,
-    tokens_per_second_per_replica: Annotated[
-        float | None, typer.Option("--tokens-per-second-per-replica", help="As measured; else estimated per card.")
+    requests_per_minute: Annotated[float, typer.Option("--requests-per-minute", help="Requests per minute at peak.")],
+    tokens_per_request: Annotated[float, typer.Option("--tokens-per-request", help="Tokens generated per request.")],
+    headroom: Annotated[
+        float | None, typer.Option("--headroom", help="Spare capacity as a share. Default: 0.2.")
     ] = None,
-    gpus_per_replica: Annotated[int, typer.Option("--gpus-per-replica", help="With a measured speed.")] = 1,
-    p95: Annotated[float | None, typer.Option("--p95", metavar="SECONDS", help="95 of 100 answered within.")] = None,
-    batch: Annotated[int | None, typer.Option("--batch", help="Requests a replica works on at once.")] = None,
-    least_replicas: Annotated[int, typer.Option("--least-replicas", help="For availability.")] = 1,
+    tokens_per_second_per_replica: Annotated[
+        float | None,
+        typer.Option("--tokens-per-second-per-replica", help="Measured speed. Default: estimated per accelerator."),
+    ] = None,
+    gpus_per_replica: Annotated[
+        int, typer.Option("--gpus-per-replica", help="With a measured speed: GPUs per replica.")
+    ] = 1,
+    p95: Annotated[
+        float | None, typer.Option("--p95", metavar="SECONDS", help="95th percentile of the latency.")
+    ] = None,
+    batch: Annotated[int | None, typer.Option("--batch", help="Concurrent requests per replica.")] = None,
+    least_replicas: Annotated[int, typer.Option("--least-replicas", help="Minimum, for availability.")] = 1,
     parameters: inputs.Parameters = None,
     config: inputs.Config = None,
-    sequence: Annotated[int, typer.Option("--context", help="Tokens of a sequence, for the KV cache.")] = 0,
+    sequence: Annotated[int, typer.Option("--context", help="Tokens per sequence, for the KV cache.")] = 0,
     layers: inputs.Layers = None,
     hidden: inputs.Hidden = None,
     heads: inputs.Heads = None,
@@ -55,30 +62,30 @@ def serve(
     price: inputs.Price = None,
     rent_usd_per_hour: Annotated[
         float | None,
-        typer.Option("--rent-usd-per-hour", parser=inputs.dollars, metavar="USD", help="Of one replica."),
+        typer.Option("--rent-usd-per-hour", parser=inputs.dollars, metavar="USD", help="Rent of one replica."),
     ] = None,
     idle_share: Annotated[
-        float | None, typer.Option("--idle-share", help="Share of the hours without requests: would sleeping pay?")
+        float | None, typer.Option("--idle-share", help="Share of hours without requests; evaluates scale to zero.")
     ] = None,
-    cold_starts: Annotated[float, typer.Option("--cold-starts-per-day", help="How often it would wake up.")] = 10.0,
+    cold_starts: Annotated[float, typer.Option("--cold-starts-per-day", help="Number of cold starts per day.")] = 10.0,
     cold_start: Annotated[
-        float | None, typer.Option("--cold-start", metavar="SECONDS", help="To load the model; 60 if not given.")
+        float | None, typer.Option("--cold-start", metavar="SECONDS", help="Time to load the model. Default: 60.")
     ] = None,
-    warm: Annotated[int, typer.Option("--warm-replicas", help="That never sleep.")] = 0,
+    warm: Annotated[int, typer.Option("--warm-replicas", help="Replicas that are never scaled down.")] = 0,
     tier: Annotated[
         list[str] | None,
-        typer.Option("--tier", metavar="NAME:QUALITY:SECONDS:USD", help="A model on offer, USD per task. Repeatable."),
+        typer.Option("--tier", metavar="NAME:QUALITY:SECONDS:USD", help="Available model, USD per task. Repeatable."),
     ] = None,
     task: Annotated[
         list[str] | None,
-        typer.Option("--task", metavar="NAME:COUNT:QUALITY[:SECONDS]", help="A kind of task. Repeatable."),
+        typer.Option("--task", metavar="NAME:COUNT:QUALITY[:SECONDS]", help="Type of task. Repeatable."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Replicas and GPUs for a traffic: from a measured speed, or for every card and precision that holds the model.
+    """Compute replicas and GPUs for given traffic, from a measured speed or for each accelerator that holds the model.
 
-    Latency is checked where a p95 and a batch are known. --idle-share prices sleeping when nobody asks; --tier and
-    --task find the smallest model that is good enough for each kind of task.
+    Latency is checked if --p95 and --batch are given. --idle-share evaluates scale to zero; --tier and --task find the
+    smallest model that is good enough for each type of task.
     """
     from broker.cli.advise import serve_view
     from broker.cli.advise.document import document
@@ -89,16 +96,16 @@ def serve(
     thumb = inputs.thumb(context)
     notes: list[str] = []
     if tokens_per_second_per_replica is not None:
-        notes.append(f"{tokens_per_second_per_replica:g} tokens/s of a replica, as given")
+        notes.append(f"{tokens_per_second_per_replica:g} tokens/s per replica, as given")
     if headroom is None:
         headroom = thumb.serving_headroom
-        notes.append(f"{headroom:.0%} of headroom")
+        notes.append(f"{headroom:.0%} headroom")
     traffic = serving.Traffic(requests_per_minute, tokens_per_request, headroom, p95)
     known = parameters is not None or config is not None
     if tokens_per_second_per_replica is None and not known:
         raise InvalidInput(
             "the speed of a replica is missing",
-            hint="give --tokens-per-second-per-replica as measured, or the model (--parameters or --config)",
+            hint="give --tokens-per-second-per-replica, or the model (--parameters or --config)",
         )
     options: tuple[ServingOption, ...] = ()
     if known:
@@ -110,7 +117,7 @@ def serve(
         options = _options(traffic, model, sequence, batch, least_replicas, gpu, prices, notes, thumb)
     if tokens_per_second_per_replica is None:
         if not options:
-            raise InvalidInput("no accelerator holds the model", hint="a smaller context or batch needs less memory")
+            raise InvalidInput("no accelerator holds the model", hint="reduce the context or the batch")
         best = options[0]
         tokens_per_second_per_replica, gpus_per_replica = best.tokens_per_second_per_replica, best.gpus_per_replica
         batch = batch or 1
@@ -178,11 +185,11 @@ def _options(
         kinds = (CapacityType.RESERVED, CapacityType.ON_DEMAND)
         priced.append((card, PerGpu(owned, *(per_gpu(card.name, kind) for kind in kinds))))
     if batch is None:
-        notes.append("one request at a time on a replica (--batch)")
+        notes.append("one request at a time per replica (--batch)")
     notes += [
         "speeds are roofline estimates: measure before you buy",
-        "rented: by the cheapest GPU-hour; a machine with more cards than that is paid in full",
-        f"owned: the card's street price over {thumb.life_years:g} years and its board power at "
+        "rented: at the cheapest GPU-hour; unused GPUs of a larger machine are paid, too",
+        f"owned: the GPU's street price over {thumb.life_years:g} years and its board power at "
         f"${thumb.kwh_usd:g}/kWh, PUE {thumb.pue:g}; no host, no staff",
     ]
     return options(
@@ -212,7 +219,7 @@ def _sleep(
     if idle is None:
         return None
     if rent is None:
-        raise InvalidInput("what a replica costs is missing", hint="give --rent-usd-per-hour")
+        raise InvalidInput("the cost of a replica is missing", hint="give --rent-usd-per-hour")
     return scale_to_zero(
         usd_per_hour=rent,
         idle_share=idle,
@@ -242,7 +249,7 @@ def _routing(tier: list[str] | None, task: list[str] | None) -> tuple[Routing | 
 
 
 def _parts(text: str, flag: str, form: str, *sizes: int) -> list[Any]:
-    """The parts between colons, all but the first numbers."""
+    """The parts between colons; all but the first are numbers."""
     parts = text.split(":")
     try:
         if len(parts) not in sizes:

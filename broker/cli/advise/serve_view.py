@@ -1,4 +1,4 @@
-"""A serving plan on the screen."""
+"""A serving plan as text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def screen(
     monthly: float | None,
     notes: list[str],
 ) -> list[RenderableType]:
-    """Replicas and GPUs, the latency, and the other cards that would do."""
+    """Replicas, GPUs, latency, and the accelerators that hold the model."""
     on = f" {chosen.accelerator} with {chosen.precision} weights" if chosen else ""
     replicas = f"{found.replicas} replica{'s' * (found.replicas != 1)}"
     rows = [
@@ -31,21 +31,21 @@ def screen(
         (f"with {traffic.headroom:.0%} headroom", f"{found.required_tokens_per_second:,.0f} tokens/s"),
     ]
     if found.tokens_per_second_per_request is not None:
-        rows.append(("each answer needs", f"{found.tokens_per_second_per_request:,.1f} tokens/s"))
+        rows.append(("per request", f"{found.tokens_per_second_per_request:,.1f} tokens/s"))
     if found.p95_s is not None:
-        verdict = {True: " (in time)", False: " (TOO SLOW, however many replicas)", None: ""}[found.meets_latency]
-        rows.append(("95 of 100 within", f"{found.p95_s:,.2f} s{verdict}"))
+        verdict = {True: " (met)", False: " (TOO SLOW with any number of replicas)", None: ""}[found.meets_latency]
+        rows.append(("p95 latency", f"{found.p95_s:,.2f} s{verdict}"))
     elif traffic.p95_s is not None:
         rows.append(("latency", "not checked: give --batch"))
     if monthly is not None:
-        rows.append(("a month", view.dollars(monthly)))
+        rows.append(("per month", view.dollars(monthly)))
     parts: list[RenderableType] = [
         view.heading(replicas, f" on {found.gpus} GPU{'s' * (found.gpus != 1)}{on}"),
         view.figures(rows),
     ]
     columns = (
-        Column("card"), Column("weights"), Column("GPUs", align="right"), Column("replicas", 3, align="right"),
-        Column("tokens/s each", 4, align="right"), Column("p95 s", 2, align="right"), Column("in time", 2),
+        Column("accelerator"), Column("weights"), Column("GPUs", align="right"), Column("replicas", 3, align="right"),
+        Column("tokens/s per replica", 4, align="right"), Column("p95 s", 2, align="right"), Column("p95 met", 2),
         Column("owned $/month", 5, align="right"), Column("reserved", 6, align="right"),
         Column("on-demand", align="right"),
     )  # fmt: skip
@@ -65,32 +65,37 @@ def screen(
 
 
 def sleeping(found: ScaleToZero) -> list[RenderableType]:
-    """Kept warm against asleep when nobody asks."""
+    """Always-on replicas compared with scale to zero."""
     pays = found.saving_usd_per_month > 0
     return [
         view.heading("Scale to zero", " pays" if pays else " does not pay"),
         view.figures(
             [
-                ("kept warm", f"{view.dollars(found.warm_usd_per_month)} a month"),
-                ("asleep when idle", f"{view.dollars(found.scaled_usd_per_month)} a month"),
-                ("saved", f"{view.dollars(found.saving_usd_per_month)} a month"),
-                ("who waits", f"{found.delayed_share:.2%} of the requests, {found.cold_start_s:g} s"),
+                ("always on", f"{view.dollars(found.warm_usd_per_month)} per month"),
+                ("scaled to zero", f"{view.dollars(found.scaled_usd_per_month)} per month"),
+                ("saved", f"{view.dollars(found.saving_usd_per_month)} per month"),
+                ("delayed requests", f"{found.delayed_share:.2%}, by {found.cold_start_s:g} s"),
             ]
         ),
     ]
 
 
 def routes(console: Console, found: Routing, tiers: tuple[Tier, ...]) -> list[RenderableType]:
-    """Which model for which tasks."""
+    """The model for each type of task."""
     shares = dict(found.shares)
     parts: list[RenderableType] = [
-        view.heading("The smallest model that works", f" saves {found.saving:.0%}: {view.dollars(found.cost_usd)} "
-                     f"against {view.dollars(found.largest_only_usd)} with the best for all")
+        view.heading("The smallest sufficient model", f" saves {found.saving:.0%}: {view.dollars(found.cost_usd)} "
+                     f"instead of {view.dollars(found.largest_only_usd)} with the best model for all tasks")
     ]  # fmt: skip
     rows = [(tier.name, f"{tier.quality:.2f}", view.share(shares.get(tier.name, 0.0)),
              ", ".join(task for task, name in found.routes if name == tier.name)) for tier in tiers]  # fmt: skip
-    columns = (Column("model"), Column("quality", align="right"), Column("of the tasks", align="right"), Column("for"))
+    columns = (
+        Column("model"),
+        Column("quality", align="right"),
+        Column("share of tasks", align="right"),
+        Column("tasks"),
+    )
     parts += view.table(console, columns, rows)
     if found.unserved:
-        parts.append(view.heading("Nobody is good or fast enough for ", ", ".join(found.unserved)))
+        parts.append(view.heading("No model is good and fast enough for ", ", ".join(found.unserved)))
     return parts

@@ -1,4 +1,4 @@
-"""`gpubroker advise size`: how much memory a model needs, what holds it, and what that costs now."""
+"""`gpubroker advise size`: GPU memory of a model, the accelerators that hold it, and their present cost."""
 
 from __future__ import annotations
 
@@ -31,47 +31,52 @@ def size(
     context: typer.Context,
     parameters: inputs.Parameters = None,
     config: inputs.Config = None,
-    method: Annotated[Method, typer.Option("--method", "-m", help="What is done with it.")] = Method.ADAMW,
+    method: Annotated[Method, typer.Option("--method", "-m", help="Training method, or inference.")] = Method.ADAMW,
     precision: Annotated[
-        Precision | None, typer.Option("--precision", help="Of the weights; bf16, and int4 for qlora.")
+        Precision | None, typer.Option("--precision", help="Precision of the weights. Default: bf16; int4 for qlora.")
     ] = None,
-    batch: Annotated[int, typer.Option("--batch", help="Sequences at once on one card.")] = 1,
-    tokens: Annotated[int, typer.Option("--context", help="Tokens of each sequence.")] = 0,
+    batch: Annotated[int, typer.Option("--batch", help="Sequences per GPU at once.")] = 1,
+    tokens: Annotated[int, typer.Option("--context", help="Tokens per sequence.")] = 0,
     layers: inputs.Layers = None,
     hidden: inputs.Hidden = None,
     heads: inputs.Heads = None,
     kv_heads: inputs.KvHeads = None,
     head_dim: inputs.HeadDim = None,
-    kv_precision: Annotated[Precision, typer.Option("--kv-precision", help="Of the KV cache.")] = Precision.FP16,
+    kv_precision: Annotated[
+        Precision, typer.Option("--kv-precision", help="Precision of the KV cache.")
+    ] = Precision.FP16,
     recompute: Annotated[
-        Recomputation, typer.Option("--recompute", help="Which activations are computed again instead of kept.")
+        Recomputation, typer.Option("--recompute", help="Which activations are recomputed instead of stored.")
     ] = Recomputation.SELECTIVE,
-    zero: Annotated[
-        int | None, typer.Option("--zero", min=0, max=3, help="ZeRO stage; 3 is FSDP. With --gpus: this layout.")
+    zero: Annotated[int | None, typer.Option("--zero", min=0, max=3, help="ZeRO stage; 3 is FSDP.")] = None,
+    gpus: Annotated[
+        int | None, typer.Option("--gpus", help="Number of GPUs. Default: the fewest that hold it.")
     ] = None,
-    gpus: Annotated[int | None, typer.Option("--gpus", help="Spread over so many cards, not the fewest.")] = None,
     tp: Annotated[int | None, typer.Option("--tp", help="Tensor-parallel degree.")] = None,
     pp: Annotated[int | None, typer.Option("--pp", help="Pipeline-parallel degree.")] = None,
     headroom: Annotated[
-        float | None, typer.Option("--headroom", help="Share of a card kept free; 0.1 if not given.")
+        float | None, typer.Option("--headroom", help="Share of GPU memory kept free. Default: 0.1.")
     ] = None,
     adapter: Annotated[
-        float | None, typer.Option("--adapter-fraction", help="LoRA's share of the parameters; 0.01 if not given.")
+        float | None, typer.Option("--adapter-fraction", help="LoRA parameters as a share of all. Default: 0.01.")
     ] = None,
     gradient_bytes: Annotated[
-        float | None, typer.Option("--gradient-bytes", help="Per trained parameter; 4 if not given.")
+        float | None, typer.Option("--gradient-bytes", help="Gradient bytes per trained parameter. Default: 4.")
     ] = None,
     activations: Annotated[
         float | None,
-        typer.Option("--activations-per-weight", help="Activations per byte of weights, without --layers; 2."),
+        typer.Option(
+            "--activations-per-weight", help="Without --layers: activation bytes per byte of weights. Default: 2."
+        ),
     ] = None,
     gpu: inputs.Gpus = None,
     price: inputs.Price = None,
     as_json: AsJson = False,
 ) -> None:
-    """How much GPU memory a model needs, which accelerators hold it, how many, and what they cost now.
+    """Compute the GPU memory of a model, the accelerators that hold it, how many, and their present cost.
 
-    Without a layout (--zero, --gpus, --tp, --pp) each accelerator gets its smallest one; with it, those that hold it.
+    Without a layout (--zero, --gpus, --tp, --pp) each accelerator is shown with its smallest one; with a layout, only
+    accelerators that hold the model in it are shown.
     """
     from broker.app.advise.sizing import priced_fits
     from broker.app.advise.subject import subject
@@ -98,7 +103,7 @@ def size(
     prices = inputs.market(terminal, price, gpu[0] if gpu and len(gpu) == 1 else None)
     found = priced_fits(needs, inputs.accelerators(gpu), prices, fixed=fixed, rules=rules)
     cards = lower_bound_cards(needs.total_gib, rules.reference_card_usable_gib)
-    notes = (*model.notes, *needs.assumptions, f"{rules.memory_headroom:.0%} of each card stays free")
+    notes = (*model.notes, *needs.assumptions, f"{rules.memory_headroom:.0%} of GPU memory kept free")
     if as_json:
         told = {"parameters": model.parameters, "method": method, "precision": workload.weights}
         more = {"lower_bound_80gb_cards": cards, "layout": layout, "shape": model.shape, "assumptions": notes}
@@ -114,7 +119,7 @@ def _without(needs: MemoryEstimate) -> dict[str, Any]:
 
 
 def _row(row: PricedFit) -> dict[str, Any]:
-    """The fit with its prices beside its own fields."""
+    """The fit with its prices."""
     from broker.cli.advise.document import fields_of
 
     prices = {"usd_per_hour": row.on_demand and row.on_demand.usd_per_hour,
@@ -144,12 +149,12 @@ def _screen(
     lines = [(name, f"{gib:>10,.1f} GiB") for name, gib in named if gib]
     if fixed:
         lines.append((f"on each of {needs.layout.gpus} GPUs", f"{needs.per_gpu_gib:>10,.1f} GiB"))
-    lines.append(("80 GB cards at least", f"{cards:>10}"))
+    lines.append(("80 GB GPUs at least", f"{cards:>10}"))
     parts.append(view.figures(lines))
     columns = (
-        Column("fits on"), Column("GPUs", align="right"), Column("GiB each", 2, align="right"),
+        Column("accelerator"), Column("GPUs", align="right"), Column("GiB per GPU", 2, align="right"),
         Column("on-demand $/h", align="right"), Column("spot $/h", 1, align="right"), Column("cheapest", 3),
-        Column("how it is spread", 4), Column("to know", 5),
+        Column("layout", 4), Column("caveats", 5),
     )  # fmt: skip
     rows = [
         (
@@ -167,8 +172,8 @@ def _screen(
     if rows:
         parts += view.table(terminal.out, columns, rows)
     else:
-        parts.append(view.heading("No accelerator holds it", " in this layout." if fixed else "."))
+        parts.append(view.heading("No accelerator holds the model", " in this layout." if fixed else "."))
     if len(found) > _ROWS:
-        parts.append(view.heading("", f"the cheapest {_ROWS} of {len(found)} are shown; --json has all"))
+        parts.append(view.heading("", f"the cheapest {_ROWS} of {len(found)} are shown; use --json for all"))
     parts += view.assumptions(notes)
     return parts

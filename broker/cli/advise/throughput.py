@@ -1,4 +1,4 @@
-"""`gpubroker advise throughput`: tokens per second and what limits them; how long training takes; MFU."""
+"""`gpubroker advise throughput`: tokens per second and their limit, training time, MFU."""
 
 from __future__ import annotations
 
@@ -25,41 +25,48 @@ EXAMPLES = examples(
 
 def throughput(
     context: typer.Context,
-    gpu: Annotated[str, typer.Option("--gpu", "-g", metavar="NAME", help="The accelerator.")] = "H100",
+    gpu: Annotated[str, typer.Option("--gpu", "-g", metavar="NAME", help="Accelerator.")] = "H100",
     parameters: inputs.Parameters = None,
     config: inputs.Config = None,
-    precision: Annotated[Precision, typer.Option("--precision", help="Of the weights.")] = Precision.FP16,
+    precision: Annotated[Precision, typer.Option("--precision", help="Precision of the weights.")] = Precision.FP16,
     model_gb: Annotated[
-        float | None, typer.Option("--model-gb", help="The weights as measured, GB (10^9 bytes).")
+        float | None, typer.Option("--model-gb", help="Measured size of the weights in GB (10^9 bytes).")
     ] = None,
     active: Annotated[
         float | None,
-        typer.Option("--active-parameters", parser=inputs.count, metavar="COUNT", help="Of a mixture of experts."),
+        typer.Option(
+            "--active-parameters",
+            parser=inputs.count,
+            metavar="COUNT",
+            help="Active parameters of a mixture of experts.",
+        ),
     ] = None,
     batch: Annotated[int, typer.Option("--batch", help="Sequences generated at once.")] = 1,
-    sequence: Annotated[int, typer.Option("--context", help="Tokens of each, for the KV cache.")] = 0,
+    sequence: Annotated[int, typer.Option("--context", help="Tokens per sequence, for the KV cache.")] = 0,
     layers: inputs.Layers = None,
     hidden: inputs.Hidden = None,
     heads: inputs.Heads = None,
     kv_heads: inputs.KvHeads = None,
     head_dim: inputs.HeadDim = None,
     efficiency: Annotated[
-        float | None, typer.Option("--efficiency", help="Achieved share of the peak; 0.7 if not given.")
+        float | None, typer.Option("--efficiency", help="Achieved share of peak performance. Default: 0.7.")
     ] = None,
-    gpus: Annotated[int, typer.Option("--gpus", help="Cards that hold one copy together; in training, all.")] = 1,
+    gpus: Annotated[
+        int, typer.Option("--gpus", help="GPUs that hold one copy of the model; in training, all GPUs.")
+    ] = 1,
     tokens: Annotated[
         float | None,
-        typer.Option("--tokens", parser=inputs.count, metavar="COUNT", help="Train on so many tokens, such as 1T."),
+        typer.Option("--tokens", parser=inputs.count, metavar="COUNT", help="Number of training tokens, such as 1T."),
     ] = None,
-    mfu: Annotated[float | None, typer.Option("--mfu", help="In training; 0.4 if not given.")] = None,
+    mfu: Annotated[float | None, typer.Option("--mfu", help="MFU in training. Default: 0.4.")] = None,
     measured: Annotated[
-        float | None, typer.Option("--measured", help="Training tokens/s that you measured: what MFU is that?")
+        float | None, typer.Option("--measured", help="Measured training tokens/s; prints the MFU.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """How fast a card generates tokens, and whether memory bandwidth or compute limits it (roofline).
+    """Estimate how fast a GPU generates tokens, and whether memory bandwidth or compute is the limit (roofline).
 
-    With --tokens, how long training takes; with --measured, the share of the peak a running training achieves (MFU).
+    With --tokens, also the training time; with --measured, the model FLOPs utilisation (MFU) of a running training.
     """
     from broker.app.advise.subject import subject
     from broker.cli.advise.document import document
@@ -111,7 +118,7 @@ def throughput(
 
     title = f"{view.big(model.parameters)} in {precision} on {gpus} × {card.name}"
     if found.tokens_per_second is None:
-        terminal.show(view.heading(title, ": does not fit, so there is no speed to tell"))
+        terminal.show(view.heading(title, ": does not fit, so its speed is unknown"))
     elif training is None:
         rows = [
             ("speed", f"{found.tokens_per_second:,.1f} tokens/s over {batch} sequence{'s' * (batch != 1)}"),
@@ -129,7 +136,7 @@ def throughput(
 
 
 def _training(precision: Precision) -> Precision:
-    """In which units training computes: FP8 where the weights are, else 16 bits."""
+    """The precision of training: FP8 if the weights are FP8, else 16 bits."""
     return precision if precision is Precision.FP8 else Precision.BF16
 
 
@@ -142,7 +149,7 @@ def _achieved(
         return None
     peak = peak_tflops(card, _training(precision))
     if peak is None:
-        raise InvalidInput(f"{card.name}: its peak compute is not known, so no MFU can be told")
+        raise InvalidInput(f"the peak performance of {card.name} is not known, so its MFU cannot be computed")
     return measured_mfu(measured, parameters, gpus, peak)
 
 

@@ -1,4 +1,4 @@
-"""`gpubroker advise unit-cost`: what a million tokens cost, owned and rented, and against an API."""
+"""`gpubroker advise unit-cost`: cost of a million tokens, owned or rented, compared with an API."""
 
 from __future__ import annotations
 
@@ -27,48 +27,51 @@ EXAMPLES = examples(
 
 def unit_cost(
     context: typer.Context,
-    tokens_per_second: Annotated[float, typer.Option("--tokens-per-second", help="Of the machine when it is busy.")],
+    tokens_per_second: Annotated[float, typer.Option("--tokens-per-second", help="Speed of the busy machine.")],
     hardware_usd: Annotated[
-        float | None, typer.Option("--hardware-usd", parser=inputs.dollars, metavar="USD", help="Owned: its price.")
+        float | None,
+        typer.Option("--hardware-usd", parser=inputs.dollars, metavar="USD", help="Owned: purchase price."),
     ] = None,
     rent_usd_per_hour: Annotated[
         float | None,
-        typer.Option("--rent-usd-per-hour", parser=inputs.dollars, metavar="USD", help="Rented: the rent."),
+        typer.Option("--rent-usd-per-hour", parser=inputs.dollars, metavar="USD", help="Rented: hourly rent."),
     ] = None,
     gpu: Annotated[
         str | None,
-        typer.Option("--gpu", "-g", metavar="NAME", help="Rented at the market's price of this accelerator."),
+        typer.Option("--gpu", "-g", metavar="NAME", help="Rented: use the market price of this accelerator."),
     ] = None,
-    watts: Annotated[float, typer.Option("--watts", help="Owned: power at the plug, drawn around the clock.")] = 0.0,
-    utilisation: Annotated[float, typer.Option("--utilisation", help="Share of the hours it is busy.")] = 0.7,
-    years: Annotated[float, typer.Option("--years", help="Owned: the life it is written off over.")] = 3.0,
-    kwh_usd: Annotated[float, typer.Option("--kwh-usd", parser=inputs.dollars, metavar="USD", help="A kWh.")] = 0.12,
-    pue: Annotated[float, typer.Option("--pue", help="The building's overhead on power.")] = 1.0,
+    watts: Annotated[float, typer.Option("--watts", help="Owned: power draw at the plug, around the clock.")] = 0.0,
+    utilisation: Annotated[float, typer.Option("--utilisation", help="Share of hours in use.")] = 0.7,
+    years: Annotated[float, typer.Option("--years", help="Owned: years of depreciation.")] = 3.0,
+    kwh_usd: Annotated[
+        float, typer.Option("--kwh-usd", parser=inputs.dollars, metavar="USD", help="Price per kWh.")
+    ] = 0.12,
+    pue: Annotated[float, typer.Option("--pue", help="Power usage effectiveness.")] = 1.0,
     api_usd: Annotated[
         float | None,
-        typer.Option("--api-usd", parser=inputs.dollars, metavar="USD", help="An API's price per million tokens."),
+        typer.Option("--api-usd", parser=inputs.dollars, metavar="USD", help="Price of an API per million tokens."),
     ] = None,
     tokens_per_prediction: Annotated[
-        float | None, typer.Option("--tokens-per-prediction", help="What does one prediction cost?")
+        float | None, typer.Option("--tokens-per-prediction", help="Also show the cost of one prediction.")
     ] = None,
     price: inputs.Price = None,
     as_json: AsJson = False,
 ) -> None:
-    """What a million tokens cost: hardware and power when owned, rent when rented; the break-even against an API.
+    """Compute the cost of a million tokens, owned (hardware and power) or rented, and the break-even with an API.
 
-    For the cost of a training run see `advise run-cost`, for the true cost of a cluster `advise cluster-cost`.
+    For the cost of a training run see `advise run-cost`; for the total cost of a cluster see `advise cluster-cost`.
     """
     from broker.cli.advise.document import document
     from broker.economics import unit_cost as economics
 
     terminal = Terminal.of(context)
     thumb = inputs.thumb(context)
-    notes = [f"busy {utilisation:.0%} of the hours"]
+    notes = [f"utilisation {utilisation:.0%}"]
     if rent_usd_per_hour is None and hardware_usd is None:
         rent_usd_per_hour, note = _market_rent(terminal, gpu, price)
         notes.append(note)
     if hardware_usd is not None and rent_usd_per_hour is not None:
-        raise InvalidInput("give --hardware-usd (owned) or --rent-usd-per-hour (rented), not both")
+        raise InvalidInput("--hardware-usd (owned) and --rent-usd-per-hour (rented) cannot be combined")
     if hardware_usd is not None:
         found = economics.owned(
             hardware_usd=hardware_usd,
@@ -79,7 +82,7 @@ def unit_cost(
             utilisation=utilisation,
             pue=pue,
         )
-        notes += [f"written off over {years:g} years", f"electricity at ${kwh_usd:g}/kWh"]
+        notes += [f"depreciation over {years:g} years", f"electricity at ${kwh_usd:g}/kWh"]
         notes += [] if watts else ["power: 0 W, because --watts is not given"]
         notes += ["PUE: 1"] if pue == 1 else []
     else:
@@ -106,7 +109,7 @@ def unit_cost(
 
 
 def _market_rent(terminal: Terminal, gpu: str | None, price: list[str] | None) -> tuple[float, str]:
-    """The market's rent of one such accelerator, and where it is from. Raises `InvalidInput` when there is none."""
+    """The market's rent of one such accelerator, and a note on its source. Raises `InvalidInput` if none is known."""
     from broker.cli.advise import view
     from broker.core.accelerators import canonical
 
@@ -118,16 +121,16 @@ def _market_rent(terminal: Terminal, gpu: str | None, price: list[str] | None) -
     quote = inputs.market(terminal, price, name).gpu_hour(name)
     if quote is None:
         raise InvalidInput(
-            f"no price of {name} is known", hint="`gpubroker prices poll` asks for some, or give --rent-usd-per-hour"
+            f"no price of {name} is known", hint="run `gpubroker prices poll`, or give --rent-usd-per-hour"
         )
     rent = quote.usd_per_gpu_hour
-    return rent, f"rent: ${rent:.3f}/h for a GPU of {quote.machine} ({view.quoted(quote)})"
+    return rent, f"rent: ${rent:.3f}/h per GPU of {quote.machine} ({view.quoted(quote)})"
 
 
 def _against_api(
     found: UnitCost, tokens_per_second: float, api_usd: float | None, thumb: RulesOfThumb
 ) -> tuple[float | None, tuple[RuleCheck, ...]]:
-    """The utilisation at which it costs as much as the API, and the quoted ones held against it."""
+    """The break-even utilisation with the API, and the quoted ones compared with it."""
     from broker.economics.unit_cost import break_even_utilisation, check_quoted_utilisation
 
     if api_usd is None:
@@ -155,14 +158,14 @@ def _screen(
         ("rent", found.rent_usd_per_million_tokens),
     )
     rows = [(name, f"${amount:.4f} per million tokens") for name, amount in named if amount]
-    rows.append(("an hour", view.dollars(found.usd_per_hour)))
-    rows.append(("a year brings", f"{found.million_tokens_per_year:,.0f} million tokens"))
+    rows.append(("per hour", view.dollars(found.usd_per_hour)))
+    rows.append(("per year", f"{found.million_tokens_per_year:,.0f} million tokens"))
     if per_prediction is not None:
-        rows.append(("a prediction", f"${per_prediction:.6f}"))
+        rows.append(("per prediction", f"${per_prediction:.6f}"))
     if break_even is not None:
-        never = "never: the API is cheaper even against a machine that is always busy"
+        never = "never: the API is cheaper even at full utilisation"
         reached = f"at a utilisation of {break_even:.1%}" if break_even <= 1 else never
-        rows.append((f"beats ${api_usd:g} of the API", reached))
+        rows.append((f"break-even with the API at ${api_usd:g}", reached))
     parts: list[RenderableType] = [
         view.heading(f"${found.usd_per_million_tokens:.4f} per million tokens"),
         view.figures(rows),

@@ -1,4 +1,4 @@
-"""Advice on the screen: figures, tables, assumptions, and quoted rules held against the arithmetic."""
+"""Advice as text: figures, tables, assumptions, and quoted rules of thumb compared with the arithmetic."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from broker.economics.rules import RuleCheck
 
 NOTHING = words.NOTHING
-_PIPED = 100  # columns of a chart that goes into a file or a pipe
+_PIPED = 100  # width of a chart in a file or a pipe
 
 
 def dollars(amount: float | None, places: int | None = None) -> str:
-    """``$94,188``, ``$5.12``, ``$0.1626``: as many decimals as count."""
+    """``$94,188``, ``$5.12``, ``$0.1626``: smaller amounts have more decimals."""
     if amount is None:
         return NOTHING
     if places is None:
@@ -69,7 +69,7 @@ def figures(pairs: Iterable[tuple[str, str]]) -> Text:
 def table(
     console: Console, columns: Sequence[Column], rows: Iterable[Sequence[str | Text]]
 ) -> Iterator[RenderableType]:
-    """The table, and a word on columns that had no room."""
+    """The table, and the names of hidden columns."""
     built, hidden = fitting(console, columns, rows)
     yield built
     if hidden:
@@ -77,15 +77,15 @@ def table(
 
 
 def assumptions(notes: Iterable[str]) -> Iterator[RenderableType]:
-    """What was taken for what was not said."""
+    """The assumptions: values that were not given."""
     for index, note in enumerate(dict.fromkeys(notes)):
         if not index:
-            yield heading("Assumed")
+            yield heading("Assumptions")
         yield hanging(Text(f"· {note}"), 2)
 
 
 def rules(checks: Iterable[RuleCheck]) -> Iterator[RenderableType]:
-    """Quoted rules, each with what the numbers say and whether it holds for them."""
+    """Quoted rules of thumb, each with the computed figures and whether it holds for them."""
     for index, check in enumerate(checks):
         if not index:
             yield heading("Rules of thumb")
@@ -94,17 +94,17 @@ def rules(checks: Iterable[RuleCheck]) -> Iterator[RenderableType]:
 
 
 def quoted(quote: Quote) -> str:
-    """Where a price is from: ``aws/us-east-1, on-demand, list price of 2026-09-20``."""
+    """The source of a price: ``aws/us-east-1, on-demand, list price of 2026-09-20``."""
     if quote.as_of is None:
         return quote.source
     kind = quote.capacity_type.value.replace("_", "-")
     age = words.age(datetime.now(UTC) - quote.as_of)
     told = f"list price of {quote.as_of:%Y-%m-%d}" if quote.reference else f"{age} old"
-    return f"{quote.where}, {kind}, {told}{', older than its limit' if quote.stale else ''}"
+    return f"{quote.where}, {kind}, {told}{', stale' if quote.stale else ''}"
 
 
 def picture(terminal: Terminal, chart: Chart, *, shown: bool, file: Path | None) -> None:
-    """The chart in the terminal, in a file, both or neither."""
+    """Draw the chart in the terminal, write it to a file, both or neither."""
     if shown and not terminal.as_json:
         from broker.cli.charts.terminal import in_terminal
 
@@ -116,4 +116,4 @@ def picture(terminal: Terminal, chart: Chart, *, shown: bool, file: Path | None)
         from broker.cli.charts.picture import write_picture
 
         write_picture([chart], file)
-        terminal.say(f"Drawn into {file}.")
+        terminal.say(f"wrote {file}")

@@ -1,4 +1,4 @@
-"""What a chart shows, before anybody decides where: lines or bars, with a title, axes and units."""
+"""The content of a chart, independent of its output: lines or bars, with title, axes and units."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def known(value: float | None, *, positive: bool = False) -> bool:
 
 
 def describe(chart: Chart) -> list[str]:
-    """The chart in sentences, for those who cannot see it."""
+    """A description of the chart in sentences, for screen readers."""
     found = [_told(line.name, [y for y in line.y if y is not None and known(y)]) for line in chart.lines]
     for bars in chart.bars:
         pairs = zip(bars.labels, bars.values, strict=True)
@@ -127,6 +127,6 @@ def _told(name: str, values: Sequence[float]) -> str:
 
 
 def number(value: float) -> str:
-    """A value with the digits that count: ``1,234.5``, ``0.0375``, ``12``."""
+    """A value with its significant digits: ``1,234.5``, ``0.0375``, ``12``."""
     text = f"{value:,.6g}"
     return f"{value:,.0f}" if "e+" in text else text

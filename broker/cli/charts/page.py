@@ -1,4 +1,4 @@
-"""Charts as one page that needs no network: a drawing each, in words and as a table too, for light and dark."""
+"""Charts as one HTML page without network access: drawing, description and table each, in light and dark mode."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _figure(chart: Chart, n: int) -> str:
 
 
 def _inline(svg: str, n: int) -> str:
-    """The drawing as part of a page: without its head and metadata, in the reader's colours, ids its own."""
+    """The drawing for embedding in a page: without head and metadata, in the page's colours, with unique IDs."""
     svg = svg[svg.index("<svg ") :].strip()
     svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'\sid="([^"]+)"', rf' id="c{n}-\1"', svg)
@@ -80,7 +80,7 @@ def _of_bars(chart: Chart) -> tuple[list[str], Iterator[list[str]]]:
 
 
 def _of_lines(chart: Chart) -> tuple[list[str], Iterator[list[str]]]:
-    """A row for each place where some line has a point."""
+    """One row for each x value at which a line has a point."""
     values = [dict(zip(places(line), line.y, strict=True)) for line in chart.lines]
     found = sorted({x for line in values for x in line})
     heads = [f"{chart.x_label} (UTC)" if chart.over_time else chart.x_label, *(line.name for line in chart.lines)]

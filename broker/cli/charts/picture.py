@@ -1,4 +1,4 @@
-"""Charts as a file: a page, a picture, or a drawing, by its suffix."""
+"""Charts as a file: HTML, PNG or SVG, by its suffix."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def write_picture(charts: Sequence[Chart], path: Path, *, replace: bool = False)
 
 @contextmanager
 def _matplotlib() -> Iterator[None]:
-    """With settings of our own: the same picture on every machine, and no formulas between dollar signs."""
+    """Fixed matplotlib settings: the same picture on every machine, and no formulas between dollar signs."""
     try:
         import matplotlib
     except ModuleNotFoundError as error:
@@ -76,7 +76,7 @@ def _matplotlib() -> Iterator[None]:
 
 
 def drawing(charts: Sequence[Chart], form: str, *, ink: str = "black", paper: str | None = "white") -> bytes:
-    """The charts below each other as ``png`` or ``svg``. ``paper``: None to leave the ground open."""
+    """The charts below each other as ``png`` or ``svg``. ``paper``: background colour; None: transparent."""
     from matplotlib.figure import Figure
 
     heights = [_height(chart) for chart in charts] or [_HEIGHT]
@@ -93,7 +93,7 @@ def drawing(charts: Sequence[Chart], form: str, *, ink: str = "black", paper: st
 
 
 def _height(chart: Chart) -> float:
-    """In inches: room for every bar, and for every line of the legend."""
+    """Height in inches, with room for every bar and every line of the legend."""
     bars = 0.3 * sum(len(bars.values) for bars in chart.bars)
     return max(_HEIGHT, bars + 1.5) + 0.1 * len(chart.names)
 
@@ -141,7 +141,7 @@ def _draw_line(axes: Axes, line: Line, i: int, chart: Chart) -> None:
 
 
 def _draw_bars(axes: Axes, chart: Chart) -> None:
-    """Lying, the first on top: long labels stay readable."""
+    """Horizontal bars, the first on top, so that long labels stay readable."""
     labels = [fill(label, 28) for label in chart.bars[0].labels]
     thick = 0.8 / len(chart.bars)
     for i, bars in enumerate(chart.bars):
@@ -182,15 +182,15 @@ def _any_value(chart: Chart) -> bool:
 
 
 def may_write(path: Path, *, replace: bool) -> None:
-    """Raises `InvalidInput` where a picture may not be written to ``path``, before anybody has waited for it."""
+    """Raises `InvalidInput` if no picture may be written to ``path``. Called before the time-consuming work."""
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
-        what = f"{suffix!r} is no kind of picture" if suffix else "the name has no suffix"
+        what = f"unknown picture format {suffix!r}" if suffix else "the name has no suffix"
         raise InvalidInput(what, where=str(path), hint=f"name it {', '.join(f'{path.stem}{s}' for s in SUFFIXES)}")
     if not path.parent.is_dir():
-        raise InvalidInput(f"there is no folder {path.parent}", where=str(path), hint="make it first")
+        raise InvalidInput(f"the folder {path.parent} does not exist", where=str(path), hint="create it first")
     if path.is_dir():
-        raise InvalidInput("a folder is in the way", where=str(path))
+        raise InvalidInput("is a folder", where=str(path))
     try:
         with path.open("rb") as file:
             ours = MARK.encode() in file.read(_MARK_WITHIN)
@@ -200,9 +200,9 @@ def may_write(path: Path, *, replace: bool) -> None:
         ours = False
     if not (ours or replace):
         raise InvalidInput(
-            "the file exists and is no chart of gpubroker",
+            "the file exists and is not a gpubroker chart",
             where=str(path),
-            hint="choose another name, or say --force to replace it",
+            hint="choose another name, or use --force to overwrite it",
         )
 
 

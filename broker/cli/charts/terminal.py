@@ -106,7 +106,7 @@ def _time(seconds: float) -> datetime:
 
 
 def _bars(chart: Chart, width: int, colour: bool) -> list[str]:
-    """Lying bars, each with its value behind it: plotext has no room for labels of standing ones, nor for values."""
+    """Horizontal bars, each followed by its value: plotext has no room for labels and values of vertical bars."""
     values = [value for bars in chart.bars for value in bars.values if value is not None and known(value)]
     if not values:
         return []
@@ -138,7 +138,7 @@ def _bar(value: float, cell: float, zero: int, room: int) -> str:
 
 
 def _legend(names: Sequence[str], width: int, colour: bool, *, bars: bool) -> list[str]:
-    """The names in as few lines as hold them; none where one name alone says nothing new."""
+    """The legend in as few lines as possible; none if a single name adds nothing."""
     if len(names) < 2 and not any(names):
         return []
     found: list[str] = []
@@ -168,7 +168,7 @@ def _folded(text: str, width: int) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Without what would steer the terminal: names come from providers."""
+    """The text without control characters, because names come from providers."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 

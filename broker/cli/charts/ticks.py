@@ -1,4 +1,4 @@
-"""Round places for the marks of an axis."""
+"""Round positions for the ticks of an axis."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def times(start: datetime, end: datetime, most: int, zone: tzinfo | None = None)
 
 
 def _by_step(first: datetime, last: datetime, step: int, zone: tzinfo | None) -> list[datetime]:
-    """Counted from midnight of the first day by the clock on the wall, so that marks stay round when clocks change."""
+    """Counted from midnight of the first day in local time, so that ticks stay round when clocks change."""
     midnight = first.replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
     if step > _DAY:  # weeks start on Mondays
         midnight -= timedelta(days=midnight.weekday())
@@ -84,5 +84,5 @@ def _on_wall(time: datetime, zone: tzinfo | None) -> datetime:
 
 
 def zone_name(at: datetime, zone: tzinfo | None = None) -> str:
-    """``UTC``, ``CET``: how the calendar of the marks is called."""
+    """The name of the ticks' time zone: ``UTC``, ``CET``."""
     return "UTC" if zone is UTC else f"{at.astimezone(zone):%Z}"

@@ -107,6 +107,7 @@ class CheckpointSection(Section):
 class RetrySection(Section):
     failures: Annotated[Whole, Field(ge=0, le=1000)] | None = None
     backoff: Duration | None = None
+    launches: Annotated[Whole, Field(ge=1, le=1000)] | None = None
 
 
 class DataSection(Section):

@@ -20,28 +20,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from broker.core.clock import Clock
-from broker.core.errors import BrokerError, InvalidInput, RetryLater
+from broker.core.errors import BrokerError, InvalidInput, RetryLater, TryAnotherOffer
 from broker.core.machines import Machine
-from broker.core.outcomes import Cause
 from broker.core.ports import EngineState, Launch, Observation
 from broker.engines.detached import KEY, Slot
 from broker.engines.owner import note_owner, owner_of
+from broker.engines.skypilot.aftermath import UNKNOWN, folder_of, from_record, run_folder, why_gone
 from broker.engines.skypilot.ends import Ends
 from broker.engines.skypilot.sdk import Cluster, Request, Sdk
 from broker.engines.skypilot.task import CLOUDS, cluster_name, key_of, task_config, waits_in_line
-from broker.launch.agent.store import make_private, split_folder
+from broker.launch.agent.store import make_private
 from broker.launch.bundle import write_agent
-from broker.launch.runfolder import AttemptFolder, RunFolder
 
 _HANDLE = re.compile(r"skypilot:(?P<place>[0-9a-f]{12}):(?P<key>[A-Za-z0-9-]{1,40})")
 _PATIENCE = timedelta(minutes=2)  # from the stop in the lease to force: the command's grace and the last upload
 # How long the end of a cluster may take before it is asked for again: when nothing came of it, and in any case.
 _DOWN_AGAIN, _DOWN_STUCK = timedelta(seconds=10), timedelta(minutes=10)
+_REFUSED_WITHIN = timedelta(minutes=3)  # a cloud that has no machine to give says so in less
 _ASK_AGAIN = timedelta(minutes=5)  # for so long a server that is away is asked when a cluster was gone
 
 
@@ -149,7 +149,7 @@ class Skypilot:
             seen = self._look(slots)
             for handle, key in open_ones.items():
                 found[handle] = self._observe(slots[key], key, seen)
-        return {handle: one or _UNKNOWN for handle, one in found.items()}
+        return {handle: one or UNKNOWN for handle, one in found.items()}
 
     def cancel(self, handle: str) -> None:
         key = self._own(handle)
@@ -182,7 +182,7 @@ class Skypilot:
         launch = slot.read("launch.json")
         if launch is None:
             return
-        runs, attempt = _run_folder(launch)
+        runs, attempt = run_folder(launch)
         nodes = int(launch["nodes"])
         for rank in range(nodes):
             yield from (f"[{rank}] {line}" if nodes > 1 else line for line in runs.logs(attempt, rank))
@@ -218,12 +218,12 @@ class Skypilot:
         """What needs no question: handles that are none, other servers', and what is gone for good."""
         parts = _HANDLE.fullmatch(handle)
         if parts is None:
-            return _UNKNOWN
+            return UNKNOWN
         if parts["place"] != self._sdk.place:
             evidence = "another SkyPilot API server runs it; `sky api info` says which one is asked here"
             return Observation(EngineState.ELSEWHERE, evidence=evidence)
         gone = self._slot(parts["key"]).read("gone.json")
-        return _from_record(gone) if gone else None
+        return from_record(gone) if gone else None
 
     def _requests(self, slots: Mapping[str, Slot]) -> dict[str, Request]:
         """The launches that are not known to have ended, by key."""
@@ -254,13 +254,17 @@ class Skypilot:
         request, cluster = seen.requests.get(key), seen.clusters.get(cluster_name(key))
         if request is not None and request.finished:
             error = None if request.status == "succeeded" else self._sdk.failure(request.id)
-            slot.keep_first("launched.json", {"status": request.status, "failure": str(error) if error else ""})
+            refused = isinstance(error, TryAnotherOffer) and self._asked_briefly(slot)
+            outcome = {"status": request.status, "failure": str(error) if error else "", "refused": refused}
+            slot.keep_first("launched.json", outcome)
         launching = request is not None and not request.finished
         cancelled = slot.read("cancelled.json") is not None
         if cluster is None:
             if request is not None and launching:
-                return Observation(EngineState.PENDING, evidence=f"SkyPilot's launch is {request.status}")
-            return self._vanished(slot, key, seen.ends) if slot.folder.exists() else _UNKNOWN
+                # The server has not begun with it, or has asked no cloud for anything yet.
+                state = EngineState.QUEUED if request.status == "pending" else EngineState.PENDING
+                return Observation(state, evidence=f"SkyPilot's launch is {request.status}")
+            return self._vanished(slot, key, seen.ends) if slot.folder.exists() else UNKNOWN
         outcome = slot.read("launched.json") or {}
         if cancelled:
             if not self._may_still_save(slot):
@@ -268,59 +272,76 @@ class Skypilot:
         elif not launching and (cluster.status != "up" or outcome.get("failure")):
             # Nothing more comes of it, and its machines may be billed: a launch that failed half-way, nodes that died.
             self._end(slot, key)
+        queued = bool((slot.read("launch.json") or {}).get("queued"))
+        since = None if queued and cluster.status == "init" else self._since(slot, cluster)
         if launching and cluster.status != "up":
-            if not (slot.read("launch.json") or {}).get("queued", True):
-                slot.keep_first("starting.json", {"at": cluster.since.isoformat()})
-            return Observation(EngineState.PENDING, evidence=f"SkyPilot: {cluster.why or 'starting'}")
-        since = self._since(slot, cluster)
+            state = EngineState.QUEUED if queued else EngineState.PENDING
+            return Observation(state, since, evidence=f"SkyPilot: {cluster.why or 'starting'}")
         why = outcome.get("failure") or cluster.why
         ending = "; being taken down" if slot.read("down.json") else ""
-        return Observation(
-            EngineState.UP, since, evidence=f"SkyPilot: {cluster.status}{ending}" + (f": {why}" if why else "")
-        )
+        state = EngineState.PENDING if since is None else EngineState.UP
+        return Observation(state, since, evidence=f"SkyPilot: {cluster.status}{ending}" + (f": {why}" if why else ""))
 
     def _since(self, slot: Slot, cluster: Cluster) -> datetime:
-        """When billing starts: when its cloud was asked for machines, if that was seen, else when they were up.
-        SkyPilot tells whole seconds, cut off, so never before the launch."""
-        launch, starting = slot.read("launch.json"), slot.read("starting.json")
+        """When billing starts: when its cloud was asked for machines, as any of them may exist from then on. SkyPilot
+        tells whole seconds, cut off, so never before the launch."""
+        launch, starting = slot.read("launch.json"), slot.read("starting.json")  # the latter by earlier versions
         since = datetime.fromisoformat(starting["at"]) if starting else cluster.since
         if launch is not None:
             since = max(since, datetime.fromisoformat(launch["at"]))
         return datetime.fromisoformat(slot.keep_first("up.json", {"since": since.isoformat()})["since"])
 
+    def _asked_briefly(self, slot: Slot) -> bool:
+        """Whether the cloud can only have said no: SkyPilot says "no capacity" also of one machine of several, and of
+        machines that came up and then did not answer, but not within so short a time."""
+        launch, up = slot.read("launch.json") or {}, slot.read("up.json")
+        if int(launch.get("nodes", 2)) > 1:
+            return False
+        return up is None or self._clock.now() - datetime.fromisoformat(up["since"]) <= _REFUSED_WITHIN
+
     def _vanished(self, slot: Slot, key: str, ends: Ends) -> Observation:
         """The server knows the cluster no more: its machines are gone, and why follows from what was seen before. They
         are billed until it noticed, or else until now; that the agent ended proves nothing."""
         at = slot.keep_first("vanished.json", {"at": self._clock.now().isoformat()})["at"]
+        launched_at = (slot.read("launch.json") or {}).get("at", at)
         outcome = slot.read("launched.json") or {}
+        refused = bool(outcome.get("refused"))
         up = slot.read("up.json")
         since = up["since"] if up else None
         if since is None and outcome.get("status") == "succeeded":
-            since = (slot.read("launch.json") or {}).get("at", at)
+            since = launched_at
         interrupted = False
         if slot.read("cancelled.json"):
             said = "taken down by gpubroker"
         elif outcome.get("failure"):
             said = f"SkyPilot could not launch it: {outcome['failure']}"
         elif since is None:
-            return _UNKNOWN  # its server may have been started anew; should a machine come up after all, it says so
+            return UNKNOWN  # its server may have been started anew; should a machine come up after all, it says so
         else:
             try:
-                folder = _folder(slot)
+                folder = folder_of(slot)
             except BrokerError as error:
                 # Whether the job ended first is written there; nothing follows before it can be read.
                 return Observation(EngineState.UP, datetime.fromisoformat(since), evidence=f"gone, and {error}")
-            interrupted, said = _why_gone(folder)
-        if since is not None:
+            interrupted, said = why_gone(folder)
+        if refused:
+            at = since or at
+        else:
             try:
                 ended = ends.of(cluster_name(key))
             except RetryLater as error:
                 if self._clock.now() - datetime.fromisoformat(at) < _ASK_AGAIN:
-                    return Observation(EngineState.UP, datetime.fromisoformat(since), evidence=f"gone, and {error}")
+                    state, billed = EngineState.PENDING, None
+                    if since is not None:
+                        state, billed = EngineState.UP, datetime.fromisoformat(since)
+                    return Observation(state, billed, evidence=f"gone, and {error}")
                 ended = None
-            at = max(min(at, ended.isoformat() if ended else at), since)
-        record = {"since": since, "at": at, "interrupted": interrupted, "evidence": said}
-        return _from_record(slot.keep_first("gone.json", record))
+            if ended is not None and since is None and not (slot.read("launch.json") or {}).get("queued"):
+                since = launched_at  # it came and went between two looks
+            if since is not None:
+                at = max(min(at, ended.isoformat() if ended else at), since)
+        record = {"since": since, "at": at, "interrupted": interrupted, "evidence": said, "no_capacity": refused}
+        return from_record(slot.keep_first("gone.json", record))
 
     def _may_still_save(self, slot: Slot) -> bool:
         """Whether its agent was told to stop, and has time left to save."""
@@ -329,10 +350,10 @@ class Skypilot:
             return False
         try:
             launch = slot.read("launch.json")
-            folder = _folder(slot)
+            folder = folder_of(slot)
             if launch is None or folder is None or not folder.claims or folder.exit is not None:
                 return False
-            runs, attempt = _run_folder(launch)
+            runs, attempt = run_folder(launch)
             lease = runs.read_lease(attempt)
             return lease is not None and lease.stop is not None
         except BrokerError:
@@ -353,45 +374,3 @@ class Skypilot:
     def _finished(self, id: str) -> bool:
         found = self._sdk.requests([id]).get(id)
         return found is None or found.finished
-
-
-_UNKNOWN = Observation(EngineState.LOST, evidence="SkyPilot knows nothing of it")
-
-
-def _run_folder(launch: Mapping[str, Any]) -> tuple[RunFolder, int]:
-    job, attempt = split_folder(str(launch["run_folder"]))
-    runs_url, _, job_id = job.rpartition("/")
-    return RunFolder(runs_url, job_id), attempt
-
-
-def _folder(slot: Slot) -> AttemptFolder | None:
-    """What its agents wrote; None where this machine does not know its run folder. Raises `BrokerError`."""
-    launch = slot.read("launch.json")
-    if launch is None:
-        return None
-    runs, attempt = _run_folder(launch)
-    return runs.read_state(attempt)
-
-
-def _why_gone(folder: AttemptFolder | None) -> tuple[bool, str]:
-    """Whether the machines were taken from us, and what to say of it: an agent that ended by itself lets SkyPilot take
-    its cluster down, one that never began has nothing to be interrupted."""
-    if folder is None:
-        return True, "the cluster is gone"
-    if folder.exit is not None:
-        taken = folder.exit.cause is Cause.PREEMPTED
-        return taken, f"the cluster is gone; the agent ended: {folder.exit.cause.value}"
-    if not folder.claims:
-        return False, "the cluster went away before the agent started: setup failed, or the machine was taken"
-    return True, "the cluster is gone, and its agent had not ended: its machines were taken away"
-
-
-def _from_record(record: Mapping[str, Any]) -> Observation:
-    since = record.get("since")
-    return Observation(
-        EngineState.GONE,
-        datetime.fromisoformat(since) if since else None,
-        datetime.fromisoformat(record["at"]),
-        bool(record["interrupted"]),
-        str(record["evidence"]),
-    )

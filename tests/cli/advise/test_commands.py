@@ -87,7 +87,7 @@ BAD = [
     ("size --parameters 7B --method adamw --precision int4", "cannot do it in int4"),
     ("size --config nowhere.json", "cannot be read"),
     ("size --parameters 7B --gpu H10", "did you mean"),
-    ("size --parameters 7B --price 3", "for which accelerator"),
+    ("size --parameters 7B --price 3", "names no accelerator"),
     ("size --parameters 7B --price H100=0", "above 0"),
     ("parallelism --parameters 70B --gpu RTX4090", "do not fit on one card"),
     ("parallelism --parameters 7B --gpus 0", "gpus: expected"),
@@ -119,13 +119,13 @@ BAD = [
     ("buy-or-rent --purchase-usd 100 --rent-usd-per-hour 1 --resale-usd 200", "resale value: expected"),
     ("buy-or-rent --purchase-usd 100 --rent-usd-per-hour 1 --obsolescence soon", "--obsolescence"),
     ("buy-or-rent --purchase-usd 100 --rent-usd-per-hour 1 --years 1 --lead-time-weeks 60", "longer than"),
-    ("buy-or-rent --purchase-usd 1 --rent-usd-per-hour 1 --utilisation 1 --from-history", "or --hours-per-day"),
+    ("buy-or-rent --purchase-usd 1 --rent-usd-per-hour 1 --utilisation 1 --from-history", "with --hours-per-day"),
     ("buy-or-rent --gpu H100 --from-history", "no GPU job ran on H100 in the last 90 days"),
     ("serve --requests-per-minute 0 --tokens-per-request 1 --parameters 7B", "requests per minute: expected"),
     ("serve --requests-per-minute 1 --tokens-per-request 1", "the speed of a replica is missing"),
     ("serve --requests-per-minute 1 --tokens-per-request 1 --parameters 7B --tier a:1", "--tier"),
     ("hardware --trial L4", "--trial"),
-    ("hardware --gpu P4", "no price of these is known"),
+    ("hardware --gpu P4", "no price is known for these"),
     ("eco --gpu H100 --location atlantis", "unknown grid region"),
     ("eco --gpu H100 --hours -1", "hours: expected"),
     ("eco --gpu H100 --gpus 0", "gpus: expected"),
@@ -222,7 +222,7 @@ def test_parallelism_ends_in_a_constraint_that_a_job_file_takes(gpubroker: Any) 
 def test_rules_of_thumb_of_ones_own(gpubroker: Any, write: Any) -> None:
     rules = write("rules.yaml", "memory_headroom: 0.3\nrent_below_hours_per_day: 2\n")
     size = gpubroker("advise", "--rules", rules, "size", "--parameters", "7B", "--json").json
-    assert "30% of each card stays free" in size["assumptions"]
+    assert "30% of GPU memory kept free" in size["assumptions"]
     line = ("buy-or-rent", "--purchase-usd", "12000", "--rent-usd-per-hour", "5.12", "--json")
     found = gpubroker("advise", "--rules", rules, *line).json["rules_of_thumb"]
     assert found[0]["rule"] == "under 2 h/day: rent"
@@ -301,7 +301,7 @@ def test_advice_is_quick_because_it_imports_nothing_heavy(home: Path, line: str)
 def test_a_model_of_unknown_size_is_not_scored(gpubroker: Any) -> None:
     unknown = gpubroker("advise", "eco", "--json").json
     assert "model size" not in [line["what"] for line in unknown["scorecard"]["scores"]]
-    assert "the model's size is not scored: give --parameters" in unknown["assumptions"]
+    assert "model size is not scored without --parameters" in unknown["assumptions"]
     known = gpubroker("advise", "eco", "--parameters", "7B", "--smallest-parameters", "1B", "--json").json
     size = next(line for line in known["scorecard"]["scores"] if line["what"] == "model size")
     assert size["points"] == pytest.approx(1 / 7)
@@ -326,4 +326,7 @@ def test_a_card_is_bought_or_rented_against_a_card(gpubroker: Any) -> None:
 
 
 def test_savings_say_which_workload_was_taken(gpubroker: Any) -> None:
-    assert "a model of 7B parameters, GPUs 50% busy now" in gpubroker("advise", "savings", "--json").json["assumptions"]
+    assert (
+        "a model of 7B parameters, present GPU utilisation 50%"
+        in gpubroker("advise", "savings", "--json").json["assumptions"]
+    )

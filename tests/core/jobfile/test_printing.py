@@ -147,7 +147,7 @@ def jobs(draw: st.DrawFn) -> Job:
             restart=draw(optional(durations)),
             keep=draw(st.integers(1, 1000)),
         ),
-        retry=Retry(failures=draw(st.integers(0, 1000)), backoff=draw(durations)),
+        retry=Retry(failures=draw(st.integers(0, 1000)), backoff=draw(durations), launches=draw(st.integers(1, 1000))),
         data=Data(
             location=draw(optional(st.just("aws/us-east-1"))), size=draw(optional(sizes)), sensitive=draw(st.booleans())
         ),

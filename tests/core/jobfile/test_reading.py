@@ -226,6 +226,7 @@ def test_advice_for_a_literal_secret() -> None:
         ("checkpoint: {evry: 1m}", "line 2: checkpoint.evry: unknown key; did you mean 'every'?"),
         ("checkpoint: 10m", "line 2: checkpoint: expected lines of the form 'key: value'; got '10m'"),
         ("retry: {failures: -1}", "line 2: retry.failures: must be at least 0; got -1"),
+        ("retry: {launches: 0}", "line 2: retry.launches: must be at least 1; got 0"),
         ("retry: {backoff: 1}", "line 2: retry.backoff: expected a duration with its unit"),
         ("data: {location: us-east-1}", "line 2: data.location: expected provider/region, such as aws/us-east-1"),
         ("data: {sensitive: perhaps}", "line 2: data.sensitive: expected true or false"),

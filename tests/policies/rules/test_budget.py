@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.core.burns import Burn
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
 from broker.core.policy import Action, ActionKind, Answer, BudgetUse, Facts, Source, Verdict
-from broker.ledger.budgets import allocate, periods_touching
+from broker.ledger.budgets import periods_touching
 from policies.rules.budget import Budget, Terms
 from policies.scope import Scope
 from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action
@@ -105,7 +106,8 @@ def test_what_is_admitted_never_takes_a_period_over_the_limit(
 
     verdict = judge(budget(), action(hold={CASH: asked}, window=window), *uses)
 
-    totals = [u.spent + u.held + share for u, share in zip(uses, allocate(asked, window, periods), strict=True)]
+    shares = [Burn.evenly(asked, window).share(period) for period in periods]
+    totals = [u.spent + u.held + share for u, share in zip(uses, shares, strict=True)]
     assert (verdict.answer is Answer.ALLOW) == all(total <= Money.usd(500) for total in totals)
 
 

@@ -10,7 +10,7 @@ from broker.app.report import ledger_faults
 from broker.core.clock import SystemClock
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
-from broker.launch.settlement import settle
+from broker.launch.settling import post_due
 from providers.aws.login import Login
 from providers.aws.provider import Aws
 from providers.aws.settings import AwsSettings
@@ -37,7 +37,7 @@ def test_what_aws_charged_is_in_the_ledger(cloud: Cloud, login: Login, tmp_path:
         with broker.store.writing() as tx:
             view = tx.job("over")
             assert view is not None
-            tx.post(settle(view, [], tx.price_series, LONG_AGO, timedelta(0)))
+            post_due(tx, [view], LONG_AGO)
         for adjusted in (["over-1"], []):
             assert [one.key for one in fetch(broker).adjusted] == adjusted
         row = next(one for one in billed(broker).rows if one.key == "over-1")

@@ -1,0 +1,88 @@
+"""Facts of an action that a rule looked at, and whether an approval of some covers others. Pure.
+
+A rule that asks names the facts on which its verdict depends, beside the amount, the time and the number of GPUs: those
+belong to every question. Whoever says yes approves these facts. A later action is covered only where each of its facts
+was approved with the same value, or, of figures that have an order, with a value that is no better. What the rule did
+not look at may change: a rule about money covers every place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict
+
+Value = str | bool | int | float | None
+
+
+class Aspect(StrEnum):
+    """What a fact is about. Money is in micro-dollars, times are in microseconds since 1970 UTC."""
+
+    PROVIDER = "provider"
+    REGION = "region"
+    ZONE = "zone"
+    INSTANCE_TYPE = "instance_type"
+    ACCELERATOR = "accelerator"
+    CAPACITY_TYPE = "capacity_type"
+    MONEY = "money"
+    PRICE_SOURCE = "price_source"
+    REFERENCE_PRICE = "reference_price"
+    INTERCONNECT = "interconnect"
+    DATA_LOCATION = "data_location"
+    SENSITIVE_DATA = "sensitive_data"
+    FREEZE = "freeze"  # the end of the freeze
+    GPUS_PER_MACHINE = "gpus_per_machine"
+    NODES = "nodes"
+    GPUS = "gpus"
+    PRICE = "price"  # per machine and hour
+    PRICE_PER_GPU = "price_per_gpu"  # per hour
+    RATE = "rate"  # per hour, all machines
+    EXPECTED_COST = "expected_cost"
+    EXPECTED_HOURS = "expected_hours"
+    INTERRUPTIONS = "interruptions"  # expected per hour
+    ATTEMPTS = "attempts"  # with that which is to be made
+    EMISSIONS = "emissions"  # kg CO2e of the whole job
+    GPUS_AT_ONCE = "gpus_at_once"  # of everybody whom the rule counts, the job included
+    JOBS_AT_ONCE = "jobs_at_once"
+    BUDGET = "budget"  # what would be spent and held in the period that begins at `Fact.of`
+    ENDS_BY = "ends_by"
+    PRICE_DATE = "price_date"
+    SPOT_SHARE = "spot_share"  # percent
+
+
+_AT_LEAST = frozenset({Aspect.PRICE_DATE, Aspect.SPOT_SHARE})
+_AT_MOST = frozenset(
+    {
+        Aspect.GPUS_PER_MACHINE, Aspect.NODES, Aspect.GPUS, Aspect.PRICE, Aspect.PRICE_PER_GPU, Aspect.RATE,
+        Aspect.EXPECTED_COST, Aspect.EXPECTED_HOURS, Aspect.INTERRUPTIONS, Aspect.ATTEMPTS, Aspect.EMISSIONS,
+        Aspect.GPUS_AT_ONCE, Aspect.JOBS_AT_ONCE, Aspect.BUDGET, Aspect.ENDS_BY,
+    }
+)  # fmt: skip
+
+
+class Fact(BaseModel):
+    """One fact of an action. ``value``: None where it is not known. ``of``: which one, where there are several of an
+    aspect."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+    aspect: Aspect
+    value: Value
+    of: str = ""
+
+
+def covers(approved: Iterable[Fact], now: Iterable[Fact]) -> bool:
+    """Whether every fact of ``now`` was approved, or is no worse than what was approved."""
+    known = {(fact.aspect, fact.of): fact.value for fact in approved}
+    return all(
+        (fact.aspect, fact.of) in known and _no_worse(fact.aspect, fact.value, known[fact.aspect, fact.of])
+        for fact in now
+    )
+
+
+def _no_worse(aspect: Aspect, value: Value, approved: Value) -> bool:
+    if value == approved:
+        return True
+    if not isinstance(value, int | float) or not isinstance(approved, int | float):
+        return False  # unknown, or without an order
+    return (aspect in _AT_MOST and value <= approved) or (aspect in _AT_LEAST and value >= approved)

@@ -1,0 +1,231 @@
+"""What an attempt's machines cost in each stretch of time, and which movements bring the ledger there. Pure.
+
+Machine time is settled again and again while machines run. What a settlement assumed may turn out wrong later: a price
+change becomes known after its time was settled, a machine turns out to have ended earlier, a clock was ahead and is set
+back. `advance` compares what was settled with what the time cost by what is known now, and returns the differences as
+`Stretch`es: each belongs to the time in which the money was incurred, so each budget period bears exactly the machine
+time within it. A stretch has one price, so that its amount may be spread evenly over it.
+
+A `Meter` remembers how far an attempt is settled, and the exact cost at the newest price told before that. A price that
+becomes known late is dated later than all that were told before it, so `advance` need not look back further, and costs
+the same for a machine that has run for a month as for a new one. Where that does not hold (a machine ended before the
+newest price, the prices were written anew, there is no meter yet), `fits` says so, and `recount` makes the comparison
+from all that was posted.
+
+Rates are USD per hour of all machines of the attempt, times are UTC.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+from broker.core.money import Money, divide_half_even, in_microseconds
+from broker.core.offers import Billing
+from broker.ledger.holds import Metering, PriceSeries, in_steps
+from broker.ledger.sums import QUARTER, slots
+
+HOUR = in_microseconds(timedelta(hours=1))
+_TICK = timedelta(microseconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# So many micro-dollars may separate what entries come to at an edge of a quarter-hour from what they were meant to:
+# each entry that reaches over the edge is rounded there.
+_ROUNDING = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """How far the machine time of an attempt is settled.
+
+    ``settled``: what was posted for machine time in all. ``settled_to``: up to when. ``since``: from when the newest
+    price before that holds, or the machines' start; ``rate``: the rate that was assumed from then on; ``cost``: the
+    exact cost of the time before it, in micro-dollars times an hour in microseconds. ``moved``: what was posted for
+    moving data and checkpoints. ``ended``: the machines are gone, and their provider's minimum and whole steps are
+    settled.
+    """
+
+    settled: Money
+    settled_to: datetime
+    since: datetime
+    rate: Money
+    cost: int = 0
+    moved: Money = Money.ZERO
+    ended: bool = False
+
+    @classmethod
+    def new(cls, start: datetime, rate: Money) -> Meter:
+        """That of machines for which nothing was settled yet."""
+        return cls(Money.ZERO, start, start, rate)
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What the time from ``start`` to ``end`` (UTC, half-open) costs beyond what was settled for it; negative where too
+    much was."""
+
+    start: datetime
+    end: datetime
+    amount: Money
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The time that is billed: machines up from ``start`` to ``end`` (so far, or for good), and how their provider
+    bills it."""
+
+    start: datetime
+    end: datetime
+    billing: Billing
+    metering: Metering = Metering.RUNNING
+
+    @property
+    def free(self) -> bool:
+        """Whether nothing is billed: an interruption within this time makes it free, or still may."""
+        elapsed = self.end - self.start
+        return self.metering is not Metering.ENDED and elapsed < self.billing.free_if_interrupted_within
+
+    @property
+    def billed_to(self) -> datetime:
+        """The end of what is billed: the provider's minimum and whole steps included once the machines are gone."""
+        if self.metering is Metering.RUNNING:
+            return self.end
+        return self.start + in_steps(self.end - self.start, self.billing)
+
+
+def fits(meter: Meter, rates: PriceSeries, usage: Usage) -> bool:
+    """Whether `advance` can go on from the meter. ``rates``: as for `advance`."""
+    if meter.since <= usage.start:
+        return meter.since == usage.start
+    return usage.end > meter.since and not usage.free and tuple(rates[0]) == (meter.since, meter.rate)
+
+
+def advance(meter: Meter, rates: PriceSeries, usage: Usage) -> tuple[Meter, list[Stretch]]:
+    """The meter after settling ``usage``, and what is to be posted for it.
+
+    ``rates``: the one in force at ``meter.since`` first, then each that was told up to ``usage.end``; the first one
+    also holds before its own time. Raises ValueError for none at all.
+    """
+    settled = _Course.of([(meter.since, meter.rate)], meter.cost)
+    cost = _course(rates, usage, meter.since, meter.cost)
+    edges = sorted({meter.settled_to, usage.end, *cost.since})
+    found = []
+    for start, end in pairwise(edges):
+        meant = cost.at(min(end, usage.end)) - cost.at(min(start, usage.end))
+        posted = settled.at(min(end, meter.settled_to)) - settled.at(min(start, meter.settled_to))
+        found.append(Stretch(start, end, meant - posted))
+    total = cost.at(usage.billed_to)
+    # Beside what the time cost, that which the provider bills after the end. It belongs to the last moment in which
+    # the machines were there, so that it never falls into a period in which they were not.
+    beside = (total - cost.at(usage.end)) - (meter.settled - settled.at(meter.settled_to))
+    found.append(Stretch(max(usage.end - _TICK, usage.start), usage.end, beside))
+    return _meter(cost, rates, total, usage, meter.moved), [one for one in found if one.amount]
+
+
+def recount(
+    posted: Iterable[tuple[datetime, datetime, Money]], rates: PriceSeries, usage: Usage, moved: Money
+) -> tuple[Meter, list[Stretch]]:
+    """As `advance`, from all that was posted for the attempt's machine time: (from, to, amount). ``rates``: from
+    ``usage.start`` on; ``moved``: what was posted for moving data and checkpoints.
+
+    Times are compared by quarters of an hour, of which budget periods are made; neighbours that differ at one rate are
+    mended by one stretch.
+    """
+    cost = _course(rates, usage, usage.start, 0)
+    total = cost.at(usage.billed_to)
+    meant = [(start, end, cost.at(end) - cost.at(start)) for start, end in pairwise([*cost.since, usage.end])]
+    meant.append((max(usage.end - _TICK, usage.start), usage.end, total - cost.at(usage.end)))
+    lacking: dict[int, int] = {}
+    times = {usage.start, usage.end}
+    for sign, spans in ((1, meant), (-1, posted)):
+        for start, end, amount in spans:
+            times |= {start, end}
+            for slot, micros in slots(sign * amount.micros, _micros(start), _micros(end), QUARTER):
+                lacking[slot] = lacking.get(slot, 0) + micros
+    found = []
+    for first, after, micros in _even_runs(lacking):
+        start, end = _time(first * QUARTER), _time(after * QUARTER)
+        if after == first + 1:  # no time in which nothing was up or settled, as far as that changes nothing
+            start, end = max(start, min(times)), min(end, max(times))
+        found.append(Stretch(start, end, Money(micros)))
+    return _meter(cost, rates, total, usage, moved), found
+
+
+@dataclass(frozen=True, slots=True)
+class _Course:
+    """What machines cost over time. ``since``: when each rate came into force; ``rates``: those; ``before``: what they
+    had cost by then, exactly, in micro-dollars times an hour in microseconds."""
+
+    since: Sequence[datetime]
+    rates: Sequence[Money]
+    before: Sequence[int]
+
+    @classmethod
+    def of(cls, changes: PriceSeries, before: int) -> _Course:
+        """From the rates with the time from which each holds, and the exact cost before the first."""
+        costs = [before]
+        for (at, rate), (until, _) in pairwise(changes):
+            costs.append(costs[-1] + rate.micros * in_microseconds(until - at))
+        return cls([at for at, _ in changes], [rate for _, rate in changes], costs)
+
+    def at(self, time: datetime) -> Money:
+        """What they have cost until then, rounded half-even. ``time``: not before the first rate."""
+        return Money(divide_half_even(self.exactly(time), HOUR))
+
+    def exactly(self, time: datetime) -> int:
+        """The same, exactly, in micro-dollars times an hour in microseconds."""
+        index = bisect_right(self.since, time) - 1
+        return self.before[index] + self.rates[index].micros * in_microseconds(time - self.since[index])
+
+
+def _course(rates: PriceSeries, usage: Usage, since: datetime, before: int) -> _Course:
+    """Changes at or after the end of the usage do not count: the machines were gone, the rest of the last step is
+    billed as it stood."""
+    if not rates:
+        raise ValueError("nothing can be metered without a rate")
+    if usage.free:
+        return _Course.of([(since, Money.ZERO)], 0)
+    told = [(since, rates[0][1]), *((at, rate) for at, rate in rates[1:] if since < at < usage.end)]
+    changes = [told[0], *(after for before_it, after in pairwise(told) if after[1] != before_it[1])]
+    return _Course.of(changes, before)
+
+
+def _meter(cost: _Course, rates: PriceSeries, total: Money, usage: Usage, moved: Money) -> Meter:
+    """It goes on from the newest price that was told, changed or not, so that nothing before that is read again."""
+    since = cost.since[0]
+    if not usage.free:
+        since = max([since, *(at for at, _ in rates if at < usage.end)])
+    ended = usage.metering is not Metering.RUNNING
+    return Meter(total, usage.end, since, cost.rates[-1], cost.exactly(since), moved, ended)
+
+
+def _even_runs(lacking: dict[int, int]) -> Iterator[tuple[int, int, int]]:
+    """Slots in a row over which an amount may be spread evenly: the first, the one after the last, the amount. At each
+    edge in between, that is off by no more than `_ROUNDING`; together the amounts are exact."""
+    if not lacking:
+        return
+    first, after = min(lacking), max(lacking) + 1
+    while first < after:
+        end = amount = total = 0
+        low, high = float("-inf"), float("inf")
+        for slot in range(first, after):
+            total += lacking.get(slot, 0)
+            length = slot + 1 - first
+            if not low <= total / length <= high:
+                break
+            end, amount = slot + 1, total
+            low = max(low, (total - _ROUNDING) / length)
+            high = min(high, (total + _ROUNDING) / length)
+        if amount:
+            yield first, end, amount
+        first = end
+
+
+def _micros(time: datetime) -> int:
+    return in_microseconds(time - _EPOCH)
+
+
+def _time(micros: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=micros)

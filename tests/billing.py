@@ -1,0 +1,34 @@
+"""What an attempt must be billed in all, reckoned in one go from the start: settlement, in many steps, comes to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields
+from datetime import datetime
+
+from broker.core.money import Money
+from broker.core.offers import CapacityType
+from broker.core.views import AttemptView
+from broker.launch.settlement import SeriesOf
+from broker.ledger.entries import Entry, Sum
+from broker.ledger.holds import Metering, cost_of, ledger_rate
+
+
+def metered(attempt: AttemptView, now: datetime, series_of: SeriesOf) -> Money:
+    """What the attempt's machines have cost until now (UTC): on-demand at the rate frozen when it was placed, spot over
+    the prices observed since."""
+    if attempt.up_since is None or attempt.refused:
+        return Money.ZERO
+    offer = attempt.placement.offer
+    end = attempt.gone_at if attempt.gone and attempt.gone_at else max(now, attempt.up_since)
+    metering = Metering.RUNNING
+    if attempt.gone:
+        metering = Metering.INTERRUPTED if attempt.taken_back else Metering.ENDED
+    prices = series_of(offer, attempt.up_since, end) if offer.capacity_type is CapacityType.SPOT else ()
+    rates = prices or ledger_rate(offer)
+    return cost_of(rates, attempt.placement.nodes, attempt.up_since, end, offer.billing, metering=metering)
+
+
+def one_by_one(entries: Iterable[Entry]) -> list[Sum]:
+    """Entries as sums of one entry each."""
+    return [Sum(**{one.name: getattr(entry, one.name) for one in fields(Entry)}) for entry in entries]

@@ -1,0 +1,50 @@
+"""What Slurm says of jobs that have not started, as the engine tells it. No cluster is asked."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from broker.core.clock import ManualClock
+from broker.core.jobs import Job
+from broker.core.money import Money
+from broker.core.offers import Availability, CapacityType, MoneyKind, Offer
+from broker.core.placements import Placement
+from broker.core.ports import EngineState, Launch, Observation
+from broker.engines.slurm import Slurm
+from broker.engines.slurm_commands import Row
+
+START = datetime(2026, 3, 2, 12, tzinfo=UTC)
+SOON = START + timedelta(minutes=1)
+
+
+def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, started: datetime | None) -> Observation:
+    offer = Offer(
+        "slurm", "loop", "loop:gpu", "cpu", None, 0, CapacityType.OWNED, Money.ZERO, START, "slurm",
+        availability=Availability.AVAILABLE, engine="slurm", money=MoneyKind.AMORTISED,
+    )  # fmt: skip
+    rows: list[Row] = []
+    monkeypatch.setattr("broker.engines.slurm.run", lambda arguments, environment=None: "17")
+    monkeypatch.setattr("broker.engines.slurm.own_jobs", lambda key=None: rows)
+    monkeypatch.setattr("broker.engines.slurm.cluster_name", lambda: "loop")
+    engine = Slurm(tmp_path / "home", ManualClock(START))
+    placement = Placement(offer, 1, Money.ZERO, Money.ZERO, (), None, None, 1.0, 1.0, 0.0)
+    folder = (tmp_path / "runs" / "j" / "attempts" / "1").as_uri()
+    handle = engine.submit(Launch("j-1", Job(name="j", run="x"), placement, folder))
+    rows.append(Row("17", "j-1", state, started, None, "Priority", "node7" if state == "CONFIGURING" else ""))
+    return engine.observe([handle])[handle]
+
+
+@pytest.mark.parametrize("state", ["PENDING", "REQUEUE_HOLD", "REQUEUED"])
+def test_what_waits_is_queued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str) -> None:
+    # Slurm tells when it expects a waiting job to start: that is no start.
+    seen = look(tmp_path, monkeypatch, state, SOON)
+    assert (seen.state, seen.since) == (EngineState.QUEUED, None)
+    assert "Priority" in seen.evidence
+
+
+def test_nodes_that_are_being_booted_for_it_are_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = look(tmp_path, monkeypatch, "CONFIGURING", SOON)
+    assert (seen.state, seen.since) == (EngineState.PENDING, SOON)

@@ -1,0 +1,22 @@
+"""The time of the stage: what is true, and what the broker's clock shows, which may be wrong for a while."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+
+@dataclass(slots=True)
+class StageClock:
+    """``true``: the time of clouds and nodes (UTC). ``wrong_by``: how far the broker's clock is ahead of it."""
+
+    true: datetime
+    wrong_by: timedelta = timedelta(0)
+    scale: float = 1.0
+
+    def now(self) -> datetime:
+        """What the broker's clock shows."""
+        return self.true + self.wrong_by
+
+    def sleep(self, seconds: float) -> None:
+        raise AssertionError("nothing waits on this stage: time is passed by the script")

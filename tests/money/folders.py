@@ -1,0 +1,80 @@
+"""The run folders of the money stage, in memory: leases as nodes read them, and what nodes write, which may come late,
+or not at all."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from broker.core.errors import GiveUp, RetryLater
+from broker.core.policy import Usage
+from broker.core.views import AttemptView, JobView
+from broker.launch.interpret import ExitRecord, NodeState
+from broker.launch.mailbox import Lease
+from tests.money.clock import StageClock
+
+
+@dataclass
+class Folders:
+    """``failing``: errors that the next calls (``prepare``, ``write_lease``, ``read``) raise. ``silent``: attempts of
+    which no document comes through."""
+
+    clock: StageClock
+    nodes: dict[str, NodeState] = field(default_factory=dict)
+    leases: dict[str, list[tuple[Lease, datetime]]] = field(default_factory=dict)
+    failing: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    silent: set[str] = field(default_factory=set)
+    failed: int = 0
+
+    # --- as the broker sees them ------------------------------------------------------------------------------------
+
+    def url(self, view: JobView, attempt: AttemptView) -> str:
+        return f"memory:///{view.id}/attempts/{attempt.number}"
+
+    def prepare(self, view: JobView, attempt: AttemptView, lease: Lease) -> None:
+        self._fails("prepare")
+        self._keep(attempt.key, lease)
+
+    def write_lease(self, view: JobView, attempt: AttemptView, lease: Lease) -> None:
+        self._fails("write_lease")
+        self._keep(attempt.key, lease)
+
+    def lease(self, view: JobView, attempt: AttemptView) -> Lease | None:
+        written = self.leases.get(attempt.key)
+        return written[-1][0] if written else None
+
+    def read(self, view: JobView, attempt: AttemptView) -> NodeState:
+        self._fails("read")
+        node = NodeState() if attempt.key in self.silent else self.node(attempt.key)
+        return replace(node, journal=node.journal[attempt.agent_events :])
+
+    def usage(self, view: JobView, attempt: AttemptView) -> Sequence[Usage]:
+        return ()
+
+    # --- as nodes see them ------------------------------------------------------------------------------------------
+
+    def granted(self, key: str) -> tuple[Lease, datetime]:
+        """The lease that a node has read, and when it was written."""
+        return self.leases[key][-1]
+
+    def never_prepared(self, key: str) -> bool:
+        return key not in self.leases
+
+    def node(self, key: str) -> NodeState:
+        return self.nodes.get(key, NodeState())
+
+    def exits(self, key: str, ending: ExitRecord) -> None:
+        node = self.node(key)
+        if node.exit is None:
+            self.nodes[key] = replace(node, exit=ending, heartbeat_at=ending.at)
+
+    def _keep(self, key: str, lease: Lease) -> None:
+        self.leases.setdefault(key, []).append((lease, self.clock.true))
+
+    def _fails(self, call: str) -> None:
+        if self.failing[call]:
+            kind = self.failing[call].pop(0)
+            self.failed += 1
+            raise GiveUp("the document makes no sense") if kind == "garbage" else RetryLater("the store is away")

@@ -1,0 +1,66 @@
+"""What the real broker is told of where it runs on the money stage: its policies, who acts, and what went wrong."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from broker.app.wiring import Broker, Registries
+from broker.core.policy import Action, Facts, Verdict
+from broker.core.ports import PolicySet
+from broker.launch.admission import strictest
+from cli import registries
+from tests.money.cloud import ENGINE
+from tests.money.launches import Judged
+
+if TYPE_CHECKING:
+    from tests.money.world import World
+
+
+class Witness:
+    """A policy set that notes what it was asked about."""
+
+    def __init__(self, real: PolicySet, world: World) -> None:
+        self._real, self._world = real, world
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def judge(self, action: Action, facts: Facts) -> Sequence[Verdict]:
+        said = self._real.judge(action, facts)
+        if action.placement is not None and action.hold is not None:
+            offer, at = action.placement.offer, self._world.clock.true
+            judged = Judged(at, self._real.version, action.job.name, offer.pool, offer.price, strictest(said))
+            self._world.judged.append(judged)
+        return said
+
+
+class StageBroker(Broker):
+    user = "ann"  # type: ignore[assignment]  # whoever the script says
+    runs_for_others = True
+
+
+@lru_cache(maxsize=4096)
+def loaded(text: str) -> PolicySet:
+    return plugged_in().load_policies({"stage.yaml": text})
+
+
+@lru_cache(maxsize=1)
+def plugged_in() -> Registries:
+    found = registries()
+    return replace(found, local_providers=(), engines={**found.engines, ENGINE: "tests.money.cloud:Cloud"})
+
+
+class Errors(logging.Handler):
+    """Mistakes that the reconciler survived."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.seen: list[BaseException] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and record.exc_info[1] is not None:
+            self.seen.append(record.exc_info[1])

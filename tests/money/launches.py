@@ -1,0 +1,84 @@
+"""What is held against every launch, at the moment at which the engine is asked for it: the rules in force must have
+judged it, now, and what they deny or nobody approved must not run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from broker.core.money import Money
+from broker.core.offers import MoneyKind, Offer
+from broker.core.policy import Answer
+from broker.core.ports import Launch
+from tests.money.moves import Terms
+
+if TYPE_CHECKING:
+    from tests.money.world import World
+
+LATELY = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One passage through the policies, as they were asked. ``at``: true time (UTC)."""
+
+    at: datetime
+    version: str
+    job: str
+    pool: str
+    price: Money | None
+    answer: Answer
+
+
+def objections(world: World, launch: Launch) -> Iterator[tuple[str, str]]:
+    """The parts of the promise that this launch breaks, each with a sentence."""
+    offer, terms = launch.placement.offer, world.terms
+    yield from _not_judged(world, launch)
+    if offer.money is MoneyKind.CASH and (terms is None or not terms.amounts):
+        yield "granted", f"{launch.key} costs cash, and no budget grants any"
+    if terms is None:
+        return
+    if terms.frozen and terms.frozen[0] <= world.clock.now() < terms.frozen[1]:
+        yield "frozen", f"{launch.key} is launched during a freeze"
+    per_gpu = offer.price_per_gpu or Money.ZERO
+    for rule, said in _against(offer, per_gpu, terms):
+        if said.startswith("deny"):
+            yield "denied", f"{launch.key} runs in {offer.pool} at {per_gpu} against `{rule}: {said}`"
+        elif not _approved(world, launch, rule, offer, per_gpu):
+            known = world.approved.get(launch.job.name, ())
+            yield "approved", f"{launch.key} runs in {offer.pool} at {per_gpu}; approved for `{rule}`: {known}"
+
+
+def _not_judged(world: World, launch: Launch) -> Iterator[tuple[str, str]]:
+    offer, now, version = launch.placement.offer, world.clock.true, world.broker.policy().version
+    lately = [
+        one for one in world.judged if one.job == launch.job.name and one.pool == offer.pool and now - one.at <= LATELY
+    ]
+    allowed = [one for one in lately if one.answer is Answer.ALLOW]
+    if not any(one.version == version for one in allowed):
+        yield (
+            "judged",
+            f"{launch.key} is launched in {offer.pool}; the rules in force did not allow that lately: {lately}",
+        )
+    elif not any(one.price == offer.price for one in allowed):
+        yield "judged", f"{launch.key} is launched at {offer.price}, a price that nobody judged lately"
+
+
+def _against(offer: Offer, per_gpu: Money, terms: Terms) -> Iterator[tuple[str, str]]:
+    """The rules that are against it, as the policy states them."""
+    if terms.max_price and per_gpu > Money.usd(terms.max_price.split()[1].lstrip("$")):
+        yield "price", terms.max_price
+    if terms.places and offer.provider == terms.places.split()[1]:
+        yield "places", terms.places
+
+
+def _approved(world: World, launch: Launch, rule: str, offer: Offer, per_gpu: Money) -> bool:
+    """Whether somebody approved that very thing, or approved ahead whatever the job may be."""
+    with world.store.reading() as look:
+        view = look.job(launch.key.rpartition("-")[0])
+    if view is not None and any(grant.standing is not None for grant in view.grants):
+        return True
+    known = world.approved.get(launch.job.name, ())
+    return any(by == rule and provider == offer.provider and price >= per_gpu for by, provider, price in known)

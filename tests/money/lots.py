@@ -1,0 +1,57 @@
+"""Plays many scripts in a process of its own, for `tests.money.__main__`.
+
+A process started by ``spawn`` cannot import what stands in a ``__main__`` module; so this is a module of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from tests.money.play import Stage, drawn, printed, replay, shortest
+from tests.money.stores import new_postgres, postgres_store, sqlite_store
+from tests.money.world import Violation
+
+_stage: Stage
+_kept = ExitStack()  # the store would be closed as soon as nothing refers to what opened it
+
+
+def open_stage(kind: str) -> None:
+    """Open the process's own store; it goes with the process."""
+    global _stage
+    logging.disable(logging.WARNING)
+    _stage = _kept.enter_context(_opened(kind))
+
+
+@contextmanager
+def _opened(kind: str) -> Iterator[Stage]:
+    if kind == "sqlite":
+        with sqlite_store() as stage:
+            yield stage
+        return
+    with new_postgres() as url, postgres_store(url) as stage:
+        yield stage
+
+
+def play_lot(lot: tuple[str, int, int, int]) -> tuple[int, Counter[str], dict[str, tuple[int, str]]]:
+    """Play the scripts of the seeds from the second to before the third figure, each of so many moves at most.
+
+    Returns how many were played, how often each move was made, and of each broken rule a seed and its story.
+    """
+    _, first, last, longest = lot
+    moves, broken = Counter[str](), dict[str, tuple[int, str]]()
+    for seed in range(first, last):
+        script = drawn(seed, longest)
+        moves.update(name for name, _ in script)
+        for one in replay(_stage, script):
+            if one.rule not in broken:
+                broken[one.rule] = seed, _told(seed, one)
+    return last - first, moves, broken
+
+
+def _told(seed: int, one: Violation) -> str:
+    script = shortest(_stage, drawn(seed), one.rule)
+    again = [str(found) for found in replay(_stage, script) if found.rule == one.rule]
+    return f"\nseed {seed}: {one}\nshorter, {again[:1]}:\n{printed(script)}"

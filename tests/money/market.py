@@ -1,0 +1,136 @@
+"""The market of the money stage: what capacity truly costs, and what of that the broker was told, when."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from broker.core.money import Money
+from broker.core.offers import Availability, Billing, CapacityType, Interconnect, MoneyKind, Offer
+from tests.money.cloud import ENGINE
+
+if TYPE_CHECKING:
+    from broker.store import Store
+
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """One kind of capacity in one place. ``price``: USD an hour and machine at the beginning."""
+
+    provider: str
+    region: str
+    gpus: int
+    capacity: CapacityType
+    price: str
+    billing: Billing = field(default_factory=Billing)
+    money: MoneyKind = MoneyKind.CASH
+
+
+_SECONDS = Billing(minimum=MINUTE)
+_HOURS = Billing(granularity=HOUR)
+_FREE_HOUR = Billing(minimum=MINUTE, free_if_interrupted_within=HOUR)
+POOLS: Mapping[str, Pool] = {
+    "aws": Pool("aws", "us-east-1", 1, CapacityType.ON_DEMAND, "4", _SECONDS),
+    "aws-spot": Pool("aws", "us-east-1", 1, CapacityType.SPOT, "1", _FREE_HOUR),
+    "aws-8": Pool("aws", "us-east-1", 8, CapacityType.ON_DEMAND, "32", _SECONDS),
+    "gcp": Pool("gcp", "europe-west4", 1, CapacityType.ON_DEMAND, "5", _SECONDS),
+    "gcp-spot": Pool("gcp", "europe-west4", 1, CapacityType.SPOT, "1.5", _SECONDS),
+    "gcp-8-spot": Pool("gcp", "europe-west4", 8, CapacityType.SPOT, "12", _SECONDS),
+    "vast": Pool("vast", "us-tx", 1, CapacityType.ON_DEMAND, "3", _HOURS),
+    "owned": Pool("owned", "lab", 1, CapacityType.OWNED, "0", money=MoneyKind.AMORTISED),
+}
+
+
+@dataclass
+class Line:
+    """One pool's prices: the true ones, with the time (UTC) from which on each held, and when the broker was told of
+    each. ``since``: of the price, or of whether it can be had, what changed last."""
+
+    true: list[tuple[datetime, Money]]
+    told: list[datetime]
+    since: datetime
+    available: bool = True
+
+    def at(self, moment: datetime) -> Money:
+        """The price in force then; the first one holds before its time."""
+        return self.true[max(bisect_right(self.true, moment, key=lambda pair: pair[0]) - 1, 0)][1]
+
+    def known(self, moment: datetime) -> Money:
+        """The newest price that had been told by then."""
+        return self.true[max(bisect_right(self.told, moment) - 1, 0)][1]
+
+
+class StageMarket:
+    """Prices change when the script says so; the broker learns of it when the script tells."""
+
+    def __init__(self, begins: datetime) -> None:
+        self.begins = begins
+        self.lines = {
+            name: Line([(begins, Money.usd(pool.price))], [begins], begins, name != "owned")
+            for name, pool in POOLS.items()
+        }
+        self._names = {_offer(pool, Money.usd("1"), begins, available=True).pool: name for name, pool in POOLS.items()}
+
+    def line_of(self, offer: Offer) -> Line:
+        """The prices of an offer's pool."""
+        return self.lines[self._names[offer.pool]]
+
+    def moves(self, name: str, price: Money, at: datetime) -> None:
+        """From then on it costs that; nobody was told yet."""
+        line = self.lines[name]
+        line.true.append((at, price))
+        line.since = at
+
+    def opens(self, name: str, at: datetime, *, available: bool) -> None:
+        """Whether it can be had from then on; nobody was told yet."""
+        line = self.lines[name]
+        line.available, line.since = available, at
+
+    def tell(self, store: Store, true: datetime, shown: datetime) -> None:
+        """Poll: all that is true now comes to the store, each price with the time from which on it held, in their
+        order. ``shown``: what the broker's clock shows now."""
+        untold = sorted({at for line in self.lines.values() for at, _ in line.true[len(line.told) :]})
+        for moment in [at for at in untold if at < true] + [true]:
+            offers = []
+            for name, pool in POOLS.items():
+                line = self.lines[name]
+                since = line.since if moment == true else line.true[bisect_right(line.true, moment, key=_when) - 1][0]
+                offers.append(_offer(pool, line.at(moment), min(since, shown), available=line.available))
+            store.record_poll("stage", started=shown, finished=shown, offers=offers)
+        for line in self.lines.values():
+            line.told += [true] * (len(line.true) - len(line.told))
+
+
+def _when(pair: tuple[datetime, Money]) -> datetime:
+    return pair[0]
+
+
+def _offer(pool: Pool, price: Money, as_of: datetime, *, available: bool) -> Offer:
+    owned = pool.capacity is CapacityType.OWNED
+    return Offer(
+        provider=pool.provider,
+        region=pool.region,
+        zone=None,
+        instance_type=f"box{pool.gpus}",
+        accelerator="H100",
+        count=pool.gpus,
+        capacity_type=pool.capacity,
+        price=price,
+        as_of=as_of,
+        source="stage",
+        amortised=Money.usd("2") if owned else None,
+        cpus=16,
+        memory_gib=128,
+        interconnect=Interconnect.NVLINK,
+        availability=Availability.AVAILABLE if available else Availability.UNAVAILABLE,
+        interruption_rate=0.02 if pool.capacity is CapacityType.SPOT else 0.0,
+        slots=1 if owned else None,
+        engine=ENGINE,
+        money=pool.money,
+        billing=pool.billing,
+    )

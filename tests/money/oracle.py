@@ -1,0 +1,185 @@
+"""What was truly spent, from the cloud's own record of which machine existed when, at which price, and for how much of
+that the broker could do nothing. Nothing here reads the ledger.
+
+Slack, and nothing else is allowed beyond a limit:
+
+* spot prices: what a rise costs until the first look that could know of it, and for the time that stopping takes then
+  (two minutes were kept for that at the price before);
+* machines without a living agent, which heed no lease: what they cost after the time until which they were paid, until
+  the second look that nothing disturbed, and no call failed.
+
+A machine with a living agent at a fixed price has none.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from fractions import Fraction
+from itertools import pairwise
+
+from broker.core.money import Money
+from broker.core.offers import CapacityType, MoneyKind
+from broker.placement.egress import egress_rate
+from tests.money.cloud import Machine
+from tests.money.world import World
+
+MICROSECOND = timedelta(microseconds=1)
+HOUR = 3_600_000_000
+GRACE = timedelta(minutes=2)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """An amount (micro-dollars) that was spent evenly from ``since`` to ``until`` (UTC)."""
+
+    since: datetime
+    until: datetime
+    amount: Fraction
+
+    def within(self, begins: datetime, ends: datetime) -> Fraction:
+        """The part of it in that half-open time."""
+        if self.until <= self.since:
+            return self.amount if begins <= self.since < ends else Fraction(0)
+        shared = min(self.until, ends) - max(self.since, begins)
+        if shared <= timedelta(0):
+            return Fraction(0)
+        return self.amount * Fraction(shared // MICROSECOND, (self.until - self.since) // MICROSECOND)
+
+
+def _cost(rate: Money, nodes: int, since: datetime, until: datetime) -> Piece:
+    return Piece(since, until, Fraction(rate.micros * nodes * ((until - since) // MICROSECOND), HOUR))
+
+
+def total(pieces: list[Piece]) -> Fraction:
+    return sum((piece.amount for piece in pieces), Fraction(0))
+
+
+class Oracle:
+    """Of a world as it is now."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def machines(self, job: str | None = None) -> list[Machine]:
+        """Those that cost cash, of the job of that name."""
+        return [
+            machine
+            for machine in self.world.cloud.machines.values()
+            if machine.launch.placement.money is MoneyKind.CASH and job in (None, machine.launch.job.name)
+        ]
+
+    def bill(self, machine: Machine) -> list[Piece]:
+        """What its provider bills for it: machine time, and the data that it read from elsewhere."""
+        end = machine.gone_at or self.world.clock.true
+        end = min(end, self.world.clock.true) if machine.gone_at is None else end
+        offer, nodes = machine.launch.placement.offer, machine.launch.placement.nodes
+        if end <= machine.since or machine.unfounded:
+            return []
+        found = list(self._moved(machine))
+        elapsed = end - machine.since
+        if machine.interrupted and elapsed < offer.billing.free_if_interrupted_within:
+            return found
+        pieces = [_cost(rate, nodes, a, b) for rate, a, b in self._rates(machine, machine.since, end)]
+        if machine.gone_at is not None:
+            billed = max(elapsed, offer.billing.minimum)
+            step = offer.billing.granularity
+            billed = -(-billed // step) * step
+            last = self._rate_at(machine, max(end - MICROSECOND, machine.since))
+            tail = _cost(last, nodes, machine.since, machine.since + (billed - elapsed)).amount
+            at = max(end - MICROSECOND, machine.since)
+            pieces.append(Piece(at, at, tail))
+        return found + pieces
+
+    def _moved(self, machine: Machine) -> Iterator[Piece]:
+        """The data is read once for each start, by all nodes together."""
+        data = machine.launch.job.data
+        if data.location and data.size:
+            per_gb = egress_rate(data.location, machine.launch.placement.offer.location).per_gb
+            yield Piece(machine.since, machine.since, Fraction(per_gb.micros * data.size, 10**9))
+
+    def _rate_at(self, machine: Machine, moment: datetime) -> Money:
+        line = self.world.market.line_of(machine.launch.placement.offer)
+        spot = machine.launch.placement.offer.capacity_type is CapacityType.SPOT
+        return line.at(moment if spot else machine.submitted)
+
+    def _rates(self, machine: Machine, since: datetime, until: datetime) -> Iterator[tuple[Money, datetime, datetime]]:
+        line = self.world.market.line_of(machine.launch.placement.offer)
+        changes = [at for at, _ in line.true if since < at < until]
+        edges = [since, *changes, until]
+        for a, b in pairwise(edges):
+            yield self._rate_at(machine, a), a, b
+
+    # --- what could not be helped -----------------------------------------------------------------------------------
+
+    def slack(self, machine: Machine) -> list[Piece]:
+        """For how much of its bill the broker could do nothing."""
+        return [*self._unknown_prices(machine), *self._unheeded(machine)]
+
+    def _unknown_prices(self, machine: Machine) -> Iterator[Piece]:
+        placement = machine.launch.placement
+        line, nodes = self.world.market.line_of(placement.offer), placement.nodes
+        end = min(machine.gone_at or self.world.clock.true, self.world.clock.true)
+        if placement.offer.capacity_type is not CapacityType.SPOT:
+            over = line.at(machine.submitted) - line.known(machine.submitted)
+            if over > Money.ZERO and end > machine.since:
+                yield _cost(over, nodes, machine.since, end + placement.offer.billing.granularity)
+            return
+        looks = self.world.looks
+        # The looks that learned of something new, and what they learned.
+        learned: list[tuple[datetime, Money]] = [(machine.submitted, line.known(machine.submitted))]
+        for told in line.told:
+            at = bisect_right(looks, told - MICROSECOND)
+            if at < len(looks) and machine.submitted < looks[at] < end:
+                learned.append((looks[at], line.known(looks[at])))
+        learned.sort(key=lambda pair: pair[0])
+        edges = sorted({machine.since, end, *(at for at, _ in line.true), *(at for at, _ in learned)})
+        for a, b in pairwise(edges):
+            if a < machine.since or b > end:
+                continue
+            known = learned[max(bisect_right(learned, a, key=lambda pair: pair[0]) - 1, 0)][1]
+            if line.at(a) > known:
+                yield _cost(line.at(a) - known, nodes, a, b)
+        for (_, before), (at, after) in pairwise(learned):
+            if after > before:
+                yield _cost(after - before, nodes, at, at + GRACE)
+
+    def _paid_until(self, machine: Machine) -> datetime | None:
+        """When an agent that heeds its lease would have stopped for want of money."""
+        written = self.world.folders.leases.get(machine.key, [])
+        for number, (lease, at) in enumerate(written):
+            until = written[number + 1][1] if number + 1 < len(written) else None
+            if lease.paid_until is not None and (until is None or lease.paid_until <= until):
+                return max(lease.paid_until, at)
+        return None
+
+    def _mute(self, machine: Machine, end: datetime) -> tuple[datetime, datetime] | None:
+        """The time in which no agent was there that could have stopped it: while it starts, or after the agent died."""
+        stops = timedelta(seconds=machine.fate.stops)
+        if machine.agent_from is None or machine.agent_from >= end:
+            return machine.since, end
+        if machine.agent_died is not None:
+            return machine.agent_died, end
+        return machine.since, min(machine.agent_from + stops, end)
+
+    def _unheeded(self, machine: Machine) -> Iterator[Piece]:
+        paid = self._paid_until(machine)
+        end = min(machine.gone_at or self.world.clock.true, self.world.clock.true)
+        if paid is None or end <= paid:
+            return
+        mute = self._mute(machine, end)
+        if mute is None:
+            return
+        since, heard = max(paid, mute[0]), mute[1]
+        looks = self.world.looks
+        first = bisect_right(looks, since + GRACE)  # tells it to stop; once its grace is over, the next one ends it
+        second = bisect_left(looks, looks[first] + GRACE) if first < len(looks) else first
+        until = min(heard, looks[second] + GRACE) if second < len(looks) else heard
+        until = min(max(until, since + GRACE), heard)
+        if until > since:
+            step = machine.launch.placement.offer.billing.granularity
+            for rate, a, b in self._rates(machine, since, until):
+                yield _cost(rate, machine.launch.placement.nodes, a, b)
+            yield _cost(self._rate_at(machine, since), machine.launch.placement.nodes, since, since + step)

@@ -1,0 +1,90 @@
+"""Random scripts for the money stage: drawn from a seed, played, and made short where they break the promise.
+
+python -m tests.money --sequences 20000 --store sqlite
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from broker.store import Store
+from tests.money.moves import MOVES, WEIGHTS, Move
+from tests.money.promise import broken
+from tests.money.world import Violation, World
+
+Stage = tuple[Store, Callable[[], None]]
+NAMES, CHANCES = list(WEIGHTS), list(WEIGHTS.values())
+
+
+def drawn(seed: int, moves: int = 25) -> list[Move]:
+    """The script of that seed: a policy and a job first, then anything."""
+    chance = random.Random(seed)
+    # How often a job, a policy or a fate has the plainest values: differs from script to script, so that there are both
+    # scripts about one thing and scripts about everything.
+    plain = {name: chance.choice((0.3, 0.6, 0.9)) for name in ("submit", "policy", "fate")}
+    script = [_move("policy", chance, plain), _move("submit", chance, plain)]
+    more = chance.choices(NAMES, CHANCES, k=chance.randint(3, moves))
+    return script + [_move(name, chance, plain) for name in more]
+
+
+def _move(name: str, chance: random.Random, plainly: Mapping[str, float]) -> Move:
+    options = MOVES[name]
+    plain = plainly.get(name, 0.0)
+    return name, {
+        key: values[0] if chance.random() < plain else chance.choice(values) for key, values in options.items()
+    }
+
+
+def replay(stage: Stage, script: Sequence[Move], ignoring: frozenset[str] = frozenset()) -> list[Violation]:
+    """Play a script on an empty store; what of the promise it broke. ``ignoring``: parts that are not looked at."""
+    store, empty = stage
+    empty()
+    world = World(store, ignoring=ignoring)
+    for name, said in script:
+        world.do(name, said)
+        if world.found:
+            return world.found
+    world.drain()
+    return broken(world)
+
+
+def shortest(
+    stage: Stage, script: Sequence[Move], rule: str, ignoring: frozenset[str] = frozenset(), tries: int = 400
+) -> list[Move]:
+    """A shorter and plainer script that breaks the same part of the promise."""
+    best = list(script)
+
+    def breaks(candidate: list[Move]) -> bool:
+        nonlocal tries
+        tries -= 1
+        return tries >= 0 and any(one.rule == rule for one in replay(stage, candidate, ignoring))
+
+    size = max(len(best) // 2, 1)
+    while size:
+        first = 0
+        while first < len(best):
+            candidate = best[:first] + best[first + size :]
+            if breaks(candidate):
+                best = candidate
+            else:
+                first += size
+        size //= 2
+    for number, (name, said) in enumerate(best):
+        for key, values in MOVES[name].items():
+            if said.get(key, values[0]) != values[0]:
+                candidate = [*best[:number], (name, {**best[number][1], key: values[0]}), *best[number + 1 :]]
+                if breaks(candidate):
+                    best = candidate
+    return best
+
+
+def printed(script: Sequence[Move]) -> str:
+    """The script as Python, with the values that are not the plain ones."""
+    lines = [f"    ({name!r}, {_telling(name, said)!r})," for name, said in script]
+    return "\n".join(["SCRIPT = [", *lines, "]"])
+
+
+def _telling(name: str, said: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in said.items() if value != MOVES[name][key][0]}

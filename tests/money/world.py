@@ -1,0 +1,380 @@
+"""One broker on the money stage: the real use cases, reconciler, store, policies, gate and ledger, over a cloud, a
+market, run folders and a clock of the script's.
+
+Looks are as far apart as the script says, which is mostly much coarser than a broker's own cadence. While nobody looks,
+nodes stop by the leases that they have, so the promise does not depend on the cadence.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from sqlalchemy import func, select
+
+from broker.app import approvals, budgets, jobs, launching, submit
+from broker.app.wiring import Broker
+from broker.core.errors import BrokerError, StoreProblem
+from broker.core.jobfile import parse_job
+from broker.core.money import Money
+from broker.core.offers import CapacityType
+from broker.core.outcomes import Cause
+from broker.core.ports import Launch, PolicySet
+from broker.core.units import parse_duration
+from broker.core.views import JobView
+from broker.ledger.entries import Entry, Movement
+from broker.settings import Settings
+from broker.store import Store
+from tests.money.clock import StageClock
+from tests.money.cloud import ENGINE, Cloud, Fate, Machine
+from tests.money.folders import Folders
+from tests.money.host import Errors, StageBroker, Witness, loaded, plugged_in
+from tests.money.launches import Judged, objections
+from tests.money.market import StageMarket
+from tests.money.moves import MOVES, Budget, Terms, job_text, terms_of
+from tests.money.periods import period_of
+from tests.unreadable import DAMAGES, damage_view
+
+BEGINS = datetime(2026, 10, 24, 20, 30, tzinfo=UTC)  # a Saturday evening; Europe's clocks go back that night
+SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
+
+
+class Violation(AssertionError):
+    """The promise was broken. ``rule``: which part of it."""
+
+    def __init__(self, rule: str, what: str) -> None:
+        super().__init__(f"{rule}: {what}")
+        self.rule = rule
+
+
+class World:
+    """``store``: an empty one. ``ignoring``: parts of the promise that are not looked at."""
+
+    def __init__(self, store: Store, begins: datetime = BEGINS, ignoring: frozenset[str] = frozenset()) -> None:
+        self.store = store
+        self.ignoring = ignoring
+        self.clock = StageClock(begins)
+        self.folders = Folders(self.clock)
+        self.cloud = Cloud(self.clock, self.folders, self._launched)
+        self.market = StageMarket(begins)
+        self.judged: list[Judged] = []
+        self.looks: list[datetime] = []  # looks at which nothing was in the broker's way
+        self.in_force: list[tuple[datetime, Terms | None]] = []
+        self.admitted: list[tuple[int, bool, Entry]] = []  # policy in force, clock wrong, what was held
+        self.found: list[Violation] = []
+        self.names: list[str] = []
+        self.approved: dict[str, list[tuple[str, str, Money]]] = {}  # by job: rule, provider, price per GPU
+        self._entries = 0
+        self._garbled: dict[str, str] = {}
+        self._errors = Errors()
+        self.restart()
+        self.market.tell(store, begins, begins)
+        self._apply(None)
+
+    # --- the broker -------------------------------------------------------------------------------------------------
+
+    def restart(self) -> None:
+        """A new broker process: nothing is remembered but what is stored."""
+        plugged = replace(plugged_in(), load_policies=self._policies)
+        self.broker = StageBroker(Settings(home=Path("/nowhere"), store=self.store_url, runs="s3://runs/here"), plugged)
+        self.broker.__dict__["store"] = self.store
+        self.broker.__dict__["clock"] = self.clock
+        self.broker._engines[ENGINE] = self.cloud
+        with mock.patch.object(launching, "run_folders", return_value=self.folders):
+            self.reconciler = launching.reconciler(self.broker)
+
+    store_url = "postgresql://nowhere/stage"  # never opened: the store is given
+
+    def _policies(self, files: Mapping[str, str]) -> PolicySet:
+        text = files.get("stage.yaml")
+        real = loaded(text) if text else plugged_in().load_policies({})
+        return Witness(real, self)  # type: ignore[return-value]  # it has all that the real one has
+
+    def look(self) -> None:
+        """Two looks of the reconciler, a second apart where the first one did something."""
+        for _ in range(2):
+            if not self._tick():
+                break
+            self.passes(SECOND)
+
+    def _tick(self) -> bool:
+        failed = self.cloud.failed + self.folders.failed
+        log = logging.getLogger("broker")
+        log.addHandler(self._errors)
+        try:
+            steps = self.reconciler.tick().steps
+            terms = self.terms
+            if terms is not None and "action: stop" in terms.text:
+                budgets.check(self.broker)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the process would end with it
+            self._errors.seen.append(error)
+            steps = 0
+        finally:
+            log.removeHandler(self._errors)
+        disturbed = self.cloud.failed + self.folders.failed > failed
+        errors, self._errors.seen = self._errors.seen, []
+        if not disturbed and not self._garbled:
+            self.looks.append(self.clock.true)
+        if not disturbed:
+            for error in errors:
+                self._broken("works", f"a look failed although nothing was in its way: {error!r}", error)
+        elif any(not isinstance(error, BrokerError) for error in errors):
+            self.restart()
+        return steps > 0
+
+    def _broken(self, rule: str, what: str, error: BaseException | None = None) -> None:
+        found = Violation(rule, what)
+        found.__cause__ = error
+        if rule not in self.ignoring:
+            self.found.append(found)
+
+    def passes(self, by: timedelta) -> None:
+        """Time passes, and nobody looks."""
+        self.clock.true += by
+        self.cloud.until(self.clock.true)
+
+    @property
+    def terms(self) -> Terms | None:
+        """The policy in force."""
+        return self.in_force[-1][1]
+
+    def views(self) -> list[JobView]:
+        """Every job, oldest first."""
+        with self.store.reading() as look:
+            return list(reversed(look.jobs()))
+
+    def acting(self, user: str) -> Broker:
+        """The broker, with that user at it."""
+        self.broker.__dict__["user"] = user
+        StageBroker.user = user  # type: ignore[assignment]
+        return self.broker
+
+    def _apply(self, terms: Terms | None) -> None:
+        self.note_admitted()
+        if terms is not None:
+            self.store.activate_policy({"stage.yaml": terms.text}, by="cat")
+        self.in_force.append((self.clock.true, terms))
+
+    def note_admitted(self) -> None:
+        """What was held since the last call was admitted under the policy in force."""
+        from broker.store.ledger import _from_row
+        from broker.store.tables import ENTRY
+
+        with self.store._database.reading() as connection:
+            newest = connection.scalar(select(func.max(ENTRY.c.id))) or 0
+            if newest <= self._entries:
+                return
+            holds = (Movement.HOLD.value, Movement.TOP_UP.value)
+            query = select(ENTRY).where(
+                ENTRY.c.id > self._entries, ENTRY.c.movement.in_(holds), ENTRY.c.account == "held"
+            )
+            rows = [_from_row(row) for row in connection.execute(query)]
+        self._entries = newest
+        wrong = bool(self.clock.wrong_by)
+        self.admitted += [(len(self.in_force) - 1, wrong, row) for row in rows]
+
+    def _launched(self, launch: Launch) -> None:
+        for rule, what in objections(self, launch):
+            self._broken(rule, what)
+
+    # --- the moves --------------------------------------------------------------------------------------------------
+
+    def do(self, name: str, said: Mapping[str, Any]) -> None:
+        """Make one move; what is not said has its plainest value. What a use case refuses is no mistake; anything else
+        that it raises is one, and so is a store that cannot be used."""
+        try:
+            getattr(self, f"do_{name}")(**({key: values[0] for key, values in MOVES[name].items()} | dict(said)))
+        except StoreProblem as error:  # nothing makes the store fail here: a run without one would promise nothing
+            self._broken("works", f"{name} found no store: {error}", error)
+        except BrokerError:
+            pass
+        except Violation:
+            raise
+        except Exception as error:  # noqa: BLE001  # told as what it is
+            if name == "answer" or self.cloud.failed == 0:
+                self._broken("works", f"{name} raised {error!r}", error)
+        self.cloud.until(self.clock.true)
+
+    def do_wait(self, span: str, looks: int) -> None:
+        whole = self._to_period_end(span) if span.startswith("end") else parse_duration(span)
+        for _ in range(looks):
+            self.passes(whole / looks)
+            self.look()
+        if not looks:
+            self.passes(whole)
+
+    def _to_period_end(self, span: str) -> timedelta:
+        before = parse_duration(span.removeprefix("end-"))
+        budget = next(iter(self.terms.amounts), None) if self.terms else None
+        budget = budget or Budget("", "day", "UTC", "")
+        end = period_of(budget, self.clock.true)[1]
+        whole = end - before - self.clock.true
+        return whole if SECOND < whole < timedelta(days=100) else 2 * before
+
+    def do_submit(self, user: str, **said: Any) -> None:
+        name = f"job{len(self.names) + 1}"
+        broker = self.acting(user)
+        job = parse_job(job_text(name, said), file="job.yaml", now=self.clock.now())
+        self.names.append(name)
+        submit.submit(broker, job)
+
+    def _job(self, number: int) -> JobView | None:
+        open_ones = [view for view in self.views() if not view.closed]
+        return open_ones[-1 - number % len(open_ones)] if open_ones else None
+
+    def do_extend(self, job: int, max_cost: str, max_duration: str) -> None:
+        view = self._job(job)
+        if view is None:
+            return
+        more = jobs.More(
+            Money.usd(max_cost.lstrip("$")) if max_cost else None,
+            parse_duration(max_duration) if max_duration else None,
+        )
+        jobs.extend(self.acting(view.user), view, more)
+
+    def do_cancel(self, job: int) -> None:
+        view = self._job(job)
+        if view is not None:
+            jobs.cancel(self.acting(view.user), view)
+
+    def do_answer(self, job: int, who: str, yes: bool) -> None:
+        waiting = [view for view in self.views() if view.asked is not None]
+        if not waiting:
+            return
+        view = waiting[job % len(waiting)]
+        broker = self.acting(who)
+        if not yes:
+            approvals.refuse(broker, view.id)
+            return
+        asked = self._question(view)
+        before = {rule for rule, _ in view.asked.yes} if view.asked else set()
+        after = approvals.grant(broker, view.id)
+        if asked is not None:
+            provider, price = asked
+            open_before = {q.rule for q in view.asked.open} if view.asked else set()
+            still = {q.rule for q in after.asked.open} if after.asked else set()
+            for rule in open_before - still - before:
+                self.approved.setdefault(view.job.name, []).append((rule, provider, price))
+
+    def _question(self, view: JobView) -> tuple[str, Money] | None:
+        """The place and the price per GPU that people are asked about."""
+        from broker.app.asked_again import last_judged
+        from broker.core.decisions import inputs_of
+
+        with self.store.reading() as look:
+            record = last_judged(look, view)
+        placement = inputs_of(record).action.placement if record else None
+        if placement is None:
+            return None
+        return placement.offer.provider, placement.offer.price_per_gpu or Money.ZERO
+
+    def do_ahead(self, user: str, total: str, days: int) -> None:
+        ahead = approvals.Ahead(Money.usd(total.lstrip("$")), self.clock.now() + timedelta(days=days), users=(user,))
+        approvals.grant_ahead(self.acting("cat"), ahead)
+
+    def do_revoke(self, which: int) -> None:
+        standing = approvals.standing_grants(self.broker)
+        if standing:
+            approvals.revoke(self.acting("cat"), standing[which % len(standing)].number)
+
+    def do_policy(self, **said: Any) -> None:
+        self._apply(terms_of(said, self.clock.now()))
+
+    def do_price(self, pool: str, times: str, told: bool) -> None:
+        line = self.market.lines[pool]
+        price = Money(max(round(line.true[-1][1].micros * float(times)), 1000))
+        if line.true[-1][0] < self.clock.true and price < Money.usd("5000"):
+            self.market.moves(pool, price, self.clock.true)
+        if told:
+            self.do_tell()
+
+    def do_tell(self) -> None:
+        self.market.tell(self.store, self.clock.true, self.clock.now())
+
+    def do_capacity(self, pool: str, there: bool) -> None:
+        self.market.opens(pool, self.clock.true, available=there)
+        self.do_tell()
+
+    def do_fate(self, says: str, **said: Any) -> None:
+        self.cloud.fate = Fate(**said, says=Cause(says) if says else None)
+
+    def _machine(self, number: int) -> Machine | None:
+        live = self.cloud.live()
+        return live[number % len(live)] if live else None
+
+    def do_preempt(self, machine: int, noticed: bool) -> None:
+        found = [one for one in self.cloud.live() if one.launch.placement.offer.capacity_type is CapacityType.SPOT]
+        if found:
+            self.cloud.take_back(found[machine % len(found)], noticed=noticed)
+
+    def do_lose(self, machine: int) -> None:
+        if (found := self._machine(machine)) is not None:
+            self.cloud.lose(found)
+
+    def do_kill_agent(self, machine: int) -> None:
+        if (found := self._machine(machine)) is not None:
+            self.cloud.kill_agent(found)
+
+    def do_engine_fails(self, call: str, error: str, times: int) -> None:
+        allowed = {"submit": None, "observe": ("retry", "crash"), "find": ("retry", "crash")}
+        kinds = allowed.get(call, ("retry", "refused", "crash"))
+        kind = error if kinds is None or error in kinds else "retry"
+        self.cloud.failing[call] = [kind] * times
+
+    def do_folder_fails(self, call: str, error: str, times: int) -> None:
+        self.folders.failing[call] = [error] * times
+
+    def do_silence(self, machine: int, silent: bool) -> None:
+        if (found := self._machine(machine)) is not None:
+            (self.folders.silent.add if silent else self.folders.silent.discard)(found.key)
+
+    def do_garble(self, job: int, how: int) -> None:
+        """What the store has of a job makes no sense, until it heals."""
+        view = self._job(job)
+        if view is not None:
+            self._garbled[view.id] = damage_view(self.store, view.id, list(DAMAGES.values())[how])
+
+    def do_heal(self) -> None:
+        for job_id, text in self._garbled.items():
+            damage_view(self.store, job_id, lambda _, text=text: text)
+        self._garbled.clear()
+        self.cloud.failing.clear()
+        self.folders.failing.clear()
+        self.folders.silent.clear()
+
+    def do_restart(self) -> None:
+        self.restart()
+
+    def do_wrong_clock(self, by: str, looks: int) -> None:
+        self.note_admitted()
+        self.clock.wrong_by = -parse_duration(by[1:]) if by.startswith("-") else parse_duration(by)
+        for _ in range(looks):
+            self.passes(MINUTE)
+            self.look()
+        self.note_admitted()
+        self.clock.wrong_by = timedelta(0)
+        self.look()
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Everything is cancelled, nothing fails any more, and time passes until every job is closed."""
+        self.do_heal()
+        self.do_tell()
+        self.note_admitted()
+        for view in self.views():
+            if not view.state.final:
+                jobs.cancel(self.acting(view.user), view)
+        # Silence counts for half a minute a look at most; a quarter of an hour of it ends what never spoke.
+        for minutes in (0, 1, 3, 3, *[0.5] * 40, 60, 3, 600, 3, 2000, 3, 20000, 3):
+            self.passes(minutes * MINUTE)
+            self.look()
+            with self.store.reading() as look:
+                if not look.has_open_jobs():
+                    break
+        self.note_admitted()

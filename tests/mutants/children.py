@@ -1,0 +1,105 @@
+"""Work done in forked children, each of which may break anything: killed when it shows no progress in time."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import resource
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from math import ceil
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from time import monotonic
+from typing import Any
+
+Report = Callable[[Any], None]
+
+
+@dataclass
+class Task:
+    """``work`` gets a function for what it has to tell, which must be picklable; ``patience``: the seconds until it
+    must have told something again. ``told``: what it told. ``ended``: how the child came to its end."""
+
+    subject: Any
+    work: Callable[[Report], None]
+    patience: Callable[[list[Any]], float]
+    told: list[Any] = field(default_factory=list)
+    ended: str = ""
+
+
+def in_children(tasks: Iterable[Task], at_once: int) -> Iterator[Task]:
+    """The tasks as they end; so many run at once. Each child sees the process as it was when the child was forked."""
+    waiting, running = iter(tasks), {}
+    while True:
+        while len(running) < at_once and (task := next(waiting, None)) is not None:
+            connection, pid = fork(task.work)
+            running[connection] = task, pid, monotonic() + task.patience(task.told)
+        if not running:
+            return
+        soonest = min(deadline for _, _, deadline in running.values())
+        ready = wait(list(running), timeout=max(0.0, soonest - monotonic()))
+        for connection in list(running):
+            task, pid, deadline = running[connection]
+            if connection in ready:
+                try:
+                    task.told.append(connection.recv())
+                    running[connection] = task, pid, monotonic() + task.patience(task.told)
+                    continue
+                except (EOFError, OSError, pickle.UnpicklingError):
+                    task.ended = "ended"
+            elif monotonic() < deadline:
+                continue
+            else:
+                task.ended = "timed out"
+            if task.ended == "ended" and _used_up_its_time(pid):
+                task.ended = "timed out"
+            elif task.ended == "timed out":
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+            connection.close()
+            del running[connection]
+            yield task
+
+
+def allow(seconds: float) -> None:
+    """From now on, this process may use so many seconds of a processor, however busy the machine is."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    _, most = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (ceil(used.ru_utime + used.ru_stime + seconds), most))
+
+
+def _used_up_its_time(pid: int) -> bool:
+    """Whether a child that has closed its pipe was ended for want of `allow`ed time."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)  # nothing to a child that has ended; what it started ends with it
+    _, status = os.waitpid(pid, 0)
+    return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU
+
+
+def fork(work: Callable[[Report], None]) -> tuple[Connection, int]:
+    ours, theirs = Pipe(duplex=False)
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid:
+        theirs.close()
+        with suppress(PermissionError, ProcessLookupError):
+            os.setpgid(pid, pid)
+        return ours, pid
+    try:
+        ours.close()
+        with suppress(PermissionError):
+            os.setpgid(0, 0)
+        quiet = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(quiet, stream)
+        work(theirs.send)
+    except BaseException:  # noqa: BLE001 - the child must never run the parent's code to its end
+        os._exit(1)
+    finally:
+        theirs.close()
+        os._exit(0)

@@ -1,0 +1,338 @@
+"""Runs tests against mutants: pytest collects once, and each mutant gets a forked child of that process.
+
+The child plants its mutant and runs the tests that pass the changed lines, those first that killed a neighbour, then
+the quickest, until one fails. A mutant of code that runs at import cannot be planted in a process that has imported the
+module; it gets a child that has imported nothing of the broker yet.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from math import ceil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic, process_time
+
+import pytest
+
+from tests.mutants.children import Report, Task, allow, fork, in_children
+from tests.mutants.measuring import Coverage, Test
+from tests.mutants.mutant import Mutant
+from tests.mutants.planting import Place, loaded_functions, plant, plant_at_import
+from tests.mutants.rooms import LEFT_OUT, ROOT
+
+# So many of a hundred tests, the slowest, are left out: the others kill what they kill, and the run ends in time.
+TOO_SLOW = 2
+# A mutant that survives so many tests has survived; how many more there are is told.
+ENOUGH = 100
+# What a test may use of a processor when a mutant slows it down: so many times its time, and so many seconds more.
+TIMES, MORE = 10, 5.0
+# A test that shows no sign for so many seconds by the wall hangs.
+HANGS = 300.0
+
+KILLED, TIMED_OUT, SURVIVED, UNTRIED = "killed", "timed out", "survived", "untried"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a mutant fared. ``by``: the test that killed it. ``tests``: how many ran, of how many that pass its lines."""
+
+    mutant: Mutant
+    state: str
+    by: str = ""
+    tests: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """``at_once``: children. ``until``: no mutant is begun after that moment (as `monotonic` counts)."""
+
+    at_once: int = 2
+    until: float = float("inf")
+
+
+def run(mutants: Sequence[Mutant], modules: Sequence[str], tests: Sequence[str], limits: Limits) -> Iterator[Outcome]:
+    """The outcome of each mutant, as they come. Raises RuntimeError when the tests cannot be run."""
+    _import_what_is_not_ours()
+    before = {"at_once": limits.at_once, "until": limits.until}
+    with TemporaryDirectory(prefix="gpubroker-mutants-") as folder:
+        arguments = _arguments(Path(folder))
+        warm = [mutant for mutant in mutants if mutant.function]
+        cold = [mutant for mutant in mutants if not mutant.function]
+        loop = _Loop(warm, modules, limits)
+
+        def collected(tell: Report) -> None:
+            loop.tell = tell
+            code = pytest.main([*arguments, *tests], plugins=[loop])
+            tell(("ended", int(code), loop.wrong))
+
+        passing: dict[str, list[Test]] = {}
+        for told in _stream(collected):
+            if told[0] == "coverage":
+                passing = told[1]
+            elif told[0] == "outcome":
+                yield told[1]
+            elif told[0] == "say":
+                print(told[1], file=sys.stderr, flush=True)
+            elif told[1]:
+                raise RuntimeError(f"pytest ended with {told[1]}: {told[2]}")
+        yield from _cold(cold, passing, arguments, Limits(**before))
+
+
+def _stream(work: Callable[[Report], None]) -> Iterator[tuple]:  # type: ignore[type-arg]
+    """What one child tells, as it tells it."""
+    connection, pid = fork(work)
+    try:
+        while True:
+            yield connection.recv()
+    except EOFError:
+        os.waitpid(pid, 0)
+
+
+class _Loop:
+    """The pytest plugin that takes the place of pytest's own loop over the tests."""
+
+    def __init__(self, mutants: Sequence[Mutant], modules: Sequence[str], limits: Limits) -> None:
+        self._mutants, self._modules, self._limits = mutants, modules, limits
+        self.tell: Report = lambda told: None
+        self.wrong = ""
+        self._failed = False
+
+    def pytest_sessionstart(self) -> None:
+        _set_hypothesis()
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.wrong += f"\n{report.longreprtext}"
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._failed = self._failed or report.failed
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        if session.testsfailed:
+            raise session.Failed("tests cannot be collected")
+        items = {item.nodeid: item for item in session.items}
+        functions = loaded_functions(self._modules)
+        gc.collect()
+        gc.freeze()  # what is here already need not be looked at, and copied, in each child
+        coverage = self._measure(items)
+        by_line = coverage.by_line()
+        usable = self._usable([test for nodeid, test in coverage.tests.items() if nodeid in items])
+        by_module = _users(coverage.tests[nodeid] for nodeid in sorted(usable))
+        self.tell(("coverage", by_module))
+        killers: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+
+        def tasks() -> Iterator[Task]:
+            for mutant in self._mutants:
+                if monotonic() > self._limits.until:
+                    self.tell(("outcome", Outcome(mutant, UNTRIED)))
+                    continue
+                passing = {t.nodeid: t for line in mutant.lines for t in by_line[mutant.module, line]}
+                known = killers[mutant.module, mutant.function]
+                inside = [t for nodeid, t in passing.items() if nodeid in usable]
+                own = f"/test_{Path(mutant.module).stem}"
+                chosen = sorted(inside, key=lambda t: (-known[t.nodeid], own not in t.nodeid, t.seconds))[:ENOUGH]
+                if not chosen:
+                    self.tell(("outcome", Outcome(mutant, SURVIVED)))
+                    continue
+                yield Task(
+                    (mutant, chosen, len(inside)),
+                    lambda tell, m=mutant, c=chosen: self._try(
+                        m, functions, [(items[t.nodeid], t.seconds) for t in c], tell
+                    ),
+                    lambda told: HANGS,
+                )
+
+        for task in in_children(tasks(), self._limits.at_once):
+            outcome = _judged(task)
+            if outcome.by:
+                killers[outcome.mutant.module, outcome.mutant.function][outcome.by] += 1
+            self.tell(("outcome", outcome))
+        return True
+
+    def _try(
+        self,
+        mutant: Mutant,
+        functions: dict[Place, list],
+        items: Sequence[pytest.Item],
+        tell: Report,  # type: ignore[type-arg]
+    ) -> None:
+        plant(mutant, functions)
+        for item in items:
+            tell(self._run(item))
+            if self._failed:
+                return
+        tell(True)
+
+    def _run(self, item: pytest.Item) -> bool:
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+        return not self._failed
+
+    def _measure(self, items: dict[str, pytest.Item]) -> Coverage:
+        coverage = Coverage(self._modules)
+        files: dict[str, list[pytest.Item]] = defaultdict(list)
+        for item in items.values():
+            files[item.path.relative_to(ROOT).as_posix()].append(item)
+        missing = coverage.unknown(list(files))
+        if missing:
+            self.tell(("say", f"measuring which lines the tests of {len(missing)} files run"))
+        began = monotonic()
+
+        def tasks() -> Iterator[Task]:
+            for file in missing:
+                if monotonic() > self._limits.until:
+                    return  # no mutant will be begun either
+                yield Task(file, lambda tell, f=file: self._measure_file(files[f], tell), lambda told: HANGS)
+
+        for task in in_children(tasks(), self._limits.at_once):
+            if task.told and isinstance(task.told[-1], list):
+                coverage.add(task.subject, task.told[-1])
+                coverage.keep()
+            else:
+                self.tell(("say", f"{task.subject} {task.ended} while it was measured: its tests are not used"))
+        if missing:
+            self.tell(("say", f"measured in {monotonic() - began:.0f} s"))
+        return coverage
+
+    def _usable(self, tests: Sequence[Test]) -> set[str]:
+        """The ids of the tests that are used: those that pass, but for the slowest."""
+        if bad := [test.nodeid for test in tests if not test.passed]:
+            self.tell(("say", "these fail without a mutant and are not used: " + ", ".join(bad)))
+        quickest = sorted((test for test in tests if test.passed), key=lambda test: test.seconds)
+        return {test.nodeid for test in quickest[: ceil(len(quickest) * (100 - TOO_SLOW) / 100)]}
+
+    def _measure_file(self, items: Sequence[pytest.Item], tell: Report) -> None:
+        from coverage import Coverage as Tracer
+
+        paths = {str(ROOT / module): module for module in self._modules}
+        tracer = Tracer(data_file=None, config_file=False, include=list(paths), messages=False)
+        tests: dict[str, Test] = {}
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            self._failed = False
+            tracer.start()
+            tracer.switch_context(item.nodeid)
+            began = process_time()
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            seconds = process_time() - began
+            tracer.stop()
+            tests[item.nodeid] = Test(item.nodeid, not self._failed, seconds)
+            tell(item.nodeid)
+        data = tracer.get_data()
+        for path in data.measured_files():
+            for line, contexts in data.contexts_by_lineno(path).items():
+                for context in contexts:
+                    if context in tests:
+                        tests[context].lines.setdefault(paths[path], set()).add(line)
+        tell(list(tests.values()))
+
+
+def _users(tests: Iterable[Test]) -> dict[str, list[Test]]:
+    """The tests of each file of tests that uses a module: also those that only make a value of a class of it, which
+    runs none of its lines."""
+    files: dict[str, list[Test]] = defaultdict(list)
+    for test in tests:
+        files[test.nodeid.partition("::")[0]].append(test)
+    found: dict[str, list[Test]] = defaultdict(list)
+    for together in files.values():
+        for module in {module for test in together for module in test.lines}:
+            found[module] += together
+    return dict(found)
+
+
+def _judged(task: Task) -> Outcome:
+    mutant, chosen, of = task.subject
+    ran = len(task.told)
+    if task.ended == "timed out":
+        return Outcome(mutant, TIMED_OUT, chosen[min(ran, len(chosen) - 1)].nodeid, (ran + 1, of))
+    if ran == len(chosen) + 1 and all(task.told):
+        return Outcome(mutant, SURVIVED, "", (len(chosen), of))
+    last = max(ran - 1, 0) if ran and task.told[-1] is False else ran  # a child that died told nothing of its last test
+    return Outcome(mutant, KILLED, chosen[min(last, len(chosen) - 1)].nodeid, (last + 1, of))
+
+
+def _cold(
+    mutants: Sequence[Mutant], passing: dict[str, list[Test]], arguments: Sequence[str], limits: Limits
+) -> Iterator[Outcome]:
+    """Mutants of what runs at import: the tests that use the module, its own file of tests first."""
+    untried = []
+
+    def tasks() -> Iterator[Task]:
+        for mutant in mutants:
+            stem = Path(mutant.module).stem
+            users = sorted(
+                passing.get(mutant.module, []),
+                key=lambda t: (f"/test_{stem}" not in t.nodeid, stem not in t.nodeid, t.seconds),
+            )
+            if monotonic() > limits.until:
+                untried.append(mutant)
+                continue
+            chosen = users[:ENOUGH]
+            yield Task(
+                (mutant, chosen, len(users)),
+                lambda tell, m=mutant, c=chosen: _try_cold(m, c, arguments, tell),
+                lambda told: HANGS,
+            )
+
+    for task in in_children(tasks(), limits.at_once):
+        mutant, chosen, of = task.subject
+        by = next((told for told in task.told if isinstance(told, str) and told not in ("passed", "survived")), "")
+        if task.ended == "timed out":
+            yield Outcome(mutant, TIMED_OUT, by, (len(task.told), of))
+        elif "survived" in task.told:
+            yield Outcome(mutant, SURVIVED, "", (len(chosen), of))
+        else:
+            yield Outcome(mutant, KILLED, by or "the import", (len(task.told), of))
+    yield from (Outcome(mutant, UNTRIED) for mutant in untried)
+
+
+def _try_cold(mutant: Mutant, tests: Sequence[Test], arguments: Sequence[str], tell: Report) -> None:
+    class Watch:
+        def pytest_sessionstart(self) -> None:
+            _set_hypothesis()
+
+        def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+            if report.failed:
+                tell(report.nodeid)
+            elif report.when == "call":
+                tell("passed")
+
+    plant_at_import(mutant)
+    allow(60.0 + TIMES * sum(test.seconds for test in tests))
+    nodeids = [test.nodeid for test in tests]
+    if not nodeids or pytest.main([*arguments, "-x", *nodeids], plugins=[Watch()]) == 0:
+        tell("survived")
+
+
+def _arguments(folder: Path) -> list[str]:
+    """How pytest is called: as ever, but that nothing is kept, and children do not share a captured file."""
+    return [
+        "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:mutmut", "--timeout=0", "--capture=sys", "-q",
+        "--basetemp", str(folder / "tests"), "-o", "tmp_path_retention_policy=none", "-m", "not system",
+        *(f"--ignore={path}" for path in LEFT_OUT),
+    ]  # fmt: skip
+
+
+def _set_hypothesis() -> None:
+    """The same examples each time, few, and none made smaller: what kills a mutant must do so the next time, too."""
+    from hypothesis import HealthCheck, Phase, settings
+
+    settings.register_profile(
+        "mutants", deadline=None, max_examples=20, derandomize=True, database=None,
+        phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    settings.load_profile("mutants")
+
+
+def _import_what_is_not_ours() -> None:
+    """What takes long to import, once for all children."""
+    for name in ("alembic.command", "httpx", "hypothesis", "pydantic_settings", "rich.console", "sqlmodel", "typer"):
+        import_module(name)
+    ours = [name for name in sys.modules if name.partition(".")[0] in ("broker", "policies", "providers", "cli")]
+    assert not ours, f"imported too early: {ours}"

@@ -1,0 +1,140 @@
+"""The tool that tries the tests: what it changes, that a mutant is really planted, and that its list is not stale."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+
+import pytest
+
+from tests.mutants.__main__ import score
+from tests.mutants.children import Task, allow, in_children
+from tests.mutants.known import known_mutants
+from tests.mutants.mutant import Mutant, diff, mutants_of
+from tests.mutants.planting import loaded_functions, plant
+from tests.mutants.rooms import ROOT, modules
+
+
+def after(source: str) -> set[str]:
+    """The changed lines of every mutant of a function's body."""
+    return {mutant.after for mutant in mutants_of("m.py", f"def f(a, b):\n    {source}\n")}
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("return a + b", {"return a - b"}),
+        ("return a <= 3", {"return a < 3", "return a <= 4"}),
+        ("return a and b", {"return a or b", "return a", "return b"}),
+        ("return not (a or b)", {"return (a or b)", "return not (a and b)", "return not (a)", "return not (b)"}),
+        ("return min(a)", {"return max(a)", "return min(None)", "return min()"}),
+        ("return f(a, b=1)", {f"return f({one})" for one in ("None, b=1", "a, b=None", "b=1", "a", "a, b=2")}),
+        ("a.send()", {"pass"}),
+        ("return a if b else 7", {"return a if True else 7", "return a if False else 7", "return a if b else 8"}),
+        ("a += b", {"a -= b", "a = b"}),
+        ('return "kind"', {'return "XXkindXX"'}),
+        ('raise ValueError(f"{a} is no place")', set()),
+        ('"""A docstring."""', set()),
+        ("assert a < b", set()),
+    ],
+)  # fmt: skip
+def test_what_is_changed(source: str, expected: set[str]) -> None:
+    assert after(source) == expected
+
+
+def test_a_guard_is_forced_both_ways_and_each_case_forgotten() -> None:
+    assert {"if True:", "if False:"} <= after("if a:\n        return b")
+    cases = "match a:\n        case 1:\n            return 2\n        case _:\n            return 3"
+    assert {diff(m) for m in mutants_of("m.py", f"def f(a):\n    {cases}\n") if not m.after} == {
+        "    - case 1:\n    - return 2",
+        "    - case _:\n    - return 3",
+    }
+
+
+def test_every_mutant_of_the_ledger_is_another_program_and_can_be_planted() -> None:
+    files = [module for module in modules() if module.startswith("broker/ledger/")]
+    functions = loaded_functions(files)
+    for module in files:
+        source = (ROOT / module).read_text("utf-8")
+        found = mutants_of(module, source)
+        assert len({mutant.edit for mutant in found}) == len(found)
+        for mutant in found:
+            compile(mutant.planted(), module, "exec", dont_inherit=True)
+            assert mutant.planted() != source
+            assert not mutant.function or functions[module, mutant.function, mutant.first], mutant
+
+
+def test_where_a_mutant_stands() -> None:
+    source = "class A:\n    @property\n    def f(self):\n        return (1 +\n            self.b)\n\nLIMIT = 5\n"
+    inside = [m for m in mutants_of("m.py", source) if m.function]
+    assert {(m.function, m.first, m.lines) for m in inside} == {("A.f", 2, range(4, 6))}
+    assert {(m.function, m.after) for m in mutants_of("m.py", source) if not m.function} == {
+        ("", "LIMIT = 6"),
+        ("", "LIMIT = None"),
+    }
+
+
+def test_a_planted_mutant_is_what_everybody_calls() -> None:
+    module = "broker/ledger/sums.py"
+    from broker.ledger.sums import amount_before  # as any other module has it
+
+    (mutant,) = (m for m in mutants_of(module, (ROOT / module).read_text("utf-8")) if "covers_from <= edge" in m.after)
+    functions = loaded_functions([module])
+    original = amount_before.__code__
+    assert amount_before(5, 10, 10, 10) == 0
+    plant(mutant, functions)
+    try:
+        assert amount_before(5, 10, 10, 10) == 5
+    finally:
+        amount_before.__code__ = original
+
+
+def test_children_that_hang_or_die_are_told_from_those_that_end() -> None:
+    def die(tell: object) -> None:
+        raise SystemExit(3)
+
+    def hang(tell: object) -> None:
+        signal.pause()
+
+    def spin(tell: object) -> None:
+        allow(0.1)
+        while True:
+            pass
+
+    tasks = [
+        Task("spins", spin, lambda told: 30.0),
+        Task("tells", lambda tell: tell(7), lambda told: 30.0),
+        Task("dies", die, lambda told: 30.0),
+        Task("hangs", hang, lambda told: 0.1),
+    ]
+    assert {task.subject: (task.ended, task.told) for task in in_children(tasks, 2)} == {
+        "tells": ("ended", [7]),
+        "dies": ("ended", []),
+        "hangs": ("timed out", []),
+        "spins": ("timed out", []),
+    }
+
+
+def test_what_hangs_counts_as_killed_and_what_was_not_tried_counts_nothing() -> None:
+    counts = Counter({"killed": 17, "timed out": 2, "survived": 1, "untried": 80})
+    assert score(counts) == 95.0
+
+
+def test_the_known_survivors_are_mutants_that_can_be_made() -> None:
+    """An entry whose code is gone says nothing any more: delete it."""
+    listed = known_mutants()
+    made: set[tuple[str, str, str, str]] = set()
+    for module in {module for module, *_ in listed}:
+        found: list[Mutant] = mutants_of(module, (ROOT / module).read_text("utf-8"))
+        made.update(mutant.key for mutant in found)
+    assert not [key for key in listed if key not in made]
+
+
+@pytest.mark.parametrize(
+    ("reasons", "problem"), [(("",), "has no reason"), (("equal", "equal"), "is there twice")]
+)  # fmt: skip
+def test_an_entry_needs_a_reason_and_stands_once(reasons: tuple[str, ...], problem: str) -> None:
+    entry = '[[mutant]]\nmodule = "m.py"\nfunction = "f"\nbefore = "a"\nafter = "b"\nreason = "{}"\n'
+    text = "".join(entry.format(reason) for reason in reasons)
+    with pytest.raises(ValueError, match=problem):
+        known_mutants(text)

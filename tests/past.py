@@ -1,0 +1,218 @@
+"""A store with a long past: a few jobs lived through the ordinary interfaces, and each of them copied many times.
+
+The copies are made by the database, one statement a table. So they are what the product writes, with other ids and
+other days, and a million of them take minutes instead of hours. Times within JSON documents are not moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import BigInteger, Connection, Table
+from sqlmodel import AutoString, SQLModel
+
+from broker.core import events as ev
+from broker.core.approvals import StandingGrant
+from broker.core.burns import Burn
+from broker.core.clock import ManualClock
+from broker.core.decisions import Decision
+from broker.core.events import EventBody
+from broker.core.jobs import Job
+from broker.core.money import Money
+from broker.core.offers import Availability, CapacityType, MoneyKind, Offer
+from broker.core.outcomes import Cause, JobState
+from broker.core.placements import Placement
+from broker.core.policy import ActionKind, Answer
+from broker.launch.placing import attempt_key, hold_entries
+from broker.launch.reconciler import Reconciler
+from broker.launch.rejudging import Ruling
+from broker.launch.settlement import release
+from broker.launch.settling import post_due
+from broker.ledger.entries import Movement, Tags
+from broker.ledger.sums import DAY
+from broker.store import Store
+from broker.store.ledger_tables import SUM
+from broker.store.tables import STILL_THERE
+from broker.store.times import to_micros
+from tests.launch.rehearsal import Machine, StageEngine, StageMailbox
+
+HOUR = timedelta(hours=1)
+STANDING = 1  # the number of the standing grant that lets a quarter of the jobs through
+BY_DAY = 900  # the copies are spread over so many days, those of one day at the same hour
+_FIRST = 10**7  # so that the numbers of copies are of one length, and sort as they count
+# Amounts are smaller than this, and times (microseconds since 1970) are larger.
+_A_TIME = 10**15
+
+
+def offer(now: datetime) -> Offer:
+    """An H100 at $10 an hour."""
+    return Offer(
+        "cloud", "here", "here-1", "box", "H100", 8, CapacityType.ON_DEMAND, Money.usd("10"), now, "api",
+        cpus=64, memory_gib=512, availability=Availability.AVAILABLE, engine="stage",
+    )  # fmt: skip
+
+
+def started(store: Store, number: int, at: datetime, *, of: str = "open") -> str:
+    """Submit a job whose machine comes up ten minutes after ``at`` (UTC); returns its id."""
+    job_id, name = f"{of}-{number:02d}-tmplt", f"{of}-{number:02d}"
+    job = Job(
+        name=name, run="python train.py", team=f"team-{number % 5}", project=f"project-{number % 7}",
+        environment=("production", "research", None)[number % 3],
+    )  # fmt: skip
+    rate = Money.usd("10")
+    placement = Placement(offer(at), 1, rate, rate, (), None, None, 1.0, 1.0, 0.0)
+    request = ev.LaunchRequested(key=attempt_key(job_id, 1), engine="stage", placement=placement)
+    items: list[tuple[int | None, EventBody]] = [
+        (None, ev.Submitted(job=job, user=f"user-{number}", max_duration_seconds=400 * 3600.0)),
+        *([(None, ev.ApprovalGiven(by="bob", standing=STANDING))] if number % 4 == 0 else []),
+        (1, request),
+        (1, ev.Launched(handle=request.key)),
+        (1, ev.MachineUp(since=at + HOUR / 6)),
+        (1, ev.Claimed(host="node")),
+        (1, ev.Restored(checkpoint=None)),
+        (1, ev.CommandStarted()),
+    ]
+    decision = Decision(
+        at, ActionKind.LAUNCH, f"user-{number}", name, Answer.ALLOW, "1", "-",
+        job_id=job_id, attempt=1, pool=placement.offer.pool, verdicts=(), seen={},
+    )  # fmt: skip
+    tags = Tags(job_id, f"user-{number}", job.team, job.project, job.workload.value, job.environment)
+    with store.writing() as tx:
+        tx.append(job_id, items, at)
+        tx.record(decision)
+        if number % 4 == 0:
+            tx.use_standing(STANDING, job_id)
+        burn = Burn.evenly(Money.usd("40"), (at, at + 4 * HOUR))
+        tx.post(hold_entries(tags, {}, {MoneyKind.CASH: burn}, Movement.HOLD, 1))
+    return job_id
+
+
+def finished(store: Store, number: int, at: datetime) -> str:
+    """Let a job run for two hours from ``at`` (UTC): settled twice, ended, the rest released, closed."""
+    job_id = started(store, number, at, of="past")
+    for hours, bodies in (
+        (1, []),
+        (2, [(1, ev.AttemptEnded(cause=Cause.COMPLETED)), (1, ev.MachineGone(gone_at=at + 2 * HOUR))]),
+    ):
+        now = at + hours * HOUR
+        with store.writing() as tx:
+            view = tx.append(job_id, bodies, now) if bodies else tx.job(job_id)
+            assert view is not None
+            post_due(tx, [view], now)
+            if bodies:
+                tx.post(release(view, tx.sums([job_id])[job_id], now))
+                tx.append(job_id, [(None, ev.JobEnded(state=JobState.SUCCEEDED)), (None, ev.JobClosed())], now)
+    return job_id
+
+
+def multiply(store: Store, job_ids: Sequence[str], copies: int) -> None:
+    """Copy each of these closed jobs so many times, the first copy a day before it, the next two days before it."""
+    tables = [table for table in SQLModel.metadata.sorted_tables if table.name == "job" or "job_id" in table.c]
+    for table in tables:
+        for job_id in sorted(job_ids):  # in the order of the keys, which is the quickest
+            with store._database.writing() as connection:
+                if store._database.is_sqlite:
+                    connection.exec_driver_sql("PRAGMA cache_size=-500000")  # KiB
+                _copy(connection, table, job_id, copies)
+    with store._database.writing() as connection:
+        _copy_sums(connection, copies)
+
+
+def _numbers(connection: Connection, copies: int) -> str:
+    if connection.dialect.name == "postgresql":
+        return f"(SELECT n FROM generate_series(1, {copies}::bigint) AS n) AS number"
+    counted = f"WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < {copies}) SELECT n FROM c"
+    return f"({counted}) AS number"
+
+
+def _copy(connection: Connection, table: Table, job_id: str, copies: int) -> None:
+    key = "id" if table.name == "job" else "job_id"
+    names = [c.name for c in table.c if not (c.name == "id" and c.autoincrement is True)]
+    values = []
+    for name in names:
+        kind = table.c[name].type
+        if isinstance(kind, AutoString):
+            values.append(f"replace({name}, '{job_id}', '{job_id}-' || ({_FIRST} + n))")
+        elif isinstance(kind, BigInteger):
+            values.append(
+                f"CASE WHEN {name} > {_A_TIME} THEN {name} - (n - n / {BY_DAY} * {BY_DAY}) * {DAY} ELSE {name} END"
+            )
+        else:
+            values.append(name)
+    connection.exec_driver_sql(
+        f"INSERT INTO {table.name} ({', '.join(names)}) SELECT {', '.join(values)}"
+        f" FROM {table.name} CROSS JOIN {_numbers(connection, copies)} WHERE {key} = '{job_id}'"
+    )
+
+
+def _copy_sums(connection: Connection, copies: int) -> None:
+    """What was spent is the same on each day on which there are copies; it must come from copied jobs alone."""
+    names = ", ".join(SUM.c.keys())
+    connection.exec_driver_sql(f"CREATE TEMPORARY TABLE once AS SELECT {names} FROM spend_sum")
+    day, numbers = f"n - n / {BY_DAY} * {BY_DAY}", _numbers(connection, copies)
+    times = f"(SELECT {day} AS day, count(*) AS times FROM {numbers} GROUP BY 1) AS per_day"
+    connection.exec_driver_sql(
+        "INSERT INTO spend_sum (size, group_id, slot, micros)"
+        f" SELECT size, group_id, slot - day * ({DAY} / size), micros * times FROM once CROSS JOIN {times} WHERE true"
+        " ON CONFLICT (size, group_id, slot) DO UPDATE SET micros = spend_sum.micros + excluded.micros"
+    )
+    connection.exec_driver_sql("DROP TABLE once")
+
+
+def fill(store: Store, now: datetime, *, closed: int, running: int = 2, templates: int = 20) -> list[str]:
+    """A store with so many closed jobs and so many that run (UTC ``now``); returns the ids of those that run."""
+    templates = min(templates, closed)
+    at = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(days=1)
+    with store.writing() as tx:
+        given = StandingGrant(0, "bob", at, now + 9 * BY_DAY * HOUR, Money.usd("9000000"), ("dear",), ("user-*",))
+        assert tx.give_standing(given).number == STANDING
+    ids = [finished(store, number, at) for number in range(templates)]
+    multiply(store, ids, closed // templates - 1)
+    return [started(store, number, now - HOUR) for number in range(running)]
+
+
+def polled(store: Store, now: datetime, *, polls: int = 3000) -> None:
+    """Two providers were asked so many times, a minute between, and the price of one offer has changed as often, an
+    hour between. It is offered at ``now`` (UTC), for this machine's engine, so that it needs no login. Closed jobs were
+    charged for."""
+    times = f"{to_micros(now)} - ({polls} - n) * 60000000"
+    with store._database.writing() as connection:
+        numbers = _numbers(connection, polls - 1)
+        connection.exec_driver_sql(
+            "INSERT INTO poll_run"
+            " (id, provider, started, finished, seen, changed, complete, skipped, error, status, hint)"
+            f" SELECT n, CASE WHEN n - n / 2 * 2 = 0 THEN 'cloud' ELSE 'other' END, {times}, {times}, 1, 1, true,"
+            f" '{{}}', '', 'ok', '' FROM {numbers}"
+        )
+    store.record_poll("cloud", started=now, finished=now, offers=[replace(offer(now), engine="local")])
+    with store._database.writing() as connection:
+        connection.exec_driver_sql(
+            "INSERT INTO price_change (series, at, micros, availability, learned) SELECT series, at - n * 3600000000,"
+            f" micros + n, availability, learned FROM price_change CROSS JOIN {numbers}"
+        )
+        connection.exec_driver_sql(
+            "INSERT INTO charge (provider, key, starts, ends, line, micros, estimated, source, read_at)"
+            " SELECT provider, job_id || '-' || attempt, since, until, '', micros, false, 'api', until"
+            f" FROM machine_time WHERE until < {STILL_THERE}"
+        )
+
+
+def looking_after(store: Store, running: Sequence[str], clock: ManualClock) -> Reconciler:
+    """A reconciler over the jobs that run, its engine and run folders in memory; it places no job anew."""
+    engine, mailbox = StageEngine(clock), StageMailbox(clock)
+    for job_id in running:
+        key = attempt_key(job_id, 1)
+        engine.machines[key] = Machine(None, clock.now() - timedelta(minutes=50))  # type: ignore[arg-type]  # never read
+        mailbox.leases[key] = []
+        mailbox.says(key)
+    return Reconciler(
+        store, lambda name: engine, mailbox, clock, lambda view: False, lambda view, attempt: Ruling.LAUNCH
+    )
+
+
+def analyse(store: Store) -> None:
+    """Let the database look at how much there is of everything."""
+    with store._database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql("ANALYZE")

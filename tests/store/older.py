@@ -1,0 +1,44 @@
+"""Makes a store what an earlier revision of the schema had, so that upgrades can be tried on it."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection
+
+_JOB_INDEXES = ("name", "user", "team", "state", "project", "environment", "id_begins")
+# What each revision added, newest first, as statements that take it away.
+_TAKEN_AWAY = {
+    "0014": (
+        "DROP INDEX standing_use_job",
+        "DROP INDEX standing_use_open",
+        "ALTER TABLE standing_use DROP COLUMN closed",
+        "ALTER TABLE standing_grant DROP COLUMN closed_use",
+    ),
+    "0013": (
+        "ALTER TABLE ledger_entry DROP COLUMN rate",
+        "ALTER TABLE ledger_balance DROP COLUMN holds_from",
+        "ALTER TABLE ledger_balance DROP COLUMN burns",
+    ),
+    "0012": tuple(f"DROP INDEX {name}" for name in ("poll_run_started", "poll_run_newest", "charge_ends")),
+    "0011": (
+        "DROP TABLE machine_time",
+        "DROP INDEX attempt_event_asking",
+        *(f"DROP INDEX job_{name}" for name in _JOB_INDEXES),
+        "ALTER TABLE job DROP COLUMN environment",
+    ),
+    "0010": ("DROP TABLE movement_sum", "DROP TABLE metering"),
+    "0007": ("DROP TABLE charge",),
+    "0006": (
+        *(f"DROP TABLE {name}" for name in ("spend_sum", "spend_group", "budget_mark")),
+        "DROP INDEX ledger_entry_long",
+        "ALTER TABLE job DROP COLUMN live",
+    ),
+}
+
+
+def take_back(connection: Connection, revision: str) -> None:
+    """Take away everything that came after this revision."""
+    for number, statements in _TAKEN_AWAY.items():
+        if number > revision:
+            for statement in statements:
+                connection.exec_driver_sql(statement)
+    connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{revision}'")

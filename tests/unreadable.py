@@ -1,0 +1,55 @@
+"""Making what a store has of a job unreadable for this version, in the ways in which that happens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sqlalchemy import select
+
+from broker.core import record_format
+from broker.store import Store
+from broker.store.tables import EVENT, JOB
+from broker.store.times import to_micros
+
+
+def _change(change: Callable[[dict[str, Any]], object]) -> Callable[[str], str]:
+    def changed(text: str) -> str:
+        document = json.loads(text)
+        change(document)
+        return json.dumps(document)
+
+    return changed
+
+
+def _newer(text: str) -> str:
+    """As a newer version of this program writes it."""
+    return text.replace(f'"format":{record_format.FORMAT},', f'"format":{record_format.FORMAT + 1},', 1)
+
+
+DAMAGES: Mapping[str, Callable[[str], str]] = {
+    "newer format": _newer,
+    "newer format, keys in another order": _change(lambda found: found.update(format=found.pop("format") + 1)),
+    "unknown key in the job": _change(lambda found: found["job"].update(colour="blue")),
+    "not JSON": lambda text: text[:-1],
+}
+
+
+def damage_view(store: Store, job_id: str, how: Callable[[str], str] = _newer) -> str:
+    """Damage the view of a job; what it was before."""
+    with store._database.writing() as connection:
+        before = str(connection.scalar(select(JOB.c.view).where(JOB.c.id == job_id)))
+        connection.execute(JOB.update().where(JOB.c.id == job_id).values(view=how(before)))
+    return before
+
+
+def add_newer_event(store: Store, job_id: str) -> None:
+    """An event of a kind that only a newer version knows, as that one appends it: the view is written anew as well."""
+    damage_view(store, job_id)
+    with store.reading() as look:
+        (seq,) = look.last_events([job_id]).values()
+    body = json.dumps({"format": record_format.FORMAT + 1, "kind": "praised"})
+    row = {"job_id": job_id, "seq": seq + 1, "attempt": None, "at": to_micros(store._clock.now()), "kind": "praised"}
+    with store._database.writing() as connection:
+        connection.execute(EVENT.insert(), {**row, "body": body})
