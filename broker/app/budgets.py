@@ -17,10 +17,11 @@ from broker.core.money import Money, alike
 from broker.core.notices import Notice, Severity
 from broker.core.policy import BudgetUse, Source
 from broker.core.ports import BudgetSpec, PolicySet
-from broker.launch.journal import Reading
+from broker.launch.journal import OpenHold, Reading
 from broker.ledger.budgets import budget_uses, period_containing, period_name, told_as_one_until
 from broker.ledger.forecast import EXCEEDED, FORECAST, OVERDRAWN, Draw, Forecast, forecast, passed
 from broker.ledger.holds import ledger_rate
+from broker.ledger.shares import BudgetShare, budget_shares
 from broker.store.outbox import Dispatch
 
 log = logging.getLogger(__name__)
@@ -47,8 +48,8 @@ class BudgetRule(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BudgetLine:
-    """A budget of the active set and its state in the current period. Money in USD. ``marks``: what it has passed, and
-    when that was first seen (UTC)."""
+    """A budget of the active set and its state in the current period ``at`` a time (UTC). Money in USD. ``marks``: what
+    it has passed, and when that was first seen (UTC). ``holds``: what it counts of what jobs hold."""
 
     spec: BudgetSpec
     limit: Money
@@ -58,6 +59,8 @@ class BudgetLine:
     use: BudgetUse
     forecast: Forecast
     marks: Mapping[str, datetime]
+    holds: Sequence[OpenHold]
+    at: datetime
 
     @property
     def left(self) -> Money:
@@ -68,6 +71,17 @@ class BudgetLine:
     def period_name(self) -> str:
         """``November 2026``"""
         return period_name(self.spec.period, self.spec.timezone, self.use.period_start)
+
+    @property
+    def held_by_job(self) -> list[tuple[str, BudgetShare]]:
+        """What each job holds in each period, by job: the earliest period first, and of each the largest share. Those
+        of the current period add up to ``use.held``."""
+        found = [
+            (hold.job_id, share)
+            for hold in self.holds
+            for share in budget_shares([self.spec], {hold.money: hold.burn.seen(self.at)})
+        ]
+        return sorted(found, key=lambda one: (one[1].period, -one[1].held.micros, one[0]))
 
 
 def rules_of(policy: PolicySet) -> list[BudgetRule]:
@@ -101,9 +115,10 @@ def _rates(look: Reading) -> Mapping[tuple[str, str], Money]:
 def _line(look: Reading, rule: BudgetRule, rates: Mapping[tuple[str, str], Money], now: datetime) -> BudgetLine:
     spec, limit = rule.spec, rule.config.amount
     use = state(look, spec, now)
-    draws = [Draw(hold.burn, rates.get((hold.job_id, hold.money))) for hold in look.open_holds(spec)]
+    holds = look.open_holds(spec)
+    draws = [Draw(hold.burn, rates.get((hold.job_id, hold.money))) for hold in holds]
     ahead = forecast(use, limit, draws, now)
-    return BudgetLine(spec, limit, rule.source, rule.config.action, rule.config.alerts, use, ahead, {})
+    return BudgetLine(spec, limit, rule.source, rule.config.action, rule.config.alerts, use, ahead, {}, holds, now)
 
 
 def state(look: Reading, budget: BudgetSpec, now: datetime) -> BudgetUse:

@@ -26,6 +26,7 @@ from broker.launch.progress import billed_time, machine_time, on_demand_cost
 from broker.launch.settlement import tags_of
 from broker.ledger.entries import Account, Balance, Movement
 from broker.ledger.holds import ledger_rate
+from broker.ledger.shares import BudgetShare, budget_shares
 
 _TOO_MUCH = "too_much_is_asked"  # of a budget: its owner's open requests hold all that they may already
 
@@ -209,7 +210,7 @@ class Bill:
     that runs now has used since; it is an estimate until the job is closed. ``on_demand`` is what the work would have
     cost on the cheapest on-demand placement of the moment of submission, ``savings`` the difference to what was paid
     because of the job (amortised money was paid before it); both None until the job has ended, or without such a
-    placement.
+    placement. ``shares``: how what is held falls into the periods of the job's budgets from now on.
     """
 
     spent: Mapping[MoneyKind, Money]
@@ -217,6 +218,7 @@ class Bill:
     so_far: Money
     on_demand: Money | None
     savings: Money | None
+    shares: Sequence[BudgetShare] = ()
 
 
 def bill(broker: Broker, view: JobView) -> Bill:
@@ -243,7 +245,19 @@ def bill(broker: Broker, view: JobView) -> Bill:
         so_far=settled + running,
         on_demand=on_demand,
         savings=None if on_demand is None else on_demand - paid,
+        shares=_shares(broker, view, balance),
     )
+
+
+def _shares(broker: Broker, view: JobView, balance: Mapping[MoneyKind, Balance]) -> Sequence[BudgetShare]:
+    now = broker.clock.now()
+    burns = {kind: one.burn.seen(now) for kind, one in balance.items() if one.burn is not None}
+    if not burns:
+        return ()
+    try:
+        return budget_shares(broker.policy().budgets(view.job, view.user), burns)
+    except BrokerError:
+        return ()  # policies that this version cannot read must not hide a job's bill
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from broker.core.money import Money
 from broker.core.offers import CapacityType, Offer
 from broker.core.placements import Plan
 from broker.core.policy import Action, ActionKind, Answer, LiveAttempt
-from broker.core.ports import PolicySet
+from broker.core.ports import BudgetSpec, PolicySet
 from broker.core.reasons import Origin, Reason
 from broker.core.views import JobView
 from broker.launch.admission import (
@@ -45,6 +45,7 @@ from broker.launch.journal import Reading, Writing
 from broker.launch.placing import Market, decision_of, hold_entries, launch_request
 from broker.launch.waiting import wait_for_paid
 from broker.ledger.entries import Movement, Tags
+from broker.ledger.shares import BudgetShare, budget_shares
 from broker.placement.paid import Waiting
 from broker.placement.patience import start_is_open
 from broker.placement.planner import make_plan
@@ -79,7 +80,7 @@ class Preview:
     """A plan and what the policies say to it. ``admission`` is None when nothing is left to judge. ``waits``: the job
     fits capacity that our own jobs occupy, so it would be queued. ``offers``: the ones the plan was made from.
     ``sizing``: how machines were found for a job that names a model. ``waiting``: what of our own it had better wait
-    for, although something could be rented now."""
+    for, although something could be rented now. ``budgets``: those that the job falls under."""
 
     job: Job
     plan: Plan
@@ -90,6 +91,12 @@ class Preview:
     offers: Sequence[Offer] = ()
     sizing: Sizing | None = None
     waiting: Waiting | None = None
+    budgets: Sequence[BudgetSpec] = ()
+
+    @property
+    def shares(self) -> list[BudgetShare]:
+        """How the money to be held falls into the periods of the budgets, as the policies judged it."""
+        return budget_shares(self.budgets, self.admission.burns) if self.admission else []
 
     @property
     def counts(self) -> dict[Reason, int]:
@@ -194,7 +201,10 @@ def _placed(broker: Broker, job: Job, market: Market, policy: PolicySet, look: R
         unoccupied = plan(market.offers)
         waits, found = True, replace(unoccupied, notes=(*unoccupied.notes, f"it {waiting.why}"))
     found = replace(found, offers_seen=found.offers_seen + sum(market.left_out.values()))
-    return Preview(job, found, market.left_out, None, max_duration, waits, market.offers, waiting=waiting)
+    budgets = policy.budgets(job, broker.user)
+    return Preview(
+        job, found, market.left_out, None, max_duration, waits, market.offers, waiting=waiting, budgets=budgets
+    )
 
 
 def submit(broker: Broker, job: Job, agreed: Preview | None = None) -> JobView:

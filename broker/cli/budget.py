@@ -59,9 +59,10 @@ def show(
     force: Annotated[bool, typer.Option("--force", help="Let --picture overwrite a file that is no chart.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show one budget: period, limit, spent, held, left, forecast, scope and alerts."""
+    """Show one budget: period, limit, spent, held (by job and period), left, forecast, scope and alerts."""
     from broker.app.budgets import days, notices_about
     from broker.cli import budget_view as view
+    from broker.cli import held_view
 
     terminal = Terminal.of(context)
     broker, found = _budgets(terminal)
@@ -79,9 +80,11 @@ def show(
         if chart:
             terminal.show(*view.drawn(terminal, figures))
     if as_json:
-        documents = [view.document(line, told[line.spec.id]) for line in chosen]
+        documents = [
+            view.document(line, told[line.spec.id]) | {"held_by_job": held_view.by_job_json(line)} for line in chosen
+        ]
         terminal.answer({"budgets": documents} if budget is None else documents[0])
         return
     terminal.show(*(view.table(terminal.out, chosen) if chosen else [_NONE]))
     for line in chosen:
-        terminal.show(*view.story(line, told[line.spec.id]))
+        terminal.show(*view.story(line, told[line.spec.id]), *held_view.by_job(terminal.out, line))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from broker.cli.held_view import shares_json
 from broker.cli.job_view import last_step
 from broker.core.approvals import Asked
 from broker.core.coverage_words import covered
@@ -71,6 +72,7 @@ def document(view: JobView, bill: Bill, progress: Progress | None, now: datetime
         "attempts": [attempt_json(attempt, now) for attempt in view.attempts],
         "cost": _by_kind(bill.spent),
         "held": _by_kind(bill.held),
+        "budget_shares": shares_json(bill.shares),
         "cost_so_far": bill.so_far,
         "on_demand_cost": bill.on_demand,
         "savings": bill.savings,

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from broker.cli import words
+from broker.cli.held_view import shares_of
 from broker.cli.story import cause_words, lines, where
-from broker.cli.tables import Column, fitting, left_out
+from broker.cli.tables import Column, fitting, hanging, left_out
 from broker.cli.waiting import because
 from broker.core.clock import Clock
 from broker.core.coverage_words import covered
@@ -191,21 +192,21 @@ def _what_helps(view: JobView) -> list[str]:
     ]
 
 
-def _money_lines(view: JobView, bill: Bill, now: datetime) -> list[Text]:
+def _money_lines(view: JobView, bill: Bill, now: datetime) -> list[RenderableType]:
     final = "" if view.closed else " settled so far"
     estimate = f" (estimated {words.money(bill.so_far)} until now)" if not view.closed and bill.so_far else ""
-    lines = [f"  spent     {spent_words(bill)}{final}{estimate}"]
+    parts: list[RenderableType] = [Text(f"  spent     {spent_words(bill)}{final}{estimate}")]
     if bill.held:
-        lines.append("  held      " + ", ".join(f"{words.money(a)} {kind.value}" for kind, a in bill.held.items()))
+        parts.append(Text("  held      " + ", ".join(f"{words.money(a)} {kind}" for kind, a in bill.held.items())))
+    parts += [hanging(Text(line), 12) for line in shares_of(bill.shares)]
     limit = f"max_cost {words.money(view.max_cost)}, " if view.max_cost is not None else ""
     used = words.length(billed_time(view, now))
-    lines.append(f"  limits    {limit}max_duration {words.length(view.max_duration)} (used {used})")
+    parts.append(Text(f"  limits    {limit}max_duration {words.length(view.max_duration)} (used {used})"))
     if bill.on_demand is not None and bill.savings is not None:
         share = f" ({bill.savings.micros / bill.on_demand.micros:.0%})" if bill.on_demand else ""
-        lines.append(
-            f"  on-demand {words.money(bill.on_demand)} for the same work; saved {words.money(bill.savings)}{share}"
-        )
-    return [Text(text) for text in lines]
+        saved = f"saved {words.money(bill.savings)}{share}"
+        parts.append(Text(f"  on-demand {words.money(bill.on_demand)} for the same work; {saved}"))
+    return parts
 
 
 def ending(view: JobView, bill: Bill) -> list[RenderableType]:

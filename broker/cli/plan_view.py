@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from broker.cli import words
+from broker.cli import held_view, words
 from broker.cli.offer_view import as_json as offer_json
 from broker.cli.offer_view import rows as offer_rows
 from broker.cli.remedies import remedy
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from broker.app.wiring import Broker
     from broker.core.money import Money
     from broker.core.ports import PolicySet
+    from broker.launch.admission import Admission
 
 _NAMED = 4  # machines in the heading
 
@@ -222,7 +223,7 @@ def _verdict(seen: Preview, judged: str) -> list[RenderableType]:
     parts: list[RenderableType] = [told]
     parts += [_objection(verdict) for verdict in seen.admission.objections]
     if seen.exit_code in (0, 6):  # no money is held for a job that cannot be submitted
-        parts.append(_money(seen.admission.money, seen))
+        parts += _money(seen.admission, seen)
     return parts
 
 
@@ -234,13 +235,18 @@ def _objection(verdict: Verdict) -> Text:
     return text
 
 
-def _money(held: Any, seen: Preview) -> Text:
-    if not held:
-        return Text("Money: nothing is held; this capacity is already paid for.")
-    amounts = " and ".join(f"{words.money(amount)} {kind}" for kind, amount in held.items())
-    longest = lasts(held, seen.plan, seen.max_duration, seen.plan.made_at)
-    until = f"; it lasts {words.length(longest)} at the most expensive fallback price"
-    return Text.assemble("Money: ", (amounts, "bold"), f" is held at submission{until}. The unused part is released.")
+def _money(admission: Admission, seen: Preview) -> list[RenderableType]:
+    if not admission.money:
+        return [Text("Money: nothing is held; this capacity is already paid for.")]
+    longest = lasts(admission.money, seen.plan, seen.max_duration, seen.plan.made_at)
+    first, *others = held_view.why(admission, seen)
+    at_worst = f"At the most expensive fallback price it lasts {words.length(longest)}. The unused part is released."
+    return [
+        Text.assemble(("Money: ", "bold"), f"{first}."),
+        *(hanging(Text(f"{line}."), 2) for line in others),
+        *(hanging(Text(line), 2) for line in held_view.shares_of(seen.shares)),
+        hanging(Text(at_worst), 2),
+    ]
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------------
@@ -250,7 +256,8 @@ def document(seen: Preview, policy: PolicySet, *, limit: int | None = None) -> d
     """The document of `gpubroker plan --json`. ``policy``: the policies that ranked and judged the plan."""
     plan, admission = seen.plan, seen.admission
     value = value_of_time(seen.job, policy.defaults)
-    held = admission.money if admission and seen.exit_code in (0, 6) else {}
+    holds = admission if admission and seen.exit_code in (0, 6) else None
+    held = holds.money if holds else {}
     return {
         "job": {
             "name": seen.job.name,
@@ -276,6 +283,8 @@ def document(seen: Preview, policy: PolicySet, *, limit: int | None = None) -> d
             "verdicts": [verdict_json(verdict) for verdict in admission.verdicts] if admission else [],
         },
         "hold": {str(kind): amount for kind, amount in held.items()},
+        "hold_terms": held_view.terms_json(holds) if holds else [],
+        "budget_shares": held_view.shares_json(seen.shares) if holds else [],
         "hold_lasts": lasts(held, plan, seen.max_duration, plan.made_at) if held else None,
         "notes": list(plan.notes),
         "sizing": seen.sizing,

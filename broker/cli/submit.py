@@ -55,10 +55,10 @@ def _agree_and_submit(terminal: Terminal, broker: Broker, seen: Preview, *, yes:
 
     Returns the job, and whether Ctrl-C was pressed meanwhile: money is held by then, so the job's ID is printed first.
     """
-    from broker.app import background
+    from broker.app import background, jobs
     from broker.app.submit import DearerNow
     from broker.app.submit import submit as admit
-    from broker.cli import plan_view
+    from broker.cli import held_view, plan_view
     from broker.cli.keyboard import ctrl_c_waits
 
     while True:
@@ -74,6 +74,7 @@ def _agree_and_submit(terminal: Terminal, broker: Broker, seen: Preview, *, yes:
                 view = admit(broker, seen.job, agreed=None if yes else seen)
                 background.ensure(broker, for_secrets_of=view)
                 terminal.say(f"Submitted as {view.id}.")
+                terminal.say(*(f"Held now: {line}." for line in held_view.shares_of(jobs.bill(broker, view).shares)))
             return view, pressed()
         except DearerNow as error:
             if pressed():

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from enum import StrEnum
 from functools import partial
 
 from broker.core.approvals import StandingGrant
@@ -36,12 +37,20 @@ STOP_GRACE = timedelta(minutes=2)
 _STRICTNESS = (Answer.ALLOW, Answer.ASK, Answer.DENY)
 
 
+class HoldLimit(StrEnum):
+    """The limit of a job that decides how much is held for it."""
+
+    MAX_COST = "max_cost"
+    MAX_DURATION = "max_duration"
+
+
 @dataclass(frozen=True, slots=True)
 class Admission:
     """The gate's answer: the strictest verdict, the placement it is for, and the money to be set aside with it.
 
     ``action``: what was judged. ``short_of``: the least money that would pay for a start there, where what is and
-    would be held does not; then nothing may be launched, whatever the policies say.
+    would be held does not; then nothing may be launched, whatever the policies say. ``limited_by``: the limit
+    of the job that decided ``money``, by kind; told of submissions only.
     """
 
     answer: Answer
@@ -50,6 +59,7 @@ class Admission:
     money: Mapping[MoneyKind, Money]
     verdicts: tuple[Verdict, ...]
     short_of: Money | None = None
+    limited_by: Mapping[MoneyKind, HoldLimit] = field(default_factory=dict)
 
     @property
     def burns(self) -> Mapping[MoneyKind, Burn]:
@@ -216,6 +226,11 @@ def admit(
         egress[placement.money] = max(egress.get(placement.money, Money.ZERO), egress_of(placement))
     exposed = exposures(candidates, egress=egress)
     money = _to_hold(exposed, max_duration, job.max_cost)
+    for_all_time = _to_hold(exposed, max_duration, None)
+    limited_by = {
+        kind: HoldLimit.MAX_COST if amount < for_all_time[kind] else HoldLimit.MAX_DURATION
+        for kind, amount in money.items()
+    }
     window = (now, now + max_duration)
     lacking = [_short_of(placement, money.get(placement.money, Money.ZERO), now) for placement in candidates]
 
@@ -226,7 +241,7 @@ def admit(
         burns = {kind: _burn(amount, here[kind], max_duration, now) for kind, amount in money.items()}
         action = Action(ActionKind.LAUNCH, job, user, placement=placement, hold=money, window=window, burns=burns)
         verdicts = tuple(policy.judge(action, facts_for(action)))
-        return Admission(strictest(verdicts), action, placement, money, verdicts, lacking[number])
+        return Admission(strictest(verdicts), action, placement, money, verdicts, lacking[number], limited_by)
 
     payable = [number for number, short in enumerate(lacking) if short is None] or [0]
     best = judged(payable[0])

@@ -114,6 +114,11 @@ def edges_ahead(specs: Iterable[BudgetSpec], kind: MoneyKind, now: datetime) -> 
     return tuple(sorted(found))
 
 
+def held_in(period: Window, burns: Iterable[Burn]) -> Money:
+    """How much of these holds falls into a period: what budgets are judged by, and what people are shown."""
+    return sum((burn.share(period) for burn in burns), Money.ZERO)
+
+
 def told_as_one_until(spec: BudgetSpec, now: datetime) -> datetime:
     """All of what is held and was meant to last no longer than this falls into the period of ``now``, or into none: the
     sum of such holds is as good as each of them."""
@@ -139,7 +144,7 @@ def budget_uses(
             period_start=period[0],
             period_end=period[1],
             spent=spent(*period),
-            held=sum((burn.share(period) for burn in burns), Money.ZERO),
+            held=held_in(period, burns),
         )
         for period in periods_touching(spec.period, spec.timezone, window)
     )

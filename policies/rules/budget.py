@@ -17,7 +17,7 @@ from broker.core.offers import MoneyKind
 from broker.core.policy import Action, ActionKind, BudgetUse, Facts, Source, Verdict
 from broker.core.ports import BudgetSpec
 from broker.core.units import PositiveDuration
-from broker.ledger.budgets import fixed_period, period_name
+from broker.ledger.budgets import fixed_period, held_in, period_name
 from broker.ledger.forecast import FORECAST
 from policies.asking import MayAsk, only_for
 from policies.fields import Day, Limit, TimeZone, parse_percent
@@ -179,7 +179,7 @@ class Budget:
             message = f"budget {self.name} lets no job have more than it was admitted with; {asked} more is asked"
             return deny(self, "no_top_up", message, budget=self.name, asked=asked)
         uses = facts.budgets.get(self.name, ())
-        shares = [sum((burn.share(_period(use)) for burn in dated), Money.ZERO) for use in uses]
+        shares = [held_in(_period(use), dated) for use in uses]
         if uses and self.config.period == "fixed" and sum(shares, Money.ZERO) != whole:
             when = period_name(self.config.stretch, self.config.timezone, uses[0].period_start)
             begins, ends = min(burn.start for burn in dated), max(burn.end for burn in dated)
@@ -219,10 +219,7 @@ class Budget:
         hold of it."""
         dated = action.dated(self.config.counts)
         found = (
-            (
-                _without_own(action, self.config.counts, use, facts),
-                sum((burn.share(_period(use)) for burn in dated), Money.ZERO),
-            )
+            (_without_own(action, self.config.counts, use, facts), held_in(_period(use), dated))
             for use in facts.budgets.get(self.name, ())
         )
         return [(use, share) for use, share in found if use.spent + use.held + share > self.config.amount]
@@ -305,5 +302,5 @@ def _wanted(action: Action) -> str:
 
 def _without_own(action: Action, kinds: Iterable[MoneyKind], use: BudgetUse, facts: Facts) -> BudgetUse:
     """The state of the budget without what the job of the action holds already."""
-    own = [action.own[kind].seen(facts.now).share(_period(use)) for kind in kinds if kind in action.own]
-    return replace(use, held=use.held - sum(own, Money.ZERO))
+    own = [action.own[kind].seen(facts.now) for kind in kinds if kind in action.own]
+    return replace(use, held=use.held - held_in(_period(use), own))

@@ -1,0 +1,54 @@
+"""Which budgets count a hold, in which of their periods, and how much of it in each. Pure.
+
+The shares are those that budgets are judged by (`broker.ledger.budgets.held_in`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from broker.core.burns import Burn
+from broker.core.money import Money
+from broker.core.offers import MoneyKind
+from broker.core.ports import BudgetSpec
+from broker.ledger.budgets import Window, held_in, period_name, periods_touching
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetShare:
+    """How much of a hold (USD) one period of a budget counts, and the time (UTC) in which it can be used up.
+
+    ``period``: the whole period, half-open, in UTC.
+    """
+
+    budget: BudgetSpec
+    period: Window
+    held: Money
+    start: datetime
+    end: datetime
+
+    @property
+    def period_name(self) -> str:
+        """``November 2026``"""
+        return period_name(self.budget.period, self.budget.timezone, self.period[0])
+
+
+def budget_shares(budgets: Iterable[BudgetSpec], burns: Mapping[MoneyKind, Burn]) -> list[BudgetShare]:
+    """How a job's hold, by kind of money, falls into the periods of its budgets: by budget, then in order of time.
+
+    Periods in which nothing is held are left out. The shares of one budget add up to what it counts of the hold; those
+    of a budget over fixed days only to what falls into these days.
+    """
+    return [share for budget in budgets for share in _of(budget, burns)]
+
+
+def _of(budget: BudgetSpec, burns: Mapping[MoneyKind, Burn]) -> Iterable[BudgetShare]:
+    counted = [burn for kind, burn in burns.items() if kind in budget.counts and burn.amount > Money.ZERO]
+    if not counted:
+        return
+    start, end = min(burn.start for burn in counted), max(burn.end for burn in counted)
+    for period in periods_touching(budget.period, budget.timezone, (start, end)):
+        if held := held_in(period, counted):
+            yield BudgetShare(budget, period, held, max(start, period[0]), min(end, period[1]))

@@ -1,0 +1,109 @@
+"""What people are shown of held money: which budget and period it is of, by the figures of the gate and the ledger.
+Played with the real use cases, policies and store over a month end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from broker.app import budgets, jobs
+from broker.app.submit import preview
+from broker.core.clock import SystemClock
+from broker.core.jobfile import parse_job
+from broker.core.money import Money
+from broker.core.offers import MoneyKind
+from broker.launch.admission import HoldLimit
+from broker.ledger.shares import BudgetShare
+from broker.store import Store, open_store
+from tests.money.moves import job_text
+from tests.money.test_holds import PLAIN, Played
+
+START = datetime(2026, 11, 30, 17, 48, tzinfo=UTC)  # 6.2 hours of November are left in UTC, 5.2 in Berlin
+TWO = (
+    "budgets:\n  - {name: utc, amount: $500, period: month}\n"
+    "  - {name: berlin, amount: $500, period: month, timezone: Europe/Berlin, scope: {user: ann}}\n"
+)
+ON_DEMAND = {"providers": "aws", "capacity": "on_demand"}  # $4 an hour
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = open_store(f"sqlite:///{tmp_path / 'store.db'}", clock=SystemClock())
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def played(store: Store) -> Played:
+    return Played(store, START, TWO)
+
+
+def told(shares: list[BudgetShare]) -> list[tuple[str, str, str]]:
+    return [(one.budget.id, one.period_name, str(one.held)) for one in shares]
+
+
+HAND = [
+    ("utc", "November 2026", "$24.80"),
+    ("utc", "December 2026", "$15.20"),
+    ("berlin", "November 2026", "$20.80"),
+    ("berlin", "December 2026", "$19.20"),
+]
+
+
+def test_plan_submit_and_budget_show_the_same_hold(played: Played) -> None:
+    said = {**ON_DEMAND, "max_cost": "$40", "max_duration": "3d"}
+    broker = played.world.acting("ann")
+    planned = preview(broker, parse_job(job_text("planned", {**PLAIN, **said}), file="job.yaml", now=START))
+    assert told(planned.shares) == HAND
+    assert planned.admission is not None
+    assert planned.admission.limited_by == {MoneyKind.CASH: HoldLimit.MAX_COST}
+    view = played.ask(**said)
+    assert told(list(jobs.bill(broker, view).shares)) == HAND
+    by_budget = [share for line in budgets.budgets(broker) for job, share in line.held_by_job if job == view.id]
+    assert told(by_budget) == HAND
+    assert by_budget[0].end == by_budget[1].start == datetime(2026, 12, 1, tzinfo=UTC)
+    assert by_budget[1].end == START + timedelta(hours=10)
+
+
+def test_the_limit_that_decides_is_told(played: Played) -> None:
+    said = {**ON_DEMAND, "max_cost": "$400", "max_duration": "10h"}
+    broker = played.world.acting("ann")
+    planned = preview(broker, parse_job(job_text("planned", {**PLAIN, **said}), file="job.yaml", now=START)).admission
+    assert planned is not None
+    assert planned.limited_by == {MoneyKind.CASH: HoldLimit.MAX_DURATION}
+    # Ten hours, a minute of the provider's minimum and two to stop, at $32 an hour: the dearest machine it may get.
+    assert str(planned.money[MoneyKind.CASH]) == "$321.60"
+
+
+@pytest.mark.parametrize("passed", ["0h", "3h", "7h", "30h"])
+def test_what_is_shown_by_job_and_period_is_what_the_ledger_holds(played: Played, passed: str) -> None:
+    hours = int(passed[:-1])
+    for said in (
+        {**ON_DEMAND, "max_cost": "$40", "max_duration": "3d"},
+        {**ON_DEMAND, "max_duration": "10h"},
+        {"providers": "gcp", "capacity": "spot", "max_duration": "60d", "max_cost": "$90"},
+        {"providers": "aws", "capacity": "spot", "data": "50GB", "max_duration": "2h"},
+    ):
+        played.submit(**said)
+    played.passes(timedelta(hours=hours))
+    with played.world.store.reading() as look:
+        held = sum(
+            (balance[MoneyKind.CASH].held for balance in look.open_balances().values() if MoneyKind.CASH in balance),
+            Money.ZERO,
+        )
+    assert held > Money.ZERO
+    for line in budgets.budgets(played.world.broker):
+        shares = [share for _, share in line.held_by_job]
+        assert sum((share.held for share in shares), Money.ZERO) == held
+        now = (line.use.period_start, line.use.period_end)
+        assert sum((share.held for share in shares if share.period == now), Money.ZERO) == line.use.held
+        by_bill = [
+            share.held
+            for view in played.world.views()
+            for share in jobs.bill(played.world.broker, view).shares
+            if share.budget.id == line.spec.id
+        ]
+        assert sorted(by_bill) == sorted(share.held for share in shares)
