@@ -100,7 +100,9 @@ def _named(outcome: Outcome) -> str:
 
 
 def _table(mutants: Sequence[Mutant], outcomes: Sequence[Outcome], known: Known) -> str:
-    rows = [("module", "mutants", "killed", "timed out", "survived", "known", "untried", "score")]
+    rows: list[tuple[str, ...]] = [
+        ("module", "mutants", "killed", "timed out", "survived", "known", "untried", "score")
+    ]
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for outcome in outcomes:
         state = "known" if outcome.state == SURVIVED and outcome.mutant.key in known else outcome.state

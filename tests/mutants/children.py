@@ -14,26 +14,37 @@ from math import ceil
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from time import monotonic
+from traceback import format_exc
 from typing import Any
 
 Report = Callable[[Any], None]
 
 
+@dataclass(frozen=True)
+class Failure:
+    """What a child tells last when its work raised an exception."""
+
+    traceback: str
+
+
 @dataclass
 class Task:
     """``work`` gets a function for what it has to tell, which must be picklable; ``patience``: the seconds until it
-    must have told something again. ``told``: what it told. ``ended``: how the child came to its end."""
+    must have told something again. ``told``: what it told. ``ended``: how the child came to its end: ``ended``,
+    ``timed out``, or ``failed`` where ``work`` raised an exception, with its traceback in ``error``."""
 
     subject: Any
     work: Callable[[Report], None]
     patience: Callable[[list[Any]], float]
     told: list[Any] = field(default_factory=list)
     ended: str = ""
+    error: str = ""
 
 
 def in_children(tasks: Iterable[Task], at_once: int) -> Iterator[Task]:
     """The tasks as they end; so many run at once. Each child sees the process as it was when the child was forked."""
-    waiting, running = iter(tasks), {}
+    waiting = iter(tasks)
+    running: dict[Connection, tuple[Task, int, float]] = {}
     while True:
         while len(running) < at_once and (task := next(waiting, None)) is not None:
             connection, pid = fork(task.work)
@@ -41,12 +52,16 @@ def in_children(tasks: Iterable[Task], at_once: int) -> Iterator[Task]:
         if not running:
             return
         soonest = min(deadline for _, _, deadline in running.values())
-        ready = wait(list(running), timeout=max(0.0, soonest - monotonic()))
+        ready = wait(running, timeout=max(0.0, soonest - monotonic()))
         for connection in list(running):
             task, pid, deadline = running[connection]
             if connection in ready:
                 try:
-                    task.told.append(connection.recv())
+                    told = connection.recv()
+                    if isinstance(told, Failure):
+                        task.error = told.traceback
+                    else:
+                        task.told.append(told)
                     running[connection] = task, pid, monotonic() + task.patience(task.told)
                     continue
                 except (EOFError, OSError, pickle.UnpicklingError):
@@ -61,6 +76,8 @@ def in_children(tasks: Iterable[Task], at_once: int) -> Iterator[Task]:
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
+            elif task.error:
+                task.ended = "failed"
             connection.close()
             del running[connection]
             yield task
@@ -98,6 +115,9 @@ def fork(work: Callable[[Report], None]) -> tuple[Connection, int]:
         for stream in (0, 1, 2):
             os.dup2(quiet, stream)
         work(theirs.send)
+    except Exception:  # noqa: BLE001 - whatever it is, the parent must hear of it: nothing came of the work
+        with suppress(OSError):
+            theirs.send(Failure(format_exc()))
     except BaseException:  # noqa: BLE001 - the child must never run the parent's code to its end
         os._exit(1)
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -77,9 +77,8 @@ class Coverage:
         return f"{self._common} {self._modules} {_digest([ROOT / file])}"
 
 
-def _digest(files: object) -> str:
+def _digest(files: Iterable[Path]) -> str:
     found = sha256()
-    for path in files:  # type: ignore[attr-defined]
-        assert isinstance(path, Path)
+    for path in files:
         found.update(path.as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return found.hexdigest()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import libcst as cst
 import libcst.matchers as m
 from mutmut.mutation import mutators as theirs
 
-Operator = Callable[[cst.CSTNode], Iterable[cst.CSTNode]]
+# Takes a node of the kinds that stand beside it in OPERATORS.
+Operator = Callable[[Any], Iterable[cst.CSTNode]]
 
 
 def is_prose(node: cst.CSTNode) -> bool:

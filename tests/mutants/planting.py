@@ -26,8 +26,8 @@ def loaded_functions(modules: Sequence[str]) -> Mapping[Place, list[FunctionType
         importlib.import_module(name_of(module))
     found: dict[Place, list[FunctionType]] = defaultdict(list)
     for thing in gc.get_objects():
-        if isinstance(thing, FunctionType) and (module := files.get(thing.__code__.co_filename)):
-            found[module, thing.__code__.co_qualname, thing.__code__.co_firstlineno].append(thing)
+        if isinstance(thing, FunctionType) and (loaded_from := files.get(thing.__code__.co_filename)):
+            found[loaded_from, thing.__code__.co_qualname, thing.__code__.co_firstlineno].append(thing)
     return found
 
 

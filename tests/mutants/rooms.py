@@ -16,16 +16,21 @@ ROOMS = (
     "broker/launch/admission.py",
     "broker/launch/approvals.py",
     "broker/launch/decide.py",
+    "broker/launch/egress.py",
     "broker/launch/enforcement.py",
     "broker/launch/funds.py",
+    "broker/launch/isolation.py",
     "broker/launch/leases.py",
     "broker/launch/placing.py",
     "broker/launch/rejudging.py",
+    "broker/launch/removal.py",
     "broker/launch/settlement.py",
     "broker/launch/settling.py",
     "broker/launch/top_up.py",
     "broker/store/ledger.py",
     "broker/store/ledger_sums.py",
+    "broker/store/metering.py",
+    "broker/store/movement_sums.py",
 )
 
 # Tests of other folders hardly reach these files, or start processes, in which a mutant is not planted.

@@ -11,19 +11,22 @@ import gc
 import os
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic, process_time
+from types import FunctionType
+from typing import Any
 
 import pytest
 
-from tests.mutants.children import Report, Task, allow, fork, in_children
+from tests.mutants.children import Failure, Report, Task, allow, fork, in_children
 from tests.mutants.measuring import Coverage, Test
-from tests.mutants.mutant import Mutant
+from tests.mutants.mutant import Mutant, diff
 from tests.mutants.planting import Place, loaded_functions, plant, plant_at_import
 from tests.mutants.rooms import LEFT_OUT, ROOT
 
@@ -60,7 +63,6 @@ class Limits:
 def run(mutants: Sequence[Mutant], modules: Sequence[str], tests: Sequence[str], limits: Limits) -> Iterator[Outcome]:
     """The outcome of each mutant, as they come. Raises RuntimeError when the tests cannot be run."""
     _import_what_is_not_ours()
-    before = {"at_once": limits.at_once, "until": limits.until}
     with TemporaryDirectory(prefix="gpubroker-mutants-") as folder:
         arguments = _arguments(Path(folder))
         warm = [mutant for mutant in mutants if mutant.function]
@@ -82,15 +84,18 @@ def run(mutants: Sequence[Mutant], modules: Sequence[str], tests: Sequence[str],
                 print(told[1], file=sys.stderr, flush=True)
             elif told[1]:
                 raise RuntimeError(f"pytest ended with {told[1]}: {told[2]}")
-        yield from _cold(cold, passing, arguments, Limits(**before))
+        yield from _cold(cold, passing, arguments, limits)
 
 
-def _stream(work: Callable[[Report], None]) -> Iterator[tuple]:  # type: ignore[type-arg]
+def _stream(work: Callable[[Report], None]) -> Iterator[tuple[Any, ...]]:
     """What one child tells, as it tells it."""
     connection, pid = fork(work)
     try:
         while True:
-            yield connection.recv()
+            told = connection.recv()
+            if isinstance(told, Failure):
+                raise RuntimeError(told.traceback)
+            yield told
     except EOFError:
         os.waitpid(pid, 0)
 
@@ -110,6 +115,9 @@ class _Loop:
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
             self.wrong += f"\n{report.longreprtext}"
+
+    def pytest_internalerror(self, excrepr: object) -> None:
+        self.wrong += f"\n{excrepr}"
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._failed = self._failed or report.failed
@@ -144,9 +152,7 @@ class _Loop:
                     continue
                 yield Task(
                     (mutant, chosen, len(inside)),
-                    lambda tell, m=mutant, c=chosen: self._try(
-                        m, functions, [(items[t.nodeid], t.seconds) for t in c], tell
-                    ),
+                    partial(self._try, mutant, functions, [(items[test.nodeid], test.seconds) for test in chosen]),
                     lambda told: HANGS,
                 )
 
@@ -160,12 +166,13 @@ class _Loop:
     def _try(
         self,
         mutant: Mutant,
-        functions: dict[Place, list],
-        items: Sequence[pytest.Item],
-        tell: Report,  # type: ignore[type-arg]
+        functions: Mapping[Place, Sequence[FunctionType]],
+        items: Sequence[tuple[pytest.Item, float]],
+        tell: Report,
     ) -> None:
         plant(mutant, functions)
-        for item in items:
+        for item, seconds in items:
+            allow(TIMES * seconds + MORE)
             tell(self._run(item))
             if self._failed:
                 return
@@ -189,7 +196,7 @@ class _Loop:
             for file in missing:
                 if monotonic() > self._limits.until:
                     return  # no mutant will be begun either
-                yield Task(file, lambda tell, f=file: self._measure_file(files[f], tell), lambda told: HANGS)
+                yield Task(file, partial(self._measure_file, files[file]), lambda told: HANGS)
 
         for task in in_children(tasks(), self._limits.at_once):
             if task.told and isinstance(task.told[-1], list):
@@ -248,6 +255,7 @@ def _users(tests: Iterable[Test]) -> dict[str, list[Test]]:
 
 def _judged(task: Task) -> Outcome:
     mutant, chosen, of = task.subject
+    _must_not_have_failed(task)
     ran = len(task.told)
     if task.ended == "timed out":
         return Outcome(mutant, TIMED_OUT, chosen[min(ran, len(chosen) - 1)].nodeid, (ran + 1, of))
@@ -255,6 +263,13 @@ def _judged(task: Task) -> Outcome:
         return Outcome(mutant, SURVIVED, "", (len(chosen), of))
     last = max(ran - 1, 0) if ran and task.told[-1] is False else ran  # a child that died told nothing of its last test
     return Outcome(mutant, KILLED, chosen[min(last, len(chosen) - 1)].nodeid, (last + 1, of))
+
+
+def _must_not_have_failed(task: Task) -> None:
+    """Raises RuntimeError for an error of this tool in the child: no test has killed that mutant."""
+    if task.ended == "failed":
+        mutant = task.subject[0]
+        raise RuntimeError(f"{mutant.module}:{mutant.line}: no mutant was tried\n{diff(mutant)}\n{task.error}")
 
 
 def _cold(
@@ -276,12 +291,13 @@ def _cold(
             chosen = users[:ENOUGH]
             yield Task(
                 (mutant, chosen, len(users)),
-                lambda tell, m=mutant, c=chosen: _try_cold(m, c, arguments, tell),
+                partial(_try_cold, mutant, chosen, arguments),
                 lambda told: HANGS,
             )
 
     for task in in_children(tasks(), limits.at_once):
         mutant, chosen, of = task.subject
+        _must_not_have_failed(task)
         by = next((told for told in task.told if isinstance(told, str) and told not in ("passed", "survived")), "")
         if task.ended == "timed out":
             yield Outcome(mutant, TIMED_OUT, by, (len(task.told), of))

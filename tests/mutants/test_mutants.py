@@ -93,6 +93,9 @@ def test_children_that_hang_or_die_are_told_from_those_that_end() -> None:
     def die(tell: object) -> None:
         raise SystemExit(3)
 
+    def fail(tell: object) -> None:
+        raise LookupError("no such thing")
+
     def hang(tell: object) -> None:
         signal.pause()
 
@@ -105,11 +108,15 @@ def test_children_that_hang_or_die_are_told_from_those_that_end() -> None:
         Task("spins", spin, lambda told: 30.0),
         Task("tells", lambda tell: tell(7), lambda told: 30.0),
         Task("dies", die, lambda told: 30.0),
+        Task("fails", fail, lambda told: 30.0),
         Task("hangs", hang, lambda told: 0.1),
     ]
-    assert {task.subject: (task.ended, task.told) for task in in_children(tasks, 2)} == {
+    ended = {task.subject: task for task in in_children(tasks, 2)}
+    assert "no such thing" in ended["fails"].error
+    assert {subject: (task.ended, task.told) for subject, task in ended.items()} == {
         "tells": ("ended", [7]),
         "dies": ("ended", []),
+        "fails": ("failed", []),
         "hangs": ("timed out", []),
         "spins": ("timed out", []),
     }
