@@ -37,6 +37,7 @@ _CAUSES: dict[Cause, str] = {
     Cause.MAX_COST: "stopped at its max_cost",
     Cause.MAX_DURATION: "stopped at its max_duration",
     Cause.PAID_UNTIL: "stopped when its held money was used up",
+    Cause.MONEY_REFUSED: "stopped because more money was refused",
     Cause.STOPPED_BY_POLICY: "stopped by a policy",
     Cause.IDLE: "stopped because it was idle",
     Cause.MOVED: "moved to other capacity",

@@ -68,6 +68,7 @@ class Cause(StrEnum):
     MAX_COST = "max_cost"
     MAX_DURATION = "max_duration"
     PAID_UNTIL = "paid_until"
+    MONEY_REFUSED = "money_refused"
     STOPPED_BY_POLICY = "stopped_by_policy"
     IDLE = "idle"
     MOVED = "moved"
@@ -100,7 +101,10 @@ OUTCOMES: dict[Cause, Outcome] = {
     Cause.CANCELLED_BY_USER: Outcome(AttemptState.CANCELLED, Next.CANCEL),
     Cause.MAX_COST: Outcome(AttemptState.CANCELLED, Next.PAUSE),
     Cause.MAX_DURATION: Outcome(AttemptState.CANCELLED, Next.PAUSE),
-    Cause.PAID_UNTIL: Outcome(AttemptState.CANCELLED, Next.PAUSE),
+    # The money that was judged for it has ended, and nobody has judged what follows: the gate does, perhaps for a new
+    # period of its budget.
+    Cause.PAID_UNTIL: Outcome(AttemptState.CANCELLED, Next.RE_PLACE),
+    Cause.MONEY_REFUSED: Outcome(AttemptState.CANCELLED, Next.PAUSE),
     Cause.STOPPED_BY_POLICY: Outcome(AttemptState.CANCELLED, Next.PAUSE),
     Cause.IDLE: Outcome(AttemptState.CANCELLED, Next.GIVE_UP),
     Cause.MOVED: Outcome(AttemptState.CANCELLED, Next.RE_PLACE),

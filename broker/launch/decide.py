@@ -188,7 +188,9 @@ def _after(view: JobView, latest: AttemptView, now: datetime) -> Step:
     """What follows the end of an attempt; ``OUTCOMES`` says in principle, this says in the case at hand."""
     ended_at = latest.ended_at or now
     evidence = f"{latest.cause}: {latest.evidence}" if latest.evidence else str(latest.cause)
-    match latest.next:
+    # A node may stop by itself when its money ends, before it reads that more was refused.
+    refused = latest.stop_requested is Cause.MONEY_REFUSED and latest.cause is Cause.PAID_UNTIL
+    match Next.PAUSE if refused else latest.next:
         case Next.GIVE_UP:
             return End(JobState.FAILED, evidence)
         case Next.CANCEL:
@@ -196,7 +198,7 @@ def _after(view: JobView, latest: AttemptView, now: datetime) -> Step:
         case Next.PAUSE if view.extended_after != latest.number:
             if latest.cause is Cause.STOPPED_BY_POLICY and (why := latest.stop_why or latest.evidence):
                 return Pause(f"stopped by a policy: {why}")
-            if latest.cause is Cause.PAID_UNTIL and latest.stop_why:
+            if latest.stop_requested is Cause.MONEY_REFUSED and latest.stop_why:
                 return Pause(latest.stop_why)
             return Pause(evidence)
         case Next.RETRY_FAILURE if view.failures > view.job.retry.failures:

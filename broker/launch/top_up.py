@@ -250,7 +250,7 @@ class TopUp:
         why = f"the money held for it ends at {paid:%Y-%m-%d %H:%M} UTC, and more was refused: {said}"
         if need.why is not Why.ENDS:
             why = f"{need.why}, and that was refused: {said}"
-        return [(number, ev.StopRequested(cause=Cause.PAID_UNTIL, by="the policy", why=why))]
+        return [(number, ev.StopRequested(cause=Cause.MONEY_REFUSED, by="the policy", why=why))]
 
 
 def _lives_on_money(view: JobView, attempt: AttemptView) -> bool:

@@ -106,7 +106,7 @@ def test_refused_it_is_checkpointed_stopped_and_billed_and_goes_on_to_its_end_wh
     running.until(running.all(JobState.PAUSED_BUDGET), "it is stopped and waits")
     view = running.views["spot"]
     first = view.attempts[0]
-    assert first.cause is Cause.PAID_UNTIL
+    assert first.cause is Cause.MONEY_REFUSED
     assert "budget team lets no job have more than it was admitted with" in view.waiting_because
     told = first.stop_requested_at
     assert told is not None

@@ -159,14 +159,23 @@ def test_a_lost_machine_holds_its_job_up_only_for_a_while_and_is_watched_on() ->
 
 
 def test_money_used_up_pauses_and_an_extension_goes_on() -> None:
-    over = (*UP, ended(Cause.PAID_UNTIL), GONE)
-    assert isinstance(only(life(*over)), decide.Pause)
+    refused = (*UP, ev.StopRequested(cause=Cause.MONEY_REFUSED, why="no more"))
+    over = (*refused, ended(Cause.MONEY_REFUSED), GONE)
+    assert only(life(*over)) == decide.Pause("no more")
+    assert only(life(*refused, ended(Cause.PAID_UNTIL), GONE)) == decide.Pause("no more"), "its node was faster"
     paused = (*over, ev.Paused(because="max_cost"))
     assert isinstance(only(life(*paused)), decide.Wait)
     extended = (*paused, ev.Extended(by="ann", max_cost=Money.usd("9")))
     assert only(life(*extended)) == decide.Place("extended")
-    again = (*extended, request(2), ended(Cause.PAID_UNTIL))
+    again = (*extended, request(2), ended(Cause.MONEY_REFUSED))
     assert isinstance(only(life(*again)), decide.Pause)
+
+
+def test_money_that_ended_unjudged_goes_to_the_gate() -> None:
+    """A node stops at the end of what was judged, say of a month, when no broker looks; the next month has room."""
+    stopped = ev.StopRequested(cause=Cause.PAID_UNTIL, why="the money held for it ended")
+    for told in ((), (stopped,)):
+        assert isinstance(only(life(*UP, *told, ended(Cause.PAID_UNTIL), GONE)), decide.Place)
 
 
 def test_what_was_granted_while_it_ran_does_not_undo_a_later_stop() -> None:
@@ -381,8 +390,8 @@ def test_a_pause_repeats_what_the_attempt_was_told() -> None:
         stop = ev.StopRequested(cause=cause, why=told)
         return only(life(*UP, stop, ev.AttemptEnded(cause=cause, evidence=evidence), GONE))
 
-    assert paused(Cause.PAID_UNTIL, "more was refused", "stopped") == decide.Pause("more was refused")
-    assert paused(Cause.PAID_UNTIL, "", "stopped") == decide.Pause("paid_until: stopped")
+    assert paused(Cause.MONEY_REFUSED, "more was refused", "stopped") == decide.Pause("more was refused")
+    assert paused(Cause.MONEY_REFUSED, "", "stopped") == decide.Pause("money_refused: stopped")
     assert paused(Cause.MAX_DURATION, "it is used up", "stopped") == decide.Pause("max_duration: stopped")
     assert paused(Cause.STOPPED_BY_POLICY, "frozen", "stopped") == decide.Pause("stopped by a policy: frozen")
 

@@ -152,6 +152,7 @@ def test_money_that_ran_out_pauses_the_job_and_gives_back_what_is_left(stage: St
     stage.pass_time()
     stage.mailbox.starts("j-1-1")
     stage.pass_time(61 * MINUTE)
+    stage.policy.denied = frozenset({"extend"})
     finish(stage, "j-1-1", Cause.PAID_UNTIL)
     assert stage.view.state is JobState.PAUSED_BUDGET
     assert stage.money() == (Money.ZERO, Money.usd("1").for_duration(61 * MINUTE))

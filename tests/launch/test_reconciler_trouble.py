@@ -169,7 +169,9 @@ def test_an_agent_that_ignores_its_lease_is_stopped_by_the_broker(stage: Stage) 
     assert stage.view.attempts[0].cause is Cause.PAID_UNTIL
     assert machine.gone_at is not None
     assert machine.gone_at <= machine.since + 2 * HOUR + 2 * MINUTE
-    assert stage.view.state is JobState.PAUSED_BUDGET
+    # Nobody refused it more: the gate says what follows, and holds what that may cost.
+    assert stage.view.state is JobState.LAUNCHING
+    assert stage.view.attempt_count == 2
 
 
 def test_a_run_folder_that_makes_no_sense_does_not_keep_a_machine_alive(stage: Stage) -> None:

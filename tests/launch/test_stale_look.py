@@ -74,7 +74,7 @@ def test_the_hold_stays_while_a_machine_of_a_paused_job_may_be_there(stage: Stag
     key = running(stage)
     stage.policy.denied = frozenset({"re_place", "extend"})
     machine = stage.engine.machines[key]
-    stage.mailbox.exits(key, Cause.PAID_UNTIL)
+    stage.mailbox.exits(key, Cause.MONEY_REFUSED)
     stage.engine.cancel = lambda handle: None  # type: ignore[method-assign]  # it does not go away
     stage.pass_time(MINUTE, times=4)
     assert machine.gone_at is None

@@ -134,10 +134,10 @@ def test_never_more_than_the_job_may_cost(stage: Stage) -> None:
     job = watched(stage, max_cost="5.5")
     view = job.pass_time(5 * MINUTE, times=80)
     assert job.held_beside() == [Money.usd("0.5")]
-    latest = view.latest
-    assert latest is not None
-    assert latest.stop_requested is Cause.PAID_UNTIL
-    assert "more was refused" not in latest.stop_why, "it is the job's own limit"
+    assert view.attempts[0].stop_requested is Cause.PAID_UNTIL
+    assert "more was refused" not in view.attempts[0].stop_why, "it is the job's own limit"
+    assert view.attempt_count == 1
+    assert view.state is JobState.PAUSED_BUDGET
 
 
 def test_refused_to_the_last_it_is_stopped_with_the_rules_words_and_waits(stage: Stage) -> None:
@@ -148,14 +148,14 @@ def test_refused_to_the_last_it_is_stopped_with_the_rules_words_and_waits(stage:
     view = job.pass_time(MINUTE, times=8)
     latest = view.latest
     assert latest is not None
-    assert latest.stop_requested is Cause.PAID_UNTIL
+    assert latest.stop_requested is Cause.MONEY_REFUSED
     assert "more was refused: the team's money is spent (team.yaml:7)" in latest.stop_why
     decisions = stage.decided()
     assert {(one.action, one.answer) for one in decisions} == {(ActionKind.EXTEND, Answer.DENY)}
     assert 1 <= len(decisions) <= 5, "it is not asked at every look"
     assert job.held_beside() == []
 
-    stage.mailbox.exits("j-1-1", Cause.PAID_UNTIL)
+    stage.mailbox.exits("j-1-1", Cause.MONEY_REFUSED)
     stage.pass_time()
     stage.engine.cancel("j-1-1")
     stage.pass_time()
@@ -198,7 +198,7 @@ def test_a_rule_that_asks_is_asked_once_and_what_it_holds_may_not_be_spent_befor
     assert len(job.told(ev.ApprovalAsked)) == 1, "who said no is not asked again"
     view = job.pass_time(MINUTE, times=8)
     assert view.latest is not None
-    assert view.latest.stop_requested is Cause.PAID_UNTIL
+    assert view.latest.stop_requested is Cause.MONEY_REFUSED
 
 
 def test_what_was_asked_and_granted_is_spent(stage: Stage) -> None:

@@ -18,7 +18,7 @@ from broker.core.clock import SystemClock
 from broker.core.errors import NotAllowed
 from broker.core.jobfile import parse_job
 from broker.core.money import Money
-from broker.core.outcomes import JobState
+from broker.core.outcomes import Cause, JobState
 from broker.core.views import JobView
 from broker.store import Store, open_store
 from tests.money.moves import JOB, job_text
@@ -47,8 +47,12 @@ class Played:
 
     def __init__(self, store: Store, begins: datetime, policy: str) -> None:
         self.world = World(store, begins)
+        self._store = store
+        self.activate(policy)
+
+    def activate(self, policy: str) -> None:
         text = f"version: 1\npolicy: stage\ndefaults: {{allow_stale_prices: true}}\n{policy}"
-        store.activate_policy({"stage.yaml": text}, by="cat")
+        self._store.activate_policy({"stage.yaml": text}, by="cat")
 
     def submit(self, **said: Any) -> JobView:
         """Submitted, and seen by the reconciler."""
@@ -201,6 +205,43 @@ def test_what_runs_cheaper_than_it_was_dated_does_not_take_the_rest_into_the_nex
     november, december = played.months()[1:3]
     assert Money.usd(8) < november < Money.usd(12)
     assert Money.usd(50) < december <= Money.usd(100), "there was room for what was left, and it was judged for that"
+
+
+def ends_unseen(store: Store, amount: str, december: str = "") -> tuple[Played, JobView]:
+    """Judged for the ten hours until December and ten after them; then the price falls, so that its money would last
+    longer, and nobody looks until its node has stopped it at the end of what was judged."""
+    played = Played(store, DECEMBER - 10 * HOUR, MONTHLY.replace("AMOUNT", amount))
+    job = played.submit(providers="aws", capacity="spot", nodes=4, max_duration="30d", max_cost="$80")
+    played.world.do_price("aws-spot", "0.25", told=True)
+    played.passes(HOUR, every=timedelta(minutes=10))
+    played.world.passes(4 * DAY)
+    assert not played.world.cloud.live()
+    if december:
+        played.activate(MONTHLY.replace("AMOUNT", december))
+    played.world.look()
+    return played, played.view(job)
+
+
+def test_what_a_node_stopped_because_nobody_looked_goes_on_where_the_new_month_has_room(store: Store) -> None:
+    played, job = ends_unseen(store, "100")
+    assert job.attempts[0].cause is Cause.PAID_UNTIL
+    played.passes(HOUR)
+    assert played.view(job).state is JobState.RUNNING
+    assert played.view(job).attempt_count == 2
+    played.passes(6 * DAY, every=6 * HOUR)
+    assert max(played.months()) <= Money.usd(100)
+
+
+def test_what_a_node_stopped_because_nobody_looked_waits_for_a_person_where_the_new_month_has_no_room(
+    store: Store,
+) -> None:
+    played, job = ends_unseen(store, "100", december="20")
+    assert job.state is JobState.PAUSED_BUDGET
+    assert job.attempt_count == 1
+    spent = played.months()
+    played.passes(DAY, every=6 * HOUR)
+    assert played.held() == Money.ZERO
+    assert played.months() == spent
 
 
 @pytest.mark.parametrize("looks", [HOUR, 6 * HOUR])
