@@ -16,6 +16,7 @@ from pydantic_core import CoreSchema, core_schema
 
 MICROS_PER_USD = 1_000_000
 _HOUR_IN_MICROSECONDS = 3_600_000_000
+_MICROSECOND = timedelta(microseconds=1)
 
 
 def divide_half_even(numerator: int, denominator: int) -> int:
@@ -29,7 +30,7 @@ def divide_half_even(numerator: int, denominator: int) -> int:
 
 def in_microseconds(duration: timedelta) -> int:
     """The duration as an exact integer of microseconds."""
-    return duration // timedelta(microseconds=1)
+    return duration // _MICROSECOND
 
 
 @dataclass(frozen=True, order=True, slots=True)

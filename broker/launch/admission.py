@@ -101,7 +101,8 @@ def facts_of(
         for budget in budgets:
             if (budget.id, window) not in uses:
                 held = look.held(budget, told_as_one_until(budget, now))
-                uses[budget.id, window] = budget_uses(budget, window, now, partial(look.spent, budget), held)
+                spent, until = partial(look.spent, budget), partial(look.spent_until, budget)
+                uses[budget.id, window] = budget_uses(budget, window, now, spent, held, until)
         facts = Facts(now, live[0], {b.id: uses[b.id, window] for b in budgets}, grants_for(action))
         unread = [b for b in budgets if (b.id, window) not in asks_known]
         if not unread or not lacks_room(policy, action, facts):

@@ -120,6 +120,10 @@ class Reading(Protocol):
         """What counts as spent under that budget for the half-open time, entries that straddle an edge pro rata."""
         ...
 
+    def spent_until(self, budget: BudgetSpec) -> datetime:
+        """No spend that counts under that budget covers any time after this (UTC). It may be a little late."""
+        ...
+
     def open_holds(self, budget: BudgetSpec) -> Sequence[OpenHold]:
         """The holds not yet settled or released that count under that budget."""
         ...

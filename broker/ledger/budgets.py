@@ -24,6 +24,7 @@ from broker.core.ports import BudgetSpec
 
 PERIODS = ("day", "week", "month", "quarter")
 Window = tuple[datetime, datetime]
+_FEW_PERIODS = 3  # to ask for each of so many takes no longer than to ask first where the last spend ends
 
 
 def zone(name: str) -> ZoneInfo:
@@ -132,21 +133,25 @@ def budget_uses(
     now: datetime,
     spent: Callable[[datetime, datetime], Money],
     holds: Iterable[Burn],
+    spent_until: Callable[[], datetime] | None = None,
 ) -> tuple[BudgetUse, ...]:
     """The state of a budget in each period that ``window`` touches, in order.
 
     ``spent(start, end)`` and ``holds`` are the ledger's, restricted to what counts under ``spec``; those that last to
     `told_as_one_until` may be one sum. Each hold counts from ``now`` on, at its full rate (`Burn.share`).
+    ``spent_until()``: when the last of what was spent ends (UTC); of many periods, those after it are not asked for.
     """
     burns = [hold.seen(now) for hold in holds]
+    periods = periods_touching(spec.period, spec.timezone, window)
+    last = spent_until() if spent_until is not None and len(periods) > _FEW_PERIODS else None
     return tuple(
         BudgetUse(
             period_start=period[0],
             period_end=period[1],
-            spent=spent(*period),
+            spent=spent(*period) if last is None or period[0] < last else Money.ZERO,
             held=held_in(period, burns),
         )
-        for period in periods_touching(spec.period, spec.timezone, window)
+        for period in periods
     )
 
 
@@ -182,6 +187,7 @@ def _matcher(patterns: tuple[str, ...]) -> Callable[[str], object]:
     return compiled("|".join(translate(pattern) for pattern in patterns)).match
 
 
+@lru_cache(maxsize=4096)
 def _beginning(day: date, local: ZoneInfo) -> datetime:
     """The first moment of a day on the local calendar. Where clocks skip midnight, the day begins as they do."""
     return datetime.combine(day, time(), tzinfo=local).astimezone(UTC)

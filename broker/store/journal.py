@@ -179,6 +179,10 @@ class StoreReading:
         """What counts as spent under that budget for the half-open time, entries that straddle an edge pro rata."""
         return ledger_sums.spent(self._connection, budget, start, end)
 
+    def spent_until(self, budget: BudgetSpec) -> datetime:
+        """No spend that counts under that budget covers any time after this (UTC). It may be a little late."""
+        return ledger_sums.spent_until(self._connection, budget)
+
     def kept_sums(self) -> Mapping[tuple[str, int, int], int]:
         """The sums that `spent` goes by, so that they can be compared."""
         return ledger_sums.kept(self._connection)

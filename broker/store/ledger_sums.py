@@ -18,16 +18,20 @@ from broker.core.money import Money
 from broker.core.ports import BudgetSpec
 from broker.ledger.budgets import matches
 from broker.ledger.entries import Account, Entry
-from broker.ledger.sums import DAY, SIZES, amount_before, slots, spans
+from broker.ledger.sums import DAY, QUARTER, SIZES, amount_before, slots, spans
 from broker.store.ledger_tables import GROUP, SUM
 from broker.store.questions import question
 from broker.store.tables import ENTRY
-from broker.store.times import to_micros
+from broker.store.times import from_micros, to_micros
 
 # In order, so that PostgreSQL, too, asks the index of the few that are long instead of reading the whole ledger.
 _ANY_LONG = (
     "(SELECT 1 FROM ledger_entry WHERE account = 'spent' AND covers_to - covers_from > 86400000000"
     " AND covers_to > :left AND covers_from < :right ORDER BY covers_to LIMIT 1)"
+)
+_LAST_LONG = text(
+    "SELECT covers_to FROM ledger_entry WHERE account = 'spent' AND covers_to - covers_from > 86400000000"
+    " ORDER BY covers_to DESC LIMIT 1"
 )
 _PATTERN_SIGNS = "*?["
 _ADD = text(
@@ -81,6 +85,22 @@ def spent(connection: Connection, budget: BudgetSpec, start: datetime, end: date
         short = and_(ENTRY.c.covers_to - ENTRY.c.covers_from <= DAY, ENTRY.c.covers_to <= piece[1] + DAY)
         total += _one_by_one(connection, budget, *piece, short)
     return Money(total)
+
+
+def spent_until(connection: Connection, budget: BudgetSpec) -> datetime:
+    """A time after which nothing was spent under the budget: the end of the last slot, and of what is longer than a
+    day, whosever it is."""
+    query = question(_last_slot_query, connection, budget, looks_up=has_patterns(budget))
+    slot, long = connection.scalar(query), connection.scalar(_LAST_LONG)
+    return from_micros(max(0 if slot is None else (slot + 1) * QUARTER, long or 0))
+
+
+def _last_slot_query(connection: Connection | None, budget: BudgetSpec) -> Select[Any]:
+    """The last slot of any group that counts under a budget. Each group asks the index for its own."""
+    last = select(func.max(SUM.c.slot)).where(SUM.c.size == QUARTER, SUM.c.group_id == GROUP.c.id).correlate(GROUP)
+    mine = select(last.scalar_subquery().label("slot"))
+    groups = mine.where(GROUP.c.money.in_(budget.counts), *in_scope(connection, GROUP.c, budget)).subquery()
+    return select(func.max(groups.c.slot))
 
 
 def _kept_query(connection: Connection | None, about: tuple[BudgetSpec, int, str]) -> Select[Any]:

@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, and_, func, or_, select, union_all
+from sqlalchemy import BigInteger, Connection, Select, and_, bindparam, func, or_, select, union_all
 
 from broker.core.offers import Availability, CapacityType, Offer, OfferQuery
-from broker.store.market import conditions
+from broker.store.market import conditions, has_patterns
 from broker.store.offer_rows import OFFER_QUERY, to_offers
 from broker.store.polls import CODES, ENDED
-from broker.store.questions import values_of
+from broker.store.questions import question, values_of
 from broker.store.tables import EVENT, JOB, OFFER, POLL, POOL, PRICE
 from broker.store.times import from_micros
 
@@ -20,6 +20,9 @@ _CAN_BE_HAD = {CODES[Availability.AVAILABLE]: True, CODES[Availability.UNAVAILAB
 _ATTEMPT = ("launch_requested", "machine_up", "attempt_ended")
 _MOST_JOBS = 1_000
 _BATCH = 10_000
+_OFFERS = OFFER_QUERY.add_columns(OFFER.c.id, OFFER.c.polled_by).where(
+    OFFER.c.id.in_(bindparam("series", expanding=True))
+)
 
 
 class Told(NamedTuple):
@@ -46,6 +49,24 @@ class Ran(NamedTuple):
 def told(connection: Connection, query: OfferQuery, since: int) -> list[Told]:
     """The changes of availability since then, the state in force at ``since`` first, of the series that match and were
     told to be available at some time. Changes of price alone are left out."""
+    changes: dict[int, list[tuple[int, bool | None]]] = {}
+    asked = question(_turned_query, connection, query, looks_up=has_patterns(query))
+    for series, at, code in connection.execute(asked, {"since": since}):
+        changes.setdefault(series, []).append((at, _CAN_BE_HAD.get(code)))
+    known = [series for series, points in changes.items() if any(state for _, state in points)]
+    looked = _looked_at(connection)
+    found = []
+    for first in range(0, len(known), _BATCH):
+        offers = connection.execute(_OFFERS, {"series": known[first : first + _BATCH]}).all()
+        for offer, row in zip(to_offers([row[:-2] for row in offers]), offers, strict=True):
+            points = changes[row.id]
+            found.append(Told(offer, tuple(points), looked.get(row.polled_by, points[-1][0])))
+    return found
+
+
+def _turned_query(connection: Connection | None, query: OfferQuery) -> Select[Any]:
+    """Each change of availability of the series that match, and the state of each at ``:since``."""
+    since = bindparam("since", type_=BigInteger)
     mine = select(OFFER.c.id).join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id)
     wanted = [condition for _, condition in conditions(connection, query)]
     before = PRICE.alias("before")
@@ -68,33 +89,25 @@ def told(connection: Connection, query: OfferQuery, since: int) -> list[Told]:
     c = union_all(in_force, later).subquery().c
     previous = func.lag(c.availability).over(partition_by=c.series, order_by=c.at).label("previous")
     turned = select(c.series, c.at, c.availability, previous).subquery().c
-    rows = connection.execute(
+    return (
         select(turned.series, turned.at, turned.availability)
         .where(or_(turned.previous.is_(None), turned.previous != turned.availability))
         .order_by(turned.series, turned.at)
-    ).all()
-    changes: dict[int, list[tuple[int, bool | None]]] = {}
-    for series, at, code in rows:
-        changes.setdefault(series, []).append((at, _CAN_BE_HAD.get(code)))
-    known = [series for series, points in changes.items() if any(state for _, state in points)]
-    looked = _looked_at(connection)
-    found = []
-    for first in range(0, len(known), _BATCH):
-        offers = connection.execute(
-            OFFER_QUERY.add_columns(OFFER.c.id, OFFER.c.polled_by).where(OFFER.c.id.in_(known[first : first + _BATCH]))
-        ).all()
-        for offer, row in zip(to_offers([row[:-2] for row in offers]), offers, strict=True):
-            points = changes[row.id]
-            found.append(Told(offer, tuple(points), looked.get(row.polled_by, points[-1][0])))
-    return found
+    )
+
+
+def _looked_at_query() -> Select[Any]:
+    providers = values_of(POLL.c.provider)
+    well = select(POLL.c.finished).where(POLL.c.provider == providers.c.value, POLL.c.error == "")
+    return select(providers.c.value, well.order_by(POLL.c.finished.desc()).limit(1).scalar_subquery())
+
+
+_LOOKED_AT = _looked_at_query()
 
 
 def _looked_at(connection: Connection) -> dict[str, int]:
     """When each provider was last asked with success."""
-    providers = values_of(POLL.c.provider)
-    well = select(POLL.c.finished).where(POLL.c.provider == providers.c.value, POLL.c.error == "")
-    newest = well.order_by(POLL.c.finished.desc()).limit(1).scalar_subquery()
-    return {row[0]: row[1] for row in connection.execute(select(providers.c.value, newest)) if row[1] is not None}
+    return {row[0]: row[1] for row in connection.execute(_LOOKED_AT) if row[1] is not None}
 
 
 def ran(connection: Connection, since: int) -> list[Ran]:

@@ -9,7 +9,7 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, case, func, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, case, func, select
 
 from broker.core.money import Money
 from broker.core.offers import MoneyKind, Offer, OfferQuery
@@ -30,7 +30,7 @@ def offers(connection: Connection, query: OfferQuery) -> list[Offer]:
     ``count`` is the least number of accelerators a machine must have; ``"cpu"`` among the accelerators means machines
     without one, whatever the count.
     """
-    asked = question(_offers_query, connection, query, looks_up=_has_patterns(query))
+    asked = question(_offers_query, connection, query, looks_up=has_patterns(query))
     return to_offers(connection.execute(asked).all())
 
 
@@ -41,7 +41,7 @@ def _offers_query(connection: Connection | None, query: OfferQuery) -> Select[An
     return OFFER_QUERY.where(_CURRENT, *wanted).order_by(OFFER.c.id)
 
 
-def _has_patterns(query: OfferQuery) -> bool:
+def has_patterns(query: OfferQuery) -> bool:
     """Whether some names stand for others, which must be looked up."""
     return any(_WILD & set(name) for name in (*query.providers, *query.regions))
 
@@ -62,7 +62,7 @@ def rejected_in_sql(connection: Connection, query: OfferQuery, *, simulated: boo
         return {}
     simulated = simulated or MoneyKind.SANDBOX.value in query.providers
     query_of = _rejected_of_all if simulated else _rejected_of_real
-    asked = question(query_of, connection, query, looks_up=_has_patterns(query))
+    asked = question(query_of, connection, query, looks_up=has_patterns(query))
     return {Reason(row.reason): row.total for row in connection.execute(asked) if row.reason is not None}
 
 
@@ -123,18 +123,23 @@ def _matching(connection: Connection | None, column: str, patterns: Sequence[str
     return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
 
 
+_SERIES = (
+    select(OFFER.c.id)
+    .join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id)
+    .where(POOL.c.key == bindparam("pool"), OFFER.c.source == bindparam("source"))
+)
+_PRICED = select(PRICE.c.at, PRICE.c.micros).where(PRICE.c.series == bindparam("series"), PRICE.c.micros.is_not(None))
+_IN_FORCE = _PRICED.where(PRICE.c.at <= bindparam("start")).order_by(PRICE.c.at.desc()).limit(1)
+_TOLD_LATER = _PRICED.where(PRICE.c.at > bindparam("start"), PRICE.c.at <= bindparam("end")).order_by(PRICE.c.at)
+
+
 def price_series(connection: Connection, offer: Offer, start: datetime, end: datetime) -> list[tuple[datetime, Money]]:
     """The prices of the offer's pool and source: the one in force at ``start`` first, then each that was told up to
     ``end`` (included), also where only the availability had changed. Where no price was told, the last one goes on."""
-    series = connection.scalar(
-        select(OFFER.c.id)
-        .join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id)
-        .where(POOL.c.key == offer.pool, OFFER.c.source == offer.source)
-    )
+    series = connection.scalar(_SERIES, {"pool": offer.pool, "source": offer.source})
     if series is None:
         return []
-    c = PRICE.c
-    priced = select(c.at, c.micros).where(c.series == series, c.micros.is_not(None))
-    first = connection.execute(priced.where(c.at <= to_micros(start)).order_by(c.at.desc()).limit(1)).first()
-    later = connection.execute(priced.where(c.at > to_micros(start), c.at <= to_micros(end)).order_by(c.at)).all()
+    asked = {"series": series, "start": to_micros(start)}
+    first = connection.execute(_IN_FORCE, asked).first()
+    later = connection.execute(_TOLD_LATER, {**asked, "end": to_micros(end)}).all()
     return [(from_micros(row.at), Money(row.micros)) for row in ([first] if first else []) + list(later)]

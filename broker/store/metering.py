@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, and_, case, func, select, text
+from sqlalchemy import Connection, and_, bindparam, case, func, select, text
 
 from broker.core.money import Money
 from broker.launch.journal import Posted
@@ -21,6 +21,7 @@ from broker.store.times import from_micros, to_micros
 
 _AT_ONCE = 5_000  # values that a query may have, in either database
 _NAMES = METERING.columns.keys()
+_OF_JOBS = select(METERING).where(METERING.c.job_id.in_(bindparam("jobs", expanding=True)))
 _KEEP = text(
     f"INSERT INTO metering ({', '.join(_NAMES)}) VALUES (:{', :'.join(_NAMES)})"  # noqa: S608  # our own names
     " ON CONFLICT (job_id, attempt) DO UPDATE SET"
@@ -32,8 +33,7 @@ def read(connection: Connection, job_ids: Sequence[str]) -> dict[str, dict[int, 
     """The meters of those jobs, by attempt. Jobs without any are left out."""
     found: dict[str, dict[int, Meter]] = {}
     for first in range(0, len(job_ids), _AT_ONCE):
-        query = select(METERING).where(METERING.c.job_id.in_(job_ids[first : first + _AT_ONCE]))
-        for row in connection.execute(query):
+        for row in connection.execute(_OF_JOBS, {"jobs": job_ids[first : first + _AT_ONCE]}):
             found.setdefault(row.job_id, {})[row.attempt] = _meter(row)
     return found
 

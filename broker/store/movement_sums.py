@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, select, text
+from sqlalchemy import Connection, bindparam, select, text
 
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
@@ -18,6 +18,11 @@ _AT_ONCE = 5_000  # values that a query may have, in either database
 _NO_ATTEMPT = 0  # a key column cannot be NULL
 _KEY = ("job_id", "attempt", "money", "movement")
 _NAMES = MOVED.columns.keys()
+_OF_JOBS = (
+    select(MOVED)
+    .where(MOVED.c.job_id.in_(bindparam("jobs", expanding=True)))
+    .order_by(*(MOVED.c[name] for name in _KEY))
+)
 # SQLite and PostgreSQL have different names for the smaller and the larger of two values; both know CASE.
 _EARLIER = "{0} = CASE WHEN excluded.{0} < movement_sum.{0} THEN excluded.{0} ELSE movement_sum.{0} END"
 _LATER = "{0} = CASE WHEN excluded.{0} > movement_sum.{0} THEN excluded.{0} ELSE movement_sum.{0} END"
@@ -62,9 +67,7 @@ def read(connection: Connection, job_ids: Sequence[str]) -> dict[str, list[Sum]]
     """The sums of those jobs: two for each kept row, one on each account. Jobs without entries are left out."""
     found: dict[str, list[Sum]] = {}
     for first in range(0, len(job_ids), _AT_ONCE):
-        some = job_ids[first : first + _AT_ONCE]
-        query = select(MOVED).where(MOVED.c.job_id.in_(some)).order_by(*(MOVED.c[name] for name in _KEY))
-        for row in connection.execute(query):
+        for row in connection.execute(_OF_JOBS, {"jobs": job_ids[first : first + _AT_ONCE]}):
             found.setdefault(row.job_id, []).extend(_both(row))
     return found
 

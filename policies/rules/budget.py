@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, Field, PlainValidator, StrictBool, WithJsonSchema, field_validator, model_validator
 
+from broker.core.burns import Burn
 from broker.core.facts import Aspect, Fact
 from broker.core.findings import each
 from broker.core.money import Money, alike
@@ -179,7 +180,7 @@ class Budget:
             message = f"budget {self.name} lets no job have more than it was admitted with; {asked} more is asked"
             return deny(self, "no_top_up", message, budget=self.name, asked=asked)
         uses = facts.budgets.get(self.name, ())
-        shares = [held_in(_period(use), dated) for use in uses]
+        shares = _shares(dated, uses)
         if uses and self.config.period == "fixed" and sum(shares, Money.ZERO) != whole:
             when = period_name(self.config.stretch, self.config.timezone, uses[0].period_start)
             begins, ends = min(burn.start for burn in dated), max(burn.end for burn in dated)
@@ -200,7 +201,7 @@ class Budget:
                 budget=self.name,
                 asked=whole,
             )
-        if exceeded := self._exceeded(action, facts):
+        if exceeded := self._exceeded(action, facts, shares):
             return self._objection(action, *exceeded[0], whole)
         return allow(self, "fits", f"{whole} fits", budget=self.name, asked=whole, limit=self.config.amount)
 
@@ -211,18 +212,21 @@ class Budget:
                 of=others.period_start.astimezone(UTC).isoformat(),
                 value=(others.spent + others.held + share).micros,
             )
-            for others, share in self._exceeded(action, facts)
+            for others, share in self._exceeded(
+                action, facts, _shares(action.dated(self.config.counts), facts.budgets.get(self.name, ()))
+            )
         )
 
-    def _exceeded(self, action: Action, facts: Facts) -> list[tuple[BudgetUse, Money]]:
+    def _exceeded(self, action: Action, facts: Facts, shares: Sequence[Money]) -> list[tuple[BudgetUse, Money]]:
         """Each period in which there is no room: its state without what the job holds itself, and what the job would
-        hold of it."""
-        dated = action.dated(self.config.counts)
-        found = (
-            (_without_own(action, self.config.counts, use, facts), held_in(_period(use), dated))
-            for use in facts.budgets.get(self.name, ())
-        )
-        return [(use, share) for use, share in found if use.spent + use.held + share > self.config.amount]
+        hold of it. ``shares``: that of every period."""
+        own = [action.own[kind].seen(facts.now) for kind in self.config.counts if kind in action.own]
+        found = []
+        for use, share in zip(facts.budgets.get(self.name, ()), shares, strict=True):
+            others = use.held - held_in(_period(use), own)
+            if use.spent + others + share > self.config.amount:
+                found.append((replace(use, held=others), share))
+        return found
 
     def _objection(self, action: Action, use: BudgetUse, share: Money, whole: Money) -> Verdict:
         """``use``: without what the job holds itself; ``whole``: all that it would hold."""
@@ -295,12 +299,11 @@ def _period(use: BudgetUse) -> tuple[datetime, datetime]:
     return use.period_start, use.period_end
 
 
+def _shares(dated: Sequence[Burn], uses: Iterable[BudgetUse]) -> list[Money]:
+    """How much of what is dated falls into each of these periods."""
+    return [held_in(_period(use), dated) for use in uses]
+
+
 def _wanted(action: Action) -> str:
     """What is said of the amount: a job that holds some of it already does not ask for all of it."""
     return "needed" if action.own else "asked"
-
-
-def _without_own(action: Action, kinds: Iterable[MoneyKind], use: BudgetUse, facts: Facts) -> BudgetUse:
-    """The state of the budget without what the job of the action holds already."""
-    own = [action.own[kind].seen(facts.now) for kind in kinds if kind in action.own]
-    return replace(use, held=use.held - held_in(_period(use), own))

@@ -248,6 +248,10 @@ def test_the_kept_sums_of_spend_are_the_full_sums(
         with store.reading() as journal:
             kept = [journal.spent(one, *time) for one in budgets for time in times]
             full = [ledger_sums.spent_in_full(journal._connection, one, *time) for one in budgets for time in times]
+            for one in budgets:
+                until = journal.spent_until(one)
+                later = (until, until + timedelta(days=400))
+                assert ledger_sums.spent_in_full(journal._connection, one, *later) == Money.ZERO
         assert kept == full
         return kept
 
