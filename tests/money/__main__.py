@@ -13,8 +13,15 @@ from collections import Counter
 from multiprocessing import get_context
 
 from tests.money.lots import open_stage, play_lot
+from tests.money.tally import MUST_HAPPEN
 
 _A_LOT = 50  # scripts that one process plays before it tells how far it is
+_TOLD_EVERY = 1000  # scripts
+
+
+def told_of(figures: Counter[str]) -> str:
+    """The figures in one line, the largest first."""
+    return ", ".join(f"{figure} {name}" for name, figure in figures.most_common())
 
 
 def main() -> int:
@@ -26,21 +33,27 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="so many processes")
     asked = parser.parse_args()
     last = asked.first + asked.sequences
-    lots = [(asked.store, first, min(first + _A_LOT, last), asked.moves) for first in range(asked.first, last, _A_LOT)]
-    began, played, moves = time.monotonic(), 0, Counter[str]()
+    lots = [(first, min(first + _A_LOT, last), asked.moves) for first in range(asked.first, last, _A_LOT)]
+    began, played, moves, happened = time.monotonic(), 0, Counter[str](), Counter[str]()
     broken: dict[str, tuple[int, str]] = {}
     with get_context("spawn").Pool(asked.jobs, open_stage, (asked.store,)) as pool:
-        for count, made, found in pool.imap_unordered(play_lot, lots):
-            played += count
-            moves.update(made)
-            for rule, told in found.items():
+        for lot in pool.imap_unordered(play_lot, lots):
+            played += lot.scripts
+            moves.update(lot.moves)
+            happened.update(lot.happened)
+            for rule, told in lot.broken.items():
                 if rule not in broken:
                     print(told[1], flush=True)
                     broken[rule] = told
             pace = played / (time.monotonic() - began)
             print(f"{played} scripts, {moves.total()} moves, {pace:.1f} a second, broken: {sorted(broken)}", flush=True)
+            if played % _TOLD_EVERY == 0:
+                print(f"  what happened: {told_of(happened)}", flush=True)
     took = time.monotonic() - began
-    print(f"{asked.store}: {played} scripts with {moves.total()} moves in {took:.0f} s; {dict(moves)}")
+    print(f"{asked.store}: {played} scripts with {moves.total()} moves in {took:.0f} s; {told_of(moves)}")
+    print(f"what happened: {told_of(happened)}")
+    if never := [name for name in MUST_HAPPEN if not happened[name]]:
+        print(f"never happened, so these scripts prove little: {', '.join(never)}")
     print("no part of the promise was broken" if not broken else f"broken: {', '.join(sorted(broken))}")
     return 1 if broken else 0
 

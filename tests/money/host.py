@@ -39,7 +39,7 @@ class Witness:
 
 
 class StageBroker(Broker):
-    user = "ann"  # type: ignore[assignment]  # whoever the script says
+    user = "ann"  # whoever the script says
     runs_for_others = True
 
 

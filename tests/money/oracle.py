@@ -131,9 +131,9 @@ class Oracle:
         # The looks that learned of something new, and what they learned.
         learned: list[tuple[datetime, Money]] = [(machine.submitted, line.known(machine.submitted))]
         for told in line.told:
-            at = bisect_right(looks, told - MICROSECOND)
-            if at < len(looks) and machine.submitted < looks[at] < end:
-                learned.append((looks[at], line.known(looks[at])))
+            number = bisect_right(looks, told - MICROSECOND)
+            if number < len(looks) and machine.submitted < looks[number] < end:
+                learned.append((looks[number], line.known(looks[number])))
         learned.sort(key=lambda pair: pair[0])
         edges = sorted({machine.since, end, *(at for at, _ in line.true), *(at for at, _ in learned)})
         for a, b in pairwise(edges):

@@ -6,12 +6,14 @@ python -m tests.money --sequences 20000 --store sqlite
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from broker.store import Store
 from tests.money.moves import MOVES, WEIGHTS, Move
 from tests.money.promise import broken
+from tests.money.tally import tally
 from tests.money.world import Violation, World
 
 Stage = tuple[Store, Callable[[], None]]
@@ -37,8 +39,14 @@ def _move(name: str, chance: random.Random, plainly: Mapping[str, float]) -> Mov
     }
 
 
-def replay(stage: Stage, script: Sequence[Move], ignoring: frozenset[str] = frozenset()) -> list[Violation]:
-    """Play a script on an empty store; what of the promise it broke. ``ignoring``: parts that are not looked at."""
+def replay(
+    stage: Stage,
+    script: Sequence[Move],
+    ignoring: frozenset[str] = frozenset(),
+    happened: Counter[str] | None = None,
+) -> list[Violation]:
+    """Play a script on an empty store; what of the promise it broke. ``ignoring``: parts that are not looked at;
+    ``happened``: what happened is added to it."""
     store, empty = stage
     empty()
     world = World(store, ignoring=ignoring)
@@ -47,6 +55,8 @@ def replay(stage: Stage, script: Sequence[Move], ignoring: frozenset[str] = froz
         if world.found:
             return world.found
     world.drain()
+    if happened is not None:
+        happened.update(tally(world))
     return broken(world)
 
 

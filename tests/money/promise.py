@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from fractions import Fraction
 
@@ -11,7 +11,7 @@ from broker.core.money import Money
 from broker.core.offers import MoneyKind
 from broker.core.views import JobView
 from broker.ledger.entries import Account, Entry, Movement, balances, faults
-from tests.money.market import POOLS
+from tests.money.cloud import Machine
 from tests.money.moves import Budget
 from tests.money.oracle import Oracle, Piece
 from tests.money.periods import period_of
@@ -36,7 +36,7 @@ def broken(world: World) -> list[Violation]:
     return [one for one in found if one.rule not in world.ignoring]
 
 
-def _over(world: World, views: list[JobView]) -> Iterator[Violation]:
+def _over(world: World, views: Sequence[JobView]) -> Iterator[Violation]:
     for machine in world.cloud.machines.values():
         if machine.gone_at is None:
             yield Violation("gone", f"{machine.key} still runs after everything was cancelled")
@@ -45,7 +45,7 @@ def _over(world: World, views: list[JobView]) -> Iterator[Violation]:
             yield Violation("closed", f"{view.id} is not closed: {view.state.value} {view.waiting_because}")
 
 
-def _ledger(entries: list[Entry]) -> Iterator[Violation]:
+def _ledger(entries: Sequence[Entry]) -> Iterator[Violation]:
     for fault in faults(entries):
         yield Violation("balanced", fault)
     for entry in entries:
@@ -53,7 +53,7 @@ def _ledger(entries: list[Entry]) -> Iterator[Violation]:
             yield Violation("balanced", f"{entry.movement_id} covers less than no time")
 
 
-def _held(views: list[JobView], entries: list[Entry]) -> Iterator[Violation]:
+def _held(views: Sequence[JobView], entries: Sequence[Entry]) -> Iterator[Violation]:
     """Nothing is held by what is closed; all that was held was spent or given back, once."""
     by_job: dict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
@@ -67,11 +67,12 @@ def _held(views: list[JobView], entries: list[Entry]) -> Iterator[Violation]:
         for entry in mine:
             if entry.account is Account.HELD:
                 moved[entry.movement] += entry.amount.micros
-        if view.closed and sum(moved.values()):
+        left: int = sum(moved.values())
+        if view.closed and left:
             yield Violation("released", f"{view.id}: {dict(moved)} do not come to nothing")
 
 
-def _limits(world: World, oracle: Oracle, views: list[JobView]) -> Iterator[Violation]:
+def _limits(world: World, oracle: Oracle, views: Sequence[JobView]) -> Iterator[Violation]:
     """No job spends more than its own limit."""
     for view in views:
         if view.max_cost is None:
@@ -85,7 +86,9 @@ def _limits(world: World, oracle: Oracle, views: list[JobView]) -> Iterator[Viol
             )
 
 
-def _within_budgets(world: World, oracle: Oracle, views: list[JobView], entries: list[Entry]) -> Iterator[Violation]:
+def _within_budgets(
+    world: World, oracle: Oracle, views: Sequence[JobView], entries: Sequence[Entry]
+) -> Iterator[Violation]:
     teams = {view.job.name: view.job.team or "" for view in views}
     names = {view.id: view.job.name for view in views}
     bills = [(machine.launch.job.name, oracle.bill(machine), oracle.slack(machine)) for machine in oracle.machines()]
@@ -155,12 +158,14 @@ def _admitted_by_a_wrong_clock(world: World, jobs: set[str], names: dict[str, st
     )
 
 
-def _agrees(world: World, oracle: Oracle, views: list[JobView], entries: list[Entry]) -> Iterator[Violation]:
+def _agrees(world: World, oracle: Oracle, views: Sequence[JobView], entries: Sequence[Entry]) -> Iterator[Violation]:
     """The ledger has what the cloud bills. Of machines that went without a word the ledger may have more: they count
     until that was noticed. Prices of which nobody was told before a machine was gone are for the provider's bill."""
     for view in views:
         machines = oracle.machines(view.job.name)
-        if any(machine.lost_at is not None for machine in machines) or any(map(_told_late(world), machines)):
+        if any(machine.lost_at is not None for machine in machines) or any(
+            _told_late(world, machine) for machine in machines
+        ):
             continue
         bill = _sum([piece for machine in machines for piece in oracle.bill(machine)])
         mine = [e for e in entries if e.tags.job_id == view.id and e.account is Account.SPENT]
@@ -169,17 +174,13 @@ def _agrees(world: World, oracle: Oracle, views: list[JobView], entries: list[En
             yield Violation("agrees", f"{view.id}: the ledger has {_usd(booked)}, the cloud bills {_usd(bill)}")
 
 
-def _told_late(world: World):  # type: ignore[no-untyped-def]
-    from tests.money.cloud import Machine
-
-    def late(machine: Machine) -> bool:
-        line = world.market.line_of(machine.launch.placement.offer)
-        gone = machine.gone_at or world.clock.true
-        if POOLS and machine.launch.placement.offer.price != line.at(machine.submitted):
-            return True
-        return any(at < gone and told > at for (at, _), told in zip(line.true, line.told, strict=True))
-
-    return late
+def _told_late(world: World, machine: Machine) -> bool:
+    """Whether its price was not known when it was asked for, or the broker was told of a change after it had gone."""
+    line = world.market.line_of(machine.launch.placement.offer)
+    gone = machine.gone_at or world.clock.true
+    if machine.launch.placement.offer.price != line.at(machine.submitted):
+        return True
+    return any(at < gone and told > at for (at, _), told in zip(line.true, line.told, strict=True))
 
 
 def _rebuilt(world: World) -> Iterator[Violation]:

@@ -64,7 +64,7 @@ def test_scripts_of_many_seeds_keep_the_promise_on_postgresql(on_postgres: Stage
 @pytest.mark.timeout(3600)
 def test_hypothesis_finds_no_sequence_that_breaks_the_promise(on_sqlite: Stage) -> None:
     run_state_machine_as_test(
-        lambda: _Machine(on_sqlite),
+        lambda: _Machine(on_sqlite),  # type: ignore[arg-type]  # it calls what makes one, be it a class or not
         settings=settings(
             max_examples=SEQUENCES if FULL else 12, stateful_step_count=20, deadline=None,
             suppress_health_check=list(HealthCheck), print_blob=False,

@@ -8,11 +8,13 @@ nodes stop by the leases that they have, so the promise does not depend on the c
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 from sqlalchemy import func, select
@@ -44,6 +46,10 @@ BEGINS = datetime(2026, 10, 24, 20, 30, tzinfo=UTC)  # a Saturday evening; Europ
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 
 
+def _instead(text: str, _: str) -> str:
+    return text
+
+
 class Violation(AssertionError):
     """The promise was broken. ``rule``: which part of it."""
 
@@ -72,6 +78,7 @@ class World:
         self._entries = 0
         self._garbled: dict[str, str] = {}
         self._errors = Errors()
+        self.did = Counter[str]()  # what came of the moves, by what people call it
         self.restart()
         self.market.tell(store, begins, begins)
         self._apply(None)
@@ -93,7 +100,7 @@ class World:
     def _policies(self, files: Mapping[str, str]) -> PolicySet:
         text = files.get("stage.yaml")
         real = loaded(text) if text else plugged_in().load_policies({})
-        return Witness(real, self)  # type: ignore[return-value]  # it has all that the real one has
+        return cast(PolicySet, Witness(real, self))  # it has all that the real one has
 
     def look(self) -> None:
         """Two looks of the reconciler, a second apart where the first one did something."""
@@ -121,9 +128,9 @@ class World:
         if not disturbed and not self._garbled:
             self.looks.append(self.clock.true)
         if not disturbed:
-            for error in errors:
-                self._broken("works", f"a look failed although nothing was in its way: {error!r}", error)
-        elif any(not isinstance(error, BrokerError) for error in errors):
+            for one in errors:
+                self._broken("works", f"a look failed although nothing was in its way: {one!r}", one)
+        elif any(not isinstance(one, BrokerError) for one in errors):
             self.restart()
         return steps > 0
 
@@ -151,7 +158,7 @@ class World:
     def acting(self, user: str) -> Broker:
         """The broker, with that user at it."""
         self.broker.__dict__["user"] = user
-        StageBroker.user = user  # type: ignore[assignment]
+        StageBroker.user = user
         return self.broker
 
     def _apply(self, terms: Terms | None) -> None:
@@ -192,7 +199,7 @@ class World:
         except StoreProblem as error:  # nothing makes the store fail here: a run without one would promise nothing
             self._broken("works", f"{name} found no store: {error}", error)
         except BrokerError:
-            pass
+            self.did["moves refused"] += 1
         except Violation:
             raise
         except Exception as error:  # noqa: BLE001  # told as what it is
@@ -236,6 +243,7 @@ class World:
             parse_duration(max_duration) if max_duration else None,
         )
         jobs.extend(self.acting(view.user), view, more)
+        self.did["extensions"] += 1
 
     def do_cancel(self, job: int) -> None:
         view = self._job(job)
@@ -250,10 +258,12 @@ class World:
         broker = self.acting(who)
         if not yes:
             approvals.refuse(broker, view.id)
+            self.did["requests refused"] += 1
             return
         asked = self._question(view)
         before = {rule for rule, _ in view.asked.yes} if view.asked else set()
         after = approvals.grant(broker, view.id)
+        self.did["approvals"] += 1
         if asked is not None:
             provider, price = asked
             open_before = {q.rule for q in view.asked.open} if view.asked else set()
@@ -268,8 +278,8 @@ class World:
 
         with self.store.reading() as look:
             record = last_judged(look, view)
-        placement = inputs_of(record).action.placement if record else None
-        if placement is None:
+        inputs = inputs_of(record) if record else None
+        if inputs is None or (placement := inputs.action.placement) is None:
             return None
         return placement.offer.provider, placement.offer.price_per_gpu or Money.ZERO
 
@@ -341,7 +351,7 @@ class World:
 
     def do_heal(self) -> None:
         for job_id, text in self._garbled.items():
-            damage_view(self.store, job_id, lambda _, text=text: text)
+            damage_view(self.store, job_id, partial(_instead, text))
         self._garbled.clear()
         self.cloud.failing.clear()
         self.folders.failing.clear()
