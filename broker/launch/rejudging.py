@@ -3,9 +3,9 @@
 A launch is judged when it is requested. It may reach its engine much later: the engine, the run folder or a secret may
 be out of reach for minutes or weeks, or the process that requested it may have died. Prices, policies and budgets
 change meanwhile. So the reconciler asks here immediately before each call of `Engine.submit`: a judgement that is too
-old, or that other policies made, does not count, and the launch is judged again in one transaction, at present prices,
-by the rules in force. What comes of it is recorded. A launch that is not allowed any more is given up, and the job is
-placed anew.
+old, or that other policies made, or that a freeze has overtaken, does not count, and the launch is judged again in one
+transaction, at present prices, by the rules in force. What comes of it is recorded. A launch that is not allowed any
+more is given up, and the job is placed anew.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from enum import Enum
 
 from broker.core.outcomes import Cause
 from broker.core.placements import Placement, Plan
-from broker.core.policy import Answer
+from broker.core.policy import Action, ActionKind, Answer, Facts
 from broker.core.ports import PolicySet
 from broker.core.reasons import count_reasons
 from broker.core.views import AttemptView, JobView
@@ -105,12 +105,19 @@ class Rejudging:
             and last.answer is Answer.ALLOW
             and last.policy_version == policy.version
             and _within(last.at, now, self._validity.judgement)
+            and not _denied_by_now(view, attempt, policy, now)
         )
 
 
 def _within(then: datetime, now: datetime, longest: timedelta) -> bool:
     """Whether ``then`` is at most so long ago. A time to come (the clock was set back) is not."""
     return timedelta(0) <= now - then <= longest
+
+
+def _denied_by_now(view: JobView, attempt: AttemptView, policy: PolicySet, now: datetime) -> bool:
+    """Whether time alone has brought a denial since, such as a freeze that has begun."""
+    start = Action(ActionKind.LAUNCH, view.job, view.user, placement=attempt.placement)
+    return any(verdict.answer is Answer.DENY for verdict in policy.judge(start, Facts(now)))
 
 
 def _at_present(

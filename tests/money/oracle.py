@@ -131,7 +131,7 @@ class Oracle:
         # The looks that learned of something new, and what they learned.
         learned: list[tuple[datetime, Money]] = [(machine.submitted, line.known(machine.submitted))]
         for told in line.told:
-            number = bisect_right(looks, told - MICROSECOND)
+            number = bisect_right(looks, told)
             if number < len(looks) and machine.submitted < looks[number] < end:
                 learned.append((looks[number], line.known(looks[number])))
         learned.sort(key=lambda pair: pair[0])

@@ -82,6 +82,28 @@ SCRIPTS = {
         submit(),
         wait("end-5h"),
     ),
+    "a freeze that begins seconds after a submission, before its launch": (
+        policy(),
+        submit(),
+        policy(freeze="tomorrow"),
+        wait("end-5s", 6),
+        submit(),
+        wait("end-5s"),
+    ),
+    "a price that rises at the moment of a look": (
+        policy(),
+        submit(max_cost="$3"),
+        wait("2s", 3),
+        ("price", {}),
+        wait("400d"),
+    ),
+    "a price that rises tenfold at the moment of a look": (
+        policy(),
+        submit(machine="H100:8"),
+        wait("2s", 3),
+        ("price", {"pool": "gcp-8-spot", "times": "10"}),
+        wait("1d"),
+    ),
     "a provider that is denied between the submission and the launch": (
         policy(),
         submit(),

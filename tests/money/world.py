@@ -43,7 +43,7 @@ from tests.money.periods import period_of
 from tests.unreadable import DAMAGES, damage_view
 
 BEGINS = datetime(2026, 10, 24, 20, 30, tzinfo=UTC)  # a Saturday evening; Europe's clocks go back that night
-SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
+MICROSECOND, SECOND, MINUTE = timedelta(microseconds=1), timedelta(seconds=1), timedelta(minutes=1)
 
 
 def _instead(text: str, _: str) -> str:
@@ -296,6 +296,7 @@ class World:
         self._apply(terms_of(said, self.clock.now()))
 
     def do_price(self, pool: str, times: str, told: bool) -> None:
+        self.passes(MICROSECOND)  # a launch of this moment was made at the price before
         line = self.market.lines[pool]
         price = Money(max(round(line.true[-1][1].micros * float(times)), 1000))
         if line.true[-1][0] < self.clock.true and price < Money.usd("5000"):
@@ -304,7 +305,10 @@ class World:
             self.do_tell()
 
     def do_tell(self) -> None:
+        # Never at the very moment of a look: whether that look knew of it would be lost.
+        self.passes(MICROSECOND)
         self.market.tell(self.store, self.clock.true, self.clock.now())
+        self.passes(MICROSECOND)
 
     def do_capacity(self, pool: str, there: bool) -> None:
         self.market.opens(pool, self.clock.true, available=there)
