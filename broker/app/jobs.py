@@ -6,17 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from broker.app.nearest import Limits, alternatives, as_text, once, smaller, starts_later
 from broker.app.wiring import Broker
 from broker.core import events as ev
 from broker.core import lifecycle
 from broker.core.decisions import Decision
-from broker.core.errors import BrokerError, InvalidInput, NotAllowed, UnknownName, UnreadableJob
+from broker.core.errors import Alternative, BrokerError, InvalidInput, NotAllowed, UnknownName, UnreadableJob
 from broker.core.lifecycle import advance
 from broker.core.money import Money, alike
 from broker.core.offers import MoneyKind
 from broker.core.outcomes import Cause, JobState
 from broker.core.placements import Placement, Plan
 from broker.core.policy import Answer
+from broker.core.units import print_duration
 from broker.core.views import AttemptView, JobView
 from broker.launch.admission import Admission, facts_of, re_place
 from broker.launch.approvals import ask, of_ask, through_standing
@@ -69,12 +71,7 @@ def cancel(broker: Broker, view: JobView) -> JobView:
         return tx.append(view.id, [(None, ev.CancelRequested(by=broker.user))], broker.clock.now())
 
 
-@dataclass(frozen=True, slots=True)
-class More:
-    """What a job is to be given: a higher limit in all, or more time in all. None: as it is."""
-
-    max_cost: Money | None = None
-    max_duration: timedelta | None = None
+More = Limits  # what an extension asks for, in all
 
 
 def extend(broker: Broker, view: JobView, more: More) -> JobView:
@@ -94,7 +91,38 @@ def extend(broker: Broker, view: JobView, more: More) -> JobView:
         done = _extended(broker, tx, view, more, broker.clock.now())
     if isinstance(done, JobView):
         return done
-    raise NotAllowed("; ".join(f"{v.message} ({v.source})" for v in done.objections))
+    passing = _what_would_pass(broker, view, more, done)
+    raise NotAllowed(
+        "; ".join(f"{v.message} ({v.source})" for v in done.objections),
+        hint=as_text(passing, done),
+        alternatives=passing,
+    )
+
+
+def _what_would_pass(broker: Broker, view: JobView, more: More, refused: Admission) -> list[Alternative]:
+    """Extensions close to the refused one that the gate would let pass, as the store is now."""
+    now = broker.clock.now()
+    with broker.store.reading() as real:
+        look = once(real)
+        current = look.job(view.id) or view
+        if current.latest is None:
+            return []
+        placement, balance = current.latest.placement, look.balance(view.id)
+
+        def judge(limits: Limits) -> Admission:
+            _, after = _with_limits(broker, current, limits, now)
+            return _judged(broker, look, after, placement, now)[0]
+
+        beyond = Money.ZERO if current.max_cost is None else current.max_cost + Money(1)
+        least = Limits(max(beyond, sum(_used(balance), Money.ZERO)), current.max_duration + timedelta(microseconds=1))
+        later = starts_later(refused, broker.policy(), facts_of(look, broker.policy(), now))
+        return alternatives(more, smaller(more, least, judge), later, lambda limits: _command(view, limits))
+
+
+def _command(view: JobView, limits: Limits) -> str:
+    cost = "" if limits.max_cost is None else f" --max-cost '{limits.max_cost}'"
+    time = "" if limits.max_duration is None else f" --max-duration {print_duration(limits.max_duration)}"
+    return f"gpubroker jobs extend {view.id}{cost}{time}"
 
 
 def _extended(broker: Broker, tx: Writing, view: JobView, more: More, now: datetime) -> JobView | Admission:
@@ -111,10 +139,8 @@ def _extended(broker: Broker, tx: Writing, view: JobView, more: More, now: datet
     if more.max_cost is not None:
         _covers_what_is_held(tx.balance(view.id), more.max_cost)
     if more.max_duration is not None and more.max_duration <= current.max_duration:
-        raise InvalidInput(f"max_duration is {current.max_duration} already; expected more than that")
-    seconds = None if more.max_duration is None else more.max_duration.total_seconds()
-    body = ev.Extended(by=broker.user, max_cost=more.max_cost, max_duration_seconds=seconds)
-    after = advance(current, ev.Event(view.id, current.seq + 1, now, None, body))
+        raise InvalidInput(f"max_duration is {print_duration(current.max_duration)} already; expected more than that")
+    body, after = _with_limits(broker, current, more, now)
     if after.latest is None:
         return tx.append(view.id, [(None, body)], now)  # it is judged when it is placed
     found, record = _judged(broker, tx, after, after.latest.placement, now)
@@ -140,6 +166,13 @@ def _extended(broker: Broker, tx: Writing, view: JobView, more: More, now: datet
     return after
 
 
+def _with_limits(broker: Broker, view: JobView, more: More, now: datetime) -> tuple[ev.Extended, JobView]:
+    """The event that gives a job new limits, and the job after it."""
+    seconds = None if more.max_duration is None else more.max_duration.total_seconds()
+    body = ev.Extended(by=broker.user, max_cost=more.max_cost, max_duration_seconds=seconds)
+    return body, advance(view, ev.Event(view.id, view.seq + 1, now, None, body))
+
+
 def _may_go_on_as_it_is(view: JobView) -> bool:
     """Whether it is paused because of something but its own limits: a policy stopped it, or refused it more money. Then
     it needs no other limits to go on."""
@@ -160,14 +193,19 @@ def _only_ones_own(broker: Broker, view: JobView) -> None:
 
 def _covers_what_is_held(balance: Mapping[MoneyKind, Balance], max_cost: Money) -> None:
     """Raises `InvalidInput` for a limit that the job has passed already, or that its hold goes beyond."""
-    mine = [b for kind, b in balance.items() if kind is not MoneyKind.AMORTISED]
-    spent, held = (sum(amounts, Money.ZERO) for amounts in ([b.spent for b in mine], [b.held for b in mine]))
+    spent, held = _used(balance)
     if max_cost < spent + held:
         wanted, gone, kept = alike(max_cost, spent, held)
         raise InvalidInput(
             f"max_cost of {wanted} is less than the job has already: {gone} spent and {kept} held; "
             f"expected {(spent + held).up_to_cents()} at least"
         )
+
+
+def _used(balance: Mapping[MoneyKind, Balance]) -> tuple[Money, Money]:
+    """What a job has spent and holds of the money that its ``max_cost`` limits."""
+    mine = [b for kind, b in balance.items() if kind is not MoneyKind.AMORTISED]
+    return sum((b.spent for b in mine), Money.ZERO), sum((b.held for b in mine), Money.ZERO)
 
 
 def _judged(

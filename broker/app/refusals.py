@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from broker.core.errors import ApprovalNeeded, InvalidInput, NotAllowed
+from broker.app.nearest import as_text
+from broker.core.errors import Alternative, ApprovalNeeded, InvalidInput, NotAllowed
 from broker.core.money import Money
 from broker.core.policy import Answer
 from broker.core.reasons import Origin, Reason, Rejection
@@ -26,16 +28,22 @@ def too_little(admission: Admission) -> InvalidInput:
     )
 
 
-def denied(admission: Admission) -> InvalidInput | NotAllowed | ApprovalNeeded:
-    """The refusal as an error that says which rule, with its figures and its place."""
+def denied(
+    admission: Admission, passing: Sequence[Alternative] | None = None
+) -> InvalidInput | NotAllowed | ApprovalNeeded:
+    """The refusal as an error that says which rule, with its figures and its place. ``passing``: what would pass, where
+    that was looked for."""
     if admission.short_of is not None:
         return too_little(admission)
     lines = [f"{verdict.message} ({verdict.source})" for verdict in admission.objections]
-    kind = NotAllowed if admission.answer is Answer.DENY else ApprovalNeeded
     hint = ""
     if any(v.rule == "budget" for v in admission.objections):
         hint = "a lower max_cost or max_duration asks for less; a budget owner can change the rest"
-    return kind("; ".join(lines), hint=hint)
+    if admission.answer is Answer.ASK:
+        return ApprovalNeeded("; ".join(lines), hint=hint)
+    if passing is None:
+        return NotAllowed("; ".join(lines), hint=hint)
+    return NotAllowed("; ".join(lines), hint=as_text(passing, admission), alternatives=passing)
 
 
 def denied_everywhere(seen: Preview) -> NotAllowed:

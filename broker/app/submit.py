@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker.app.market import freshen, market_for, wants_sandbox
+from broker.app.nearest import for_submission, once
 from broker.app.refusals import denied, denied_everywhere, too_little
 from broker.app.room import check_room
 from broker.app.runs_root import agree
@@ -19,7 +20,7 @@ from broker.app.wiring import Broker
 from broker.core import events as ev
 from broker.core.decisions import Decision
 from broker.core.documents import MAX_BYTES
-from broker.core.errors import BrokerError, InvalidInput
+from broker.core.errors import Alternative, BrokerError, InvalidInput
 from broker.core.events import EventBody
 from broker.core.jobfile import parse_job
 from broker.core.jobs import Job
@@ -80,7 +81,8 @@ class Preview:
     """A plan and what the policies say to it. ``admission`` is None when nothing is left to judge. ``waits``: the job
     fits capacity that our own jobs occupy, so it would be queued. ``offers``: the ones the plan was made from.
     ``sizing``: how machines were found for a job that names a model. ``waiting``: what of our own it had better wait
-    for, although something could be rented now. ``budgets``: those that the job falls under."""
+    for, although something could be rented now. ``budgets``: those that the job falls under.
+    ``alternatives``: what the policies would let pass instead, where they refuse it."""
 
     job: Job
     plan: Plan
@@ -92,6 +94,7 @@ class Preview:
     sizing: Sizing | None = None
     waiting: Waiting | None = None
     budgets: Sequence[BudgetSpec] = ()
+    alternatives: Sequence[Alternative] | None = None
 
     @property
     def shares(self) -> list[BudgetShare]:
@@ -144,6 +147,13 @@ def preview(broker: Broker, job: Job, policy: PolicySet | None = None, *, by_car
             return seen
         facts_for, longest = facts_of(look, chosen, now, occupied_in(look, chosen, ())), seen.max_duration
         admission = admit(seen.job, broker.user, seen.plan, chosen, facts_for, max_duration=longest, now=now)
+        if admission.answer is Answer.DENY:
+            facts_for = facts_of(once(look), chosen, now, occupied_in(look, chosen, ()))
+            passing = for_submission(
+                admission, seen.plan, chosen, facts_for, max_duration=longest, now=now,
+                planned=lambda job: _planned(broker, job, chosen, look, now).plan,
+            )  # fmt: skip
+            seen = replace(seen, alternatives=passing)
     if admission.short_of is not None:
         seen = replace(seen, plan=replace(seen.plan, notes=(*seen.plan.notes, too_little(admission).message)))
     return replace(seen, admission=admission)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from broker.core.errors import BrokerError, InvalidInput, Problem, place
+from broker.core.errors import BrokerError, InvalidInput, NotAllowed, Problem, place
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -38,6 +38,7 @@ def _as_json(error: BrokerError) -> dict[str, Any]:
         "where": error.where,
         "hint": error.hint,
         "problems": list(problems),
+        **({"alternatives": list(error.alternatives)} if isinstance(error, NotAllowed) else {}),
         **({"others": [_as_json(other) for other in others]} if others else {}),
     }
 

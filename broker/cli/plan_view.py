@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from broker.app.nearest import as_text
 from broker.cli import held_view, words
 from broker.cli.offer_view import as_json as offer_json
 from broker.cli.offer_view import rows as offer_rows
@@ -222,6 +223,8 @@ def _verdict(seen: Preview, judged: str) -> list[RenderableType]:
         told.append(" No policy is active: owned and sandbox capacity only, nothing that costs cash.")
     parts: list[RenderableType] = [told]
     parts += [_objection(verdict) for verdict in seen.admission.objections]
+    if seen.alternatives is not None:
+        parts.append(hanging(Text(as_text(seen.alternatives, seen.admission), style="cyan"), 2))
     if seen.exit_code in (0, 6):  # no money is held for a job that cannot be submitted
         parts += _money(seen.admission, seen)
     return parts
@@ -283,6 +286,7 @@ def document(seen: Preview, policy: PolicySet, *, limit: int | None = None) -> d
             "verdicts": [verdict_json(verdict) for verdict in admission.verdicts] if admission else [],
         },
         "hold": {str(kind): amount for kind, amount in held.items()},
+        "alternatives": list(seen.alternatives or ()),
         "hold_terms": held_view.terms_json(holds) if holds else [],
         "budget_shares": held_view.shares_json(seen.shares) if holds else [],
         "hold_lasts": lasts(held, plan, seen.max_duration, plan.made_at) if held else None,

@@ -149,7 +149,8 @@ def _refused(terminal: Terminal, broker: Broker, seen: Preview) -> None:
         error = NoFeasibleCapacity(seen)
     else:
         record_refusal(broker, seen)
-        error = denied_everywhere(seen) if seen.admission is None else denied(seen.admission)
+        passing = seen.alternatives if terminal.as_json else None  # else the plan shows them
+        error = denied_everywhere(seen) if seen.admission is None else denied(seen.admission, passing)
     if terminal.as_json:
         document: dict[str, Any] = error_document(error)
         terminal.answer(document | {"plan": plan_view.document(seen, broker.policy(), limit=3)})

@@ -32,6 +32,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
+    from broker.core.money import Money
 
 
 class BrokerError(Exception):
@@ -143,10 +149,31 @@ class UnknownName(AskAPerson):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A request close to a refused one that the same policies let pass, now or from ``not_before`` (UTC) on.
+
+    ``max_cost`` (USD) and ``max_duration``: its limits; None where the request has none. ``needs_approval``: it passes
+    once somebody approves it. ``instruction``: the command to type, or the line to write in the job file.
+    """
+
+    instruction: str
+    max_cost: Money | None = None
+    max_duration: timedelta | None = None
+    not_before: datetime | None = None
+    needs_approval: bool = False
+
+
 class NotAllowed(AskAPerson):
-    """A policy denies it."""
+    """A policy denies it. ``alternatives``: what would pass, where that was looked for."""
 
     exit_code = 3
+
+    def __init__(
+        self, message: str, *, where: str = "", hint: str = "", alternatives: Sequence[Alternative] = ()
+    ) -> None:
+        super().__init__(message, where=where, hint=hint)
+        self.alternatives = tuple(alternatives)
 
 
 class ApprovalNeeded(AskAPerson):

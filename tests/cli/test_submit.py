@@ -107,6 +107,13 @@ def test_over_budget_is_refused_and_nothing_is_stored(gpubroker: Any, sandbox_jo
     assert as_json.json["error"]["kind"] == "not_allowed"
     (denial,) = [v for v in as_json.json["plan"]["verdict"]["verdicts"] if v["answer"] == "deny"]
     assert {"budget", "asked", "left"} <= set(denial["figures"])
+    alternatives = as_json.json["error"]["alternatives"]
+    assert alternatives == as_json.json["plan"]["alternatives"]
+    lower = alternatives[0]
+    assert set(lower) == {"instruction", "max_cost", "max_duration", "not_before", "needs_approval"}
+    assert lower["instruction"] == f"`max_cost: ${lower['max_cost']}` in the job file"
+    assert lower["instruction"] in as_json.json["error"]["hint"]
+    assert lower["instruction"] in done.out
     assert gpubroker("jobs", "list", "--json").json["jobs"] == []
     assert gpubroker("budget", "show", "pretend", "--json").json["held"] == "0.00"
     replayed = gpubroker("policy", "backtest", policy, "--since", "1h", "--json").json

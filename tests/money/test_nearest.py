@@ -1,0 +1,229 @@
+"""A refused request says what would pass: judged by the same gate, and typed as it is printed. Played with the real
+use cases, policies and store over a month end, with prices by hand."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from broker.app import budgets, jobs
+from broker.app.submit import Preview, preview
+from broker.core.clock import SystemClock
+from broker.core.errors import Alternative, NotAllowed
+from broker.core.jobfile import parse_job
+from broker.core.money import Money
+from broker.core.outcomes import JobState
+from broker.core.units import parse_duration, parse_money
+from broker.core.views import JobView
+from broker.store import Store, open_store
+from tests.money.moves import ZONES, job_text
+from tests.money.test_holds import PLAIN, Played
+
+START = datetime(2026, 11, 30, 14, tzinfo=UTC)  # ten hours of November are left
+DECEMBER = datetime(2026, 12, 1, tzinfo=UTC)
+HOUR, MINUTE, CENT = timedelta(hours=1), timedelta(minutes=1), Money.usd("0.01")
+MONTHLY = "budgets: [{name: monthly, amount: $AMOUNT, period: month}]\n"
+VAST = {"providers": "vast", "capacity": "on_demand"}  # $3 an hour, by the hour
+OTHER = {
+    "providers": "gcp",
+    "capacity": "on_demand",
+    "max_duration": "3d",
+    "max_cost": "$50",
+}  # $5 an hour until December
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = open_store(f"sqlite:///{tmp_path / 'store.db'}", clock=SystemClock())
+    yield opened
+    opened.close()
+
+
+def begun(store: Store, policy: str, **said: Any) -> tuple[Played, JobView]:
+    """A job of $3 an hour beside another that holds $50 of November."""
+    played = Played(store, START, policy)
+    view = played.ask(**VAST, **said)
+    played.ask(**OTHER)
+    return played, view
+
+
+def refused(played: Played, view: JobView, more: jobs.More) -> tuple[tuple[Alternative, ...], str]:
+    with pytest.raises(NotAllowed) as found:
+        jobs.extend(played.world.acting("ann"), view, more)
+    assert found.value.alternatives or "ask whoever owns stage.yaml:" in found.value.hint
+    return found.value.alternatives, found.value.hint
+
+
+def typed(played: Played, line: str) -> jobs.More:
+    """What the command that was printed asks for."""
+    program, *words, job = shlex.split(line)[:4]
+    assert [program, *words] == ["gpubroker", "jobs", "extend"]
+    assert played.world.views()
+    assert job in {view.id for view in played.world.views()}
+    options = shlex.split(line)[4:]
+    said = dict(zip(options[::2], options[1::2], strict=True))
+    cost, time = said.get("--max-cost"), said.get("--max-duration")
+    return jobs.More(cost and parse_money(cost), time and parse_duration(time))
+
+
+def test_the_most_money_that_fits_is_told_to_the_cent(store: Store) -> None:
+    """Of $77, another job has $50: $27 are left. All of the $28 asked for burn in November, at $3 an hour."""
+    played, view = begun(store, MONTHLY.replace("AMOUNT", "77"), max_cost="$20", max_duration="3d")
+    (now, later), hint = refused(played, view, jobs.More(max_cost=Money.usd(28)))
+    assert (now.max_cost, now.max_duration, now.not_before, now.needs_approval) == (Money.usd(27), None, None, False)
+    assert now.instruction == f"gpubroker jobs extend {view.id} --max-cost '$27.00'"
+    assert now.instruction in hint
+    assert (later.max_cost, later.not_before) == (Money.usd(28), DECEMBER)
+    assert "--max-cost '$28.00' from 2026-12-01 00:00 UTC on" in hint
+    refused(played, view, jobs.More(max_cost=Money.usd(27) + CENT))
+    assert jobs.extend(played.world.acting("ann"), view, typed(played, now.instruction)).max_cost == Money.usd(27)
+
+
+def test_the_most_time_that_fits_is_told_to_the_minute(store: Store) -> None:
+    """$27 last nine hours; the provider bills by the hour, and stopping takes two minutes: 7 h 58 min are left."""
+    played, view = begun(store, MONTHLY.replace("AMOUNT", "77"), max_duration="5h")
+    (now, later), _ = refused(played, view, jobs.More(max_duration=20 * HOUR))
+    assert now.max_duration == 7 * HOUR + 58 * MINUTE
+    assert now.instruction == f"gpubroker jobs extend {view.id} --max-duration 7h58m"
+    assert (later.max_duration, later.not_before) == (20 * HOUR, DECEMBER)
+    refused(played, view, jobs.More(max_duration=now.max_duration + MINUTE))
+    after = jobs.extend(played.world.acting("ann"), view, typed(played, now.instruction))
+    assert after.max_duration == now.max_duration
+
+
+def test_each_limit_that_was_asked_for_is_tried_with_the_other_as_asked(store: Store) -> None:
+    played, view = begun(store, MONTHLY.replace("AMOUNT", "77"), max_cost="$15", max_duration="4h")
+    asked = jobs.More(Money.usd(60), 20 * HOUR)
+    found, _ = refused(played, view, asked)
+    assert [(one.max_cost, one.max_duration, one.not_before) for one in found] == [
+        (Money.usd(27), 20 * HOUR, None),
+        (Money.usd(60), 7 * HOUR + 58 * MINUTE, None),
+        (Money.usd(60), 20 * HOUR, DECEMBER),
+    ]
+
+
+def test_what_fits_in_no_later_month_is_not_promised(store: Store) -> None:
+    played, view = begun(store, MONTHLY.replace("AMOUNT", "77"), max_cost="$20", max_duration="30d")
+    (now,), hint = refused(played, view, jobs.More(max_cost=Money.usd(1000)))
+    assert now.max_cost == Money.usd(27)
+    assert hint.startswith("this passes:\n")
+
+
+def test_a_request_beyond_two_months_says_the_first_that_has_room(store: Store) -> None:
+    """Others hold $100 of November and $39 of December: all of $125 fits into neither, $30 and $91 fit into both."""
+    played, view = begun(store, MONTHLY.replace("AMOUNT", "130"), max_cost="$20", max_duration="30d")
+    played.ask(**{**OTHER, "max_cost": "$89"})
+    now, later = refused(played, view, jobs.More(max_cost=Money.usd(125)))[0]
+    assert now.max_cost == Money.usd(121)
+    assert later.not_before == datetime(2027, 1, 1, tzinfo=UTC)
+
+
+def test_a_later_time_is_judged_for_as_long_as_the_money_lasts(store: Store) -> None:
+    """All of $90 from midnight on: $72 of it on the first of December, $18 on the second."""
+    daily = "budgets: [{name: daily, amount: $77, period: day}]\n"
+    played, view = begun(store, daily, max_cost="$20", max_duration="30d")
+    assert refused(played, view, jobs.More(max_cost=Money.usd(90)))[0][-1].not_before == DECEMBER
+
+
+def test_where_nothing_passes_it_says_whom_to_ask(store: Store) -> None:
+    policy = "budgets: [{name: monthly, amount: $77, period: month, top_up: false}]\n"
+    played, view = begun(store, policy, max_cost="$20", max_duration="3d")
+    found, hint = refused(played, view, jobs.More(max_cost=Money.usd(28)))
+    assert not found
+    assert hint.startswith("no lower limit passes now, nor the same request in a later budget period; ")
+    assert hint.endswith("ask whoever owns stage.yaml:4")
+
+
+def test_what_would_be_asked_about_is_marked(store: Store) -> None:
+    policy = (
+        MONTHLY.replace("AMOUNT", "77") + "guardrails: [{name: big, approve_above: {cost: $22, approvers: [cat]}}]\n"
+    )
+    played, view = begun(store, policy, max_cost="$20", max_duration="3d")
+    (now, _), hint = refused(played, view, jobs.More(max_cost=Money.usd(28)))
+    assert now.needs_approval
+    assert "'$27.00' (once it is approved)" in hint
+
+
+def test_the_same_request_passes_once_its_time_has_come(store: Store) -> None:
+    played, view = begun(store, MONTHLY.replace("AMOUNT", "77"), max_cost="$20", max_duration="3d")
+    played.world.look()
+    (_, later), _ = refused(played, played.view(view), jobs.More(max_cost=Money.usd(60)))
+    assert later.not_before == DECEMBER
+    played.until(DECEMBER + MINUTE)
+    assert played.view(view).state is JobState.PAUSED_BUDGET, "its money has not lasted until then"
+    jobs.extend(played.world.acting("ann"), played.view(view), typed(played, later.instruction))
+    played.passes(HOUR)
+    assert len(played.view(view).attempts) == 2
+
+
+def planned(played: Played, **said: Any) -> Preview:
+    job = parse_job(job_text("next", {**PLAIN, **VAST, **said}), file="job.yaml", now=START)
+    return preview(played.world.acting("ann"), job)
+
+
+def test_a_refused_job_says_which_lower_limits_and_which_later_period_pass(store: Store) -> None:
+    played = Played(store, START, MONTHLY.replace("AMOUNT", "77"))
+    played.ask(**OTHER)
+    seen = planned(played, max_cost="$28", max_duration="3d")
+    assert seen.exit_code == 3
+    assert [(one.instruction, one.not_before) for one in seen.alternatives or ()] == [
+        ("`max_cost: $27.00` in the job file", None),
+        ("`max_duration: 7h58m` in the job file", None),
+        ("the job as it is", DECEMBER),
+    ]
+    assert planned(played, max_cost="$27.01", max_duration="3d").exit_code == 3
+    assert planned(played, max_cost="$28", max_duration="7h59m").exit_code == 3
+    assert planned(played, max_cost="$28", max_duration="7h58m").exit_code == 0
+    accepted = planned(played, max_cost="$27", max_duration="3d")
+    assert (accepted.exit_code, accepted.alternatives) == (0, None)
+    played.ask(**VAST, max_cost="$27", max_duration="3d")
+
+
+def test_a_job_that_no_lower_limit_helps_says_so(store: Store) -> None:
+    policy = MONTHLY.replace("AMOUNT", "77") + "guardrails: [{name: cheap, max_price_per_gpu_hour: $9}]\n"
+    played = Played(store, START, policy.replace("month}", "fixed, from: 2026-01-01, to: 2026-01-31}"))
+    assert planned(played, max_cost="$28", max_duration="3d").alternatives == []
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_said_to_pass_passes_and_a_step_more_does_not(store: Store, seed: int) -> None:
+    draw = Random(seed)
+    zone, period = draw.choice(ZONES), draw.choice(("day", "week", "month", "quarter"))
+    amount = draw.choice((60, 90, 200))
+    policy = f"budgets: [{{name: any, amount: ${amount}, period: {period}, timezone: {zone}}}]\n"
+    played = Played(store, START + timedelta(minutes=draw.randrange(3000)), policy)
+    view = played.ask(**VAST, max_cost=f"${draw.randrange(4, 30)}", max_duration=f"{draw.randrange(4, 80)}h")
+    for _ in range(3):
+        with suppress(NotAllowed):
+            played.ask(**OTHER | {"max_cost": f"${draw.randrange(5, 60)}"})
+    asked = jobs.More(Money.usd(draw.randrange(300, 2000)), timedelta(hours=draw.randrange(100, 2000)))
+    try:
+        jobs.extend(played.world.acting("ann"), view, asked)
+        return  # a budget of days has room for any time
+    except NotAllowed as error:
+        now = [one for one in error.alternatives if one.not_before is None]
+    for one in now:
+        cost, time = one.max_cost, one.max_duration
+        assert cost is not None
+        assert time is not None
+        beyond = jobs.More(cost + CENT, time) if cost != asked.max_cost else jobs.More(cost, time + MINUTE)
+        refused(played, view, beyond)
+    if now:
+        done = jobs.extend(played.world.acting("ann"), view, typed(played, draw.choice(now).instruction))
+        assert done.max_cost in {one.max_cost for one in now}
+    for line in budgets.budgets(played.world.broker):
+        assert all(held <= line.limit for held in by_period(line).values())
+
+
+def by_period(line: budgets.BudgetLine) -> dict[datetime, Money]:
+    found: dict[datetime, Money] = {}
+    for _, share in line.held_by_job:
+        found[share.period[0]] = found.get(share.period[0], Money.ZERO) + share.held
+    return found
