@@ -13,6 +13,7 @@ from time import monotonic
 
 from tests.mutants.known import Known, known_mutants
 from tests.mutants.mutant import Mutant, diff, mutants_of
+from tests.mutants.named import NOTICED, named_mutants, try_named
 from tests.mutants.rooms import ROOT, TESTS, modules
 from tests.mutants.running import KILLED, SURVIVED, TIMED_OUT, UNTRIED, Limits, Outcome, run
 
@@ -21,6 +22,8 @@ BASE = ROOT / "tests" / "mutants" / "base"
 
 def main() -> int:
     options = _options()
+    if options.named:
+        return _named_ones(options.jobs)
     began = monotonic()
     rooms = modules()
     chosen = options.module or rooms
@@ -44,7 +47,7 @@ def main() -> int:
     for outcome in run(tried, rooms, options.tests or TESTS, limits):
         outcomes.append(outcome)
         if outcome.state == SURVIVED and outcome.mutant.key not in known:
-            print(_named(outcome), flush=True)
+            print(_survivor(outcome), flush=True)
         if options.verbose:
             print(f"{outcome.state} {outcome.mutant.module}:{outcome.mutant.line} by {outcome.by} {outcome.tests}\n"
                   f"{diff(outcome.mutant)}", flush=True)  # fmt: skip
@@ -61,6 +64,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, help="begin no mutant after so long")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="mutants at once")
     parser.add_argument("--tests", action="append", metavar="PATH", help="only tests from here")
+    parser.add_argument("--named", action="store_true", help="only the mistakes of named.toml, with the test of each")
     parser.add_argument("--known", action="store_true", help="try the known survivors as well")
     parser.add_argument("--least", type=float, default=95.0, help="the score in percent that each file must reach")
     parser.add_argument("--verbose", action="store_true", help="print the outcome of each mutant")
@@ -93,7 +97,19 @@ def _changed(commit: str, chosen: Sequence[str]) -> dict[str, set[int]]:
     return found
 
 
-def _named(outcome: Outcome) -> str:
+def _named_ones(at_once: int) -> int:
+    """Print which test notices which mistake of ``named.toml``; 1 when one is not noticed."""
+    some = named_mutants()
+    outcomes = dict(try_named(some, at_once))
+    width = max(len(one.what) for one in some)
+    for one in some:
+        print(f"{one.what:<{width}} · {outcomes[one]:<8} · {one.test}")
+    noticed = sum(state == NOTICED for state in outcomes.values())
+    print(f"{noticed} of {len(some)} are noticed")
+    return 0 if noticed == len(some) else 1
+
+
+def _survivor(outcome: Outcome) -> str:
     mutant, (ran, of) = outcome.mutant, outcome.tests
     how = "no test runs this line" if not of else f"{ran} of {of} tests that run this line were tried"
     return f"survived: {mutant.module}:{mutant.line} in {mutant.function or 'the module'} ({how})\n{diff(mutant)}"

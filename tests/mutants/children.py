@@ -7,12 +7,14 @@ import pickle
 import resource
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import ceil
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
+from shutil import rmtree
 from time import monotonic
 from traceback import format_exc
 from typing import Any
@@ -44,17 +46,17 @@ class Task:
 def in_children(tasks: Iterable[Task], at_once: int) -> Iterator[Task]:
     """The tasks as they end; so many run at once. Each child sees the process as it was when the child was forked."""
     waiting = iter(tasks)
-    running: dict[Connection, tuple[Task, int, float]] = {}
+    running: dict[Connection, tuple[Task, Child, float]] = {}
     while True:
         while len(running) < at_once and (task := next(waiting, None)) is not None:
-            connection, pid = fork(task.work)
-            running[connection] = task, pid, monotonic() + task.patience(task.told)
+            child = fork(task.work)
+            running[child.connection] = task, child, monotonic() + task.patience(task.told)
         if not running:
             return
         soonest = min(deadline for _, _, deadline in running.values())
         ready = wait(running, timeout=max(0.0, soonest - monotonic()))
         for connection in list(running):
-            task, pid, deadline = running[connection]
+            task, child, deadline = running[connection]
             if connection in ready:
                 try:
                     told = connection.recv()
@@ -62,7 +64,7 @@ def in_children(tasks: Iterable[Task], at_once: int) -> Iterator[Task]:
                         task.error = told.traceback
                     else:
                         task.told.append(told)
-                    running[connection] = task, pid, monotonic() + task.patience(task.told)
+                    running[connection] = task, child, monotonic() + task.patience(task.told)
                     continue
                 except (EOFError, OSError, pickle.UnpicklingError):
                     task.ended = "ended"
@@ -70,15 +72,10 @@ def in_children(tasks: Iterable[Task], at_once: int) -> Iterator[Task]:
                 continue
             else:
                 task.ended = "timed out"
-            if task.ended == "ended" and _used_up_its_time(pid):
+            if child.end():
                 task.ended = "timed out"
-            elif task.ended == "timed out":
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
             elif task.error:
                 task.ended = "failed"
-            connection.close()
             del running[connection]
             yield task
 
@@ -90,23 +87,35 @@ def allow(seconds: float) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (ceil(used.ru_utime + used.ru_stime + seconds), most))
 
 
-def _used_up_its_time(pid: int) -> bool:
-    """Whether a child that has closed its pipe was ended for want of `allow`ed time."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)  # nothing to a child that has ended; what it started ends with it
-    _, status = os.waitpid(pid, 0)
-    return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU
+@dataclass(frozen=True)
+class Child:
+    """A forked process. ``folder``: its own folder for temporary files; two that share one remove each other's."""
+
+    connection: Connection
+    pid: int
+    folder: str
+
+    def end(self) -> bool:
+        """End it, if it has not ended, with what it started. Whether it ended for want of `allow`ed time."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)  # nothing to a child that has ended
+        _, status = os.waitpid(self.pid, 0)
+        self.connection.close()
+        rmtree(self.folder, ignore_errors=True)
+        return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU
 
 
-def fork(work: Callable[[Report], None]) -> tuple[Connection, int]:
+def fork(work: Callable[[Report], None]) -> Child:
+    """A child that does the work and ends. Its standard streams lead nowhere."""
     ours, theirs = Pipe(duplex=False)
+    folder = tempfile.mkdtemp(prefix="gpubroker-mutants-")
     sys.stdout.flush()
     pid = os.fork()
     if pid:
         theirs.close()
         with suppress(PermissionError, ProcessLookupError):
             os.setpgid(pid, pid)
-        return ours, pid
+        return Child(ours, pid, folder)
     try:
         ours.close()
         with suppress(PermissionError):
@@ -114,6 +123,7 @@ def fork(work: Callable[[Report], None]) -> tuple[Connection, int]:
         quiet = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(quiet, stream)
+        tempfile.tempdir = folder
         work(theirs.send)
     except Exception:  # noqa: BLE001 - whatever it is, the parent must hear of it: nothing came of the work
         with suppress(OSError):

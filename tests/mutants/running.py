@@ -8,16 +8,14 @@ module; it gets a child that has imported nothing of the broker yet.
 from __future__ import annotations
 
 import gc
-import os
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from math import ceil
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from time import monotonic, process_time
 from types import FunctionType
 from typing import Any
@@ -38,6 +36,12 @@ ENOUGH = 100
 TIMES, MORE = 10, 5.0
 # A test that shows no sign for so many seconds by the wall hangs.
 HANGS = 300.0
+
+# How pytest is called: as ever, but that nothing is kept, and children do not share a captured file.
+ARGUMENTS = (
+    "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:mutmut", "--timeout=0", "--capture=sys", "-q",
+    "-o", "tmp_path_retention_policy=none", "-m", "not system", *(f"--ignore={path}" for path in LEFT_OUT),
+)  # fmt: skip
 
 KILLED, TIMED_OUT, SURVIVED, UNTRIED = "killed", "timed out", "survived", "untried"
 
@@ -62,52 +66,59 @@ class Limits:
 
 def run(mutants: Sequence[Mutant], modules: Sequence[str], tests: Sequence[str], limits: Limits) -> Iterator[Outcome]:
     """The outcome of each mutant, as they come. Raises RuntimeError when the tests cannot be run."""
+    warm = [mutant for mutant in mutants if mutant.function]
+    cold = [mutant for mutant in mutants if not mutant.function]
+    passing: dict[str, list[Test]] = {}
+    for told in told_by(_Trial(warm, modules, limits), [*ARGUMENTS, *tests]):
+        if told[0] == "coverage":
+            passing = told[1]
+        elif told[0] == "outcome":
+            yield told[1]
+        else:
+            print(told[1], file=sys.stderr, flush=True)
+    yield from _cold(cold, passing, limits)
+
+
+def told_by(worker: Worker, arguments: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """What a worker tells, as it tells it; it works in a child, where pytest has collected the tests. Raises
+    RuntimeError when they cannot be collected, and for an exception of the worker."""
     _import_what_is_not_ours()
-    with TemporaryDirectory(prefix="gpubroker-mutants-") as folder:
-        arguments = _arguments(Path(folder))
-        warm = [mutant for mutant in mutants if mutant.function]
-        cold = [mutant for mutant in mutants if not mutant.function]
-        loop = _Loop(warm, modules, limits)
 
-        def collected(tell: Report) -> None:
-            loop.tell = tell
-            code = pytest.main([*arguments, *tests], plugins=[loop])
-            tell(("ended", int(code), loop.wrong))
+    def collected(tell: Report) -> None:
+        worker.tell = tell
+        code = pytest.main(list(arguments), plugins=[worker])
+        if code:
+            raise RuntimeError(f"pytest ended with {int(code)}: {worker.wrong}")
 
-        passing: dict[str, list[Test]] = {}
-        for told in _stream(collected):
-            if told[0] == "coverage":
-                passing = told[1]
-            elif told[0] == "outcome":
-                yield told[1]
-            elif told[0] == "say":
-                print(told[1], file=sys.stderr, flush=True)
-            elif told[1]:
-                raise RuntimeError(f"pytest ended with {told[1]}: {told[2]}")
-        yield from _cold(cold, passing, arguments, limits)
-
-
-def _stream(work: Callable[[Report], None]) -> Iterator[tuple[Any, ...]]:
-    """What one child tells, as it tells it."""
-    connection, pid = fork(work)
+    child = fork(collected)
     try:
         while True:
-            told = connection.recv()
+            told = child.connection.recv()
             if isinstance(told, Failure):
                 raise RuntimeError(told.traceback)
             yield told
     except EOFError:
-        os.waitpid(pid, 0)
+        return
+    finally:
+        child.end()
 
 
-class _Loop:
+class Worker:
     """The pytest plugin that takes the place of pytest's own loop over the tests."""
 
-    def __init__(self, mutants: Sequence[Mutant], modules: Sequence[str], limits: Limits) -> None:
-        self._mutants, self._modules, self._limits = mutants, modules, limits
+    def __init__(self) -> None:
         self.tell: Report = lambda told: None
         self.wrong = ""
         self._failed = False
+
+    def work(self, items: Mapping[str, pytest.Item]) -> None:
+        """What is done with the tests, by their ids."""
+        raise NotImplementedError
+
+    def passes(self, item: pytest.Item, following: pytest.Item | None = None) -> bool:
+        """Run a test. Once one has failed in a process, no other passes there."""
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        return not self._failed
 
     def pytest_sessionstart(self) -> None:
         _set_hypothesis()
@@ -126,7 +137,18 @@ class _Loop:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         if session.testsfailed:
             raise session.Failed("tests cannot be collected")
-        items = {item.nodeid: item for item in session.items}
+        self.work({item.nodeid: item for item in session.items})
+        return True
+
+
+class _Trial(Worker):
+    """Tries mutants of functions, each with the tests that pass its lines."""
+
+    def __init__(self, mutants: Sequence[Mutant], modules: Sequence[str], limits: Limits) -> None:
+        super().__init__()
+        self._mutants, self._modules, self._limits = mutants, modules, limits
+
+    def work(self, items: Mapping[str, pytest.Item]) -> None:
         functions = loaded_functions(self._modules)
         gc.collect()
         gc.freeze()  # what is here already need not be looked at, and copied, in each child
@@ -161,7 +183,6 @@ class _Loop:
             if outcome.by:
                 killers[outcome.mutant.module, outcome.mutant.function][outcome.by] += 1
             self.tell(("outcome", outcome))
-        return True
 
     def _try(
         self,
@@ -173,16 +194,13 @@ class _Loop:
         plant(mutant, functions)
         for item, seconds in items:
             allow(TIMES * seconds + MORE)
-            tell(self._run(item))
-            if self._failed:
+            passed = self.passes(item)
+            tell(passed)
+            if not passed:
                 return
         tell(True)
 
-    def _run(self, item: pytest.Item) -> bool:
-        item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
-        return not self._failed
-
-    def _measure(self, items: dict[str, pytest.Item]) -> Coverage:
+    def _measure(self, items: Mapping[str, pytest.Item]) -> Coverage:
         coverage = Coverage(self._modules)
         files: dict[str, list[pytest.Item]] = defaultdict(list)
         for item in items.values():
@@ -226,10 +244,10 @@ class _Loop:
             tracer.start()
             tracer.switch_context(item.nodeid)
             began = process_time()
-            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            passed = self.passes(item, following)
             seconds = process_time() - began
             tracer.stop()
-            tests[item.nodeid] = Test(item.nodeid, not self._failed, seconds)
+            tests[item.nodeid] = Test(item.nodeid, passed, seconds)
             tell(item.nodeid)
         data = tracer.get_data()
         for path in data.measured_files():
@@ -272,9 +290,7 @@ def _must_not_have_failed(task: Task) -> None:
         raise RuntimeError(f"{mutant.module}:{mutant.line}: no mutant was tried\n{diff(mutant)}\n{task.error}")
 
 
-def _cold(
-    mutants: Sequence[Mutant], passing: dict[str, list[Test]], arguments: Sequence[str], limits: Limits
-) -> Iterator[Outcome]:
+def _cold(mutants: Sequence[Mutant], passing: dict[str, list[Test]], limits: Limits) -> Iterator[Outcome]:
     """Mutants of what runs at import: the tests that use the module, its own file of tests first."""
     untried = []
 
@@ -291,7 +307,7 @@ def _cold(
             chosen = users[:ENOUGH]
             yield Task(
                 (mutant, chosen, len(users)),
-                partial(_try_cold, mutant, chosen, arguments),
+                partial(_try_cold, mutant, chosen),
                 lambda told: HANGS,
             )
 
@@ -308,7 +324,7 @@ def _cold(
     yield from (Outcome(mutant, UNTRIED) for mutant in untried)
 
 
-def _try_cold(mutant: Mutant, tests: Sequence[Test], arguments: Sequence[str], tell: Report) -> None:
+def _try_cold(mutant: Mutant, tests: Sequence[Test], tell: Report) -> None:
     class Watch:
         def pytest_sessionstart(self) -> None:
             _set_hypothesis()
@@ -322,17 +338,8 @@ def _try_cold(mutant: Mutant, tests: Sequence[Test], arguments: Sequence[str], t
     plant_at_import(mutant)
     allow(60.0 + TIMES * sum(test.seconds for test in tests))
     nodeids = [test.nodeid for test in tests]
-    if not nodeids or pytest.main([*arguments, "-x", *nodeids], plugins=[Watch()]) == 0:
+    if not nodeids or pytest.main([*ARGUMENTS, "-x", *nodeids], plugins=[Watch()]) == 0:
         tell("survived")
-
-
-def _arguments(folder: Path) -> list[str]:
-    """How pytest is called: as ever, but that nothing is kept, and children do not share a captured file."""
-    return [
-        "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:mutmut", "--timeout=0", "--capture=sys", "-q",
-        "--basetemp", str(folder / "tests"), "-o", "tmp_path_retention_policy=none", "-m", "not system",
-        *(f"--ignore={path}" for path in LEFT_OUT),
-    ]  # fmt: skip
 
 
 def _set_hypothesis() -> None:
