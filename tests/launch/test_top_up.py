@@ -201,6 +201,23 @@ def test_a_rule_that_asks_is_asked_once_and_what_it_holds_may_not_be_spent_befor
     assert view.latest.stop_requested is Cause.MONEY_REFUSED
 
 
+def test_a_move_does_not_use_what_waits_for_approval(stage: Stage) -> None:
+    """A machine at $1 an hour is taken back after 4 h 50 min of 24 h. The next one needs money for the other
+    19 h 10 min and for the grace to stop, beside what waits."""
+    job = watched(stage)
+    job.says(Answer.ASK)
+    asked = job.pass_time(5 * MINUTE, times=58).asked
+    assert asked is not None
+    stage.engine.take_back("j-1-1")
+    job.says(Answer.ALLOW)
+    stage.pass_time()
+    stage.pass_time()
+    assert stage.engine.submitted == ["j-1-1", "j-1-2"]
+    own = stage.money()[0] - asked.held[MoneyKind.CASH]
+    needed = Money.usd("1").for_duration(19 * HOUR + 10 * MINUTE + STOP_GRACE)
+    assert needed <= own < needed + Money.usd("0.01")
+
+
 def test_what_was_asked_and_granted_is_spent(stage: Stage) -> None:
     job = watched(stage)
     job.says(Answer.ASK)

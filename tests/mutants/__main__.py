@@ -61,7 +61,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--module", action="append", help="only this file; may be given several times")
     parser.add_argument("--since", metavar="COMMIT", help="only lines that differ from this commit")
     parser.add_argument("--changed", action="store_true", help="only lines that differ from the last complete run")
-    parser.add_argument("--minutes", type=float, help="begin no mutant after so long")
+    parser.add_argument("--minutes", type=float, help="begin no mutant after so long, and try each with fewer tests")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="mutants at once")
     parser.add_argument("--tests", action="append", metavar="PATH", help="only tests from here")
     parser.add_argument("--named", action="store_true", help="only the mistakes of named.toml, with the test of each")
@@ -159,7 +159,7 @@ def _verdict(mutants: Sequence[Mutant], outcomes: Sequence[Outcome], known: Know
         print(f"killed, though known.toml says that it survives: {mutant.module} {mutant.function}\n{diff(mutant)}")
     untried = sum(outcome.state == UNTRIED for outcome in outcomes)
     if untried:
-        print(f"{untried} mutants were not tried, for want of time: `make mutants` tries all")
+        print(f"{untried} mutants were not tried, or not with all tests, for want of time: `make mutants` does")
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for outcome in outcomes:
         counts[outcome.mutant.module][outcome.state] += 1

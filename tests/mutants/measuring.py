@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -75,6 +75,16 @@ class Coverage:
 
     def _key(self, file: str) -> str:
         return f"{self._common} {self._modules} {_digest([ROOT / file])}"
+
+
+def nearness(file: str, modules: Collection[str]) -> int:
+    """How much a file of tests seems to be about these modules: whether it is named after one, and how often it names
+    them. For the order in which files are measured."""
+    text = (ROOT / file).read_text("utf-8")
+    stems = [(Path(module).stem, module.removesuffix(".py").replace("/", ".")) for module in modules]
+    return sum(
+        1000 * (Path(file).stem == f"test_{stem}") + 10 * (name in text) + (stem in text) for stem, name in stems
+    )
 
 
 def _digest(files: Iterable[Path]) -> str:

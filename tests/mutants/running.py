@@ -11,7 +11,7 @@ import gc
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from math import ceil
@@ -23,14 +23,14 @@ from typing import Any
 import pytest
 
 from tests.mutants.children import Failure, Report, Task, allow, fork, in_children
-from tests.mutants.measuring import Coverage, Test
+from tests.mutants.measuring import Coverage, Test, nearness
 from tests.mutants.mutant import Mutant, diff
 from tests.mutants.planting import Place, loaded_functions, plant, plant_at_import
 from tests.mutants.rooms import LEFT_OUT, ROOT
 
 # So many of a hundred tests, the slowest, are left out: the others kill what they kill, and the run ends in time.
 TOO_SLOW = 2
-# A mutant that survives so many tests has survived; how many more there are is told.
+# Where the time is limited, a mutant is tried with so many tests at most.
 ENOUGH = 100
 # What a test may use of a processor when a mutant slows it down: so many times its time, and so many seconds more.
 TIMES, MORE = 10, 5.0
@@ -58,10 +58,16 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Limits:
-    """``at_once``: children. ``until``: no mutant is begun after that moment (as `monotonic` counts)."""
+    """``at_once``: children. ``until``: no mutant is begun after that moment (as `monotonic` counts), and half of the
+    time until then at most is for measuring."""
 
     at_once: int = 2
     until: float = float("inf")
+
+    @property
+    def enough(self) -> int | None:
+        """With how many tests a mutant is tried; None: with all that pass its lines."""
+        return None if self.until == float("inf") else ENOUGH
 
 
 def run(mutants: Sequence[Mutant], modules: Sequence[str], tests: Sequence[str], limits: Limits) -> Iterator[Outcome]:
@@ -69,14 +75,17 @@ def run(mutants: Sequence[Mutant], modules: Sequence[str], tests: Sequence[str],
     warm = [mutant for mutant in mutants if mutant.function]
     cold = [mutant for mutant in mutants if not mutant.function]
     passing: dict[str, list[Test]] = {}
+    all_measured = True
     for told in told_by(_Trial(warm, modules, limits), [*ARGUMENTS, *tests]):
         if told[0] == "coverage":
-            passing = told[1]
+            passing, all_measured = told[1:]
         elif told[0] == "outcome":
             yield told[1]
         else:
             print(told[1], file=sys.stderr, flush=True)
-    yield from _cold(cold, passing, limits)
+    for outcome in _cold(cold, passing, limits):
+        doubtful = outcome.state == SURVIVED and not all_measured
+        yield replace(outcome, state=UNTRIED) if doubtful else outcome
 
 
 def told_by(worker: Worker, arguments: Sequence[str]) -> Iterator[tuple[Any, ...]]:
@@ -147,6 +156,7 @@ class _Trial(Worker):
     def __init__(self, mutants: Sequence[Mutant], modules: Sequence[str], limits: Limits) -> None:
         super().__init__()
         self._mutants, self._modules, self._limits = mutants, modules, limits
+        self._measured_all = True  # else a mutant that lives may be one that other tests would have killed
 
     def work(self, items: Mapping[str, pytest.Item]) -> None:
         functions = loaded_functions(self._modules)
@@ -156,7 +166,7 @@ class _Trial(Worker):
         by_line = coverage.by_line()
         usable = self._usable([test for nodeid, test in coverage.tests.items() if nodeid in items])
         by_module = _users(coverage.tests[nodeid] for nodeid in sorted(usable))
-        self.tell(("coverage", by_module))
+        self.tell(("coverage", by_module, self._measured_all))
         killers: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
 
         def tasks() -> Iterator[Task]:
@@ -168,9 +178,10 @@ class _Trial(Worker):
                 known = killers[mutant.module, mutant.function]
                 inside = [t for nodeid, t in passing.items() if nodeid in usable]
                 own = f"/test_{Path(mutant.module).stem}"
-                chosen = sorted(inside, key=lambda t: (-known[t.nodeid], own not in t.nodeid, t.seconds))[:ENOUGH]
+                chosen = sorted(inside, key=lambda t: (-known[t.nodeid], own not in t.nodeid, t.seconds))
+                chosen = chosen[: self._limits.enough]
                 if not chosen:
-                    self.tell(("outcome", Outcome(mutant, SURVIVED)))
+                    self.tell(("outcome", Outcome(mutant, SURVIVED if self._measured_all else UNTRIED)))
                     continue
                 yield Task(
                     (mutant, chosen, len(inside)),
@@ -180,6 +191,8 @@ class _Trial(Worker):
 
         for task in in_children(tasks(), self._limits.at_once):
             outcome = _judged(task)
+            if outcome.state == SURVIVED and not self._measured_all:
+                outcome = replace(outcome, state=UNTRIED)
             if outcome.by:
                 killers[outcome.mutant.module, outcome.mutant.function][outcome.by] += 1
             self.tell(("outcome", outcome))
@@ -205,15 +218,19 @@ class _Trial(Worker):
         files: dict[str, list[pytest.Item]] = defaultdict(list)
         for item in items.values():
             files[item.path.relative_to(ROOT).as_posix()].append(item)
-        missing = coverage.unknown(list(files))
+        concerned = {mutant.module for mutant in self._mutants}
+        missing = sorted(coverage.unknown(list(files)), key=lambda file: nearness(file, concerned), reverse=True)
         if missing:
             self.tell(("say", f"measuring which lines the tests of {len(missing)} files run"))
         began = monotonic()
+        until = began + (self._limits.until - began) / 2
 
         def tasks() -> Iterator[Task]:
-            for file in missing:
-                if monotonic() > self._limits.until:
-                    return  # no mutant will be begun either
+            for number, file in enumerate(missing):
+                if monotonic() > until:
+                    self._measured_all = False
+                    self.tell(("say", f"{len(missing) - number} files of tests are not measured, for want of time"))
+                    return
                 yield Task(file, partial(self._measure_file, files[file]), lambda told: HANGS)
 
         for task in in_children(tasks(), self._limits.at_once):
@@ -278,7 +295,7 @@ def _judged(task: Task) -> Outcome:
     if task.ended == "timed out":
         return Outcome(mutant, TIMED_OUT, chosen[min(ran, len(chosen) - 1)].nodeid, (ran + 1, of))
     if ran == len(chosen) + 1 and all(task.told):
-        return Outcome(mutant, SURVIVED, "", (len(chosen), of))
+        return Outcome(mutant, SURVIVED if len(chosen) == of else UNTRIED, "", (len(chosen), of))
     last = max(ran - 1, 0) if ran and task.told[-1] is False else ran  # a child that died told nothing of its last test
     return Outcome(mutant, KILLED, chosen[min(last, len(chosen) - 1)].nodeid, (last + 1, of))
 
@@ -304,7 +321,7 @@ def _cold(mutants: Sequence[Mutant], passing: dict[str, list[Test]], limits: Lim
             if monotonic() > limits.until:
                 untried.append(mutant)
                 continue
-            chosen = users[:ENOUGH]
+            chosen = users[: limits.enough]
             yield Task(
                 (mutant, chosen, len(users)),
                 partial(_try_cold, mutant, chosen),
@@ -318,7 +335,7 @@ def _cold(mutants: Sequence[Mutant], passing: dict[str, list[Test]], limits: Lim
         if task.ended == "timed out":
             yield Outcome(mutant, TIMED_OUT, by, (len(task.told), of))
         elif "survived" in task.told:
-            yield Outcome(mutant, SURVIVED, "", (len(chosen), of))
+            yield Outcome(mutant, SURVIVED if len(chosen) == of else UNTRIED, "", (len(chosen), of))
         else:
             yield Outcome(mutant, KILLED, by or "the import", (len(task.told), of))
     yield from (Outcome(mutant, UNTRIED) for mutant in untried)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
@@ -11,6 +13,7 @@ from tests.mutants.__main__ import score
 from tests.mutants.children import Task, allow, in_children
 from tests.mutants.known import known_mutants
 from tests.mutants.mutant import Mutant, diff, mutants_of
+from tests.mutants.named import named_mutants
 from tests.mutants.planting import loaded_functions, plant
 from tests.mutants.rooms import ROOT, modules
 
@@ -135,6 +138,25 @@ def test_the_known_survivors_are_mutants_that_can_be_made() -> None:
         found: list[Mutant] = mutants_of(module, (ROOT / module).read_text("utf-8"))
         made.update(mutant.key for mutant in found)
     assert not [key for key in listed if key not in made]
+
+
+@pytest.mark.system
+def test_every_mistake_with_a_name_is_noticed() -> None:
+    command = [sys.executable, "-m", "tests.mutants", "--named", "--jobs", "1"]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
+def test_a_mistake_with_a_name_stands_once_in_its_function() -> None:
+    entry = (
+        '[[mutant]]\nwhat = "x"\nmodule = "broker/ledger/sums.py"\n'
+        'function = "{}"\nbefore = "{}"\nafter = "!"\ntest = ""\n'
+    )
+    (one,) = named_mutants(entry.format("amount_before", "covers_from < edge"))
+    assert "return micros if ! else 0" in one.mutant.planted()
+    for function, before in (("amount_before", "no such code"), ("amount_before", "covers_from"), ("nowhere", "edge")):
+        with pytest.raises(ValueError, match="correct the entry"):
+            named_mutants(entry.format(function, before))
 
 
 @pytest.mark.parametrize(
