@@ -70,7 +70,7 @@ def typed(played: Played, line: str) -> jobs.More:
     options = shlex.split(line)[4:]
     said = dict(zip(options[::2], options[1::2], strict=True))
     cost, time = said.get("--max-cost"), said.get("--max-duration")
-    return jobs.More(cost and parse_money(cost), time and parse_duration(time))
+    return jobs.More(parse_money(cost) if cost else None, parse_duration(time) if time else None)
 
 
 def test_the_most_money_that_fits_is_told_to_the_cent(store: Store) -> None:
