@@ -153,12 +153,12 @@ def test_a_node_goes_on_alone_until_its_money_ends_and_no_longer(tmp_path: Path)
     assert away.lived_until() <= paid_until + SLOW * SPEED
     eventually(lambda: not processes(away.home, "machine"), "the machine is off", 100)
     away.cli("jobs", "list")  # somebody is back
-    eventually(lambda: away.view.state is JobState.PAUSED_BUDGET, "the job waits for money", 100)
-    (attempt,) = away.view.attempts
-    assert attempt.cause is Cause.PAID_UNTIL
+    eventually(lambda: away.view.state is JobState.PAUSED_BUDGET, "the job waits for money", 250)
+    # The node keeps back what stopping may take; where that pays for another start, it is used up first.
+    assert {attempt.cause for attempt in away.view.attempts} == {Cause.PAID_UNTIL}
+    assert away.view.attempt_count <= 2
     eventually(lambda: not any(b.held for b in balances(away)), "nothing is held", 60)
     away.billed_right()
-    assert set((tmp_path / "attempts").read_text().split()) == {"1"}
 
 
 def test_a_node_that_may_not_be_left_alone_for_long_stops_and_its_job_goes_on_when_the_broker_is_back(
