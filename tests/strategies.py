@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import strategies as st
 
 from broker.core import events as ev
+from broker.core import wait_reasons as why
 from broker.core.events import Event, EventBody
 from broker.core.jobs import CheckpointPlan, Data, Job, MachineRequest, Priority, Retry, Work, Workload
 from broker.core.lifecycle import ImpossibleSequence, advance
@@ -16,6 +17,7 @@ from broker.core.money import Money
 from broker.core.offers import Availability, Billing, CapacityType, Interconnect, MoneyKind, Offer
 from broker.core.outcomes import Cause, JobState
 from broker.core.placements import CostTerm, Placement
+from broker.core.reasons import RuleObjection
 from broker.core.views import JobView
 
 EPOCH = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -116,6 +118,55 @@ submissions = st.builds(
     work_seconds=maybe(seconds),
 )
 
+objections = st.lists(
+    st.builds(RuleObjection, rule=st.just("budget"), name=NAMES, code=NAMES, message=WORDS, source=WORDS), max_size=2
+).map(tuple)
+wait_reasons: st.SearchStrategy[why.WaitReason] = st.one_of(
+    st.builds(why.NothingFits, counts=st.just({"no_price": 3, "unavailable": 1})),
+    st.builds(why.PolicyDenies, objections=objections, everywhere=st.booleans()),
+    st.builds(why.SecretsMissing, names=st.lists(NAMES, min_size=1, max_size=2).map(tuple)),
+    st.builds(why.SecretsMissing, names=st.just(("A",)), owner=NAMES, process_user=NAMES),
+    st.builds(why.OwnerMustStart, owner=NAMES, process_user=NAMES),
+    st.builds(why.QueueTurn, pool=WORDS),
+    st.builds(why.StrategyWaits, pool=WORDS, because=WORDS),
+    st.builds(
+        why.WaitsForPaid,
+        pool=WORDS,
+        instance_type=NAMES,
+        capacity_type=st.sampled_from(CapacityType),
+        until=times,
+        saves=positive_money,
+        an_hour=st.booleans(),
+        rents_from=NAMES,
+    ),
+    st.builds(why.AwaitsApproval, rules=st.lists(NAMES, max_size=2).map(tuple), because=WORDS),
+    st.builds(why.ApprovalEnded, by=WORDS, note=WORDS),
+    st.builds(why.MaxDurationUsed, limit_seconds=seconds),
+    st.builds(why.MoneyRefused, objections=objections, more=st.booleans()),
+    st.builds(why.MoneyTooLittle, instance_type=NAMES, least=positive_money),
+    st.builds(why.StoppedByPolicy, evidence=WORDS),
+    st.builds(why.MoneyEnded, evidence=WORDS),
+    st.builds(why.AttemptStopped, cause=st.sampled_from(Cause), evidence=WORDS),
+    st.builds(
+        why.LaunchesFailed,
+        count=st.integers(1, 99),
+        pools=st.just({"aws/x": 2}),
+        attempt=st.integers(0, 9),
+        cause=maybe(st.sampled_from(Cause)),
+        evidence=WORDS,
+    ),
+    st.builds(why.LaunchTrouble, error=st.just("Unreachable"), message=WORDS, where=WORDS, hint=WORDS),
+    st.builds(why.EarlierWords, text=WORDS),
+)
+end_reasons: st.SearchStrategy[why.EndReason | None] = st.one_of(
+    st.none(),
+    st.builds(why.Completed),
+    st.builds(why.Cancelled),
+    st.builds(why.AttemptStopped, cause=st.sampled_from(Cause), evidence=WORDS),
+    st.builds(why.ApprovalEnded, by=WORDS, note=WORDS),
+    st.builds(why.EarlierWords, text=WORDS),
+)
+
 _ids = st.integers(1, 30).map(str)
 _steps = maybe(st.integers(0, 10**6))
 # Bodies that concern the job, then bodies that concern an attempt.
@@ -125,11 +176,11 @@ _OF_JOB: tuple[st.SearchStrategy[EventBody], ...] = (
     st.builds(ev.ApprovalRefused, by=NAMES),
     st.builds(ev.CancelRequested, by=NAMES),
     st.builds(ev.Extended, by=NAMES, max_cost=maybe(positive_money), max_duration_seconds=maybe(seconds)),
-    st.builds(ev.NothingFeasible, reasons=st.just({"no_price": 3, "unavailable": 1}), denied=WORDS),
+    st.builds(ev.NothingFeasible, reason=wait_reasons),
     st.builds(ev.DeadlineMissed),
     st.builds(ev.DeadlineAtRisk, expected_finish=maybe(times), because=WORDS),
-    st.builds(ev.Paused, because=WORDS),
-    st.builds(ev.JobEnded, state=st.sampled_from([s for s in JobState if s.final]), because=WORDS),
+    st.builds(ev.Paused, reason=wait_reasons),
+    st.builds(ev.JobEnded, state=st.sampled_from([s for s in JobState if s.final]), reason=end_reasons),
     st.builds(ev.JobClosed),
 )
 _OF_ATTEMPT: tuple[st.SearchStrategy[EventBody], ...] = (
@@ -147,6 +198,7 @@ _OF_ATTEMPT: tuple[st.SearchStrategy[EventBody], ...] = (
     st.builds(ev.CheckpointSaved, checkpoint=_ids, step=_steps, size=st.integers(0, 10**12), seconds=maybe(seconds)),
     st.builds(ev.CheckpointTrouble, because=WORDS),
     st.builds(ev.NoticeReceived, source=st.just("imds"), terminates_at=maybe(times)),
+    st.builds(ev.LaunchDelayed, reason=wait_reasons),
     st.builds(ev.StopRequested, cause=st.sampled_from(Cause), why=WORDS),
     st.builds(ev.AttemptEnded, cause=st.sampled_from(Cause), evidence=WORDS, exit_status=maybe(st.integers(0, 255))),
     st.builds(ev.MachineGone, gone_at=maybe(times), evidence=WORDS),

@@ -26,6 +26,7 @@ from broker.core.errors import BrokerError
 from broker.core.offers import MoneyKind
 from broker.core.outcomes import AttemptState, JobState
 from broker.core.views import JobView
+from broker.core.wait_reasons import OwnerMustStart, SecretsMissing
 from broker.settings import as_environment, variable
 
 if TYPE_CHECKING:
@@ -49,9 +50,6 @@ _BETWEEN_LOOKS = 0.2  # seconds
 _LAUNCH_TAKES = timedelta(minutes=1)
 
 
-# What a job waits for that only a process of its own user's may start on this machine.
-NOT_AS = "is not run here as"
-
 _START_UP = 5.0  # seconds of the wall clock that a reconciler may take to start
 _started_at: dict[str, float] = {}  # by store, when this process last started one
 
@@ -73,7 +71,8 @@ def ensure(broker: Broker, for_secrets_of: JobView | None = None) -> bool:
     """
     turn = ""
     if running(broker):
-        if for_secrets_of is None or not (for_secrets_of.job.secrets or _is_its_users_to_start(for_secrets_of)):
+        wanted = for_secrets_of
+        if wanted is None or not (wanted.job.secrets or isinstance(wanted.waiting, OwnerMustStart)):
             return False
         turn = secrets.token_hex(8)
         broker.store.set_setting(_TURN, turn)
@@ -134,25 +133,19 @@ def revive(broker: Broker) -> None:
         ensure(broker, for_secrets_of=waiting)
 
 
-def _is_its_users_to_start(view: JobView) -> bool:
-    """Whether somebody else's process leads, which must not run the job's commands as that person."""
-    return NOT_AS in view.waiting_because
-
-
 def _waits_for_what_is_here(broker: Broker) -> JobView | None:
     """A job of this user's that waits for secrets which this process has, or for a process of this user's."""
-    states = (JobState.QUEUED.value, JobState.INTERRUPTED.value, JobState.LAUNCHING.value)
+    states = (JobState.QUEUED, JobState.PLANNED, JobState.INTERRUPTED, JobState.LAUNCHING)
     with broker.store.reading() as look:
-        mine = look.jobs(states=states, user=broker.user)
+        mine = look.jobs(states=[state.value for state in states], user=broker.user)
     now = broker.clock.now()
     for view in mine:
-        if _is_its_users_to_start(view):
-            return view
+        if isinstance(view.waiting, OwnerMustStart):
+            return view  # somebody else's process leads, which must not run the job's commands as that person
         latest, wanted = view.latest, view.job.secrets
         unlaunched = latest is not None and latest.state is AttemptState.REQUESTED
-        waits = (
-            now - latest.requested_at > _LAUNCH_TAKES if latest and unlaunched else "secrets" in view.waiting_because
-        )
+        lacks = isinstance(view.waiting, SecretsMissing)
+        waits = now - latest.requested_at > _LAUNCH_TAKES if latest and unlaunched else lacks
         if wanted and waits and all(name in os.environ for name in wanted):
             return view
     return None

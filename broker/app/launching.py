@@ -8,14 +8,13 @@ from datetime import timedelta
 from functools import partial
 
 from broker.app.asked_again import AskingAnew
-from broker.app.background import NOT_AS
 from broker.app.budgets import OverBudgets
 from broker.app.identity import store_id
 from broker.app.market import market_for
 from broker.app.queue import LinedUp
 from broker.app.strategy_history import record
 from broker.app.wiring import Broker, process_user
-from broker.core.errors import LoginMissing
+from broker.core.errors import OwnerOnly, SecretsAbsent
 from broker.core.jobs import Job
 from broker.core.offers import MoneyKind
 from broker.core.views import JobView
@@ -119,16 +118,13 @@ def each_in_turn(*judges: Enforcer) -> Enforcer:
 def passed_on(broker: Broker, view: JobView) -> Mapping[str, str]:
     """The secrets that the launch of the job's newest attempt takes along, as `secrets_of`.
 
-    Raises `LoginMissing` as well where its commands would run on this machine under the account of somebody who only
+    Raises `OwnerOnly` where its commands would run on this machine under the account of somebody who only
     happens to look after the store.
     """
     latest = view.latest
     others = view.user != process_user() and not broker.runs_for_others
     if others and latest is not None and not broker.engine(latest.engine).remote:
-        raise LoginMissing(
-            f"a job of {view.user} {NOT_AS} {process_user()}",
-            hint=f"{view.user} runs any gpubroker command, or a `gpubroker serve` looks after all jobs",
-        )
+        raise OwnerOnly(view.user, process_user())
     return secrets_of(view)
 
 
@@ -140,17 +136,11 @@ def missing_secrets(job: Job) -> Sequence[str]:
 def secrets_of(view: JobView) -> Mapping[str, str]:
     """The job's secrets, from this process's environment at launch; they are written nowhere.
 
-    Raises `LoginMissing` where some are not there, and for another user's job: one's environment is nobody else's. A
+    Raises `SecretsAbsent` where some are not there, and for another user's job: one's environment is nobody else's. A
     process that has them may launch the job later.
     """
     if view.job.secrets and view.user != process_user():
-        raise LoginMissing(
-            f"the secrets of {view.user}'s job are not in the environment of {process_user()}",
-            hint=f"{view.user} runs any gpubroker command where they are exported",
-        )
+        raise SecretsAbsent(view.job.secrets, owner=view.user, process_user=process_user())
     if missing := missing_secrets(view.job):
-        raise LoginMissing(
-            f"secrets not in the environment of the reconciler: {', '.join(missing)}",
-            hint="export them, then run any gpubroker command there",
-        )
+        raise SecretsAbsent(missing)
     return {name: os.environ[name] for name in view.job.secrets}

@@ -17,6 +17,7 @@ from broker.core.jobs import Job
 from broker.core.lifecycle import advance
 from broker.core.offers import OfferQuery
 from broker.core.views import JobView
+from broker.core.wait_reasons import QueueTurn
 from broker.launch.admission import denials, facts_of
 from broker.launch.placing import Lot, Market, cooling_down, moving_on
 from broker.launch.progress import billed_time, remaining_work
@@ -144,7 +145,7 @@ class LinedUp:
         if self._round is None or not self._round.free:
             return Lot()
         if not known:
-            return Lot(wait="waits for its turn to be found: `gpubroker jobs queue`")
+            return Lot(wait=QueueTurn())
         turns = [one.turn for one in self._round.waiting]
         if view.id in self._left_out:
             return lot_beside(view, turns, self._round.free)

@@ -31,6 +31,7 @@ from broker.core.policy import Action, ActionKind, Answer, LiveAttempt
 from broker.core.ports import BudgetSpec, PolicySet
 from broker.core.reasons import Origin, Reason
 from broker.core.views import JobView
+from broker.core.wait_reasons import NothingFits
 from broker.launch.admission import (
     Admission,
     admit,
@@ -43,7 +44,7 @@ from broker.launch.admission import (
 )
 from broker.launch.approvals import ask, of_ask, through_standing
 from broker.launch.journal import Reading, Writing
-from broker.launch.placing import Market, decision_of, hold_entries, launch_request
+from broker.launch.placing import Market, decision_of, hold_entries, launch_request, waits_for_paid
 from broker.launch.waiting import wait_for_paid
 from broker.ledger.entries import Movement, Tags
 from broker.ledger.shares import BudgetShare, budget_shares
@@ -365,9 +366,8 @@ def _first_events(
     if admission.answer is Answer.ASK:
         return [*first, (None, ask(admission, now))]
     if seen.waits:
-        reasons = {str(Reason.TOO_FEW_MACHINES): 1}
-        because = seen.waiting.why if seen.waiting else "waits for our own machines"
-        return [*first, (None, ev.NothingFeasible(reasons=reasons, denied=because))]
+        busy = NothingFits(counts={str(Reason.TOO_FEW_MACHINES): 1})
+        return [*first, (None, ev.NothingFeasible(reason=waits_for_paid(seen.waiting) if seen.waiting else busy))]
     if start_is_open(seen.job, seen.plan, seen.offers, policy.defaults.value_of_time):
         return first  # the reconciler asks the strategy where and when
     return [*first, (1, launch_request(job_id, 1, admission.placement))]

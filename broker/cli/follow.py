@@ -10,11 +10,10 @@ from rich.text import Text
 
 from broker.app import background, jobs
 from broker.app.wiring import Broker
-from broker.cli import words
+from broker.cli import reason_words, words
 from broker.cli.job_view import come_back, state_text, step_words
 from broker.cli.story import course_of, line
 from broker.cli.terminal import Terminal
-from broker.cli.waiting import because
 from broker.core.outcomes import JobState
 from broker.core.views import JobView
 
@@ -103,8 +102,8 @@ def _status(view: JobView, bill: Bill, progress: Progress | None, now: datetime)
         parts.append(Text(f"finishes in {words.length(max(progress.finish - now, now - now))}"))
     if view.checkpoint is not None:
         parts.append(Text(f"checkpoint {words.age(now - view.checkpoint.at)} ago"))
-    if view.waiting_because:
-        parts.append(Text(f"waiting: {because(view.waiting_because)}", style="yellow"))
+    if view.waiting is not None:
+        parts.append(Text(f"waiting: {reason_words.waits(view.waiting)}", style="yellow"))
     parts.append(Text("Ctrl-C detaches", style="dim"))
     shown = Text("  ").join(parts)
     shown.no_wrap, shown.overflow = True, "ellipsis"

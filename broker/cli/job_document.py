@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from broker.cli import reason_words
 from broker.cli.held_view import shares_json
 from broker.cli.job_view import last_step
 from broker.core.approvals import Asked
@@ -50,8 +51,10 @@ def document(view: JobView, bill: Bill, progress: Progress | None, now: datetime
         "submitted_at": view.submitted_at,
         "ended_at": view.ended_at,
         "closed": view.closed,
-        "because": view.because,
-        "waiting_because": view.waiting_because,
+        "because": reason_words.ended(view.ending),
+        "end_reason": view.ending and view.ending.model_dump(mode="json"),
+        "waiting_because": reason_words.waits(view.waiting),
+        "wait_reason": view.waiting and view.waiting.model_dump(mode="json"),
         "asked": _asked(view.asked) if view.asked else None,
         "cancel_requested": view.cancel_requested,
         "deadline": view.deadline,

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from broker.cli import words
+from broker.cli import reason_words, words
 from broker.cli.held_view import shares_of
 from broker.cli.story import cause_words, lines, where
 from broker.cli.tables import Column, fitting, hanging, left_out
-from broker.cli.waiting import because
 from broker.core.clock import Clock
 from broker.core.coverage_words import covered
 from broker.core.events import Event
@@ -119,7 +118,7 @@ def _list_cells(view: JobView, bill: Bill, now: datetime) -> list[str | Text]:
         str(view.attempt_count),
         words.money(bill.so_far),
         left,
-        because(view.waiting_because),
+        reason_words.waits(view.waiting),
     ]
 
 
@@ -146,13 +145,13 @@ def story(
     if view.deadline is not None:
         risk = " (missed)" if view.deadline_missed else " (at risk)" if view.deadline_at_risk else ""
         parts.append(Text(f"  deadline {words.moment(view.deadline)}{risk}"))
-    if view.waiting_because:
-        parts.append(Text.assemble(("  waiting: ", "yellow"), because(view.waiting_because)))
+    if view.waiting is not None:
+        parts.append(Text.assemble(("  waiting: ", "yellow"), reason_words.waits(view.waiting)))
     elif view.asked is not None:
         parts.append(
             Text("  an extension awaits approval; the job continues within its current limits", style="yellow")
         )
-    if view.waiting_because or view.asked is not None:
+    if view.waiting is not None or view.asked is not None:
         parts += [Text(f"  {hint}") for hint in _what_helps(view)]
     if not view.closed and not watched and view.state not in (JobState.PAUSED_BUDGET, JobState.AWAITING_APPROVAL):
         parts.append(Text("  no reconciler is running: the job is not re-placed until one runs", style="yellow"))
@@ -214,10 +213,8 @@ def ending(view: JobView, bill: Bill) -> list[RenderableType]:
     tries = words.plural(view.attempt_count, "attempt")
     lost = f", {words.plural(view.interruptions, 'interruption')}" if view.interruptions else ""
     heading = Text.assemble(("\n" + view.id, "bold"), "  ", state_text(view), f" after {tries}{lost}")
-    if view.because not in ("", view.state.value):
-        heading.append(f": {view.because}")
-    if view.waiting_because:
-        heading.append(f": {because(view.waiting_because)}")
+    if told := reason_words.beside_state(view.ending) or reason_words.waits(view.waiting):
+        heading.append(f": {told}")
     settled = "" if view.closed else " (the bill is not final yet)"
     parts: list[RenderableType] = [heading, Text(f"cost {spent_words(bill)}{settled}")]
     if bill.on_demand and bill.savings is not None:

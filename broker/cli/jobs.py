@@ -255,5 +255,15 @@ app.command(epilog=jobs_prune.EXAMPLES)(jobs_prune.prune)
 def _body(body: object) -> dict[str, object]:
     from pydantic import BaseModel
 
+    from broker.cli import reason_words
+    from broker.core import events as ev
+
     assert isinstance(body, BaseModel)
-    return body.model_dump(mode="json")
+    told = body.model_dump(mode="json")
+    match body:
+        case ev.JobEnded():
+            return told | {"because": reason_words.ended(body.reason)}
+        case ev.NothingFeasible() | ev.Paused() | ev.LaunchDelayed():
+            return told | {"because": reason_words.waits(body.reason)}
+        case _:
+            return told

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from broker.cli import words
+from broker.cli import reason_words, words
 from broker.cli.tables import Column, fitting, left_out
 from broker.core.errors import InvalidInput
 from broker.core.money import Money
@@ -55,7 +55,7 @@ def _cells(number: int, one: Waiting, found: Queue) -> list[str | Text]:
     what, kind = (words.NOTHING, "") if option is None else _offer(option.name)
     note = Text("late", style="red") if one.turn.late and option else Text("")
     if option is None:
-        note = Text(view.waiting_because or "no offer matches", style="yellow")
+        note = Text(reason_words.waits(view.waiting) or "no offer matches", style="yellow")
     elif option.pool is not None and one.turn.start > 0:
         note.append(", waits for a free machine" if note else "waits for a free machine")
     return [
@@ -112,7 +112,8 @@ def document(found: Queue) -> dict[str, Any]:
                 "finish": one.finish,
                 "expected_cost": _usd(one.turn.option.cost) if one.turn.option else None,
                 "late": one.turn.late,
-                "waiting_because": one.view.waiting_because,
+                "waiting_because": reason_words.waits(one.view.waiting),
+                "wait_reason": one.view.waiting and one.view.waiting.model_dump(mode="json"),
                 "planned": one.planned,
             }
             for number, one in enumerate(found.waiting, 1)

@@ -9,8 +9,7 @@ from itertools import groupby
 
 from rich.text import Text
 
-from broker.cli import words
-from broker.cli.waiting import in_words
+from broker.cli import reason_words, words
 from broker.core import events as ev
 from broker.core.events import Event
 from broker.core.outcomes import OUTCOMES, AttemptState, Cause, JobState
@@ -139,16 +138,17 @@ def _about_the_job(body: ev.EventBody, course: Course) -> tuple[str, str] | None
                 given.append(f"{words.length(timedelta(seconds=body.max_duration_seconds))} in total")
             return f"extended by {body.by} to {' and '.join(given)}" if given else f"resumed by {body.by}", GOOD
         case ev.NothingFeasible():
-            return f"waiting, nothing can be launched now: {body.denied or in_words(body.reasons)}", ODD
+            return f"waiting, nothing can be launched now: {reason_words.waits(body.reason)}", ODD
         case ev.DeadlineAtRisk():
             late = f": expected to finish {words.moment(body.expected_finish)}" if body.expected_finish else ""
             return f"the deadline is at risk{late}", ODD
         case ev.DeadlineMissed():
             return "the deadline has passed; the job continues", BAD
         case ev.Paused():
-            return f"paused: {body.because}", ODD
+            return f"paused: {reason_words.waits(body.reason)}", ODD
         case ev.JobEnded():
-            because = f": {body.because}" if body.because not in ("", body.state.value) else ""
+            told = reason_words.beside_state(body.reason)
+            because = f": {told}" if told else ""
             return f"{body.state.value}{because}", GOOD if body.state is JobState.SUCCEEDED else BAD
         case ev.JobClosed():
             if not course.launched:
@@ -173,7 +173,7 @@ def _of_attempt(body: ev.EventBody, *, free: bool) -> tuple[str, str] | None:
         case ev.Launched() | ev.Claimed():
             return None
         case ev.LaunchDelayed():
-            return f"launch delayed, the broker retries: {body.because}", ODD
+            return f"launch delayed, the broker retries: {reason_words.waits(body.reason)}", ODD
         case ev.ToppedUp():
             return f"{words.money(body.amount)} more held: may run until {words.moment(body.until)}", PLAIN
         case ev.Queued():

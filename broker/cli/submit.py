@@ -120,12 +120,12 @@ def tell_approvers(terminal: Terminal, broker: Broker, view: JobView) -> None:
 
 def approval_needed(view: JobView) -> ApprovalNeeded:
     """The error that a job needs approval: by whom, until when, and the command to approve it."""
-    from broker.cli import words
+    from broker.cli import reason_words, words
     from broker.core.coverage_words import covered
 
     asked = view.asked
     if asked is None:
-        return ApprovalNeeded(f"{view.id} is waiting for approval: {view.waiting_because}")
+        return ApprovalNeeded(f"{view.id} is waiting for approval: {reason_words.waits(view.waiting)}")
     because = "; ".join(question.because for question in asked.open)
     until = f" until {words.moment(asked.expires_at)}" if asked.expires_at else ""
     what = "extension requested" if asked.extension else "money held"

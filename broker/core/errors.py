@@ -11,7 +11,9 @@
     │   └── QuotaExceeded          our account may not have that much of it
     ├── AskAPerson                 nothing goes on until somebody does something
     │   ├── LoginMissing           no or expired credentials; says which variable or command
-    │   │   └── NoLogin            none were given at all
+    │   │   ├── NoLogin            none were given at all
+    │   │   ├── SecretsAbsent      a job's secrets are not in this process's environment
+    │   │   └── OwnerOnly          a job's commands would run as somebody else than its owner
     │   ├── InvalidInput           a file, flag or setting is wrong; says where and what was expected      (exit 2)
     │   ├── UnknownName            no such provider, job, rule, …; says what was probably meant            (exit 2)
     │   ├── NotAllowed             a policy says no                                                        (exit 3)
@@ -97,6 +99,35 @@ class LoginMissing(AskAPerson):
 
 class NoLogin(LoginMissing):
     """No credentials were given at all: not a fault where nobody asked for this provider by name."""
+
+
+class SecretsAbsent(LoginMissing):
+    """A job's secrets, ``names``, are not in this process's environment. ``owner``: whose job it is, where this process
+    runs as somebody else, ``process_user``."""
+
+    def __init__(self, names: Sequence[str], *, owner: str = "", process_user: str = "") -> None:
+        if owner:
+            message = f"the secrets of {owner}'s job are not in the environment of {process_user}"
+            hint = f"{owner} runs any gpubroker command where they are exported"
+        else:
+            message = f"secrets not in the environment of the reconciler: {', '.join(names)}"
+            hint = "export them, then run any gpubroker command there"
+        super().__init__(message, hint=hint)
+        self.names = tuple(names)
+        self.owner = owner
+        self.process_user = process_user
+
+
+class OwnerOnly(LoginMissing):
+    """A job of ``owner`` would run its commands on this machine as ``process_user``, and must not."""
+
+    def __init__(self, owner: str, process_user: str) -> None:
+        super().__init__(
+            f"a job of {owner} is not run here as {process_user}",
+            hint=f"{owner} runs any gpubroker command, or a `gpubroker serve` looks after all jobs",
+        )
+        self.owner = owner
+        self.process_user = process_user
 
 
 def place(file: str, line: int, column: int = 0) -> str:

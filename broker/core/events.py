@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from broker.core import earlier_records
 from broker.core.approvals import Question
 from broker.core.facts import Fact
 from broker.core.jobs import Job
@@ -22,6 +23,7 @@ from broker.core.offers import MoneyKind
 from broker.core.outcomes import Cause, JobState
 from broker.core.placements import Placement
 from broker.core.record_format import read_stamped, stamped
+from broker.core.wait_reasons import EndReason, WaitReason
 
 
 class Body(BaseModel):
@@ -116,11 +118,10 @@ class Extended(Body):
 
 
 class NothingFeasible(Body):
-    """The job waits: no placement can be launched now. Counted reasons for people and programs."""
+    """The job waits: no placement can be launched now."""
 
     kind: Literal["nothing_feasible"] = "nothing_feasible"
-    reasons: dict[str, int]
-    denied: str = ""
+    reason: WaitReason
 
 
 class DeadlineMissed(Body):
@@ -141,7 +142,7 @@ class Paused(Body):
     """The money that was granted is used up (or the policy stopped it); it waits to be extended or cancelled."""
 
     kind: Literal["paused"] = "paused"
-    because: str
+    reason: WaitReason
 
 
 class JobEnded(Body):
@@ -149,7 +150,7 @@ class JobEnded(Body):
 
     kind: Literal["job_ended"] = "job_ended"
     state: JobState
-    because: str = ""
+    reason: EndReason | None = None
 
 
 class JobClosed(Body):
@@ -202,7 +203,7 @@ class LaunchDelayed(Body):
     """The launch could not be tried, or not be verified; it is tried again."""
 
     kind: Literal["launch_delayed"] = "launch_delayed"
-    because: str
+    reason: WaitReason
 
 
 class Queued(Body):
@@ -389,5 +390,6 @@ def body_to_json(body: EventBody) -> str:
 
 
 def body_from_json(text: str) -> EventBody:
-    """The inverse of `body_to_json`. Raises `UnreadableRecord` for what a newer version wrote, and for nonsense."""
-    return read_stamped(text, _bodies().validate_json)
+    """The inverse of `body_to_json`, also of what earlier versions wrote. Raises `UnreadableRecord` for what a newer
+    version wrote, and for nonsense."""
+    return read_stamped(text, _bodies().validate_json, earlier_records.event)

@@ -25,6 +25,7 @@ from broker.core.events import Event
 from broker.core.outcomes import OUTCOMES, AttemptState, Cause, JobState
 from broker.core.policy import Grant
 from broker.core.views import AttemptView, JobView, SavedCheckpoint
+from broker.core.wait_reasons import ApprovalEnded, AwaitsApproval
 
 
 class ImpossibleSequence(ValueError):
@@ -105,11 +106,11 @@ def _job_event(view: JobView, event: Event) -> JobView:
             return _approved(view, body)
         case ev.ApprovalRefused():
             only(view.asked is not None, "nothing was asked")
-            by = f"refused by {body.by}" if body.by else "the request for approval expired"
-            because = f"{by}: {body.note}" if body.note else by
             if view.state is not JobState.AWAITING_APPROVAL:
                 return replace(view, asked=None)  # what runs goes on with what it had
-            return replace(view, asked=None, state=JobState.PAUSED_BUDGET, waiting_because=because)
+            return replace(
+                view, asked=None, state=JobState.PAUSED_BUDGET, waiting=ApprovalEnded(by=body.by, note=body.note)
+            )
         case ev.CancelRequested():
             return replace(view, cancel_requested=True)
         case ev.Extended():
@@ -125,12 +126,11 @@ def _job_event(view: JobView, event: Event) -> JobView:
                 max_duration=longer,
                 extended_after=view.attempt_count,
                 failed_launches=0,
-                waiting_because="",
+                waiting=None,
             )
         case ev.NothingFeasible():
             only(idle, "an attempt is under way")
-            counted = ", ".join(f"{count} × {reason}" for reason, count in body.reasons.items())
-            return replace(view, waiting_because=body.denied or counted)
+            return replace(view, waiting=body.reason)
         case ev.DeadlineMissed():
             only(not view.deadline_missed, "already known")
             return replace(view, deadline_missed=True)
@@ -139,12 +139,12 @@ def _job_event(view: JobView, event: Event) -> JobView:
         case ev.Paused():
             only(idle, "an attempt is under way")
             state = JobState.AWAITING_APPROVAL if view.asked else JobState.PAUSED_BUDGET
-            return replace(view, state=state, waiting_because=body.because)
+            return replace(view, state=state, waiting=body.reason)
         case ev.JobEnded():
             only(body.state.final, f"{body.state.value} is not an end")
             only(idle, "an attempt is under way")
-            ended = replace(view, asked=None, waiting_because="")
-            return replace(ended, state=body.state, ended_at=event.at, because=body.because)
+            ended = replace(view, asked=None, waiting=None)
+            return replace(ended, state=body.state, ended_at=event.at, ending=body.reason)
         case ev.JobClosed():
             only(view.state.final, "the job has not ended")
             only(all(a.over for a in view.attempts), "a machine is not known to be gone")
@@ -170,7 +170,8 @@ def _asked(view: JobView, event: Event, body: ev.ApprovalAsked, *, idle: bool) -
     )
     if not idle:
         return replace(view, asked=asked)
-    return replace(view, asked=asked, state=JobState.AWAITING_APPROVAL, waiting_because=body.because)
+    waiting = AwaitsApproval(rules=tuple(question.rule for question in body.questions), because=body.because)
+    return replace(view, asked=asked, state=JobState.AWAITING_APPROVAL, waiting=waiting)
 
 
 def _approved(view: JobView, body: ev.ApprovalGiven) -> JobView:
@@ -186,7 +187,7 @@ def _approved(view: JobView, body: ev.ApprovalGiven) -> JobView:
     after = replace(view, asked=None, grants=(*view.grants, *asked.grants()))
     if view.state is not JobState.AWAITING_APPROVAL:
         return after
-    return replace(after, state=JobState.PLANNED, waiting_because="")
+    return replace(after, state=JobState.PLANNED, waiting=None)
 
 
 def _attempt_event(view: JobView, event: Event) -> JobView:
@@ -201,9 +202,9 @@ def _attempt_event(view: JobView, event: Event) -> JobView:
         after = replace(after, agent_events=after.agent_events + 1)
     changed = replace(view, attempts=tuple(after if one is before else one for one in view.attempts))
     if isinstance(body, ev.LaunchDelayed):
-        return replace(changed, waiting_because=body.because)
+        return replace(changed, waiting=body.reason)
     if isinstance(body, ev.Launched):
-        changed = replace(changed, waiting_because="")
+        changed = replace(changed, waiting=None)
     if after.claimed_at is not None and before.claimed_at is None:
         changed = folding.claimed(changed, after)
     if after.state.final and not before.state.final:
@@ -237,7 +238,7 @@ def _requested(view: JobView, event: Event, body: ev.LaunchRequested) -> JobView
         state=AttemptState.REQUESTED,
         requested_at=event.at,
     )
-    requested = replace(view, attempts=(*view.attempts, attempt), state=JobState.LAUNCHING, waiting_because="")
+    requested = replace(view, attempts=(*view.attempts, attempt), state=JobState.LAUNCHING, waiting=None)
     return folding.folded(requested)
 
 

@@ -14,6 +14,7 @@ from broker.core.jobs import Job
 from broker.core.money import Money
 from broker.core.offers import CapacityType, MoneyKind
 from broker.core.placements import Placement
+from broker.core.reasons import RuleObjection
 
 
 class ActionKind(StrEnum):
@@ -215,6 +216,11 @@ class Verdict:
     expires: timedelta | None = None
     own_requests: bool = False
     looked_at: tuple[Fact, ...] = ()
+
+    @property
+    def objection(self) -> RuleObjection:
+        """What the rule has against it, for the events of a job."""
+        return RuleObjection(self.rule, self.name, self.code, self.message, str(self.source))
 
 
 @dataclass(frozen=True, slots=True)

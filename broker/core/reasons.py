@@ -91,12 +91,29 @@ _TEXTS = {
 
 
 @dataclass(frozen=True, slots=True)
+class RuleObjection:
+    """What one rule of the policies has against something: its kind, its name there, a countable code, a sentence for
+    people, and where it stands (``team.yaml:12``)."""
+
+    rule: str
+    name: str
+    code: str
+    message: str
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.source})" if self.message else self.source
+
+
+@dataclass(frozen=True, slots=True)
 class Rejection:
-    """One offer turned down: for which reason, with what detail ("needs 8, has 4")."""
+    """One offer turned down: for which reason, with what detail ("needs 8, has 4"). ``objection``: of the policies'
+    denials, the rule's."""
 
     offer_id: str
     reason: Reason
     detail: str = ""
+    objection: RuleObjection | None = None
 
 
 def count_reasons(rejections: Iterable[Rejection]) -> dict[Reason, int]:

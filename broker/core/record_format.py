@@ -13,11 +13,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-FORMAT = 2
+FORMAT = 3
+_TYPED_REASONS = 3  # from here on, reasons are kept as codes and fields, and not as a sentence
 _UNSTAMPED = 1  # what was written before bodies carried a number
 
 _STAMP = re.compile(r'\{"format":(\d+),')
@@ -40,10 +41,14 @@ def stamped(text: str) -> str:
 
 
 def read_stamped(
-    text: str, read: Callable[[str], _Read], of_unstamped: Callable[[_Read], _Read] = lambda found: found
+    text: str,
+    read: Callable[[str], _Read],
+    of_sentences: Callable[[dict[str, Any]], dict[str, Any]] = lambda document: document,
+    of_unstamped: Callable[[_Read], _Read] = lambda found: found,
 ) -> _Read:
     """What ``read`` makes of the JSON object without its number. ``read`` may raise pydantic's ValidationError.
-    ``of_unstamped``: what else is to be done with what was written before bodies carried a number.
+    ``of_sentences``: turns the object of a format that kept sentences into one of today's; ``of_unstamped``: what else
+    is to be done with what was written before bodies carried a number.
 
     Raises `UnreadableRecord` for a newer format, and for what ``read`` does not understand.
     """
@@ -51,6 +56,8 @@ def read_stamped(
     if number > FORMAT:
         because = f"written by a newer version of gpubroker (format {number}; this one reads up to {FORMAT})"
         raise UnreadableRecord(because, newer=True)
+    if number < _TYPED_REASONS:
+        plain = _converted(plain, of_sentences)
     try:
         found = read(plain)
     except ValidationError as error:
@@ -58,6 +65,14 @@ def read_stamped(
         where = ".".join(map(str, first["loc"]))
         raise UnreadableRecord(f"{where}: {first['msg']}" if where else str(first["msg"])) from error
     return of_unstamped(found) if number == _UNSTAMPED else found
+
+
+def _converted(text: str, convert: Callable[[dict[str, Any]], dict[str, Any]]) -> str:
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return text  # what is wrong with it is for the reader to say
+    return json.dumps(convert(document)) if isinstance(document, dict) else text
 
 
 def _parts(text: str) -> tuple[int, str]:

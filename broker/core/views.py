@@ -12,6 +12,7 @@ from broker.core.money import Money
 from broker.core.outcomes import OUTCOMES, AttemptState, Cause, JobState, Next
 from broker.core.placements import Placement
 from broker.core.policy import Grant
+from broker.core.wait_reasons import EndReason, WaitReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +106,10 @@ class JobView:
     """A job as its events tell it. ``seq`` is the last event folded in.
 
     ``attempts``: those that had a machine or may have one, and the newest of the others, in order; ``folded``: how many
-    others there were (`broker.core.folding`). ``failed_launches``: how many attempts in a row ended before their agent
-    spoke, those left out that the provider had no machine for. ``rests``: the pools that the job leaves alone.
+    others there were (`broker.core.folding`). ``waiting``: why it waits or is paused, None where it does not;
+    ``ending``: why it is over, None where it is not or no reason is on record. ``failed_launches``: how many attempts
+    in a row ended before their agent spoke, those left out that the provider had no machine for. ``rests``: the pools
+    that the job leaves alone.
     """
 
     id: str
@@ -124,9 +127,9 @@ class JobView:
     cancel_requested: bool = False
     deadline_missed: bool = False
     deadline_at_risk: bool = False
-    waiting_because: str = ""
+    waiting: WaitReason | None = None
     ended_at: datetime | None = None
-    because: str = ""
+    ending: EndReason | None = None
     closed: bool = False
     extended_after: int | None = None  # how many attempts there were when more money or time was last granted
     asked: Asked | None = None  # what it, or more money for it, waits to hear

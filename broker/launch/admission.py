@@ -22,6 +22,7 @@ from broker.core.offers import MoneyKind, Offer
 from broker.core.placements import Placement, Plan
 from broker.core.policy import Action, ActionKind, Answer, BudgetUse, Facts, Grant, LiveAttempt, Source, Verdict
 from broker.core.ports import PolicySet
+from broker.core.reasons import RuleObjection
 from broker.core.views import AttemptView, JobView
 from broker.launch.journal import Reading
 from broker.launch.undecided import lacks_room, with_asks
@@ -159,10 +160,10 @@ def strictest(verdicts: Iterable[Verdict]) -> Answer:
 def denials(policy: PolicySet, action: Action, facts: Facts) -> Deny:
     """The policies' word on single placements of ``action``, for the planner."""
 
-    def deny(placement: Placement) -> str | None:
+    def deny(placement: Placement) -> RuleObjection | None:
         for verdict in policy.judge(replace(action, placement=placement, hold=None), facts):
             if verdict.answer is Answer.DENY:
-                return f"{verdict.message} ({verdict.source})"
+                return verdict.objection
         return None
 
     return deny

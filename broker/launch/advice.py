@@ -215,7 +215,7 @@ def _patient(view: JobView, plans: Plans, now: datetime) -> Advice | None:
     wait = worth_waiting(
         plans.anyhow.best, returned.placements, plans.market.conditions.away, value, max(now - since, timedelta(0))
     )
-    return None if wait is None else Advice((), wait.why)
+    return None if wait is None else Advice((), wait.why, wait.placement.offer.pool)
 
 
 def _out_of_the_queue(view: JobView, attempt: AttemptView, plans: Plans, margin: timedelta) -> str | None:

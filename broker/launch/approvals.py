@@ -13,6 +13,7 @@ from broker.core.money import Money
 from broker.core.offers import MoneyKind
 from broker.core.outcomes import JobState
 from broker.core.views import JobView
+from broker.core.wait_reasons import ApprovalEnded
 from broker.launch.admission import Admission
 from broker.launch.journal import Writing
 from broker.launch.settlement import release, release_of, waiting
@@ -100,7 +101,8 @@ def refuse(tx: Writing, view: JobView, now: datetime, *, by: str = "", note: str
     after = tx.append(view.id, [(None, ev.ApprovalRefused(by=by, note=note))], now)
     if after.attempts or after.state is not JobState.PAUSED_BUDGET:
         return after
-    return tx.append(view.id, [(None, ev.JobEnded(state=JobState.CANCELLED, because=after.waiting_because))], now)
+    ended = ev.JobEnded(state=JobState.CANCELLED, reason=ApprovalEnded(by=by, note=note))
+    return tx.append(view.id, [(None, ended)], now)
 
 
 def usable(view: JobView, balance: Mapping[MoneyKind, Balance]) -> Mapping[MoneyKind, Balance]:

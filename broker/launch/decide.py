@@ -12,6 +12,17 @@ from datetime import datetime, timedelta
 
 from broker.core.outcomes import AttemptState, Cause, JobState, Next
 from broker.core.views import AttemptView, JobView
+from broker.core.wait_reasons import (
+    AttemptStopped,
+    Cancelled,
+    Completed,
+    EndReason,
+    LaunchesFailed,
+    MaxDurationUsed,
+    MoneyEnded,
+    StoppedByPolicy,
+    WaitReason,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +68,7 @@ class Place:
 class Pause:
     """Out of money or time: wait for a person."""
 
-    why: str
+    reason: WaitReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +76,7 @@ class End:
     """The job is over."""
 
     state: JobState
-    why: str
+    reason: EndReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,16 +169,16 @@ def _idle(view: JobView, now: datetime, billed: timedelta, *, holds: bool, all_g
         return Close()
     latest = view.latest
     if latest is not None and latest.next is Next.SUCCEED:
-        return End(JobState.SUCCEEDED, "completed")
+        return End(JobState.SUCCEEDED, Completed())
     if view.cancel_requested:
-        return End(JobState.CANCELLED, "cancelled")
+        return End(JobState.CANCELLED, Cancelled())
     if view.state is JobState.AWAITING_APPROVAL:
         return Wait(None, "awaiting approval")
     if view.state is JobState.PAUSED_BUDGET:
-        return Release() if holds and all_gone else Wait(None, view.waiting_because)
+        return Release() if holds and all_gone else Wait(None, "paused")
     step = Place("first attempt") if latest is None else _after(view, latest, now)
     if isinstance(step, Place) and billed >= view.max_duration:
-        return Pause(f"max_duration of {view.max_duration} is used up")
+        return Pause(MaxDurationUsed(limit_seconds=view.max_duration.total_seconds()))
     return step
 
 
@@ -187,22 +198,24 @@ def _live(view: JobView, latest: AttemptView, now: datetime, billed: timedelta, 
 def _after(view: JobView, latest: AttemptView, now: datetime) -> Step:
     """What follows the end of an attempt; ``OUTCOMES`` says in principle, this says in the case at hand."""
     ended_at = latest.ended_at or now
+    assert latest.cause is not None, "only what has ended is followed by something"
     evidence = f"{latest.cause}: {latest.evidence}" if latest.evidence else str(latest.cause)
+    stopped = AttemptStopped(cause=latest.cause, evidence=latest.evidence)
     # A node may stop by itself when its money ends, before it reads that more was refused.
     refused = latest.stop_requested is Cause.MONEY_REFUSED and latest.cause is Cause.PAID_UNTIL
     match Next.PAUSE if refused else latest.next:
         case Next.GIVE_UP:
-            return End(JobState.FAILED, evidence)
+            return End(JobState.FAILED, stopped)
         case Next.CANCEL:
-            return End(JobState.CANCELLED, evidence)
+            return End(JobState.CANCELLED, stopped)
         case Next.PAUSE if view.extended_after != latest.number:
-            if latest.cause is Cause.STOPPED_BY_POLICY and (why := latest.stop_why or latest.evidence):
-                return Pause(f"stopped by a policy: {why}")
-            if latest.stop_requested is Cause.MONEY_REFUSED and latest.stop_why:
-                return Pause(latest.stop_why)
-            return Pause(evidence)
+            if latest.cause is Cause.STOPPED_BY_POLICY:
+                return Pause(StoppedByPolicy(evidence=latest.stop_why or latest.evidence))
+            if Cause.MONEY_REFUSED in (latest.stop_requested, latest.cause):
+                return Pause(MoneyEnded(evidence=latest.stop_why or latest.evidence))
+            return Pause(stopped)
         case Next.RETRY_FAILURE if view.failures > view.job.retry.failures:
-            return End(JobState.FAILED, evidence)
+            return End(JobState.FAILED, stopped)
         case Next.RETRY_FAILURE:
             return _place_after(ended_at, view.job.retry.backoff, now, f"retry after {evidence}")
         case Next.PAUSE:
@@ -213,13 +226,16 @@ def _after(view: JobView, latest: AttemptView, now: datetime) -> Step:
             return _place_after(ended_at, _patience(view), now, evidence)
 
 
-def _launches_fail(view: JobView) -> str:
-    """Why a job is paused whose launches fail, with counted evidence and the latest in its own words."""
+def _launches_fail(view: JobView) -> LaunchesFailed:
+    """Why a job is paused whose launches fail, with counted evidence and that of the last one."""
     unheard = [a for a in view.attempts if a.claimed_at is None and a.cause not in (None, Cause.NO_CAPACITY)]
-    where = ", ".join(f"{count} × {pool}" for pool, count in Counter(a.placement.offer.pool for a in unheard).items())
-    last = next((f"; the last one, attempt {a.number}: {a.cause}: {a.evidence}" for a in reversed(unheard)), "")
-    newest = f" (the newest: {where})" if where else ""
-    return f"{view.failed_launches} launches in a row failed before the job's agent spoke{newest}{last}"
+    pools = Counter(a.placement.offer.pool for a in unheard)
+    if not unheard:
+        return LaunchesFailed(count=view.failed_launches)
+    last = unheard[-1]
+    return LaunchesFailed(
+        count=view.failed_launches, pools=pools, attempt=last.number, cause=last.cause, evidence=last.evidence
+    )
 
 
 def _place_after(ended_at: datetime, wait: timedelta, now: datetime, why: str) -> Step:

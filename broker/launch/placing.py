@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -19,6 +18,18 @@ from broker.core.policy import Action, ActionKind, Answer, Facts
 from broker.core.ports import PolicySet
 from broker.core.reasons import Reason, Rejection, count_reasons
 from broker.core.views import JobView
+from broker.core.wait_reasons import (
+    MoneyRefused,
+    MoneyTooLittle,
+    NothingFits,
+    PolicyDenies,
+    QueueTurn,
+    SecretsMissing,
+    StrategyWaits,
+    WaitReason,
+    WaitsForPaid,
+    same_reason,
+)
 from broker.launch.admission import Admission, denials, facts_of, re_place, still_free, with_occupancy
 from broker.launch.approvals import ask, of_ask, through_standing, usable
 from broker.launch.journal import Journal, Reading
@@ -29,9 +40,6 @@ from broker.ledger.entries import Balance, Entry, Movement, Tags, move, movement
 from broker.placement.conditions import Conditions
 from broker.placement.paid import Waiting
 from broker.placement.planner import make_plan
-
-# An amount, a time, a date or a count; not the number in a name such as us-east-1 or p5.48xlarge.
-_FIGURE = re.compile(r"(?<![\w./-])\d+(?:[.,:-]\d+)*")
 
 # The kinds of rule whose refusal of more money only a person can change; what others refuse may pass by itself.
 _ABOUT_MONEY = ("budget", "budget_required")
@@ -52,19 +60,21 @@ MarketFor = Callable[[Job], Market]
 @dataclass(frozen=True, slots=True)
 class Lot:
     """What the queue has for a job. ``first``: the offer that is its own now. ``taken``: limited pools whose free
-    machines are others' turn. ``wait``: why it had better wait for its turn, empty where it should be placed now."""
+    machines are others' turn. ``wait``: why it had better wait for its turn, None where it should be placed now."""
 
     first: str | None = None
     taken: frozenset[str] = frozenset()
-    wait: str = ""
+    wait: QueueTurn | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What the strategy says: placements in the order to be tried, none at all to wait; and why."""
+    """What the strategy says: placements in the order to be tried, and why; none at all to wait. ``pool``: for which it
+    waits, empty where it names none."""
 
     placements: tuple[Placement, ...]
     why: str
+    pool: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,23 +192,22 @@ class Placing:
         """
         now = self._now()
         if missing := self._missing_secrets(view.job):
-            return self._note(view, ev.NothingFeasible(reasons={}, denied=waits_for_secrets(missing)), now)
+            return self._note(view, SecretsMissing(names=tuple(missing)), now)
         policy, lot = self._policy(), self._lot(view, now)
-        if lot.wait:
-            return self._note(view, ev.NothingFeasible(reasons={}, denied=lot.wait), now)
+        if lot.wait is not None:
+            return self._note(view, lot.wait, now)
         plans = self.plans(view, policy, now, lot.taken)
         market = plans.market
         advice = _own(lot, plans) or self._advise(view, plans, now)
         if advice is not None and not advice.placements:
-            return self._note(view, ev.NothingFeasible(reasons={}, denied=f"waits: {advice.why}"), now)
+            return self._note(view, StrategyWaits(pool=advice.pool, because=advice.why), now)
         plan, at_risk = _late(view, plans)
         if advice is not None:
             plan = replace(plan, placements=advice.placements)
         if not plan.placements:
-            counts = {str(reason): count for reason, count in count_reasons(plan.rejections).items()}
-            return self._note(view, ev.NothingFeasible(reasons=counts, denied=_denied(plan.rejections)), now)
+            return self._note(view, _nothing_fits(plan.rejections), now)
         if (waiting := self._waits(view, plans, plan, policy, now)) is not None:
-            return self._note(view, ev.NothingFeasible(reasons={}, denied=waiting.why), now)
+            return self._note(view, waits_for_paid(waiting), now)
         billed = billed_time(view, now)
         with self._journal.writing() as tx:
             current = tx.job(view.id)
@@ -224,7 +233,7 @@ class Placing:
             if not found.may_launch:
                 body = _refusal(found)
                 paused = isinstance(body, ev.Paused)
-                if isinstance(body, ev.Paused) or not _same(body.denied, view.waiting_because):
+                if paused or not same_reason(body.reason, view.waiting):
                     tx.record(replace(record, job_id=view.id))
                     tx.append(view.id, [(None, body)], now)
                 if not paused:
@@ -285,16 +294,15 @@ class Placing:
             anyhow = plan(view.job.model_copy(update={"deadline": None}))
         return Plans(market, in_time, anyhow, facts, lambda offers: plan(view.job, offers))
 
-    def _note(self, view: JobView, body: ev.NothingFeasible, now: datetime) -> bool:
-        """Say why the job waits, unless that was the last word already. Whether somebody was faster."""
-        counted = ", ".join(f"{count} × {reason}" for reason, count in body.reasons.items())
-        if _same(body.denied, view.waiting_because) if body.denied else counted == view.waiting_because:
+    def _note(self, view: JobView, reason: WaitReason, now: datetime) -> bool:
+        """Record why the job waits, unless that is on record already. Whether somebody was faster."""
+        if same_reason(reason, view.waiting):
             return False
         with self._journal.writing() as tx:
             current = tx.job(view.id)
             if current is None or current.seq != view.seq:
                 return True
-            tx.append(view.id, [(None, body)], now)
+            tx.append(view.id, [(None, ev.NothingFeasible(reason=reason))], now)
         return False
 
 
@@ -330,41 +338,42 @@ def launch_request(
     )
 
 
-def waits_for_secrets(missing: Sequence[str]) -> str:
-    """Why a job waits whose secrets this process does not have, and what to do about it."""
-    names = ", ".join(missing)
-    return f"waits for secrets {names}: export them, then run any gpubroker command there"
+def waits_for_paid(waiting: Waiting) -> WaitsForPaid:
+    """The wait for paid capacity as the reason that events keep."""
+    offer = waiting.placement.offer
+    return WaitsForPaid(
+        pool=offer.pool,
+        instance_type=offer.instance_type,
+        capacity_type=offer.capacity_type,
+        until=waiting.until,
+        saves=waiting.saves,
+        an_hour=waiting.burst.duration is None,
+        rents_from=waiting.burst.offer.provider,
+    )
 
 
-def _denied(rejections: Sequence[Rejection]) -> str:
-    """The policy's words where it denies what the job and the market leave; of several, where those rules stand. Not
-    where the job waits for its turn on our own machines."""
-    said = {one.detail for one in rejections if one.reason is Reason.DENIED_BY_POLICY and one.detail}
-    if not said or any(one.reason is Reason.TOO_FEW_MACHINES for one in rejections):
-        return ""
-    if len(said) == 1:
-        return said.pop()
-    rules = sorted({one.rpartition(" (")[2].rstrip(")") for one in said})
-    return f"the policy denies every place that is left: {', '.join(rules)}"
-
-
-def _same(said: str, before: str) -> bool:
-    """Whether it says the same but for figures: hours and prices go on. Figures in names are none."""
-    return said == before or _FIGURE.sub("#", said) == _FIGURE.sub("#", before)
+def _nothing_fits(rejections: Sequence[Rejection]) -> NothingFits | PolicyDenies:
+    """Why no offer is left: the policy's rules where they deny what the job and the market leave, but not where the job
+    waits for its turn on owned machines; else the counted reasons."""
+    denied = {one.objection for one in rejections if one.objection is not None}
+    if not denied or any(one.reason is Reason.TOO_FEW_MACHINES for one in rejections):
+        return NothingFits(counts={str(reason): count for reason, count in count_reasons(rejections).items()})
+    if len(denied) > 1:  # each place is denied in other words
+        denied = {replace(one, message="") for one in denied}
+    objections = sorted(denied, key=lambda one: (one.source, one.name, one.code))
+    return PolicyDenies(objections=tuple(objections), everywhere=True)
 
 
 def _refusal(found: Admission) -> ev.NothingFeasible | ev.Paused:
     """What a refused move means: money that is refused or too little pauses the job, everything else is waited out."""
-    because = "; ".join(verdict.message for verdict in found.objections)
+    objections = tuple(verdict.objection for verdict in found.objections)
     if found.burns and any(verdict.rule in _ABOUT_MONEY for verdict in found.objections):
-        what = "more money is needed and was refused" if found.money else "its money was refused for the time it is for"
-        return ev.Paused(because=f"{what}: {because}")
+        return ev.Paused(reason=MoneyRefused(objections=objections, more=bool(found.money)))
     if found.answer is not Answer.ALLOW:
-        return ev.NothingFeasible(reasons={}, denied=because)
-    return ev.Paused(
-        because=f"the money left does not pay for a start on {found.placement.offer.instance_type}: "
-        f"that takes {found.short_of} at least"
-    )
+        return ev.NothingFeasible(reason=PolicyDenies(objections=objections))
+    assert found.short_of is not None, "what is allowed and paid for is no refusal"
+    instance_type = found.placement.offer.instance_type
+    return ev.Paused(reason=MoneyTooLittle(instance_type=instance_type, least=found.short_of))
 
 
 def moving_on(view: JobView, now: datetime) -> Action:

@@ -14,12 +14,21 @@ from datetime import datetime, timedelta
 
 from broker.core import events as ev
 from broker.core.clock import Clock
-from broker.core.errors import AskAPerson, BrokerError, GiveUp, RetryLater, TryAnotherOffer
+from broker.core.errors import (
+    AskAPerson,
+    BrokerError,
+    GiveUp,
+    OwnerOnly,
+    RetryLater,
+    SecretsAbsent,
+    TryAnotherOffer,
+)
 from broker.core.events import EventBody
 from broker.core.offers import MoneyKind
 from broker.core.outcomes import Cause
 from broker.core.ports import Engine, EngineState, Launch
 from broker.core.views import AttemptView, JobView
+from broker.core.wait_reasons import LaunchTrouble, OwnerMustStart, SecretsMissing, WaitReason
 from broker.launch import decide
 from broker.launch.approvals import refuse
 from broker.launch.interpret import Dated, Patience, Silence, must_be_removed, news
@@ -188,12 +197,12 @@ class Reconciler:
                 return self._append(view, (attempt.number, ev.StopRequested(cause=cause, why=why)))
             case decide.Place():
                 return self._try_to_place(view)
-            case decide.Pause(why):
-                return self._append(view, (None, ev.Paused(because=why)))
+            case decide.Pause(reason):
+                return self._append(view, (None, ev.Paused(reason=reason)))
             case decide.Release():
                 return self._release(view)
-            case decide.End(state, why):
-                return self._append(view, (None, ev.JobEnded(state=state, because=why)))
+            case decide.End(state, ending):
+                return self._append(view, (None, ev.JobEnded(state=state, reason=ending)))
             case decide.Close():
                 return self._append(view, (None, ev.JobClosed()), first=release_all)
             case decide.Wait():
@@ -256,8 +265,9 @@ class Reconciler:
         """Try again with the next look; say why, once."""
         because = f"{error} ({error.hint})" if error.hint else str(error)
         log.warning("job %s, attempt %s: %s; trying again", view.id, attempt.number, because)
-        if because != view.waiting_because:
-            self._append(view, (attempt.number, ev.LaunchDelayed(because=because)))
+        reason = _why_not_launched(error)
+        if reason != view.waiting:
+            self._append(view, (attempt.number, ev.LaunchDelayed(reason=reason)))
         return False
 
     def _launch_failed(self, view: JobView, attempt: AttemptView, cause: Cause, error: BrokerError) -> bool:
@@ -371,6 +381,16 @@ class Reconciler:
                 first(tx, current, now)
             tx.append(view.id, items, now)
         return True
+
+
+def _why_not_launched(error: BrokerError) -> WaitReason:
+    match error:
+        case SecretsAbsent():
+            return SecretsMissing(names=error.names, owner=error.owner, process_user=error.process_user)
+        case OwnerOnly():
+            return OwnerMustStart(owner=error.owner, process_user=error.process_user)
+        case _:
+            return LaunchTrouble(error=type(error).__name__, message=error.message, where=error.where, hint=error.hint)
 
 
 def release_all(tx: Writing, view: JobView, now: datetime) -> None:

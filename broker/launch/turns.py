@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from broker.core.outcomes import JobState
 from broker.core.views import JobView
+from broker.core.wait_reasons import QueueTurn
 from broker.launch.placing import Lot
 from broker.launch.progress import remaining_work
 from broker.placement.queue import EPSILON, Entry, Free, Turn
@@ -42,7 +43,7 @@ def lot_of(
     alone = all(other.pool is not None for other in mine.entry.options)
     start = timedelta(hours=mine.start)
     if alone or (longest is not None and waited + start <= longest):
-        return Lot(taken=taken, wait=f"waits for its turn on {option.pool}: `gpubroker jobs queue`")
+        return Lot(taken=taken, wait=QueueTurn(pool=option.pool))
     return Lot(taken=taken)
 
 

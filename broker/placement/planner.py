@@ -11,7 +11,7 @@ from broker.core.jobs import Job
 from broker.core.money import Money
 from broker.core.offers import CapacityType, MoneyKind, Offer
 from broker.core.placements import Placement, Plan
-from broker.core.reasons import Reason, Rejection
+from broker.core.reasons import Reason, Rejection, RuleObjection
 from broker.placement.conditions import Conditions
 from broker.placement.course import Effort
 from broker.placement.estimate import Estimator, Hazard, margin
@@ -26,8 +26,8 @@ from broker.placement.words import hours, span
 STEADY_FALLBACKS = 3
 SPOT_FALLBACKS = 10
 
-Deny = Callable[[Placement], str | None]
-"""The policies' word on one placement: why it is denied, or None."""
+Deny = Callable[[Placement], RuleObjection | None]
+"""The policies' word on one placement: the rule that denies it, or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +89,10 @@ class Judge:
         conditions = self.conditions
         if conditions.carbon is not None and (kg := conditions.carbon(offer)) is not None:
             placement = replace(placement, kg_co2e_per_hour=kg * placement.nodes)
-        finding = _too_late(placement, self.estimator, self.deadline) or _not_allowed(placement, conditions, self.deny)
-        if finding is not None:
-            return Rejection(offer.id, *finding)
+        if (late := _too_late(placement, self.estimator, self.deadline)) is not None:
+            return Rejection(offer.id, *late)
+        if (denied := _not_allowed(placement, conditions, self.deny)) is not None:
+            return denied
         if self.value_of_time:
             placement = replace(placement, surcharge=worth_of_time(placement, self.value_of_time))
         machine = found if self.request.job.ordered else 0
@@ -208,10 +209,11 @@ def _too_late(placement: Placement, estimator: Estimator, deadline: datetime | N
     return Reason.MISSES_DEADLINE, f"{span(late)} late: needs {span(placement.finish - now)}, {span(spare)} of margin"
 
 
-def _not_allowed(placement: Placement, conditions: Conditions, deny: Deny | None) -> tuple[Reason, str] | None:
+def _not_allowed(placement: Placement, conditions: Conditions, deny: Deny | None) -> Rejection | None:
     """Why the policies turn it down; None where they do not."""
     if placement.offer.reference and not conditions.allow_reference_prices:
-        return Reason.REFERENCE_PRICE, f"{placement.offer.source}, {placement.offer.as_of:%Y-%m-%d}"
-    if deny is not None and (because := deny(placement)) is not None:
-        return Reason.DENIED_BY_POLICY, because
+        detail = f"{placement.offer.source}, {placement.offer.as_of:%Y-%m-%d}"
+        return Rejection(placement.offer.id, Reason.REFERENCE_PRICE, detail)
+    if deny is not None and (objection := deny(placement)) is not None:
+        return Rejection(placement.offer.id, Reason.DENIED_BY_POLICY, str(objection), objection)
     return None

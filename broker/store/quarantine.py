@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from broker.core import earlier_records
 from broker.core.errors import UnreadableJob
 from broker.core.folding import of_an_older_view
 from broker.core.record_format import UnreadableRecord, read_stamped, stamped
@@ -32,7 +33,7 @@ class Quarantine:
     def view(self, row: Any) -> JobView:
         """The view of a row of `COLUMNS`. Raises `UnreadableJob`."""
         try:
-            return read_stamped(row.view, _views().validate_json, of_an_older_view)
+            return read_stamped(row.view, _views().validate_json, earlier_records.view, of_an_older_view)
         except UnreadableRecord as error:
             found = UnreadableJob(
                 row.id, str(error), newer=error.newer, name=row.name, user=row.user_name, state=row.state

@@ -12,6 +12,7 @@ from broker.app.approvals import Ahead, Standing
 from broker.app.launching import reconciler
 from broker.app.submit import preview, submit
 from broker.app.wiring import Broker
+from broker.cli.reason_words import ended, waits
 from broker.core import events as ev
 from broker.core.clock import ManualClock
 from broker.core.errors import InvalidInput, NotAllowed, UnknownName
@@ -116,7 +117,7 @@ class TestSubmission:
         view = start(broker)
         act_as("carol")
         after = approvals.refuse(broker, view.id, "too dear")
-        assert (after.state, after.because) == (JobState.CANCELLED, "refused by carol: too dear")
+        assert (after.state, ended(after.ending)) == (JobState.CANCELLED, "refused by carol: too dear")
         assert held(broker, view) == Money.ZERO
         tick(broker)
         assert now_of(broker, view).closed
@@ -131,7 +132,7 @@ class TestSubmission:
         assert background.work_left(broker)
         tick(broker)
         after = now_of(broker, view)
-        assert (after.state, after.because) == (JobState.CANCELLED, "the request for approval expired")
+        assert (after.state, ended(after.ending)) == (JobState.CANCELLED, "the request for approval expired")
         assert (held(broker, view), after.closed) == (Money.ZERO, True)
 
     def test_cancelled_it_ends_unanswered(self, broker: Broker, act_as: Any) -> None:
@@ -277,7 +278,7 @@ class TestMoreForAJob:
         jobs.extend(broker, view, MORE)
         act_as("carol")
         after = approvals.refuse(broker, view.id, "no")
-        assert (after.state, after.waiting_because) == (JobState.PAUSED_BUDGET, "refused by carol: no")
+        assert (after.state, waits(after.waiting)) == (JobState.PAUSED_BUDGET, "refused by carol: no")
         assert held(broker, view) == Money.ZERO
 
 

@@ -13,6 +13,7 @@ import pytest
 from broker.app import approvals, jobs, launching
 from broker.app.submit import submit
 from broker.app.wiring import Broker
+from broker.cli.reason_words import waits
 from broker.core import events as ev
 from broker.core.clock import ManualClock
 from broker.core.facts import Aspect
@@ -260,7 +261,7 @@ def test_money_that_waits_for_an_answer_pays_for_no_other_place(site: Site) -> N
     view = site.look(3)
     assert len(site.engine.submitted) == 1
     assert view.asked is not None, "still nobody answered"
-    assert "more money is needed and was refused: budget all of $900" in view.waiting_because
+    assert "more money is needed and was refused: budget all of $900" in waits(view.waiting)
 
 
 def test_a_standing_grant_that_lets_a_delayed_launch_through_is_used(site: Site) -> None:

@@ -68,7 +68,7 @@ def test_a_long_job_may_run_only_where_it_is_clean(hours: int, regions: set[str]
         now=NOW,
         submitted_at=NOW,
         conditions=Conditions(engines={"local": frozenset()}, carbon=kg_per_hour),
-        deny=lambda placement: None if "CO2e" not in (said := deny(placement) or "") else said,
+        deny=lambda placement: None if (said := deny(placement)) is None or "CO2e" not in said.message else said,
     )
     assert {placement.offer.region for placement in plan.placements} == regions
     assert all("kg CO2e" in rejection.detail for rejection in plan.rejections)

@@ -92,7 +92,7 @@ def ran(broker: Broker, job_id: str, provider: str = "acme") -> str:
                 (1, ev.MachineUp(since=UP)),
                 (1, ev.AttemptEnded(cause=Cause.COMPLETED)),
                 (1, ev.MachineGone(gone_at=GONE)),
-                (None, ev.JobEnded(state=JobState.SUCCEEDED, because="x")),
+                (None, ev.JobEnded(state=JobState.SUCCEEDED)),
                 (None, ev.JobClosed()),
             ],
             GONE,

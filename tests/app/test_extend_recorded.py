@@ -22,6 +22,7 @@ from broker.core.money import Money
 from broker.core.outcomes import Cause, JobState
 from broker.core.policy import ActionKind, Answer
 from broker.core.views import JobView
+from broker.core.wait_reasons import MoneyEnded
 from policies.loader import load
 
 POLICY = """\
@@ -107,7 +108,7 @@ def test_of_a_paused_job_what_is_asked_is_on_record_and_what_is_judged_again_is_
 ) -> None:
     with broker.store.writing() as tx:
         ended: list[tuple[int | None, ev.EventBody]] = [(1, ev.AttemptEnded(cause=Cause.MAX_COST))]
-        ended.append((None, ev.Paused(because="its money is used up")))
+        ended.append((None, ev.Paused(reason=MoneyEnded(evidence="its money is used up"))))
         tx.append(view.id, ended, broker.clock.now())
     assert more(broker, view, "4").state is not JobState.AWAITING_APPROVAL
     assert said(decisions_about(broker, view.id)) == [FIRST], "the gate judges it when it is placed"

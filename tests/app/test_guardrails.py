@@ -12,6 +12,7 @@ from rich.console import Console
 from broker.app import approvals, jobs
 from broker.app.wiring import Broker
 from broker.cli import job_view
+from broker.cli.reason_words import waits
 from broker.core.money import Money
 from broker.core.outcomes import Cause, JobState
 from tests.policies.guardrail_twins import (
@@ -55,7 +56,7 @@ def stopped_while_running(site: Broker, names: list[str]) -> Running:
         assert attempt.cause is Cause.STOPPED_BY_POLICY, name
         why = attempt.stop_why or attempt.evidence  # what is idle may be stopped by its own agent, which is quicker
         assert PAIRS[name].words in why
-        assert why in view.waiting_because
+        assert why in waits(view.waiting)
         assert why in shown(site, running, name), "`jobs show` says why"
         if attempt.stop_requested_at is None:
             assert name == "idle"
@@ -133,7 +134,7 @@ def test_what_was_started_too_often_is_not_started_again_and_its_near_twin_is(si
     running.until(lambda: all(v.checkpoint for v in running.views.values()), "both have saved a checkpoint")
     assert kill(processes(site.settings.home, "agent")) >= 2
     running.until(lambda: len(running.views["more"].attempts) == 2, "one is started again")
-    running.until(lambda: "it was started 1 times, the limit is 1" in running.views["few"].waiting_because, "why")
+    running.until(lambda: "it was started 1 times, the limit is 1" in waits(running.views["few"].waiting), "why")
 
     assert len(running.views["few"].attempts) == 1
     assert running.views["few"].state is JobState.INTERRUPTED

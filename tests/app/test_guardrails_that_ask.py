@@ -11,6 +11,7 @@ from broker.app import approvals, jobs
 from broker.app.launching import reconciler
 from broker.app.submit import Preview, preview, submit
 from broker.app.wiring import Broker
+from broker.cli.reason_words import ended, waits
 from broker.core.clock import ManualClock
 from broker.core.jobfile import parse_job
 from broker.core.jobs import Job
@@ -65,7 +66,7 @@ def asked(broker: Broker, clock: ManualClock) -> str:
     assert view.asked is not None
     assert view.asked.approvers == ("olga",)
     assert view.asked.expires_at == clock.now() + timedelta(hours=6)
-    assert "it may cost $3.00, the limit is $2.99 a job" in view.waiting_because
+    assert "it may cost $3.00, the limit is $2.99 a job" in waits(view.waiting)
     return view.id
 
 
@@ -105,7 +106,7 @@ def test_a_no_gives_the_money_back(broker: Broker, asked: str, monkeypatch: pyte
     monkeypatch.setattr(Broker, "user", "olga")
     after = approvals.refuse(broker, asked, "not this month")
 
-    assert (after.state, after.because) == (JobState.CANCELLED, "refused by olga: not this month")
+    assert (after.state, ended(after.ending)) == (JobState.CANCELLED, "refused by olga: not this month")
     assert held(broker, asked) == Money.ZERO
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from broker.app import jobs, launching
 from broker.app.wiring import Broker
+from broker.cli.reason_words import waits
 from broker.core import events as ev
 from broker.core.outcomes import Cause, JobState
 from tests.policies.guardrail_twins import MACHINE, Running, activate, billed_to_the_second, entry, machine, site
@@ -46,7 +47,7 @@ def test_with_the_broker_gone_what_is_idle_saves_stops_and_says_why_and_is_pause
     running.reconciler = launching.reconciler(site)  # another process
     running.until(running.all(JobState.PAUSED_BUDGET, "idle"), "it is paused")
     after = running.views["idle"]
-    assert after.waiting_because == f"stopped by a policy: {ending.evidence}"
+    assert waits(after.waiting) == f"stopped by a policy: {ending.evidence}"
     ends = [one.body for one in jobs.events(site, after) if isinstance(one.body, ev.StopRequested | ev.AttemptEnded)]
     assert [(body.kind, body.cause) for body in ends] == [("attempt_ended", Cause.STOPPED_BY_POLICY)], "said once"
     assert after.checkpoint is not None

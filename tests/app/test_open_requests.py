@@ -21,6 +21,7 @@ from broker.core.outcomes import Cause, JobState
 from broker.core.placements import Plan
 from broker.core.policy import ActionKind, Answer
 from broker.core.views import JobView
+from broker.core.wait_reasons import StoppedByPolicy
 from broker.launch.admission import facts_of, re_place
 
 pytestmark = pytest.mark.usefixtures("act_as")
@@ -135,7 +136,11 @@ class TestABudgetThatAsks:
         with broker.store.writing() as tx:
             for view in (one, two):
                 ended = ev.AttemptEnded(cause=Cause.STOPPED_BY_POLICY)
-                tx.append(view.id, [(1, ended), (None, ev.Paused(because="stopped"))], broker.clock.now())
+                tx.append(
+                    view.id,
+                    [(1, ended), (None, ev.Paused(reason=StoppedByPolicy(evidence="stopped")))],
+                    broker.clock.now(),
+                )
         jobs.extend(broker, jobs.find(broker, one.id), jobs.More(max_cost=Money.usd(6)))
         with pytest.raises(NotAllowed, match=r"ann's own: open requests of one user hold"):
             jobs.extend(broker, jobs.find(broker, two.id), jobs.More(max_cost=Money.usd(6)))

@@ -11,6 +11,7 @@ from broker.app import jobs
 from broker.app.queue import LinedUp, queue
 from broker.app.submit import submit
 from broker.app.wiring import Broker
+from broker.cli.reason_words import waits
 from broker.core import events as ev
 from broker.core.clock import ManualClock
 from broker.core.jobfile import parse_job
@@ -19,6 +20,7 @@ from broker.core.money import Money
 from broker.core.offers import Availability, CapacityType, MoneyKind, Offer
 from broker.core.outcomes import Cause, JobState
 from broker.core.views import JobView
+from broker.core.wait_reasons import QueueTurn
 from broker.launch.placing import Market, Placing
 from broker.launch.turns import in_turn
 from broker.placement.conditions import Conditions
@@ -86,7 +88,7 @@ def look(broker: Broker, *providers: str, line: LinedUp | None = None) -> dict[s
     return {
         view.job.name: view.latest.placement.offer.provider
         if view.latest is not None and not view.latest.over
-        else view.waiting_because
+        else waits(view.waiting)
         for view in views
     }
 
@@ -155,7 +157,7 @@ def test_no_machine_is_kept_for_whose_launch_there_just_failed(site: Broker, mon
     turns = {one.view.job.name: one.turn for one in queue(site).waiting}
     assert turns["a"].option is None
     assert turns["b"].start == 0
-    assert look(site, "own") == {"a": "1 × launch_failed_lately", "b": "own"}
+    assert look(site, "own") == {"a": "1 × a launch there failed a short while ago", "b": "own"}
 
 
 def test_a_pool_that_was_left_alone_for_a_while_is_in_the_queue_again(site: Broker) -> None:
@@ -223,11 +225,13 @@ def test_placing_the_queue_again_and_again_does_not_take_all_the_time(
     monkeypatch.setattr("broker.app.queue.time.monotonic", monotonic)
     lined_up, now = LinedUp(site), site.clock.now()
     first = [queued(site, name) for name in "ab"]
-    assert [lined_up.lot(view, now).wait for view in first] == ["", ""]
+    assert [lined_up.lot(view, now).wait for view in first] == [None, None]
     late = queued(site, "c")
-    assert lined_up.lot(late, now).wait.startswith("waits for its turn to be found")
+    assert lined_up.lot(late, now).wait == QueueTurn()
     seconds[0] += 20
-    assert lined_up.lot(late, now).wait.startswith("waits for its turn on own/")
+    turn = lined_up.lot(late, now).wait
+    assert turn is not None
+    assert turn.pool.startswith("own/")
 
 
 def test_jobs_that_are_not_submitted_are_placed_beside_those_that_wait(site: Broker) -> None:

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from broker.app import jobs
+from broker.app import background, jobs
 from broker.app.launching import reconciler
 from broker.app.report import ledger_faults
 from broker.app.wiring import Broker
+from broker.cli.reason_words import waits
 from broker.core.clock import ManualClock
 from broker.core.money import Money
 from broker.core.outcomes import Cause, JobState
+from broker.core.wait_reasons import EarlierWords, PolicyDenies, SecretsMissing
 from broker.settings import Settings
 from cli import registries
 from tests.store.recorded_store import (
@@ -50,9 +52,28 @@ def look_on(broker: Broker, *, times: int, every: timedelta = timedelta(seconds=
 
 
 def test_what_waits_waits_on_for_the_same_reason(old: Broker) -> None:
-    before = {job: jobs.find(old, job).waiting_because for job in (DENIED, NEEDS_SECRET, PAUSED, WAITING_FOR_APPROVAL)}
+    before = {job: waits(jobs.find(old, job).waiting) for job in (DENIED, NEEDS_SECRET, PAUSED, WAITING_FOR_APPROVAL)}
     look_on(old, times=2)
-    assert {job: jobs.find(old, job).waiting_because for job in before} == before
+    assert {job: waits(jobs.find(old, job).waiting) for job in before} == before
+
+
+def test_what_a_policy_file_called_secrets_denies_does_not_wait_for_secrets(
+    old: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an earlier version only a sentence is on record, which decides nothing; the next look records the reason."""
+    assert isinstance(jobs.find(old, DENIED).waiting, EarlierWords)
+    monkeypatch.setenv("TEST_TOKEN", "x")
+    assert background._waits_for_what_is_here(old) is None
+    monkeypatch.delenv("TEST_TOKEN")
+    look_on(old, times=2)
+    denied = jobs.find(old, DENIED).waiting
+    assert isinstance(denied, PolicyDenies)
+    assert all("secrets-team.yaml:" in one.source for one in denied.objections)
+    assert jobs.find(old, NEEDS_SECRET).waiting == SecretsMissing(names=("TEST_TOKEN",))
+    monkeypatch.setenv("TEST_TOKEN", "x")
+    waiting = background._waits_for_what_is_here(old)
+    assert waiting is not None
+    assert waiting.id == NEEDS_SECRET
 
 
 def test_what_waited_can_be_cancelled_and_gives_back_what_it_held(old: Broker) -> None:

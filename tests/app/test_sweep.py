@@ -205,7 +205,7 @@ def test_a_machine_is_billed_until_it_went_where_that_is_known_and_no_longer_tha
 
 def test_money_held_for_nothing_is_given_back_once(broker: Broker) -> None:
     refused = ev.AttemptEnded(cause=Cause.NO_CAPACITY)
-    record(broker, "over", requested("over"), refused, ev.JobEnded(state=JobState.FAILED, because="x"), ev.JobClosed())
+    record(broker, "over", requested("over"), refused, ev.JobEnded(state=JobState.FAILED), ev.JobClosed())
     record(broker, "waits")
     for job_id, amount in (("over", "3"), ("waits", "4"), ("never-seen", "5")):
         hold(broker, job_id, amount)

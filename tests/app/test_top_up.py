@@ -15,6 +15,7 @@ import pytest
 from broker.app import jobs
 from broker.app.submit import submit
 from broker.app.wiring import Broker
+from broker.cli.reason_words import waits
 from broker.core import events as ev
 from broker.core.jobfile import parse_job
 from broker.core.money import Money
@@ -107,7 +108,7 @@ def test_refused_it_is_checkpointed_stopped_and_billed_and_goes_on_to_its_end_wh
     view = running.views["spot"]
     first = view.attempts[0]
     assert first.cause is Cause.MONEY_REFUSED
-    assert "budget team lets no job have more than it was admitted with" in view.waiting_because
+    assert "budget team lets no job have more than it was admitted with" in waits(view.waiting)
     told = first.stop_requested_at
     assert told is not None
     assert any(saved.at >= told for saved in first.checkpoints), "saved once more when it was told to stop"

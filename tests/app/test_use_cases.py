@@ -23,6 +23,8 @@ from broker.core.jobs import Job
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
 from broker.core.outcomes import Cause, JobState
+from broker.core.reasons import Reason
+from broker.core.wait_reasons import MoneyEnded, NothingFits
 from broker.settings import as_environment
 
 SANDBOX = "constraints: {providers: [sandbox]}\n"
@@ -95,7 +97,7 @@ def test_a_second_job_waits_for_our_own_machine_instead_of_being_refused(broker:
     assert first.attempts
     assert not second.attempts
     assert second.state is JobState.QUEUED
-    assert "our own machines" in second.waiting_because
+    assert second.waiting == NothingFits(counts={Reason.TOO_FEW_MACHINES: 1})
 
 
 def test_two_who_submit_at_once_do_not_get_the_same_machine(new_broker: Callable[[], Broker]) -> None:
@@ -219,7 +221,7 @@ def test_work_is_left_while_time_alone_could_move_a_job(broker: Broker) -> None:
     assert background.work_left(broker)
     end(broker, view.id, Cause.PAID_UNTIL)
     with broker.store.writing() as tx:
-        tx.append(view.id, [(None, ev.Paused(because="money"))], broker.clock.now())
+        tx.append(view.id, [(None, ev.Paused(reason=MoneyEnded(evidence="money")))], broker.clock.now())
     assert not background.work_left(broker), "it waits for a person"
     jobs.cancel(broker, view)
     assert background.work_left(broker)

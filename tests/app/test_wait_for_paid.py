@@ -10,6 +10,7 @@ import pytest
 from broker.app import jobs
 from broker.app.submit import preview, submit
 from broker.app.wiring import Broker
+from broker.cli.reason_words import waits
 from broker.core import events as ev
 from broker.core.clock import ManualClock
 from broker.core.jobfile import parse_job
@@ -72,8 +73,8 @@ def test_it_waits_and_the_plan_and_the_job_say_why(site: Broker) -> None:
     assert any("waits for box (owned)" in note for note in seen.plan.notes)
     view = submit(site, job(site, "second"))
     assert (view.state, view.attempts) == (JobState.QUEUED, ())
-    assert view.waiting_because.startswith("waits for box (owned), expected to be free at ")
-    assert "saves $" in view.waiting_because
+    assert waits(view.waiting).startswith("waits for box (owned), expected to be free at ")
+    assert "saves $" in waits(view.waiting)
     assert not placing(site)(view), "and goes on waiting, without a word more"
 
 

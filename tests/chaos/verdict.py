@@ -10,6 +10,7 @@ from typing import Any
 
 from broker.app.budgets import rules_of
 from broker.app.wiring import Broker
+from broker.cli import reason_words
 from broker.core.money import Money
 from broker.core.outcomes import JobState
 from broker.core.views import JobView
@@ -60,10 +61,10 @@ def judge(
 def ended(job: Planned, view: JobView) -> Iterator[str]:
     expected = {Fate.FAILS: JobState.FAILED, Fate.REFUSED: JobState.CANCELLED}.get(job.fate, JobState.SUCCEEDED)
     if not view.closed:
-        yield f"{job.name}: is not closed ({view.state}, {view.waiting_because or 'no reason given'})"
+        yield f"{job.name}: is not closed ({view.state}, {reason_words.waits(view.waiting) or 'no reason given'})"
     elif view.state is not expected:
-        yield f"{job.name}: {view.state} instead of {expected}: {view.because or 'no reason given'}"
-    elif not view.because:
+        yield f"{job.name}: {view.state} instead of {expected}: {reason_words.ended(view.ending) or 'no reason given'}"
+    elif view.ending is None:
         yield f"{job.name}: {view.state} for no reason"
 
 

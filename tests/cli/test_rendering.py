@@ -9,16 +9,27 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from hypothesis import given
 from rich.console import Console
 from rich.text import Text
 
-from broker.cli import story, waiting, words
+from broker.cli import reason_words, story, words
 from broker.cli.document import plain, to_json
 from broker.cli.tables import Column, Trimmed, fitting
 from broker.core import events as ev
 from broker.core.events import Event
 from broker.core.money import Money
 from broker.core.outcomes import Cause, JobState
+from broker.core.wait_reasons import (
+    AttemptStopped,
+    Cancelled,
+    Completed,
+    EarlierWords,
+    EndReason,
+    NothingFits,
+    WaitReason,
+)
+from tests.strategies import end_reasons, wait_reasons
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -138,11 +149,11 @@ def sample(body: type[ev.Body]) -> ev.Body:
     offer = Offer("aws", "us-east-1", None, "p5", "H100", 8, CapacityType.SPOT, Money.usd("9"), NOW, "api")
     placement = Placement(offer, 1, Money.usd("9"), Money.usd("9"), (), None, None, 1.0, 1.0, 0.1)
     values = {
-        "job": Job(name="j", run="x"), "user": "ann", "by": "ann", "max_duration_seconds": 60.0, "reasons": {},
+        "job": Job(name="j", run="x"), "user": "ann", "by": "ann", "max_duration_seconds": 60.0,
         "because": "so", "state": JobState.FAILED, "key": "k", "engine": "local", "placement": placement,
         "handle": "h", "since": NOW, "checkpoint": "c-1", "source": "imds", "cause": Cause.PREEMPTED, "gone_at": NOW,
         "size": 14_000_000_000, "seconds": 45.0, "notice_seconds": 30.0, "amount": Money.usd("3"), "until": NOW,
-        "rate": Money.usd("2"),
+        "rate": Money.usd("2"), "reason": AttemptStopped(cause=Cause.PREEMPTED),
     }  # fmt: skip
     return body.model_validate({name: value for name, value in values.items() if name in body.model_fields})
 
@@ -201,12 +212,21 @@ def test_checkpoints_that_follow_each_other_are_one_line() -> None:
 
 
 def test_why_a_job_waits_is_said_in_words() -> None:
-    codes = "184 × sandbox_not_asked_for, 136 × not_a_cpu_offer, 1 × too_few_machines"
-    assert waiting.because(codes) == "queued, too few owned machines are free"
-    assert waiting.because("3 × stale_price, 1 × unavailable").startswith("3 × the price is older")
-    assert waiting.because("2 × wrong_region") == "2 × a region the job excludes"
-    assert waiting.because("a policy: no") == "a policy: no"
-    assert waiting.because("") == ""
+    codes = {"sandbox_not_asked_for": 184, "not_a_cpu_offer": 136, "too_few_machines": 1}
+    waits = reason_words.waits
+    assert waits(NothingFits(counts=codes)) == "queued, too few owned machines are free"
+    assert waits(NothingFits(counts={"stale_price": 3, "unavailable": 1})).startswith("3 × the price is older")
+    assert waits(NothingFits(counts={"wrong_region": 2})) == "2 × a region the job excludes"
+    assert waits(EarlierWords(text="a policy: no")) == "a policy: no"
+    assert waits(None) == ""
+
+
+@given(wait_reasons | end_reasons)
+def test_every_reason_is_put_into_words(reason: WaitReason | EndReason | None) -> None:
+    """And none of them is shown by the name of its code."""
+    told = reason_words.ended(reason) if isinstance(reason, Completed | Cancelled) else reason_words.waits(reason)
+    assert told == "" or reason is not None
+    assert "kind=" not in told
 
 
 def test_commands_to_paste_name_the_program_as_it_was_started(monkeypatch: pytest.MonkeyPatch) -> None:

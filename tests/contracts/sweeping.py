@@ -48,7 +48,7 @@ def record_jobs(tx: Writing, lasted: timedelta = timedelta(0), provider: str = "
         [
             (1, ev.AttemptEnded(cause=Cause.CANCELLED_BY_USER)),
             (1, ev.MachineGone(gone_at=LONG_AGO + lasted)),
-            (None, ev.JobEnded(state=JobState.CANCELLED, because="x")),
+            (None, ev.JobEnded(state=JobState.CANCELLED)),
             (None, ev.JobClosed()),
         ],
         LONG_AGO,

@@ -39,7 +39,7 @@ def check(folder: Path, engine: str) -> None:
         (view,) = look.jobs()
         entries = look.entries()
         balances = look.balance(view.id).values()
-        assert view.state is JobState.SUCCEEDED, view.because
+        assert view.state is JobState.SUCCEEDED, view.ending
         assert view.closed
         assert faults(entries) == []
         assert all(balance.held == Money.ZERO and balance.balanced for balance in balances)

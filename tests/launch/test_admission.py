@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.cli.reason_words import waits
 from broker.core.clock import ManualClock
 from broker.core.money import Money
 from broker.core.offers import Billing
@@ -69,4 +70,4 @@ def test_only_a_refusal_of_money_pauses(store: Store, clock: ManualClock, policy
     stage.pass_time(MINUTE)
     view = stage.pass_time(MINUTE)
     assert (view.state is JobState.PAUSED_BUDGET) is paused
-    assert "extend is denied" in view.waiting_because
+    assert "extend is denied" in waits(view.waiting)

@@ -391,7 +391,7 @@ def test_only_a_denial_takes_a_single_place_out_of_a_plan() -> None:
     gate = Gate({"a": Answer.DENY, "b": Answer.ASK})
     gate_: Any = gate
     deny = denials(gate_, Action(ActionKind.LAUNCH, JOB, "ann", hold={CASH: Money.usd(9)}), Facts(NOW))
-    assert deny(at(sold("a"))) == "a: deny (team.yaml:4)"
+    assert str(deny(at(sold("a")))) == "a: deny (team.yaml:4)"
     assert deny(at(sold("b"))) is deny(at(sold("c"))) is None
     assert [action.hold for action in gate.asked] == [None] * 3, "the amount is not known yet"
 

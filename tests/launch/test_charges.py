@@ -50,7 +50,7 @@ def life(*, closed: bool = True, kind: MoneyKind = MoneyKind.CASH) -> JobView:
         bodies += [
             (1, ev.AttemptEnded(cause=Cause.COMPLETED)),
             (1, ev.MachineGone(gone_at=GONE)),
-            (None, ev.JobEnded(state=JobState.SUCCEEDED, because="x")),
+            (None, ev.JobEnded(state=JobState.SUCCEEDED)),
             (None, ev.JobClosed()),
         ]
     view: JobView | None = None

@@ -14,6 +14,7 @@ from broker.core.offers import CapacityType, MoneyKind, Offer
 from broker.core.outcomes import Cause, JobState
 from broker.core.placements import Placement
 from broker.core.views import JobView
+from broker.core.wait_reasons import AttemptStopped, Cancelled, Completed, MoneyEnded, StoppedByPolicy
 from broker.launch import decide
 from broker.launch.decide import next_steps
 
@@ -161,9 +162,10 @@ def test_a_lost_machine_holds_its_job_up_only_for_a_while_and_is_watched_on() ->
 def test_money_used_up_pauses_and_an_extension_goes_on() -> None:
     refused = (*UP, ev.StopRequested(cause=Cause.MONEY_REFUSED, why="no more"))
     over = (*refused, ended(Cause.MONEY_REFUSED), GONE)
-    assert only(life(*over)) == decide.Pause("no more")
-    assert only(life(*refused, ended(Cause.PAID_UNTIL), GONE)) == decide.Pause("no more"), "its node was faster"
-    paused = (*over, ev.Paused(because="max_cost"))
+    no_more = decide.Pause(MoneyEnded(evidence="no more"))
+    assert only(life(*over)) == no_more
+    assert only(life(*refused, ended(Cause.PAID_UNTIL), GONE)) == no_more, "its node was faster"
+    paused = (*over, ev.Paused(reason=MoneyEnded(evidence="max_cost")))
     assert isinstance(only(life(*paused)), decide.Wait)
     extended = (*paused, ev.Extended(by="ann", max_cost=Money.usd("9")))
     assert only(life(*extended)) == decide.Place("extended")
@@ -190,10 +192,12 @@ def test_what_was_granted_while_it_ran_does_not_undo_a_later_stop() -> None:
 def test_what_its_own_node_stopped_by_a_policy_is_paused_with_the_words_of_the_node() -> None:
     more = ev.Extended(by="ann", max_cost=Money.usd("9"))
     idle = (1, ev.AttemptEnded(cause=Cause.STOPPED_BY_POLICY, evidence="at most 3% busy"))
-    assert only(life(*UP, idle, GONE)) == decide.Pause("stopped by a policy: at most 3% busy")
+    assert only(life(*UP, idle, GONE)) == decide.Pause(StoppedByPolicy(evidence="at most 3% busy"))
     # What was granted while it ran does not undo that, and what is granted then does.
     assert isinstance(only(life(*UP, more, idle, GONE)), decide.Pause)
-    assert isinstance(only(life(*UP, idle, GONE, ev.Paused(because="idle"), more)), decide.Place)
+    assert isinstance(
+        only(life(*UP, idle, GONE, ev.Paused(reason=StoppedByPolicy(evidence="idle")), more)), decide.Place
+    )
 
 
 def test_launches_that_never_ran_are_repeated_ever_more_slowly() -> None:
@@ -315,20 +319,20 @@ def test_a_job_that_is_over_waits_for_its_lost_machine_and_rests_once_it_is_clos
 
 def test_a_cancelled_job_ends_once_nothing_runs() -> None:
     cancel = ev.CancelRequested(by="ann")
-    assert only(life(cancel)) == decide.End(JobState.CANCELLED, "cancelled")
-    assert only(life(*UP, ended(Cause.PREEMPTED), GONE, cancel)) == decide.End(JobState.CANCELLED, "cancelled")
+    assert only(life(cancel)) == decide.End(JobState.CANCELLED, Cancelled())
+    assert only(life(*UP, ended(Cause.PREEMPTED), GONE, cancel)) == decide.End(JobState.CANCELLED, Cancelled())
     completed = life(*UP, cancel, ended(Cause.COMPLETED), GONE)
-    assert only(completed) == decide.End(JobState.SUCCEEDED, "completed"), "it had finished before it heard of it"
+    assert only(completed) == decide.End(JobState.SUCCEEDED, Completed()), "it had finished before it heard of it"
 
 
 def test_a_paused_job_gives_back_what_it_holds_once_every_machine_is_gone() -> None:
     def idle(view: JobView, *, holds: bool) -> list[decide.Step]:
         return next_steps(view, NOW + timedelta(hours=1), holds=holds)
 
-    paused = life(*UP, ended(Cause.PAID_UNTIL), GONE, ev.Paused(because="max_cost"))
+    paused = life(*UP, ended(Cause.PAID_UNTIL), GONE, ev.Paused(reason=MoneyEnded(evidence="max_cost")))
     assert idle(paused, holds=True) == [decide.Release()]
-    assert idle(paused, holds=False) == [decide.Wait(None, "max_cost")]
-    lost = life(*UP, ended(Cause.MACHINE_LOST), ev.Paused(because="max_cost"))
+    assert idle(paused, holds=False) == [decide.Wait(None, "paused")]
+    lost = life(*UP, ended(Cause.MACHINE_LOST), ev.Paused(reason=MoneyEnded(evidence="max_cost")))
     watch, wait = idle(lost, holds=True)
     assert isinstance(watch, decide.Watch)
     assert isinstance(wait, decide.Wait), "its machine may still be billed"
@@ -371,13 +375,20 @@ def test_what_follows_an_attempt_carries_its_evidence() -> None:
     def after(cause: Cause, evidence: str, *more: EventBody, **when: timedelta) -> decide.Step:
         return only(life(*UP, ev.AttemptEnded(cause=cause, evidence=evidence), GONE, *more), **when)
 
-    assert after(Cause.EXIT_STATUS, "status 7") == decide.End(JobState.FAILED, "exit_status: status 7")
-    assert after(Cause.EXIT_STATUS, "") == decide.End(JobState.FAILED, "exit_status")
-    assert after(Cause.CANNOT_START, "no such file") == decide.End(JobState.FAILED, "cannot_start: no such file")
-    assert after(Cause.CANCELLED_BY_USER, "by ann") == decide.End(JobState.CANCELLED, "cancelled_by_user: by ann")
+    def stopped(cause: Cause, evidence: str) -> AttemptStopped:
+        return AttemptStopped(cause=cause, evidence=evidence)
+
+    failed, cancelled = JobState.FAILED, JobState.CANCELLED
+    for cause, evidence, state in (
+        (Cause.EXIT_STATUS, "status 7", failed),
+        (Cause.EXIT_STATUS, "", failed),
+        (Cause.CANNOT_START, "no such file", failed),
+        (Cause.CANCELLED_BY_USER, "by ann", cancelled),
+    ):
+        assert after(cause, evidence) == decide.End(state, stopped(cause, evidence))
     assert after(Cause.PREEMPTED, "notice") == decide.Place("preempted: notice")
     assert after(Cause.PREEMPTED, "notice", after=timedelta(0)) == decide.Place("preempted: notice")
-    assert after(Cause.MAX_DURATION, "24 h") == decide.Pause("max_duration: 24 h")
+    assert after(Cause.MAX_DURATION, "24 h") == decide.Pause(stopped(Cause.MAX_DURATION, "24 h"))
     lost = life(request(), ev.AttemptEnded(cause=Cause.NO_CAPACITY, evidence="full"))
     assert only(lost, after=timedelta(minutes=2)) == decide.Wait(
         NOW + timedelta(minutes=2, seconds=2), "no_capacity: full"
@@ -390,10 +401,12 @@ def test_a_pause_repeats_what_the_attempt_was_told() -> None:
         stop = ev.StopRequested(cause=cause, why=told)
         return only(life(*UP, stop, ev.AttemptEnded(cause=cause, evidence=evidence), GONE))
 
-    assert paused(Cause.MONEY_REFUSED, "more was refused", "stopped") == decide.Pause("more was refused")
-    assert paused(Cause.MONEY_REFUSED, "", "stopped") == decide.Pause("money_refused: stopped")
-    assert paused(Cause.MAX_DURATION, "it is used up", "stopped") == decide.Pause("max_duration: stopped")
-    assert paused(Cause.STOPPED_BY_POLICY, "frozen", "stopped") == decide.Pause("stopped by a policy: frozen")
+    refused = MoneyEnded(evidence="more was refused")
+    assert paused(Cause.MONEY_REFUSED, "more was refused", "stopped") == decide.Pause(refused)
+    assert paused(Cause.MONEY_REFUSED, "", "stopped") == decide.Pause(MoneyEnded(evidence="stopped"))
+    used_up = AttemptStopped(cause=Cause.MAX_DURATION, evidence="stopped")
+    assert paused(Cause.MAX_DURATION, "it is used up", "stopped") == decide.Pause(used_up)
+    assert paused(Cause.STOPPED_BY_POLICY, "frozen", "stopped") == decide.Pause(StoppedByPolicy(evidence="frozen"))
 
 
 def test_an_attempt_without_a_time_of_its_end_is_followed_as_if_it_ended_now() -> None:

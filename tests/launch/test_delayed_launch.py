@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.cli.reason_words import waits
 from broker.core import events as ev
 from broker.core.approvals import Question
 from broker.core.burns import Burn
@@ -188,7 +189,7 @@ def test_a_price_that_rose_above_the_budget_is_refused(market: Market, delay: De
     delay.end(market)
     assert market.engine.submitted == []
     assert market.view.state is JobState.PAUSED_BUDGET
-    assert "budget money of $200" in market.view.waiting_because
+    assert "budget money of $200" in waits(market.view.waiting)
 
 
 def test_a_price_that_fell_keeps_the_attempt(market: Market) -> None:
@@ -218,7 +219,7 @@ def test_what_the_policies_deny_by_now_waits_in_their_words(
     assert market.causes[0] in (Cause.DENIED_BEFORE_LAUNCH, Cause.REQUEST_EXPIRED)
     assert market.view.latest is not None
     assert market.view.latest.state.final
-    assert words in market.view.waiting_because
+    assert words in waits(market.view.waiting)
     with market.store.reading() as look:
         assert faults(look.entries()) == []
 
@@ -353,7 +354,7 @@ def test_a_month_whose_budget_another_job_holds_is_not_paid_from(market: Market)
     market.clock.time -= delay.of
     delay.end(market)
     assert market.engine.submitted == []
-    assert market.view.state is JobState.PAUSED_BUDGET or "budget money" in market.view.waiting_because
+    assert market.view.state is JobState.PAUSED_BUDGET or "budget money" in waits(market.view.waiting)
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -365,7 +366,7 @@ def test_a_budget_that_was_lowered_is_not_paid_from(market: Market, restart: boo
     delay.end(market)
     assert market.engine.submitted == []
     assert market.causes == [Cause.DENIED_BEFORE_LAUNCH]
-    assert "budget money of $500" in market.view.waiting_because
+    assert "budget money of $500" in waits(market.view.waiting)
 
 
 def test_money_that_does_not_pay_for_a_start_by_now_starts_nothing(market: Market) -> None:

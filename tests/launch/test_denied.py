@@ -8,12 +8,15 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from broker.cli.reason_words import waits
 from broker.core import events as ev
 from broker.core.clock import ManualClock
 from broker.core.offers import CapacityType
 from broker.core.outcomes import JobState
 from broker.core.policy import Action, ActionKind, Answer, Facts, Source, Verdict
+from broker.core.reasons import Reason
 from broker.core.views import JobView
+from broker.core.wait_reasons import NothingFits, PolicyDenies, WaitReason
 from broker.launch.placing import Advice, Placing, Plans
 from broker.launch.reconciler import Reconciler, Timing
 from broker.store import Store
@@ -42,9 +45,9 @@ def stage(store: Store, clock: ManualClock) -> Stage:
     return stage
 
 
-def said(stage: Stage) -> list[str]:
+def said(stage: Stage) -> list[WaitReason]:
     with stage.store.reading() as look:
-        return [e.body.denied for e in look.events("j-1") if isinstance(e.body, ev.NothingFeasible)]
+        return [e.body.reason for e in look.events("j-1") if isinstance(e.body, ev.NothingFeasible)]
 
 
 def test_one_rule_speaks_for_itself_and_is_not_heard_anew_every_minute(stage: Stage) -> None:
@@ -53,16 +56,17 @@ def test_one_rule_speaks_for_itself_and_is_not_heard_anew_every_minute(stage: St
 
     assert stage.view.state is JobState.INTERRUPTED
     (once,) = said(stage)
-    assert stage.view.waiting_because == once
-    assert once.startswith("it is ")
-    assert once.endswith(", too late (team.yaml:3)")
+    assert stage.view.waiting == once
+    assert isinstance(once, PolicyDenies)
+    assert [(one.name, one.source) for one in once.objections] == [("hours", "team.yaml:3")]
+    assert once.objections[0].message.endswith(", too late")
 
 
 def test_of_several_it_is_said_where_they_stand(stage: Stage) -> None:
     stage.policy = Shut(by_zone=True)
     stage.pass_time(MINUTE, times=3)
 
-    assert stage.view.waiting_because == "the policy denies every place that is left: team.yaml:3, team.yaml:7"
+    assert waits(stage.view.waiting) == "the policy denies every place that is left: team.yaml:3, team.yaml:7"
 
 
 def test_where_it_waits_its_turn_that_is_said(stage: Stage) -> None:
@@ -71,7 +75,8 @@ def test_where_it_waits_its_turn_that_is_said(stage: Stage) -> None:
     stage.policy = Shut()
     stage.pass_time(timedelta(minutes=1), times=3)
 
-    assert "too_few_machines" in stage.view.waiting_because
+    assert isinstance(stage.view.waiting, NothingFits)
+    assert Reason.TOO_FEW_MACHINES in stage.view.waiting.counts
 
 
 @dataclass
@@ -90,13 +95,13 @@ def test_what_the_gate_refuses_as_a_whole_is_said_once_too(stage: Stage) -> None
     assert len(said(stage)) == 1
 
 
-def patient(stage: Stage, words: Sequence[str]) -> list[datetime]:
-    """A strategy that waits, in other words each time it is asked; when it was."""
+def patient(stage: Stage, words: Sequence[str], pools: Sequence[str] = ("",)) -> list[datetime]:
+    """A strategy that waits, in other words and for other pools each time it is asked; when it was."""
     asked: list[datetime] = []
 
     def wait(view: JobView, plans: Plans, now: datetime) -> Advice:
         asked.append(now)
-        return Advice((), words[len(asked) % len(words)])
+        return Advice((), words[len(asked) % len(words)], pools[len(asked) % len(pools)])
 
     place = Placing(stage.store, lambda job: stage._market(), lambda: stage.policy, stage.clock.now, advise=wait)
     stage.reconciler = Reconciler(
@@ -116,6 +121,6 @@ def test_a_wait_whose_figures_go_on_is_said_once_and_thought_over_once_in_a_whil
 
 
 def test_another_place_is_another_word(stage: Stage) -> None:
-    asked = patient(stage, ["spot in us-1/p5.8xlarge", "spot in us-2/p5.8xlarge", "spot in us-2/p5.48xlarge"])
+    asked = patient(stage, ["spot is expected back"], ["us-1/p5.8xlarge", "us-2/p5.8xlarge", "us-2/p5.48xlarge"])
     stage.pass_time(timedelta(seconds=15), times=7)
     assert len(said(stage)) == len(asked) == 7

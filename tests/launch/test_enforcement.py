@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 
+from broker.cli.reason_words import waits
 from broker.core import events as ev
 from broker.core.clock import ManualClock
 from broker.core.decisions import inputs_of
@@ -67,7 +68,7 @@ def test_a_stopped_job_is_paused_its_money_released_and_it_can_be_extended(stage
     stage.mailbox.exits(key, Cause.STOPPED_BY_POLICY, 0)
     stage.pass_time(times=2)
     assert stage.view.state is JobState.PAUSED_BUDGET
-    assert "team.yaml:7" in stage.view.waiting_because, "it says which rule"
+    assert "team.yaml:7" in waits(stage.view.waiting), "it says which rule"
     assert stage.money()[0] == Money.ZERO
     stage.policy = OpenPolicy()
     with stage.store.writing() as tx:

@@ -15,6 +15,7 @@ from broker.core.jobs import Job, Retry
 from broker.core.money import Money
 from broker.core.outcomes import Cause, JobState
 from broker.core.ports import EngineState, Observation
+from broker.core.wait_reasons import LaunchesFailed
 from broker.store import Store
 from broker.store.tables import JOB
 from tests.launch.rehearsal import MINUTE, Stage, finish, retrying, settled_and_closed
@@ -100,9 +101,9 @@ def test_launches_that_fail_in_a_row_pause_the_job_with_the_evidence(
     doomed(stage, 5 * MINUTE, 24 * 12)
     view = stage.view
     assert (view.state, len(stage.engine.submitted)) == (JobState.PAUSED_BUDGET, launched)
-    assert f"{launched} launches in a row failed" in view.waiting_because
-    assert "× stage/od/" in view.waiting_because
-    assert "launch_failed" in view.waiting_because
+    assert isinstance(view.waiting, LaunchesFailed)
+    assert (view.waiting.count, view.waiting.cause) == (launched, Cause.LAUNCH_FAILED)
+    assert any(pool.startswith("stage/od/") for pool in view.waiting.pools)
     assert stage.money()[0] == Money.ZERO, "it holds nothing while it waits for a person"
     assert stage.money()[1] > Money.ZERO, "machines that came up were billed"
     with stage.store.writing() as tx:

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from broker.cli.reason_words import waits
 from broker.core.clock import ManualClock
 from broker.core.jobs import Job, Work
 from broker.core.money import Money
@@ -35,7 +36,7 @@ def test_a_policy_activated_after_the_plan_judges_the_next_attempt(stage: Stage)
     stage._market = meanwhile  # type: ignore[method-assign]  # the moment between plan and transaction
     stage.pass_time(MINUTE, times=3)
     assert len(stage.view.attempts) == 1, "what the policy in force denies is not even requested"
-    assert "re_place is denied" in stage.view.waiting_because
+    assert "re_place is denied" in waits(stage.view.waiting)
 
 
 def test_money_that_does_not_pay_for_a_start_pauses_the_job(stage: Stage) -> None:
@@ -50,4 +51,4 @@ def test_money_that_does_not_pay_for_a_start_pauses_the_job(stage: Stage) -> Non
     view = stage.pass_time(MINUTE, times=3)
     assert stage.engine.submitted == ["j-1-1"]
     assert view.state is JobState.PAUSED_BUDGET
-    assert "does not pay for a start" in view.waiting_because
+    assert "does not pay for a start" in waits(view.waiting)

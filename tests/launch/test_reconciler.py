@@ -7,12 +7,14 @@ from datetime import timedelta
 
 import pytest
 
+from broker.cli.reason_words import ended, waits
 from broker.core import events as ev
 from broker.core.clock import ManualClock
 from broker.core.errors import LoginMissing, NoCapacity
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
 from broker.core.outcomes import Cause, JobState
+from broker.core.wait_reasons import MoneyEnded
 from broker.launch.progress import billed_time, on_demand_cost, work_done
 from broker.store import Store
 from tests.launch.rehearsal import MINUTE, Stage, finish, retrying, running, settled_and_closed
@@ -90,7 +92,7 @@ def test_a_launch_that_needs_a_person_fails_the_job_with_the_reason(stage: Stage
     stage.submit()
     stage.pass_time(MINUTE, times=2)
     assert stage.view.state is JobState.FAILED
-    assert "set TOKEN" in stage.view.because
+    assert "set TOKEN" in ended(stage.view.ending)
     settled_and_closed(stage)
 
 
@@ -170,7 +172,7 @@ def test_a_dearer_place_is_taken_only_if_the_policies_allow_the_top_up(stage: St
     stage.pass_time()
     stage.pass_time()
     assert stage.view.state is JobState.PAUSED_BUDGET
-    assert "refused" in stage.view.waiting_because
+    assert "refused" in waits(stage.view.waiting)
 
 
 def test_a_job_that_finds_no_place_waits_with_the_counted_reasons_and_says_them_once(stage: Stage) -> None:
@@ -202,7 +204,7 @@ def test_news_of_the_machine_of_a_paused_job_does_not_start_it_again(stage: Stag
     view = stage.view
     with stage.store.writing() as tx:
         tx.append("j-1", [(1, ev.AttemptEnded(cause=Cause.PAID_UNTIL))], stage.clock.now())
-        tx.append("j-1", [(None, ev.Paused(because="money"))], stage.clock.now())
+        tx.append("j-1", [(None, ev.Paused(reason=MoneyEnded(evidence="money")))], stage.clock.now())
     stage.engine.cancel(view.attempts[0].key)
     stage.pass_time(MINUTE, times=3)
     assert stage.view.attempts[0].gone
@@ -220,7 +222,7 @@ def test_a_refused_approval_launches_nothing_and_gives_the_money_back(stage: Sta
         tx.append("j-1", [(None, ev.ApprovalRefused(by="bob", note="too dear"))], now)
     stage.pass_time(MINUTE, times=3)
     assert stage.view.state is JobState.PAUSED_BUDGET
-    assert "refused by bob" in stage.view.waiting_because
+    assert "refused by bob" in waits(stage.view.waiting)
     assert stage.engine.submitted == []
     assert stage.money()[0] == Money.ZERO
 

@@ -34,7 +34,7 @@ PLACEMENT = Placement(OFFER, 1, Money.usd("20"), Money.usd("20"), (), HOUR, None
 REQUESTED = (ev.LaunchRequested(key="train-1", engine="skypilot", placement=PLACEMENT),)
 UP = (*REQUESTED, ev.Launched(handle="h"), ev.MachineUp(since=NOW - 9 * HOUR))
 OVER = (*UP, ev.AttemptEnded(cause=Cause.PREEMPTED), ev.MachineGone(gone_at=NOW - 2 * HOUR))
-CLOSED = (*OVER, ev.JobEnded(state=JobState.CANCELLED, because="x"), ev.JobClosed())
+CLOSED = (*OVER, ev.JobEnded(state=JobState.CANCELLED), ev.JobClosed())
 
 
 def job(*bodies: EventBody) -> Mapping[str, JobView]:
@@ -190,7 +190,7 @@ def held(since: datetime | None = NOW - HOUR) -> Held:
 
 
 def test_money_of_a_job_that_is_over_or_was_never_there() -> None:
-    ended = (*OVER, ev.JobEnded(state=JobState.FAILED, because="x"))
+    ended = (*OVER, ev.JobEnded(state=JobState.FAILED))
     for jobs in (job(*CLOSED), job(*ended), {}):
         (one,) = found(jobs=jobs, holds=(held(),))
         assert (one.kind, one.standing, one.id) == (Kind.HOLD, Standing.ORPHAN, "train/cash")

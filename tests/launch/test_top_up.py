@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.cli.reason_words import waits
 from broker.core import events as ev
 from broker.core.clock import ManualClock
 from broker.core.errors import InvalidInput
@@ -161,7 +162,7 @@ def test_refused_to_the_last_it_is_stopped_with_the_rules_words_and_waits(stage:
     stage.pass_time()
     view = stage.pass_time()
     assert view.state is JobState.PAUSED_BUDGET
-    assert "the team's money is spent (team.yaml:7)" in view.waiting_because
+    assert "the team's money is spent (team.yaml:7)" in waits(view.waiting)
     held, spent = stage.money()
     assert held == Money.ZERO
     assert Money.usd("4.9") < spent <= Money.usd(5)

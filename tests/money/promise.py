@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from fractions import Fraction
 
+from broker.cli.reason_words import waits
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
 from broker.core.views import JobView
@@ -42,7 +43,7 @@ def _over(world: World, views: Sequence[JobView]) -> Iterator[Violation]:
             yield Violation("gone", f"{machine.key} still runs after everything was cancelled")
     for view in views:
         if not view.closed:
-            yield Violation("closed", f"{view.id} is not closed: {view.state.value} {view.waiting_because}")
+            yield Violation("closed", f"{view.id} is not closed: {view.state.value} {waits(view.waiting)}")
 
 
 def _ledger(entries: Sequence[Entry]) -> Iterator[Violation]:
