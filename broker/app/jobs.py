@@ -10,6 +10,7 @@ from broker.app.nearest import Limits, alternatives, as_text, once, smaller, sta
 from broker.app.wiring import Broker
 from broker.core import events as ev
 from broker.core import lifecycle
+from broker.core.burns import Burn
 from broker.core.decisions import Decision
 from broker.core.errors import Alternative, BrokerError, InvalidInput, NotAllowed, UnknownName, UnreadableJob
 from broker.core.lifecycle import advance
@@ -18,6 +19,7 @@ from broker.core.offers import MoneyKind
 from broker.core.outcomes import Cause, JobState
 from broker.core.placements import Placement, Plan
 from broker.core.policy import Answer
+from broker.core.ports import BudgetSpec
 from broker.core.units import print_duration
 from broker.core.views import AttemptView, JobView
 from broker.launch.admission import Admission, facts_of, re_place
@@ -248,7 +250,8 @@ class Bill:
     that runs now has used since; it is an estimate until the job is closed. ``on_demand`` is what the work would have
     cost on the cheapest on-demand placement of the moment of submission, ``savings`` the difference to what was paid
     because of the job (amortised money was paid before it); both None until the job has ended, or without such a
-    placement. ``shares``: how what is held falls into the periods of the job's budgets from now on.
+    placement. ``burns``: what is held, with the time that it is judged for
+    from now on; ``budgets``: those that the job falls under.
     """
 
     spent: Mapping[MoneyKind, Money]
@@ -256,7 +259,13 @@ class Bill:
     so_far: Money
     on_demand: Money | None
     savings: Money | None
-    shares: Sequence[BudgetShare] = ()
+    burns: Mapping[MoneyKind, Burn]
+    budgets: Sequence[BudgetSpec]
+
+    @property
+    def shares(self) -> list[BudgetShare]:
+        """How what is held falls into the periods of the budgets."""
+        return budget_shares(self.budgets, self.burns)
 
 
 def bill(broker: Broker, view: JobView) -> Bill:
@@ -276,6 +285,8 @@ def bill(broker: Broker, view: JobView) -> Bill:
         )
         running = max(used - time, Money.ZERO)
     on_demand = on_demand_cost(view) if view.state.final else None
+    now = broker.clock.now()
+    burns = {kind: one.burn.seen(now) for kind, one in balance.items() if one.burn is not None}
     paid = sum((b.spent for kind, b in balance.items() if kind is not MoneyKind.AMORTISED), Money.ZERO)
     return Bill(
         spent={kind: b.spent for kind, b in balance.items()},
@@ -283,17 +294,14 @@ def bill(broker: Broker, view: JobView) -> Bill:
         so_far=settled + running,
         on_demand=on_demand,
         savings=None if on_demand is None else on_demand - paid,
-        shares=_shares(broker, view, balance),
+        burns=burns,
+        budgets=_budgets(broker, view) if burns else (),
     )
 
 
-def _shares(broker: Broker, view: JobView, balance: Mapping[MoneyKind, Balance]) -> Sequence[BudgetShare]:
-    now = broker.clock.now()
-    burns = {kind: one.burn.seen(now) for kind, one in balance.items() if one.burn is not None}
-    if not burns:
-        return ()
+def _budgets(broker: Broker, view: JobView) -> Sequence[BudgetSpec]:
     try:
-        return budget_shares(broker.policy().budgets(view.job, view.user), burns)
+        return broker.policy().budgets(view.job, view.user)
     except BrokerError:
         return ()  # policies that this version cannot read must not hide a job's bill
 

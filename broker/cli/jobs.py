@@ -223,7 +223,7 @@ def extend(
     """
     from broker.app import background, jobs
     from broker.app.jobs import More
-    from broker.cli import job_document
+    from broker.cli import held_view, job_document
     from broker.cli.submit import approval_needed, tell_approvers
     from broker.core.units import parse_duration, parse_money
 
@@ -245,6 +245,7 @@ def extend(
         terminal.refuse(approval_needed(after))
     else:
         terminal.show(f"{after.id} extended; state: {after.state.value.replace('_', ' ')}")
+        terminal.show(*(f"Held now: {line}." for line in held_view.shares_of(jobs.bill(broker, after).shares)))
     if after.asked is not None:
         raise typer.Exit(6)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any
@@ -95,6 +96,23 @@ def test_submit_and_the_job_and_the_budget_say_the_same(gpubroker: Any, write: A
     assert "held of by-day, by job and period" in text
     assert "by job and period" not in gpubroker("budget", "show", "real").out
     assert gpubroker("budget", "show", "real", "--json").json["held_by_job"] == []
+
+
+def test_a_refused_extension_prints_a_command_that_passes(gpubroker: Any, write: Any) -> None:
+    daily = "budgets: [{name: by-day, amount: $2, period: day, counts: [sandbox]}]\n"
+    assert gpubroker("policy", "apply", write("policy.yaml", f"version: 1\npolicy: test\n{daily}")).code == 0
+    job = write("job.yaml", JOB.replace("60h", "20h") + "max_cost: $1\n")
+    assert gpubroker("submit", job, "--yes", "--detach").code == 0
+    more = ("jobs", "extend", "trial", "--max-cost", "$500", "--max-duration", "2000h")
+    done, document = gpubroker(*more), gpubroker(*more, "--json").json
+    assert done.code == 3
+    first = document["error"]["alternatives"][0]
+    assert first["instruction"] in done.err
+    program, *words = shlex.split(first["instruction"])
+    assert program == "gpubroker"
+    passed = gpubroker(*words)
+    assert passed.code == 0
+    assert "Held now: $" in passed.out
 
 
 def test_the_table_fits_a_narrow_terminal(
