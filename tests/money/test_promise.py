@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,6 +22,7 @@ from tests.money.stores import postgres_store, sqlite_store
 from tests.money.world import World
 
 FULL = bool(os.environ.get("GPUBROKER_TEST_FULL"))
+OFTEN = ("launches", "holds", "period ends", "denials", "moves refused")  # in one of ten scripts at least, on average
 SEQUENCES = int(os.environ.get("GPUBROKER_TEST_SEQUENCES", "300" if FULL else "25"))
 # Parts of the promise that are known not to hold yet.
 KNOWN: frozenset[str] = frozenset()
@@ -44,11 +46,13 @@ def on_postgres(new_postgres: Callable[[], str]) -> Iterator[Stage]:
 
 def hold_to_it(stage: Stage, sequences: int, first: int = 0) -> None:
     """Play the scripts of so many seeds; the first that breaks the promise fails the test, made short."""
+    happened = Counter[str]()
     for seed in range(first, first + sequences):
-        found = replay(stage, drawn(seed), KNOWN)
+        found = replay(stage, drawn(seed), KNOWN, happened)
         if found:
             script = shortest(stage, drawn(seed), found[0].rule, KNOWN)
             pytest.fail(f"seed {seed}: {found[0]}\n{printed(script)}", pytrace=False)
+    assert not [name for name in OFTEN if happened[name] * 10 < sequences], f"too little was put to the test: {happened}"
 
 
 def test_scripts_of_many_seeds_keep_the_promise(on_sqlite: Stage) -> None:

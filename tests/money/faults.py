@@ -1,0 +1,167 @@
+"""The fifteen ways in which money was once lost, each as a change of one place of the program that brings it back, with
+what finds it. `tests.money.planted` plants them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """``finding``: its number, with a letter where it takes two faults. ``old`` occurs once in ``module`` (a path from
+    the root of the repository), and is replaced by ``new``. ``scripts``: the property breaks among so many of its first
+    scripts; 0: it is nothing that the property looks at. ``tests``: pytest's names of tests that fail."""
+
+    finding: str
+    what: str
+    module: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+    scripts: int = 0
+
+
+FAULTS = (
+    Fault(
+        "1",
+        "a hold is spread evenly over max_duration",
+        "broker/launch/admission.py",
+        "    return burn_of(amount, exposure.rate, exposure.egress, now, "
+        "longest_billed(exposure, max_duration, STOP_GRACE))",
+        "    return Burn.evenly(amount, (now, now + max_duration))",
+        ("tests/money/test_holds.py", "tests/launch/test_admission_by_hand.py"),
+        scripts=150,
+    ),
+    Fault(
+        "2",
+        "a writer's snapshot is taken while it waits for the lock",
+        "broker/store/database.py",
+        "_begin_postgres(connection, IsolationLevel.READ_COMMITTED, read_only=None)",
+        "_begin_postgres(connection, IsolationLevel.REPEATABLE_READ, read_only=None)",
+        (
+            "tests/system/test_postgres_defaults.py::test_a_writer_that_waited_for_its_turn_sees_what_the_one_before_committed",
+        ),
+    ),
+    Fault(
+        "3",
+        "every settlement starts from all entries",
+        "broker/launch/settlement.py",
+        "    if meter is not None and fits(meter, known := rates(meter.since), usage):",
+        "    if meter is not None and fits(meter, known := rates(meter.since), usage) and not now:",
+        ("tests/launch/test_settled_periods.py::test_a_settlement_costs_the_same_after_a_long_history",),
+    ),
+    Fault(
+        "4",
+        "an approval covers whatever else the rule may ask about",
+        "broker/core/approvals.py",
+        "    return covers((grant.facts or {}).get(verdict.name, ()), verdict.looked_at)",
+        "    return True",
+        ("tests/app/test_approved_facts.py",),
+        scripts=150,
+    ),
+    Fault(
+        "5",
+        "a launch that was delayed is not judged again",
+        "broker/launch/rejudging.py",
+        "        if not _within(attempt.requested_at, now, self._validity.request):\n",
+        "        if now:\n            return Ruling.LAUNCH\n        if not now:\n",
+        ("tests/launch/test_delayed_launch.py",),
+        scripts=150,
+    ),
+    Fault(
+        "6",
+        "a hold keeps the dates of the submission when its job is placed later",
+        "broker/launch/admission.py",
+        "        burns = {kind: _burn(whole, exposed[kind], left, now)} if whole > Money.ZERO else {}",
+        "        burns = {kind: _burn(whole, exposed[kind], left, view.submitted_at)} if whole > Money.ZERO else {}",
+        ("tests/money/test_holds.py",),
+        scripts=150,
+    ),
+    Fault(
+        "7a",
+        "a machine is not billed while it starts",
+        "broker/launch/interpret.py",
+        "    if seen.since is not None and attempt.up_since is None and not seen.no_capacity:",
+        "    if seen.state is EngineState.UP and seen.since is not None and attempt.up_since is None:",
+        ("tests/launch/test_growth.py::test_machines_that_start_and_fail_are_billed_and_do_not_go_on_for_ever",),
+        scripts=150,
+    ),
+    Fault(
+        "7b",
+        "launches that fail are repeated for ever",
+        "broker/launch/decide.py",
+        "        case _ if view.failed_launches >= view.job.retry.launches:",
+        "        case _ if view.failed_launches < 0:",
+        ("tests/launch/test_growth.py::test_launches_that_fail_in_a_row_pause_the_job_with_the_evidence",),
+    ),
+    Fault(
+        "8",
+        "a machine is ended before what is new of it is recorded",
+        "broker/launch/reconciler.py",
+        "        try:\n            return self._record(view, attempt, found, now)\n        finally:\n",
+        "        if there and (remove or must_be_removed(attempt, now, self._timing.grace)):\n"
+        "            self._engines(attempt.engine).cancel(attempt.handle)\n"
+        "        try:\n            return self._record(view, attempt, found, now)\n        finally:\n",
+        ("tests/launch/test_isolation.py",),
+    ),
+    Fault(
+        "9",
+        "what a start moves is held, and never booked",
+        "broker/launch/settlement.py",
+        "        egress = to_be_posted(attempt, meter.moved)\n        if attempt.refused",
+        "        egress: Mapping[str, Money] = {}\n        if attempt.refused",
+        ("tests/launch/test_egress.py",),
+        scripts=150,
+    ),
+    Fault(
+        "10",
+        "a job that cannot be read stops everything",
+        "broker/store/quarantine.py",
+        "            except UnreadableJob:  # it is told by `jobs`\n                continue\n",
+        "            except UnreadableJob:\n                raise\n",
+        ("tests/store/test_quarantine.py",),
+        scripts=150,
+    ),
+    Fault(
+        "11",
+        "open jobs are asked for in words that SQLite has no index for",
+        "broker/store/tables.py",
+        'UNCLOSED = text("NOT job.closed")',
+        'UNCLOSED = text("job.closed = 0")',
+        ("tests/store/test_open_jobs.py", "tests/app/test_query_plans.py"),
+    ),
+    Fault(
+        "12",
+        "what was settled too much is taken back in the period of now",
+        "broker/launch/settlement.py",
+        "                covers=(one.start, one.end),\n",
+        "                covers=(one.start, one.end) if sign > 0 else (now, now),\n",
+        ("tests/launch/test_settled_periods.py",),
+        scripts=150,
+    ),
+    Fault(
+        "13",
+        "a pool without capacity is asked with every look",
+        "broker/launch/placing.py",
+        "        if abs(now - rest.since) < rest.until - rest.since",
+        "        if now < rest.since",
+        ("tests/launch/test_growth.py::test_a_pool_without_capacity_is_asked_ever_less_often",),
+    ),
+    Fault(
+        "14",
+        "a report of spend loads every job there ever was",
+        "broker/app/report.py",
+        "        found = dict(look.spent_by(by, period))\n",
+        "        look.jobs()\n        found = dict(look.spent_by(by, period))\n",
+        ("tests/app/test_query_plans.py",),
+    ),
+    Fault(
+        "15",
+        "a machine that waits in a queue is taken for one that starts",
+        "broker/launch/reconciler.py",
+        "        if seen is None:\n            return False\n        node =",
+        "        if seen is None:\n            return False\n        if seen.state is EngineState.QUEUED:\n"
+        "            seen = replace(seen, state=EngineState.PENDING)\n        node =",
+        ("tests/launch/test_queued.py",),
+    ),
+)

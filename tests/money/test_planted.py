@@ -1,0 +1,21 @@
+"""The table of planted faults fits the program: each has its place, and what finds it exists. Whether it is found is
+tried by ``python -m tests.money --planted``."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.money.faults import FAULTS, Fault
+from tests.money.planted import ROOT, source_with
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.finding)
+def test_each_fault_has_one_place_and_something_that_finds_it(fault: Fault) -> None:
+    compile(source_with(fault), fault.module, "exec")
+    for name in fault.tests:
+        file, _, test = name.partition("::")
+        assert f"def {test}" in (ROOT / file).read_text(encoding="utf-8"), name
+
+
+def test_each_of_the_fifteen_findings_is_planted() -> None:
+    assert {int(fault.finding.rstrip("ab")) for fault in FAULTS} == set(range(1, 16))
