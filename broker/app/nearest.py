@@ -24,7 +24,7 @@ from broker.launch.admission import Admission, FactsFor, admit, least_to_start
 from broker.launch.journal import Reading
 
 _CENT, _MINUTE = Money(10_000), timedelta(minutes=1)
-_MOST_PERIODS = 6  # how many ends of budget periods are tried
+_MOST_PERIODS = 6  # how many later periods are tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,20 +113,24 @@ def passes(admission: Admission) -> bool:
 
 def starts_later(refused: Admission, policy: PolicySet, facts_for: FactsFor) -> tuple[datetime, bool] | None:
     """From when (UTC) the same amounts for the same time would pass, by what is held and spent now, and whether only
-    with an approval: the end of a period of some budget. None where no such time is found."""
-    action, now = refused.action, facts_for(refused.action).now
-    tried: set[datetime] = set()
-    while len(tried) < _MOST_PERIODS and action.covers is not None:
-        uses = facts_for(action).budgets.values()
-        ends = {use.period_end for periods in uses for use in periods if use.period_end > now} - tried
-        if not ends:
+    with an approval: the end of a budget period without room. None where no budget refuses it, or none is found.
+
+    Budgets are asked with the money as it is now, every other rule with the time as it is then.
+    """
+    action, verdicts = refused.action, refused.verdicts
+    for _ in range(_MOST_PERIODS):
+        full = [v for v in verdicts if v.answer is Answer.DENY and v.rule == "budget" and "period_end" in v.figures]
+        if not full:
             return None
-        edge = min(ends)
-        tried.add(edge)
+        edge = max(datetime.fromisoformat(v.figures["period_end"]) for v in full)
         action = _moved(refused.action, edge)
-        answers = {verdict.answer for verdict in policy.judge(action, facts_for(action))}
-        if Answer.DENY not in answers:
-            return edge, Answer.ASK in answers
+        facts = facts_for(action)
+        verdicts = (
+            *(v for v in policy.judge(action, facts) if v.rule == "budget"),
+            *(v for v in policy.judge(action, replace(facts, now=edge)) if v.rule != "budget"),
+        )
+        if all(v.answer is not Answer.DENY for v in verdicts):
+            return edge, any(v.answer is Answer.ASK for v in verdicts)
     return None
 
 
@@ -171,10 +175,13 @@ class _Once:
 
 
 def as_text(found: Sequence[Alternative], refused: Admission) -> str:
-    """What passes instead, one a line; where nothing does, whom to ask."""
+    """What passes instead, one a line; where nothing does, whom to ask. Empty where that is not known."""
     if found:
         return "\n".join(["this passes:" if len(found) == 1 else "each of these passes:", *map(_line, found)])
-    where = ", ".join(dict.fromkeys(str(v.source) for v in refused.verdicts if v.answer is Answer.DENY))
+    denials = [v for v in refused.verdicts if v.answer is Answer.DENY]
+    if any(v.rule != "budget" for v in denials):
+        return ""  # other rules may allow it at another time, or elsewhere
+    where = ", ".join(dict.fromkeys(str(v.source) for v in denials))
     return f"no lower limit passes now, nor the same request in a later budget period; ask whoever owns {where}"
 
 

@@ -223,8 +223,8 @@ def _verdict(seen: Preview, judged: str) -> list[RenderableType]:
         told.append(" No policy is active: owned and sandbox capacity only, nothing that costs cash.")
     parts: list[RenderableType] = [told]
     parts += [_objection(verdict) for verdict in seen.admission.objections]
-    if seen.alternatives is not None:
-        parts.append(hanging(Text(as_text(seen.alternatives, seen.admission), style="cyan"), 2))
+    if seen.alternatives is not None and (passing := as_text(seen.alternatives, seen.admission)):
+        parts.append(hanging(Text(passing, style="cyan"), 2))
     if seen.exit_code in (0, 6):  # no money is held for a job that cannot be submitted
         parts += _money(seen.admission, seen)
     return parts

@@ -132,6 +132,36 @@ def test_a_later_time_is_judged_for_as_long_as_the_money_lasts(store: Store) -> 
     assert refused(played, view, jobs.More(max_cost=Money.usd(90)))[0][-1].not_before == DECEMBER
 
 
+def test_a_period_that_ends_outside_of_working_hours_is_not_promised(store: Store) -> None:
+    """The first of December begins at night. The rule that asks for hours allows the request now."""
+    hours = "guardrails: [{name: office, working_hours: {from: '06:00', to: '22:00'}}]\n"
+    played, view = begun(store, MONTHLY.replace("AMOUNT", "77") + hours, max_cost="$20", max_duration="3d")
+    (now,), _ = refused(played, view, jobs.More(max_cost=Money.usd(28)))
+    assert now.max_cost == Money.usd(27)
+
+
+def test_a_full_month_is_passed_over_although_the_days_have_room(store: Store) -> None:
+    """On the 20th, $50 of November and of that day are another's: $27 are left of the month, and $42 of the day."""
+    both = "  - {name: monthly, amount: $77, period: month}\n  - {name: daily, amount: $92, period: day}\n"
+    played = Played(store, START - 10 * timedelta(days=1), f"budgets:\n{both}")
+    view = played.ask(**VAST, max_cost="$20", max_duration="30d")
+    played.ask(**OTHER)
+    now, later = refused(played, view, jobs.More(max_cost=Money.usd(28)))[0]
+    assert (now.max_cost, later.not_before) == (Money.usd(27), DECEMBER)
+
+
+def test_a_freeze_is_no_reason_to_speak_of_budgets(store: Store) -> None:
+    freeze = "guardrails: [{name: frozen, freeze: {from: 2026-11-30, to: 2026-12-02}}]\n"
+    played = Played(store, START, MONTHLY.replace("AMOUNT", "77"))
+    view = played.ask(**VAST, max_cost="$20", max_duration="3d")
+    more = MONTHLY.replace("AMOUNT", "77") + freeze
+    text = f"version: 1\npolicy: stage\ndefaults: {{allow_stale_prices: true}}\n{more}"
+    store.activate_policy({"stage.yaml": text}, by="cat")
+    with pytest.raises(NotAllowed) as found:
+        jobs.extend(played.world.acting("ann"), view, jobs.More(max_cost=Money.usd(28)))
+    assert (found.value.alternatives, found.value.hint) == ((), "")
+
+
 def test_where_nothing_passes_it_says_whom_to_ask(store: Store) -> None:
     policy = "budgets: [{name: monthly, amount: $77, period: month, top_up: false}]\n"
     played, view = begun(store, policy, max_cost="$20", max_duration="3d")
