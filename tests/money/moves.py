@@ -70,7 +70,7 @@ MOVES: Mapping[str, Options] = {
         "max_duration": ("", "20h", "10d", "90d"),
     },
     "cancel": {"job": range(4)},
-    "answer": {"job": range(4), "who": ("cat", "dan", "ann"), "yes": (True, True, False)},
+    "answer": {"job": range(4), "who": ("", "", "cat", "dan", "ann"), "yes": (True, True, False)},  # "": who may
     "ahead": {"user": ("ann", "bob"), "total": ("$50", "$500"), "days": (1, 30)},
     "revoke": {"which": range(2)},
     "policy": POLICY,
@@ -105,6 +105,12 @@ MOVES: Mapping[str, Options] = {
     "heal": {},
     "restart": {},
     "wrong_clock": {"by": ("400d", "5h", "40d", "-5h", "-40d"), "looks": (1, 2)},
+}
+# What makes a policy ask somebody, for the scripts that are about that.
+ASKS: Options = {
+    "ask_above": ("cost: $5", "cost: $20", "duration: 2h", "gpus: 4"),
+    "max_price": ("ask $2", "ask $0.5"),
+    "places": ("ask aws", "ask gcp"),
 }
 WEIGHTS: Mapping[str, int] = {
     "wait": 30, "submit": 14, "extend": 6, "cancel": 2, "answer": 5, "ahead": 1, "revoke": 1, "policy": 3, "price": 5,

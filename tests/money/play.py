@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from broker.store import Store
-from tests.money.moves import MOVES, WEIGHTS, Move
+from tests.money.moves import ASKS, MOVES, WEIGHTS, Move
 from tests.money.promise import broken
 from tests.money.tally import tally
 from tests.money.world import Violation, World
@@ -28,7 +28,23 @@ def drawn(seed: int, moves: int = 25) -> list[Move]:
     plain = {name: chance.choice((0.3, 0.6, 0.9)) for name in ("submit", "policy", "fate")}
     script = [_move("policy", chance, plain), _move("submit", chance, plain)]
     more = chance.choices(NAMES, CHANCES, k=chance.randint(3, moves))
-    return script + [_move(name, chance, plain) for name in more]
+    script += [_move(name, chance, plain) for name in more]
+    return _about_approvals(script, chance, plain) if chance.random() < 0.2 else script
+
+
+def _about_approvals(script: list[Move], chance: random.Random, plainly: Mapping[str, float]) -> list[Move]:
+    """The script with policies that ask, and answers soon after what may be asked about: left to chance, there is
+    hardly ever somebody to be asked, and then an answer while it is waited for."""
+    found: list[Move] = []
+    for name, said in script:
+        if name == "policy":
+            key = chance.choice(list(ASKS))
+            said = {**said, key: chance.choice(ASKS[key]), "withdrawn": False}
+        found.append((name, said))
+        if name in ("submit", "extend", "preempt", "price", "policy") and chance.random() < 0.7:
+            found.append(("wait", {"span": "1m", "looks": 2}))
+            found.append(_move("answer", chance, plainly))
+    return found
 
 
 def _move(name: str, chance: random.Random, plainly: Mapping[str, float]) -> Move:

@@ -255,7 +255,7 @@ class World:
         if not waiting:
             return
         view = waiting[job % len(waiting)]
-        broker = self.acting(who)
+        broker = self.acting(who or self._approver(view))
         if not yes:
             approvals.refuse(broker, view.id)
             self.did["requests refused"] += 1
@@ -270,6 +270,11 @@ class World:
             still = {q.rule for q in after.asked.open} if after.asked else set()
             for rule in open_before - still - before:
                 self.approved.setdefault(view.job.name, []).append((rule, provider, price))
+
+    def _approver(self, view: JobView) -> str:
+        """Somebody who may answer the first question that is open."""
+        asked = view.asked
+        return next((name for one in asked.open for name in one.approvers), "cat") if asked else "cat"
 
     def _question(self, view: JobView) -> tuple[str, Money] | None:
         """The place and the price per GPU that people are asked about."""
