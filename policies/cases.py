@@ -211,7 +211,7 @@ def _job(case: Case, document: Document, index: int, problems: list[Problem]) ->
         for problem in error.problems or [Problem(0, 0, "", error.message)]:
             inside = [int(part) if part.isdigit() else part for part in re.split(r"[.\[\]]+", problem.key) if part]
             path = ("cases", index, "job", *inside)
-            problems.append(document.problem(path, problem.message, at_key="unknown key" in problem.message))
+            problems.append(document.problem(path, problem.message, unknown_key=problem.unknown_key))
         return None
 
 

@@ -9,7 +9,7 @@ from hashlib import sha256
 from json import dumps
 
 from broker.core.documents import Document, Path, dotted, invalid, nulls, read_document
-from broker.core.errors import InvalidInput, Problem
+from broker.core.errors import POLICY_FILE, InvalidInput, Problem
 from broker.core.findings import validate
 from broker.core.policy import Source
 from broker.core.ports import PolicyDefaults, Rule
@@ -23,7 +23,6 @@ from policies.rules.membership import Roster
 from policies.schema import BudgetEntry, GuardrailEntry, PolicyFile, policy_file_model
 from policies.scope import Exempting, Scope
 
-_KIND = "policy file"
 _NO_FILES = "none"
 _DIGITS_OF_VERSION = 12
 _LISTS = ("allowed_locations", "accelerators", "capacity_types", "spot")  # what may leave nothing together
@@ -81,7 +80,7 @@ def load(files: Mapping[str, str], providers: Collection[str] = ()) -> ActivePol
     documents, refused = [], []
     for file in sorted(files):
         try:
-            documents.append(read_document(files[file], file=file, kind=_KIND))
+            documents.append(read_document(files[file], file=file, kind=POLICY_FILE))
         except InvalidInput as error:
             refused.append(error)  # no YAML that could be looked at further
     model = policy_file_model(frozenset(_kinds(documents)))
@@ -100,7 +99,7 @@ def load(files: Mapping[str, str], providers: Collection[str] = ()) -> ActivePol
         nothing_left = {entry for entry, _ in empty}  # no matter then that two are about the same jobs
         found = (problem for problem in between.get(one.file, ()) if problem.key not in nothing_left)
         if problems := [*one.problems, *found, *(problem for _, problem in empty)]:
-            refused.append(invalid(one.file, _KIND, problems))
+            refused.append(invalid(one.file, POLICY_FILE, problems))
         elif one.content is not None:
             right.append(_Right(one, one.content))
     if refused:

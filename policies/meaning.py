@@ -214,7 +214,7 @@ def at_home(problem: Problem) -> Problem:
         )
         return replace(problem, message=message)
     found = _UNKNOWN_KEY.fullmatch(problem.key)
-    if not found or not problem.message.startswith("unknown key"):
+    if not found or not problem.unknown_key:
         return problem
     key = found[1]
     homes = [kind for kind in GUARDRAILS if key in _keys_of(kind)]

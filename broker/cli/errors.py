@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from broker.core.errors import BrokerError, InvalidInput, NotAllowed, Problem, place
+from broker.core.errors import JOB_FILE, POLICY_FILE, BrokerError, InvalidInput, NotAllowed, Problem, known_here, place
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -79,21 +79,19 @@ def _one_error(error: BrokerError) -> Text:
 def _meant_for(error: BrokerError) -> str:
     """A hint when a file was given to the wrong command, recognised by its keys; else empty."""
     keys = {line.partition(":")[0] for line in _lines_of(error.where) if ":" in line}
-    if error.message.startswith("this job file") and keys & {"budgets", "guardrails"}:
+    document = error.document if isinstance(error, InvalidInput) else ""
+    if document == JOB_FILE and keys & {"budgets", "guardrails"}:
         return "this looks like a policy file; use `gpubroker policy check`"
-    if error.message.startswith("this policy file") and keys & {"run", "resources"}:
+    if document == POLICY_FILE and keys & {"run", "resources"}:
         return "this looks like a job file; use `gpubroker plan`"
     return ""
 
 
 def _once(problem: Problem, listed: set[str]) -> Problem:
     """The problem with a subject, and without a list of known keys that was already printed."""
-    message, separator, known = problem.message.partition("; known here: ")
-    if not separator or known in listed:
-        told = message
-    else:
-        told = problem.message
-        listed.add(known)
+    listing = known_here(problem.known) if problem.known else ""
+    told = problem.message.removesuffix(listing) if listing in listed else problem.message
+    listed.add(listing)
     if not problem.key and told.startswith(("is ", "has ", "must ")):
         told = f"the file {told}"
     return replace(problem, message=told)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +12,10 @@ from broker.app.nearest import as_text
 from broker.cli import held_view, words
 from broker.cli.offer_view import as_json as offer_json
 from broker.cli.offer_view import rows as offer_rows
-from broker.cli.remedies import remedy
+from broker.cli.remedies import REMEDIES
 from broker.cli.tables import Column, fitting, hanging, left_out
 from broker.core.placements import CostTerm, Placement
 from broker.core.policy import Answer, Verdict
-from broker.core.reasons import Reason, Rejection
 from broker.launch.admission import lasts
 from broker.placement.estimate import effective_price
 from broker.placement.patience import value_of_time
@@ -201,11 +200,7 @@ def _rejections(seen: Preview, examples: int) -> Iterator[RenderableType]:
         for rejection in shown.get(reason, ()):
             detail = f": {rejection.detail}" if rejection.detail else ""
             yield hanging(Text(f"e.g. {rejection.offer_id}{detail}", style="dim"), len(number))
-        yield hanging(Text.assemble(("fix: ", "cyan"), _remedy(reason, shown)), len(number))
-
-
-def _remedy(reason: Reason, shown: Mapping[Reason, Sequence[Rejection]]) -> str:
-    return remedy(reason, [rejection.detail for rejection in shown.get(reason, ())])
+        yield hanging(Text.assemble(("fix: ", "cyan"), REMEDIES[reason]), len(number))
 
 
 def _verdict(seen: Preview, judged: str) -> list[RenderableType]:
@@ -333,7 +328,7 @@ def reasons_json(seen: Preview) -> list[dict[str, Any]]:
             "count": count,
             "origin": reason.origin,
             "text": reason.text,
-            "what_would_change_it": _remedy(reason, shown),
+            "what_would_change_it": REMEDIES[reason],
             "examples": [{"offer": r.offer_id, "detail": r.detail} for r in shown.get(reason, ())],
         }
         for reason, count in seen.counts.items()

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from broker.core.reasons import Reason
-from broker.engines.registry import ENGINES
 
 REMEDIES: dict[Reason, str] = {
     Reason.WRONG_ACCELERATOR: "allow more accelerators in the job; `gpubroker offers --group-by gpu` lists them",
@@ -31,16 +28,10 @@ REMEDIES: dict[Reason, str] = {
     Reason.TOO_OFTEN_INTERRUPTED: "checkpoint more often (checkpoint.every), or exclude spot capacity",
     Reason.LAUNCH_FAILED_LATELY: "wait ten minutes; the broker then retries the launch",
     Reason.NO_ENGINE: "gpubroker has no engine for this provider; `gpubroker doctor` lists the engines that work",
+    Reason.ENGINE_NOT_INSTALLED: "install the engine for this provider; `gpubroker doctor` shows how",
+    Reason.RUNS_OUT_OF_REACH: (
+        "set GPUBROKER_RUNS to a bucket that remote machines can reach: s3://…, gs://… or az://…"
+    ),
     Reason.REFERENCE_PRICE: "add credentials for live prices, or set `allow_reference_prices: true` in a policy",
     Reason.DENIED_BY_POLICY: "ask a budget owner to change the policy; `gpubroker policy show` prints it",
 }
-
-
-def remedy(reason: Reason, details: Iterable[str] = ()) -> str:
-    """What a user can change. ``details``: those of the rejected offers; they name the missing engine, so that an
-    engine that only has to be installed gets its own sentence."""
-    if reason is Reason.NO_ENGINE and any(repr(name) in detail for detail in details for name in ENGINES):
-        return "install the engine for this provider; `gpubroker doctor` shows how"
-    if reason is Reason.ENGINE_CANNOT and any("GPUBROKER_RUNS" in detail for detail in details):
-        return "set GPUBROKER_RUNS to a bucket that remote machines can reach: s3://…, gs://… or az://…"
-    return REMEDIES[reason]

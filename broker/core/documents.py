@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from broker.core.errors import InvalidInput, Problem
+from broker.core.errors import InvalidInput, Problem, known_here
 
 Path = tuple[str | int, ...]
 
@@ -69,11 +69,21 @@ class Document:
     keys: Mapping[Path, tuple[int, int]] = field(repr=False)
     texts: Mapping[Path, str] = field(repr=False)
 
-    def problem(self, path: Path, message: str, *, at_key: bool = False) -> Problem:
-        """A finding about what stands at ``path``, or (``at_key``) about the key itself. For a path that is not in the
-        file, the place is that of its nearest ancestor."""
-        line, column = self._place(path, at_key)
-        return Problem(line, column, dotted(path), message)
+    def problem(
+        self,
+        path: Path,
+        message: str,
+        *,
+        at_key: bool = False,
+        unknown_key: bool = False,
+        known: Sequence[str] = (),
+    ) -> Problem:
+        """A finding about what stands at ``path``, or (``at_key``) about the key itself, perhaps that it is an
+        ``unknown_key``. For a path that is not in the file, the place is that of its nearest ancestor. ``known``: the
+        names to list behind the ``message``."""
+        line, column = self._place(path, at_key or unknown_key)
+        told = message + (known_here(known) if known else "")
+        return Problem(line, column, dotted(path), told, unknown_key, tuple(known))
 
     def _place(self, path: Path, at_key: bool) -> tuple[int, int]:
         value, key = self.values.get(path), self.keys.get(path)
@@ -97,7 +107,7 @@ def dotted(path: Path) -> str:
 def invalid(file: str, kind: str, problems: Sequence[Problem]) -> InvalidInput:
     """The error for a file with these findings; each is listed once, sorted by place."""
     found = sorted(set(problems))
-    return InvalidInput(f"this {kind} has {_mistakes(len(found))}", where=file, problems=found)
+    return InvalidInput(f"this {kind} has {_mistakes(len(found))}", where=file, problems=found, document=kind)
 
 
 def read_document(text: str | bytes, *, file: str, kind: str = "file") -> Document:

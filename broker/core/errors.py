@@ -32,7 +32,7 @@ them into one of these. `exit_code` is what the command line ends with.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -137,21 +137,35 @@ def place(file: str, line: int, column: int = 0) -> str:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """One thing wrong in a document: where (1-based line and column, 0 when not known), at which key, and what."""
+    """One thing wrong in a document: where (1-based line and column, 0 when not known), at which key, and what.
+
+    ``unknown_key``: what is wrong is that nobody knows the key. ``known``: the names that could stand there, where the
+    ``message`` ends with them (`known_here`)."""
 
     line: int
     column: int
     key: str
     message: str
+    unknown_key: bool = field(default=False, compare=False)
+    known: tuple[str, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         place = f"line {self.line}: " if self.line else ""
         return f"{place}{self.key + ': ' if self.key else ''}{self.message}"
 
 
+def known_here(names: Iterable[str]) -> str:
+    """How a message ends that lists the names that could stand there."""
+    return f"; known here: {', '.join(names)}"
+
+
+JOB_FILE, POLICY_FILE = "job file", "policy file"
+"""Kinds of files that `InvalidInput.document` names, and messages too."""
+
+
 class InvalidInput(AskAPerson):
     """A file, flag or setting is wrong. ``problems`` lists each finding with its place; ``others``: what is wrong with
-    further files that were read with this one."""
+    further files that were read with this one. ``document``: what kind of file it was read as; empty if it is none."""
 
     def __init__(
         self,
@@ -161,8 +175,10 @@ class InvalidInput(AskAPerson):
         hint: str = "",
         problems: Sequence[Problem] = (),
         others: Sequence[InvalidInput] = (),
+        document: str = "",
     ) -> None:
         super().__init__(message, where=where, hint=hint)
+        self.document = document
         self.problems = tuple(problems)
         self.others = tuple(others)
 
@@ -252,7 +268,11 @@ class GiveUp(BrokerError):
 
 
 class Refused(GiveUp):
-    """The service understood the request and said no."""
+    """The service understood the request and said no. ``code``: the service's own code for why, where it has one."""
+
+    def __init__(self, message: str, *, code: str = "", where: str = "", hint: str = "") -> None:
+        super().__init__(message, where=where, hint=hint)
+        self.code = code
 
 
 class Malformed(GiveUp):

@@ -102,15 +102,14 @@ def _problem(details: ErrorDetails, document: Document, model: type[BaseModel]) 
     if kind == "extra_forbidden":
         known = sorted(_fields_beside(model, location))
         meant = did_you_mean(str(location[-1]), known)
-        listed = f"; known here: {', '.join(known)}" if known and not meant else ""
-        return document.problem(path, f"unknown key{meant}{listed}", at_key=True)
+        return document.problem(path, f"unknown key{meant}", unknown_key=True, known=() if meant else known)
     if kind == "missing":
         field = _fields_beside(model, location).get(str(location[-1]))
         what = f"; expected {field.description}" if field and field.description else ""
         above = _within(document.data, location[:-1])
         return document.problem((*above, location[-1]), f"is missing{what}", at_key=True)
     if kind == "model_type" and location and len(known := sorted(_fields_beside(model, (*location, "")))) <= _A_FEW:
-        return document.problem(path, f"{_sentence(details)}; known here: {', '.join(known)}")
+        return document.problem(path, _sentence(details), known=known)
     return document.problem(path, _sentence(details), at_key=bool(location) and location[-1] == "[key]")
 
 

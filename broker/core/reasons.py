@@ -45,6 +45,8 @@ class Reason(StrEnum):
     LAUNCH_FAILED_LATELY = "launch_failed_lately"
     NEEDS_COMMITMENT = "needs_commitment"
     NO_ENGINE = "no_engine"
+    ENGINE_NOT_INSTALLED = "engine_not_installed"
+    RUNS_OUT_OF_REACH = "runs_out_of_reach"
     REFERENCE_PRICE = "reference_price"
     DENIED_BY_POLICY = "denied_by_policy"
 
@@ -85,6 +87,8 @@ _TEXTS = {
     Reason.LAUNCH_FAILED_LATELY: "a launch there failed a short while ago",
     Reason.NEEDS_COMMITMENT: "has to be bought for a term first",
     Reason.NO_ENGINE: "no engine here can run jobs there",
+    Reason.ENGINE_NOT_INSTALLED: "the engine that runs jobs there is not installed",
+    Reason.RUNS_OUT_OF_REACH: "its engine cannot reach the run folders, which are on this machine's disk",
     Reason.REFERENCE_PRICE: "a reference price, not live; the policy does not allow launching on it",
     Reason.DENIED_BY_POLICY: "denied by a policy",
 }

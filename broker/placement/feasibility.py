@@ -216,11 +216,11 @@ def _engine(offer: Offer, request: Request) -> _Finding | None:
         return Reason.NO_ENGINE, f"no engine runs machines of {offer.provider}"
     honours = request.conditions.engines.get(offer.engine)
     if honours is None:
-        return Reason.NO_ENGINE, f"the engine {offer.engine!r} is not installed"
+        return Reason.ENGINE_NOT_INSTALLED, f"the engine {offer.engine!r} is not installed"
     if missing := request.needs - honours:
         return Reason.ENGINE_CANNOT, f"{offer.engine} cannot do: {', '.join(sorted(missing))}"
     if offer.engine in request.conditions.out_of_reach:
-        return Reason.ENGINE_CANNOT, f"{offer.engine} cannot reach run folders on this machine's disk (GPUBROKER_RUNS)"
+        return Reason.RUNS_OUT_OF_REACH, f"{offer.engine} cannot reach GPUBROKER_RUNS"
     return None
 
 

@@ -199,7 +199,7 @@ def _useful_at(interval: float, effort: Effort, there: Placement) -> float:
 
 def _about_those_left_out(rejections: Sequence[Rejection]) -> Iterator[str]:
     counts = Counter(rejection.reason for rejection in rejections)
-    if number := counts[Reason.NO_ENGINE]:
+    if number := counts[Reason.NO_ENGINE] + counts[Reason.ENGINE_NOT_INSTALLED]:
         yield f"{_offers(number)} would do, but no engine here runs jobs there: see `gpubroker doctor`"
     if number := counts[Reason.REFERENCE_PRICE]:
         yield (

@@ -42,7 +42,7 @@ def blocks_for_sale(
         for row in rows:
             yield _read(row, region, zones, now)
     except Refused as error:
-        if not error.message.startswith(_NOT_SOLD):
+        if not error.code.startswith(_NOT_SOLD):
             raise
 
 

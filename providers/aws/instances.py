@@ -74,5 +74,5 @@ def terminate(login: Login, id: str) -> None:
     try:
         login.call("ec2", region, "terminate_instances", InstanceIds=[instance])
     except Refused as error:
-        if "InvalidInstanceID.NotFound" not in str(error):
+        if error.code != "InvalidInstanceID.NotFound":
             raise

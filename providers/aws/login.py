@@ -224,4 +224,4 @@ def _of_service(error: Any, where: str) -> BrokerError:
         return QuotaExceeded(said, where=where, hint="raise it in the Service Quotas console")
     if status >= 500:
         return Unreachable(said or f"HTTP {status}", where=where, hint="AWS has trouble; the next poll asks again")
-    return Refused(said, where=where)
+    return Refused(said, code=code, where=where)

@@ -81,7 +81,7 @@ CASES: list[tuple[dict[str, Any], dict[str, Any], Reason, str]] = [
     ({"max_age": timedelta(minutes=4)}, {}, Reason.STALE_PRICE, "5 min old, the limit is 4 min"),
     ({"engine": None}, {}, Reason.NO_ENGINE, "aws"),
     ({"engine": None, "term_months": 12}, {}, Reason.NEEDS_COMMITMENT, "12 months"),
-    ({"engine": "skypilot"}, {}, Reason.NO_ENGINE, "'skypilot' is not installed"),
+    ({"engine": "skypilot"}, {}, Reason.ENGINE_NOT_INSTALLED, "'skypilot' is not installed"),
     ({}, {"setup": "pip install x", "secrets": ("TOKEN",)}, Reason.ENGINE_CANNOT, "secrets, setup"),
 ]
 
@@ -101,7 +101,7 @@ def test_machines_elsewhere_need_run_folders_in_reach(make: Make) -> None:
     conditions = replace(make.conditions, out_of_reach=frozenset({make.offer().engine or ""}))
     found = why_not(make.offer(), Request.of(make.job(), conditions, make.now))
     assert found is not None
-    assert found.reason is Reason.ENGINE_CANNOT
+    assert found.reason is Reason.RUNS_OUT_OF_REACH
     assert "GPUBROKER_RUNS" in found.detail
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from broker.core.errors import InvalidInput, UnknownName
+from broker.core.errors import POLICY_FILE, InvalidInput, UnknownName
 from broker.economics.rules import DEFAULTS, RulesOfThumb, replaced
 from broker.store import glance
 
@@ -36,7 +36,7 @@ def of_files(files: Mapping[str, str]) -> RulesOfThumb:
             continue  # most have none, and reading them takes a while
         from broker.core.documents import read_document  # and so does importing the reader
 
-        document = read_document(text, file=file, kind="policy file")
+        document = read_document(text, file=file, kind=POLICY_FILE)
         section, problems = document.data.get(SECTION), []
         if not isinstance(section, Mapping):
             continue  # none, or a mistake of form that the policy's loader tells

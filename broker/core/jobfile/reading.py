@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from broker.core.documents import Document, Path, read_document
-from broker.core.errors import Problem
+from broker.core.errors import JOB_FILE, Problem
 from broker.core.findings import validate
 from broker.core.jobfile.machines import machine_requests
 from broker.core.jobfile.schema import SECTIONS, JobFile, ModelSection, Resources
@@ -27,7 +27,7 @@ def parse_job(text: str | bytes, *, file: str, now: datetime) -> Job:
     decides whether a deadline has passed. Pure: neither the environment nor the paths in the file are looked at. Raises
     `InvalidInput` with every mistake found, sorted by line.
     """
-    document = read_document(text, file=file, kind="job file")
+    document = read_document(text, file=file, kind=JOB_FILE)
     data, problems = _prepared(document)
     parsed, found = validate(document, JobFile, data=data, context={"now": now}, may_be_null=_may_be_null)
     problems += found

@@ -10,12 +10,14 @@ from datetime import datetime
 
 @dataclass(frozen=True)
 class Stop:
-    """The attempt must end, checkpoint first. ``terminates_at``: the machine goes then."""
+    """The attempt must end, checkpoint first. ``terminates_at``: the machine goes then. ``by_signal``: the agent was
+    told by a signal, whose reason the lease may say."""
 
     cause: str
     evidence: str
     terminates_at: datetime | None = None
     exit_status: int | None = None
+    by_signal: bool = False
 
 
 @dataclass(frozen=True)

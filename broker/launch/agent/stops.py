@@ -87,7 +87,7 @@ class Stops:
                 ending = message.ending
                 return Stop(ending.cause, f"rank {message.rank}: {ending.evidence}", exit_status=ending.exit_status)
         if isinstance(message, Stop):
-            if message.evidence.startswith("SIG") and already is None:
+            if message.by_signal and already is None:
                 self._mailbox.refresh_lease(2.0)
                 over = self._mailbox.over()
                 if over is not None:

@@ -81,8 +81,8 @@ class Attempt:
 
     def run(self) -> int:
         """The whole of it; the exit status of the agent."""
-        signal.signal(signal.SIGTERM, lambda *_: self._inbox.put(Stop("preempted", "SIGTERM")))
-        signal.signal(signal.SIGINT, lambda *_: self._inbox.put(Stop("preempted", "SIGINT")))
+        signal.signal(signal.SIGTERM, lambda *_: self._inbox.put(Stop("preempted", "SIGTERM", by_signal=True)))
+        signal.signal(signal.SIGINT, lambda *_: self._inbox.put(Stop("preempted", "SIGINT", by_signal=True)))
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self._scratch.make()
         try:

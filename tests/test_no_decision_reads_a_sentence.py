@@ -1,0 +1,100 @@
+"""No decision compares with a sentence: what people read is no state. Whoever must decide gives it a code or a field.
+
+Looks at the syntax of every module for comparisons of texts that are written for people, by the names of the fields
+that hold them: with ``==``, ``in`` and the methods that look into a text. What is left is listed, with the reason.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PROSE = frozenset(
+    {"because", "waiting_because", "message", "hint", "evidence", "detail", "why", "stop_why", "denied", "note", "told"}
+)
+LOOKS_INTO = frozenset({"startswith", "endswith", "partition", "rpartition", "find", "index", "count", "split"})
+ERRORS = frozenset({"error", "mistake", "failure", "caught", "exception"})
+
+SLURM = "re.search('invalid job id|already complet|job .* is not running', str(error), re.IGNORECASE)"
+ALLOWED = {
+    # How something is shown: nothing is done differently.
+    ("broker/cli/errors.py", "problem.message not in error.message"),
+    ("broker/cli/plan_view.py", "place in verdict.message"),
+    # Whether it was said already: the same trouble is logged once.
+    ("broker/app/watches.py", "said != str(error)"),
+    ("broker/launch/enforcement.py", "self._trouble != str(error)"),
+    ("broker/launch/worklist.py", "self._told.get(one.job_id) != one.because"),
+    # What a program or library of others says, which has no code for it.
+    ("broker/engines/slurm.py", SLURM),
+    ("providers/azure/errors.py", "'CERTIFICATE_VERIFY_FAILED' in str(error)"),
+    ("providers/azure/errors.py", "str(error).partition('To mitigate this issue')"),
+    ("providers/runpod.py", "_REFUSED_QUERY.search(error.message)"),
+    ("providers/runpod.py", "_REFUSED_FIELD.findall(error.message)"),
+}
+
+
+def is_prose(node: ast.expr) -> bool:
+    """Whether it is a text for people: a field of such a name, or an error as text."""
+    if isinstance(node, ast.Attribute):
+        return node.attr in PROSE
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("str", "repr"):
+        return any(isinstance(one, ast.Name) and one.id in ERRORS for one in node.args)
+    return False
+
+
+def comparisons(tree: ast.AST) -> Iterator[ast.expr]:
+    """Where a text for people is compared with something other than emptiness, or looked into."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            empty = any(isinstance(side, ast.Constant) and not side.value for side in sides)
+            compared = any(isinstance(op, ast.Eq | ast.NotEq | ast.In | ast.NotIn) for op in node.ops)
+            if compared and not empty and any(map(is_prose, sides)):
+                yield node
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            looked_at = [node.func.value] if node.func.attr in LOOKS_INTO and node.args else []
+            if node.func.attr in ("search", "match", "fullmatch", "findall", "finditer"):
+                looked_at = node.args
+            if any(map(is_prose, looked_at)):
+                yield node
+
+
+def found_in(text: str) -> list[str]:
+    return [ast.unparse(node) for node in comparisons(ast.parse(text))]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "if 'secrets' in view.waiting_because: pass",
+        "if error.message.startswith('this job file'): pass",
+        "if body.because == 'cancelled': pass",
+        "if view.because not in ('', view.state.value): pass",
+        "if 'NotFound' not in str(error): pass",
+        "if _CODES.search(error.message): pass",
+    ],
+)
+def test_such_a_comparison_is_noticed(text: str) -> None:
+    assert len(found_in(text)) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["if body.because: pass", "shown = body.because or 'so'", "if body.note != '': pass", "x = f'{error.message}'"],
+)
+def test_showing_a_sentence_is_no_comparison(text: str) -> None:
+    assert found_in(text) == []
+
+
+def test_no_decision_reads_a_sentence() -> None:
+    found = {
+        (path.relative_to(ROOT).as_posix(), comparison)
+        for room in ("broker", "policies", "providers")
+        for path in sorted((ROOT / room).rglob("*.py"))
+        for comparison in found_in(path.read_text("utf-8"))
+    }
+    assert found == ALLOWED
