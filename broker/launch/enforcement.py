@@ -81,7 +81,7 @@ class Enforcement:
         with self._journal.writing() as tx:
             current = tx.job(view.id)
             if current is None or current.seq != view.seq or self._policy().version != policy.version:
-                self._judged.pop(view.id, None)
+                del self._judged[view.id]
                 self._read = None
                 return True  # look again
             tx.record(denied)

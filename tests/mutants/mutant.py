@@ -150,7 +150,7 @@ def _is_left_alone(node: cst.CSTNode) -> bool:
     if m.matches(node, m.Expr(m.SimpleString() | m.ConcatenatedString())):
         return True
     logs = m.Attribute(m.Name("log"))
-    return m.matches(node, m.Call(logs)) or m.matches(node, m.Call(m.Name("cast")))
+    return m.matches(node, m.Call(logs) | m.Expr(m.Call(logs))) or m.matches(node, m.Call(m.Name("cast")))
 
 
 def _declares(node: cst.CSTNode) -> bool:

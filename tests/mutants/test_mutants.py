@@ -39,6 +39,7 @@ def after(source: str) -> set[str]:
         ('raise ValueError(f"{a} is no place")', set()),
         ('"""A docstring."""', set()),
         ("assert a < b", set()),
+        ('log.warning("%s", a)', set()),
     ],
 )  # fmt: skip
 def test_what_is_changed(source: str, expected: set[str]) -> None:
