@@ -16,10 +16,16 @@ from broker.core.jobfile import parse_job
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
 from broker.launch.admission import HoldLimit
+from broker.ledger.budgets import in_scope, is_fixed
+from broker.ledger.entries import Account
 from broker.ledger.shares import BudgetShare
 from broker.store import Store, open_store
 from tests.money.moves import job_text
+from tests.money.play import drawn
+from tests.money.stores import sqlite_store
 from tests.money.test_holds import PLAIN, Played
+from tests.money.test_promise import SEQUENCES
+from tests.money.world import World
 
 START = datetime(2026, 11, 30, 17, 48, tzinfo=UTC)  # 6.2 hours of November are left in UTC, 5.2 in Berlin
 TWO = (
@@ -107,3 +113,45 @@ def test_what_is_shown_by_job_and_period_is_what_the_ledger_holds(played: Played
             if share.budget.id == line.spec.id
         ]
         assert sorted(by_bill) == sorted(share.held for share in shares)
+
+
+def shown_is_held(world: World) -> int:
+    """Compare what is shown of every budget with the ledger; how many shares were compared."""
+    with world.store.reading() as look:
+        entries = look.entries()
+    seen = 0
+    for line in budgets.budgets(world.broker):
+        spec, shares = line.spec, [share for _, share in line.held_by_job]
+        counted = (
+            entry.amount
+            for entry in entries
+            if entry.account is Account.HELD
+            and entry.money in spec.counts
+            and in_scope(
+                spec,
+                user=entry.tags.user,
+                team=entry.tags.team,
+                project=entry.tags.project,
+                workload=entry.tags.workload,
+                environment=entry.tags.environment,
+            )
+        )
+        held, shown = sum(counted, Money.ZERO), sum((share.held for share in shares), Money.ZERO)
+        assert shown <= held if is_fixed(spec.period) else shown == held
+        now = (line.use.period_start, line.use.period_end)
+        assert sum((share.held for share in shares if share.period == now), Money.ZERO) == line.use.held
+        assert all(share.period[0] <= share.start <= share.end <= share.period[1] for share in shares)
+        seen += len(shares)
+    return seen
+
+
+def test_in_random_scripts_what_is_shown_is_what_the_ledger_holds() -> None:
+    compared = 0
+    with sqlite_store() as (store, empty):
+        for seed in range(SEQUENCES):
+            empty()
+            world = World(store)
+            for name, said in drawn(seed):
+                world.do(name, said)
+                compared += shown_is_held(world)
+    assert compared > SEQUENCES * 5
