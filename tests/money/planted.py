@@ -85,15 +85,22 @@ def by_test(names: Sequence[str]) -> str | None:
     return failures.name
 
 
-def tried(finding: str) -> dict[str, str]:
-    """What finds that fault in this process, the property and the tests, in words; empty where nothing does."""
-    fault = next(one for one in FAULTS if one.finding == finding)
+def tried(fault: Fault, way: str) -> str:
+    """What finds that fault in this process, in words; empty where nothing does. ``way``: property or tests."""
     sys.meta_path.insert(0, _Finder(fault))
+    if way == "tests":
+        return by_test(fault.tests) or ""
     script = by_property(fault.scripts) if fault.scripts else None
-    return {
-        "property": f"script {script[0]} (`{script[1]}`)" if script else "",
-        "test": by_test(fault.tests) or "",
-    }
+    return f"script {script[0]} (`{script[1]}`)" if script else ""
+
+
+def _apart(fault: Fault, way: str) -> str:
+    """`tried` in a process of its own. Raises RuntimeError where that ends otherwise."""
+    command = [sys.executable, "-m", "tests.money.planted", fault.finding, way]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"finding {fault.finding} could not be tried:\n{done.stderr[-2000:]}")
+    return str(json.loads(done.stdout.strip().splitlines()[-1]))
 
 
 def all_of_them(findings: Sequence[str]) -> int:
@@ -105,19 +112,10 @@ def all_of_them(findings: Sequence[str]) -> int:
     for fault in FAULTS:
         if findings and fault.finding not in findings:
             continue
-        command = [sys.executable, "-m", "tests.money.planted", fault.finding]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)  # our own
-        last = done.stdout.strip().splitlines()[-1:] or ["{}"]
-        try:
-            found = json.loads(last[0])
-        except ValueError:
-            found = {}
-        if not found:
-            print(done.stdout[-2000:], done.stderr[-2000:], file=sys.stderr)
-        by = found.get("property") or ("-" if not fault.scripts else f"not in {fault.scripts} scripts")
-        test = found.get("test") or "no"
-        print(f"| {fault.finding} | {fault.what} | `{fault.module}` | {by} | {test} |", flush=True)
-        if not found.get("property") and not found.get("test"):
+        script, test = _apart(fault, "property"), _apart(fault, "tests")
+        by = script or ("-" if not fault.scripts else f"not in {fault.scripts} scripts")
+        print(f"| {fault.finding} | {fault.what} | `{fault.module}` | {by} | {test or 'no'} |", flush=True)
+        if not script and not test:
             missed.append(fault.finding)
     print("each is found" if not missed else f"nothing finds {', '.join(missed)}")
     return 1 if missed else 0
@@ -126,7 +124,10 @@ def all_of_them(findings: Sequence[str]) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.money.planted", description="Plant one fault and try it.")
     parser.add_argument("finding", choices=[fault.finding for fault in FAULTS])
-    print(json.dumps(tried(parser.parse_args().finding)))
+    parser.add_argument("way", choices=("property", "tests"))
+    asked = parser.parse_args()
+    fault = next(one for one in FAULTS if one.finding == asked.finding)
+    print(json.dumps(tried(fault, asked.way)))
     return 0
 
 
