@@ -243,6 +243,29 @@ def test_each_period_counts_its_spend_and_its_share_of_what_is_held() -> None:
     assert january.period_end == february.period_start == utc("2026-02-01T00:00+01:00")
 
 
+@pytest.mark.parametrize(("months", "asked_for"), [(3, 3), (4, 2), (20, 2)])
+def test_of_many_periods_those_after_the_last_spend_are_not_asked_for(months: int, asked_for: int) -> None:
+    now = utc("2026-01-31T12:00+01:00")
+    asked: list[Window] = []
+
+    def spent(start: datetime, end: datetime) -> Money:
+        asked.append((start, end))
+        return Money.usd(7)
+
+    uses = budget_uses(
+        spec(),
+        (now, now + timedelta(days=30 * (months - 1) - 5)),
+        now,
+        spent,
+        [],
+        lambda: utc("2026-03-01T00:00+01:00"),  # the spend of a charge that is dated ahead ends with February
+    )
+
+    assert len(uses) == months
+    assert asked == [(use.period_start, use.period_end) for use in uses[:asked_for]]
+    assert [use.spent for use in uses] == [Money.usd(7)] * asked_for + [Money.ZERO] * (months - asked_for)
+
+
 @given(recent, st.lists(st.tuples(amounts, st.timedeltas(-timedelta(days=5), timedelta(days=20)))))
 def test_no_held_money_is_lost_between_periods(now: datetime, held: list[tuple[Money, timedelta]]) -> None:
     holds = [lasting(amount, now, now + length) for amount, length in held]
