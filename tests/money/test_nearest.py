@@ -257,3 +257,17 @@ def by_period(line: budgets.BudgetLine) -> dict[datetime, Money]:
     for _, share in line.held_by_job:
         found[share.period[0]] = found.get(share.period[0], Money.ZERO) + share.held
     return found
+
+
+def test_a_limit_that_would_let_the_job_fall_back_to_a_dearer_place_is_not_promised(store: Store) -> None:
+    """Up to ten hours it may run at gcp, too, at $5 an hour: 7 h 58 min at $3 fit, and are not what would be held."""
+    short = "guardrails: [{name: short, max_job_duration: 10h, when: 'offer.provider == \"gcp\"'}]\n"
+    played = Played(store, START, MONTHLY.replace("AMOUNT", "77") + short)
+    played.ask(**VAST, max_cost="$30", max_duration="3d")
+    played.ask(**VAST, max_cost="$20", max_duration="3d")
+    seen = planned(played, providers="vast, gcp", max_cost="$28", max_duration="3d")
+    assert [one.instruction for one in seen.alternatives or ()] == [
+        "`max_cost: $27.00` in the job file",
+        "the job as it is",
+    ]
+    assert planned(played, providers="vast, gcp", max_cost="$28", max_duration="7h58m").exit_code == 3
