@@ -127,7 +127,7 @@ FAULTS = (
         "open jobs are asked for in words that SQLite has no index for",
         "broker/store/tables.py",
         'UNCLOSED = text("NOT job.closed")',
-        'UNCLOSED = text("job.closed = 0")',
+        'UNCLOSED = text("job.closed IS NOT TRUE")',
         ("tests/store/test_open_jobs.py", "tests/app/test_query_plans.py"),
     ),
     Fault(

@@ -75,10 +75,13 @@ def _against(offer: Offer, per_gpu: Money, terms: Terms) -> Iterator[tuple[str, 
 
 
 def _approved(world: World, launch: Launch, rule: str, offer: Offer, per_gpu: Money) -> bool:
-    """Whether somebody approved that very thing, or approved ahead whatever the job may be."""
+    """Whether somebody approved what the rule looks at: a provider, or also a price; or ahead whatever the job is."""
     with world.store.reading() as look:
         view = look.job(launch.key.rpartition("-")[0])
     if view is not None and any(grant.standing is not None for grant in view.grants):
         return True
     known = world.approved.get(launch.job.name, ())
-    return any(by == rule and provider == offer.provider and price >= per_gpu for by, provider, price in known)
+    return any(
+        by == rule and provider == offer.provider and (rule != "price" or price >= per_gpu)
+        for by, provider, price in known
+    )

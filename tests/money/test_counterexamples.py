@@ -110,6 +110,15 @@ SCRIPTS = {
         policy(places="deny aws"),
         wait("2s"),
     ),
+    "a dearer machine at the provider that was approved, within the amount that was": (
+        policy(places="ask aws"),
+        wait("2s"),
+        ("fate", {"comes": "broken"}),
+        submit(max_cost="$3", data="50GB"),
+        ("answer", {}),
+        wait("2s"),
+        wait("1m"),
+    ),
     "budgets withdrawn between the submission and the launch": (
         policy(),
         submit(),
