@@ -99,3 +99,25 @@ def test_the_last_part_is_used_up_after_everything_else() -> None:
     assert DAY.last(Money.usd(60)).start == NOON, "no part of it begins before it"
     at_once = Burn(Money.usd(9), NOON, NOON + HOUR, Money.ZERO)
     assert at_once.last(Money.usd(2)) == Burn(Money.usd(2), NOON, NOON + HOUR, Money.ZERO)
+
+
+@pytest.mark.parametrize(
+    ("edge", "expected"),
+    [
+        (0, "2"),  # ten hours at $1 follow
+        (4, "6"),
+        (10, "12"),
+        (15, "12"),
+        (-5, "0"),  # fifteen hours would need more than there is
+    ],
+)
+def test_what_may_be_used_up_before_an_edge_leaves_what_was_judged_for_later(edge: int, expected: str) -> None:
+    """$12 from NOON on, at $1 an hour for ten hours: $2 count at the beginning."""
+    burn = Burn(Money.usd(12), NOON, NOON + 10 * HOUR, Money.usd(1))
+    assert burn.before(NOON + edge * HOUR) == Money.usd(expected)
+
+
+def test_a_hold_that_is_overdrawn_ends_now() -> None:
+    now = NOON + HOUR
+    seen = Burn(Money.usd(-3), NOON, NOON + 10 * HOUR, Money.usd(1)).seen(now)
+    assert (seen.start, seen.end) == (now, now)

@@ -52,3 +52,7 @@ def test_facts_of_one_aspect_are_told_apart() -> None:
 
 def test_stores_go_on_to_hold_the_same_words() -> None:
     assert {aspect.name.lower() for aspect in Aspect} == {aspect.value for aspect in Aspect}
+
+
+def test_a_fact_that_is_stored_without_saying_which_is_the_only_one_of_its_aspect() -> None:
+    assert Fact.model_validate({"aspect": "price", "value": 5}) == Fact(aspect=Aspect.PRICE, value=5, of="")

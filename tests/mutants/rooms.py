@@ -34,7 +34,10 @@ ROOMS = (
 )
 
 # Tests of other folders hardly reach these files, or start processes, in which a mutant is not planted.
-TESTS = ("tests/ledger", "tests/launch", "tests/app", "tests/store", "tests/core")
+TESTS = (
+    "tests/ledger", "tests/launch", "tests/app", "tests/store", "tests/core", "tests/policies/test_coverage.py",
+    "tests/policies/test_asking.py",
+)  # fmt: skip
 # Some of these reach them too, only to replay months of a market.
 LEFT_OUT = (
     "tests/core/jobfile",
