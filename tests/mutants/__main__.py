@@ -142,7 +142,8 @@ def _table(mutants: Sequence[Mutant], outcomes: Sequence[Outcome], known: Known)
 
 def _row(name: str, counts: Counter[str]) -> tuple[str, ...]:
     states = [counts[state] for state in (KILLED, TIMED_OUT, SURVIVED, "known", UNTRIED)]
-    return (name, str(counts.total()), *map(str, states), f"{score(counts):.1f} %")
+    judged = counts.total() > counts[UNTRIED]
+    return (name, str(counts.total()), *map(str, states), f"{score(counts):.1f} %" if judged else "–")
 
 
 def score(counts: Counter[str]) -> float:
