@@ -4,23 +4,34 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 
 from broker.core.money import Money
 from broker.core.offers import CapacityType, MoneyKind, Offer
 from broker.core.reasons import Reason, Rejection
 
 
+class Moved(StrEnum):
+    """What is moved for a price: data and restored checkpoints to the machines, checkpoints from them."""
+
+    DATA = "data"
+    CHECKPOINT = "checkpoint"
+    RESTORE = "restore"
+
+
 @dataclass(frozen=True, slots=True)
 class CostTerm:
     """One line of an expected cost in USD, signed, with how it came about ("2.1 h × $3.06").
 
-    ``per_start``: what of it one start of the job's machines costs; None where one start may cost all of it.
+    ``per_start``: what of it one start of the job's machines costs; None where one start may cost all of it. ``moves``:
+    what is moved for it, of terms that are egress.
     """
 
     name: str
     amount: Money
     how: str = ""
     per_start: Money | None = None
+    moves: Moved | None = None
 
 
 @dataclass(frozen=True, slots=True)

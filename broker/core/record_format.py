@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-FORMAT = 3
-_TYPED_REASONS = 3  # from here on, reasons are kept as codes and fields, and not as a sentence
+FORMAT = 4
+_TYPED = 4  # from here on, reasons and what a cost is for are kept as codes and fields, and not as words
 _UNSTAMPED = 1  # what was written before bodies carried a number
 
 _STAMP = re.compile(r'\{"format":(\d+),')
@@ -43,12 +43,12 @@ def stamped(text: str) -> str:
 def read_stamped(
     text: str,
     read: Callable[[str], _Read],
-    of_sentences: Callable[[dict[str, Any]], dict[str, Any]] = lambda document: document,
+    of_words: Callable[[dict[str, Any]], dict[str, Any]] = lambda document: document,
     of_unstamped: Callable[[_Read], _Read] = lambda found: found,
 ) -> _Read:
     """What ``read`` makes of the JSON object without its number. ``read`` may raise pydantic's ValidationError.
-    ``of_sentences``: turns the object of a format that kept sentences into one of today's; ``of_unstamped``: what else
-    is to be done with what was written before bodies carried a number.
+    ``of_words``: turns the object of a format that kept words for codes into one of today's; ``of_unstamped``: what
+    else is to be done with what was written before bodies carried a number.
 
     Raises `UnreadableRecord` for a newer format, and for what ``read`` does not understand.
     """
@@ -56,8 +56,8 @@ def read_stamped(
     if number > FORMAT:
         because = f"written by a newer version of gpubroker (format {number}; this one reads up to {FORMAT})"
         raise UnreadableRecord(because, newer=True)
-    if number < _TYPED_REASONS:
-        plain = _converted(plain, of_sentences)
+    if number < _TYPED:
+        plain = _converted(plain, of_words)
     try:
         found = read(plain)
     except ValidationError as error:

@@ -211,7 +211,7 @@ def still_free(placement: Placement, offers: Iterable[Offer], live: Iterable[Liv
 
 def egress_of(placement: Placement) -> Money:
     """What the plan expects to pay for moving data and checkpoints."""
-    return sum((t.amount for t in placement.terms if "egress" in t.name), Money.ZERO)
+    return sum((t.amount for t in placement.terms if t.moves is not None), Money.ZERO)
 
 
 def admit(

@@ -12,18 +12,20 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from broker.core.money import Money
-from broker.core.placements import Placement
+from broker.core.placements import Moved, Placement
 from broker.core.views import AttemptView
 from broker.ledger.entries import EGRESS, Entry, Movement, Tags, move
 
-_SENT = "checkpoint"  # the first word of the plan's term for what the machines send; the others are what they read
+_SENT = Moved.CHECKPOINT  # what the machines send; the others are what they read
 
 
 def per_start(placement: Placement) -> Mapping[str, Money]:
-    """What moving data and checkpoints is expected to cost for one start there (USD), by the first word of the plan's
-    term: ``data``, ``checkpoint``, ``restore``."""
-    terms = (term for term in placement.terms if EGRESS in term.name)
-    amounts = {term.name.split()[0]: term.amount if term.per_start is None else term.per_start for term in terms}
+    """What moving data and checkpoints is expected to cost for one start there (USD), by what is moved."""
+    amounts = {
+        term.moves.value: term.amount if term.per_start is None else term.per_start
+        for term in placement.terms
+        if term.moves is not None
+    }
     return {what: amount for what, amount in amounts.items() if amount > Money.ZERO}
 
 

@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 from broker.core.jobs import MachineRequest
 from broker.core.money import Money
 from broker.core.offers import Billing, Offer
-from broker.core.placements import CostTerm, Placement
+from broker.core.placements import CostTerm, Moved, Placement
 from broker.placement.course import Course, Effort, Spell, course
 from broker.placement.egress import egress_rate
 from broker.placement.words import gigabytes, hours, hours_of, span
@@ -141,17 +141,15 @@ def _egress(effort: Effort, run_course: Course, here: str) -> list[CostTerm]:
         writes = run.work / run_course.interval
         restored = 1 if effort.resuming else 0
         reads = run.interruptions + restored
-        terms += _transfer("checkpoint egress", here, effort.store_location, effort.size, writes, "checkpoints")
-        terms += _transfer(
-            "restore egress", effort.store_location, here, effort.size, reads, "restores", a_start=restored
-        )
+        terms += _transfer(Moved.CHECKPOINT, here, effort.store_location, effort.size, writes, "checkpoints")
+        terms += _transfer(Moved.RESTORE, effort.store_location, here, effort.size, reads, "restores", a_start=restored)
     return terms
 
 
 def _data_egress(effort: Effort, here: str, starts: float) -> list[CostTerm]:
     if not effort.data_size or not effort.data_location or effort.data_location == here:
         return []
-    return _transfer("data egress", effort.data_location, here, effort.data_size, starts, "starts", a_start=1)
+    return _transfer(Moved.DATA, effort.data_location, here, effort.data_size, starts, "starts", a_start=1)
 
 
 def _kept(effort: Effort, run_course: Course) -> list[CostTerm]:
@@ -168,7 +166,7 @@ def _kept(effort: Effort, run_course: Course) -> list[CostTerm]:
 
 
 def _transfer(
-    name: str, origin: str, destination: str, size: int, times: float, what: str, a_start: float | None = None
+    moved: Moved, origin: str, destination: str, size: int, times: float, what: str, a_start: float | None = None
 ) -> list[CostTerm]:
     """``a_start``: how many of the ``times`` one start has; None: perhaps all of them."""
     per_gb = egress_rate(origin, destination).per_gb
@@ -179,4 +177,4 @@ def _transfer(
     if not (amount := cost(times)):
         return []
     how = f"{gigabytes(size)} × {times:.3g} {what} × {per_gb}/GB, {origin} to {destination}"
-    return [CostTerm(name, amount, how, None if a_start is None else cost(a_start))]
+    return [CostTerm(f"{moved} egress", amount, how, None if a_start is None else cost(a_start), moved)]

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import get_args
 
 import pytest
+from hypothesis import given
 
+from broker.core import earlier_records
 from broker.core import events as ev
 from broker.core.events import EventBody, body_from_json
 from broker.core.outcomes import JobState
+from broker.core.placements import Moved
 from broker.core.wait_reasons import Cancelled, Completed, EarlierWords, NothingFits
+from tests.strategies import Stream, event_streams
 
 RECORDED = Path(__file__).parent / "recorded"
 EVENTS = (RECORDED / "events-2.jsonl").read_text("utf-8").splitlines()
@@ -26,6 +31,32 @@ def test_every_event_of_earlier_formats_is_read_and_read_again_as_it_is_written_
     body = body_from_json(text)
     assert f'"kind":"{body.kind}"' in text
     assert body_from_json(ev.body_to_json(body)) == body
+
+
+@given(event_streams())
+def test_what_is_written_today_needs_no_conversion(stream: Stream) -> None:
+    for _, body, _ in stream.items:
+        document = json.loads(ev.body_to_json(body))
+        assert earlier_records.event(document) == document
+        assert body_from_json(ev.body_to_json(body).replace('{"format":4,', '{"format":3,', 1)) == body
+
+
+def test_the_name_of_a_cost_told_what_is_moved_for_it() -> None:
+    names = [
+        "compute",
+        "data egress",
+        "checkpoint egress",
+        "restore egress",
+        "egress of nothing",
+        "keeping checkpoints",
+    ]
+    terms = [{"name": name, "amount": "1.00", "how": "", "per_start": None} for name in names]
+    placement = {"offer": {}, "terms": terms}
+    moved = [None, Moved.DATA, Moved.CHECKPOINT, Moved.RESTORE, None, None]
+    requested = earlier_records.event({"kind": "launch_requested", "placement": placement})
+    assert [term.get("moves") for term in requested["placement"]["terms"]] == moved
+    view = earlier_records.view({"attempts": [{"number": 1, "placement": placement}]})
+    assert [term.get("moves") for term in view["attempts"][0]["placement"]["terms"]] == moved
 
 
 def test_every_kind_of_event_is_recorded() -> None:

@@ -14,7 +14,7 @@ from broker.core.clock import ManualClock
 from broker.core.money import Money
 from broker.core.offers import Billing
 from broker.core.outcomes import JobState
-from broker.core.placements import CostTerm, Placement, Plan
+from broker.core.placements import CostTerm, Moved, Placement, Plan
 from broker.core.policy import Action, Facts, Verdict
 from broker.launch.admission import STOP_GRACE, lasts, least_to_start
 from broker.ledger.holds import exposures, hold_needed, paid_until
@@ -37,7 +37,7 @@ def test_the_least_to_start_is_enough(micros: int, nodes: int, minimum: int, ste
 
 def test_a_start_takes_what_moving_the_data_costs_as_well() -> None:
     sold = replace(offer(NOW, "od"), price=Money.usd("6"))
-    data = CostTerm("data egress", Money.usd("180"), per_start=Money.usd("180"))
+    data = CostTerm("data egress", Money.usd("180"), per_start=Money.usd("180"), moves=Moved.DATA)
     place = Placement(sold, 1, Money.usd("6"), Money.ZERO, (data,), None, None, 1.0, 1.0, 0.0)
     without = replace(place, terms=())
     assert least_to_start(place) == least_to_start(without) + Money.usd("180")

@@ -16,7 +16,7 @@ from broker.core.jobs import Job
 from broker.core.lifecycle import advance
 from broker.core.money import Money
 from broker.core.offers import Billing, CapacityType, MoneyKind, Offer
-from broker.core.placements import CostTerm, Placement, Plan
+from broker.core.placements import CostTerm, Moved, Placement, Plan
 from broker.core.policy import Action, ActionKind, Answer, Facts, LiveAttempt, Source, Verdict
 from broker.core.ports import PolicyDefaults
 from broker.core.views import JobView
@@ -66,7 +66,7 @@ def sold(name: str = "box", price: str = "12", **more: Any) -> Offer:
 
 
 def at(offer: Offer, nodes: int = 1, egress: str = "0") -> Placement:
-    moved = (CostTerm("egress of data", Money.usd(egress)), CostTerm("machine time", Money.usd(999)))
+    moved = (CostTerm("egress of data", Money.usd(egress), moves=Moved.DATA), CostTerm("machine time", Money.usd(999)))
     return Placement(offer, nodes, (offer.price or Money.ZERO) * nodes, Money.ZERO, moved, None, None, 1.0, 1.0, 0.0)
 
 
@@ -117,7 +117,9 @@ def test_each_kind_of_money_has_its_own_hold_and_its_own_egress() -> None:
 
 def test_only_egress_counts_as_egress() -> None:
     assert egress_of(at(sold(), egress="7")) == Money.usd(7)
-    both = (CostTerm("egress of data", Money.usd(1)), CostTerm("egress of checkpoints", Money.usd(2)))
+    data = CostTerm("egress of data", Money.usd(1), moves=Moved.DATA)
+    checkpoints = CostTerm("egress of checkpoints", Money.usd(2), moves=Moved.CHECKPOINT)
+    both = (data, checkpoints)
     assert egress_of(replace(at(sold()), terms=both)) == Money.usd(3)
 
 

@@ -13,7 +13,7 @@ from broker.core.errors import TryAnotherOffer
 from broker.core.jobs import Data, Job, Work
 from broker.core.money import Money
 from broker.core.outcomes import AttemptState, Cause
-from broker.core.placements import CostTerm, Placement
+from broker.core.placements import CostTerm, Moved, Placement
 from broker.core.ports import BudgetSpec
 from broker.launch.charges import Charged, adjustment, compare
 from broker.launch.egress import per_start
@@ -90,7 +90,7 @@ def test_it_counts_in_the_period_of_the_start(stage: Stage, clock: ManualClock) 
 
 
 def test_a_plan_of_an_earlier_version_tells_of_all_starts_together() -> None:
-    terms = (CostTerm("compute", Money.usd("9")), CostTerm("data egress", Money.usd("3")))
+    terms = (CostTerm("compute", Money.usd("9")), CostTerm("data egress", Money.usd("3"), moves=Moved.DATA))
     placement = replace(life().attempts[0].placement, terms=terms)
     assert per_start(placement) == {"data": Money.usd("3")}
 
@@ -104,7 +104,8 @@ def test_charges_make_up_the_difference_without_counting_twice(billed: str, diff
     """$50 of machine time, $5 to send checkpoints, which the provider of the machines charges, and $7 to read data,
     which another one does."""
     view = life()
-    placement = placed(CostTerm("checkpoint egress", Money.usd("5")), CostTerm("data egress", Money.usd("7")))
+    checkpoints = CostTerm("checkpoint egress", Money.usd("5"), moves=Moved.CHECKPOINT)
+    placement = placed(checkpoints, CostTerm("data egress", Money.usd("7"), moves=Moved.DATA))
     view = replace(view, attempts=(replace(view.attempts[0], placement=placement),))
     entries = list(settle(view, [], {}, never_asked, nothing_posted, GONE, MINUTE).entries)
     charge = Charge("aws", UP, GONE, Money.usd(billed), "train-1", estimated=False)
@@ -119,7 +120,8 @@ def test_charges_make_up_the_difference_without_counting_twice(billed: str, diff
 
 def test_what_the_hold_does_not_cover_is_spent_all_the_same() -> None:
     view = life()
-    view = replace(view, attempts=(replace(view.attempts[0], placement=placed(CostTerm("data egress", Money(7)))),))
+    moving = placed(CostTerm("data egress", Money(7), moves=Moved.DATA))
+    view = replace(view, attempts=(replace(view.attempts[0], placement=moving),))
     settled = settle(view, one_by_one([]), {}, never_asked, nothing_posted, GONE, MINUTE)
     assert faults(settled.entries) == []
     assert all(entry.account is not Account.HELD for entry in settled.entries)
@@ -152,7 +154,7 @@ def test_what_was_spent_on_egress_does_not_pay_for_machine_time(stage: Stage) ->
 
 def test_an_attempt_that_turned_out_to_have_no_machine_gets_its_egress_back() -> None:
     running = life(closed=False)
-    placement = placed(CostTerm("data egress", Money(7)))
+    placement = placed(CostTerm("data egress", Money(7), moves=Moved.DATA))
     attempt = replace(running.attempts[0], placement=placement)
     before = settle(replace(running, attempts=(attempt,)), [], {}, never_asked, nothing_posted, UP + HOUR, MINUTE)
     refused = replace(attempt, state=AttemptState.INTERRUPTED, cause=Cause.NO_CAPACITY, gone=True, gone_at=UP + HOUR)

@@ -14,7 +14,7 @@ from broker.core.burns import Burn
 from broker.core.money import Money
 from broker.core.offers import Billing, CapacityType, MoneyKind, Offer
 from broker.core.outcomes import Cause
-from broker.core.placements import CostTerm
+from broker.core.placements import CostTerm, Moved
 from broker.core.views import AttemptView, JobView
 from broker.launch.funds import Funds, funds_of, lease_of
 from broker.ledger.entries import Entry, Movement, Tags, move
@@ -195,7 +195,7 @@ class TestFundsOfAnAttempt:
         assert found(view, entries(60), lambda *_: []) == funds(60, 5)
 
     def test_before_its_machines_are_up_egress_is_set_aside(self) -> None:
-        view = changed(life(closed=False), terms=(CostTerm("data egress", usd(7)),))
+        view = changed(life(closed=False), terms=(CostTerm("data egress", usd(7), moves=Moved.DATA),))
         assert found(view, entries(60)) == funds(60)
         waiting = changed(view, up_since=None)
         assert found(waiting, entries(60)) == replace(funds(53, egress=usd(7)), start=NOW)

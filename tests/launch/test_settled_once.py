@@ -12,7 +12,7 @@ from broker.core.clock import ManualClock
 from broker.core.money import Money
 from broker.core.offers import Billing, CapacityType, MoneyKind
 from broker.core.outcomes import AttemptState, Cause
-from broker.core.placements import CostTerm
+from broker.core.placements import CostTerm, Moved
 from broker.core.views import JobView
 from broker.launch.reconciler import release_all
 from broker.launch.settlement import LATE, Settled, settle
@@ -45,7 +45,7 @@ def settled(view: JobView, entries: list[Entry], before: Settled | None = None, 
 def test_egress_and_time_draw_on_one_hold_together(amount: int) -> None:
     """$7 of egress and $5 of machine time, and whatever is held."""
     view = life(closed=False)
-    terms = (CostTerm("data egress", Money.usd("7")),)
+    terms = (CostTerm("data egress", Money.usd("7"), moves=Moved.DATA),)
     view = replace(
         view, attempts=(replace(view.attempts[0], placement=replace(view.attempts[0].placement, terms=terms)),)
     )
@@ -85,7 +85,7 @@ def test_the_rest_of_the_billing_minimum_is_due_though_time_is_settled_to_the_en
 
 def test_egress_that_was_given_back_stays_given_back() -> None:
     view = life(closed=False)
-    placement = replace(view.attempts[0].placement, terms=(CostTerm("data egress", Money.usd("7")),))
+    placement = replace(view.attempts[0].placement, terms=(CostTerm("data egress", Money.usd("7"), moves=Moved.DATA),))
     attempt = replace(view.attempts[0], placement=placement)
     entries = held(Money.usd("80"))
     before = settled(replace(view, attempts=(attempt,)), entries)
