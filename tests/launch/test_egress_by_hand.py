@@ -10,7 +10,7 @@ import pytest
 from broker.core.money import Money
 from broker.core.offers import MoneyKind
 from broker.core.outcomes import Cause
-from broker.core.placements import CostTerm
+from broker.core.placements import CostTerm, Moved
 from broker.launch.egress import charged_elsewhere, movements_of, per_start, to_be_posted
 from broker.ledger.entries import Account, Entry, Movement, Tags
 from tests.launch.test_charges import UP, life
@@ -20,9 +20,9 @@ ATTEMPT = life(closed=False).attempts[0]
 TAGS = Tags("train", "ann", attempt=1)
 TERMS = (
     CostTerm("compute", Money.usd(50)),
-    CostTerm("data egress", Money.usd(14), per_start=Money.usd(7)),
-    CostTerm("checkpoint egress", Money.usd(5)),
-    CostTerm("restore egress", Money.ZERO),
+    CostTerm("data egress", Money.usd(14), per_start=Money.usd(7), moves=Moved.DATA),
+    CostTerm("checkpoint egress", Money.usd(5), moves=Moved.CHECKPOINT),
+    CostTerm("restore egress", Money.ZERO, moves=Moved.RESTORE),
 )
 
 
