@@ -125,7 +125,11 @@ class Oracle:
         if placement.offer.capacity_type is not CapacityType.SPOT:
             over = line.at(machine.submitted) - line.known(machine.submitted)
             if over > Money.ZERO and end > machine.since:
-                yield _cost(over, nodes, machine.since, end + placement.offer.billing.granularity)
+                step = placement.offer.billing.granularity
+                yield _cost(over, nodes, machine.since, end)
+                # The rest of the last step belongs to the last moment, as in the bill.
+                last = max(end - MICROSECOND, machine.since)
+                yield Piece(last, last, _cost(over, nodes, end, end + step).amount)
             return
         looks = self.world.looks
         # The looks that learned of something new, and what they learned.

@@ -119,6 +119,15 @@ SCRIPTS = {
         wait("2s"),
         wait("1m"),
     ),
+    "a price that nobody was told, billed by the hour, and the last hour reaches over midnight": (
+        policy(),
+        submit(),
+        wait("end-5h"),
+        ("extend", {"max_duration": "20h"}),
+        ("price", {"pool": "vast", "times": "40", "told": False}),
+        submit(capacity="on_demand", max_cost="$95", max_duration="", unattended="2h"),
+        wait("end-30m", 6),
+    ),
     "budgets withdrawn between the submission and the launch": (
         policy(),
         submit(),
