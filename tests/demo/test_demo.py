@@ -79,6 +79,7 @@ def test_the_figures_follow_from_ledger_and_events(tmp_path: Path) -> None:
     assert bill, "the excerpt goes on to the bill"
 
 
+@pytest.mark.system
 def test_killing_the_training_and_the_reconciler_changes_the_story_and_it_ends_right(tmp_path: Path) -> None:
     """Another seed, told in words: a person's view of it."""
     home = tmp_path / "home"
