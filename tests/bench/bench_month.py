@@ -128,7 +128,7 @@ def longest_write(store: Store) -> Callable[[], tuple[float, float]]:
             yield connection
             spans.append((time.perf_counter() - begun, time.thread_time() - used))
 
-    store._database.writing = timed_writing  # type: ignore[method-assign]
+    store._database.writing = timed_writing  # type: ignore[method-assign]  # the store times itself nowhere
 
     def longest() -> tuple[float, float]:
         found = max(spans)
