@@ -24,7 +24,6 @@ def policy(**said: Any) -> Move:
     return "policy", said
 
 
-NOT_YET = pytest.mark.xfail(strict=True, reason="not mended yet")
 SCRIPTS = {
     "a job that may run for ten years burns its whole hold within days": (
         policy(amount="$10"),
@@ -147,7 +146,6 @@ SCRIPTS = {
         wait("10m", 6),
     ),
 }  # fmt: skip
-OPEN: set[str] = set()
 
 
 @pytest.fixture(scope="module")
@@ -156,9 +154,7 @@ def stage() -> Iterator[Stage]:
         yield made
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=NOT_YET) if name in OPEN else name for name in SCRIPTS], ids=str
-)
+@pytest.mark.parametrize("name", SCRIPTS, ids=str)
 def test_what_once_broke_the_promise_keeps_it(stage: Stage, name: str) -> None:
     found = replay(stage, SCRIPTS[name])
     assert not found, "\n".join(map(str, found))

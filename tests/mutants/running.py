@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -112,7 +113,7 @@ def told_by(worker: Worker, arguments: Sequence[str]) -> Iterator[tuple[Any, ...
         child.end()
 
 
-class Worker:
+class Worker(ABC):
     """The pytest plugin that takes the place of pytest's own loop over the tests."""
 
     def __init__(self) -> None:
@@ -120,9 +121,9 @@ class Worker:
         self.wrong = ""
         self._failed = False
 
+    @abstractmethod
     def work(self, items: Mapping[str, pytest.Item]) -> None:
         """What is done with the tests, by their ids."""
-        raise NotImplementedError
 
     def passes(self, item: pytest.Item, following: pytest.Item | None = None) -> bool:
         """Run a test. Once one has failed in a process, no other passes there."""
