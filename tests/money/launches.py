@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from broker.core.events import ApprovalGiven
+from broker.core.facts import Aspect
 from broker.core.money import Money
 from broker.core.offers import MoneyKind, Offer
 from broker.core.policy import Answer
@@ -75,13 +77,23 @@ def _against(offer: Offer, per_gpu: Money, terms: Terms) -> Iterator[tuple[str, 
 
 
 def _approved(world: World, launch: Launch, rule: str, offer: Offer, per_gpu: Money) -> bool:
-    """Whether somebody approved what the rule looks at: a provider, or also a price; or ahead whatever the job is."""
-    with world.store.reading() as look:
-        view = look.job(launch.key.rpartition("-")[0])
-    if view is not None and any(grant.standing is not None for grant in view.grants):
-        return True
-    known = world.approved.get(launch.job.name, ())
+    """Whether somebody approved what the rule looks at: a provider, or also a price; in person, or through a standing
+    grant."""
+    known = [*world.approved.get(launch.job.name, ()), *_through_standing(world, launch)]
     return any(
         by == rule and provider == offer.provider and (rule != "price" or price >= per_gpu)
         for by, provider, price in known
     )
+
+
+def _through_standing(world: World, launch: Launch) -> Iterator[tuple[str, str, Money]]:
+    """Rule, provider and price per GPU of everything that standing grants let through for this job."""
+    with world.store.reading() as look:
+        bodies = [event.body for event in look.events(launch.key.rpartition("-")[0])]
+    for body in bodies:
+        if isinstance(body, ApprovalGiven) and body.standing is not None:
+            for rule, facts in (body.facts or {}).items():
+                values = {fact.aspect: fact.value for fact in facts}
+                price = values.get(Aspect.PRICE_PER_GPU)
+                micros = int(price) if isinstance(price, int | float) else 0
+                yield rule, str(values.get(Aspect.PROVIDER)), Money(micros)

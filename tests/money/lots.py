@@ -8,26 +8,28 @@ from __future__ import annotations
 import gc
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
+from tests.money.moves import Move
 from tests.money.play import Stage, drawn, printed, replay, shortest
 from tests.money.stores import new_postgres, postgres_store, sqlite_store
 from tests.money.world import Violation
 
 _stage: Stage
+_shortened = set[str]()
 _kept = ExitStack()  # the store would be closed as soon as nothing refers to what opened it
 
 
 class Played(NamedTuple):
-    """What came of a lot: so many scripts; how often each move was made and what happened (`tests.money.tally`); of
-    each part of the promise that was broken a seed and its story."""
+    """What came of a lot: so many scripts; how often each move was made and what happened (`tests.money.tally`); each
+    part of the promise that a seed broke, with its story."""
 
     scripts: int
     moves: Counter[str]
     happened: Counter[str]
-    broken: dict[str, tuple[int, str]]
+    broken: list[tuple[str, str]]
 
 
 def open_stage(kind: str) -> None:
@@ -54,18 +56,21 @@ def _opened(kind: str) -> Iterator[Stage]:
 def play_lot(lot: tuple[int, int, int]) -> Played:
     """Play the scripts of the seeds from the first to before the second figure, each of so many moves at most."""
     first, last, longest = lot
-    moves, happened, broken = Counter[str](), Counter[str](), dict[str, tuple[int, str]]()
+    moves, happened, broken = Counter[str](), Counter[str](), list[tuple[str, str]]()
     for seed in range(first, last):
         script = drawn(seed, longest)
         moves.update(name for name, _ in script)
         for one in replay(_stage, script, happened=happened):
-            if one.rule not in broken:
-                broken[one.rule] = seed, _told(seed, one)
+            broken.append((one.rule, _told(seed, script, one)))
     gc.collect()
     return Played(last - first, moves, happened, broken)
 
 
-def _told(seed: int, one: Violation) -> str:
-    script = shortest(_stage, drawn(seed), one.rule)
+def _told(seed: int, script: Sequence[Move], one: Violation) -> str:
+    """What broke, with a short script the first time that this process finds that part of the promise broken."""
+    if one.rule in _shortened:
+        return f"\nseed {seed}: {one}"
+    _shortened.add(one.rule)
+    script = shortest(_stage, script, one.rule)
     again = [str(found) for found in replay(_stage, script) if found.rule == one.rule]
     return f"\nseed {seed}: {one}\nshorter, {again[:1]}:\n{printed(script)}"

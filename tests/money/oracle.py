@@ -6,7 +6,8 @@ Slack, and nothing else is allowed beyond a limit:
 * spot prices: what a rise costs until the first look that could know of it, and for the time that stopping takes then
   (two minutes were kept for that at the price before);
 * machines without a living agent, which heed no lease: what they cost after the time until which they were paid, until
-  the second look that nothing disturbed, and no call failed.
+  the second look that nothing disturbed, and no call failed. A word to stop does not shorten that time: the money stays
+  held until the machine is gone.
 
 A machine with a living agent at a fixed price has none.
 """
@@ -150,13 +151,18 @@ class Oracle:
             if after > before:
                 yield _cost(after - before, nodes, at, at + GRACE)
 
-    def _paid_until(self, machine: Machine) -> datetime | None:
-        """When an agent that heeds its lease would have stopped for want of money."""
+    def _paid_until(self, machine: Machine) -> tuple[datetime, datetime] | None:
+        """When an agent that heeds its lease would have stopped for want of money, and when it would have stopped at
+        all: told to stop before that, its money lasts as the lease before says."""
         written = self.world.folders.leases.get(machine.key, [])
+        paid: datetime | None = None
         for number, (lease, at) in enumerate(written):
+            if lease.stop is not None and paid is not None:
+                return max(paid, at), at
+            paid = lease.paid_until
             until = written[number + 1][1] if number + 1 < len(written) else None
-            if lease.paid_until is not None and (until is None or lease.paid_until <= until):
-                return max(lease.paid_until, at)
+            if paid is not None and (until is None or paid <= until):
+                return max(paid, at), max(paid, at)
         return None
 
     def _mute(self, machine: Machine, end: datetime) -> tuple[datetime, datetime] | None:
@@ -169,16 +175,18 @@ class Oracle:
         return machine.since, min(machine.agent_from + stops, end)
 
     def _unheeded(self, machine: Machine) -> Iterator[Piece]:
-        paid = self._paid_until(machine)
+        found = self._paid_until(machine)
         end = min(machine.gone_at or self.world.clock.true, self.world.clock.true)
-        if paid is None or end <= paid:
+        if found is None or end <= found[0]:
             return
+        paid, stops = found
         mute = self._mute(machine, end)
         if mute is None:
             return
         since, heard = max(paid, mute[0]), mute[1]
         looks = self.world.looks
-        first = bisect_right(looks, since + GRACE)  # tells it to stop; once its grace is over, the next one ends it
+        # This look tells it to stop; once its grace is over, the next one ends it.
+        first = bisect_right(looks, max(stops, mute[0]) + GRACE)
         second = bisect_left(looks, looks[first] + GRACE) if first < len(looks) else first
         until = min(heard, looks[second] + GRACE) if second < len(looks) else heard
         until = min(max(until, since + GRACE), heard)

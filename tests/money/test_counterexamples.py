@@ -139,6 +139,21 @@ SCRIPTS = {
         wait("2s"),
         ("preempt", {}),
     ),
+    "a price that a standing grant let through": (
+        policy(max_price="ask $0.5"),
+        ("ahead", {"user": "bob"}),
+        submit(user="bob"),
+        wait("2s"),
+    ),
+    "a machine whose agent is dead, told to stop by a clock that was ahead": (
+        policy(),
+        submit(max_cost="$10"),
+        wait("1m", 2),
+        wait("1m"),
+        ("kill_agent", {}),
+        ("wrong_clock", {}),
+        wait("1d"),
+    ),
     "a node that calls its own end an interruption": (
         policy(),
         submit(),
