@@ -31,7 +31,7 @@ from broker.core.views import AttemptView, JobView
 from broker.core.wait_reasons import LaunchTrouble, OwnerMustStart, SecretsMissing, WaitReason
 from broker.launch import decide
 from broker.launch.approvals import refuse
-from broker.launch.interpret import Dated, Patience, Silence, must_be_removed, news
+from broker.launch.interpret import Dated, Patience, Silence, news
 from broker.launch.isolation import isolated
 from broker.launch.journal import Journal, Writing
 from broker.launch.leases import EdgesAhead, IdleLimits, Leases, MaxUnattended
@@ -312,7 +312,7 @@ class Reconciler:
         try:
             return self._record(view, attempt, found, now)
         finally:
-            if there and (remove or must_be_removed(attempt, now, self._timing.grace)):
+            if there and (remove or self._removals.due(attempt, now, self._timing.grace)):
                 self._remove(view, attempt, now)
             if forgotten:
                 # Nobody will look at it again. Should it exist after all, it is ended, or ends itself when it can.

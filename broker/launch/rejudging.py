@@ -140,7 +140,7 @@ def _at_present(
     if found is None:
         reasons = ", ".join(count_reasons(plan.rejections)) or "it is not offered"
         return Objection(Cause.REQUEST_EXPIRED, f"{before.offer.pool} cannot be had any more: {reasons}")
-    if found.rate > before.rate:
+    if found.rate != before.rate:  # also where it fell: a fixed price is booked as the launch says it
         why = f"{before.offer.pool} costs {found.rate} per hour now, and {before.rate} was judged"
         return Objection(Cause.REQUEST_EXPIRED, why)
     return found

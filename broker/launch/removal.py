@@ -1,15 +1,17 @@
-"""Ending machines at their engines: an engine that fails to end one is asked again, ever more slowly."""
+"""Ending machines at their engines: when one is to be ended by force; an engine that fails to end it is asked again,
+ever more slowly."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from broker.core.errors import BrokerError
 from broker.core.ports import Engine
 from broker.core.views import AttemptView
+from broker.launch.interpret import must_be_removed
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +33,15 @@ class Removals:
     def __init__(self, engines: Callable[[str], Engine]) -> None:
         self._engines = engines
         self._failed: dict[str, _Failed] = {}
+        self._set_back: dict[str, datetime] = {}  # first looks since the clock showed less than when a stop was asked
+
+    def due(self, attempt: AttemptView, now: datetime, grace: timedelta) -> bool:
+        """Whether the attempt's machine is to be ended by force (`must_be_removed`). Where the clock was ahead when the
+        stop was asked, and has been set back since, ``grace`` counts from the first look after that."""
+        told = attempt.stop_requested_at
+        if told is not None and told > now:
+            told = self._set_back[attempt.key] = min(self._set_back.get(attempt.key, now), now)
+        return must_be_removed(replace(attempt, stop_requested_at=told), now, grace)
 
     def remove(self, attempt: AttemptView, now: datetime) -> str | None:
         """Ask the engine to end the attempt's machine, unless it failed to a short while ago. What the engine said
@@ -60,3 +71,4 @@ class Removals:
     def forget(self, key: str) -> None:
         """The attempt's job is closed."""
         self._failed.pop(key, None)
+        self._set_back.pop(key, None)

@@ -192,12 +192,15 @@ def test_a_price_that_rose_above_the_budget_is_refused(market: Market, delay: De
     assert "budget money of $200" in waits(market.view.waiting)
 
 
-def test_a_price_that_fell_keeps_the_attempt(market: Market) -> None:
+def test_a_price_that_fell_is_the_price_of_the_launch(market: Market) -> None:
+    """At a fixed price, what the launch says is what the ledger books."""
     delay = DELAYS["minutes"]
     delay.begin(market)
     market.costs("50")
     delay.end(market)
-    assert market.engine.submitted == ["j-1-1"]
+    assert market.causes == [Cause.REQUEST_EXPIRED, None]
+    assert market.engine.submitted == ["j-1-2"]
+    assert market.view.attempts[1].placement.rate == Money.usd(50)
 
 
 @pytest.mark.parametrize(

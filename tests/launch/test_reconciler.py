@@ -118,6 +118,20 @@ def test_an_agent_that_does_not_obey_loses_its_machine_after_the_grace(stage: St
     settled_and_closed(stage)
 
 
+def test_a_clock_that_was_set_back_lets_no_agent_go_on_that_does_not_obey(stage: Stage) -> None:
+    key = running(stage)
+    stage.clock.time += timedelta(days=400)
+    with stage.store.writing() as tx:
+        tx.append("j-1", [(None, ev.CancelRequested(by="ann"))], stage.clock.now())
+    stage.pass_time(MINUTE)
+    assert stage.view.attempts[0].stop_requested is Cause.CANCELLED_BY_USER
+    stage.clock.time -= timedelta(days=400)
+    stage.pass_time(MINUTE)
+    assert stage.engine.machines[key].gone_at is None, "it is given its grace to checkpoint"
+    stage.pass_time(MINUTE, times=3)
+    assert stage.engine.machines[key].gone_at is not None
+
+
 def test_the_lease_follows_the_money_and_settling_does_not_move_it(stage: Stage) -> None:
     stage.offers = [stage.offers[1]]
     stage.submit(hold="3.15", hours=48)

@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from broker.core.errors import RetryLater
+from broker.core.outcomes import AttemptState
 from broker.core.ports import Engine
 from broker.launch.removal import Removals
 from tests.launch.test_charges import UP, life
@@ -119,6 +120,17 @@ def test_a_clock_that_is_five_minutes_behind_waits_no_longer_than_that(removals:
     assert asks(removals, cloud, 300)
     assert not asks(removals, cloud, 5), "the next try is 300 seconds ahead"
     assert asks(removals, cloud, 4)
+
+
+def test_the_grace_of_a_stop_counts_from_when_its_clock_was_set_back(removals: Removals) -> None:
+    stopping = replace(ATTEMPT, state=AttemptState.STOPPING, claimed_at=UP)
+    told, grace = replace(stopping, stop_requested_at=UP + 500_000 * SECOND), 120 * SECOND
+    assert not removals.due(told, UP + 500_000 * SECOND, grace)
+    assert [removals.due(told, UP + at * SECOND, grace) for at in (600, 720, 721)] == [False, False, True]
+    assert not removals.due(told, UP + 60 * SECOND, grace), "set back once more"
+    assert removals.due(told, UP + 181 * SECOND, grace)
+    assert removals.due(replace(told, stop_requested_at=UP), UP + 121 * SECOND, grace)
+    assert not removals.due(replace(told, stop_requested_at=None), UP + 600_000 * SECOND, grace)
 
 
 def test_a_closed_job_is_forgotten(removals: Removals, cloud: Cloud) -> None:

@@ -103,6 +103,13 @@ SCRIPTS = {
         ("price", {"pool": "gcp-8-spot", "times": "10"}),
         wait("1d"),
     ),
+    "a price that falls between the submission and a launch that was delayed": (
+        policy(),
+        submit(),
+        ("price", {"times": "0.5"}),
+        wait("1m"),
+        wait("2s"),
+    ),
     "a provider that is denied between the submission and the launch": (
         policy(),
         submit(),
