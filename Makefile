@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 EXTRAS ?= dev
 
+# Compiled files are kept, whatever the shell says: tests import hundreds of files, in many processes.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help install demo test test-system chaos property mutants lint bench wheel clean
 
 help:  ## what there is

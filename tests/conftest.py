@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -27,6 +28,12 @@ settings.load_profile("full" if os.environ.get("GPUBROKER_TEST_FULL") else "quic
 
 # These run real processes against the wall clock: one after the other, so that they do not starve each other.
 _BY_THE_WALL = ("tests/engines/", "tests/launch/agent/", "tests/demo/", "tests/examples/", "tests/system/")
+
+
+def pytest_configure() -> None:
+    """A run in the background of a script (`make test &`) ignores Ctrl-C, and so would all it starts; tests press it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -57,8 +64,9 @@ def clock() -> ManualClock:
 def store(tmp_path: Path, clock: ManualClock) -> Iterator[Store]:
     """An empty SQLite store of its own."""
     from broker.store import open_store
+    from tests.empty_store import empty_store
 
-    opened = open_store(f"sqlite:///{tmp_path / 'store.db'}", clock=clock)
+    opened = open_store(empty_store(tmp_path / "store.db"), clock=clock)
     yield opened
     opened.close()
 

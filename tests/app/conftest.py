@@ -11,17 +11,17 @@ from broker.app.wiring import Broker
 from broker.core.clock import ManualClock
 from broker.settings import Settings
 from cli import registries
+from tests.empty_store import empty_store
 
 
 @pytest.fixture
 def new_broker(tmp_path: Path) -> Iterator[Callable[[], Broker]]:
     """Brokers over one store, as several processes would have them."""
     made: list[Broker] = []
+    url = empty_store(tmp_path / "store.db")
 
     def new() -> Broker:
-        settings = Settings(
-            home=tmp_path, store=f"sqlite:///{tmp_path / 'store.db'}", runs=(tmp_path / "runs").as_uri()
-        )
+        settings = Settings(home=tmp_path, store=url, runs=(tmp_path / "runs").as_uri())
         made.append(Broker(settings, registries()))
         return made[-1]
 

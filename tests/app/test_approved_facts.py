@@ -27,6 +27,7 @@ from broker.launch.placing import Market
 from broker.placement.conditions import Conditions
 from broker.settings import Settings
 from cli import registries
+from tests.empty_store import empty_store
 from tests.launch.rehearsal import StageEngine, StageMailbox
 
 NOW = datetime(2026, 11, 3, 12, tzinfo=UTC)
@@ -119,9 +120,8 @@ class Site:
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.system)])
 def site(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    url = f"sqlite:///{tmp_path / 'store.db'}"
-    if request.param == "postgresql":
-        url = str(request.getfixturevalue("new_postgres")())
+    sqlite = request.param == "sqlite"
+    url = empty_store(tmp_path / "store.db") if sqlite else str(request.getfixturevalue("new_postgres")())
     broker = Broker(Settings(home=tmp_path, store=url, runs=(tmp_path / "runs").as_uri()), registries())
     yield Site(broker, monkeypatch)
     broker.store.close()

@@ -22,6 +22,7 @@ from broker.core.clock import ManualClock, ScaledClock
 from broker.core.errors import InvalidInput, MissingExtra, UnknownName
 from broker.core.notices import Notice, Severity
 from broker.store import Store, open_store
+from tests.empty_store import empty_store
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 NOTICE = Notice("budget/nlp/80%", "80 % of nlp is spent", "spent $80 of $100", Severity.WARNING)
@@ -70,7 +71,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def store(tmp_path: Path, clock: ManualClock) -> Iterator[Store]:
-    store = open_store(f"sqlite:///{tmp_path / 'store.db'}", clock=clock)
+    store = open_store(empty_store(tmp_path / "store.db"), clock=clock)
     yield store
     store.close()
 

@@ -21,6 +21,7 @@ from broker.placement.planner import make_plan
 from broker.settings import PollSettings, Settings
 from broker.store.records import PollStatus
 from cli import registries
+from tests.empty_store import empty_store
 
 HOUR = timedelta(hours=1)
 asked: list[str] = []
@@ -45,7 +46,7 @@ class Cloud:
 @pytest.fixture
 def clouds(tmp_path: Path) -> Iterator[Broker]:
     """A broker with two clouds: one has a price, the other wants a login."""
-    settings = Settings(home=tmp_path, store=f"sqlite:///{tmp_path / 'store.db'}")
+    settings = Settings(home=tmp_path, store=empty_store(tmp_path / "store.db"))
     brokers: list[Broker] = []
     plugged = replace(
         registries(),

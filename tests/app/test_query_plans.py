@@ -44,6 +44,7 @@ from broker.launch.reconciler import Reconciler
 from broker.settings import Settings
 from broker.store import lives
 from cli import registries
+from tests.empty_store import empty_store
 from tests.past import analyse, fill, looking_after, polled
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -103,9 +104,8 @@ def new_site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callabl
     def new(closed: int) -> Site:
         home = tmp_path / str(len(made))
         home.mkdir()
-        url = f"sqlite:///{home / 'store.db'}"
-        if request.param == "postgresql":
-            url = str(request.getfixturevalue("new_postgres")())
+        sqlite = request.param == "sqlite"
+        url = empty_store(home / "store.db") if sqlite else str(request.getfixturevalue("new_postgres")())
         broker = Broker(Settings(home=home, store=url, runs=(home / "runs").as_uri()), registries())
         made.append(broker)
         clock = ManualClock(NOW)

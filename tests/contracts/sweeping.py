@@ -22,6 +22,7 @@ from broker.launch.journal import Writing
 from broker.launch.sweep import Standing
 from broker.settings import Settings
 from cli import registries
+from tests.empty_store import empty_store
 
 LONG_AGO = datetime.now(UTC) - timedelta(days=2)
 OFFER = Offer("cloud", "r", None, "m", "H100", 8, CapacityType.SPOT, Money.usd("20"), LONG_AGO, "api", engine="nowhere")
@@ -65,7 +66,7 @@ def broker_with(provider: RunsInstances, tmp_path: Path, lasted: timedelta = tim
     )
     home = tmp_path / "home"
     home.mkdir()
-    broker = Broker(Settings(home=home, store=f"sqlite:///{home / 'store.db'}"), plugged)
+    broker = Broker(Settings(home=home, store=empty_store(home / "store.db")), plugged)
     with broker.store.writing() as tx:
         record_jobs(tx, lasted, name)
     try:

@@ -20,6 +20,7 @@ from broker.launch.advice import Moving, Said
 from broker.placement.strategy.choose import course_for
 from broker.placement.strategy.situation import Course, Decision, Situation, Task
 from broker.store import Store, open_store
+from tests.empty_store import empty_store
 from tests.launch.rehearsal import Stage
 from tests.launch.trace_stage import TraceStage, pool_name
 
@@ -73,7 +74,7 @@ def both(
     made, why = course(recorded, start, task)
     outcome = replay(recorded, start, task, made, log)
     assert not outcome.missed
-    store = open_store(f"sqlite:///{path / 'store.db'}", clock=clock)
+    store = open_store(empty_store(path / "store.db"), clock=clock)
     stage = TraceStage(store, clock, recorded, start, task)
     assert stage.play(restarts=restarts) is JobState.SUCCEEDED
     assert not stage.view.deadline_missed
@@ -148,7 +149,7 @@ def test_without_a_deadline_cost_is_traded_against_time(
     tmp_path: Path, clock: ManualClock, value: str, starts_after: float, ran: list[str]
 ) -> None:
     recorded = market([False] * 6 + [True] * 100)
-    store = open_store(f"sqlite:///{tmp_path / 'store.db'}", clock=clock)
+    store = open_store(empty_store(tmp_path / "store.db"), clock=clock)
     stage = TraceStage(store, clock, recorded, 0, Task(4 * HOUR, 8 * HOUR, 720, TICK), value)
     assert stage.play() is JobState.SUCCEEDED
     first = stage.view.attempts[0]
@@ -173,7 +174,7 @@ def test_no_deadline_is_missed_whatever_the_market_does(
     task = Task(3 * HOUR, round(3 * HOUR + max(slack * HOUR, changeover)), changeover, TICK)
     recorded = market(past + (now * 60)[:60] + [False] * 60)
     clock = ManualClock(datetime(2026, 3, 2, 12, tzinfo=UTC))
-    store = open_store(f"sqlite:///{tmp_path_factory.mktemp('live') / 'store.db'}", clock=clock)
+    store = open_store(empty_store(tmp_path_factory.mktemp("live") / "store.db"), clock=clock)
     stage = TraceStage(store, clock, recorded, len(past), task)
     assert stage.play() is JobState.SUCCEEDED
     assert not stage.view.deadline_missed
@@ -207,7 +208,7 @@ def test_more_pools_than_are_looked_at_do_not_cost_a_job_its_machine(
     price = (first,) * (len(past) + 3) + (1.2,) * 197
     pools.append(Pool(pool_name("ninth"), (*past, *[True] * 200), price, 3.0))
     recorded, job = Market("f", "m", TICK, tuple(pools)), Task(4 * HOUR, 8 * HOUR, 720, TICK)
-    stage = TraceStage(open_store(f"sqlite:///{tmp_path / 's.db'}", clock=clock), clock, recorded, len(past), job)
+    stage = TraceStage(open_store(empty_store(tmp_path / "s.db"), clock=clock), clock, recorded, len(past), job)
     assert stage.play(restarts=restarts) is JobState.SUCCEEDED
     assert [(a.placement.offer.pool, a.cause) for a in stage.view.attempts] == [(pool_name("ninth"), Cause.COMPLETED)]
 

@@ -27,6 +27,7 @@ from broker.launch.rejudging import Validity
 from broker.ledger.entries import Movement, Tags, faults
 from broker.store import Store, open_store
 from policies.loader import load
+from tests.empty_store import empty_store
 from tests.launch.rehearsal import MINUTE, Stage, StageEngine, offer
 
 DAY = timedelta(days=1)
@@ -96,8 +97,9 @@ class Market(Stage):
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.system)])
 def store(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Store]:
     """An empty store, on either database."""
-    url = f"sqlite:///{tmp_path / 'store.db'}"
-    opened = open_store(url if request.param == "sqlite" else request.getfixturevalue("new_postgres")(), clock=clock)
+    sqlite = request.param == "sqlite"
+    url = empty_store(tmp_path / "store.db") if sqlite else request.getfixturevalue("new_postgres")()
+    opened = open_store(url, clock=clock)
     yield opened
     opened.close()
 

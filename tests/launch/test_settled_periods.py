@@ -19,6 +19,7 @@ from broker.launch.settling import Settling, post_due
 from broker.ledger.budgets import period_containing
 from broker.ledger.entries import Account, Movement, Tags, faults, move
 from broker.store import Store, open_store
+from tests.empty_store import empty_store
 from tests.launch.rehearsal import MINUTE, Stage, offer
 from tests.launch.test_settling import runs
 from tests.store.work import statements_work
@@ -193,7 +194,7 @@ def test_a_settlement_costs_the_same_after_a_long_history(
     """Counted in the steps of the database: rows that it reads to add them up count as well."""
 
     def work(settlements: int) -> int:
-        store = open_store(f"sqlite:///{tmp_path / str(settlements)}.db", clock=clock)
+        store = open_store(empty_store(tmp_path / f"{settlements}.db"), clock=clock)
         with_history(store, clock, settlements, capacity)
         clock.advance(MINUTE)
         with statements_work(store) as counted:

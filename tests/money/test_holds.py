@@ -21,6 +21,7 @@ from broker.core.money import Money
 from broker.core.outcomes import Cause, JobState
 from broker.core.views import JobView
 from broker.store import Store, open_store
+from tests.empty_store import empty_store
 from tests.money.moves import JOB, job_text
 from tests.money.oracle import Oracle
 from tests.money.periods import _midnight
@@ -37,7 +38,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     new: Callable[[], str] | None = None
     if request.param == "postgresql":
         new = request.getfixturevalue("new_postgres")
-    opened = open_store(new() if new else f"sqlite:///{tmp_path / 'store.db'}", clock=SystemClock())
+    opened = open_store(new() if new else empty_store(tmp_path / "store.db"), clock=SystemClock())
     yield opened
     opened.close()
 

@@ -23,6 +23,7 @@ from broker.core.outcomes import JobState
 from broker.core.units import parse_duration, parse_money
 from broker.core.views import JobView
 from broker.store import Store, open_store
+from tests.empty_store import empty_store
 from tests.money.moves import ZONES, job_text
 from tests.money.test_holds import PLAIN, Played
 
@@ -41,7 +42,7 @@ OTHER = {
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    opened = open_store(f"sqlite:///{tmp_path / 'store.db'}", clock=SystemClock())
+    opened = open_store(empty_store(tmp_path / "store.db"), clock=SystemClock())
     yield opened
     opened.close()
 

@@ -20,6 +20,7 @@ from broker.ledger.budgets import in_scope, is_fixed
 from broker.ledger.entries import Account
 from broker.ledger.shares import BudgetShare
 from broker.store import Store, open_store
+from tests.empty_store import empty_store
 from tests.money.moves import job_text
 from tests.money.play import drawn
 from tests.money.stores import sqlite_store
@@ -37,7 +38,7 @@ ON_DEMAND = {"providers": "aws", "capacity": "on_demand"}  # $4 an hour
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    opened = open_store(f"sqlite:///{tmp_path / 'store.db'}", clock=SystemClock())
+    opened = open_store(empty_store(tmp_path / "store.db"), clock=SystemClock())
     yield opened
     opened.close()
 

@@ -32,6 +32,7 @@ from broker.ledger.entries import Account
 from broker.placement.conditions import Conditions
 from broker.settings import Settings
 from cli import registries
+from tests.empty_store import empty_store
 from tests.program import kill, processes
 
 BUDGET = "version: 1\npolicy: money\nbudgets: [{name: all, amount: $1000000000, period: month}]\n"
@@ -169,7 +170,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: dict[str, Any
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
     home = tmp_path / "home"
     settings = Settings(
-        home=home, store=f"sqlite:///{tmp_path / 'store.db'}", runs=(home / "runs").as_uri(), settle_every=0.5
+        home=home, store=empty_store(tmp_path / "store.db"), runs=(home / "runs").as_uri(), settle_every=0.5
     )
     broker = Broker(settings, registries())
 

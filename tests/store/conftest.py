@@ -9,6 +9,7 @@ import pytest
 
 from broker.core.clock import ManualClock
 from broker.store import Store, open_store
+from tests.empty_store import empty_store
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.system)])
@@ -22,6 +23,8 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def store(url: str, clock: ManualClock) -> Iterator[Store]:
     """An empty store of its own."""
+    if url.startswith("sqlite:///"):
+        empty_store(Path(url.removeprefix("sqlite:///")))
     opened = open_store(url, clock=clock)
     yield opened
     opened.close()
