@@ -27,8 +27,8 @@ from pydantic import (
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from broker.core.errors import did_you_mean
-from broker.core.money import Money
-from broker.core.units import parse_duration, print_duration
+from broker.core.values.money import Money
+from broker.core.values.units import parse_duration, print_duration
 
 FILE = "gpubroker.toml"
 PREFIX = "GPUBROKER_"

@@ -25,16 +25,13 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from broker.core.accelerators import canonical
 from broker.core.documents import Document, print_document, read_document
 from broker.core.errors import InvalidInput, Problem, UnknownName, did_you_mean
-from broker.core.findings import validate
-from broker.core.jobfile import parse_job
-from broker.core.jobs import Job
-from broker.core.money import Money
-from broker.core.offers import CapacityType, Interconnect, MoneyKind, Offer
-from broker.core.placements import Placement
-from broker.core.policy import (
+from broker.core.job.file import parse_job
+from broker.core.job.jobs import Job
+from broker.core.job.placements import Placement
+from broker.core.market.offers import CapacityType, Interconnect, MoneyKind, Offer
+from broker.core.policy.policy import (
     Action,
     ActionKind,
     Answer,
@@ -47,7 +44,10 @@ from broker.core.policy import (
     Verdict,
 )
 from broker.core.ports import PolicySet
-from broker.core.units import PositiveDuration
+from broker.core.validation import validate
+from broker.core.values.accelerators import canonical
+from broker.core.values.money import Money
+from broker.core.values.units import PositiveDuration
 from broker.ledger.budgets import periods_touching
 from policies.fields import AttemptCount, GpuCount, Limit, LocalTime, Part, Patterns, Percent
 

@@ -1,6 +1,6 @@
 """``when:`` of a rule: a condition in CEL that says to which requests the rule applies.
 
-Checked when the file is loaded (`policies.cel`), evaluated by the CEL library, which is imported only where some rule
+Checked when the file is loaded (`policies.cel_typecheck`), evaluated by the CEL library, which is imported only where some rule
 has a condition. What cannot be evaluated (a limit that the job does not name, say) counts as met, and a budget grants
 nothing then: a gate never opens by a mistake. Where that may happen is told when the file is checked.
 """
@@ -13,11 +13,11 @@ from datetime import datetime, timedelta
 from functools import cache, cached_property
 from typing import Any
 
-from broker.core.coverage import seen
-from broker.core.facts import Aspect, Fact
-from broker.core.money import Money
-from broker.core.policy import Action, ActionKind, Answer, Facts, Verdict
+from broker.core.policy.coverage import seen
+from broker.core.policy.facts import Aspect, Fact
+from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Verdict
 from broker.core.ports import Rule
+from broker.core.values.money import Money
 from broker.ledger.budgets import zone
 from policies.fields import meant_zone
 from policies.verdicts import allow
@@ -153,22 +153,22 @@ class Condition:
 
 
 def condition(text: str) -> Condition:
-    """A condition from its text. Raises `policies.cel.Mistake`, with how far into the text the mistake is."""
-    from policies import cel  # only where there is a condition
+    """A condition from its text. Raises `policies.cel_typecheck.Mistake`, with how far into the text the mistake is."""
+    from policies import cel_typecheck  # only where there is a condition
 
-    checked = cel.check(text, ENVIRONMENT)
+    checked = cel_typecheck.check(text, ENVIRONMENT)
     for function, literal, at in checked.literals:
         _try_out(function, literal, at)
     try:
         _compiled(text)
     except ValueError as error:
-        raise cel.Mistake(0, f"is not understood: {str(error).splitlines()[0]}") from error
+        raise cel_typecheck.Mistake(0, f"is not understood: {str(error).splitlines()[0]}") from error
     return Condition(text, checked.uses, checked.unasked)
 
 
 def _try_out(function: str, literal: str, at: int) -> None:
     """A literal that a function cannot take is found now, not when it is evaluated."""
-    from policies.cel import Mistake
+    from policies.cel_typecheck import Mistake
 
     expected = {
         "matches": "a regular expression",

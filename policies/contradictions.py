@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from itertools import combinations, permutations
 
-from broker.core.offers import CapacityType
-from broker.core.policy import Source
+from broker.core.market.offers import CapacityType
+from broker.core.policy.policy import Source
 from broker.core.ports import Rule
-from broker.core.units import print_duration
-from policies.mentions import PATTERN_SIGNS
+from broker.core.values.units import print_duration
+from policies.references import PATTERN_SIGNS
 from policies.rules.accelerators import AllowedAccelerators
 from policies.rules.allowed_locations import AllowedLocations, Names
 from policies.rules.capacity_types import CapacityTypes

@@ -10,9 +10,9 @@ from zoneinfo import available_timezones
 from pydantic import BaseModel, ConfigDict, PlainValidator, WithJsonSchema
 
 from broker.core.errors import did_you_mean
-from broker.core.findings import each
-from broker.core.money import Money
-from broker.core.units import parse_money
+from broker.core.validation import each
+from broker.core.values.money import Money
+from broker.core.values.units import parse_money
 from broker.ledger.budgets import zone
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

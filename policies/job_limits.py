@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Generic, TypeVar
 
-from broker.core.money import Money
-from broker.core.policy import Action, ActionKind, Verdict
+from broker.core.policy.policy import Action, ActionKind, Verdict
 from broker.core.ports import Rule
+from broker.core.values.money import Money
 from policies.verdicts import allow, deny
 
 T = TypeVar("T", Money, timedelta)

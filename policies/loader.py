@@ -10,18 +10,18 @@ from json import dumps
 
 from broker.core.documents import Document, Path, dotted, invalid, nulls, read_document
 from broker.core.errors import POLICY_FILE, InvalidInput, Problem
-from broker.core.findings import validate
-from broker.core.policy import Source
+from broker.core.policy.policy import Source
 from broker.core.ports import PolicyDefaults, Rule
+from broker.core.validation import validate
 from policies.conditions import Condition
-from policies.meaning import Together, at_home, conditions
-from policies.mentions import at, entries, excepted
 from policies.policyset import ActivePolicies
+from policies.references import at, entries, excepted
 from policies.registry import GUARDRAILS, rule_class
 from policies.rules.budget import Budget
 from policies.rules.membership import Roster
 from policies.schema import BudgetEntry, GuardrailEntry, PolicyFile, policy_file_model
 from policies.scope import Exempting, Scope
+from policies.semantic_checks import Together, at_home, conditions
 
 _NO_FILES = "none"
 _DIGITS_OF_VERSION = 12

@@ -13,10 +13,10 @@ from typing import Any
 
 from broker.core.documents import Document, Path
 from broker.core.errors import Problem
-from broker.core.money import Money
 from broker.core.ports import Rule
-from policies.asking import MayAsk
-from policies.mentions import at, entries
+from broker.core.values.money import Money
+from policies.approval_config import MayAsk
+from policies.references import at, entries
 from policies.rules.budget import Budget
 from policies.scope import Scope
 

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from broker.core.approvals import with_grants
 from broker.core.documents import Document
 from broker.core.errors import Problem
-from broker.core.jobs import Job
-from broker.core.policy import Action, ActionKind, Answer, CaseResult, Facts, Source, Verdict
+from broker.core.job.jobs import Job
+from broker.core.policy.approvals import with_grants
+from broker.core.policy.policy import Action, ActionKind, Answer, CaseResult, Facts, Source, Verdict
 from broker.core.ports import BudgetSpec, PolicyDefaults, Rule
 from broker.ledger.budgets import in_scope, matches
-from policies.asking import Asking, among, asks_instead
+from policies.approval_config import Asking, among, asks_instead
 from policies.conditions import Condition, Variables
-from policies.mentions import PATTERN_SIGNS, at, entries, named_approvers, named_in_scopes
+from policies.references import PATTERN_SIGNS, at, entries, named_approvers, named_in_scopes
 from policies.rules.budget import Budget
 from policies.rules.budget_required import BudgetRequired
 from policies.rules.membership import Membership, Roster

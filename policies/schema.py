@@ -33,10 +33,10 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
-from broker.core.findings import each
-from broker.core.offers import CapacityType
-from broker.core.units import PositiveDuration
-from policies.asking import MayAsk
+from broker.core.market.offers import CapacityType
+from broker.core.validation import each
+from broker.core.values.units import PositiveDuration
+from policies.approval_config import MayAsk
 from policies.conditions import variables
 from policies.fields import Limit, Name, Part, Patterns, When
 from policies.registry import GUARDRAILS, rule_class

@@ -8,10 +8,10 @@ from functools import cached_property, lru_cache
 from pydantic import Field, field_validator
 
 from broker.core.errors import did_you_mean
-from broker.core.jobs import Workload
-from broker.core.policy import Action, LiveAttempt, Source
+from broker.core.job.jobs import Workload
+from broker.core.policy.policy import Action, LiveAttempt, Source
 from broker.ledger.budgets import matches
-from policies.asking import within
+from policies.approval_config import within
 from policies.fields import Part, Patterns
 
 

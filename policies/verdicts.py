@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 from functools import lru_cache
 
-from broker.core.money import Money
-from broker.core.policy import Answer, OpenAsk, Verdict
+from broker.core.policy.policy import Answer, OpenAsk, Verdict
 from broker.core.ports import Rule
-from broker.core.units import print_duration
-from policies.asking import Asking, asks_instead
+from broker.core.values.money import Money
+from broker.core.values.units import print_duration
+from policies.approval_config import Asking, asks_instead
 
 
 def length(duration: timedelta) -> str:

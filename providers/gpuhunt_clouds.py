@@ -19,7 +19,6 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
-from broker.core.clock import Clock
 from broker.core.errors import (
     BrokerError,
     GiveUp,
@@ -30,6 +29,7 @@ from broker.core.errors import (
     Throttled,
     Unreachable,
 )
+from broker.core.values.clock import Clock
 from providers.gpuhunt_rows import Kept, Replayed, row_by_row
 from providers.http import HttpSettings, retry_after, retrying, setting, shown, without_logins
 

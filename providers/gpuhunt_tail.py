@@ -23,10 +23,10 @@ from typing import Any, ClassVar
 
 from pydantic import field_validator
 
-from broker.core.accelerators import lookup
-from broker.core.clock import Clock
 from broker.core.errors import NoLogin, UnknownName
-from broker.core.offers import CapacityType, Offer, OfferQuery, SkippedRow
+from broker.core.market.offers import CapacityType, Offer, OfferQuery, SkippedRow
+from broker.core.values.accelerators import lookup
+from broker.core.values.clock import Clock
 from providers.catalogue.layout import card
 from providers.failures import Failures
 from providers.gpuhunt_clouds import CLOUDS, NAME, Cloud, Told, ask
@@ -84,7 +84,7 @@ class Gpuhunt:
         failures.raise_any()
 
     def describe_setup(self) -> Mapping[str, Any]:
-        """See `broker.app.doctor.DescribesSetup`."""
+        """See `broker.app.doctor.doctor.DescribesSetup`."""
         base = self._settings.base_url
         return {
             "endpoints": {

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
-from broker.core.capacity import Reservation
-from broker.core.offers import Availability, Offer, SkippedRow
+from broker.core.market.capacity import Reservation
+from broker.core.market.offers import Availability, Offer, SkippedRow
 from providers.rows import Found
 
 

@@ -18,7 +18,6 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from broker.core.clock import Clock
 from broker.core.errors import (
     BrokerError,
     InvalidInput,
@@ -29,6 +28,7 @@ from broker.core.errors import (
     Throttled,
     Unreachable,
 )
+from broker.core.values.clock import Clock
 from providers.registry import ProviderSettings
 
 if TYPE_CHECKING:

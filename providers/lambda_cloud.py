@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 
 from pydantic import SecretStr
 
-from broker.core.clock import Clock
 from broker.core.errors import Malformed, NoLogin
-from broker.core.offers import Availability, Billing, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
+from broker.core.market.offers import Availability, Billing, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
+from broker.core.values.clock import Clock
 from providers.http import Api, HttpSettings, Url, endpoint, setting, usable
 from providers.rows import Found, Row, Unfit, accelerator, distinct, each, figure, name, number, price, short, whole
 
@@ -64,7 +64,7 @@ class LambdaCloud:
         yield from distinct(each(rows.values(), self._read))
 
     def describe_setup(self) -> Mapping[str, Any]:
-        """See `broker.app.doctor.DescribesSetup`."""
+        """See `broker.app.doctor.doctor.DescribesSetup`."""
         return {
             "endpoints": {"instance types": endpoint(self.name, "base_url", self._settings.base_url)},
             "logins": {

@@ -20,9 +20,9 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any, ClassVar
 
-from broker.core.clock import Clock
 from broker.core.errors import Malformed
-from broker.core.offers import Billing, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
+from broker.core.market.offers import Billing, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
+from broker.core.values.clock import Clock
 from providers.http import Api, HttpSettings, Url, endpoint
 from providers.rows import Found, Row, Unfit, accelerator, distinct, each, figure, name, number, price, short, whole
 
@@ -62,7 +62,7 @@ class Oci:
         yield from distinct(each(shapes, lambda row: self._read(row, costs)))
 
     def describe_setup(self) -> Mapping[str, Any]:
-        """See `broker.app.doctor.DescribesSetup`."""
+        """See `broker.app.doctor.doctor.DescribesSetup`."""
         return {"endpoints": {"cost estimator": endpoint(self.name, "base_url", self._settings.base_url)}, "logins": {}}
 
     def _read(self, row: Row, costs: Mapping[str, set[Decimal]]) -> Found:

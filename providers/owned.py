@@ -13,19 +13,11 @@ from typing import Any, ClassVar
 import psutil
 from pydantic import Field
 
-from broker.core.accelerators import canonical
-from broker.core.clock import Clock
 from broker.core.errors import UnknownName
-from broker.core.money import Money
-from broker.core.offers import (
-    Availability,
-    CapacityType,
-    Interconnect,
-    MoneyKind,
-    Offer,
-    OfferQuery,
-    SkippedRow,
-)
+from broker.core.market.offers import Availability, CapacityType, Interconnect, MoneyKind, Offer, OfferQuery, SkippedRow
+from broker.core.values.accelerators import canonical
+from broker.core.values.clock import Clock
+from broker.core.values.money import Money
 from providers.registry import ProviderSettings
 
 _GIB = 2**30

@@ -7,10 +7,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from broker.core.clock import Clock
 from broker.core.errors import InvalidInput, Problem, did_you_mean
 from broker.core.ports import Provider
 from broker.core.registry import load
+from broker.core.values.clock import Clock
 
 PROVIDERS: dict[str, str] = {
     "aws": "providers.aws.provider:Aws",

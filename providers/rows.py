@@ -10,10 +10,10 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
-from broker.core.accelerators import canonical
 from broker.core.errors import UnknownName
-from broker.core.money import Money
-from broker.core.offers import Offer, SkippedRow
+from broker.core.market.offers import Offer, SkippedRow
+from broker.core.values.accelerators import canonical
+from broker.core.values.money import Money
 
 Row = Mapping[str, Any]
 Found = Iterator[Offer | SkippedRow]

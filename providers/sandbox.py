@@ -1,4 +1,4 @@
-"""The simulated market of `broker.core.sandbox` as a provider. Everything it offers is pretend and says so."""
+"""The simulated market of `broker.simulation.market` as a provider. Everything it offers is pretend and says so."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from pydantic import AwareDatetime, Field
 
-from broker.core.clock import Clock
-from broker.core.offers import Offer, OfferQuery, SkippedRow
-from broker.core.sandbox import DEFAULT_SEED, DEFAULT_START, World
+from broker.core.market.offers import Offer, OfferQuery, SkippedRow
+from broker.core.values.clock import Clock
+from broker.simulation.market import DEFAULT_SEED, DEFAULT_START, World
 from providers.registry import ProviderSettings
 
 

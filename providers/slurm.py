@@ -18,11 +18,11 @@ from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator
 
-from broker.core.accelerators import canonical
-from broker.core.clock import Clock
 from broker.core.errors import GiveUp, NoLogin, RetryLater, UnknownName
-from broker.core.money import Money
-from broker.core.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery, SkippedRow
+from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery, SkippedRow
+from broker.core.values.accelerators import canonical
+from broker.core.values.clock import Clock
+from broker.core.values.money import Money
 from providers.registry import ProviderSettings
 
 _GRES = re.compile(r"gpu:(?P<type>[A-Za-z0-9._-]+):(?P<count>[0-9]+)")

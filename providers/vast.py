@@ -18,9 +18,9 @@ from typing import Any, ClassVar
 
 from pydantic import Field, SecretStr
 
-from broker.core.clock import Clock
 from broker.core.errors import Malformed
-from broker.core.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
+from broker.core.market.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
+from broker.core.values.clock import Clock
 from providers.http import Api, HttpSettings, Url, endpoint, setting, usable
 from providers.rows import Found, Row, Unfit, accelerator, distinct, each, figure, name, price, short, whole
 
@@ -69,7 +69,7 @@ class Vast:
         yield from distinct(each(self._rows(), self._read))
 
     def describe_setup(self) -> Mapping[str, Any]:
-        """See `broker.app.doctor.DescribesSetup`."""
+        """See `broker.app.doctor.doctor.DescribesSetup`."""
         how = f"optional: set {_VARIABLE} or {setting(self.name, 'api_key')}"
         return {
             "endpoints": {"bundles": endpoint(self.name, "base_url", self._settings.base_url)},

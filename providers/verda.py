@@ -18,9 +18,9 @@ from typing import Any, ClassVar
 
 from pydantic import SecretStr
 
-from broker.core.clock import Clock
 from broker.core.errors import GiveUp, LoginMissing, Malformed, NoLogin, Refused
-from broker.core.offers import Availability, Billing, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
+from broker.core.market.offers import Availability, Billing, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
+from broker.core.values.clock import Clock
 from providers.http import Api, HttpSettings, Url, endpoint, setting, usable
 from providers.rows import (
     Found,
@@ -105,7 +105,7 @@ class Verda:
         yield from distinct(each(rows, lambda row: self._read(row, stock, terms)))
 
     def describe_setup(self) -> Mapping[str, Any]:
-        """See `broker.app.doctor.DescribesSetup`."""
+        """See `broker.app.doctor.doctor.DescribesSetup`."""
         found = {"client_id": self._id is not None, "client_secret": self._secret is not None}
         return {
             "endpoints": {"instance types": endpoint(self.name, "base_url", self._settings.base_url)},

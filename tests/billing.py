@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import fields
 from datetime import datetime
 
-from broker.core.money import Money
-from broker.core.offers import CapacityType
-from broker.core.views import AttemptView
-from broker.launch.settlement import SeriesOf
+from broker.core.events.views import AttemptView
+from broker.core.market.offers import CapacityType
+from broker.core.values.money import Money
 from broker.ledger.entries import Entry, Sum
 from broker.ledger.holds import Metering, cost_of, ledger_rate
+from broker.reconciler.settlement.settlement import SeriesOf
 
 
 def metered(attempt: AttemptView, now: datetime, series_of: SeriesOf) -> Money:

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
-    from broker.core.clock import ManualClock
+    from broker.core.values.clock import ManualClock
     from broker.store import Store
 
 # How many examples a property is tried with where its test does not say itself. Time is no criterion: machines differ.
@@ -27,7 +27,7 @@ settings.load_profile("full" if os.environ.get("GPUBROKER_TEST_FULL") else "quic
 
 
 # These run real processes against the wall clock: one after the other, so that they do not starve each other.
-_BY_THE_WALL = ("tests/engines/", "tests/launch/agent/", "tests/demo/", "tests/examples/", "tests/system/")
+_BY_THE_WALL = ("tests/engines/", "tests/agent/", "tests/demo/", "tests/examples/", "tests/system/")
 
 
 def pytest_configure() -> None:
@@ -55,7 +55,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def clock() -> ManualClock:
     """A clock that stands at noon of 2 March 2026, UTC, until it is moved."""
-    from broker.core.clock import ManualClock
+    from broker.core.values.clock import ManualClock
 
     return ManualClock(datetime(2026, 3, 2, 12, tzinfo=UTC))
 

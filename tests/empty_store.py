@@ -6,7 +6,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from broker.core.clock import SystemClock
+from broker.core.values.clock import SystemClock
 from broker.store import open_store
 
 

@@ -13,30 +13,30 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import BigInteger, Connection, Table
 from sqlmodel import AutoString, SQLModel
 
-from broker.core import events as ev
-from broker.core.approvals import StandingGrant
-from broker.core.burns import Burn
-from broker.core.clock import ManualClock
-from broker.core.decisions import Decision
-from broker.core.events import EventBody
-from broker.core.jobs import Job
-from broker.core.money import Money
-from broker.core.offers import Availability, CapacityType, MoneyKind, Offer
-from broker.core.outcomes import Cause, JobState
-from broker.core.placements import Placement
-from broker.core.policy import ActionKind, Answer
-from broker.launch.placing import attempt_key, hold_entries
-from broker.launch.reconciler import Reconciler
-from broker.launch.rejudging import Ruling
-from broker.launch.settlement import release
-from broker.launch.settling import post_due
+from broker.core.events import events as ev
+from broker.core.events.events import EventBody
+from broker.core.events.outcomes import Cause, JobState
+from broker.core.job.jobs import Job
+from broker.core.job.placements import Placement
+from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer
+from broker.core.policy.approvals import StandingGrant
+from broker.core.policy.decisions import Decision
+from broker.core.policy.policy import ActionKind, Answer
+from broker.core.values.burns import Burn
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags
 from broker.ledger.sums import DAY
+from broker.reconciler.admission.launch_check import Ruling
+from broker.reconciler.controllers.placement import attempt_key, hold_entries
+from broker.reconciler.loop import Reconciler
+from broker.reconciler.settlement.batch import post_due
+from broker.reconciler.settlement.settlement import release
 from broker.store import Store
-from broker.store.ledger_tables import SUM
+from broker.store.engine.times import to_micros
+from broker.store.ledger.tables import SUM
 from broker.store.tables import STILL_THERE
-from broker.store.times import to_micros
-from tests.launch.rehearsal import Machine, StageEngine, StageMailbox
+from tests.reconciler.rehearsal import Machine, StageEngine, StageMailbox
 
 HOUR = timedelta(hours=1)
 STANDING = 1  # the number of the standing grant that lets a quarter of the jobs through

@@ -53,8 +53,8 @@ def run(
 # What each process of the program is known by in its command line.
 MARKS: Mapping[str, tuple[str, ...]] = {
     "reconciler": ("cli", "reconcile"),
-    "agent": ("broker.launch.agent",),
-    "machine": ("broker.engines.sandbox_machine",),
+    "agent": ("broker.agent",),
+    "machine": ("broker.simulation.machine",),
 }
 
 

@@ -8,17 +8,17 @@ from datetime import UTC, datetime, timedelta
 
 from hypothesis import strategies as st
 
-from broker.core import events as ev
-from broker.core import wait_reasons as why
-from broker.core.events import Event, EventBody
-from broker.core.jobs import CheckpointPlan, Data, Job, MachineRequest, Priority, Retry, Work, Workload
-from broker.core.lifecycle import ImpossibleSequence, advance
-from broker.core.money import Money
-from broker.core.offers import Availability, Billing, CapacityType, Interconnect, MoneyKind, Offer
-from broker.core.outcomes import Cause, JobState
-from broker.core.placements import CostTerm, Placement
-from broker.core.reasons import RuleObjection
-from broker.core.views import JobView
+from broker.core.events import events as ev
+from broker.core.events import wait_reasons as why
+from broker.core.events.events import Event, EventBody
+from broker.core.events.lifecycle import ImpossibleSequence, advance
+from broker.core.events.outcomes import Cause, JobState
+from broker.core.events.views import JobView
+from broker.core.job.jobs import CheckpointPlan, Data, Job, MachineRequest, Priority, Retry, Work, Workload
+from broker.core.job.placements import CostTerm, Placement
+from broker.core.job.reasons import RuleObjection
+from broker.core.market.offers import Availability, Billing, CapacityType, Interconnect, MoneyKind, Offer
+from broker.core.values.money import Money
 
 EPOCH = datetime(2026, 3, 2, 12, tzinfo=UTC)
 NAMES = st.sampled_from(["nlp", "vision", "ops", "a b", "Ünïcode", "x'; DROP TABLE job; --"])

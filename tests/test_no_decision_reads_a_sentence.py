@@ -22,12 +22,12 @@ ERRORS = frozenset({"error", "mistake", "failure", "caught", "exception"})
 SLURM = "re.search('invalid job id|already complet|job .* is not running', str(error), re.IGNORECASE)"
 ALLOWED = {
     # How something is shown: nothing is done differently.
-    ("broker/cli/errors.py", "problem.message not in error.message"),
-    ("broker/cli/plan_view.py", "place in verdict.message"),
+    ("broker/cli/render/errors.py", "problem.message not in error.message"),
+    ("broker/cli/jobs/plan_view.py", "place in verdict.message"),
     # Whether it was said already: the same trouble is logged once.
-    ("broker/app/watches.py", "said != str(error)"),
-    ("broker/launch/enforcement.py", "self._trouble != str(error)"),
-    ("broker/launch/worklist.py", "self._told.get(one.job_id) != one.because"),
+    ("broker/app/alerts/watches.py", "said != str(error)"),
+    ("broker/reconciler/controllers/enforcement.py", "self._trouble != str(error)"),
+    ("broker/reconciler/worklist.py", "self._told.get(one.job_id) != one.because"),
     # What a program or library of others says, which has no code for it.
     ("broker/engines/slurm.py", SLURM),
     ("providers/azure/errors.py", "'CERTIFICATE_VERIFY_FAILED' in str(error)"),

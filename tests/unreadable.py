@@ -8,10 +8,10 @@ from typing import Any
 
 from sqlalchemy import select
 
-from broker.core import record_format
+from broker.core.events import record_format
 from broker.store import Store
+from broker.store.engine.times import to_micros
 from broker.store.tables import EVENT, JOB
-from broker.store.times import to_micros
 
 
 def _change(change: Callable[[dict[str, Any]], object]) -> Callable[[str], str]:

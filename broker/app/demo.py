@@ -14,21 +14,23 @@ from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from pathlib import Path
 
-from broker.app import background, jobs, policies
-from broker.app.market import freshen
-from broker.app.report import ledger_faults
-from broker.app.submit import Preview, preview, submit
+from broker.app.billing.report import ledger_faults
+from broker.app.jobs import jobs
+from broker.app.jobs.submit import Preview, preview, submit
+from broker.app.market.market import freshen
+from broker.app.policy import policies
+from broker.app.service import background
 from broker.app.wiring import Broker, Registries
 from broker.core.errors import BrokerError
-from broker.core.events import Event
-from broker.core.jobfile import parse_job
-from broker.core.jobs import Job
-from broker.core.money import Money
-from broker.core.offers import SANDBOX, Availability, CapacityType, MoneyKind, Offer
-from broker.core.outcomes import JobState
-from broker.core.views import JobView
-from broker.launch.progress import on_demand_cost, steps_redone
+from broker.core.events.events import Event
+from broker.core.events.outcomes import JobState
+from broker.core.events.views import JobView
+from broker.core.job.file import parse_job
+from broker.core.job.jobs import Job
+from broker.core.market.offers import SANDBOX, Availability, CapacityType, MoneyKind, Offer
+from broker.core.values.money import Money
 from broker.ledger.entries import Account
+from broker.reconciler.progress import on_demand_cost, steps_redone
 from broker.settings import Settings
 
 DEFAULT_SEED = 7

@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import ValidationError
 
-from broker.core.clock import Clock, ScaledClock, SystemClock
 from broker.core.errors import InvalidInput, Problem, StoreProblem
-from broker.core.offers import SANDBOX, Offer, OfferQuery, SkippedRow
+from broker.core.market.offers import SANDBOX, Offer, OfferQuery, SkippedRow
 from broker.core.ports import Engine, PolicySet, Provider
 from broker.core.registry import Registry, load
+from broker.core.values.clock import Clock, ScaledClock, SystemClock
 from broker.settings import Settings
 
 if TYPE_CHECKING:
     from broker.store import Store
-    from broker.store.journal import StoreReading
+    from broker.store.jobs.journal import StoreReading
 
 
 class BuildProvider(Protocol):
@@ -116,7 +116,7 @@ class Broker:
         self._engines: dict[str, Engine] = {}
         self._policy: PolicySet | None = None
         self._policy_number: int | None = None
-        # With and without the simulated market: until when no local source is due (`broker.app.market.freshen`).
+        # With and without the simulated market: until when no local source is due (`broker.app.market.market.freshen`).
         self.fresh_until: dict[bool, datetime] = {}
 
     @property
@@ -162,7 +162,7 @@ class Broker:
     def _sandbox(self) -> dict[str, Any]:
         """Scenario, seed and anchor of the store's sandbox market, fixed at first use so that every process of it
         sees the same world."""
-        from broker.core.sandbox import DEFAULT_SEED  # few commands look at the simulated market
+        from broker.simulation.market import DEFAULT_SEED  # few commands look at the simulated market
 
         kept = self.store.setting("sandbox")
         if kept is None:

@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 
 # In the order of the help.
 COMMANDS = {
-    "demo": "broker.cli.demo:demo",
-    "offers": "broker.cli.offers:offers",
-    "plan": "broker.cli.plan:plan",
-    "submit": "broker.cli.submit:submit",
-    "jobs": "broker.cli.jobs:app",
-    "policy": "broker.cli.policy:app",
-    "budget": "broker.cli.budget:app",
-    "approvals": "broker.cli.approvals:app",
-    "report": "broker.cli.report:app",
-    "capacity": "broker.cli.capacity:app",
-    "backtest": "broker.cli.backtest:app",
-    "prices": "broker.cli.prices:app",
+    "demo": "broker.cli.service.demo:demo",
+    "offers": "broker.cli.prices.offers:offers",
+    "plan": "broker.cli.jobs.plan:plan",
+    "submit": "broker.cli.jobs.submit:submit",
+    "jobs": "broker.cli.jobs.jobs:app",
+    "policy": "broker.cli.policy.policy:app",
+    "budget": "broker.cli.billing.budget:app",
+    "approvals": "broker.cli.jobs.approvals:app",
+    "report": "broker.cli.billing.report:app",
+    "capacity": "broker.cli.capacity.capacity:app",
+    "backtest": "broker.cli.backtest.backtest:app",
+    "prices": "broker.cli.prices.prices:app",
     "advise": "broker.cli.advise:app",
-    "doctor": "broker.cli.doctor:doctor",
-    "serve": "broker.cli.serve:serve",
-    "reconcile": "broker.cli.reconcile:reconcile",
+    "doctor": "broker.cli.service.doctor:doctor",
+    "serve": "broker.cli.service.serve:serve",
+    "reconcile": "broker.cli.service.reconcile:reconcile",
 }
 
 app = typer.Typer(

@@ -68,7 +68,7 @@ class Terminal:
 
     def answer(self, document: Any) -> None:
         """Print the JSON document to stdout."""
-        from broker.cli.document import to_json
+        from broker.cli.render.document import to_json
 
         print(to_json(document), file=sys.stdout)  # noqa: T201  # Rich would fold and colour it
 
@@ -92,7 +92,7 @@ class Terminal:
             check_names(settings, registries.providers, registries.engines)
             self._broker = Broker(settings, registries)
             if look_after:
-                from broker.app.background import revive
+                from broker.app.service.background import revive
 
                 revive(self._broker)
         return self._broker
@@ -102,14 +102,14 @@ class Terminal:
         broker = self.broker()
         if not broker.settings.policy:
             return
-        from broker.app.policies import adopt
+        from broker.app.policy.policies import adopt
 
         if adopted := adopt(broker):
             self.say(f"Adopted policy version {adopted.number} from GPUBROKER_POLICY: {', '.join(adopted.files)}")
 
     def refuse(self, error: BrokerError) -> int:
         """Print an expected error. Returns the exit code."""
-        from broker.cli.errors import error_document, error_text
+        from broker.cli.render.errors import error_document, error_text
 
         if self.as_json:
             self.answer(error_document(error))
@@ -131,7 +131,7 @@ class Terminal:
 
     def crashed(self, error: Exception) -> int:
         """Write the traceback to the log file and print one sentence. Returns the exit code."""
-        from broker.cli.errors import keep_traceback
+        from broker.cli.render.errors import keep_traceback
 
         kept = keep_traceback(error)
         sentence = BrokerError(
@@ -150,7 +150,7 @@ class Terminal:
 def _trimmed(part: RenderableType) -> RenderableType:
     from rich.text import Text
 
-    from broker.cli.tables import Trimmed
+    from broker.cli.render.tables import Trimmed
 
     return part if isinstance(part, str | Text) else Trimmed(part)
 

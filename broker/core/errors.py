@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
-    from broker.core.money import Money
+    from broker.core.values.money import Money
 
 
 class BrokerError(Exception):

@@ -12,13 +12,13 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
-from broker.core.capacity import Charge, Instance, Quota, Reservation, ReservationOffer
-from broker.core.facts import Fact
-from broker.core.jobs import Job
-from broker.core.money import Money
-from broker.core.offers import Offer, OfferQuery, SkippedRow
-from broker.core.placements import Placement
-from broker.core.policy import Action, CaseResult, Facts, IdleLimit, Source, Verdict
+from broker.core.job.jobs import Job
+from broker.core.job.placements import Placement
+from broker.core.market.capacity import Charge, Instance, Quota, Reservation, ReservationOffer
+from broker.core.market.offers import Offer, OfferQuery, SkippedRow
+from broker.core.policy.facts import Fact
+from broker.core.policy.policy import Action, CaseResult, Facts, IdleLimit, Source, Verdict
+from broker.core.values.money import Money
 
 
 class Provider(Protocol):
@@ -135,7 +135,7 @@ class Launch:
     ``key``: the attempt's key (letters, digits, dashes; ≤ 40 characters); submit is idempotent on it. ``run_folder``:
     the object-store URL of the attempt's run folder, in which ``spec.json`` and ``lease.json`` already lie.
     ``secrets``: values to hand to the node without writing them anywhere. ``store``: the id of the store that asks for
-    it, which the machine is tagged with where machines have tags (`broker.core.machines`).
+    it, which the machine is tagged with where machines have tags (`broker.core.market.machines`).
     """
 
     key: str

@@ -13,8 +13,8 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from broker.core.accelerators import Accelerator
 from broker.core.errors import InvalidInput, UnknownName
+from broker.core.values.accelerators import Accelerator
 from broker.economics.rules import DEFAULTS, RulesOfThumb
 from broker.economics.units import not_negative, overhead, positive, share, whole
 

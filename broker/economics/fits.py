@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from broker.core.accelerators import Accelerator
+from broker.core.values.accelerators import Accelerator
 from broker.economics.memory import Layout, MemoryEstimate, Method, Precision, lower_bound_cards, usable_gib
 from broker.economics.rules import DEFAULTS, RulesOfThumb
 

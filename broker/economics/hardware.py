@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from broker.core.accelerators import Accelerator
 from broker.core.errors import InvalidInput
+from broker.core.values.accelerators import Accelerator
 from broker.economics.units import positive
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from broker.core.accelerators import Accelerator
 from broker.core.errors import InvalidInput
+from broker.core.values.accelerators import Accelerator
 from broker.economics.fits import describe, smallest_layout
 from broker.economics.memory import Layout, MemoryEstimate, Method, usable_gib
 from broker.economics.rules import DEFAULTS, RulesOfThumb

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from broker.core.accelerators import Accelerator
+from broker.core.values.accelerators import Accelerator
 from broker.economics.fits import smallest_layout
 from broker.economics.memory import Method, Precision, Workload, estimate
 from broker.economics.model import ModelShape

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from broker.core.accelerators import Accelerator
 from broker.core.errors import InvalidInput
+from broker.core.values.accelerators import Accelerator
 from broker.economics.memory import Precision, usable_gib
 from broker.economics.rules import DEFAULTS, RulesOfThumb
 from broker.economics.units import GB, GIB, TERA, fraction, not_negative, parameter_count, positive, whole

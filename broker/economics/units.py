@@ -1,7 +1,7 @@
 """The units of this package, and the checks that every input passes.
 
 Memory is GiB (2**30 bytes) and everything else decimal: GB, TFLOPS, tokens. Amounts are USD as floats: they are
-estimates, often far below a micro-dollar, and become `broker.core.money.Money` only where somebody spends them.
+estimates, often far below a micro-dollar, and become `broker.core.values.money.Money` only where somebody spends them.
 """
 
 from __future__ import annotations

@@ -23,10 +23,10 @@ from typing import Any
 
 import psutil
 
-from broker.core.clock import Clock
+from broker.agent.claims import kernel_start
+from broker.agent.store import make_private
 from broker.core.errors import GiveUp, RetryLater
-from broker.launch.agent.claims import kernel_start
-from broker.launch.agent.store import make_private
+from broker.core.values.clock import Clock
 
 # Any of these says that a process was started: the first its parent writes, the others it writes itself.
 _TRACES = ("started.json", "agent.json", "state.json")
@@ -186,7 +186,7 @@ class Slot:
 
     def lines(self, *names: str) -> Iterator[str]:
         """The lines of a text file of the folder; none while it is not there. Where its start was given back to the
-        disk (see ``broker.launch.agent.output``), the first line says so. Longer lines than 1 MiB come in parts."""
+        disk (see ``broker.agent.output``), the first line says so. Longer lines than 1 MiB come in parts."""
         with suppress(OSError), self.folder.joinpath(*names).open("rb") as text:
             if start := os.lseek(text.fileno(), 0, os.SEEK_DATA):
                 text.seek(start)

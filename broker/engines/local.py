@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from broker.core.clock import Clock
-from broker.core.machines import Machine
+from broker.agent.clock import from_text
+from broker.core.market.machines import Machine
 from broker.core.ports import EngineState, Launch, Observation
+from broker.core.values.clock import Clock
 from broker.engines.detached import Slot
 from broker.engines.handles import Handles
 from broker.engines.owner import living, note_owner
-from broker.launch.agent.clock import from_text
 
 
 class Local:
@@ -39,7 +39,7 @@ class Local:
         slot = Slot.of(self._root, launch.key)
 
         def arguments(lock: int) -> list[str]:
-            agent = [sys.executable, "-P", "-m", "broker.launch.agent", "--folder", launch.run_folder]
+            agent = [sys.executable, "-P", "-m", "broker.agent", "--folder", launch.run_folder]
             return [*agent, "--gang", launch.key, "--scratch", str(slot.folder), "--hold", str(lock)]
 
         note_owner(slot, launch, self._clock)

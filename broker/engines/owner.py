@@ -7,12 +7,12 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
-from broker.core.clock import Clock
-from broker.core.machines import Machine
+from broker.agent.store import make_private
+from broker.core.market.machines import Machine
 from broker.core.ports import Launch
+from broker.core.values.clock import Clock
 from broker.engines.detached import KEY, Slot
 from broker.engines.handles import Handles
-from broker.launch.agent.store import make_private
 
 _OWNER = "owner.json"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 ENGINES: dict[str, str] = {
     "local": "broker.engines.local:Local",
-    "sandbox": "broker.engines.sandbox:Sandbox",
+    "sandbox": "broker.simulation.engine:Sandbox",
     "skypilot": "broker.engines.skypilot.engine:Skypilot",
     "slurm": "broker.engines.slurm:Slurm",
 }

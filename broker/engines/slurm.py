@@ -22,17 +22,17 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
-from broker.core.clock import Clock
+from broker.agent.store import make_private, split_folder
 from broker.core.errors import BrokerError, GiveUp
-from broker.core.machines import Machine
-from broker.core.offers import Offer
-from broker.core.outcomes import Cause
+from broker.core.events.outcomes import Cause
+from broker.core.market.machines import Machine
+from broker.core.market.offers import Offer
 from broker.core.ports import EngineState, Launch, Observation
+from broker.core.values.clock import Clock
 from broker.engines.detached import KEY, Slot
 from broker.engines.owner import note_owner, owner_of
 from broker.engines.slurm_commands import Row, cluster_name, from_accounting, own_jobs, run
-from broker.launch.agent.store import make_private, split_folder
-from broker.launch.runfolder import RunFolder
+from broker.reconciler.runfolder.runfolder import RunFolder
 
 _HANDLE = re.compile(r"slurm:(?P<cluster>[A-Za-z0-9._-]+):(?P<number>[0-9]+):(?P<key>[A-Za-z0-9-]{1,40})")
 _SCRIPT = Path(__file__).with_name("slurm_job.sh")
@@ -63,7 +63,7 @@ class SlurmSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    agent: Words = (sys.executable, "-m", "broker.launch.agent")
+    agent: Words = (sys.executable, "-m", "broker.agent")
     shared_disk: bool = True
     environment: Words = ()
     account: str | None = None

@@ -16,11 +16,11 @@ from functools import lru_cache
 from re import compile as compiled
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from broker.core.burns import Burn
-from broker.core.money import Money, in_microseconds
-from broker.core.offers import MoneyKind
-from broker.core.policy import BudgetUse
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.policy import BudgetUse
 from broker.core.ports import BudgetSpec
+from broker.core.values.burns import Burn
+from broker.core.values.money import Money, in_microseconds
 
 PERIODS = ("day", "week", "month", "quarter")
 Window = tuple[datetime, datetime]

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from broker.core.burns import Burn
-from broker.core.money import Money
-from broker.core.offers import CapacityType, MoneyKind
+from broker.core.market.offers import CapacityType, MoneyKind
+from broker.core.values.burns import Burn
+from broker.core.values.money import Money
 
 
 class Account(StrEnum):

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from broker.core.burns import Burn
-from broker.core.money import Money, in_microseconds
-from broker.core.policy import BudgetUse
+from broker.core.policy.policy import BudgetUse
+from broker.core.values.burns import Burn
+from broker.core.values.money import Money, in_microseconds
 
 # Marks beside the percentages. EXCEEDED: more was spent than there was; OVERDRAWN: more was spent and held.
 FORECAST, OVERDRAWN, EXCEEDED = "forecast", "overdrawn", "exceeded"

@@ -13,10 +13,10 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
 
-from broker.core.burns import Burn, rate_over
-from broker.core.money import Money, divide_half_even, in_microseconds
-from broker.core.offers import Billing, MoneyKind, Offer
-from broker.core.placements import Placement
+from broker.core.job.placements import Placement
+from broker.core.market.offers import Billing, MoneyKind, Offer
+from broker.core.values.burns import Burn, rate_over
+from broker.core.values.money import Money, divide_half_even, in_microseconds
 
 _NO_TIME = timedelta(0)
 _HOUR_IN_MICROSECONDS = in_microseconds(timedelta(hours=1))

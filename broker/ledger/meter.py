@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
-from broker.core.money import Money, divide_half_even, in_microseconds
-from broker.core.offers import Billing
+from broker.core.market.offers import Billing
+from broker.core.values.money import Money, divide_half_even, in_microseconds
 from broker.ledger.holds import Metering, PriceSeries, in_steps
 from broker.ledger.sums import QUARTER, slots
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker.core.money import divide_half_even
+from broker.core.values.money import divide_half_even
 
 # Period edges lie on quarters of an hour in every time zone of today; days make long periods quick to add up.
 QUARTER = 900_000_000

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from broker.core.clock import Clock
 from broker.core.errors import BrokerError, GiveUp, LoginMissing, MissingExtra, NoLogin, Unreachable
-from broker.core.offers import Offer, OfferQuery, SkippedRow
+from broker.core.market.offers import Offer, OfferQuery, SkippedRow
 from broker.core.ports import Provider
+from broker.core.values.clock import Clock
 from broker.store.records import PollRun, PollStatus
 
 log = logging.getLogger(__name__)

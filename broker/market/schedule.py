@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 
-from broker.core.clock import Clock
 from broker.core.errors import BrokerError, MissingExtra
+from broker.core.values.clock import Clock
+from broker.market.concurrent_poll import poll_side_by_side
 from broker.market.poller import Ask, PollResult, PollStore
-from broker.market.side_by_side import poll_side_by_side
 
 log = logging.getLogger(__name__)
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from broker.core.money import Money
-from broker.core.offers import Offer
-from broker.placement.keeping import KeepingRate
-from broker.placement.pace import Paces
-from broker.placement.priors import interruption_rate, time_to_return
+from broker.core.market.offers import Offer
+from broker.core.values.money import Money
+from broker.placement.pricing.pace import Paces
+from broker.placement.pricing.priors import interruption_rate, time_to_return
+from broker.placement.pricing.storage_cost import KeepingRate
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Conditions:
     policies cap it or ``by_carbon`` ranks by it: expected emissions first (of a useful hour, where the work is not
     known), cost between equals, what is not known last.
 
-    ``hazard``: interruptions per hour of one machine of an offer, by what was seen of it (`broker.placement.hazard`)
+    ``hazard``: interruptions per hour of one machine of an offer, by what was seen of it (`broker.placement.pricing.hazard`)
     or by the priors. ``away``: hours until lost capacity returns, likewise.
 
     ``paces``: how fast earlier attempts of the job, or of one of its name and team, went on which machines.

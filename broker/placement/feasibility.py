@@ -25,11 +25,11 @@ from fnmatch import translate
 from functools import cache
 
 from broker.core.errors import InvalidInput
-from broker.core.jobs import Job, MachineRequest
-from broker.core.offers import Availability, CapacityType, Interconnect, MoneyKind, Offer
-from broker.core.reasons import Reason, Rejection
+from broker.core.job.jobs import Job, MachineRequest
+from broker.core.job.reasons import Reason, Rejection
+from broker.core.market.offers import Availability, CapacityType, Interconnect, MoneyKind, Offer
 from broker.placement.conditions import Conditions
-from broker.placement.words import span
+from broker.placement.formats import span
 
 _STRENGTH = {Interconnect.NONE: 0, Interconnect.PCIE: 1, Interconnect.NVLINK: 2}
 _Matches = Callable[[str], bool]

@@ -6,19 +6,19 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
-from broker.core.jobs import Job
-from broker.core.money import Money
-from broker.core.offers import CapacityType, MoneyKind
-from broker.core.placements import Placement
-from broker.core.reasons import Reason, Rejection
-from broker.placement.checkpoints import daly_interval
+from broker.core.job.jobs import Job
+from broker.core.job.placements import Placement
+from broker.core.job.reasons import Reason, Rejection
+from broker.core.market.offers import CapacityType, MoneyKind
+from broker.core.values.money import Money
 from broker.placement.conditions import Conditions
-from broker.placement.course import ASSUMED_WORK, Effort
-from broker.placement.keeping import MONTH
-from broker.placement.notice import NOTICE
-from broker.placement.patience import RENTED
+from broker.placement.formats import gigabytes, hours, hours_of, span
+from broker.placement.pricing.checkpoints import daly_interval
+from broker.placement.pricing.preemption_notice import NOTICE
+from broker.placement.pricing.run_model import ASSUMED_WORK, Effort
+from broker.placement.pricing.storage_cost import MONTH
+from broker.placement.pricing.time_value import RENTED
 from broker.placement.strategy.live import changeover_of, is_spot, seconds_on
-from broker.placement.words import gigabytes, hours, hours_of, span
 
 _WORTH_A_WORD = Money(1_000_000)
 # What wastes this much more of the time than need be is worth a warning.

@@ -7,19 +7,19 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from broker.core.jobs import Job
-from broker.core.money import Money
-from broker.core.offers import CapacityType, MoneyKind, Offer
-from broker.core.placements import Placement, Plan
-from broker.core.reasons import Reason, Rejection, RuleObjection
+from broker.core.job.jobs import Job
+from broker.core.job.placements import Placement, Plan
+from broker.core.job.reasons import Reason, Rejection, RuleObjection
+from broker.core.market.offers import CapacityType, MoneyKind, Offer
+from broker.core.values.money import Money
 from broker.placement.conditions import Conditions
-from broker.placement.course import Effort
-from broker.placement.estimate import Estimator, Hazard, margin
 from broker.placement.feasibility import Request, fit
+from broker.placement.formats import hours, span
 from broker.placement.notes import notes
-from broker.placement.patience import value_of_time, worth_of_time
+from broker.placement.pricing.estimate import Estimator, Hazard, margin
+from broker.placement.pricing.run_model import Effort
+from broker.placement.pricing.time_value import value_of_time, worth_of_time
 from broker.placement.ranking import RankKey, rank_key
-from broker.placement.words import hours, span
 
 # So many placements that nobody takes away (on-demand, owned, reserved) belong to the fallbacks of a plan, and so many
 # in all where there are none.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from datetime import timedelta
 
-from broker.core.money import Money
-from broker.core.placements import CostTerm, Placement
-from broker.placement.estimate import effective_price
-from broker.placement.words import hours, span
+from broker.core.job.placements import CostTerm, Placement
+from broker.core.values.money import Money
+from broker.placement.formats import hours, span
+from broker.placement.pricing.estimate import effective_price
 
 _LATEST = timedelta.max
 RankKey = tuple[float, int, int, int, timedelta, int, str]

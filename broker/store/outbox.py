@@ -10,9 +10,9 @@ from typing import Any
 from sqlalchemy import Connection, select, update
 
 from broker.core.notices import Notice, Severity
-from broker.store.database import Database
+from broker.store.engine.database import Database
+from broker.store.engine.times import from_micros, to_micros
 from broker.store.tables import NOTICE
-from broker.store.times import from_micros, to_micros
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from broker.core.money import Money
-from broker.core.offers import Availability, Offer
+from broker.core.market.offers import Availability, Offer
+from broker.core.values.money import Money
 
 
 class PollStatus(StrEnum):

@@ -10,25 +10,27 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import false, select
 
-from broker.core.clock import Clock
-from broker.core.offers import Offer, OfferQuery
-from broker.core.reasons import Reason
-from broker.store import leader, policies, polls
-from broker.store.database import Database
-from broker.store.journal import StoreReading, StoreWriting
-from broker.store.leader import Duty, StillLeading
-from broker.store.market_history import MarketHistory
+from broker.core.job.reasons import Reason
+from broker.core.market.offers import Offer, OfferQuery
+from broker.core.values.clock import Clock
+from broker.store.engine import leader
+from broker.store.engine.database import Database
+from broker.store.engine.leader import Duty, StillLeading
+from broker.store.engine.schema import ensure_current
+from broker.store.jobs.journal import StoreReading, StoreWriting
+from broker.store.market import polls
+from broker.store.market.market_history import MarketHistory
+from broker.store.policy import policies
 from broker.store.records import PolicyVersion, PollRun, PollStatus
-from broker.store.schema import ensure_current
 from broker.store.tables import SETTING
 
 if TYPE_CHECKING:
     from broker.economics.reserve.holdings import Holding, RecordedHolding
-    from broker.launch.journal import Journal
-    from broker.store.charges import Charges
-    from broker.store.ledger_marks import BudgetMarks
+    from broker.reconciler.journal import Journal
+    from broker.store.ledger.budget_marks import BudgetMarks
+    from broker.store.ledger.charges import Charges
+    from broker.store.market.watches import Watches
     from broker.store.outbox import Outbox
-    from broker.store.watches import Watches
 
     def _is_a_journal(store: Store) -> Journal:
         """Nothing runs this: the type checker proves by it that the store is what the launcher asks for."""
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Store:
-    """One open store: a `broker.launch.journal.Journal` and the market, policy and setting tables.
+    """One open store: a `broker.reconciler.journal.Journal` and the market, policy and setting tables.
 
     Thread-safe, and several processes may have the same store open. Every method is a transaction of its own and may
     raise `StoreProblem`.
@@ -54,7 +56,7 @@ class Store:
     @cached_property
     def watches(self) -> Watches:
         """What people want to be told of about prices."""
-        from broker.store.watches import Watches  # most commands do without
+        from broker.store.market.watches import Watches  # most commands do without
 
         return Watches(self._database)
 
@@ -68,14 +70,14 @@ class Store:
     @cached_property
     def budget_marks(self) -> BudgetMarks:
         """Which marks budgets have passed."""
-        from broker.store.ledger_marks import BudgetMarks  # most commands do without
+        from broker.store.ledger.budget_marks import BudgetMarks  # most commands do without
 
         return BudgetMarks(self._database)
 
     @cached_property
     def charges(self) -> Charges:
         """What providers charged."""
-        from broker.store.charges import Charges  # most commands do without
+        from broker.store.ledger.charges import Charges  # most commands do without
 
         return Charges(self._database)
 
@@ -188,21 +190,21 @@ class Store:
 
     def holdings(self) -> list[RecordedHolding]:
         """Owned machines, reservations and commitments on record, in the order in which they were added."""
-        from broker.store import holdings  # most commands do without
+        from broker.store.market import holdings  # most commands do without
 
         with self._database.reading() as connection:
             return holdings.holdings(connection)
 
     def add_holding(self, holding: Holding, *, by: str) -> RecordedHolding:
         """Put one on record."""
-        from broker.store import holdings  # most commands do without
+        from broker.store.market import holdings  # most commands do without
 
         with self._database.writing() as connection:
             return holdings.add(connection, holding, by=by, at=self._clock.now())
 
     def remove_holding(self, number: int, *, by: str) -> RecordedHolding:
         """Take one off the record and return it. Raises `UnknownName` when there is none of that number."""
-        from broker.store import holdings  # most commands do without
+        from broker.store.market import holdings  # most commands do without
 
         with self._database.writing() as connection:
             return holdings.remove(connection, number, by=by, at=self._clock.now())

@@ -26,7 +26,7 @@ from sqlmodel import Field, SQLModel
 
 # SQLite makes only INTEGER PRIMARY KEY the row id, which is as wide as BIGINT there.
 _ID = BigInteger().with_variant(Integer, "sqlite")
-# Longer than a day: counted one by one, see `broker.store.ledger_sums`.
+# Longer than a day: counted one by one, see `broker.store.ledger.spent_sums`.
 _LONG = text("account = 'spent' AND covers_to - covers_from > 86400000000")
 _ABOUT_APPROVAL = text("kind IN ('approval_asked', 'approval_given', 'approval_refused')")
 
@@ -309,7 +309,7 @@ class OfferRow(Row, table=True):
 
 class PriceRow(Row, table=True):
     """One change of an offer's price or availability, in force from ``at`` until the next of its series. ``learned``:
-    when it was learned, where that was after ``at``. ``availability``: a code of `broker.store.market`. Kept narrow: a
+    when it was learned, where that was after ``at``. ``availability``: a code of `broker.store.market.market`. Kept narrow: a
     year of a large market is some thirty million of these."""
 
     __tablename__: ClassVar[str] = "price_change"
@@ -359,7 +359,7 @@ class HoldingRow(Row, table=True):
 
 
 class WatchRow(Row, table=True):
-    """One watch on prices. ``body``: a `broker.core.watches.Watch` as JSON; ``state``: its `WatchState`, which also
+    """One watch on prices. ``body``: a `broker.core.market.watches.Watch` as JSON; ``state``: its `WatchState`, which also
     tells whether somebody else has changed it since."""
 
     __tablename__: ClassVar[str] = "price_watch"

@@ -17,7 +17,7 @@ from torch.nn import functional
 try:
     from gpubroker_checkpoint import progress, resume, save, should_stop
 except ImportError:
-    sys.exit("run this as a job (gpubroker submit), or put broker/launch/agent on PYTHONPATH to try it by hand")
+    sys.exit("run this as a job (gpubroker submit), or put broker/agent on PYTHONPATH to try it by hand")
 
 FONT = {  # rows from top to bottom, five bits each
     0: (14, 17, 19, 21, 25, 17, 14), 1: (4, 12, 4, 4, 4, 4, 14), 2: (14, 17, 1, 2, 4, 8, 31),

@@ -6,7 +6,7 @@ saved, also with another number of processes. Nothing is downloaded: they learn 
 
 The lines marked CHECKPOINT show all there is to it. By hand, from this folder:
 
-    PYTHONPATH=../../broker/launch/agent torchrun --standalone --nproc-per-node=2 train.py
+    PYTHONPATH=../../broker/agent torchrun --standalone --nproc-per-node=2 train.py
 """
 
 import argparse
@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 try:
     from gpubroker_checkpoint import progress, resume, save, should_checkpoint
 except ImportError:
-    sys.exit("run this as a job (gpubroker submit), or put broker/launch/agent on PYTHONPATH to try it by hand")
+    sys.exit("run this as a job (gpubroker submit), or put broker/agent on PYTHONPATH to try it by hand")
 
 
 def share(step, rank, processes, size=64):

@@ -18,7 +18,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, 
 try:
     from gpubroker_checkpoint import progress, publish, resume, should_stop
 except ImportError:
-    sys.exit("run this as a job (gpubroker submit), or put broker/launch/agent on PYTHONPATH to try it by hand")
+    sys.exit("run this as a job (gpubroker submit), or put broker/agent on PYTHONPATH to try it by hand")
 
 
 class Checkpoints(TrainerCallback):

@@ -8,12 +8,12 @@ from typing import ClassVar
 
 from pydantic import BaseModel, field_validator
 
-from broker.core.accelerators import canonical
-from broker.core.coverage import seen
 from broker.core.errors import UnknownName
-from broker.core.facts import Aspect, Fact
-from broker.core.findings import each
-from broker.core.policy import Action, Facts, Source, Verdict
+from broker.core.policy.coverage import seen
+from broker.core.policy.facts import Aspect, Fact
+from broker.core.policy.policy import Action, Facts, Source, Verdict
+from broker.core.validation import each
+from broker.core.values.accelerators import canonical
 from policies.rules.allowed_locations import Names
 from policies.scope import Scope
 from policies.verdicts import allow, deny, out_of_scope

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, Field, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema
 
-from broker.core.coverage import seen
-from broker.core.facts import Aspect, Fact
-from broker.core.policy import Action, Facts, Source, Verdict
+from broker.core.policy.coverage import seen
+from broker.core.policy.facts import Aspect, Fact
+from broker.core.policy.policy import Action, Facts, Source, Verdict
 from policies.fields import Part, Patterns
 from policies.scope import Scope
 from policies.verdicts import allow, deny, out_of_scope

@@ -7,12 +7,12 @@ from typing import ClassVar
 
 from pydantic import BaseModel, model_validator
 
-from broker.core.approvals import lasts, total_of
-from broker.core.facts import Fact
-from broker.core.money import alike
-from broker.core.policy import Action, ActionKind, Facts, Source, Verdict
-from broker.core.units import PositiveDuration
-from policies.asking import Asking
+from broker.core.policy.approvals import lasts, total_of
+from broker.core.policy.facts import Fact
+from broker.core.policy.policy import Action, ActionKind, Facts, Source, Verdict
+from broker.core.values.money import alike
+from broker.core.values.units import PositiveDuration
+from policies.approval_config import Asking
 from policies.fields import GpuCount, Limit
 from policies.scope import Scope
 from policies.verdicts import allow, ask, length, out_of_scope

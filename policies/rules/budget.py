@@ -10,17 +10,17 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, Field, PlainValidator, StrictBool, WithJsonSchema, field_validator, model_validator
 
-from broker.core.burns import Burn
-from broker.core.facts import Aspect, Fact
-from broker.core.findings import each
-from broker.core.money import Money, alike
-from broker.core.offers import MoneyKind
-from broker.core.policy import Action, ActionKind, BudgetUse, Facts, Source, Verdict
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.facts import Aspect, Fact
+from broker.core.policy.policy import Action, ActionKind, BudgetUse, Facts, Source, Verdict
 from broker.core.ports import BudgetSpec
-from broker.core.units import PositiveDuration
+from broker.core.validation import each
+from broker.core.values.burns import Burn
+from broker.core.values.money import Money, alike
+from broker.core.values.units import PositiveDuration
 from broker.ledger.budgets import fixed_period, held_in, period_name
 from broker.ledger.forecast import FORECAST
-from policies.asking import MayAsk, only_for
+from policies.approval_config import MayAsk, only_for
 from policies.fields import Day, Limit, TimeZone, parse_percent
 from policies.scope import Scope
 from policies.verdicts import allow, ask, deny, length, out_of_scope, undecided

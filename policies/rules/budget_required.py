@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import ClassVar
 
-from broker.core.facts import Fact
-from broker.core.money import Money
-from broker.core.offers import MoneyKind
-from broker.core.policy import Action, ActionKind, Facts, Source, Verdict
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.facts import Fact
+from broker.core.policy.policy import Action, ActionKind, Facts, Source, Verdict
 from broker.core.ports import BudgetSpec
+from broker.core.values.money import Money
 from broker.ledger.budgets import in_scope
 from policies.conditions import Condition, Variables
 from policies.rules.membership import BUILT_IN

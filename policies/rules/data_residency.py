@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from pydantic import BaseModel, Field
 
-from broker.core.coverage import seen
-from broker.core.facts import Aspect, Fact
-from broker.core.policy import Action, Facts, Source, Verdict
+from broker.core.policy.coverage import seen
+from broker.core.policy.facts import Aspect, Fact
+from broker.core.policy.policy import Action, Facts, Source, Verdict
 from policies.fields import Part, Patterns
 from policies.rules.allowed_locations import Names
 from policies.scope import Scope

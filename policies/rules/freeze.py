@@ -8,10 +8,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, Field, PlainValidator, WithJsonSchema, model_validator
 
-from broker.core.coverage import moment
-from broker.core.facts import Aspect, Fact
-from broker.core.findings import each
-from broker.core.policy import Action, ActionKind, Facts, Source, Verdict
+from broker.core.policy.coverage import moment
+from broker.core.policy.facts import Aspect, Fact
+from broker.core.policy.policy import Action, ActionKind, Facts, Source, Verdict
+from broker.core.validation import each
 from broker.ledger.budgets import zone
 from policies.fields import LocalTime, Part, TimeZone, parse_local_time
 from policies.scope import Scope

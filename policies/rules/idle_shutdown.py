@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from pydantic import BaseModel, Field
 
-from broker.core.facts import Fact
-from broker.core.policy import Action, ActionKind, Facts, IdleLimit, Source, Verdict
-from broker.core.units import PositiveDuration
+from broker.core.policy.facts import Fact
+from broker.core.policy.policy import Action, ActionKind, Facts, IdleLimit, Source, Verdict
+from broker.core.values.units import PositiveDuration
 from policies.fields import Part, Percent
 from policies.scope import Scope
 from policies.verdicts import allow, deny, length, out_of_scope

@@ -8,10 +8,10 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, RootModel
 
-from broker.core.facts import Aspect, Fact
-from broker.core.policy import Action, Facts, Source, Verdict
+from broker.core.policy.facts import Aspect, Fact
+from broker.core.policy.policy import Action, Facts, Source, Verdict
+from policies.concurrency import Others, starts, whose
 from policies.fields import GpuCount
-from policies.others import Others, starts, whose
 from policies.scope import Scope
 from policies.verdicts import allow, deny, out_of_scope
 

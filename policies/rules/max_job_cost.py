@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, RootModel
 
-from broker.core.approvals import total_of
-from broker.core.facts import Fact
-from broker.core.money import Money, alike
-from broker.core.policy import Action, Facts, Source, Verdict
+from broker.core.policy.approvals import total_of
+from broker.core.policy.facts import Fact
+from broker.core.policy.policy import Action, Facts, Source, Verdict
+from broker.core.values.money import Money, alike
 from policies.fields import Limit
 from policies.job_limits import JobLimit
 from policies.scope import Scope

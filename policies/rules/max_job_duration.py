@@ -8,10 +8,10 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, RootModel
 
-from broker.core.approvals import lasts
-from broker.core.facts import Fact
-from broker.core.policy import Action, Facts, Source, Verdict
-from broker.core.units import PositiveDuration
+from broker.core.policy.approvals import lasts
+from broker.core.policy.facts import Fact
+from broker.core.policy.policy import Action, Facts, Source, Verdict
+from broker.core.values.units import PositiveDuration
 from policies.job_limits import JobLimit
 from policies.scope import Scope
 from policies.verdicts import length, out_of_scope

@@ -10,10 +10,10 @@ from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, PlainValidator, RootModel, WithJsonSchema
 
-from broker.core.coverage import seen
-from broker.core.facts import Aspect, Fact
-from broker.core.offers import MoneyKind
-from broker.core.policy import Action, ActionKind, Facts, Source, Verdict
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.coverage import seen
+from broker.core.policy.facts import Aspect, Fact
+from broker.core.policy.policy import Action, ActionKind, Facts, Source, Verdict
 from policies.scope import Scope
 from policies.verdicts import allow, deny, out_of_scope
 

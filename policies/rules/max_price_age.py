@@ -7,11 +7,11 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, RootModel
 
-from broker.core.coverage import seen
-from broker.core.facts import Aspect, Fact
-from broker.core.offers import MoneyKind
-from broker.core.policy import Action, ActionKind, Facts, Source, Verdict
-from broker.core.units import PositiveDuration
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.coverage import seen
+from broker.core.policy.facts import Aspect, Fact
+from broker.core.policy.policy import Action, ActionKind, Facts, Source, Verdict
+from broker.core.values.units import PositiveDuration
 from policies.scope import Scope
 from policies.verdicts import allow, deny, length, out_of_scope
 

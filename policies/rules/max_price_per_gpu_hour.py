@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, RootModel, model_validator
 from pydantic_core import CoreSchema
 
-from broker.core.accelerators import canonical
-from broker.core.coverage import seen
 from broker.core.errors import UnknownName
-from broker.core.facts import Aspect, Fact
-from broker.core.findings import each
-from broker.core.money import Money, alike
-from broker.core.policy import Action, Facts, Source, Verdict
-from broker.core.units import print_money
+from broker.core.policy.coverage import seen
+from broker.core.policy.facts import Aspect, Fact
+from broker.core.policy.policy import Action, Facts, Source, Verdict
+from broker.core.validation import each
+from broker.core.values.accelerators import canonical
+from broker.core.values.money import Money, alike
+from broker.core.values.units import print_money
 from policies.fields import Limit, parse_limit
 from policies.scope import Scope
 from policies.verdicts import allow, deny, out_of_scope

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from broker.core.errors import closest, did_you_mean
-from broker.core.facts import Fact
-from broker.core.policy import Action, Facts, Source, Verdict
+from broker.core.policy.facts import Fact
+from broker.core.policy.policy import Action, Facts, Source, Verdict
 from broker.ledger.budgets import matches
 from policies.verdicts import allow, deny
 

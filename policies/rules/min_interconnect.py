@@ -7,10 +7,10 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from broker.core.coverage import seen
-from broker.core.facts import Aspect, Fact
-from broker.core.offers import Interconnect
-from broker.core.policy import Action, Facts, Source, Verdict
+from broker.core.market.offers import Interconnect
+from broker.core.policy.coverage import seen
+from broker.core.policy.facts import Aspect, Fact
+from broker.core.policy.policy import Action, Facts, Source, Verdict
 from policies.fields import GpuCount, Part
 from policies.scope import Scope
 from policies.verdicts import allow, deny, out_of_scope

@@ -9,14 +9,14 @@ from typing import ClassVar
 
 from pydantic import BaseModel, field_validator
 
-from broker.core.coverage import seen
-from broker.core.facts import Aspect, Fact
-from broker.core.findings import each
-from broker.core.offers import CapacityType
-from broker.core.policy import Action, Facts, Source, Verdict
+from broker.core.market.offers import CapacityType
+from broker.core.policy.coverage import seen
+from broker.core.policy.facts import Aspect, Fact
+from broker.core.policy.policy import Action, Facts, Source, Verdict
+from broker.core.validation import each
 from broker.ledger.budgets import matches
+from policies.concurrency import Others, starts
 from policies.fields import GpuCount, Part, Patterns, parse_name
-from policies.others import Others, starts
 from policies.scope import Scope
 from policies.verdicts import allow, deny, out_of_scope
 

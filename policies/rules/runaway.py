@@ -8,10 +8,10 @@ from typing import ClassVar
 
 from pydantic import BaseModel, model_validator
 
-from broker.core.coverage import moment, seen
-from broker.core.facts import Aspect, Fact
-from broker.core.policy import Action, ActionKind, Facts, Source, Verdict
-from broker.core.units import PositiveDuration
+from broker.core.policy.coverage import moment, seen
+from broker.core.policy.facts import Aspect, Fact
+from broker.core.policy.policy import Action, ActionKind, Facts, Source, Verdict
+from broker.core.values.units import PositiveDuration
 from policies.fields import AttemptCount, Part
 from policies.scope import Scope
 from policies.verdicts import allow, deny, length, out_of_scope

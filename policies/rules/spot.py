@@ -8,13 +8,13 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from broker.core.coverage import seen
-from broker.core.facts import Aspect, Fact
-from broker.core.offers import CapacityType
-from broker.core.placements import Placement
-from broker.core.policy import Action, Facts, LiveAttempt, Source, Verdict
+from broker.core.job.placements import Placement
+from broker.core.market.offers import CapacityType
+from broker.core.policy.coverage import seen
+from broker.core.policy.facts import Aspect, Fact
+from broker.core.policy.policy import Action, Facts, LiveAttempt, Source, Verdict
+from policies.concurrency import Others, starts
 from policies.fields import Part, Percent
-from policies.others import Others, starts
 from policies.scope import Scope
 from policies.verdicts import allow, deny, out_of_scope
 

@@ -9,9 +9,9 @@ from typing import ClassVar
 from pydantic import BaseModel, Field, field_validator, model_validator
 
 from broker.core.errors import did_you_mean
-from broker.core.facts import Fact
-from broker.core.findings import each
-from broker.core.policy import Action, Facts, Source, Verdict
+from broker.core.policy.facts import Fact
+from broker.core.policy.policy import Action, Facts, Source, Verdict
+from broker.core.validation import each
 from broker.ledger.budgets import zone
 from policies.fields import Part, TimeZone, WallTime
 from policies.scope import Scope

@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 
-from broker.core.capacity import Quota
-from broker.core.clock import Clock
 from broker.core.errors import BrokerError, LoginMissing, Refused
-from broker.core.offers import Availability, CapacityType, Offer, SkippedRow
+from broker.core.market.capacity import Quota
+from broker.core.market.offers import Availability, CapacityType, Offer, SkippedRow
+from broker.core.values.clock import Clock
 from providers.aws import holdings, price_api, spot, spot_advisor
 from providers.aws.login import Login
 from providers.aws.price_list import PriceList

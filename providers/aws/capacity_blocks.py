@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from broker.core.capacity import ReservationOffer
 from broker.core.errors import Refused
-from broker.core.money import Money, in_microseconds
-from broker.core.offers import SkippedRow
+from broker.core.market.capacity import ReservationOffer
+from broker.core.market.offers import SkippedRow
+from broker.core.values.money import Money, in_microseconds
 from providers.aws.login import Login
 from providers.aws.machines import machine
 from providers.aws.settings import NAME

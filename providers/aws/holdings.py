@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from broker.core.capacity import Reservation
-from broker.core.money import Money
-from broker.core.offers import CapacityType, MoneyKind, Offer, SkippedRow
+from broker.core.market.capacity import Reservation
+from broker.core.market.offers import CapacityType, MoneyKind, Offer, SkippedRow
+from broker.core.values.money import Money
 from providers.aws.login import Login
 from providers.aws.machines import is_listed, machine
 from providers.aws.settings import BILLING, ENGINE, NAME, SPOT_MAX_AGE

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from broker.core.capacity import Instance
 from broker.core.errors import Refused
-from broker.core.machines import STORE_TAG, TAG
-from broker.core.offers import CapacityType
+from broker.core.market.capacity import Instance
+from broker.core.market.machines import STORE_TAG, TAG
+from broker.core.market.offers import CapacityType
 from providers.aws.login import Login
 from providers.aws.settings import NAME
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from broker.core.accelerators import canonical
 from broker.core.errors import UnknownName
-from broker.core.offers import Interconnect
+from broker.core.market.offers import Interconnect
+from broker.core.values.accelerators import canonical
 from providers.rows import Unfit
 
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 
-from broker.core.clock import Clock
 from broker.core.errors import BrokerError, InvalidInput, Malformed, Refused, RetryLater, Throttled, Unreachable
-from broker.core.offers import Offer, SkippedRow
+from broker.core.market.offers import Offer, SkippedRow
+from broker.core.values.clock import Clock
 from providers.aws.products import Dimension, Term, is_plain, key, read_product
 from providers.aws.settings import NAME, AwsSettings
 from providers.http import setting, shown

@@ -18,8 +18,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Protocol
 
-from broker.core.money import Money
-from broker.core.offers import CapacityType, Offer, SkippedRow
+from broker.core.market.offers import CapacityType, Offer, SkippedRow
+from broker.core.values.money import Money
 from providers.aws.machines import Machine, is_listed, machine
 from providers.aws.settings import BILLING, ENGINE, LIST_MAX_AGE, NAME
 from providers.rows import HOURS_A_YEAR, Found, Unfit, decimal_text, name, price, short, usd

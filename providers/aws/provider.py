@@ -8,10 +8,10 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar, TypeVar
 
-from broker.core.capacity import Charge, Instance, Quota, Reservation, ReservationOffer
-from broker.core.clock import Clock
 from broker.core.errors import MissingExtra, NoLogin
-from broker.core.offers import CapacityType, OfferQuery, SkippedRow
+from broker.core.market.capacity import Charge, Instance, Quota, Reservation, ReservationOffer
+from broker.core.market.offers import CapacityType, OfferQuery, SkippedRow
+from broker.core.values.clock import Clock
 from providers.aws import holdings, spot, spot_advisor
 from providers.aws.account import Account
 from providers.aws.capacity_blocks import blocks_for_sale
@@ -158,7 +158,7 @@ class Aws:
         raise NoLogin("no login to AWS", where=NAME, hint=HOW)
 
     def describe_setup(self) -> Mapping[str, Any]:
-        """See `broker.app.doctor.DescribesSetup`."""
+        """See `broker.app.doctor.doctor.DescribesSetup`."""
         settings = self._settings
         sign = sign_of_login(settings)
         return {

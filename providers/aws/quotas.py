@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from broker.core.capacity import Quota
-from broker.core.offers import Availability, CapacityType, Offer
+from broker.core.market.capacity import Quota
+from broker.core.market.offers import Availability, CapacityType, Offer
 from providers.aws.login import Login
 from providers.aws.settings import NAME
 

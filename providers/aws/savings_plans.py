@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from broker.core.offers import CapacityType, Offer
+from broker.core.market.offers import CapacityType, Offer
 from providers.aws.login import Login
 from providers.aws.machines import machine
 from providers.aws.settings import BILLING, LIST_MAX_AGE, NAME

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field
 
-from broker.core.offers import Billing
+from broker.core.market.offers import Billing
 from providers.http import HttpSettings, Url
 
 NAME = "aws"

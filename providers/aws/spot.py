@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from broker.core.errors import BrokerError
-from broker.core.offers import CapacityType, Offer, SkippedRow
+from broker.core.market.offers import CapacityType, Offer, SkippedRow
 from providers.aws.login import Login
 from providers.aws.machines import accelerated_types, machine
 from providers.aws.settings import ENGINE, NAME, SPOT_BILLING, SPOT_MAX_AGE

@@ -20,9 +20,9 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from broker.core.clock import Clock
 from broker.core.errors import Malformed
-from broker.core.offers import CapacityType, Offer, SkippedRow
+from broker.core.market.offers import CapacityType, Offer, SkippedRow
+from broker.core.values.clock import Clock
 from providers.aws.machines import Machine, is_listed, machine
 from providers.aws.settings import ENGINE, NAME, SPOT_BILLING, SPOT_MAX_AGE, AwsSettings
 from providers.http import Api

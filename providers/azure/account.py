@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 
-from broker.core.clock import Clock
-from broker.core.offers import CapacityType, Offer
+from broker.core.market.offers import CapacityType, Offer
+from broker.core.values.clock import Clock
 from providers.azure import holdings, spot
 from providers.azure.locations import read_locations
 from providers.azure.login import Login

@@ -13,10 +13,10 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from broker.core.capacity import Charge
 from broker.core.errors import Malformed
-from broker.core.machines import TAG
-from broker.core.money import Money
+from broker.core.market.capacity import Charge
+from broker.core.market.machines import TAG
+from broker.core.values.money import Money
 from providers.azure.login import Login
 from providers.azure.settings import NAME
 from providers.rows import short

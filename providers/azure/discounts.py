@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from broker.core.capacity import Reservation
+from broker.core.market.capacity import Reservation
 from providers.azure.errors import NotPermitted
 from providers.azure.fields import count, inside, parts_of, region_of, utc
 from providers.azure.login import Login

@@ -13,9 +13,9 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from broker.core.capacity import Reservation
-from broker.core.money import Money
-from broker.core.offers import CapacityType, MoneyKind, Offer, SkippedRow
+from broker.core.market.capacity import Reservation
+from broker.core.market.offers import CapacityType, MoneyKind, Offer, SkippedRow
+from broker.core.values.money import Money
 from providers.azure.errors import NotThere
 from providers.azure.fields import count, inside, parts_of, region_of, texts, utc
 from providers.azure.locations import Locations

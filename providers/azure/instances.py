@@ -14,10 +14,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from broker.core.capacity import Instance
 from broker.core.errors import Refused
-from broker.core.machines import STORE_TAG, TAG
-from broker.core.offers import CapacityType
+from broker.core.market.capacity import Instance
+from broker.core.market.machines import STORE_TAG, TAG
+from broker.core.market.offers import CapacityType
 from providers.azure.errors import NotThere
 from providers.azure.fields import inside, objects, parts_of, region_of, texts, utc
 from providers.azure.locations import Locations

@@ -18,8 +18,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from broker.core.clock import Clock
 from broker.core.errors import InvalidInput, LoginMissing, Malformed, Unreachable
+from broker.core.values.clock import Clock
 from providers.azure.errors import is_silence, translated
 from providers.azure.settings import NAME, SUBSCRIPTION, AzureSettings
 from providers.http import setting, shown

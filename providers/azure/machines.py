@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from broker.core.offers import Interconnect
+from broker.core.market.offers import Interconnect
 from providers.rows import Unfit
 
 _GPU_FAMILY = re.compile(r"Standard_N[A-Z]*\d", re.IGNORECASE)

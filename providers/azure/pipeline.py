@@ -21,8 +21,8 @@ from azure.core.pipeline.transport import RequestsTransport
 from azure.mgmt.compute import ComputeManagementClient
 from azure.mgmt.core.policies import ARMChallengeAuthenticationPolicy
 
-from broker.core.clock import Clock
 from broker.core.errors import Throttled
+from broker.core.values.clock import Clock
 from providers.azure.login import AUTHORITY
 from providers.azure.settings import AzureSettings
 

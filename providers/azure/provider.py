@@ -9,10 +9,10 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, ClassVar
 
-from broker.core.capacity import Charge, Instance, Quota, Reservation
-from broker.core.clock import Clock
 from broker.core.errors import MissingExtra, NoLogin
-from broker.core.offers import CapacityType, Offer, OfferQuery
+from broker.core.market.capacity import Charge, Instance, Quota, Reservation
+from broker.core.market.offers import CapacityType, Offer, OfferQuery
+from broker.core.values.clock import Clock
 from providers.azure import discounts, holdings, instances
 from providers.azure.account import Account, RememberedScores
 from providers.azure.charges import read_charges
@@ -148,7 +148,7 @@ class Azure:
         raise NoLogin(f"no login to Azure: {SUBSCRIPTION} is not set", where=NAME, hint=HOW)
 
     def describe_setup(self) -> Mapping[str, Any]:
-        """See `broker.app.doctor.DescribesSetup`."""
+        """See `broker.app.doctor.doctor.DescribesSetup`."""
         settings = self._settings
         subscription, sign = subscription_of(settings), sign_of_login(settings)
         return {

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
-from broker.core.clock import Clock
 from broker.core.errors import BrokerError, Malformed
-from broker.core.offers import Availability, CapacityType, Offer
+from broker.core.market.offers import Availability, CapacityType, Offer
+from broker.core.values.clock import Clock
 from providers.azure.machines import Machine, listed, machine
 from providers.azure.settings import ENGINE, LIST_AGE, MAX_AGE, NAME, AzureSettings
 from providers.http import Api

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from broker.core.offers import CapacityType
+from broker.core.market.offers import CapacityType
 from providers.http import HttpSettings, Url
 
 NAME = "azure"

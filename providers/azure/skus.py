@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
-from broker.core.offers import Availability, Offer
+from broker.core.market.offers import Availability, Offer
 from providers.azure.fields import inside, objects, texts
 from providers.azure.login import Login
 from providers.azure.machines import listed

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from broker.core.errors import Malformed
-from broker.core.offers import Availability, Offer
+from broker.core.market.offers import Availability, Offer
 from providers.azure.errors import NotPermitted
 from providers.azure.login import Login
 from providers.azure.machines import accelerated_types, listed

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from broker.core.capacity import Quota
-from broker.core.offers import Availability, CapacityType, Offer
+from broker.core.market.capacity import Quota
+from broker.core.market.offers import Availability, CapacityType, Offer
 from providers.azure.fields import count, inside
 from providers.azure.login import Login
 from providers.azure.settings import NAME

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
-from broker.core.money import Money
+from broker.core.values.money import Money
 from providers.rows import Unfit, figure, price, short, whole
 
 # As spreadsheets and data frames write numbers: ``3.06``, ``9.5e-05``, ``8.0``.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 from broker.core.errors import InvalidInput, Problem, did_you_mean
-from broker.core.offers import Offer, OfferQuery, SkippedRow
+from broker.core.market.offers import Offer, OfferQuery, SkippedRow
 from providers.catalogue.fields import Cells
 from providers.catalogue.gpuhunt import GPUHUNT
 from providers.catalogue.layout import About, Layout

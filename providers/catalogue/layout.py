@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 
-from broker.core.money import Money
-from broker.core.offers import CapacityType, Offer
+from broker.core.market.offers import CapacityType, Offer
+from broker.core.values.money import Money
 from providers.catalogue.fields import Cells
 from providers.rows import Unfit, accelerator, short
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TypeVar
 
-from broker.core.offers import Availability, CapacityType, Interconnect, Offer
+from broker.core.market.offers import Availability, CapacityType, Interconnect, Offer
 from providers.catalogue.fields import Cells
 from providers.catalogue.layout import About, Layout, card, offer
 from providers.rows import Unfit, name, short, whole

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from broker.core.offers import CapacityType, Offer
+from broker.core.market.offers import CapacityType, Offer
 from providers.catalogue.fields import Cells
 from providers.catalogue.layout import SKYPILOT_CLOUDS, About, Layout, card, offer
 from providers.rows import Unfit, name, short

@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from broker.core.offers import Interconnect
+from broker.core.market.offers import Interconnect
 
 _SSD_GIB = 375  # of one local SSD: "About Local SSD disks"
 

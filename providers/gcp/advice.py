@@ -22,7 +22,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from broker.core.errors import BrokerError
-from broker.core.offers import Offer
+from broker.core.market.offers import Offer
 from providers.failures import Failures
 from providers.gcp.calls import Asking, last
 from providers.gcp.machines import Shape

@@ -2,7 +2,7 @@
 
 Rows are protobuf messages (not proto-plus, which is slow in bulk): texts and numbers in them are of the type that the
 API's schema says. The SDK reads an answer as a whole, so that one field of a wrong type costs the page; such a page is
-read again row by row (`providers.gcp.rereading`).
+read again row by row (`providers.gcp.row_recovery`).
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from broker.core.clock import Clock
 from broker.core.errors import Malformed
-from broker.core.offers import SkippedRow
+from broker.core.market.offers import SkippedRow
+from broker.core.values.clock import Clock
 from providers.gcp.login import Login
 from providers.gcp.refusals import translated
-from providers.gcp.rereading import row_by_row, unreadable
+from providers.gcp.row_recovery import row_by_row, unreadable
 from providers.gcp.settings import NAME
 from providers.http import retrying
 

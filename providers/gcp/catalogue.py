@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from decimal import Decimal
 
-from broker.core.money import Money
-from broker.core.offers import SkippedRow
+from broker.core.market.offers import SkippedRow
+from broker.core.values.money import Money
 from providers.gcp.calls import Asking, Listing
 from providers.gcp.machines import Shape
 from providers.gcp.skus import How, Kind, Part, Priced, read_sku

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from broker.core.capacity import Reservation
-from broker.core.money import Money
-from broker.core.offers import CapacityType, MoneyKind, Offer, SkippedRow
+from broker.core.market.capacity import Reservation
+from broker.core.market.offers import CapacityType, MoneyKind, Offer, SkippedRow
+from broker.core.values.money import Money
 from providers.gcp.accelerators import family_of
 from providers.gcp.calls import Asking, Listing, last, region_of, utc
 from providers.gcp.machines import Shape

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from broker.core.capacity import Instance
 from broker.core.errors import Refused
-from broker.core.machines import STORE_TAG
-from broker.core.machines import TAG as LABEL
-from broker.core.offers import CapacityType, SkippedRow
+from broker.core.market.capacity import Instance
+from broker.core.market.machines import STORE_TAG
+from broker.core.market.machines import TAG as LABEL
+from broker.core.market.offers import CapacityType, SkippedRow
 from providers.gcp.calls import Asking, Listing, last, region_of, utc
 from providers.gcp.refusals import NotFound
 from providers.gcp.settings import NAME

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from datetime import datetime
 
-from broker.core.money import Money
-from broker.core.offers import Availability, CapacityType, Offer
+from broker.core.market.offers import Availability, CapacityType, Offer
+from broker.core.values.money import Money
 from providers.gcp.catalogue import SOURCE, Catalogue
 from providers.gcp.machines import Shape
 from providers.gcp.settings import BILLING, ENGINE, LIST_MAX_AGE, NAME, SPOT_BILLING, SPOT_MAX_AGE

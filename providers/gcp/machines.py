@@ -10,7 +10,7 @@ from decimal import Decimal
 from fnmatch import fnmatchcase
 from typing import Any
 
-from broker.core.offers import Interconnect, SkippedRow
+from broker.core.market.offers import Interconnect, SkippedRow
 from providers.gcp.accelerators import Family, attachable, family_of, link_of
 from providers.gcp.calls import Asking, Listing, last, region_of
 from providers.gcp.settings import GcpSettings

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar, TypeVar
 
-from broker.core.capacity import Instance, Quota, Reservation
-from broker.core.clock import Clock
 from broker.core.errors import BrokerError, Malformed
-from broker.core.offers import CapacityType, OfferQuery, SkippedRow
+from broker.core.market.capacity import Instance, Quota, Reservation
+from broker.core.market.offers import CapacityType, OfferQuery, SkippedRow
+from broker.core.values.clock import Clock
 from providers.failures import Failures
 from providers.gcp import holdings
 from providers.gcp.advice import Adviser, advised
@@ -138,7 +138,7 @@ class Gcp:
         return Asking(self._login, self._clock)
 
     def describe_setup(self) -> Mapping[str, Any]:
-        """See `broker.app.doctor.DescribesSetup`."""
+        """See `broker.app.doctor.doctor.DescribesSetup`."""
         sign = sign_of_login(self._settings)
         return {
             "endpoints": {

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from broker.core.capacity import Quota
-from broker.core.offers import Availability, CapacityType, Offer, SkippedRow
+from broker.core.market.capacity import Quota
+from broker.core.market.offers import Availability, CapacityType, Offer, SkippedRow
 from providers.gcp.accelerators import quota_names
 from providers.gcp.calls import Asking, Listing
 from providers.gcp.machines import Shape

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from broker.core.clock import Clock
 from broker.core.errors import (
     BrokerError,
     InvalidInput,
@@ -17,8 +16,9 @@ from broker.core.errors import (
     Throttled,
     Unreachable,
 )
+from broker.core.values.clock import Clock
 from providers.gcp.login import HOW
-from providers.gcp.rereading import unreadable
+from providers.gcp.row_recovery import unreadable
 from providers.gcp.settings import NAME
 from providers.http import retry_after, setting, without_logins
 

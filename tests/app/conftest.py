@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker.app.wiring import Broker
-from broker.core.clock import ManualClock
+from broker.core.values.clock import ManualClock
 from broker.settings import Settings
 from cli import registries
 from tests.empty_store import empty_store

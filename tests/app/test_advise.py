@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from broker.app.advise import history
 from broker.app.advise.prices import Prices, known
-from broker.app.market import freshen
+from broker.app.market.market import freshen
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
-from broker.core.offers import CapacityType
-from broker.store.glance import Cheapest, Ran
+from broker.core.market.offers import CapacityType
+from broker.store.quick_queries import Cheapest, Ran
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ON_DEMAND, SPOT = CapacityType.ON_DEMAND, CapacityType.SPOT

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from broker.app import policies
 from broker.app.advise.model_job import sized
-from broker.app.submit import preview, submit
+from broker.app.jobs.submit import preview, submit
+from broker.app.policy import policies
 from broker.app.wiring import Broker
-from broker.core.accelerators import lookup
 from broker.core.errors import InvalidInput
-from broker.core.jobs import Constraints, Job, Model, Work
+from broker.core.job.jobs import Constraints, Job, Model, Work
+from broker.core.values.accelerators import lookup
 from broker.economics.memory import Layout, Method, Workload, estimate, usable_gib
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.app import policies
-from broker.app.advise.thumb import active, of_files
+from broker.app.advise.rules_of_thumb import active, of_files
+from broker.app.policy import policies
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, InvalidInput
 from broker.economics.rules import DEFAULTS

@@ -10,25 +10,26 @@ from typing import Any
 
 import pytest
 
-from broker.app import approvals, jobs, launching
-from broker.app.submit import submit
+from broker.app.jobs import approvals, jobs
+from broker.app.jobs.submit import submit
+from broker.app.service import reconciler_setup
 from broker.app.wiring import Broker
-from broker.cli.reason_words import waits
-from broker.core import events as ev
-from broker.core.clock import ManualClock
-from broker.core.facts import Aspect
-from broker.core.jobfile import parse_job
-from broker.core.money import Money
-from broker.core.offers import Availability, CapacityType, Offer
-from broker.core.outcomes import Cause, JobState
-from broker.core.views import JobView
-from broker.launch.admission import _given
-from broker.launch.placing import Market
+from broker.cli.render.reasons import waits
+from broker.core.events import events as ev
+from broker.core.events.outcomes import Cause, JobState
+from broker.core.events.views import JobView
+from broker.core.job.file import parse_job
+from broker.core.market.offers import Availability, CapacityType, Offer
+from broker.core.policy.facts import Aspect
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
 from broker.placement.conditions import Conditions
+from broker.reconciler.admission.admission import _given
+from broker.reconciler.controllers.placement import Market
 from broker.settings import Settings
 from cli import registries
 from tests.empty_store import empty_store
-from tests.launch.rehearsal import StageEngine, StageMailbox
+from tests.reconciler.rehearsal import StageEngine, StageMailbox
 
 NOW = datetime(2026, 11, 3, 12, tzinfo=UTC)
 MONEY = "version: 1\npolicy: t\nbudgets: [{name: all, amount: '$100,000', period: month}]\n"
@@ -68,9 +69,9 @@ class Site:
             offers = [replace(one, as_of=now) for one in self.offers]
             return Market(offers, Conditions(engines={"stage": frozenset()}), {})
 
-        monkeypatch.setattr("broker.app.submit.market_for", market)
-        monkeypatch.setattr("broker.app.launching.market_for", market)
-        monkeypatch.setattr("broker.app.launching.run_folders", lambda broker: self.mailbox)
+        monkeypatch.setattr("broker.app.jobs.submit.market_for", market)
+        monkeypatch.setattr("broker.app.service.reconciler_setup.market_for", market)
+        monkeypatch.setattr("broker.app.service.reconciler_setup.run_folders", lambda broker: self.mailbox)
         monkeypatch.setattr(self.mailbox.__class__, "usage", lambda *_: (), raising=False)
         monkeypatch.setattr(Broker, "engine", lambda _, name: self.engine)
 
@@ -90,7 +91,7 @@ class Site:
         self.user("ann")
 
     def look(self, times: int = 1, by: timedelta = timedelta(seconds=20)) -> JobView:
-        reconciler = launching.reconciler(self.broker)
+        reconciler = reconciler_setup.reconciler(self.broker)
         for _ in range(times):
             self.clock.advance(by)
             reconciler.tick()
@@ -187,7 +188,7 @@ def test_a_higher_price_is_asked_again(site: Site) -> None:
 
 
 def covered_by(view: JobView) -> set[str]:
-    from broker.core.coverage_words import in_words
+    from broker.core.policy.coverage_words import in_words
 
     return {said for grant in view.grants for facts in (grant.facts or {}).values() for said in in_words(facts)}
 
@@ -290,15 +291,15 @@ def test_a_standing_grant_that_lets_a_delayed_launch_through_is_used(site: Site)
 @pytest.fixture
 def earlier(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
     """Questions are kept without their facts, and nobody compares them, as before; until it is called: the upgrade."""
-    from broker.core.approvals import questions
+    from broker.core.policy.approvals import questions
 
     def without(verdicts: Any) -> Any:
         return tuple(one.model_copy(update={"facts": None}) for one in questions(verdicts))
 
     with monkeypatch.context() as patch:
-        patch.setattr("broker.launch.approvals.questions", without)
-        patch.setattr("broker.app.asked_again.questions", without)
-        patch.setattr("broker.core.approvals._covers_facts", lambda *_: True)
+        patch.setattr("broker.reconciler.admission.approvals.questions", without)
+        patch.setattr("broker.app.jobs.approval_reevaluation.questions", without)
+        patch.setattr("broker.core.policy.approvals._covers_facts", lambda *_: True)
         yield patch.undo
 
 

@@ -8,21 +8,21 @@ from datetime import timedelta
 
 import pytest
 
-from broker.app import approvals, jobs
-from broker.app.policies import decisions_about
-from broker.app.policies_backtest import Backtest, replay
-from broker.app.submit import submit
+from broker.app.jobs import approvals, jobs
+from broker.app.jobs.submit import submit
+from broker.app.policy.backtest import Backtest, replay
+from broker.app.policy.policies import decisions_about
 from broker.app.wiring import Broker
-from broker.core import events as ev
-from broker.core.clock import ManualClock
-from broker.core.decisions import Decision
 from broker.core.errors import NotAllowed
-from broker.core.jobfile import parse_job
-from broker.core.money import Money
-from broker.core.outcomes import Cause, JobState
-from broker.core.policy import ActionKind, Answer
-from broker.core.views import JobView
-from broker.core.wait_reasons import MoneyEnded
+from broker.core.events import events as ev
+from broker.core.events.outcomes import Cause, JobState
+from broker.core.events.views import JobView
+from broker.core.events.wait_reasons import MoneyEnded
+from broker.core.job.file import parse_job
+from broker.core.policy.decisions import Decision
+from broker.core.policy.policy import ActionKind, Answer
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
 from policies.loader import load
 
 POLICY = """\

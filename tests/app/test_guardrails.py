@@ -9,12 +9,12 @@ import os
 import pytest
 from rich.console import Console
 
-from broker.app import approvals, jobs
+from broker.app.jobs import approvals, jobs
 from broker.app.wiring import Broker
-from broker.cli import job_view
-from broker.cli.reason_words import waits
-from broker.core.money import Money
-from broker.core.outcomes import Cause, JobState
+from broker.cli.jobs import job_view
+from broker.cli.render.reasons import waits
+from broker.core.events.outcomes import Cause, JobState
+from broker.core.values.money import Money
 from tests.policies.guardrail_twins import (
     MACHINE,
     PAIRS,

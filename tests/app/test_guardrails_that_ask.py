@@ -7,18 +7,18 @@ from datetime import timedelta
 
 import pytest
 
-from broker.app import approvals, jobs
-from broker.app.launching import reconciler
-from broker.app.submit import Preview, preview, submit
+from broker.app.jobs import approvals, jobs
+from broker.app.jobs.submit import Preview, preview, submit
+from broker.app.service.reconciler_setup import reconciler
 from broker.app.wiring import Broker
-from broker.cli.reason_words import ended, waits
-from broker.core.clock import ManualClock
-from broker.core.jobfile import parse_job
-from broker.core.jobs import Job
-from broker.core.money import Money
-from broker.core.offers import MoneyKind
-from broker.core.outcomes import JobState
-from broker.core.policy import Answer
+from broker.cli.render.reasons import ended, waits
+from broker.core.events.outcomes import JobState
+from broker.core.job.file import parse_job
+from broker.core.job.jobs import Job
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.policy import Answer
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
 
 MONEY = "version: 1\npolicy: t\nbudgets: [{name: pretend, amount: $100, period: month, counts: [sandbox]}]\n"
 ASKS = "action: ask, approvers: [olga], expires: 6h"

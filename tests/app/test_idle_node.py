@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from broker.app import jobs, launching
+from broker.app.jobs import jobs
+from broker.app.service import reconciler_setup
 from broker.app.wiring import Broker
-from broker.cli.reason_words import waits
-from broker.core import events as ev
-from broker.core.outcomes import Cause, JobState
+from broker.cli.render.reasons import waits
+from broker.core.events import events as ev
+from broker.core.events.outcomes import Cause, JobState
 from tests.policies.guardrail_twins import MACHINE, Running, activate, billed_to_the_second, entry, machine, site
 from tests.program import eventually
 
@@ -22,7 +23,7 @@ IDLE = "idle_shutdown: {below: 5%, for: 1s}"
 def test_with_the_broker_gone_what_is_idle_saves_stops_and_says_why_and_is_paused_when_one_is_back(
     site: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folders = launching.run_folders(site)
+    folders = reconciler_setup.run_folders(site)
     monkeypatch.setattr(folders, "usage", lambda view, attempt: [])  # whoever reconciles sees nothing
     activate(site)
     running = Running(site)
@@ -44,7 +45,7 @@ def test_with_the_broker_gone_what_is_idle_saves_stops_and_says_why_and_is_pause
     assert ending.evidence == "its accelerators were at most 3% busy for 1s; the limit is 5% (0.yaml:3)"
     assert jobs.find(site, idle.id).state is JobState.RUNNING, "nobody has looked yet"
 
-    running.reconciler = launching.reconciler(site)  # another process
+    running.reconciler = reconciler_setup.reconciler(site)  # another process
     running.until(running.all(JobState.PAUSED_BUDGET, "idle"), "it is paused")
     after = running.views["idle"]
     assert waits(after.waiting) == f"stopped by a policy: {ending.evidence}"

@@ -11,26 +11,27 @@ from typing import Any
 
 import pytest
 
-from broker.app import background, jobs, launching
-from broker.app.launching import missing_secrets, reconciler, secrets_of
-from broker.app.market import market_for
-from broker.app.pulse import Pulses
-from broker.app.reconciling import Reconciling
-from broker.app.report import spend
-from broker.app.submit import DearerNow, preview, submit
+from broker.app.billing.report import spend
+from broker.app.jobs import jobs
+from broker.app.jobs.submit import DearerNow, preview, submit
+from broker.app.market.market import market_for
+from broker.app.service import background, reconciler_setup
+from broker.app.service.health import Pulses
+from broker.app.service.reconcile_duty import Reconciling
+from broker.app.service.reconciler_setup import missing_secrets, reconciler, secrets_of
 from broker.app.wiring import Broker
-from broker.core import events as ev
-from broker.core.burns import Burn
 from broker.core.errors import InvalidInput, LoginMissing, NotAllowed
-from broker.core.jobfile import parse_job
-from broker.core.jobs import Job
-from broker.core.money import Money
-from broker.core.offers import MoneyKind
-from broker.core.outcomes import Cause, JobState
-from broker.core.policy import ActionKind
-from broker.core.views import JobView
-from broker.core.wait_reasons import OwnerMustStart, SecretsMissing
-from broker.launch.placing import Placing
+from broker.core.events import events as ev
+from broker.core.events.outcomes import Cause, JobState
+from broker.core.events.views import JobView
+from broker.core.events.wait_reasons import OwnerMustStart, SecretsMissing
+from broker.core.job.file import parse_job
+from broker.core.job.jobs import Job
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.policy import ActionKind
+from broker.core.values.burns import Burn
+from broker.core.values.money import Money
+from broker.reconciler.controllers.placement import Placing
 
 SANDBOX = "constraints: {providers: [sandbox]}\n"
 
@@ -138,7 +139,7 @@ def test_a_top_up_is_recorded_as_an_extension(broker: Broker) -> None:
     grant(broker)
     view = submit(broker, job(broker, SANDBOX))
     view = lose(broker, view)
-    from broker.launch.reconciler import release_all
+    from broker.reconciler.loop import release_all
 
     with broker.store.writing() as tx:
         release_all(tx, view, broker.clock.now())
@@ -177,7 +178,7 @@ def test_a_reconciler_gives_way_to_one_with_the_secrets(
     monkeypatch.setattr(background.subprocess, "Popen", lambda *args, env, **more: started.append(env))
     view = submit(broker, job(broker, "secrets: [HF_TOKEN]\n"))
     submit(broker, job(broker), None)
-    monkeypatch.setattr("broker.launch.reconciler.Reconciler.tick", lambda self: Busy())
+    monkeypatch.setattr("broker.reconciler.loop.Reconciler.tick", lambda self: Busy())
     other = new_broker()
     ticks = iter(range(3))
 
@@ -203,9 +204,9 @@ def test_nobody_runs_the_job_of_somebody_else_as_themselves(broker: Broker, monk
         reconciler(broker).tick()
     waiting = jobs.find(broker, view.id)
     assert waiting.state is JobState.LAUNCHING
-    assert waiting.waiting == OwnerMustStart(owner="ann", process_user=launching.process_user())
+    assert waiting.waiting == OwnerMustStart(owner="ann", process_user=reconciler_setup.process_user())
     assert background._waits_for_what_is_here(broker) == waiting, "ann's own process takes over"
-    monkeypatch.setattr(launching, "process_user", lambda: "ann")
+    monkeypatch.setattr(reconciler_setup, "process_user", lambda: "ann")
     reconciler(broker).tick()
     latest = jobs.find(broker, view.id).latest
     assert latest is not None
@@ -217,7 +218,7 @@ def test_a_service_runs_the_jobs_of_all(broker: Broker, monkeypatch: pytest.Monk
     monkeypatch.setattr(Broker, "user", "ann")
     view, stop = submit(broker, job(broker)), threading.Event()
     monkeypatch.setattr(
-        "broker.app.reconciling.looks", lambda service, *_: [reconciler(service).tick(), stop.set()][:0]
+        "broker.app.service.reconcile_duty.looks", lambda service, *_: [reconciler(service).tick(), stop.set()][:0]
     )
     Reconciling(broker, health=Pulses(), say=str).run(stop)
     latest = jobs.find(broker, view.id).latest
@@ -242,16 +243,16 @@ def test_looking_after_jobs_outlasts_any_number_of_failures(broker: Broker, monk
         raise InvalidInput("the store is locked")
 
     slept: list[float] = []
-    monkeypatch.setattr("broker.launch.reconciler.Reconciler.tick", locked)
+    monkeypatch.setattr("broker.reconciler.loop.Reconciler.tick", locked)
     monkeypatch.setattr(type(broker.clock), "sleep", lambda self, seconds: slept.append(seconds))
     background._until_idle(broker, lambda: len(slept) < 1100, "", forever=True)
     assert slept[-1] == 60.0
 
 
 def test_a_later_hold_is_spread_over_its_own_time(broker: Broker) -> None:
-    from broker.launch.placing import hold_entries
-    from broker.launch.settlement import release
     from broker.ledger.entries import Movement, Tags
+    from broker.reconciler.controllers.placement import hold_entries
+    from broker.reconciler.settlement.settlement import release
 
     grant(broker)
     view, now = submit(broker, job(broker, SANDBOX)), broker.clock.now()
@@ -277,7 +278,7 @@ def test_the_plan_says_that_sensitive_data_is_only_recorded(broker: Broker) -> N
 
 
 def test_a_provider_without_any_login_is_not_a_failure_of_the_poll(broker: Broker) -> None:
-    from broker.core.clock import SystemClock
+    from broker.core.values.clock import SystemClock
     from broker.market.poller import poll
     from providers.lambda_cloud import LambdaCloud
 

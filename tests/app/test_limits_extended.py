@@ -8,13 +8,13 @@ from datetime import timedelta
 
 import pytest
 
-from broker.app import approvals, jobs
-from broker.app.submit import submit
+from broker.app.jobs import approvals, jobs
+from broker.app.jobs.submit import submit
 from broker.app.wiring import Broker
-from broker.core.jobfile import parse_job
-from broker.core.money import Money
-from broker.core.offers import MoneyKind
-from broker.core.outcomes import Cause, JobState
+from broker.core.events.outcomes import Cause, JobState
+from broker.core.job.file import parse_job
+from broker.core.market.offers import MoneyKind
+from broker.core.values.money import Money
 from tests.policies.guardrail_twins import COMMAND, Running, activate, billed_to_the_second, machine, site
 
 __all__ = ["machine", "site"]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from broker.app.policies import explain
-from broker.app.submit import preview
+from broker.app.jobs.submit import preview
+from broker.app.policy.policies import explain
 from broker.app.wiring import Broker
-from broker.core.clock import ManualClock
-from broker.core.jobfile import parse_job
-from broker.core.jobs import Job
-from broker.core.policy import Answer
+from broker.core.job.file import parse_job
+from broker.core.job.jobs import Job
+from broker.core.policy.policy import Answer
+from broker.core.values.clock import ManualClock
 from policies.loader import load
 
 PRETEND = "version: 1\nbudgets: [{name: pretend, amount: $100, period: month, counts: [sandbox]}]\n"

@@ -21,28 +21,22 @@ import pytest
 from sqlalchemy import Connection
 from sqlalchemy.event import listen, remove
 
-from broker.app import (
-    approvals,
-    approvers,
-    background,
-    budgets,
-    capacity_plan,
-    charges,
-    jobs,
-    policies,
-    policy_names,
-    report,
-)
 from broker.app.advise import history
-from broker.app.submit import submit
+from broker.app.alerts import approvers
+from broker.app.billing import budgets, charges, report
+from broker.app.capacity import plan as capacity_plan
+from broker.app.jobs import approvals, jobs
+from broker.app.jobs.submit import submit
+from broker.app.policy import policies, unknown_names
+from broker.app.service import background
 from broker.app.wiring import Broker
-from broker.core.clock import ManualClock
 from broker.core.errors import BrokerError, UnknownName
-from broker.core.jobfile import parse_job
-from broker.core.outcomes import JobState
-from broker.launch.reconciler import Reconciler
+from broker.core.events.outcomes import JobState
+from broker.core.job.file import parse_job
+from broker.core.values.clock import ManualClock
+from broker.reconciler.loop import Reconciler
 from broker.settings import Settings
-from broker.store import lives
+from broker.store.market import availability_history
 from cli import registries
 from tests.empty_store import empty_store
 from tests.past import analyse, fill, looking_after, polled
@@ -165,7 +159,7 @@ def found_by_name(site: Site) -> None:
 def names(site: Site) -> None:
     with site.broker.store.reading() as look:
         assert look.names_in_jobs()["user"] >= {f"user-{number}" for number in range(20)}
-    policy_names.unseen(site.broker, site.broker.policy())
+    unknown_names.unseen(site.broker, site.broker.policy())
 
 
 def spent_in_an_hour(site: Site) -> None:
@@ -288,7 +282,9 @@ def recorded(site: Site, use_case: Callable[[Site], None]) -> list[tuple[str, An
 def test_no_statement_reads_a_table_that_grows_from_end_to_end(
     new_site: Callable[[int], Site], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lives, "_MOST_JOBS", 100)  # the newest so many, a small part of all as in a large store
+    monkeypatch.setattr(
+        availability_history, "_MOST_JOBS", 100
+    )  # the newest so many, a small part of all as in a large store
     site = new_site(20_000 if request.node.callspec.params["new_site"] == "postgresql" else 4000)
     scans = scans_on_sqlite if site.database.is_sqlite else scans_on_postgresql
     told: dict[str, str] = {}

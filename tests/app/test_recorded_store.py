@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from broker.app import background, jobs
-from broker.app.launching import reconciler
-from broker.app.report import ledger_faults
+from broker.app.billing.report import ledger_faults
+from broker.app.jobs import jobs
+from broker.app.service import background
+from broker.app.service.reconciler_setup import reconciler
 from broker.app.wiring import Broker
-from broker.cli.reason_words import waits
-from broker.core.clock import ManualClock
-from broker.core.money import Money
-from broker.core.outcomes import Cause, JobState
-from broker.core.wait_reasons import EarlierWords, PolicyDenies, SecretsMissing
+from broker.cli.render.reasons import waits
+from broker.core.events.outcomes import Cause, JobState
+from broker.core.events.wait_reasons import EarlierWords, PolicyDenies, SecretsMissing
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
 from broker.settings import Settings
 from cli import registries
 from tests.store.recorded_store import (

@@ -12,19 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from broker.app import jobs
-from broker.app.submit import submit
+from broker.app.jobs import jobs
+from broker.app.jobs.submit import submit
 from broker.app.wiring import Broker
-from broker.cli.reason_words import waits
-from broker.core import events as ev
-from broker.core.jobfile import parse_job
-from broker.core.money import Money
-from broker.core.offers import MoneyKind
-from broker.core.outcomes import Cause, JobState
-from broker.core.policy import ActionKind, Answer
-from broker.core.views import AttemptView
-from broker.launch.top_up import Pace
+from broker.cli.render.reasons import waits
+from broker.core.events import events as ev
+from broker.core.events.outcomes import Cause, JobState
+from broker.core.events.views import AttemptView
+from broker.core.job.file import parse_job
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.policy import ActionKind, Answer
+from broker.core.values.money import Money
 from broker.ledger.entries import Account, Movement
+from broker.reconciler.controllers.top_up import Pace
 from tests.policies.guardrail_twins import MACHINE, PRICE, Running, activate, machine, site
 
 __all__ = ["machine", "site"]
@@ -49,7 +49,7 @@ save
 
 def started(site: Broker, monkeypatch: pytest.MonkeyPatch, finish: Path) -> Running:
     """One job at $1 a second for 10 minutes, running, with a checkpoint; its money is looked at every few seconds."""
-    monkeypatch.setattr("broker.app.launching.Pace", partial(Pace, every=timedelta(0)))
+    monkeypatch.setattr("broker.app.service.reconciler_setup.Pace", partial(Pace, every=timedelta(0)))
     running = Running(site)
     indented = COMMAND.replace("\n", "\n  ").rstrip()
     text = f"name: spot\nmax_duration: 10m\nresources: {{accelerators: 'H100:1'}}\nenvs: {{FINISH: '{finish}'}}\n"

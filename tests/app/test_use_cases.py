@@ -11,20 +11,22 @@ from pathlib import Path
 
 import pytest
 
-from broker.app import background, jobs, policies
-from broker.app.launching import secrets_of
-from broker.app.report import ledger_faults, spend
-from broker.app.submit import NoFeasibleCapacity, new_job_id, preview, read_job, submit
+from broker.app.billing.report import ledger_faults, spend
+from broker.app.jobs import jobs
+from broker.app.jobs.submit import NoFeasibleCapacity, new_job_id, preview, read_job, submit
+from broker.app.policy import policies
+from broker.app.service import background
+from broker.app.service.reconciler_setup import secrets_of
 from broker.app.wiring import Broker
-from broker.core import events as ev
 from broker.core.errors import InvalidInput, LoginMissing, NotAllowed, UnknownName
-from broker.core.jobfile import parse_job
-from broker.core.jobs import Job
-from broker.core.money import Money
-from broker.core.offers import MoneyKind
-from broker.core.outcomes import Cause, JobState
-from broker.core.reasons import Reason
-from broker.core.wait_reasons import MoneyEnded, NothingFits
+from broker.core.events import events as ev
+from broker.core.events.outcomes import Cause, JobState
+from broker.core.events.wait_reasons import MoneyEnded, NothingFits
+from broker.core.job.file import parse_job
+from broker.core.job.jobs import Job
+from broker.core.job.reasons import Reason
+from broker.core.market.offers import MoneyKind
+from broker.core.values.money import Money
 from broker.settings import as_environment
 
 SANDBOX = "constraints: {providers: [sandbox]}\n"

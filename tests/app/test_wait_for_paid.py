@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from broker.app import jobs
-from broker.app.submit import preview, submit
+from broker.app.jobs import jobs
+from broker.app.jobs.submit import preview, submit
 from broker.app.wiring import Broker
-from broker.cli.reason_words import waits
-from broker.core import events as ev
-from broker.core.clock import ManualClock
-from broker.core.jobfile import parse_job
-from broker.core.jobs import Job
-from broker.core.money import Money
-from broker.core.offers import Availability, CapacityType, MoneyKind, Offer
-from broker.core.outcomes import Cause, JobState
-from broker.launch.placing import Market, Placing
+from broker.cli.render.reasons import waits
+from broker.core.events import events as ev
+from broker.core.events.outcomes import Cause, JobState
+from broker.core.job.file import parse_job
+from broker.core.job.jobs import Job
+from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
 from broker.placement.conditions import Conditions
+from broker.reconciler.controllers.placement import Market, Placing
 
 POLICY = """\
 version: 1
@@ -35,7 +35,7 @@ def site(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Broker:
     clock = ManualClock(broker.clock.now())
     broker.__dict__["clock"] = clock
     broker.store.activate_policy({"t.yaml": WAITS}, by="test")
-    monkeypatch.setattr("broker.app.submit.market_for", lambda *_, **__: market(broker))
+    monkeypatch.setattr("broker.app.jobs.submit.market_for", lambda *_, **__: market(broker))
     return broker
 
 

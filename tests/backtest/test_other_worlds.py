@@ -10,8 +10,8 @@ from statistics import fmean
 
 import pytest
 
-from broker.backtest.market import Market, Pool
-from broker.backtest.replay import replay
+from broker.backtest.placement.market import Market, Pool
+from broker.backtest.placement.replay import replay
 from broker.placement.strategy.pacing import UniformProgress
 from broker.placement.strategy.situation import Course, Task
 

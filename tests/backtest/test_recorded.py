@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.backtest.run import Request, run_backtest
+from broker.backtest.placement.run import Request, run_backtest
 
 pytest.importorskip("numpy", reason="a backtest needs the extra 'backtest'")
 

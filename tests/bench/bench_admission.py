@@ -20,13 +20,13 @@ from pathlib import Path
 
 import psutil
 
-from broker.app.market import freshen
-from broker.app.submit import submit
+from broker.app.jobs.submit import submit
+from broker.app.market.market import freshen
 from broker.app.wiring import Broker
-from broker.core.jobfile import parse_job
+from broker.core.job.file import parse_job
 from broker.settings import Settings
 from broker.store import Store
-from broker.store.journal import StoreWriting
+from broker.store.jobs.journal import StoreWriting
 from cli import registries
 from tests.bench.bench_budgets import databases
 from tests.program import ROOT, kill, processes, run

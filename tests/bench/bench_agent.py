@@ -16,10 +16,10 @@ from pathlib import Path
 
 import psutil
 
-from broker.launch.agent.formats import Lease, Spec
-from broker.launch.runfolder import RunFolder
+from broker.agent.formats import Lease, Spec
+from broker.reconciler.runfolder.runfolder import RunFolder
+from tests.agent.node import AGENT, eventually
 from tests.fakes.gcs import GcsBucket
-from tests.launch.agent.node import AGENT, eventually
 
 SECONDS = 60.0
 AT_MOST = {"CPU": 0.01, "MB": 60.0}

@@ -12,13 +12,13 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from broker.core.jobs import MachineRequest, Priority, Work
-from broker.core.money import Money
-from broker.core.offers import CapacityType, Offer
-from broker.placement.board import Board
-from broker.placement.lineup import entry_of
-from broker.placement.priors import interruption_rate
-from broker.placement.queue import Free, place
+from broker.core.job.jobs import MachineRequest, Priority, Work
+from broker.core.market.offers import CapacityType, Offer
+from broker.core.values.money import Money
+from broker.placement.offer_index import Board
+from broker.placement.pricing.priors import interruption_rate
+from broker.placement.queue.entry import entry_of
+from broker.placement.queue.queue import Free, place
 from tests.bench.bench_plan import CONDITIONS, JOB, NOW, market
 
 HOW: dict[str, Any] = {"now": NOW, "submitted_at": NOW, "conditions": CONDITIONS}

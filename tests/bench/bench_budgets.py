@@ -14,14 +14,15 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from broker.core.clock import SystemClock
-from broker.core.money import Money
-from broker.core.offers import MoneyKind
+from broker.core.market.offers import MoneyKind
 from broker.core.ports import BudgetSpec
+from broker.core.values.clock import SystemClock
+from broker.core.values.money import Money
 from broker.ledger.budgets import period_containing
 from broker.ledger.entries import Movement, Tags, move
 from broker.ledger.sums import DAY, QUARTER
-from broker.store import Store, ledger_sums, open_store
+from broker.store import Store, open_store
+from broker.store.ledger import spent_sums
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 MOVEMENTS, COPIES, A_BATCH, JOBS = 500_000, 25, 2_000, 400
@@ -110,7 +111,7 @@ def bench_sums(name: str, store: Store, movements: int) -> None:
                 kept = look.spent(budget, *window)
                 taken.append(time.perf_counter() - start)
             start = time.perf_counter()
-            full = ledger_sums.spent_in_full(look._connection, budget, *window)
+            full = spent_sums.spent_in_full(look._connection, budget, *window)
             in_full = time.perf_counter() - start
         assert kept == full
         what = f"{name}: a {period} of {who}"

@@ -16,13 +16,13 @@ from pathlib import Path
 import obstore
 from obstore.store import LocalStore
 
-from broker.launch.agent.clock import NodeClock
-from broker.launch.agent.formats import Spec
-from broker.launch.agent.journal import Journal
-from broker.launch.agent.renames import Renames
-from broker.launch.agent.saver import Saver
-from broker.launch.agent.scan import Scanner
-from broker.launch.agent.store import Store
+from broker.agent.clock import NodeClock
+from broker.agent.formats import Spec
+from broker.agent.journal import Journal
+from broker.agent.renames import Renames
+from broker.agent.saver import Saver
+from broker.agent.scan import Scanner
+from broker.agent.store import Store
 
 SIZE = 512 << 20
 AT_LEAST = 0.7  # of obstore's own speed

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from broker.core.clock import SystemClock
+from broker.core.values.clock import SystemClock
 from broker.store import open_store
 from tests.bench.bench_plan import NOW, market
 from tests.program import GPUBROKER, environment

@@ -18,9 +18,9 @@ from random import Random
 
 import numpy as np
 
-from broker.backtest.market import Market, Pool
-from broker.backtest.optimum import optimum
-from broker.backtest.replay import HOUR, replay
+from broker.backtest.placement.market import Market, Pool
+from broker.backtest.placement.optimum import optimum
+from broker.backtest.placement.replay import HOUR, replay
 from broker.placement.strategy.belief import believe
 from broker.placement.strategy.pacing import UniformProgress
 from broker.placement.strategy.planned import PlannedCourse

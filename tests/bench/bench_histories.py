@@ -11,10 +11,10 @@ from pathlib import Path
 from random import Random
 from statistics import fmean
 
-from broker.backtest.market import Market
-from broker.backtest.replay import HOUR, replay
-from broker.backtest.trace_files import Prices
-from broker.backtest.traces import read_markets
+from broker.backtest.placement.market import Market
+from broker.backtest.placement.replay import HOUR, replay
+from broker.backtest.placement.trace_files import Prices
+from broker.backtest.placement.traces import read_markets
 from broker.placement.strategy.choose import course_for
 from broker.placement.strategy.pacing import UniformProgress
 from broker.placement.strategy.situation import Task

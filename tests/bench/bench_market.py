@@ -18,10 +18,10 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-from broker.core.clock import SystemClock
-from broker.core.jobs import Job, MachineRequest
-from broker.core.money import Money
-from broker.core.offers import Offer, OfferQuery
+from broker.core.job.jobs import Job, MachineRequest
+from broker.core.market.offers import Offer, OfferQuery
+from broker.core.values.clock import SystemClock
+from broker.core.values.money import Money
 from broker.placement.feasibility import Request, fit
 from broker.store import Store, open_store
 from tests.bench.bench_plan import CONDITIONS
@@ -149,9 +149,9 @@ def price_list(size: int) -> bytes:
 POLL_AWS = """
 import re, sys, time
 from pathlib import Path
-from broker.core.clock import SystemClock
+from broker.core.values.clock import SystemClock
 from broker.market.poller import Ask
-from broker.market.side_by_side import poll_side_by_side
+from broker.market.concurrent_poll import poll_side_by_side
 from broker.store import open_store
 from providers.registry import build
 url, store = sys.argv[1:]

@@ -18,16 +18,19 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from broker.app import approvals, background, budgets, jobs, policy_names, report
 from broker.app.advise import history
-from broker.app.submit import submit
+from broker.app.billing import budgets, report
+from broker.app.jobs import approvals, jobs
+from broker.app.jobs.submit import submit
+from broker.app.policy import unknown_names
+from broker.app.service import background
 from broker.app.wiring import Broker
-from broker.core.clock import ManualClock
 from broker.core.errors import UnknownName
-from broker.core.jobfile import parse_job
+from broker.core.job.file import parse_job
+from broker.core.values.clock import ManualClock
 from broker.settings import Settings
 from broker.store import Store
-from broker.store.journal import StoreWriting
+from broker.store.jobs.journal import StoreWriting
 from cli import registries
 from tests.bench.bench_admission import Server
 from tests.past import analyse, fill, looking_after, offer
@@ -122,7 +125,7 @@ def unknown(broker: Broker) -> None:
 def names(broker: Broker) -> object:
     with broker.store.reading() as look:
         look.names_in_jobs()
-    return policy_names.unseen(broker, broker.policy())
+    return unknown_names.unseen(broker, broker.policy())
 
 
 def measure(broker: Broker, running: list[str]) -> list[str]:

@@ -19,21 +19,21 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from broker.core import events as ev
-from broker.core.burns import Burn
-from broker.core.clock import ManualClock
-from broker.core.jobs import Job
-from broker.core.money import Money
-from broker.core.offers import CapacityType, MoneyKind
-from broker.core.placements import Placement
-from broker.launch.agent.clock import to_text
-from broker.launch.enforcement import Enforcement
-from broker.launch.placing import attempt_key, hold_entries
-from broker.launch.reconciler import Reconciler, Tick
-from broker.launch.rejudging import Ruling
-from broker.launch.runfolder import RunFolders
-from broker.launch.settling import post_due
+from broker.agent.clock import to_text
+from broker.core.events import events as ev
+from broker.core.job.jobs import Job
+from broker.core.job.placements import Placement
+from broker.core.market.offers import CapacityType, MoneyKind
+from broker.core.values.burns import Burn
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags
+from broker.reconciler.admission.launch_check import Ruling
+from broker.reconciler.controllers.enforcement import Enforcement
+from broker.reconciler.controllers.placement import attempt_key, hold_entries
+from broker.reconciler.loop import Reconciler, Tick
+from broker.reconciler.runfolder.runfolder import RunFolders
+from broker.reconciler.settlement.batch import post_due
 from broker.store import Store, open_store
 from policies.loader import load
 from tests.bench.bench_tick import ENGINES, POLICY, Engine, offers, timed

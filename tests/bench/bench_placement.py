@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
-from broker.backtest.run import DEFAULT_POLICIES, Request, run_backtest
+from broker.backtest.placement.run import DEFAULT_POLICIES, Request, run_backtest
 from broker.placement.strategy.choose import course_for
 from broker.placement.strategy.situation import Mode, Situation, Task
 

@@ -11,9 +11,9 @@ import sys
 import time
 from datetime import UTC, datetime, timedelta
 
-from broker.core.jobs import CheckpointPlan, Data, Job, MachineRequest, Work
-from broker.core.money import Money
-from broker.core.offers import Availability, CapacityType, Offer
+from broker.core.job.jobs import CheckpointPlan, Data, Job, MachineRequest, Work
+from broker.core.market.offers import Availability, CapacityType, Offer
+from broker.core.values.money import Money
 from broker.placement.conditions import Conditions
 from broker.placement.planner import explain, make_plan
 

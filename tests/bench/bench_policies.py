@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from broker.core.money import Money
-from broker.core.offers import MoneyKind
-from broker.core.policy import BudgetUse, Facts
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.policy import BudgetUse, Facts
+from broker.core.values.money import Money
 from broker.ledger.budgets import periods_touching
 from tests.contracts.rule_contract import NOW, action, live, placement
 from tests.policies.test_speed import policy_set, seconds

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
-from broker.core.clock import SystemClock
-from broker.core.events import CancelRequested, Submitted
-from broker.core.jobs import Job
-from broker.core.money import Money
-from broker.core.offers import Availability, CapacityType, MoneyKind, Offer
+from broker.core.events.events import CancelRequested, Submitted
+from broker.core.job.jobs import Job
+from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer
 from broker.core.ports import BudgetSpec
+from broker.core.values.clock import SystemClock
+from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags, move
 from broker.store import Store, open_store
 

@@ -21,23 +21,23 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
-from broker.core import events as ev
-from broker.core.burns import Burn
-from broker.core.clock import SystemClock
-from broker.core.events import EventBody
-from broker.core.jobs import Job
-from broker.core.money import Money
-from broker.core.offers import Availability, CapacityType, MoneyKind, Offer
-from broker.core.placements import Placement
+from broker.agent.clock import to_text
+from broker.core.events import events as ev
+from broker.core.events.events import EventBody
+from broker.core.job.jobs import Job
+from broker.core.job.placements import Placement
+from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer
 from broker.core.ports import EngineState, Observation
-from broker.launch.agent.clock import to_text
-from broker.launch.enforcement import Enforcement
-from broker.launch.placing import attempt_key, hold_entries
-from broker.launch.reconciler import Reconciler, Tick
-from broker.launch.rejudging import Ruling
-from broker.launch.runfolder import RunFolders
+from broker.core.values.burns import Burn
+from broker.core.values.clock import SystemClock
+from broker.core.values.money import Money
 from broker.ledger.entries import Entry, Movement, Tags, move
 from broker.ledger.meter import Meter
+from broker.reconciler.admission.launch_check import Ruling
+from broker.reconciler.controllers.enforcement import Enforcement
+from broker.reconciler.controllers.placement import attempt_key, hold_entries
+from broker.reconciler.loop import Reconciler, Tick
+from broker.reconciler.runfolder.runfolder import RunFolders
 from broker.store import Store, open_store
 from policies.loader import load
 

@@ -10,12 +10,12 @@ from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 
-from broker.app import approvals, jobs
-from broker.app.submit import read_job, submit
+from broker.app.jobs import approvals, jobs
+from broker.app.jobs.submit import read_job, submit
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError
-from broker.core.outcomes import JobState
-from broker.core.views import JobView
+from broker.core.events.outcomes import JobState
+from broker.core.events.views import JobView
 
 # The lock goes with the last process that has it, however that ends: who does not get it is not alone. (Its file stands
 # for the job, or for one node of it.) A mark is one line: attempt, node, what.

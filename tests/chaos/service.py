@@ -10,13 +10,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import cli
-from broker.app import launching
+from broker.agent.formats import Intervals
+from broker.app.service import reconciler_setup
 from broker.app.wiring import Broker, Registries
-from broker.launch import placing
-from broker.launch.agent.formats import Intervals
-from broker.launch.interpret import Patience
-from broker.launch.reconciler import Timing
-from broker.launch.runfolder import RunFolders
+from broker.reconciler.controllers import placement
+from broker.reconciler.interpret import Patience
+from broker.reconciler.loop import Timing
+from broker.reconciler.runfolder.runfolder import RunFolders
 from tests.chaos.control import Control
 from tests.chaos.lying import Lying
 
@@ -63,9 +63,9 @@ def among_liars(control: Control) -> None:
 
     Broker.engine = engine  # type: ignore[method-assign]  # a fault is put in
     Broker.clock = JumpyClock(control)  # type: ignore[assignment,misc]  # a fault is put in
-    launching.run_folders = lambda broker: RunFolders(broker.settings.runs_url, broker.clock, BRISK)
-    launching.Timing = lambda **given: timing  # type: ignore[assignment,misc]  # a fault is put in
-    placing._COOL_DOWN = timedelta(seconds=15)  # ten minutes for one pool would outlast the run
+    reconciler_setup.run_folders = lambda broker: RunFolders(broker.settings.runs_url, broker.clock, BRISK)
+    reconciler_setup.Timing = lambda **given: timing  # type: ignore[assignment,misc]  # a fault is put in
+    placement._COOL_DOWN = timedelta(seconds=15)  # ten minutes for one pool would outlast the run
 
 
 def registries() -> Registries:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import psutil
 
+from broker.agent.clock import to_text
 from broker.core.errors import BrokerError
 from broker.engines.detached import Slot
-from broker.launch.agent.clock import to_text
 from broker.store import Store
 from tests.chaos.schedule import Strike
 from tests.chaos.stage import Stage
@@ -123,7 +123,7 @@ class Striking:
 
     def _machine_killed(self, strike: Strike) -> bool:
         """Machine, agent and job, at once and without a word; on Slurm the job is cancelled by a stranger."""
-        agents = sorted(self._processes("broker.launch.agent"), key=lambda one: one.pid)
+        agents = sorted(self._processes("broker.agent"), key=lambda one: one.pid)
         if not agents:
             return False
         with suppress(psutil.Error):
@@ -145,7 +145,7 @@ class Striking:
         return self._take_back(strike, tell, LATE.total_seconds())
 
     def _take_back(self, strike: Strike, tell: Callable[[Path], None], wait: float) -> bool:
-        machines = sorted(self._processes("broker.engines.sandbox_machine"), key=lambda one: one.pid)
+        machines = sorted(self._processes("broker.simulation.machine"), key=lambda one: one.pid)
         first = int(strike.draw * len(machines))
         for victim in machines[first:] + machines[:first]:
             with suppress(psutil.Error, IndexError, OSError):

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from broker.core.clock import ManualClock
+from broker.core.values.clock import ManualClock
 from broker.store import Store
 from tests.chaos.evidence import Attempted, Manifests
 from tests.chaos.load import Fate, Planned
 from tests.chaos.load import plan as plan_jobs
 from tests.chaos.schedule import COMPANIONS, KINDS, plan
 from tests.chaos.verdict import ran_once, resumed_right
-from tests.launch.rehearsal import Stage
 from tests.program import ROOT
+from tests.reconciler.rehearsal import Stage
 
 # A seventh of the long run's jobs in a seventh of its time; by this seed, some for each engine.
 MINUTES, JOBS, SEED = 2, 28, 4

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from broker.app.budgets import rules_of
+from broker.app.billing.budgets import rules_of
 from broker.app.wiring import Broker
-from broker.cli import reason_words
-from broker.core.money import Money
-from broker.core.outcomes import JobState
-from broker.core.views import JobView
-from broker.launch.runfolder import RunFolder
+from broker.cli.render import reasons
+from broker.core.events.outcomes import JobState
+from broker.core.events.views import JobView
+from broker.core.values.money import Money
 from broker.ledger.entries import Account, faults
+from broker.reconciler.runfolder.runfolder import RunFolder
 from tests.billing import metered
 from tests.chaos.evidence import Attempted, Manifests, attempts, marks
 from tests.chaos.load import MORE_TIME, Fate, Load, Planned
@@ -61,9 +61,9 @@ def judge(
 def ended(job: Planned, view: JobView) -> Iterator[str]:
     expected = {Fate.FAILS: JobState.FAILED, Fate.REFUSED: JobState.CANCELLED}.get(job.fate, JobState.SUCCEEDED)
     if not view.closed:
-        yield f"{job.name}: is not closed ({view.state}, {reason_words.waits(view.waiting) or 'no reason given'})"
+        yield f"{job.name}: is not closed ({view.state}, {reasons.waits(view.waiting) or 'no reason given'})"
     elif view.state is not expected:
-        yield f"{job.name}: {view.state} instead of {expected}: {reason_words.ended(view.ending) or 'no reason given'}"
+        yield f"{job.name}: {view.state} instead of {expected}: {reasons.ended(view.ending) or 'no reason given'}"
     elif view.ending is None:
         yield f"{job.name}: {view.state} for no reason"
 

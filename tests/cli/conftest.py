@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 import cli
-from broker.app import background
-from broker.app.launching import reconciler
+from broker.app.service import background
+from broker.app.service.reconciler_setup import reconciler
 from broker.app.wiring import Broker
 from broker.cli.program import run
-from broker.launch.reconciler import Reconciler
+from broker.reconciler.loop import Reconciler
 from providers import registry
 
 OFFLINE = ("owned", "pricebook", "sandbox")  # no test here may reach a network

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from broker.core.clock import SystemClock
-from broker.core.money import Money
-from broker.core.offers import MoneyKind
+from broker.core.market.offers import MoneyKind
+from broker.core.values.clock import SystemClock
+from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags, move
 from broker.store import Store, open_store
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from broker.app.queue import Queue, Waiting
-from broker.cli.queue_view import table
-from broker.core.jobs import Priority
-from broker.placement.queue import Entry, Option, Turn
+from broker.app.jobs.queue import Queue, Waiting
+from broker.cli.jobs.queue_view import table
+from broker.core.job.jobs import Priority
+from broker.placement.queue.queue import Entry, Option, Turn
 
 ONE = "name: {name}\nteam: {team}\npriority: {priority}\nresources: {{cpus: 1}}\nrun: sleep 60\nwork: 2h\n"
 

@@ -8,13 +8,13 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from broker.app.policies_backtest import Backtest, Outcome
-from broker.app.policies_courses import Basis
-from broker.cli.policy_trial_view import HOW, backtested, backtested_json
-from broker.core.decisions import Decision
-from broker.core.money import Money
-from broker.core.offers import MoneyKind
-from broker.core.policy import ActionKind, Answer
+from broker.app.policy.backtest import Backtest, Outcome
+from broker.app.policy.replayed_job import Basis
+from broker.cli.policy.trial_view import HOW, backtested, backtested_json
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.decisions import Decision
+from broker.core.policy.policy import ActionKind, Answer
+from broker.core.values.money import Money
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 

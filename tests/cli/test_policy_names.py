@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.app import policy_names
+from broker.app.policy import unknown_names
 
 JOB = "name: tiny\nresources: {cpus: 1}\nrun: echo\nproject: assistants\nenvironment: staging\n"
 
@@ -107,7 +107,7 @@ def test_approvers_are_known_who_have_acted_here(
 ) -> None:
     asks = "version: 1\nguardrails: [{name: a, max_job_cost: $5, action: ask, approvers: [%s]}]\n"
     (me,) = {job["user"] for job in gpubroker("jobs", "list", "--json").json["jobs"]}
-    monkeypatch.setattr(policy_names, "has_account", lambda user: False)
+    monkeypatch.setattr(unknown_names, "has_account", lambda user: False)
     assert gpubroker("policy", "check", write("p.yaml", asks % me), "--json").json["warnings"] == []
     (warning,) = gpubroker("policy", "check", write("p.yaml", asks % f"{me}t"), "--json").json["warnings"]
     assert f"; did you mean {me!r}?" in warning

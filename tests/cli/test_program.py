@@ -14,7 +14,7 @@ import pytest
 import typer.main
 
 import cli
-from broker.app import market
+from broker.app.market import market
 from broker.cli import program
 from broker.cli.program import app, run
 

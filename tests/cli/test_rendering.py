@@ -13,14 +13,13 @@ from hypothesis import given
 from rich.console import Console
 from rich.text import Text
 
-from broker.cli import reason_words, story, words
-from broker.cli.document import plain, to_json
-from broker.cli.tables import Column, Trimmed, fitting
-from broker.core import events as ev
-from broker.core.events import Event
-from broker.core.money import Money
-from broker.core.outcomes import Cause, JobState
-from broker.core.wait_reasons import (
+from broker.cli.render import event_format, formats, reasons
+from broker.cli.render.document import plain, to_json
+from broker.cli.render.tables import Column, Trimmed, fitting
+from broker.core.events import events as ev
+from broker.core.events.events import Event
+from broker.core.events.outcomes import Cause, JobState
+from broker.core.events.wait_reasons import (
     AttemptStopped,
     Cancelled,
     Completed,
@@ -29,6 +28,7 @@ from broker.core.wait_reasons import (
     NothingFits,
     WaitReason,
 )
+from broker.core.values.money import Money
 from tests.strategies import end_reasons, wait_reasons
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -81,25 +81,25 @@ def test_documents_write_values_one_way() -> None:
     ],
 )
 def test_lengths(time: timedelta | None, said: str) -> None:
-    assert words.length(time) == said
+    assert formats.length(time) == said
 
 
 def test_amounts_never_round_to_nothing() -> None:
-    assert words.money(Money.usd("1234.567")) == "$1,234.57"
-    assert words.money(Money.usd("0.0001")) == "$0.0001"
-    assert words.money(Money(3)) == "$0.000003"
-    assert words.money(Money.ZERO) == "$0.00"
-    assert words.money(None) == "–"
-    assert words.rate(Money.usd("0.3456")) == "$0.346"
-    assert words.rate(Money.usd("12.3456")) == "$12.35"
+    assert formats.money(Money.usd("1234.567")) == "$1,234.57"
+    assert formats.money(Money.usd("0.0001")) == "$0.0001"
+    assert formats.money(Money(3)) == "$0.000003"
+    assert formats.money(Money.ZERO) == "$0.00"
+    assert formats.money(None) == "–"
+    assert formats.rate(Money.usd("0.3456")) == "$0.346"
+    assert formats.rate(Money.usd("12.3456")) == "$12.35"
 
 
 def test_points_in_time() -> None:
-    assert words.parse_moment("7d", NOW) == NOW - timedelta(days=7)
-    assert words.parse_moment("2026-11-01T12:00Z", NOW) == datetime(2026, 11, 1, 12, tzinfo=UTC)
-    assert words.parse_moment("2026-11-01", NOW).tzinfo is UTC
+    assert formats.parse_moment("7d", NOW) == NOW - timedelta(days=7)
+    assert formats.parse_moment("2026-11-01T12:00Z", NOW) == datetime(2026, 11, 1, 12, tzinfo=UTC)
+    assert formats.parse_moment("2026-11-01", NOW).tzinfo is UTC
     with pytest.raises(ValueError, match="expected a date"):
-        words.parse_moment("soon", NOW)
+        formats.parse_moment("soon", NOW)
 
 
 def columns_at(width: int, *columns: Column) -> tuple[list[str], list[str]]:
@@ -126,7 +126,7 @@ def test_every_kind_of_event_is_told_or_kept_quiet_on_purpose() -> None:
     """A new event must be put into words, not shown by its code's name."""
     quiet = {ev.Launched, ev.Claimed}
     for body in get_args(get_args(ev.EventBody)[0]):
-        told = story.sentence(Event("j", 1, NOW, 1 if body in ABOUT_ATTEMPTS else None, sample(body)))
+        told = event_format.sentence(Event("j", 1, NOW, 1 if body in ABOUT_ATTEMPTS else None, sample(body)))
         if body in quiet:
             assert told is None
         else:
@@ -142,9 +142,9 @@ ABOUT_ATTEMPTS = (
 
 
 def sample(body: type[ev.Body]) -> ev.Body:
-    from broker.core.jobs import Job
-    from broker.core.offers import CapacityType, Offer
-    from broker.core.placements import Placement
+    from broker.core.job.jobs import Job
+    from broker.core.job.placements import Placement
+    from broker.core.market.offers import CapacityType, Offer
 
     offer = Offer("aws", "us-east-1", None, "p5", "H100", 8, CapacityType.SPOT, Money.usd("9"), NOW, "api")
     placement = Placement(offer, 1, Money.usd("9"), Money.usd("9"), (), None, None, 1.0, 1.0, 0.1)
@@ -173,12 +173,12 @@ def test_lines_of_tables_end_where_their_words_do(terminal: bool) -> None:
 
 
 def test_every_cause_has_words() -> None:
-    assert all(story.cause_words(cause) for cause in Cause)
+    assert all(event_format.cause_words(cause) for cause in Cause)
 
 
 def told(*bodies: tuple[int | None, ev.Body]) -> list[str]:
     events = [Event("j", n, NOW, attempt, body) for n, (attempt, body) in enumerate(bodies)]
-    return [str(text).strip() for text in story.lines(events, NOW)]
+    return [str(text).strip() for text in event_format.lines(events, NOW)]
 
 
 def launch(rate: str) -> ev.LaunchRequested:
@@ -213,7 +213,7 @@ def test_checkpoints_that_follow_each_other_are_one_line() -> None:
 
 def test_why_a_job_waits_is_said_in_words() -> None:
     codes = {"sandbox_not_asked_for": 184, "not_a_cpu_offer": 136, "too_few_machines": 1}
-    waits = reason_words.waits
+    waits = reasons.waits
     assert waits(NothingFits(counts=codes)) == "queued, too few owned machines are free"
     assert waits(NothingFits(counts={"stale_price": 3, "unavailable": 1})).startswith("3 × the price is older")
     assert waits(NothingFits(counts={"wrong_region": 2})) == "2 × a region the job excludes"
@@ -224,13 +224,13 @@ def test_why_a_job_waits_is_said_in_words() -> None:
 @given(wait_reasons | end_reasons)
 def test_every_reason_is_put_into_words(reason: WaitReason | EndReason | None) -> None:
     """And none of them is shown by the name of its code."""
-    told = reason_words.ended(reason) if isinstance(reason, Completed | Cancelled) else reason_words.waits(reason)
+    told = reasons.ended(reason) if isinstance(reason, Completed | Cancelled) else reasons.waits(reason)
     assert told == "" or reason is not None
     assert "kind=" not in told
 
 
 def test_commands_to_paste_name_the_program_as_it_was_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["/opt/some where/bin/gpubroker", "jobs"])
-    assert words.program() == "'/opt/some where/bin/gpubroker'"
+    assert formats.program() == "'/opt/some where/bin/gpubroker'"
     monkeypatch.setattr("sys.argv", ["gpubroker"])
-    assert words.program() == "gpubroker"
+    assert formats.program() == "gpubroker"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.core.clock import SystemClock
+from broker.core.values.clock import SystemClock
 from broker.store import Store, open_store
 from tests.unreadable import add_newer_event, damage_view
 

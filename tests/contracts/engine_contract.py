@@ -29,17 +29,17 @@ from typing import ClassVar, TypeVar
 
 import pytest
 
-from broker.core.clock import Clock, ScaledClock
+from broker.agent.clock import NodeClock
+from broker.agent.formats import Intervals, Lease, Spec
 from broker.core.errors import BrokerError
-from broker.core.jobs import Job
-from broker.core.machines import ListsMachines
-from broker.core.outcomes import Cause
-from broker.core.placements import Placement
+from broker.core.events.outcomes import Cause
+from broker.core.job.jobs import Job
+from broker.core.job.placements import Placement
+from broker.core.market.machines import ListsMachines
 from broker.core.ports import Engine, EngineState, Launch, Observation
-from broker.launch.agent.clock import NodeClock
-from broker.launch.agent.formats import Intervals, Lease, Spec
-from broker.launch.interpret import ExitRecord
-from broker.launch.runfolder import RunFolder
+from broker.core.values.clock import Clock, ScaledClock
+from broker.reconciler.interpret import ExitRecord
+from broker.reconciler.runfolder.runfolder import RunFolder
 
 _Answer = TypeVar("_Answer")
 NEEDS = {"several_nodes", "workdir", "setup", "file_mounts", "secrets", "image"}

@@ -19,10 +19,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from broker.core.clock import ManualClock
 from broker.core.errors import BrokerError, LoginMissing, Malformed, Refused, Throttled, Unreachable
-from broker.core.offers import Offer, OfferQuery
+from broker.core.market.offers import Offer, OfferQuery
 from broker.core.ports import Provider
+from broker.core.values.clock import ManualClock
 from tests.contracts.provider_contract import NOW
 from tests.fakes.asking import until_error
 from tests.fakes.server import FakeServer, Fault, Market

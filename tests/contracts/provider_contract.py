@@ -24,19 +24,11 @@ from typing import ClassVar
 
 import pytest
 
-from broker.core.accelerators import canonical
-from broker.core.clock import ManualClock
-from broker.core.money import Money
-from broker.core.offers import (
-    Availability,
-    CapacityType,
-    Interconnect,
-    MoneyKind,
-    Offer,
-    OfferQuery,
-    SkippedRow,
-)
+from broker.core.market.offers import Availability, CapacityType, Interconnect, MoneyKind, Offer, OfferQuery, SkippedRow
 from broker.core.ports import Provider
+from broker.core.values.accelerators import canonical
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 EVERYTHING = OfferQuery()

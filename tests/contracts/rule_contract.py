@@ -23,14 +23,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
-from broker.core.approvals import lasts, total_of
-from broker.core.facts import covers
-from broker.core.jobs import Job
-from broker.core.money import Money
-from broker.core.offers import CapacityType, Interconnect, MoneyKind, Offer
-from broker.core.placements import Placement
-from broker.core.policy import Action, ActionKind, Answer, Facts, LiveAttempt, Verdict
+from broker.core.job.jobs import Job
+from broker.core.job.placements import Placement
+from broker.core.market.offers import CapacityType, Interconnect, MoneyKind, Offer
+from broker.core.policy.approvals import lasts, total_of
+from broker.core.policy.facts import covers
+from broker.core.policy.policy import Action, ActionKind, Answer, Facts, LiveAttempt, Verdict
 from broker.core.ports import Rule
+from broker.core.values.money import Money
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 TEAM = "nlp"

@@ -8,18 +8,18 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from broker.app.identity import store_id
-from broker.app.sweep import end, sweep
+from broker.app.service.sweep import end, sweep
+from broker.app.store_identity import store_id
 from broker.app.wiring import Broker
-from broker.core import events as ev
-from broker.core.jobs import Job
-from broker.core.money import Money
-from broker.core.offers import CapacityType, Offer
-from broker.core.outcomes import Cause, JobState
-from broker.core.placements import Placement
+from broker.core.events import events as ev
+from broker.core.events.outcomes import Cause, JobState
+from broker.core.job.jobs import Job
+from broker.core.job.placements import Placement
+from broker.core.market.offers import CapacityType, Offer
 from broker.core.ports import RunsInstances
-from broker.launch.journal import Writing
-from broker.launch.sweep import Standing
+from broker.core.values.money import Money
+from broker.reconciler.journal import Writing
+from broker.reconciler.sweep import Standing
 from broker.settings import Settings
 from cli import registries
 from tests.empty_store import empty_store

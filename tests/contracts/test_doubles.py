@@ -15,20 +15,20 @@ from typing import Any, cast
 
 import pytest
 
-from broker.core.clock import Clock, ManualClock
 from broker.core.errors import BrokerError, GiveUp, RetryLater, TryAnotherOffer
-from broker.core.jobs import Job
-from broker.core.offers import CapacityType
-from broker.core.outcomes import Cause
-from broker.core.placements import Placement
+from broker.core.events.outcomes import Cause
+from broker.core.job.jobs import Job
+from broker.core.job.placements import Placement
+from broker.core.market.offers import CapacityType
 from broker.core.ports import Engine, EngineState, Launch, Observation
-from broker.launch.interpret import ExitRecord
-from broker.launch.mailbox import Lease
+from broker.core.values.clock import Clock, ManualClock
+from broker.reconciler.interpret import ExitRecord
+from broker.reconciler.runfolder.mailbox import Lease
 from tests.contracts.engine_contract import Bench, EngineContract
-from tests.launch.rehearsal import StageEngine, offer
 from tests.money.clock import StageClock
 from tests.money.cloud import Cloud, Fate
 from tests.money.folders import Folders
+from tests.reconciler.rehearsal import StageEngine, offer
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 # What each command of the contract comes to on a machine that runs none: how long it takes, and its exit status.
@@ -73,7 +73,7 @@ class _Double(Bench, ABC):
 
 @dataclass
 class RehearsalBench(_Double):
-    """Of `tests.launch.rehearsal.StageEngine`: its tests end what ends by itself."""
+    """Of `tests.reconciler.rehearsal.StageEngine`: its tests end what ends by itself."""
 
     def passes(self) -> None:
         clock, engine = cast(ManualClock, self.clock), cast(StageEngine, self.engine)
@@ -112,7 +112,7 @@ class CloudBench(_Double):
 
 
 def _placement(capacity: CapacityType) -> Placement:
-    from broker.core.money import Money
+    from broker.core.values.money import Money
 
     one = offer(NOON, "box", capacity)
     return Placement(one, 1, one.price or Money.ZERO, Money.ZERO, (), None, None, 1.0, 1.0, 0.0)

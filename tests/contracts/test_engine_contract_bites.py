@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.core.machines import Machine
+from broker.core.market.machines import Machine
 from broker.core.ports import EngineState, Launch, Observation
 from broker.engines.detached import Slot
 from broker.engines.local import Local

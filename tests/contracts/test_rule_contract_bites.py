@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from broker.core.money import Money
-from broker.core.offers import MoneyKind
-from broker.core.policy import Action, ActionKind, Answer, Facts, Source, Verdict
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Source, Verdict
+from broker.core.values.money import Money
 from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action
 
 LIMIT = Money.usd(100)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.core.clock import SystemClock
+from broker.core.values.clock import SystemClock
 from broker.store import open_store
 from tests.crash.driver import SPEED, Life, ask
 

@@ -31,11 +31,11 @@ from typing import Any
 from sqlalchemy import Engine, event
 from sqlalchemy.engine.default import DefaultDialect
 
-from broker.app import background, launching
-from broker.app.submit import read_job, submit
+from broker.agent.formats import Intervals
+from broker.app.jobs.submit import read_job, submit
+from broker.app.service import background, reconciler_setup
 from broker.app.wiring import Broker
-from broker.launch.agent.formats import Intervals
-from broker.launch.runfolder import RunFolders
+from broker.reconciler.runfolder.runfolder import RunFolders
 from broker.settings import Settings
 from cli import registries
 
@@ -169,7 +169,7 @@ def live(life: Life) -> None:
     folders: Callable[[Broker], Any] = lambda made_for: Fused(  # noqa: E731  # one expression, used once
         RunFolders(made_for.settings.runs_url, made_for.clock, BRISK), "folders", fuse
     )
-    launching.run_folders = folders
+    reconciler_setup.run_folders = folders
     assert broker.store is not None  # opened and up to date: only what the job causes is to be hit
     fuse_databases(fuse)
     if life.pace != 1.0 and broker.store.setting("clock") is None:

@@ -17,9 +17,9 @@ import pytest
 from filelock import FileLock
 
 from broker.app.wiring import Broker
-from broker.core.money import Money
-from broker.core.outcomes import Cause, JobState
+from broker.core.events.outcomes import Cause, JobState
 from broker.core.ports import EngineState
+from broker.core.values.money import Money
 from broker.ledger.entries import Account, faults
 from cli import registries
 from tests.billing import metered

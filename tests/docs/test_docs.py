@@ -15,7 +15,7 @@ import pytest
 import typer
 
 from broker.cli.program import app
-from broker.core.jobfile import parse_job
+from broker.core.job.file import parse_job
 from policies.loader import load
 from tests.program import ROOT
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.core.accelerators import lookup
 from broker.core.errors import InvalidInput, UnknownName
+from broker.core.values.accelerators import lookup
 from broker.economics.energy import (
     average_watts,
     carbon_kg,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.core.accelerators import known, lookup
 from broker.core.errors import InvalidInput
+from broker.core.values.accelerators import known, lookup
 from broker.economics.fits import Fit, fits, smallest_layout
 from broker.economics.memory import Layout, Method, Precision, Workload, estimate
 from broker.economics.model import ModelShape

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.core.accelerators import known, lookup
 from broker.core.errors import InvalidInput
+from broker.core.values.accelerators import known, lookup
 from broker.economics.hardware import (
     BoundBy,
     Candidate,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.core.accelerators import lookup
 from broker.core.errors import InvalidInput
+from broker.core.values.accelerators import lookup
 from broker.economics.memory import Precision
 from broker.economics.model import ModelShape
 from broker.economics.routing import TaskClass, Tier, route

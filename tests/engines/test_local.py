@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.core.clock import SystemClock
-from broker.core.money import Money
-from broker.core.offers import Availability, CapacityType, MoneyKind, Offer
-from broker.core.placements import Placement
+from broker.core.job.placements import Placement
+from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer
 from broker.core.ports import EngineState
+from broker.core.values.clock import SystemClock
+from broker.core.values.money import Money
 from broker.engines.local import Local
 from tests.contracts.engine_contract import Bench, EngineContract, alive, eventually, lines
 
@@ -100,8 +100,8 @@ def test_a_submitter_killed_at_any_moment_leaves_one_machine_or_none(bench: Benc
     program = """
 import os, signal, subprocess, sys
 from pathlib import Path
-from broker.core.clock import SystemClock
-from broker.core.jobs import Job
+from broker.core.values.clock import SystemClock
+from broker.core.job.jobs import Job
 from broker.core.ports import Launch
 from broker.engines.local import Local
 home, folder, key, when = sys.argv[1:]

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from broker.core.clock import SystemClock
 from broker.core.errors import (
     AskAPerson,
     BrokerError,
@@ -27,12 +26,13 @@ from broker.core.errors import (
     TryAnotherOffer,
     Unreachable,
 )
-from broker.core.jobs import Job, MachineRequest
-from broker.core.money import Money
-from broker.core.offers import Availability, CapacityType, Offer
-from broker.core.outcomes import Cause
-from broker.core.placements import Placement
+from broker.core.events.outcomes import Cause
+from broker.core.job.jobs import Job, MachineRequest
+from broker.core.job.placements import Placement
+from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.ports import EngineState, Launch
+from broker.core.values.clock import SystemClock
+from broker.core.values.money import Money
 from broker.engines.skypilot import engine as skypilot_engine
 from broker.engines.skypilot import node, sdk
 from broker.engines.skypilot.engine import Skypilot, SkypilotSettings

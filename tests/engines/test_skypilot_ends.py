@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.core.clock import ManualClock, SystemClock
 from broker.core.ports import EngineState
+from broker.core.values.clock import ManualClock, SystemClock
 from broker.engines.skypilot.engine import Skypilot, SkypilotSettings
 from broker.engines.skypilot.sdk import Sdk
 from tests.contracts.engine_contract import Bench, eventually

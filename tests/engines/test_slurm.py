@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from broker.core.clock import SystemClock
 from broker.core.errors import AskAPerson, RetryLater, TryAnotherOffer
-from broker.core.money import Money
-from broker.core.offers import Availability, CapacityType, MoneyKind, Offer
-from broker.core.outcomes import Cause
-from broker.core.placements import Placement
+from broker.core.events.outcomes import Cause
+from broker.core.job.placements import Placement
+from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer
 from broker.core.ports import EngineState
+from broker.core.values.clock import SystemClock
+from broker.core.values.money import Money
 from broker.engines.slurm import Slurm
 from broker.engines.slurm_commands import meaning
 from tests.contracts.engine_contract import Bench, EngineContract, eventually, lines

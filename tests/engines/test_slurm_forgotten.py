@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from broker.core.clock import ManualClock
-from broker.core.jobs import Job
-from broker.core.money import Money
-from broker.core.offers import Availability, CapacityType, MoneyKind, Offer
-from broker.core.outcomes import Cause
-from broker.core.placements import Placement
+from broker.agent.formats import Claim, Exit, ranked
+from broker.core.events.outcomes import Cause
+from broker.core.job.jobs import Job
+from broker.core.job.placements import Placement
+from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer
 from broker.core.ports import EngineState, Launch, Observation
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
 from broker.engines.slurm import Slurm
-from broker.launch.agent.formats import Claim, Exit, ranked
 
 START = datetime(2026, 3, 2, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

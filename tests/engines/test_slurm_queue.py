@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.core.clock import ManualClock
-from broker.core.jobs import Job
-from broker.core.money import Money
-from broker.core.offers import Availability, CapacityType, MoneyKind, Offer
-from broker.core.placements import Placement
+from broker.core.job.jobs import Job
+from broker.core.job.placements import Placement
+from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer
 from broker.core.ports import EngineState, Launch, Observation
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
 from broker.engines.slurm import Slurm
 from broker.engines.slurm_commands import Row
 

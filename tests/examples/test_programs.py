@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.core.jobfile import parse_job
+from broker.core.job.file import parse_job
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TRAIN = [sys.executable, str(EXAMPLES / "training" / "train.py"), "--batch", "8"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.core.errors import BrokerError
-from broker.core.offers import Offer, OfferQuery, SkippedRow
+from broker.core.market.offers import Offer, OfferQuery, SkippedRow
 from broker.core.ports import Provider
 
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
-from broker.core.clock import ManualClock
 from broker.core.errors import BrokerError
-from broker.core.money import Money
-from broker.core.offers import Offer, OfferQuery
+from broker.core.market.offers import Offer, OfferQuery
 from broker.core.ports import Provider
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
 from tests.contracts.provider_contract import NOW
 from tests.fakes.server import Answer, FakeServer, Market, Request, encode
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.core.burns import Burn
-from broker.core.money import Money, in_microseconds
 from broker.core.ports import BudgetSpec
+from broker.core.values.burns import Burn
+from broker.core.values.money import Money, in_microseconds
 from broker.ledger.budgets import (
     PERIODS,
     Window,

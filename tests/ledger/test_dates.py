@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from broker.core.burns import Burn
-from broker.core.money import Money
-from broker.core.offers import MoneyKind
+from broker.core.market.offers import MoneyKind
 from broker.core.ports import BudgetSpec
+from broker.core.values.burns import Burn
+from broker.core.values.money import Money
 from broker.ledger.budgets import edges_ahead
 from broker.ledger.entries import Balance, Dates, Entry, Movement, Tags, held_burns, move
 from broker.ledger.holds import burn_of

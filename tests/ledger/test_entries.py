@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.core.money import Money
-from broker.core.offers import MoneyKind
+from broker.core.market.offers import MoneyKind
+from broker.core.values.money import Money
 from broker.ledger.entries import Account, Balance, Entry, Movement, Sum, Tags, balances, faults, move, movements
 
 AT = datetime(2026, 3, 2, 12, tzinfo=UTC)

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.core.burns import Burn
-from broker.core.money import Money
-from broker.core.policy import BudgetUse
+from broker.core.policy.policy import BudgetUse
+from broker.core.values.burns import Burn
+from broker.core.values.money import Money
 from broker.ledger.forecast import Draw, forecast, passed
 
 START, END = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.core.money import Money, in_microseconds
-from broker.core.offers import Billing, CapacityType, MoneyKind, Offer
-from broker.core.placements import Placement
+from broker.core.job.placements import Placement
+from broker.core.market.offers import Billing, CapacityType, MoneyKind, Offer
+from broker.core.values.money import Money, in_microseconds
 from broker.ledger.holds import (
     Exposure,
     Metering,

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.core.money import Money, divide_half_even
-from broker.core.offers import Billing
+from broker.core.market.offers import Billing
+from broker.core.values.money import Money, divide_half_even
 from broker.ledger.budgets import period_containing, periods_touching, share_within
 from broker.ledger.holds import Metering, cost_of
 from broker.ledger.meter import Meter, Stretch, Usage, advance, fits, recount

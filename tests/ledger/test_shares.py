@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.core.burns import Burn
-from broker.core.money import Money
-from broker.core.offers import MoneyKind
+from broker.core.market.offers import MoneyKind
 from broker.core.ports import BudgetSpec
+from broker.core.values.burns import Burn
+from broker.core.values.money import Money
 from broker.ledger.budgets import PERIODS, budget_uses, fixed_period, periods_touching
 from broker.ledger.shares import budget_shares
 

@@ -14,7 +14,7 @@ from broker.market.cadence import LATEST, SOONEST, interval
     [("1h", "20m"), ("2h", "40m"), ("5m", "10m"), ("7d", "6h")],
 )
 def test_three_times_within_the_limit_but_neither_always_nor_never(limit: str, every: str) -> None:
-    from broker.core.units import parse_duration
+    from broker.core.values.units import parse_duration
 
     assert interval(parse_duration(limit), has_offers=True) == parse_duration(every)
 

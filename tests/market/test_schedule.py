@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 
-from broker.core.clock import SystemClock
 from broker.core.errors import StoreProblem, Unreachable
-from broker.core.offers import Offer, OfferQuery
+from broker.core.market.offers import Offer, OfferQuery
+from broker.core.values.clock import SystemClock
 from broker.market.poller import Ask, PollResult
 from broker.market.schedule import run_schedule
 from broker.store import Store

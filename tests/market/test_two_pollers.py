@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
-from broker.core.clock import SystemClock
+from broker.core.values.clock import SystemClock
 from broker.store import Store, open_store
-from broker.store.leader import Duty
+from broker.store.engine.leader import Duty
 from tests.program import ROOT, eventually, start
 
 POLLS, OFFERS = 15, 40
@@ -22,9 +22,9 @@ POLLS, OFFERS = 15, 40
 POLLER = """
 import sys
 from datetime import datetime
-from broker.core.clock import SystemClock
-from broker.core.money import Money
-from broker.core.offers import CapacityType, Offer
+from broker.core.values.clock import SystemClock
+from broker.core.values.money import Money
+from broker.core.market.offers import CapacityType, Offer
 from broker.market.poller import poll
 from broker.store import open_store
 

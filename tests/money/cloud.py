@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from broker.core import events as ev
 from broker.core.errors import AskAPerson, GiveUp, NoCapacity, RetryLater
-from broker.core.outcomes import Cause
+from broker.core.events import events as ev
+from broker.core.events.outcomes import Cause
 from broker.core.ports import EngineState, Launch, Observation
-from broker.launch.interpret import Dated, ExitRecord, NodeState
-from tests.launch.rehearsal import must_be_plain
+from broker.reconciler.interpret import Dated, ExitRecord, NodeState
 from tests.money.clock import StageClock
 from tests.money.folders import Folders
+from tests.reconciler.rehearsal import must_be_plain
 
 ENGINE = "stage"
 PENDING = EngineState.PENDING

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from broker.core.errors import GiveUp, RetryLater
-from broker.core.policy import Usage
-from broker.core.views import AttemptView, JobView
-from broker.launch.interpret import ExitRecord, NodeState
-from broker.launch.mailbox import Lease
+from broker.core.events.views import AttemptView, JobView
+from broker.core.policy.policy import Usage
+from broker.reconciler.interpret import ExitRecord, NodeState
+from broker.reconciler.runfolder.mailbox import Lease
 from tests.money.clock import StageClock
 
 

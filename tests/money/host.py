@@ -9,9 +9,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from broker.app.wiring import Broker, Registries
-from broker.core.policy import Action, Facts, Verdict
+from broker.core.policy.policy import Action, Facts, Verdict
 from broker.core.ports import PolicySet
-from broker.launch.admission import strictest
+from broker.reconciler.admission.admission import strictest
 from cli import registries
 from tests.money.cloud import ENGINE
 from tests.money.launches import Judged

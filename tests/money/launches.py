@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from broker.core.events import ApprovalGiven
-from broker.core.facts import Aspect
-from broker.core.money import Money
-from broker.core.offers import MoneyKind, Offer
-from broker.core.policy import Answer
+from broker.core.events.events import ApprovalGiven
+from broker.core.market.offers import MoneyKind, Offer
+from broker.core.policy.facts import Aspect
+from broker.core.policy.policy import Answer
 from broker.core.ports import Launch
+from broker.core.values.money import Money
 from tests.money.moves import Terms
 
 if TYPE_CHECKING:

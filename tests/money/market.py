@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from broker.core.money import Money
-from broker.core.offers import Availability, Billing, CapacityType, Interconnect, MoneyKind, Offer
+from broker.core.market.offers import Availability, Billing, CapacityType, Interconnect, MoneyKind, Offer
+from broker.core.values.money import Money
 from tests.money.cloud import ENGINE
 
 if TYPE_CHECKING:

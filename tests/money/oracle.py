@@ -21,9 +21,9 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from itertools import pairwise
 
-from broker.core.money import Money
-from broker.core.offers import CapacityType, MoneyKind
-from broker.placement.egress import egress_rate
+from broker.core.market.offers import CapacityType, MoneyKind
+from broker.core.values.money import Money
+from broker.placement.pricing.egress import egress_rate
 from tests.money.cloud import Machine
 from tests.money.world import World
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from fractions import Fraction
 
-from broker.cli.reason_words import waits
-from broker.core.money import Money
-from broker.core.offers import MoneyKind
-from broker.core.views import JobView
+from broker.cli.render.reasons import waits
+from broker.core.events.views import JobView
+from broker.core.market.offers import MoneyKind
+from broker.core.values.money import Money
 from broker.ledger.entries import Account, Entry, Movement, balances, faults
 from tests.money.cloud import Machine
 from tests.money.moves import Budget

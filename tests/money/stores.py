@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sqlalchemy import create_engine, text
 
-from broker.core.clock import SystemClock
+from broker.core.values.clock import SystemClock
 from broker.store import Store, open_store
 
 _VACUUM_EVERY = 100  # lives: deleted rows stay in the way of every look until then

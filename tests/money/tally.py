@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from broker.core.offers import MoneyKind
-from broker.core.policy import Answer
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.policy import Answer
 from broker.ledger.entries import Movement
 from tests.money.periods import period_of
 from tests.money.world import World

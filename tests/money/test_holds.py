@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 
-from broker.app import budgets, jobs
-from broker.app import submit as submitting
-from broker.core.clock import SystemClock
+from broker.app.billing import budgets
+from broker.app.jobs import jobs
+from broker.app.jobs import submit as submitting
 from broker.core.errors import NotAllowed
-from broker.core.jobfile import parse_job
-from broker.core.money import Money
-from broker.core.outcomes import Cause, JobState
-from broker.core.views import JobView
+from broker.core.events.outcomes import Cause, JobState
+from broker.core.events.views import JobView
+from broker.core.job.file import parse_job
+from broker.core.values.clock import SystemClock
+from broker.core.values.money import Money
 from broker.store import Store, open_store
 from tests.empty_store import empty_store
 from tests.money.moves import JOB, job_text

@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from broker.app import budgets, jobs
-from broker.app.submit import preview
-from broker.core.clock import SystemClock
-from broker.core.jobfile import parse_job
-from broker.core.money import Money
-from broker.core.offers import MoneyKind
-from broker.launch.admission import HoldLimit
+from broker.app.billing import budgets
+from broker.app.jobs import jobs
+from broker.app.jobs.submit import preview
+from broker.core.job.file import parse_job
+from broker.core.market.offers import MoneyKind
+from broker.core.values.clock import SystemClock
+from broker.core.values.money import Money
 from broker.ledger.budgets import in_scope, is_fixed
 from broker.ledger.entries import Account
 from broker.ledger.shares import BudgetShare
+from broker.reconciler.admission.admission import HoldLimit
 from broker.store import Store, open_store
 from tests.empty_store import empty_store
 from tests.money.moves import job_text

@@ -19,16 +19,18 @@ from unittest import mock
 
 from sqlalchemy import func, select
 
-from broker.app import approvals, budgets, jobs, launching, submit
+from broker.app.billing import budgets
+from broker.app.jobs import approvals, jobs, submit
+from broker.app.service import reconciler_setup
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, StoreProblem
-from broker.core.jobfile import parse_job
-from broker.core.money import Money
-from broker.core.offers import CapacityType
-from broker.core.outcomes import Cause
+from broker.core.events.outcomes import Cause
+from broker.core.events.views import JobView
+from broker.core.job.file import parse_job
+from broker.core.market.offers import CapacityType
 from broker.core.ports import Launch, PolicySet
-from broker.core.units import parse_duration
-from broker.core.views import JobView
+from broker.core.values.money import Money
+from broker.core.values.units import parse_duration
 from broker.ledger.entries import Entry, Movement
 from broker.settings import Settings
 from broker.store import Store
@@ -92,8 +94,8 @@ class World:
         self.broker.__dict__["store"] = self.store
         self.broker.__dict__["clock"] = self.clock
         self.broker._engines[ENGINE] = self.cloud
-        with mock.patch.object(launching, "run_folders", return_value=self.folders):
-            self.reconciler = launching.reconciler(self.broker)
+        with mock.patch.object(reconciler_setup, "run_folders", return_value=self.folders):
+            self.reconciler = reconciler_setup.reconciler(self.broker)
 
     store_url = "postgresql://nowhere/stage"  # never opened: the store is given
 
@@ -169,7 +171,7 @@ class World:
 
     def note_admitted(self) -> None:
         """What was held since the last call was admitted under the policy in force."""
-        from broker.store.ledger import _from_row
+        from broker.store.ledger.ledger import _from_row
         from broker.store.tables import ENTRY
 
         with self.store._database.reading() as connection:
@@ -278,8 +280,8 @@ class World:
 
     def _question(self, view: JobView) -> tuple[str, Money] | None:
         """The place and the price per GPU that people are asked about."""
-        from broker.app.asked_again import last_judged
-        from broker.core.decisions import inputs_of
+        from broker.app.jobs.approval_reevaluation import last_judged
+        from broker.core.policy.decisions import inputs_of
 
         with self.store.reading() as look:
             record = last_judged(look, view)

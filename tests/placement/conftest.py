@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from broker.core.jobs import CheckpointPlan, Job, MachineRequest, Work
-from broker.core.money import Money
-from broker.core.offers import Availability, CapacityType, Interconnect, Offer
-from broker.core.placements import Plan
+from broker.core.job.jobs import CheckpointPlan, Job, MachineRequest, Work
+from broker.core.job.placements import Plan
+from broker.core.market.offers import Availability, CapacityType, Interconnect, Offer
+from broker.core.values.money import Money
 from broker.placement.conditions import Conditions
 from broker.placement.planner import make_plan
 

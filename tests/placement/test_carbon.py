@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from broker.core.jobs import Job, MachineRequest, Work
-from broker.core.money import Money
-from broker.core.offers import CapacityType, Offer
+from broker.core.job.jobs import Job, MachineRequest, Work
+from broker.core.market.offers import CapacityType, Offer
+from broker.core.values.money import Money
 from broker.placement.conditions import Conditions
 from broker.placement.planner import make_plan
 

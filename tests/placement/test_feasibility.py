@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from broker.core.errors import InvalidInput
-from broker.core.jobs import Constraints, Job, MachineRequest, Model
-from broker.core.money import Money
-from broker.core.offers import Availability, CapacityType, Interconnect, MoneyKind
-from broker.core.reasons import Reason
+from broker.core.job.jobs import Constraints, Job, MachineRequest, Model
+from broker.core.job.reasons import Reason
+from broker.core.market.offers import Availability, CapacityType, Interconnect, MoneyKind
+from broker.core.values.money import Money
 from broker.placement.feasibility import Request, fit, why_not
 
 Make = Any

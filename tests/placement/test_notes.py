@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from broker.core.jobs import CheckpointPlan, Data, Work
-from broker.core.money import Money
-from broker.core.offers import CapacityType, MoneyKind, Offer
-from broker.placement.checkpoints import daly_interval
-from broker.placement.keeping import keeping_rate
+from broker.core.job.jobs import CheckpointPlan, Data, Work
+from broker.core.market.offers import CapacityType, MoneyKind, Offer
+from broker.core.values.money import Money
+from broker.placement.pricing.checkpoints import daly_interval
+from broker.placement.pricing.storage_cost import keeping_rate
 
 Make = Any
 HOUR = timedelta(hours=1)

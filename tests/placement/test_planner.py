@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.core.jobs import CheckpointPlan, Constraints, MachineRequest, Work
-from broker.core.money import Money
-from broker.core.offers import Availability, CapacityType, MoneyKind
-from broker.core.placements import Placement, Plan
-from broker.core.reasons import Origin, Reason
+from broker.core.job.jobs import CheckpointPlan, Constraints, MachineRequest, Work
+from broker.core.job.placements import Placement, Plan
+from broker.core.job.reasons import Origin, Reason
+from broker.core.market.offers import Availability, CapacityType, MoneyKind
+from broker.core.values.money import Money
 from broker.placement.planner import explain, fallbacks, highest_rates
 
 Make = Any

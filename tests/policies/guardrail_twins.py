@@ -15,21 +15,23 @@ from typing import Any
 
 import pytest
 
-from broker.app import budgets, jobs, launching
-from broker.app.submit import submit
+from broker.agent.formats import Intervals
+from broker.app.billing import budgets
+from broker.app.jobs import jobs
+from broker.app.jobs.submit import submit
+from broker.app.service import reconciler_setup
 from broker.app.wiring import Broker
-from broker.core import events as ev
-from broker.core.jobfile import parse_job
-from broker.core.jobs import Job
-from broker.core.money import Money
-from broker.core.offers import Availability, CapacityType, Interconnect, Offer
-from broker.core.outcomes import JobState
-from broker.core.views import JobView
-from broker.launch.agent.formats import Intervals
-from broker.launch.placing import Market
-from broker.launch.runfolder import RunFolders
+from broker.core.events import events as ev
+from broker.core.events.outcomes import JobState
+from broker.core.events.views import JobView
+from broker.core.job.file import parse_job
+from broker.core.job.jobs import Job
+from broker.core.market.offers import Availability, CapacityType, Interconnect, Offer
+from broker.core.values.money import Money
 from broker.ledger.entries import Account
 from broker.placement.conditions import Conditions
+from broker.reconciler.controllers.placement import Market
+from broker.reconciler.runfolder.runfolder import RunFolders
 from broker.settings import Settings
 from cli import registries
 from tests.empty_store import empty_store
@@ -188,10 +190,10 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: dict[str, Any
 
     intervals = Intervals(scan=0.1, mail=0.2, log=1.0, metrics=0.3, notice=60.0, patience=60.0)
     folders = RunFolders(settings.runs_url, broker.clock, intervals)
-    monkeypatch.setattr("broker.app.submit.market_for", market)
-    monkeypatch.setattr("broker.app.launching.market_for", market)
-    monkeypatch.setattr("broker.app.launching.run_folders", lambda broker: folders)
-    monkeypatch.setattr("broker.app.launching._JUDGE_EVERY", timedelta(seconds=0.3))
+    monkeypatch.setattr("broker.app.jobs.submit.market_for", market)
+    monkeypatch.setattr("broker.app.service.reconciler_setup.market_for", market)
+    monkeypatch.setattr("broker.app.service.reconciler_setup.run_folders", lambda broker: folders)
+    monkeypatch.setattr("broker.app.service.reconciler_setup._JUDGE_EVERY", timedelta(seconds=0.3))
     yield broker
     kill(processes(tmp_path))
     broker.store.close()
@@ -202,7 +204,7 @@ class Running:
 
     def __init__(self, broker: Broker) -> None:
         self.broker, self.views = broker, dict[str, JobView]()
-        self.reconciler = launching.reconciler(broker)
+        self.reconciler = reconciler_setup.reconciler(broker)
 
     def submit(self, name: str, extra: str = "") -> None:
         self.views[name] = submit(self.broker, job(self.broker, name, extra))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.core.errors import InvalidInput
-from broker.core.policy import Answer, CaseResult
+from broker.core.policy.policy import Answer, CaseResult
 from policies.loader import load
 
 POLICY = """\

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from broker.core.errors import InvalidInput
-from broker.core.money import Money
-from broker.core.offers import MoneyKind
-from broker.core.policy import Action, ActionKind, Answer, BudgetUse, Facts, Verdict
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.policy import Action, ActionKind, Answer, BudgetUse, Facts, Verdict
+from broker.core.values.money import Money
 from broker.ledger.budgets import periods_touching
 from policies.loader import load
 from policies.policyset import ActivePolicies

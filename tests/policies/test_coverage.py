@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.core.approvals import Asked, lasts, questions, total_of
-from broker.core.coverage_words import covered, in_words
-from broker.core.facts import Aspect, Fact, covers
-from broker.core.jobs import Data
-from broker.core.money import Money
-from broker.core.offers import CapacityType, Interconnect, MoneyKind
-from broker.core.policy import Action, ActionKind, Answer, BudgetUse, Facts, Grant, Verdict
+from broker.core.job.jobs import Data
+from broker.core.market.offers import CapacityType, Interconnect, MoneyKind
+from broker.core.policy.approvals import Asked, lasts, questions, total_of
+from broker.core.policy.coverage_words import covered, in_words
+from broker.core.policy.facts import Aspect, Fact, covers
+from broker.core.policy.policy import Action, ActionKind, Answer, BudgetUse, Facts, Grant, Verdict
+from broker.core.values.money import Money
 from policies.conditions import _ASPECTS, ENVIRONMENT, JOB_S_OWN, LIMITED, PASSING
 from policies.loader import load
 from policies.policyset import ActivePolicies

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from broker.app.policies import explain
-from broker.app.submit import preview, submit
+from broker.app.jobs.submit import preview, submit
+from broker.app.policy.policies import explain
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
-from broker.core.money import Money
-from broker.core.policy import ActionKind, Answer, Facts, Verdict
+from broker.core.policy.policy import ActionKind, Answer, Facts, Verdict
 from broker.core.ports import LimitsIdleness
+from broker.core.values.money import Money
 from policies.loader import load
 from policies.policyset import ActivePolicies
 from tests.contracts.rule_contract import NOW, action, job, live

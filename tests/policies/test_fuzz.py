@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from broker.core.documents import print_document
 from broker.core.errors import InvalidInput
-from broker.core.money import Money
-from broker.core.offers import MoneyKind
-from broker.core.policy import ActionKind, Answer, Facts, Verdict
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.policy import ActionKind, Answer, Facts, Verdict
+from broker.core.values.money import Money
 from policies.loader import load
 from tests.contracts.rule_contract import NOW, action, live
 

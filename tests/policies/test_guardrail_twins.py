@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.app.submit import denied, preview, submit
+from broker.app.jobs.submit import denied, preview, submit
 from broker.app.wiring import Broker
 from policies.registry import RULES
 from tests.policies.guardrail_twins import NOT_WHILE_RUNNING, PAIRS, activate, entry, job, machine, site

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from broker.core.money import Money
-from broker.core.offers import CapacityType, Interconnect, MoneyKind
-from broker.core.policy import Answer, BudgetUse, Facts
+from broker.core.market.offers import CapacityType, Interconnect, MoneyKind
+from broker.core.policy.policy import Answer, BudgetUse, Facts
+from broker.core.values.money import Money
 from broker.ledger.budgets import periods_touching
 from policies.loader import load
 from policies.policyset import ActivePolicies

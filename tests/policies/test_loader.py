@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 
 from broker.core.errors import InvalidInput
-from broker.core.money import Money
-from broker.core.offers import MoneyKind
-from broker.core.policy import ActionKind, Answer, Facts
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.policy import ActionKind, Answer, Facts
+from broker.core.values.money import Money
 from policies.loader import load
 from policies.rules.budget import Budget
 from policies.rules.max_price_per_gpu_hour import MaxPricePerGpuHour

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from broker.core.jobs import Workload
+from broker.core.job.jobs import Workload
 from policies.scope import Scope
 from tests.contracts.rule_contract import action, job, live
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from time import process_time
 
-from broker.core.money import Money
-from broker.core.offers import MoneyKind
-from broker.core.policy import BudgetUse, Facts
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.policy import BudgetUse, Facts
+from broker.core.values.money import Money
 from broker.ledger.budgets import periods_touching
 from policies.loader import load
 from policies.policyset import ActivePolicies

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from broker.core.errors import InvalidInput
-from broker.core.money import Money
-from broker.core.offers import CapacityType, MoneyKind
-from broker.core.policy import Action, Answer, BudgetUse, Facts
+from broker.core.market.offers import CapacityType, MoneyKind
+from broker.core.policy.policy import Action, Answer, BudgetUse, Facts
+from broker.core.values.money import Money
 from broker.ledger.budgets import periods_touching
 from policies.loader import load
 from policies.policyset import ActivePolicies

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from broker.core.clock import ManualClock
 from broker.core.errors import (
     BrokerError,
     InvalidInput,
@@ -27,8 +26,9 @@ from broker.core.errors import (
     RetryLater,
     Unreachable,
 )
-from broker.core.money import Money
-from broker.core.offers import Availability, CapacityType, Offer, OfferQuery, SkippedRow
+from broker.core.market.offers import Availability, CapacityType, Offer, OfferQuery, SkippedRow
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
 from providers import gpuhunt_clouds, gpuhunt_tail
 from providers.gpuhunt_clouds import CLOUDS, Told
 from providers.gpuhunt_tail import Gpuhunt, GpuhuntSettings

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from broker.core.clock import ManualClock
 from broker.core.errors import BrokerError, InvalidInput, LoginMissing, Malformed, Refused, Throttled, Unreachable
+from broker.core.values.clock import ManualClock
 from providers.http import Api, HttpSettings, shown, usable, without_logins
 from providers.runpod import RunpodSettings
 from tests.contracts.provider_contract import NOW

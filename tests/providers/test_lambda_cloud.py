@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from broker.core.clock import ManualClock
 from broker.core.errors import LoginMissing, Malformed
-from broker.core.money import Money
-from broker.core.offers import Availability, Interconnect, Offer, OfferQuery, SkippedRow
+from broker.core.market.offers import Availability, Interconnect, Offer, OfferQuery, SkippedRow
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
 from providers.lambda_cloud import LambdaCloud, LambdaCloudSettings
 from tests.contracts.http_faults import HttpFaults
 from tests.contracts.provider_contract import NOW, ProviderContract

@@ -10,9 +10,9 @@ from collections import Counter
 
 import pytest
 
-from broker.core.accelerators import canonical
-from broker.core.clock import SystemClock
-from broker.core.offers import Offer, OfferQuery, SkippedRow
+from broker.core.market.offers import Offer, OfferQuery, SkippedRow
+from broker.core.values.accelerators import canonical
+from broker.core.values.clock import SystemClock
 from providers.registry import PROVIDERS, build
 
 # A service may sell what the GPU table does not know; when most of it is odd, the adapter no longer fits the service.

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from broker.core.clock import ManualClock
 from broker.core.errors import Malformed
-from broker.core.money import Money
-from broker.core.offers import CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
+from broker.core.market.offers import CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
 from providers import oci as adapter
 from providers.oci import Oci, OciSettings
 from providers.pricebook import Pricebook

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from broker.core.clock import ManualClock
-from broker.core.money import Money
-from broker.core.offers import CapacityType, Interconnect, MoneyKind, Offer, OfferQuery, SkippedRow
+from broker.core.market.offers import CapacityType, Interconnect, MoneyKind, Offer, OfferQuery, SkippedRow
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
 from providers.owned import Owned, OwnedSettings
 from tests.contracts.provider_contract import NOW, ProviderContract
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.core.clock import ManualClock
 from broker.core.errors import InvalidInput
-from broker.core.money import Money
-from broker.core.offers import CapacityType, Offer, OfferQuery, SkippedRow
+from broker.core.market.offers import CapacityType, Offer, OfferQuery, SkippedRow
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
 from providers.pricebook import Pricebook, PricebookSettings
 from tests.contracts.provider_contract import NOW, ProviderContract, poll
 

@@ -8,8 +8,8 @@ from importlib import import_module
 
 import pytest
 
-from broker.core.clock import ManualClock
 from broker.core.errors import InvalidInput, UnknownName
+from broker.core.values.clock import ManualClock
 from providers.owned import Owned
 from providers.registry import EXTRAS, PROVIDERS, build
 from providers.sandbox import Sandbox
@@ -82,7 +82,7 @@ def test_an_unknown_provider_is_named_with_the_one_meant() -> None:
 
 def test_making_providers_imports_no_nvml() -> None:
     code = (
-        "import sys; from broker.core.clock import SystemClock; from providers.registry import PROVIDERS, build;"
+        "import sys; from broker.core.values.clock import SystemClock; from providers.registry import PROVIDERS, build;"
         "[build(name, clock=SystemClock()) for name in PROVIDERS];"
         "sys.exit('pynvml' in sys.modules or 'httpx' in sys.modules)"
     )

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.core.money import Money
-from broker.core.offers import CapacityType, Offer, SkippedRow
+from broker.core.market.offers import CapacityType, Offer, SkippedRow
+from broker.core.values.money import Money
 from providers import rows
 from providers.rows import (
     CHEAPEST,

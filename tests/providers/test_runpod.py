@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from broker.core.clock import ManualClock
 from broker.core.errors import Malformed, Refused
-from broker.core.money import Money
-from broker.core.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
+from broker.core.market.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
 from providers.pricebook import Pricebook
 from providers.runpod import Runpod, RunpodSettings
 from tests.contracts.http_faults import HttpFaults

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.core.clock import ManualClock
 from broker.core.errors import InvalidInput
-from broker.core.offers import Availability, MoneyKind, Offer, OfferQuery
+from broker.core.market.offers import Availability, MoneyKind, Offer, OfferQuery
 from broker.core.ports import LivesWithBroker
-from broker.core.sandbox import DEFAULT_START
+from broker.core.values.clock import ManualClock
+from broker.simulation.market import DEFAULT_START
 from providers.sandbox import Sandbox, SandboxSettings
 from tests.contracts.provider_contract import NOW, ProviderContract, poll
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.core.clock import ManualClock, SystemClock
 from broker.core.errors import NoLogin, RetryLater
-from broker.core.money import Money
-from broker.core.offers import Availability, Offer, OfferQuery, SkippedRow
+from broker.core.market.offers import Availability, Offer, OfferQuery, SkippedRow
+from broker.core.values.clock import ManualClock, SystemClock
+from broker.core.values.money import Money
 from providers.slurm import Slurm, SlurmSettings, parse_nodes
 from tests.contracts.provider_contract import NOW, ProviderContract
 from tests.slurm_cluster import own_cluster

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.core.clock import ManualClock
+from broker.core.values.clock import ManualClock
 from broker.store import Store, open_store
 from tests.empty_store import empty_store
 

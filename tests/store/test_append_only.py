@@ -6,13 +6,13 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.exc import DBAPIError
 
-from broker.core.clock import ManualClock
-from broker.core.decisions import Decision
-from broker.core.events import Submitted
-from broker.core.jobs import Job
-from broker.core.money import Money
-from broker.core.offers import MoneyKind
-from broker.core.policy import ActionKind, Answer
+from broker.core.events.events import Submitted
+from broker.core.job.jobs import Job
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.decisions import Decision
+from broker.core.policy.policy import ActionKind, Answer
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags, move
 from broker.store import Store
 

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker.core.outcomes import JobState
-from broker.core.wait_reasons import Cancelled, Completed, EarlierWords
-from broker.store.quarantine import Quarantine, to_text
+from broker.core.events.outcomes import JobState
+from broker.core.events.wait_reasons import Cancelled, Completed, EarlierWords
+from broker.store.jobs.quarantine import Quarantine, to_text
 
 VIEWS = (Path(__file__).parents[1] / "core" / "recorded" / "views-2.jsonl").read_text("utf-8").splitlines()
 

@@ -8,12 +8,12 @@ from itertools import count
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.core import events as ev
-from broker.core.jobs import Job
-from broker.core.money import Money
-from broker.core.offers import Availability, CapacityType, Offer, OfferQuery
-from broker.core.outcomes import Cause
-from broker.core.placements import Placement
+from broker.core.events import events as ev
+from broker.core.events.outcomes import Cause
+from broker.core.job.jobs import Job
+from broker.core.job.placements import Placement
+from broker.core.market.offers import Availability, CapacityType, Offer, OfferQuery
+from broker.core.values.money import Money
 from broker.store import Store
 from broker.store.records import Pruned
 

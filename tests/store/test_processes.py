@@ -7,20 +7,20 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
-from broker.core.clock import ManualClock
-from broker.core.events import CancelRequested, Submitted
-from broker.core.jobs import Job
+from broker.core.events.events import CancelRequested, Submitted
+from broker.core.job.jobs import Job
+from broker.core.values.clock import ManualClock
 from broker.store import Store, open_store
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 START = f"""
 import sys, time
 from datetime import UTC, datetime
-from broker.core.clock import SystemClock
-from broker.core.events import CancelRequested, Submitted
-from broker.core.jobs import Job
-from broker.core.money import Money
-from broker.core.offers import MoneyKind
+from broker.core.values.clock import SystemClock
+from broker.core.events.events import CancelRequested, Submitted
+from broker.core.job.jobs import Job
+from broker.core.values.money import Money
+from broker.core.market.offers import MoneyKind
 from broker.ledger.entries import Movement, Tags, move
 from broker.store import open_store
 NOW = datetime.fromisoformat({NOW.isoformat()!r})

@@ -7,10 +7,10 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from broker.cli.reason_words import ended, waits
-from broker.core.clock import ManualClock
-from broker.core.outcomes import JobState
-from broker.core.views import JobView
+from broker.cli.render.reasons import ended, waits
+from broker.core.events.outcomes import JobState
+from broker.core.events.views import JobView
+from broker.core.values.clock import ManualClock
 from broker.ledger.entries import faults
 from broker.store import open_store
 from tests.store.recorded_store import (

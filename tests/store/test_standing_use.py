@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from broker.core.approvals import StandingGrant
-from broker.core.clock import ManualClock
-from broker.core.money import Money
-from broker.core.offers import MoneyKind
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.approvals import StandingGrant
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags, move
 from broker.store import Store, open_store
 from tests.past import HOUR, finished, started

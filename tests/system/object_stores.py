@@ -22,8 +22,8 @@ from typing import Self
 
 import pytest
 
+from tests.agent.node import eventually
 from tests.fakes.gcs import GcsBucket
-from tests.launch.agent.node import eventually
 
 _PATIENCE = 60.0
 BUCKET = "runs"

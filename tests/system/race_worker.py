@@ -12,14 +12,14 @@ import sys
 import time
 from pathlib import Path
 
-from broker.app.submit import submit
+from broker.app.jobs.submit import submit
 from broker.app.wiring import Broker
 from broker.core.errors import NotAllowed
-from broker.core.jobfile import parse_job
-from broker.core.offers import MoneyKind
-from broker.core.views import JobView
-from broker.launch.settlement import release, tags_of
+from broker.core.events.views import JobView
+from broker.core.job.file import parse_job
+from broker.core.market.offers import MoneyKind
 from broker.ledger.entries import Movement, balances, move
+from broker.reconciler.settlement.settlement import release, tags_of
 from broker.settings import Settings
 from cli import registries
 

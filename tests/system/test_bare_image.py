@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.core.events import Restored
-from broker.core.outcomes import Cause
-from broker.launch.agent.supervise import CLAIM_LOST
-from broker.launch.bundle import write_agent
+from broker.agent.supervise import CLAIM_LOST
+from broker.core.events.events import Restored
+from broker.core.events.outcomes import Cause
+from broker.reconciler.runfolder.agent_bundle import write_agent
+from tests.agent.node import SAVE, Node, eventually
 from tests.bare_images import LIBRARIES, VERSIONS, library, python
-from tests.launch.agent.node import SAVE, Node, eventually
 from tests.system.object_stores import ObjectStore, s3
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from broker.app.wiring import Broker
-from broker.core.money import Money
-from broker.core.outcomes import Cause, JobState
-from broker.core.views import JobView
+from broker.core.events.outcomes import Cause, JobState
+from broker.core.events.views import JobView
+from broker.core.values.money import Money
 from broker.ledger.entries import Account, faults
 from broker.settings import Settings
 from cli import registries

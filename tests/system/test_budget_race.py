@@ -15,10 +15,10 @@ from threading import Lock, Thread
 
 import pytest
 
-from broker.app.market import freshen
+from broker.app.market.market import freshen
 from broker.app.wiring import Broker
-from broker.core.money import Money
-from broker.core.policy import Answer
+from broker.core.policy.policy import Answer
+from broker.core.values.money import Money
 from broker.ledger.entries import Account, faults
 from broker.settings import Settings
 from cli import registries

@@ -14,13 +14,13 @@ from typing import TypeVar
 
 import pytest
 
-from broker.core.events import Cause, NoticeReceived, Restored
-from broker.launch.agent.checkpoints import manifest_path
-from broker.launch.agent.store import Store, StoreTrouble
-from broker.launch.agent.supervise import CLAIM_LOST, INTERRUPTED
+from broker.agent.checkpoints import manifest_path
+from broker.agent.store import Store, StoreTrouble
+from broker.agent.supervise import CLAIM_LOST, INTERRUPTED
+from broker.core.events.events import Cause, NoticeReceived, Restored
+from tests.agent.node import SAVE, Node, eventually
 from tests.fakes.metadata_services import GcpMetadata
 from tests.fakes.server import FakeServer
-from tests.launch.agent.node import SAVE, Node, eventually
 from tests.system.object_stores import Line, ObjectStore, azure, google, s3
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]

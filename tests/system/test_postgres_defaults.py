@@ -11,19 +11,20 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
-from broker.app.market import freshen
-from broker.app.submit import submit
+from broker.app.jobs.submit import submit
+from broker.app.market.market import freshen
 from broker.app.wiring import Broker
-from broker.core import events as ev
-from broker.core.clock import ManualClock
 from broker.core.errors import NotAllowed, StoreProblem
-from broker.core.jobfile import parse_job
-from broker.core.jobs import Job
-from broker.core.money import Money
-from broker.core.offers import MoneyKind
+from broker.core.events import events as ev
+from broker.core.job.file import parse_job
+from broker.core.job.jobs import Job
+from broker.core.market.offers import MoneyKind
 from broker.core.ports import BudgetSpec
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
 from broker.settings import Settings
-from broker.store import Store, database, open_store
+from broker.store import Store, open_store
+from broker.store.engine import database
 from cli import registries
 from tests.program import eventually
 from tests.system.race_worker import job_text

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.app.reconciling import STAND_BY
-from broker.core.clock import SystemClock
-from broker.core.views import JobView
+from broker.app.service.reconcile_duty import STAND_BY
+from broker.core.events.views import JobView
+from broker.core.values.clock import SystemClock
 from broker.store import Store, open_store
 from tests.program import eventually, run, start
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(700)]
 
 KILLS = 20
 JOBS = 10
-# The next one looks every second (`broker.app.reconciling.STAND_BY`); how long a busy machine makes that is no failure.
+# The next one looks every second (`broker.app.service.reconcile_duty.STAND_BY`); how long a busy machine makes that is no failure.
 PATIENCE = 180.0
 
 JOB = """\

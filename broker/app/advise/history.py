@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from broker.core.errors import InvalidInput
 from broker.economics.rules import DEFAULTS, RulesOfThumb
-from broker.store import glance
-from broker.store.glance import Ran
+from broker.store import quick_queries
+from broker.store.quick_queries import Ran
 
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
@@ -69,8 +69,8 @@ def usage(
 def known(store_url: str, broker: Callable[[], Broker], since: datetime) -> tuple[Ran, ...]:
     """Every attempt on record that had GPUs at ``since`` (UTC) or later. ``broker`` is asked for only where the quick
     way does not do."""
-    found = glance.ran(store_url, since)
-    if found is not None or glance.is_missing(store_url):
+    found = quick_queries.ran(store_url, since)
+    if found is not None or quick_queries.is_missing(store_url):
         return found or ()
     with broker().store.reading() as look:
         return tuple(

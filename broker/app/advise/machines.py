@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.app.advise.prices import Prices, Quote
-from broker.core.offers import CapacityType
-from broker.core.units import split_machine
+from broker.core.market.offers import CapacityType
+from broker.core.values.units import split_machine
 from broker.economics.parallelism import ParallelPlan
 
 NVLINK = "nvlink"

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from broker.app.advise.subject import Architecture, subject
-from broker.core.accelerators import Accelerator, known, lookup
 from broker.core.errors import InvalidInput
-from broker.core.jobs import Job, MachineRequest, Model, Work
-from broker.core.units import MAX_DURATION
+from broker.core.job.jobs import Job, MachineRequest, Model, Work
+from broker.core.values.accelerators import Accelerator, known, lookup
+from broker.core.values.units import MAX_DURATION
 from broker.economics.fits import smallest_layout
 from broker.economics.memory import MemoryEstimate, Method, Precision, Recomputation, estimate
 from broker.economics.rules import DEFAULTS, RulesOfThumb, changed

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from broker.core.clock import SystemClock
-from broker.core.money import MICROS_PER_USD
-from broker.core.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery
-from broker.store.glance import Cheapest, cheapest, is_missing
+from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery
+from broker.core.values.clock import SystemClock
+from broker.core.values.money import MICROS_PER_USD
+from broker.store.quick_queries import Cheapest, cheapest, is_missing
 
 if TYPE_CHECKING:
     from broker.app.wiring import Broker
@@ -118,7 +118,7 @@ def known(store_url: str, now: datetime, broker: Callable[[], Broker]) -> Prices
     if is_missing(store_url):
         return Prices(_summed_up(_listed(broker()), now))
     opened = broker()
-    from broker.app.market import freshen
+    from broker.app.market.market import freshen
 
     freshen(opened)
     return Prices(_summed_up(opened.store.offers(), opened.clock.now()))
@@ -154,7 +154,7 @@ def _listed(broker: Broker) -> Iterator[Offer]:
 
 
 def _summed_up(offers: Iterable[Offer], now: datetime) -> tuple[Cheapest, ...]:
-    """The same as `broker.store.glance.cheapest` tells."""
+    """The same as `broker.store.quick_queries.cheapest` tells."""
     found: dict[tuple[object, ...], Cheapest] = {}
     for offer in offers:
         if not _for_rent(offer):

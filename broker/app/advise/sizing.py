@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from broker.app.advise.prices import Prices, Quote
-from broker.core.accelerators import Accelerator
-from broker.core.offers import CapacityType
+from broker.core.market.offers import CapacityType
+from broker.core.values.accelerators import Accelerator
 from broker.economics.fits import Fit, fits
 from broker.economics.memory import MemoryEstimate
 from broker.economics.rules import DEFAULTS, RulesOfThumb

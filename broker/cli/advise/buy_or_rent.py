@@ -10,7 +10,7 @@ from broker.cli.advise import inputs
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
-from broker.core.offers import CapacityType
+from broker.core.market.offers import CapacityType
 
 if TYPE_CHECKING:
     from broker.app.advise.history import Usage
@@ -176,7 +176,7 @@ def _looked_up(
 ) -> tuple[float | None, float | None, float | None]:
     """Purchase price, rent and power; missing values are looked up for the accelerator, with a note on each."""
     from broker.cli.advise import view
-    from broker.core.accelerators import lookup
+    from broker.core.values.accelerators import lookup
 
     purchase, rent, watts = given
     card = lookup(gpu)
@@ -205,7 +205,7 @@ def _history(
     from datetime import UTC, datetime, timedelta
 
     from broker.app.advise.history import known, usage
-    from broker.core.accelerators import canonical
+    from broker.core.values.accelerators import canonical
     from broker.economics.units import positive
 
     positive("--days", days, "days", most=3650)

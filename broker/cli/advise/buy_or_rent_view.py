@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from broker.cli.advise import view
-from broker.cli.charts.chart import Chart, Line
-from broker.cli.tables import Column
+from broker.cli.render.charts.chart import Chart, Line
+from broker.cli.render.tables import Column
 from broker.economics.buy_or_rent import buy_or_rent, monthly_usd
 from broker.economics.rules import RuleCheck
 

@@ -129,7 +129,7 @@ def deploy(
 
 
 def _hours(deadline: str | None) -> float | None:
-    from broker.core.units import parse_duration
+    from broker.core.values.units import parse_duration
 
     if deadline is None:
         return None
@@ -159,7 +159,7 @@ def _screen(found: Deployment, *, written: tuple[bool, bool]) -> list[Renderable
     from rich.text import Text
 
     from broker.cli.advise import view
-    from broker.cli.tables import hanging
+    from broker.cli.render.tables import hanging
 
     parts: list[RenderableType] = [view.heading(found.summary)]
     parts += [hanging(Text.assemble(("warning: ", "yellow"), warning), 0) for warning in found.warnings]

@@ -1,4 +1,4 @@
-"""Advice in JSON: amounts of money as decimal strings, everything else as in `broker.cli.document`.
+"""Advice in JSON: amounts of money as decimal strings, everything else as in `broker.cli.render.document`.
 
 The economics compute USD in floats, often fractions of a cent, so amounts have nine decimals without trailing zeros
 beyond the cents.
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
-from broker.cli.document import plain
+from broker.cli.render.document import plain
 
 _MONEY = re.compile(r"(^|_)usd(_|$)")
 

@@ -13,7 +13,7 @@ from broker.cli.terminal import Terminal
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from broker.core.accelerators import Accelerator
+    from broker.core.values.accelerators import Accelerator
     from broker.economics.energy import Footprint, Scorecard
     from broker.economics.rules import RulesOfThumb
 
@@ -64,7 +64,7 @@ def eco(
     kWh = power x hours x PUE, with the power between idle and the board's limit; kg CO2e from the grid of the region.
     """
     from broker.cli.advise.document import document
-    from broker.core.accelerators import lookup
+    from broker.core.values.accelerators import lookup
     from broker.economics.energy import default_pue, footprint
     from broker.economics.units import positive
 
@@ -135,7 +135,7 @@ def scores(
     thumb: RulesOfThumb,
 ) -> Scorecard:
     """The scorecard relative to the best case: the most efficient known GPU on a clean grid (rule of thumb)."""
-    from broker.core.accelerators import known, lookup
+    from broker.core.values.accelerators import known, lookup
     from broker.economics.energy import scorecard
     from broker.economics.units import positive
 
@@ -166,7 +166,7 @@ def _screen(
     notes: list[str],
 ) -> list[RenderableType]:
     from broker.cli.advise import view
-    from broker.cli.tables import Column
+    from broker.cli.render.tables import Column
 
     parts: list[RenderableType] = [
         view.heading(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from broker.app.advise.prices import Prices
-    from broker.cli.charts.chart import Chart
+    from broker.cli.render.charts.chart import Chart
     from broker.economics.hardware import Candidate, RadarRow, Trial, TrialResult, Value
 
 EXAMPLES = examples(
@@ -91,7 +91,7 @@ def _trials(texts: list[str]) -> list[Trial]:
 
 def _candidates(gpu: list[str] | None, prices: Prices, *, buy: bool) -> tuple[list[Candidate], list[str]]:
     """Accelerators with a price, and the names of requested ones without a price."""
-    from broker.core.offers import CapacityType
+    from broker.core.market.offers import CapacityType
     from broker.economics.hardware import Candidate
 
     found, missing = [], []
@@ -123,7 +123,7 @@ def _screen(
     notes: list[str],
 ) -> list[RenderableType]:
     from broker.cli.advise import view
-    from broker.cli.tables import Column
+    from broker.cli.render.tables import Column
 
     parts: list[RenderableType] = []
     if trials:
@@ -166,7 +166,7 @@ def _rounded(value: float | None) -> float | None:
 
 def drawing(rows: tuple[RadarRow, ...], unit: str) -> Chart:
     """The radar as bars, because terminals cannot draw a radar chart."""
-    from broker.cli.charts.chart import Bars, Chart
+    from broker.cli.render.charts.chart import Bars, Chart
 
     shown = rows[:8]
     names = [row.accelerator for row in shown]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from broker.app.advise.prices import Prices
     from broker.app.advise.subject import Architecture
     from broker.cli.terminal import Terminal
-    from broker.core.accelerators import Accelerator
+    from broker.core.values.accelerators import Accelerator
     from broker.economics.rules import RulesOfThumb
 
 _SCIENTIFIC = re.compile(r"\d+(?:\.\d+)?[eE]\+?\d{1,3}", re.ASCII)
@@ -22,7 +22,7 @@ _SCIENTIFIC = re.compile(r"\d+(?:\.\d+)?[eE]\+?\d{1,3}", re.ASCII)
 
 def count(text: str | float) -> float:
     """``7B``, ``350M``, ``7e9``, ``7000000000``. Raises `typer.BadParameter`."""
-    from broker.core.units import parse_count
+    from broker.core.values.units import parse_count
 
     text = str(text).strip()  # a default comes as the number it is
     try:
@@ -78,7 +78,7 @@ Picture = Annotated[
 def thumb(context: typer.Context) -> RulesOfThumb:
     """The rules of thumb in force: those of ``gpubroker advise --rules FILE``, then those of the active policies, then
     the defaults. Raises `InvalidInput` for an invalid file."""
-    from broker.app.advise.thumb import active
+    from broker.app.advise.rules_of_thumb import active
     from broker.cli.terminal import Terminal
     from broker.economics.rules import replaced
 
@@ -113,7 +113,7 @@ def architecture(
 
 def accelerators(names: list[str] | None) -> list[Accelerator]:
     """The named accelerators, or all known ones. Raises `UnknownName` with a suggestion."""
-    from broker.core.accelerators import known, lookup
+    from broker.core.values.accelerators import known, lookup
 
     return [lookup(name) for name in names or known()]
 
@@ -134,7 +134,7 @@ def market(terminal: Terminal, stated: list[str] | None = None, only: str | None
 
 def stated_prices(stated: list[str] | None, only: str | None = None) -> dict[str, float]:
     """``H100=2.5`` by accelerator; a bare price is for ``only``."""
-    from broker.core.accelerators import canonical
+    from broker.core.values.accelerators import canonical
     from broker.economics.units import positive
 
     found = {}

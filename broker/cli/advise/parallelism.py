@@ -58,7 +58,7 @@ def parallelism(
     from broker.app.advise.machines import supply
     from broker.app.advise.subject import subject
     from broker.cli.advise.document import document
-    from broker.core.accelerators import lookup
+    from broker.core.values.accelerators import lookup
     from broker.economics.memory import estimate
     from broker.economics.parallelism import choose
 
@@ -99,7 +99,7 @@ def _screen(plan: ParallelPlan, found: Supply, job: dict[str, Any], notes: tuple
     from rich.text import Text
 
     from broker.cli.advise import view
-    from broker.cli.tables import hanging
+    from broker.cli.render.tables import hanging
     from broker.core.documents import print_document
 
     strategy = plan.strategy.value.replace("_", " ").replace("fsdp", "ZeRO-3 / FSDP")

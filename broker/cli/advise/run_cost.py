@@ -54,7 +54,7 @@ def run_cost(
     """Compute the total cost of a model: compute, failed runs, experiments, data preparation, storage."""
     from broker.cli.advise import view
     from broker.cli.advise.document import document
-    from broker.core.accelerators import canonical
+    from broker.core.values.accelerators import canonical
     from broker.economics.unit_cost import per_quality_point, training_run
 
     terminal = Terminal.of(context)

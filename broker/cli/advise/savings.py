@@ -120,7 +120,7 @@ def _screen(
     notes: list[str],
 ) -> list[RenderableType]:
     from broker.cli.advise import view
-    from broker.cli.tables import Column, hanging
+    from broker.cli.render.tables import Column, hanging
 
     applies = [one for one in advice if one.applies]
     parts: list[RenderableType] = [view.heading("In this order", f": {len(applies)} of {len(advice)} steps apply")]

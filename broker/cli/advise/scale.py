@@ -14,7 +14,7 @@ from broker.core.errors import InvalidInput
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from broker.cli.charts.chart import Chart
+    from broker.cli.render.charts.chart import Chart
     from broker.economics.rules import RulesOfThumb
     from broker.economics.scaling import ScalingCurve, ScalingModel
 
@@ -65,7 +65,7 @@ def scale(
     """
     from broker.cli.advise import view
     from broker.cli.advise.document import document
-    from broker.core.accelerators import lookup
+    from broker.core.values.accelerators import lookup
     from broker.economics.scaling import curve
 
     terminal = Terminal.of(context)
@@ -150,7 +150,7 @@ def _screen(
     terminal: Terminal, found: ScalingCurve, accelerator: str, deadline: float | None, notes: list[str]
 ) -> list[RenderableType]:
     from broker.cli.advise import view
-    from broker.cli.tables import Column
+    from broker.cli.render.tables import Column
 
     if found.efficient_gpus is None:
         told = view.heading("No size meets the deadline", f" of {deadline:g} h")
@@ -200,7 +200,7 @@ def _mark(found: ScalingCurve, gpus: int, in_time: bool) -> str:
 
 def drawing(found: ScalingCurve, accelerator: str, notes: list[str]) -> Chart:
     """Utilisation over cluster size, with the cheapest size and diminishing returns marked."""
-    from broker.cli.charts.chart import Chart, Line
+    from broker.cli.render.charts.chart import Chart, Line
 
     first, last = found.points[0].gpus, found.points[-1].gpus
     step = max((last - first) / _POINTED, 1e-9)

@@ -10,7 +10,7 @@ from broker.cli.advise import inputs
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
 from broker.core.errors import InvalidInput
-from broker.core.offers import CapacityType
+from broker.core.market.offers import CapacityType
 
 if TYPE_CHECKING:
     from broker.app.advise.prices import Prices

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.cli.advise import view
-from broker.cli.tables import Column
+from broker.cli.render.tables import Column
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -137,7 +137,7 @@ def _screen(
     fixed: bool,
 ) -> list[RenderableType]:
     from broker.cli.advise import view
-    from broker.cli.tables import Column
+    from broker.cli.render.tables import Column
 
     work = needs.workload
     title = f"{view.big(work.parameters)} {work.method}, weights in {work.weights}"

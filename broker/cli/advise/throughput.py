@@ -13,7 +13,7 @@ from broker.core.errors import InvalidInput
 from broker.economics.memory import Precision
 
 if TYPE_CHECKING:
-    from broker.core.accelerators import Accelerator
+    from broker.core.values.accelerators import Accelerator
     from broker.economics.throughput import TrainingTime
 
 EXAMPLES = examples(
@@ -70,7 +70,7 @@ def throughput(
     """
     from broker.app.advise.subject import subject
     from broker.cli.advise.document import document
-    from broker.core.accelerators import lookup
+    from broker.core.values.accelerators import lookup
     from broker.economics import throughput as economics
     from broker.economics.units import GB, positive, whole
 

@@ -111,7 +111,7 @@ def unit_cost(
 def _market_rent(terminal: Terminal, gpu: str | None, price: list[str] | None) -> tuple[float, str]:
     """The market's rent of one such accelerator, and a note on its source. Raises `InvalidInput` if none is known."""
     from broker.cli.advise import view
-    from broker.core.accelerators import canonical
+    from broker.core.values.accelerators import canonical
 
     if gpu is None:
         raise InvalidInput(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from broker.cli import words
-from broker.cli.tables import Column, fitting, hanging, left_out
+from broker.cli.render import formats
+from broker.cli.render.tables import Column, fitting, hanging, left_out
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from broker.app.advise.prices import Quote
-    from broker.cli.charts.chart import Chart
+    from broker.cli.render.charts.chart import Chart
     from broker.cli.terminal import Terminal
     from broker.economics.rules import RuleCheck
 
-NOTHING = words.NOTHING
+NOTHING = formats.NOTHING
 _PIPED = 100  # width of a chart in a file or a pipe
 
 
@@ -98,7 +98,7 @@ def quoted(quote: Quote) -> str:
     if quote.as_of is None:
         return quote.source
     kind = quote.capacity_type.value.replace("_", "-")
-    age = words.age(datetime.now(UTC) - quote.as_of)
+    age = formats.age(datetime.now(UTC) - quote.as_of)
     told = f"list price of {quote.as_of:%Y-%m-%d}" if quote.reference else f"{age} old"
     return f"{quote.where}, {kind}, {told}{', stale' if quote.stale else ''}"
 
@@ -106,14 +106,14 @@ def quoted(quote: Quote) -> str:
 def picture(terminal: Terminal, chart: Chart, *, shown: bool, file: Path | None) -> None:
     """Draw the chart in the terminal, write it to a file, both or neither."""
     if shown and not terminal.as_json:
-        from broker.cli.charts.terminal import in_terminal
+        from broker.cli.render.charts.terminal import in_terminal
 
         console = terminal.out
         width = console.width if console.is_terminal else _PIPED
         drawn = in_terminal(chart, width=width, colour=console.is_terminal and not console.no_color)
         terminal.show(Text.from_ansi(drawn))
     if file is not None:
-        from broker.cli.charts.picture import write_picture
+        from broker.cli.render.charts.picture import write_picture
 
         write_picture([chart], file)
         terminal.say(f"wrote {file}")

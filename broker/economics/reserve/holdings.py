@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from broker.core.errors import InvalidInput
-from broker.core.money import Money
+from broker.core.values.money import Money
 from broker.economics.unit_cost import energy_usd_per_hour
 from broker.economics.units import not_negative, whole
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from broker.core.outcomes import Cause
+from broker.agent.store import split_folder
+from broker.core.events.outcomes import Cause
 from broker.core.ports import EngineState, Observation
 from broker.engines.detached import Slot
-from broker.launch.agent.store import split_folder
-from broker.launch.runfolder import AttemptFolder, RunFolder
+from broker.reconciler.runfolder.runfolder import AttemptFolder, RunFolder
 
 UNKNOWN = Observation(EngineState.LOST, evidence="SkyPilot knows nothing of it")
 

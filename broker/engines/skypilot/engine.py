@@ -24,18 +24,18 @@ from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
-from broker.core.clock import Clock
+from broker.agent.store import make_private
 from broker.core.errors import BrokerError, InvalidInput, RetryLater, TryAnotherOffer
-from broker.core.machines import Machine
+from broker.core.market.machines import Machine
 from broker.core.ports import EngineState, Launch, Observation
+from broker.core.values.clock import Clock
 from broker.engines.detached import KEY, Slot
 from broker.engines.owner import note_owner, owner_of
 from broker.engines.skypilot.aftermath import UNKNOWN, folder_of, from_record, run_folder, why_gone
 from broker.engines.skypilot.ends import Ends
 from broker.engines.skypilot.sdk import Cluster, Request, Sdk
 from broker.engines.skypilot.task import CLOUDS, cluster_name, key_of, task_config, waits_in_line
-from broker.launch.agent.store import make_private
-from broker.launch.bundle import write_agent
+from broker.reconciler.runfolder.agent_bundle import write_agent
 
 _HANDLE = re.compile(r"skypilot:(?P<place>[0-9a-f]{12}):(?P<key>[A-Za-z0-9-]{1,40})")
 _PATIENCE = timedelta(minutes=2)  # from the stop in the lease to force: the command's grace and the last upload

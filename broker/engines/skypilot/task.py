@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from broker.core.errors import TryAnotherOffer
-from broker.core.jobs import MachineRequest
-from broker.core.machines import STORE_TAG, TAG
-from broker.core.offers import CapacityType, Offer
+from broker.core.job.jobs import MachineRequest
+from broker.core.market.machines import STORE_TAG, TAG
+from broker.core.market.offers import CapacityType, Offer
 from broker.core.ports import Launch
 from broker.engines.skypilot.node import archive_path, run_script, setup_script
 

@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from broker.core.jobs import Job
-from broker.core.offers import CapacityType
-from broker.core.placements import Placement, Plan
+from broker.core.job.jobs import Job
+from broker.core.job.placements import Placement, Plan
+from broker.core.market.offers import CapacityType
 from broker.placement.conditions import Conditions
-from broker.placement.course import Effort
+from broker.placement.pricing.run_model import Effort
 from broker.placement.strategy.safety import keep_deadline
 from broker.placement.strategy.situation import Course, Decision, Mode, Situation, Task, slack
 

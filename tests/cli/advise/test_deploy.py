@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from broker.core.jobfile import parse_job
-from broker.core.offers import CapacityType
+from broker.core.job.file import parse_job
+from broker.core.market.offers import CapacityType
 from broker.economics.rules import DEFAULTS
 from broker.placement.conditions import Conditions
 from policies.loader import load

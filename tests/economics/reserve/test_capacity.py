@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.core.errors import InvalidInput
-from broker.core.money import Money
+from broker.core.values.money import Money
 from broker.economics.reserve.capacity import CapacityPlan, Option, plan_capacity
 from broker.economics.reserve.costs import Market, Scenario
 from broker.economics.reserve.holdings import Holding, HoldingKind, RecordedHolding

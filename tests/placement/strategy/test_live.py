@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from broker.core.jobs import CheckpointPlan, Job, Work
-from broker.core.money import Money
-from broker.core.offers import Availability, CapacityType, Offer
+from broker.core.job.jobs import CheckpointPlan, Job, Work
+from broker.core.market.offers import Availability, CapacityType, Offer
+from broker.core.values.money import Money
 from broker.placement.conditions import Conditions
 from broker.placement.planner import make_plan
 from broker.placement.strategy.live import Ground, Standing, better_pool, changeover_of, ground, in_order, situation

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.backtest.market import Market, Pool
-from broker.backtest.replay import Outcome, Step, replay
+from broker.backtest.placement.market import Market, Pool
+from broker.backtest.placement.replay import Outcome, Step, replay
 from broker.placement.strategy.pacing import Greedy, OnDemandOnly, UniformProgress
 from broker.placement.strategy.situation import Course, Decision, Mode, Situation, Task
 

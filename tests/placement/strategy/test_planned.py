@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.backtest.market import Market, Pool
-from broker.backtest.replay import Step, replay
+from broker.backtest.placement.market import Market, Pool
+from broker.backtest.placement.replay import Step, replay
 from broker.placement.strategy.pacing import UniformProgress
 from broker.placement.strategy.situation import Course, Mode, Situation, Task
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.backtest.baselines import EagerNextRegion, TimeSliced
-from broker.backtest.market import Market, Pool
-from broker.backtest.replay import replay
+from broker.backtest.placement.baselines import EagerNextRegion, TimeSliced
+from broker.backtest.placement.market import Market, Pool
+from broker.backtest.placement.replay import replay
 from broker.placement.strategy.pacing import Greedy, OnDemandOnly, UniformProgress
 from broker.placement.strategy.safety import keep_deadline
 from broker.placement.strategy.situation import Decision, Mode, Situation, Task

@@ -1,6 +1,6 @@
 import pytest
 
-from broker.core.policy import Facts, Source
+from broker.core.policy.policy import Facts, Source
 from policies.rules.allowed_locations import AllowedLocations, Locations
 from policies.scope import Scope
 from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action, placement

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.core.burns import Burn
-from broker.core.money import Money
-from broker.core.offers import MoneyKind
-from broker.core.policy import Action, ActionKind, Answer, BudgetUse, Facts, Source, Verdict
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.policy import Action, ActionKind, Answer, BudgetUse, Facts, Source, Verdict
+from broker.core.values.burns import Burn
+from broker.core.values.money import Money
 from broker.ledger.budgets import periods_touching
 from policies.rules.budget import Budget, Terms
 from policies.scope import Scope

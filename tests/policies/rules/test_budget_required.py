@@ -2,10 +2,10 @@ from typing import Any
 
 import pytest
 
-from broker.core.money import Money
-from broker.core.offers import CapacityType, MoneyKind
-from broker.core.policy import ActionKind, Answer, Facts
+from broker.core.market.offers import CapacityType, MoneyKind
+from broker.core.policy.policy import ActionKind, Answer, Facts
 from broker.core.ports import BudgetSpec
+from broker.core.values.money import Money
 from policies.rules.budget_required import BudgetRequired
 from tests.contracts.rule_contract import NOW, action, job, placement
 

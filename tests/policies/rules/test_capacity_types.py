@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from broker.core.offers import CapacityType
-from broker.core.policy import ActionKind, Answer, Facts, Source
+from broker.core.market.offers import CapacityType
+from broker.core.policy.policy import ActionKind, Answer, Facts, Source
 from policies.rules.capacity_types import CapacityTypes
 from policies.scope import Scope
 from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action, placement

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from broker.core.jobs import Data
-from broker.core.policy import ActionKind, Answer, Facts, Source
+from broker.core.job.jobs import Data
+from broker.core.policy.policy import ActionKind, Answer, Facts, Source
 from policies.rules.data_residency import DataResidency
 from policies.scope import Scope
 from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action, job, placement

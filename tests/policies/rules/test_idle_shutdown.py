@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from broker.core.policy import ActionKind, Answer, Facts, IdleLimit, Source, Usage
+from broker.core.policy.policy import ActionKind, Answer, Facts, IdleLimit, Source, Usage
 from broker.core.ports import LimitsIdleness
 from policies.rules.idle_shutdown import IdleShutdown
 from policies.scope import Scope

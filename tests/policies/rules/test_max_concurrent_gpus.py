@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from broker.core.offers import MoneyKind
-from broker.core.policy import ActionKind, Answer, Facts, LiveAttempt, Source
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.policy import ActionKind, Answer, Facts, LiveAttempt, Source
 from policies.rules.max_concurrent_gpus import Gpus, MaxConcurrentGpus
 from policies.scope import Scope
 from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action, live, placement

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from broker.core.offers import MoneyKind
-from broker.core.placements import Placement
-from broker.core.policy import ActionKind, Answer, Facts, Source
+from broker.core.job.placements import Placement
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.policy import ActionKind, Answer, Facts, Source
 from policies.rules.max_kg_co2e import Emissions, MaxKgCo2e
 from policies.scope import Scope
 from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action, placement

@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from broker.core.money import Money
-from broker.core.policy import Answer, Facts, Source
+from broker.core.policy.policy import Answer, Facts, Source
+from broker.core.values.money import Money
 from policies.rules.max_price_per_gpu_hour import MaxPricePerGpuHour, Prices
 from policies.scope import Scope
 from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action, placement

@@ -1,6 +1,6 @@
 import pytest
 
-from broker.core.policy import Answer, Facts, Source
+from broker.core.policy.policy import Answer, Facts, Source
 from policies.rules.membership import Membership, Roster
 from tests.contracts.rule_contract import NOW, action, job
 

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from broker.core.offers import Interconnect
-from broker.core.policy import ActionKind, Answer, Facts, Source
+from broker.core.market.offers import Interconnect
+from broker.core.policy.policy import ActionKind, Answer, Facts, Source
 from policies.rules.min_interconnect import MinInterconnect
 from policies.scope import Scope
 from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action, placement

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from broker.core.offers import CapacityType, MoneyKind
-from broker.core.policy import ActionKind, Answer, Facts, LiveAttempt, Source
+from broker.core.market.offers import CapacityType, MoneyKind
+from broker.core.policy.policy import ActionKind, Answer, Facts, LiveAttempt, Source
 from policies.rules.reserved_quota import ReservedQuota
 from policies.scope import Scope
 from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action, job, live, placement

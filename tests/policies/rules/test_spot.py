@@ -4,9 +4,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from broker.core.jobs import CheckpointPlan, Workload
-from broker.core.offers import CapacityType
-from broker.core.policy import ActionKind, Answer, Facts, Source
+from broker.core.job.jobs import CheckpointPlan, Workload
+from broker.core.market.offers import CapacityType
+from broker.core.policy.policy import ActionKind, Answer, Facts, Source
 from policies.rules.spot import Spot
 from policies.scope import Scope
 from tests.contracts.rule_contract import NOW, TEAM, Case, RuleContract, action, job, live, placement

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from broker.core.policy import ActionKind, Answer, Facts, Source
+from broker.core.policy.policy import ActionKind, Answer, Facts, Source
 from broker.ledger.budgets import zone
 from policies.rules.working_hours import WorkingHours
 from policies.scope import Scope

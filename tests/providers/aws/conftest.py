@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker.core.clock import ManualClock
-from broker.core.offers import Offer, OfferQuery, SkippedRow
+from broker.core.market.offers import Offer, OfferQuery, SkippedRow
+from broker.core.values.clock import ManualClock
 from providers.aws.login import Login
 from providers.aws.provider import Aws
 from providers.aws.settings import AwsSettings

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker.core.capacity import Reservation, ReservationOffer
 from broker.core.errors import LoginMissing, Malformed, Refused, Unreachable
-from broker.core.money import Money
-from broker.core.offers import Availability, CapacityType, MoneyKind, OfferQuery, SkippedRow
+from broker.core.market.capacity import Reservation, ReservationOffer
+from broker.core.market.offers import Availability, CapacityType, MoneyKind, OfferQuery, SkippedRow
 from broker.core.ports import HasCharges, HasQuotas, HasReservations, RunsInstances, SellsReservations
+from broker.core.values.money import Money
 from providers.aws.login import Login
 from providers.aws.provider import Aws
 from tests.contracts.provider_contract import NOW

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from broker.core.errors import BrokerError, LoginMissing, Malformed, MissingExtra, Refused, Throttled, Unreachable
-from broker.core.money import Money
-from broker.core.offers import Availability, CapacityType, Offer, OfferQuery
+from broker.core.market.offers import Availability, CapacityType, Offer, OfferQuery
+from broker.core.values.money import Money
 from providers.aws.provider import Aws
 from tests.contracts.provider_contract import NOW, ProviderContract
 from tests.fakes.aws_files import Files, on_demand, product

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from broker.core.clock import ManualClock
 from broker.core.errors import BrokerError, InvalidInput
-from broker.core.offers import OfferQuery
+from broker.core.market.offers import OfferQuery
+from broker.core.values.clock import ManualClock
 from providers.aws.provider import Aws
 from providers.registry import build
 from tests.contracts.provider_contract import ProviderContract
@@ -66,7 +66,7 @@ def test_another_providers_offers_are_no_reason_to_ask(make: Callable[..., Aws],
 
 def test_making_one_imports_no_sdk_and_no_http() -> None:
     code = (
-        "import sys; from broker.core.clock import SystemClock; from providers.registry import build; "
+        "import sys; from broker.core.values.clock import SystemClock; from providers.registry import build; "
         "build('aws', clock=SystemClock()); "
         "print([name for name in ('boto3', 'botocore', 'httpx', 'moto') if name in sys.modules])"
     )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import UTC, timedelta
 from pathlib import Path
 
-from broker.app.charges import billed, fetch
-from broker.app.report import ledger_faults
-from broker.core.clock import SystemClock
-from broker.core.money import Money
-from broker.core.offers import MoneyKind
-from broker.launch.settling import post_due
+from broker.app.billing.charges import billed, fetch
+from broker.app.billing.report import ledger_faults
+from broker.core.market.offers import MoneyKind
+from broker.core.values.clock import SystemClock
+from broker.core.values.money import Money
+from broker.reconciler.settlement.batch import post_due
 from providers.aws.login import Login
 from providers.aws.provider import Aws
 from providers.aws.settings import AwsSettings

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from broker.core.errors import BrokerError
-from broker.core.money import Money
-from broker.core.offers import CapacityType, Offer, OfferQuery
+from broker.core.market.offers import CapacityType, Offer, OfferQuery
+from broker.core.values.money import Money
 from providers.aws import price_list as reader
 from providers.aws import products
 from providers.aws.provider import Aws

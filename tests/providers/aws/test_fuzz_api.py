@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from broker.core.errors import BrokerError
-from broker.core.money import Money
-from broker.core.offers import Offer
+from broker.core.market.offers import Offer
+from broker.core.values.money import Money
 from providers.aws import spot
 from providers.aws.login import Login
 from providers.aws.price_api import read_products

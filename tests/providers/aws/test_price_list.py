@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.core.clock import ManualClock
 from broker.core.errors import BrokerError, Malformed, Refused, Throttled, Unreachable
-from broker.core.money import Money
-from broker.core.offers import CapacityType, Interconnect, Offer, OfferQuery
+from broker.core.market.offers import CapacityType, Interconnect, Offer, OfferQuery
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
 from providers.aws.provider import Aws
 from tests.contracts.provider_contract import NOW
 from tests.fakes.aws_files import Answer, Files, Row, on_demand, price_list, product, reserved

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker.core.errors import BrokerError, Malformed
-from broker.core.offers import Availability, CapacityType, Offer, OfferQuery
+from broker.core.market.offers import Availability, CapacityType, Offer, OfferQuery
 from providers.aws.provider import Aws
 from providers.aws.spot_advisor import advice_in, rate_per_hour
 from tests.fakes.aws_files import Files, advisor

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker.core.clock import ManualClock
-from broker.core.offers import Offer, OfferQuery, SkippedRow
+from broker.core.market.offers import Offer, OfferQuery, SkippedRow
+from broker.core.values.clock import ManualClock
 from providers.azure.login import Login
 from providers.azure.provider import Azure
 from providers.azure.settings import AzureSettings

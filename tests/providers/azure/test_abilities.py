@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker.core.capacity import Instance, Reservation
 from broker.core.errors import Malformed, NoLogin, Refused, RetryLater, Throttled, Unreachable
-from broker.core.money import Money
-from broker.core.offers import CapacityType
+from broker.core.market.capacity import Instance, Reservation
+from broker.core.market.offers import CapacityType
+from broker.core.values.money import Money
 from providers.azure.provider import Azure
 from providers.azure.settings import AzureSettings
 from tests.contracts.provider_contract import NOW
@@ -239,7 +239,7 @@ def test_an_empty_page_is_not_the_end(azure: Azure, cloud: Cloud) -> None:
 
 @pytest.mark.parametrize("ask", ["instances", "charges", "offers"])
 def test_a_page_that_comes_again_ends_with_an_error(azure: Azure, cloud: Cloud, server: FakeServer, ask: str) -> None:
-    from broker.core.offers import OfferQuery
+    from broker.core.market.offers import OfferQuery
     from tests.fakes.azure_cloud import cost, machine
 
     cloud.stuck = True

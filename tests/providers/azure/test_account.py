@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker.core.capacity import Quota
-from broker.core.clock import ManualClock
 from broker.core.errors import BrokerError, LoginMissing, Malformed, Refused, Throttled, Unreachable
-from broker.core.offers import Availability, CapacityType, Offer
+from broker.core.market.capacity import Quota
+from broker.core.market.offers import Availability, CapacityType, Offer
+from broker.core.values.clock import ManualClock
 from providers.azure.provider import Azure
 from providers.azure.spot import Score, questions, rate_per_hour, scores_in
 from tests.fakes.asking import until_error

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker.core.clock import ManualClock
 from broker.core.errors import BrokerError, InvalidInput
-from broker.core.offers import OfferQuery
+from broker.core.market.offers import OfferQuery
 from broker.core.ports import HasCharges, HasQuotas, HasReservations, RunsInstances
+from broker.core.values.clock import ManualClock
 from providers.azure.provider import Azure
 from providers.azure.settings import AzureSettings
 from providers.registry import build
@@ -104,7 +104,7 @@ def test_several_failures_are_told_as_one(make: Callable[..., Azure], cloud: Clo
 
 def test_making_one_imports_no_sdk_and_no_http() -> None:
     code = (
-        "import sys; from broker.core.clock import SystemClock; from providers.registry import build; "
+        "import sys; from broker.core.values.clock import SystemClock; from providers.registry import build; "
         "build('azure', clock=SystemClock()).describe_setup(); "
         "print([name for name in ('azure.core', 'azure.identity', 'httpx', 'requests') if name in sys.modules])"
     )

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker.core.capacity import Charge, Instance, Reservation
 from broker.core.errors import BrokerError
-from broker.core.money import Money
-from broker.core.offers import Offer
+from broker.core.market.capacity import Charge, Instance, Reservation
+from broker.core.market.offers import Offer
+from broker.core.values.money import Money
 from providers.azure import fields, holdings, spot, usages
 from providers.azure.charges import read_charges
 from providers.azure.discounts import reserved_instances, savings_plans

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker.core.capacity import Reservation
-from broker.core.clock import ManualClock
 from broker.core.errors import Refused
-from broker.core.money import Money
-from broker.core.offers import CapacityType, MoneyKind, Offer, OfferQuery
+from broker.core.market.capacity import Reservation
+from broker.core.market.offers import CapacityType, MoneyKind, Offer, OfferQuery
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
 from providers.azure.provider import Azure
 from tests.contracts.provider_contract import NOW
 from tests.fakes.server import Answer

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker.core.clock import ManualClock
 from broker.core.errors import BrokerError, InvalidInput, LoginMissing, Malformed, Refused, Throttled, Unreachable
-from broker.core.offers import OfferQuery
+from broker.core.market.offers import OfferQuery
+from broker.core.values.clock import ManualClock
 from providers.azure.errors import NotPermitted
 from providers.azure.login import Login, sign_of_login
 from providers.azure.provider import Azure

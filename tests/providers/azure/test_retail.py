@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from broker.core.accelerators import known
-from broker.core.clock import ManualClock
 from broker.core.errors import Malformed, Refused
-from broker.core.money import Money
-from broker.core.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
+from broker.core.market.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
+from broker.core.values.accelerators import known
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
 from providers.azure.provider import Azure
 from providers.azure.settings import AzureSettings
 from tests.contracts.http_faults import HttpFaults

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.core.clock import ManualClock
 from broker.core.errors import InvalidInput
-from broker.core.money import Money
-from broker.core.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
+from broker.core.market.offers import Availability, CapacityType, Interconnect, Offer, OfferQuery, SkippedRow
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
 from providers.catalogue.file import CatalogueFile
 from tests.contracts.provider_contract import NOW, ProviderContract
 from tests.fakes.catalogues import (

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from broker.core.errors import InvalidInput
-from broker.core.money import Money
-from broker.core.offers import Offer, OfferQuery
+from broker.core.market.offers import Offer, OfferQuery
+from broker.core.values.money import Money
 from providers.catalogue import fields
 from providers.catalogue.file import CatalogueFile
 from providers.rows import Unfit

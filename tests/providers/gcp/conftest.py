@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from broker.core.clock import ManualClock
-from broker.core.money import Money
-from broker.core.offers import Offer, OfferQuery, SkippedRow
+from broker.core.market.offers import Offer, OfferQuery, SkippedRow
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
 from providers.gcp.login import Login
 from providers.gcp.provider import Gcp
 from providers.gcp.settings import GcpSettings

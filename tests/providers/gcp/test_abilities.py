@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from broker.core.capacity import Instance, Quota
-from broker.core.clock import ManualClock
 from broker.core.errors import LoginMissing, QuotaExceeded, Refused, Throttled
-from broker.core.money import Money
-from broker.core.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery, SkippedRow
+from broker.core.market.capacity import Instance, Quota
+from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery, SkippedRow
 from broker.core.ports import HasCharges, HasQuotas, HasReservations, RunsInstances, SellsReservations
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
 from providers.gcp.provider import Gcp
 from tests.fakes.asking import until_error
 from tests.fakes.gcp_cloud import GcpCloud, Json, refusal

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from broker.core.clock import ManualClock
 from broker.core.errors import BrokerError
-from broker.core.money import Money
-from broker.core.offers import CapacityType, Offer, OfferQuery, SkippedRow
+from broker.core.market.offers import CapacityType, Offer, OfferQuery, SkippedRow
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
 from providers.gcp import calls, catalogue, skus
 from providers.gcp.login import Login
 from providers.gcp.provider import Gcp

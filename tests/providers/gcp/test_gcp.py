@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.core.clock import ManualClock
+from broker.core.values.clock import ManualClock
 from providers.gcp.provider import Gcp
 from tests.contracts.http_faults import HttpFaults
 from tests.contracts.provider_contract import ProviderContract

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from broker.core.clock import ManualClock
 from broker.core.errors import InvalidInput, LoginMissing, MissingExtra, NoLogin, Unreachable
-from broker.core.offers import OfferQuery
+from broker.core.market.offers import OfferQuery
+from broker.core.values.clock import ManualClock
 from providers.gcp.login import Login
 from providers.gcp.provider import Gcp
 from providers.gcp.settings import GcpSettings
@@ -274,7 +274,7 @@ def test_another_providers_offers_are_no_reason_to_ask(make: Make, server: FakeS
 
 def test_making_one_imports_no_sdk_and_no_http() -> None:
     code = (
-        "import sys; from broker.core.clock import SystemClock; from providers.registry import build; "
+        "import sys; from broker.core.values.clock import SystemClock; from providers.registry import build; "
         "build('gcp', clock=SystemClock()).describe_setup(); "
         "heavy = ('google.auth', 'google.cloud.compute_v1', 'requests', 'httpx'); "
         "print([name for name in heavy if name in sys.modules])"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from broker.core.money import Money
-from broker.core.offers import Availability, CapacityType, Interconnect
+from broker.core.market.offers import Availability, CapacityType, Interconnect
+from broker.core.values.money import Money
 from providers.gcp.provider import Gcp
 from tests.fakes.gcp_cloud import GcpCloud
 from tests.fakes.gcp_rows import IOWA, accelerator_type, machine_type, parts, put_machines

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker.core.errors import GiveUp, Malformed, Refused, Throttled, Unreachable
-from broker.core.offers import Offer, SkippedRow
+from broker.core.market.offers import Offer, SkippedRow
 from providers.gcp.provider import Gcp
 from tests.fakes.asking import until_error
 from tests.fakes.gcp_cloud import GcpCloud, fits, refusal

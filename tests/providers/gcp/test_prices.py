@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.core.clock import ManualClock
-from broker.core.money import Money
-from broker.core.offers import CapacityType, Offer
+from broker.core.market.offers import CapacityType, Offer
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
 from providers.gcp.provider import Gcp
 from tests.contracts.provider_contract import NOW
 from tests.fakes.gcp_cloud import GcpCloud

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from broker.app.advise.deploy.situation import Situation, Step
 from broker.app.advise.goal import Goal
-from broker.core.accelerators import Accelerator
 from broker.core.errors import InvalidInput, UnknownName
+from broker.core.values.accelerators import Accelerator
 from broker.economics.energy import footprint
 from broker.economics.rules import RulesOfThumb
 from broker.economics.savings import Described, ladder

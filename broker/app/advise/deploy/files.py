@@ -9,11 +9,11 @@ from decimal import Decimal
 from broker.app.advise.deploy.situation import Situation
 from broker.app.advise.goal import Goal
 from broker.core.documents import print_document
-from broker.core.jobfile import print_job
-from broker.core.jobs import CheckpointPlan, Constraints, Data, Job, MachineRequest, Retry, Work, Workload
-from broker.core.money import Money
-from broker.core.offers import CapacityType, Interconnect
-from broker.core.units import MAX_DURATION, MAX_MONEY, print_money, split_machine
+from broker.core.job.file import print_job
+from broker.core.job.jobs import CheckpointPlan, Constraints, Data, Job, MachineRequest, Retry, Work, Workload
+from broker.core.market.offers import CapacityType, Interconnect
+from broker.core.values.money import Money
+from broker.core.values.units import MAX_DURATION, MAX_MONEY, print_money, split_machine
 
 PRIVATE = (CapacityType.OWNED,)
 _LONGEST = MAX_DURATION - timedelta(days=1)

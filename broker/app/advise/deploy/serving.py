@@ -9,8 +9,8 @@ from broker.app.advise.deploy.after import after
 from broker.app.advise.deploy.files import job_text, policy_text, serving_job
 from broker.app.advise.deploy.situation import Deployment, Situation, Step
 from broker.app.advise.prices import Prices, Quote
-from broker.core.accelerators import Accelerator, known, lookup
 from broker.core.errors import InvalidInput
+from broker.core.values.accelerators import Accelerator, known, lookup
 from broker.economics import serving
 from broker.economics.buy_or_rent import Answer, Case, Verdict, buy_or_rent
 from broker.economics.fits import FLASH_ATTENTION_2

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from broker.app.advise.goal import Goal
 from broker.app.advise.subject import Subject
 from broker.core.errors import InvalidInput
-from broker.core.jobs import Job
+from broker.core.job.jobs import Job
 from broker.economics.memory import Method
 from broker.economics.units import at_least_one, not_negative, positive, whole
 

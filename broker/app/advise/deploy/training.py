@@ -8,10 +8,10 @@ from math import ceil
 from broker.app.advise.deploy.situation import Situation
 from broker.app.advise.goal import Goal
 from broker.app.advise.prices import Prices, Quote
-from broker.core.accelerators import Accelerator, known, lookup
 from broker.core.errors import InvalidInput
-from broker.core.offers import CapacityType
-from broker.core.units import split_machine
+from broker.core.market.offers import CapacityType
+from broker.core.values.accelerators import Accelerator, known, lookup
+from broker.core.values.units import split_machine
 from broker.economics.fits import MOST_GPUS
 from broker.economics.memory import MemoryEstimate, Method, Precision, Recomputation, estimate
 from broker.economics.parallelism import ParallelPlan, choose

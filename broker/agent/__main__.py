@@ -1,0 +1,55 @@
+"""``gpubroker-agent``: run one rank of an attempt on this machine. Started by engines, seldom by hand."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from broker.agent.environment import Scratch
+from broker.agent.store import Store, StoreTrouble, make_private, split_folder
+from broker.agent.supervise import FOLDER_OUT_OF_REACH, Attempt
+
+
+def _arguments(given: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="gpubroker-agent", description=__doc__)
+    parser.add_argument("--folder", required=True, help="the attempt's run folder: <store>/<job>/attempts/<number>")
+    parser.add_argument("--rank", type=int, default=0, help="which node of the gang this is (default 0)")
+    parser.add_argument("--gang", default="", help="an id that all agents of one gang share")
+    parser.add_argument("--scratch", type=Path, help="a private folder on this machine (default: a temporary one)")
+    parser.add_argument(
+        "--workdir", help="where the job's working folder is on this machine, if not where spec.json says"
+    )
+    parser.add_argument("--hold", type=int, action="append", default=[], help="file descriptor to hold while alive")
+    return parser.parse_args(given)
+
+
+def main(given: list[str] | None = None) -> int:
+    """Exit status: the command's; 143 interrupted or stopped; 79 another machine runs it; 80 a newer attempt exists;
+    75 the run folder is out of reach; 2 wrong usage."""
+    arguments = _arguments(given)
+    logging.basicConfig(format="%(asctime)s %(name)s: %(message)s", level=logging.INFO, stream=sys.stderr)
+    try:
+        job, attempt = split_folder(arguments.folder)
+    except ValueError as error:
+        logging.getLogger("gpubroker-agent").error("%s", error)
+        return 2
+    for descriptor in arguments.hold:
+        os.set_inheritable(descriptor, False)  # the command must not hold it
+    scratch = arguments.scratch or Path(tempfile.mkdtemp(prefix="gpubroker-"))
+    make_private(scratch)
+    try:
+        store = Store.open(job)
+    except StoreTrouble as error:
+        logging.getLogger("gpubroker-agent").error("%s", error)
+        return FOLDER_OUT_OF_REACH
+    return Attempt(
+        store, attempt, arguments.rank, arguments.gang, Scratch(scratch), arguments.hold, arguments.workdir
+    ).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,267 @@
+"""Checkpoints in the job's folder: what makes one, whether it verifies, restoring the newest, letting old ones go.
+
+::
+
+    checkpoints/<id>/rank-<k>/<path>     the files of one rank
+    checkpoints/<id>/part-<k>.json       that rank's files with sizes and SHA-256, written when all of them are there
+    checkpoints/<id>/manifest.json       all parts; create-if-absent, by rank 0, when every part is there
+
+The checkpoint exists when its manifest does. Ids sort, as text, in the order of saving: attempt, then the highest step
+that a name has told so far, then a count since. So the newest saved is the newest, also where the number in a name is
+no step (``resnet50.pt``) or one name is saved again and again; and the ranks of a gang, which number by themselves,
+agree again at each new step. They belong to the job, so a later attempt finds what an earlier one saved.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Callable
+from urllib.parse import quote
+
+from broker.agent.clock import from_text, to_text
+from broker.agent.formats import VERSION, BadDocument
+from broker.agent.store import Store, to_bytes
+
+FOLDER = "checkpoints"
+_ID = re.compile(r"(\d{4,})-(\d{12})-(.+)")
+_HIGHEST = 10**12 - 1  # what an id has room for; a longer number is a hash or a time, and no step
+_NUMBER = re.compile(r"(?:(step|iter|iteration|checkpoint|ckpt|epoch)s?[^0-9a-z]*)?(\d+)", re.IGNORECASE)
+
+
+class Torn(Exception):
+    """A checkpoint that does not verify, and why."""
+
+
+def safe(name: str) -> str:
+    """The name as every object store takes it, still readable."""
+    return quote(name, safe="+=@,~ ") if name.strip(".") else quote(name).replace(".", "%2E")
+
+
+def step_of(name: str) -> int | None:
+    """The step an entry's name tells: the number behind "step" or a word like it, else the last number."""
+    stem = re.sub(r"\.[a-z][a-z0-9]*$", "", name, flags=re.IGNORECASE)  # not the 5 of .h5
+    best: tuple[int, int, int] | None = None
+    ranks = {"step": 4, "iter": 3, "iteration": 3, "checkpoint": 2, "ckpt": 2, "epoch": 1}
+    for found in _NUMBER.finditer(stem):
+        candidate = (ranks.get((found[1] or "").lower(), 0), found.start(), int(found[2]))
+        best = max(best, candidate) if best else candidate
+    return best[2] if best else None
+
+
+def checkpoint_id(attempt: int, step: int, name: str, count: int = 0) -> str:
+    """``step`` and ``count`` are the `next_place` of the entry."""
+    return f"{attempt:04d}-{step:012d}-{count:06d}-{safe(name)}"
+
+
+def next_place(last: tuple[int, int], step: int | None) -> tuple[int, int]:
+    """Where an entry comes, given where the last one saved came: at its own step if that is a new highest one, else
+    next in the count. Always behind ``last``."""
+    if step is not None and last[0] < step <= _HIGHEST:
+        return step, 0
+    return last[0], last[1] + 1
+
+
+def attempt_of(checkpoint: str) -> int | None:
+    """Which attempt saved it; None for a name that is no id."""
+    found = _ID.fullmatch(checkpoint)
+    return int(found[1]) if found else None
+
+
+class GaveUp(Exception):
+    """Told to, in the middle."""
+
+
+@dataclass(frozen=True)
+class SavedFile:
+    """One file of a checkpoint. ``path`` is relative to the checkpoint folder of the node, ``object`` to the
+    checkpoint's folder in the store; ``size`` in bytes."""
+
+    path: str
+    object: str
+    size: int
+    sha256: str
+    rank: int = 0
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> SavedFile:
+        path, where = str(values["path"]), str(values["object"])
+        for text in (path, where):
+            if text.startswith("/") or ".." in Path(text).parts:
+                raise BadDocument(f"a path that leaves its folder: {text}")
+        return cls(path, where, int(values["size"]), str(values["sha256"]), int(values.get("rank", 0)))
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a checkpoint consists of. ``step`` is what its name tells (or the program said), None when unknown."""
+
+    id: str
+    name: str
+    attempt: int
+    step: int | None
+    at: datetime
+    nodes: int
+    files: tuple[SavedFile, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+    def to_bytes(self) -> bytes:
+        files = [dict(file.__dict__) for file in self.files]
+        return to_bytes({"version": VERSION, **self.__dict__, "at": to_text(self.at), "files": files})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Manifest:
+        """Raises BadDocument for anything but a whole manifest."""
+        try:
+            values = json.loads(data)
+            return cls(
+                id=str(values["id"]),
+                name=str(values["name"]),
+                attempt=int(values["attempt"]),
+                step=None if values["step"] is None else int(values["step"]),
+                at=from_text(values["at"]),
+                nodes=int(values["nodes"]),
+                files=tuple(SavedFile.from_json(file) for file in values["files"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise BadDocument(f"its manifest cannot be read: {error!r}") from error
+
+
+def listed(store: Store) -> list[str]:
+    """The ids of all checkpoints, oldest first; those without a manifest included. Raises StoreTrouble."""
+    return [name for name in store.folders(FOLDER) if attempt_of(name) is not None]
+
+
+def manifest_path(checkpoint: str) -> str:
+    return f"{FOLDER}/{checkpoint}/manifest.json"
+
+
+def read_manifest(store: Store, checkpoint: str) -> Manifest:
+    """Raises Torn when there is none, or not a whole one; StoreTrouble."""
+    data = store.read(manifest_path(checkpoint))
+    if data is None:
+        raise Torn("it was never finished: it has no manifest")
+    try:
+        return Manifest.from_bytes(data)
+    except BadDocument as error:
+        raise Torn(str(error)) from error
+
+
+def check_sizes(manifest: Manifest, there: Mapping[str, int]) -> None:
+    """The cheap look: is everything there, in full length? ``there``: `Store.sizes` of its folder. Raises Torn."""
+    for file in manifest.files:
+        size = there.get(f"{FOLDER}/{manifest.id}/{file.object}")
+        if size is None:
+            raise Torn(f"{file.path} is missing")
+        if size != file.size:
+            raise Torn(f"{file.path} has {size} bytes instead of {file.size}")
+
+
+def _read_checked(
+    store: Store,
+    manifest: Manifest,
+    file: SavedFile,
+    take: Callable[[bytes], object],
+    give_up: Callable[[], bool] = lambda: False,
+) -> None:
+    digest, size = hashlib.sha256(), 0
+    try:
+        for piece in store.stream(f"{FOLDER}/{manifest.id}/{file.object}"):
+            digest.update(piece)
+            size += len(piece)
+            take(piece)
+            if give_up():
+                raise GaveUp
+    except FileNotFoundError:
+        raise Torn(f"{file.path} is missing") from None
+    if size != file.size:
+        raise Torn(f"{file.path} has {size} bytes instead of {file.size}")
+    if digest.hexdigest() != file.sha256:
+        raise Torn(f"{file.path} has another content than was saved (SHA-256 differs)")
+
+
+def verify(store: Store, checkpoint: str) -> Manifest:
+    """Read all of it and compare sizes and SHA-256. Raises Torn with the reason, StoreTrouble."""
+    manifest = read_manifest(store, checkpoint)
+    check_sizes(manifest, store.sizes(f"{FOLDER}/{checkpoint}"))
+    for file in manifest.files:
+        _read_checked(store, manifest, file, lambda piece: None)
+    return manifest
+
+
+@dataclass(frozen=True)
+class Restored:
+    """The outcome of a restore: which checkpoint (None: none verified), and which newer ones were passed over."""
+
+    manifest: Manifest | None
+    passed_over: tuple[tuple[str, str], ...]
+
+
+def restore(store: Store, into: Path, rank: int, give_up: Callable[[], bool] = lambda: False) -> Restored:
+    """Put the newest checkpoint that verifies into the folder; reading and checking are one pass.
+
+    Every rank gets the files of all ranks, as if they had saved into one shared folder; where two ranks saved the same
+    path, each gets its own. ``give_up`` is asked after each piece. Raises GaveUp (nothing is restored), StoreTrouble
+    (repeat it), OSError when the node's disk does not take it.
+    """
+    passed_over: list[tuple[str, str]] = []
+    for checkpoint in reversed(listed(store)):
+        try:
+            return Restored(_fetch(store, checkpoint, into, rank, give_up), tuple(passed_over))
+        except Torn as reason:
+            passed_over.append((checkpoint, str(reason)))
+    return Restored(None, tuple(passed_over))
+
+
+def _fetch(store: Store, checkpoint: str, into: Path, rank: int, give_up: Callable[[], bool]) -> Manifest:
+    manifest = read_manifest(store, checkpoint)
+    check_sizes(manifest, store.sizes(f"{FOLDER}/{checkpoint}"))
+    staging = into / ".restore"  # the dot keeps half a checkpoint from being seen as one
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir(parents=True)
+    try:
+        chosen: dict[str, SavedFile] = {}
+        for file in manifest.files:
+            if file.path not in chosen or file.rank == rank:
+                chosen[file.path] = file
+        for file in manifest.files:
+            if chosen[file.path] is not file:
+                _read_checked(store, manifest, file, lambda piece: None, give_up)
+                continue
+            target = staging / file.path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.open("wb") as output:
+                _read_checked(store, manifest, file, output.write, give_up)
+        for entry in staging.iterdir():
+            place = into / entry.name
+            if place.is_dir():
+                shutil.rmtree(place)
+            entry.replace(place)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return manifest
+
+
+def prune(store: Store, keep: int, attempt: int) -> list[str]:
+    """Delete all but the newest ``keep`` checkpoints, manifest first, and what earlier attempts never finished; the
+    ids that went. Raises StoreTrouble; what is left then goes next time."""
+    ids = listed(store)
+    whole = [checkpoint for checkpoint in ids if store.exists(manifest_path(checkpoint))]
+    kept = set(whole[-keep:])
+    newest = whole[-1] if whole else ""
+    doomed = [c for c in ids if c not in kept and c < newest and (c in whole or attempt_of(c) != attempt)]
+    for checkpoint in doomed:
+        store.delete(manifest_path(checkpoint))
+        for path in store.sizes(f"{FOLDER}/{checkpoint}"):
+            store.delete(path)
+        store.drop_folder(f"{FOLDER}/{checkpoint}")
+    return doomed

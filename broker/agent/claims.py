@@ -1,0 +1,98 @@
+"""The proof that one gang runs an attempt, and no other: claims in the run folder, made create-if-absent.
+
+Engines forget and submit twice; the object store does not. Rank 0's claim decides which gang it is; the other ranks
+join only their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Callable
+
+from broker.agent.clock import NodeClock
+from broker.agent.formats import BadDocument, Claim, attempt_path
+from broker.agent.store import Store, StoreTrouble, to_bytes
+
+
+def claim_path(attempt: int, rank: int) -> str:
+    return attempt_path(attempt, f"claim-{rank}.json")
+
+
+def make_claim(rank: int, gang: str, clock: NodeClock) -> Claim:
+    """This process's claim, not yet made."""
+    return Claim(
+        rank=rank,
+        host=socket.gethostname(),
+        address=own_address(),
+        pid=os.getpid(),
+        started=process_start(),
+        nonce=secrets.token_hex(8),
+        gang=gang,
+        at=clock.now(),
+    )
+
+
+def take(store: Store, attempt: int, claim: Claim) -> Claim | None:
+    """Try to make the claim: None if it is ours now, else whose it is. Repeatable: a claim whose answer got lost on
+    the way is recognised by its nonce. Raises StoreTrouble."""
+    path = claim_path(attempt, claim.rank)
+    if store.create(path, to_bytes(claim.to_json())):
+        return None
+    holder = read(store, attempt, claim.rank)
+    if holder is None:
+        raise StoreTrouble(f"cannot read {path}, which exists")
+    return None if holder.nonce == claim.nonce else holder
+
+
+def read(store: Store, attempt: int, rank: int) -> Claim | None:
+    """The claim of a rank, or None while there is none. Raises StoreTrouble, also for a claim that is unreadable."""
+    try:
+        document: Mapping[str, Any] | None = store.read_json(claim_path(attempt, rank))
+        return None if document is None else Claim.from_json(document)
+    except (BadDocument, ValueError) as error:
+        raise StoreTrouble(f"{claim_path(attempt, rank)} cannot be read: {error}") from error
+
+
+def gather(
+    store: Store, attempt: int, nodes: int, deadline: float, every: float, stop: Callable[[], bool]
+) -> dict[int, Claim]:
+    """The claims of all ranks, waiting for those that are not there yet until ``deadline`` (monotonic) or ``stop``.
+    What is missing then is missing in the answer."""
+    found: dict[int, Claim] = {}
+    while True:
+        for rank in range(nodes):
+            if rank not in found:
+                with contextlib.suppress(StoreTrouble):
+                    there = read(store, attempt, rank)
+                    if there is not None:
+                        found[rank] = there
+        if len(found) == nodes or time.monotonic() >= deadline or stop():
+            return found
+        time.sleep(min(every, 1.0))
+
+
+def own_address() -> str:
+    """The address by which other nodes of the gang most likely reach this one. Sends nothing."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # a documentation address: only the routing table is asked
+        return str(probe.getsockname()[0])
+    return "127.0.0.1"
+
+
+def process_start() -> str:
+    """When this process started: together with the pid it names one process for ever."""
+    return kernel_start() or f"{time.time():.3f}"
+
+
+def kernel_start(pid: int | None = None) -> str | None:
+    """When the process (None: this one) started, in the kernel's own ticks since boot, which no change of the wall
+    clock moves. None where there is no such process, or no /proc."""
+    with contextlib.suppress(OSError, IndexError):
+        return Path(f"/proc/{pid or 'self'}/stat").read_text().rpartition(")")[2].split()[19]
+    return None

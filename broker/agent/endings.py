@@ -1,0 +1,65 @@
+"""How a command, and with it an attempt, ends: from exit statuses and stops to the cause that ``exit.json`` names."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True)
+class Stop:
+    """The attempt must end, checkpoint first. ``terminates_at``: the machine goes then. ``by_signal``: the agent was
+    told by a signal, whose reason the lease may say."""
+
+    cause: str
+    evidence: str
+    terminates_at: datetime | None = None
+    exit_status: int | None = None
+    by_signal: bool = False
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended: its status, why it was told to stop, whether it ended by itself and well.
+    ``during``: "setup" when the job's own command was not even reached."""
+
+    status: int | None
+    stop: Stop | None = None
+    could_not_start: str = ""
+    clean: bool = False
+    during: str = ""
+
+    def cause(self, said: Sequence[str], unsaved: Sequence[str]) -> tuple[str, int | None, str]:
+        """Cause (one of `broker.core.events.outcomes.Cause`), exit status and evidence. ``said``: the command's last words;
+        ``unsaved``: checkpoints that could not be made durable."""
+        status = shell_status(self.status)
+        if self.could_not_start:
+            cause, evidence = "cannot_start", [self.could_not_start]
+        elif self.stop is not None:
+            cause, evidence = self.stop.cause, [self.stop.evidence]
+            status = status if self.stop.exit_status is None else self.stop.exit_status
+        elif status == 0:
+            cause, evidence = "completed", []
+        elif status is not None and 128 < status <= 128 + 64:
+            cause, evidence = "killed_by_signal", [f"killed by {_signal_name(status - 128)}", *said]
+        else:
+            cause, evidence = "exit_status", [f"exit status {status}", *said]
+        if self.during:
+            evidence[0] = f"{self.during}: {evidence[0]}"
+        if unsaved:
+            evidence.append(f"not saved: {', '.join(unsaved)}")
+        return cause, status, "; ".join(evidence)
+
+
+def shell_status(status: int | None) -> int | None:
+    """As a shell tells it: 128 + N for signal N."""
+    return None if status is None else status if status >= 0 else 128 - status
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

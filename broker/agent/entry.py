@@ -1,0 +1,80 @@
+"""How an agent comes to its attempt: the spec, the fence, the claim; with patience while the store is out of reach."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from broker.agent import claims
+from broker.agent.formats import ATTEMPTS, Claim, Lease, Spec, attempt_path
+from broker.agent.store import Store, StoreTrouble
+
+log = logging.getLogger("gpubroker-agent")
+_Result = TypeVar("_Result")
+
+
+class NewerAttempt(Exception):
+    """A newer attempt of the job exists: write nothing more."""
+
+
+def read_spec(store: Store, attempt: int) -> Spec:
+    """Raises StoreTrouble, also while there is none, or one that cannot be read: it may still be on its way."""
+    try:
+        document = store.read_json(attempt_path(attempt, "spec.json"))
+        if document is None:
+            raise StoreTrouble("there is no spec.json in the run folder")
+        return Spec.from_json(document)
+    except ValueError as error:
+        raise StoreTrouble(str(error)) from error
+
+
+def read_lease(store: Store, attempt: int) -> Lease:
+    """Raises StoreTrouble, also while there is none, or one that cannot be read: who does not know how long it is paid
+    for must not begin."""
+    try:
+        found = store.read_dated(attempt_path(attempt, "lease.json"))
+        if found is None:
+            raise StoreTrouble("there is no lease.json in the run folder")
+        document, stored_at = found
+        return replace(Lease.from_json(document), stored_at=stored_at)
+    except ValueError as error:
+        raise StoreTrouble(f"the lease cannot be read: {error}") from error
+
+
+def claim(store: Store, attempt: int, own: Claim) -> Claim | None:
+    """Claim a rank of the attempt: None when it is ours now, else whose it is. The ranks above 0 wait for rank 0, and
+    join only their own gang. Raises NewerAttempt, StoreTrouble."""
+    if newer_exists(store, attempt):
+        raise NewerAttempt
+    if own.rank:
+        first = claims.read(store, attempt, 0)
+        if first is None:
+            raise StoreTrouble("rank 0 has not claimed the attempt yet")
+        if first.gang != own.gang:
+            return first
+    return claims.take(store, attempt, own)
+
+
+def newer_exists(store: Store, attempt: int) -> bool:
+    """The fence: whether any later attempt has come. All of them are looked for, because one that ended before it was
+    prepared leaves no trace. Raises StoreTrouble."""
+    return any(name.isdecimal() and int(name) > attempt for name in store.folders(ATTEMPTS))
+
+
+def patiently(call: Callable[[], _Result], patience: float, stopped: Callable[[float], bool]) -> _Result:
+    """Repeat while the store is in trouble. ``stopped`` waits so many seconds and says whether to give up. Raises
+    StoreTrouble when it lasts longer than ``patience`` seconds, or when told to stop."""
+    deadline, pause = time.monotonic() + patience, 0.05
+    while True:
+        try:
+            return call()
+        except StoreTrouble as error:
+            if time.monotonic() + pause > deadline:
+                raise
+            log.warning("%s; trying again", error)
+        if stopped(pause):
+            raise StoreTrouble("told to stop before it began")
+        pause = min(pause * 2, 10.0)

@@ -1,0 +1,83 @@
+"""What a job's command finds in its environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from broker.agent.formats import Spec
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """The agent's own folder on the node: nothing in it outlives the attempt but what was uploaded."""
+
+    root: Path
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.root / "checkpoints"
+
+    @property
+    def work(self) -> Path:
+        return self.root / "work"
+
+    @property
+    def library(self) -> Path:
+        return self.root / "lib"
+
+    @property
+    def output(self) -> Path:
+        return self.root / "output.log"
+
+    @property
+    def progress(self) -> Path:
+        return self.root / "progress.json"
+
+    @property
+    def alive(self) -> Path:
+        """Touched with every heartbeat."""
+        return self.root / "alive"
+
+    @property
+    def witness(self) -> Path:
+        """Written by the guard when the command is dead: the wall's time in seconds since 1970."""
+        return self.root / "died"
+
+    @property
+    def record(self) -> Path:
+        """Who the agent is and, at last, how it ended; for the engine on the same machine."""
+        return self.root / "agent.json"
+
+    def make(self) -> None:
+        for folder in (self.checkpoints, self.work, self.library):
+            folder.mkdir(parents=True, exist_ok=True)
+
+
+def job_environment(
+    spec: Spec, rank: int, addresses: Sequence[str], scratch: Scratch, inherited: Mapping[str, str]
+) -> dict[str, str]:
+    """The inherited variables (without gpubroker's own settings, which may name databases and keys), the job's, then
+    ours and those that SkyPilot tasks expect."""
+    own = {
+        "GPUBROKER_JOB_ID": spec.job_id,
+        "GPUBROKER_ATTEMPT": str(spec.attempt),
+        "GPUBROKER_RANK": str(rank),
+        "GPUBROKER_NODES": str(spec.nodes),
+        "GPUBROKER_CHECKPOINT_DIR": str(scratch.checkpoints),
+        "GPUBROKER_PROGRESS_FILE": str(scratch.progress),
+    }
+    given = {name: value for name, value in inherited.items() if not name.startswith("GPUBROKER_")}
+    sky = {
+        "SKYPILOT_NODE_RANK": str(rank),
+        "SKYPILOT_NUM_NODES": str(spec.nodes),
+        "SKYPILOT_NODE_IPS": "\n".join(addresses),
+        "SKYPILOT_NUM_GPUS_PER_NODE": str(spec.gpus),
+        "SKYPILOT_TASK_ID": spec.key,
+    }
+    # SkyPilot, where it launched us, knows better.
+    sky.update({name: value for name, value in given.items() if name in sky})
+    path = [*filter(None, [spec.envs.get("PYTHONPATH", given.get("PYTHONPATH"))]), str(scratch.library)]
+    return {**given, **spec.envs, **sky, **own, "PYTHONPATH": os.pathsep.join(path)}

@@ -1,0 +1,272 @@
+"""The documents of the run folder: what broker and agent write for each other, and where each lies.
+
+::
+
+    <job>/attempts/<n>/spec.json            broker   what to run                                    (`Spec`)
+    <job>/attempts/<n>/lease.json           broker   how long it is paid for, whether to stop       (`Lease`)
+    <job>/attempts/<n>/claim-<rank>.json    agent    which process runs this rank; create-if-absent (`Claim`)
+    <job>/attempts/<n>/heartbeat.json       agent    a sign of life; heartbeat-<rank>.json for the ranks above 0
+    <job>/attempts/<n>/journal.json         agent    what happened, in order; rank 0 only
+    <job>/attempts/<n>/metrics.jsonl        agent    samples of the accelerators; metrics-<rank>.jsonl above 0
+    <job>/attempts/<n>/exit.json            agent    how it ended (`Exit`); exit-<rank>.json above 0
+    <job>/attempts/<n>/logs/<rank>-<piece>.log       what the command printed, in pieces of at most 1 MiB
+    <job>/checkpoints/<id>/…                agent    see `broker.agent.checkpoints`
+
+Times are ISO 8601 in UTC on the clock that the spec names; intervals are seconds of the wall clock. Readers ignore
+keys they do not know, so a newer writer does not break an older reader.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from broker.agent.clock import NodeClock, from_text, to_text
+
+VERSION = 1
+ATTEMPTS = "attempts"
+
+
+class BadDocument(ValueError):
+    """A document of the run folder that does not say what it must."""
+
+
+def attempt_path(attempt: int, name: str) -> str:
+    """Where a document of an attempt lies, relative to the job's folder."""
+    return f"{ATTEMPTS}/{attempt}/{name}"
+
+
+def ranked(name: str, rank: int) -> str:
+    """``exit.json`` for rank 0, ``exit-3.json`` for rank 3."""
+    if rank == 0:
+        return name
+    stem, _, suffix = name.partition(".")
+    return f"{stem}-{rank}.{suffix}"
+
+
+def rank_of(name: str, document: str) -> int | None:
+    """The inverse of `ranked`: 0 for ``exit.json``, 3 for ``exit-3.json``, None for anything else."""
+    if name == document:
+        return 0
+    stem, _, suffix = document.partition(".")
+    found = re.fullmatch(rf"{re.escape(stem)}-([0-9]+)\.{re.escape(suffix)}", name)
+    return int(found[1]) if found else None
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """How often the agent does what, in seconds of the wall clock.
+
+    ``scan``: looks for finished checkpoints. ``mail``: reads the lease, shows a sign of life. ``log``: uploads output.
+    ``metrics``: samples the accelerators. ``notice``: asks whether the machine is about to be taken. ``patience``: how
+    long a run folder out of reach is retried at the start and at the end; how long other ranks are waited for.
+    """
+
+    scan: float = 2.0
+    mail: float = 5.0
+    log: float = 5.0
+    metrics: float = 30.0
+    notice: float = 2.0
+    patience: float = 600.0
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Intervals:
+        known = {name: float(values[name]) for name in cls.__dataclass_fields__ if name in values}
+        if any(not value > 0 for value in known.values()):
+            raise BadDocument("spec.json: intervals are more than 0 seconds")
+        return cls(**known)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What an attempt runs. ``grace``: seconds of the wall between SIGTERM and SIGKILL. ``keep``: how many checkpoints
+    stay. ``gpus``: per node. ``workdir``: a folder on the node in which the commands run (None: an empty one)."""
+
+    job_id: str
+    attempt: int
+    key: str
+    command: str
+    nodes: int = 1
+    setup: str | None = None
+    envs: Mapping[str, str] = field(default_factory=dict)
+    workdir: str | None = None
+    gpus: int = 0
+    keep: int = 3
+    grace: float = 30.0
+    intervals: Intervals = field(default_factory=Intervals)
+    clock: NodeClock = field(default_factory=NodeClock)
+
+    def to_json(self) -> dict[str, Any]:
+        clock = None
+        if self.clock.origin is not None and self.clock.starts_at is not None:
+            clock = {
+                "origin": to_text(self.clock.origin),
+                "starts_at": to_text(self.clock.starts_at),
+                "scale": self.clock.scale,
+            }
+        return {
+            "version": VERSION,
+            "job_id": self.job_id,
+            "attempt": self.attempt,
+            "key": self.key,
+            "nodes": self.nodes,
+            "command": self.command,
+            "setup": self.setup,
+            "envs": dict(self.envs),
+            "workdir": self.workdir,
+            "gpus": self.gpus,
+            "checkpoint": {"keep": self.keep, "grace": self.grace},
+            "intervals": dict(self.intervals.__dict__),
+            "clock": clock,
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Spec:
+        try:
+            checkpoint = values.get("checkpoint") or {}
+            return cls(
+                job_id=str(values["job_id"]),
+                attempt=int(values["attempt"]),
+                key=str(values["key"]),
+                command=str(values["command"]),
+                nodes=int(values.get("nodes", 1)),
+                setup=values.get("setup"),
+                envs={str(name): str(value) for name, value in (values.get("envs") or {}).items()},
+                workdir=values.get("workdir"),
+                gpus=int(values.get("gpus", 0)),
+                keep=max(1, int(checkpoint.get("keep", 3))),
+                grace=float(checkpoint.get("grace", 30.0)),
+                intervals=Intervals.from_json(values.get("intervals") or {}),
+                clock=NodeClock.from_json(values.get("clock")),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise BadDocument(f"spec.json: {error!r}") from error
+
+
+@dataclass(frozen=True)
+class IdleLimit:
+    """Stop when all accelerators were less than ``below`` percent busy for so many ``seconds`` of the spec's clock.
+    ``told``: how the sentence about it ends: for how long, which limit, where it is written."""
+
+    below: float
+    seconds: float
+    told: str
+
+
+@dataclass(frozen=True)
+class Lease:
+    """How long the attempt may go on. ``paid_until``: it stops itself then (None: nothing is billed). ``ends_at``: its
+    granted duration is over then. ``stop``: the broker wants it stopped, checkpoint first, for this cause.
+    ``max_unattended``: seconds without a renewed lease after which it stops. ``renewed_at``: when the broker wrote it,
+    by its own clock, in which all of these times are. ``stored_at``: when that was by the object store's clock; no part
+    of the document, but what the store says of it. ``idle``: what of idleness ends it."""
+
+    paid_until: datetime | None = None
+    ends_at: datetime | None = None
+    stop: str | None = None
+    max_unattended: float | None = None
+    renewed_at: datetime | None = None
+    idle: tuple[IdleLimit, ...] = ()
+    stored_at: datetime | None = field(default=None, compare=False)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "version": VERSION,
+            "paid_until": to_text(self.paid_until) if self.paid_until else None,
+            "ends_at": to_text(self.ends_at) if self.ends_at else None,
+            "stop": self.stop,
+            "max_unattended": self.max_unattended,
+            "renewed_at": to_text(self.renewed_at) if self.renewed_at else None,
+            "idle": [dict(limit.__dict__) for limit in self.idle],
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Lease:
+        """Raises BadDocument, also for one that does not say "nothing is billed" in so many words: it is no guess."""
+        try:
+            values["paid_until"]
+            times = {
+                name: None if values.get(name) is None else from_text(values[name])
+                for name in ("paid_until", "ends_at", "renewed_at")
+            }
+            limit = values.get("max_unattended")
+            idle = tuple(
+                IdleLimit(float(one["below"]), float(one["seconds"]), str(one["told"]))
+                for one in values.get("idle") or ()
+            )
+            alone = None if limit is None else float(limit)
+            return cls(stop=values.get("stop"), max_unattended=alone, idle=idle, **times)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise BadDocument(f"lease.json: {error!r}") from error
+
+    def over(self, now: datetime, silent: float = 0.0) -> tuple[str, str] | None:
+        """The cause and the sentence for it, once the attempt must stop; None while it may go on. ``silent``: for how
+        many seconds nothing new was heard of the broker."""
+        if self.stop:
+            return self.stop, "the broker asked for it"
+        if self.paid_until is not None and now >= self.paid_until:
+            return "paid_until", f"paid until {to_text(self.paid_until)}"
+        if self.ends_at is not None and now >= self.ends_at:
+            return "max_duration", f"the granted time ended at {to_text(self.ends_at)}"
+        if self.max_unattended is not None and silent > self.max_unattended:
+            return "unattended", f"nobody renewed the lease for {silent:.0f} s"
+        return None
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Which process runs one rank of an attempt. ``gang``: an id that all agents of one machine (or gang) share, so
+    that the ranks of two rival gangs never mix. ``started``: when the process started, as the node's clock ticks."""
+
+    rank: int
+    host: str
+    address: str
+    pid: int
+    started: str
+    nonce: str
+    gang: str
+    at: datetime
+
+    def to_json(self) -> dict[str, Any]:
+        return {"version": VERSION, **self.__dict__, "at": to_text(self.at)}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Claim:
+        try:
+            texts = {name: str(values[name]) for name in ("host", "address", "started", "nonce", "gang")}
+            return cls(rank=int(values["rank"]), pid=int(values["pid"]), at=from_text(values["at"]), **texts)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise BadDocument(f"claim: {error!r}") from error
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How an attempt ended on the node. ``cause`` is one of `broker.core.events.outcomes.Cause`; ``exit_status`` is the
+    command's (128 + N when signal N killed it); ``step`` the last one it is known to have reached."""
+
+    cause: str
+    at: datetime
+    exit_status: int | None = None
+    evidence: str = ""
+    step: int | None = None
+    checkpoint: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"version": VERSION, **self.__dict__, "at": to_text(self.at)}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Exit:
+        try:
+            return cls(
+                cause=str(values["cause"]),
+                at=from_text(values["at"]),
+                exit_status=values.get("exit_status"),
+                evidence=str(values.get("evidence") or ""),
+                step=values.get("step"),
+                checkpoint=values.get("checkpoint"),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise BadDocument(f"exit: {error!r}") from error

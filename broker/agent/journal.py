@@ -1,0 +1,83 @@
+"""The agent's journal: what happened, in order, for the broker to fold into the job's events.
+
+Entries have the shape of the event bodies in `broker.core.events.events` (those of ``FROM_AGENT``) plus ``at``. The document
+is rewritten whole with each change; entries never change or go away, so a reader may remember how many it has seen.
+"""
+
+from __future__ import annotations
+
+import threading
+from datetime import datetime, timedelta
+from typing import Any
+
+from broker.agent.clock import NodeClock, to_text, wall_now
+from broker.agent.formats import VERSION
+from broker.agent.store import Store
+
+# After so many entries, news of checkpoints is thinned out: once a minute, then ever less, so the document stays small.
+_PLENTY = 500
+_TROUBLE_AGAIN_AFTER = timedelta(minutes=10)
+
+
+class Journal:
+    """Safe to append to from any thread; `flush` writes it out. ``path`` None keeps it in memory (ranks above 0)."""
+
+    def __init__(self, store: Store, path: str | None, clock: NodeClock) -> None:
+        self._store, self._path, self._clock = store, path, clock
+        self._lock = threading.Lock()
+        self._entries: list[dict[str, Any]] = []
+        self._written = 0
+        self._last_save: datetime | None = None
+        self._unsaid: dict[str, Any] | None = None
+        self._trouble: str | None = None
+        self._trouble_at = wall_now()
+
+    def append(self, kind: str, **fields: Any) -> None:
+        with self._lock:
+            self._append({"kind": kind, "at": to_text(self._clock.now()), **fields})
+
+    def checkpoint_saved(self, checkpoint: str, step: int | None, size: int, seconds: float) -> None:
+        entry = {
+            "kind": "checkpoint_saved",
+            "at": to_text(self._clock.now()),
+            "checkpoint": checkpoint,
+            "step": step,
+            "size": size,
+            "seconds": round(seconds, 3),
+        }
+        with self._lock:
+            self._trouble = None
+            pause = timedelta(minutes=len(self._entries) / _PLENTY)
+            if len(self._entries) >= _PLENTY and self._last_save and wall_now() - self._last_save < pause:
+                self._unsaid = entry
+                return
+            self._last_save, self._unsaid = wall_now(), None
+            self._append(entry)
+
+    def checkpoint_trouble(self, because: str) -> None:
+        """Said once per kind of trouble and every ten minutes while it lasts."""
+        with self._lock:
+            if because == self._trouble and wall_now() - self._trouble_at < _TROUBLE_AGAIN_AFTER:
+                return
+            self._trouble, self._trouble_at = because, wall_now()
+            self._append({"kind": "checkpoint_trouble", "at": to_text(self._clock.now()), "because": because})
+
+    def close(self) -> None:
+        """The last checkpoint is always told."""
+        with self._lock:
+            if self._unsaid:
+                self._append(self._unsaid)
+                self._unsaid = None
+
+    def flush(self) -> None:
+        """Write it out if anything is new. Raises StoreTrouble; then it is still new."""
+        if self._path is None:
+            return
+        with self._lock:
+            entries = list(self._entries)
+        if len(entries) > self._written:
+            self._store.write_json(self._path, {"version": VERSION, "entries": entries})
+            self._written = len(entries)
+
+    def _append(self, entry: dict[str, Any]) -> None:
+        self._entries.append(entry)

@@ -1,0 +1,280 @@
+"""The agent's correspondence with the broker, in a thread of its own.
+
+In comes the lease; out go heartbeat, journal, output and metrics.
+
+A run folder out of reach stops none of it: the last lease read goes on holding, the rest is sent when it can be.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import queue
+import threading
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Callable
+
+from broker.agent import gpu
+from broker.agent.clock import NodeClock, to_text
+from broker.agent.entry import newer_exists, read_lease
+from broker.agent.formats import VERSION, BadDocument, Exit, IdleLimit, Lease, Spec, attempt_path, rank_of, ranked
+from broker.agent.held import Held
+from broker.agent.idleness import Idleness, busiest, in_samples, too_idle
+from broker.agent.journal import Journal
+from broker.agent.output import OutputUploader
+from broker.agent.store import Store, StoreTrouble
+
+log = logging.getLogger("gpubroker-agent")
+_MOST_SAMPLES = 2000
+
+
+class Mailbox:
+    """``lease``: the first one, read before anything began; a later one that is torn or missing does not undo it.
+    ``tell_fenced`` is called once, when a newer attempt exists; ``tell_peer_ended`` hears how other ranks ended."""
+
+    def __init__(
+        self,
+        store: Store,
+        spec: Spec,
+        rank: int,
+        lease: Lease,
+        clock: NodeClock,
+        journal: Journal,
+        output: Path,
+        progress: Path,
+        alive: Path,
+        tell_fenced: Callable[[], None],
+        tell_peer_ended: Callable[[int, Exit], None],
+    ) -> None:
+        self._store, self._spec, self._rank, self._clock, self._journal = store, spec, rank, clock, journal
+        self._output = OutputUploader(store, spec.attempt, rank, output)
+        self._progress, self._alive = progress, alive
+        self._tell_fenced, self._tell_peer_ended = tell_fenced, tell_peer_ended
+        self._held = Held(lease, clock)
+        self._asked: queue.SimpleQueue[threading.Event] = queue.SimpleQueue()
+        self._wake = threading.Event()
+        self._stopped = False
+        self._last_log = 0.0
+        self._samples: list[dict[str, Any]] = []
+        self._sample_every, self._sampled, self._metrics_dirty = spec.intervals.metrics, 0.0, False
+        self._idleness = Idleness()
+        self._idle: tuple[tuple[IdleLimit, ...], str] | None = None
+        self._known_ends: set[int] = set()
+        self._thread = threading.Thread(target=self._run, name="mailbox", daemon=True)
+        self.phase = "starting"
+        self.saved_step: Callable[[], int | None] = lambda: None
+
+    @property
+    def lease(self) -> Lease:
+        """As it was read last."""
+        return self._held.lease
+
+    def over(self) -> tuple[str, str] | None:
+        """The cause and the sentence for it, once the attempt must stop: as `Held.over`, or idle for too long."""
+        over, idle = self._held.over(), self._idle
+        if over is None and idle is not None and idle[0] == self.lease.idle:
+            return "stopped_by_policy", idle[1]
+        return over
+
+    def seconds_until(self, at: datetime) -> float:
+        """As `Held.seconds_until`."""
+        return self._held.seconds_until(at)
+
+    def start(self, timeout: float) -> None:
+        """Begin, and wait at most so many seconds until the lease was read."""
+        read = self.ask()
+        self._thread.start()
+        read.wait(timeout)
+
+    def ask(self) -> threading.Event:
+        """Have the lease read now. The event is set when that was tried; a read already under way does not count: what
+        it brings may be older than the question."""
+        read = threading.Event()
+        self._asked.put(read)
+        self._wake.set()
+        return read
+
+    def refresh_lease(self, timeout: float) -> Lease:
+        """The lease read anew, or the last one when that takes longer than so many seconds."""
+        self.ask().wait(timeout)
+        return self.lease
+
+    def stop(self) -> None:
+        """No more letters (fenced)."""
+        self._stopped = True
+        self._wake.set()
+
+    def close(self, ending: Exit, deadline: float) -> bool:
+        """Send everything that is left, ``exit.json`` last, retrying until ``deadline`` (monotonic). False when the
+        run folder did not take it. A request that hangs is not waited for any longer than that."""
+        self.stop()
+        done = threading.Event()
+        threading.Thread(target=self._close, args=(ending, deadline, done), name="last-mail", daemon=True).start()
+        return done.wait(max(0.0, deadline - time.monotonic()))
+
+    def _close(self, ending: Exit, deadline: float, done: threading.Event) -> None:
+        self._thread.join()
+        self._journal.close()
+        pause = min(self._spec.intervals.mail, 1.0)
+        while time.monotonic() < deadline:
+            try:
+                self._output.upload()
+                self._journal.flush()
+                self._heartbeat()
+                self._store.write_json(self._path("exit.json"), ending.to_json())
+            except StoreTrouble as error:
+                log.warning("%s; trying again", error)
+                time.sleep(pause)
+                pause = min(pause * 2, 30.0)
+            else:
+                done.set()
+                return
+
+    def step(self) -> tuple[int | None, int | None]:
+        """How far the program is, and of how much: from its progress file, else from the names of checkpoints."""
+        step: int | None = None
+        total: int | None = None
+        try:
+            told = json.loads(self._progress.read_text())
+            step, total = _whole(told.get("step")), _whole(told.get("total"))
+        except (OSError, ValueError, AttributeError):
+            pass
+        return (self.saved_step() if step is None else step), total
+
+    def fenced(self) -> bool:
+        """Whether a newer attempt of the job exists. Raises StoreTrouble."""
+        return newer_exists(self._store, self._spec.attempt)
+
+    def _path(self, name: str) -> str:
+        return attempt_path(self._spec.attempt, ranked(name, self._rank))
+
+    def _run(self) -> None:
+        while not self._stopped:
+            asked = self._questions()
+            try:
+                self._alive.touch()
+                if self._held.wants_date:
+                    self._ask_the_time()
+                if self._read(asked):
+                    return
+                self._heartbeat()
+                self._journal.flush()
+                if time.monotonic() - self._last_log >= self._spec.intervals.log:
+                    self._output.upload()
+                    self._last_log = time.monotonic()
+                self._sample()
+            except StoreTrouble as error:
+                log.warning("%s", error)
+            except OSError as error:
+                log.warning("the scratch folder: %s", error)
+            except Exception:  # the lease must be read whatever else goes wrong
+                log.exception("the correspondence failed this time")
+            _answer(asked)
+            self._wake.wait(self._spec.intervals.mail)
+            self._wake.clear()
+
+    def _ask_the_time(self) -> None:
+        """Have the store date something of ours; for the first time before the lease is judged."""
+        asked = time.monotonic()
+        with contextlib.suppress(StoreTrouble):  # the lease must be read whatever can be written
+            self._heartbeat()
+            written_at = self._store.written_at(self._path("heartbeat.json"))
+            if written_at is not None:
+                self._held.dated(written_at, asked)
+
+    def _questions(self) -> list[threading.Event]:
+        """Those that a read which begins now answers."""
+        return [self._asked.get() for _ in range(self._asked.qsize())]
+
+    def _read(self, asked: list[threading.Event]) -> bool:
+        """True when a newer attempt exists."""
+        try:
+            self._held.read(read_lease(self._store, self._spec.attempt))
+        except StoreTrouble as error:
+            log.warning("the last lease holds: %s", error)
+        _answer(asked)
+        if self.fenced():
+            self._stopped = True
+            self._tell_fenced()
+            return True
+        if self._spec.nodes > 1:
+            self._read_ends()
+        return False
+
+    def _read_ends(self) -> None:
+        """How the other ranks ended: one that fails or is taken ends them all."""
+        for name in self._store.files(attempt_path(self._spec.attempt, "")):
+            rank = rank_of(name, "exit.json")
+            if rank is None or rank == self._rank or rank in self._known_ends:
+                continue
+            try:
+                document = self._store.read_json(attempt_path(self._spec.attempt, name))
+                if document is not None:
+                    self._tell_peer_ended(rank, Exit.from_json(document))
+                    self._known_ends.add(rank)
+            except (BadDocument, ValueError):
+                continue  # half written; it will be whole the next time
+
+    def _heartbeat(self) -> None:
+        step, total = self.step()
+        document = {
+            "version": VERSION,
+            "at": to_text(self._clock.now()),
+            "phase": self.phase,
+            "step": step,
+            "total": total,
+            "gpus": self._samples[-1]["gpus"] if self._samples else [],
+            "pid": os.getpid(),
+            "rank": self._rank,
+        }
+        self._store.write_json(self._path("heartbeat.json"), document)
+
+    def _sample(self) -> None:
+        """Look at the accelerators when it is time. The file stays bounded: when it is full, every other sample goes
+        and they come half as often."""
+        if time.monotonic() - self._sampled >= self._sample_every:
+            self._sampled = time.monotonic()
+            found = gpu.sample()
+            if found:
+                self._samples.append({"at": to_text(self._clock.now()), "gpus": [one.to_json() for one in found]})
+                self._metrics_dirty = True
+                percent = busiest(self._samples[-1]["gpus"])
+                if percent is not None:
+                    self._idleness.saw(percent, self._sampled * self._clock.scale)
+                if len(self._samples) > _MOST_SAMPLES:
+                    self._samples = self._samples[1::2]
+                    self._sample_every *= 2
+        if self._metrics_dirty:
+            lines = "".join(json.dumps(sample) + "\n" for sample in self._samples)
+            self._store.write(self._path("metrics.jsonl"), lines.encode())
+            self._metrics_dirty = False
+            self._judge()
+
+    def _judge(self) -> None:
+        """Whether all accelerators of the attempt have been idle for too long. The first node speaks for all of them;
+        one of which nothing was heard lately may be busy."""
+        limits = self.lease.idle
+        told = too_idle([self._idleness], limits) if self._rank == 0 else None
+        if told is not None and self._spec.nodes > 1:
+            mine = self._store.written_at(self._path("metrics.jsonl"))
+            nodes = [self._idleness]
+            for rank in range(1, self._spec.nodes):
+                path = attempt_path(self._spec.attempt, ranked("metrics.jsonl", rank))
+                at, text = self._store.written_at(path), self._store.read(path)
+                fresh = at is not None and mine is not None and (mine - at).total_seconds() <= 3 * self._sample_every
+                nodes.append(in_samples(text) if fresh and text else Idleness())
+            told = too_idle(nodes, limits)
+        self._idle = None if told is None else (limits, told)
+
+
+def _answer(asked: list[threading.Event]) -> None:
+    for read in asked:
+        read.set()
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

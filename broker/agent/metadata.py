@@ -1,0 +1,183 @@
+"""The metadata services of clouds: who takes a machine back says so there first. Asked without a login or a proxy.
+
+| cloud | what is asked | notice | source |
+|---|---|---|---|
+| AWS | ``spot/instance-action`` with an IMDSv2 token | 2 minutes | EC2 user guide, Spot Instance interruption notices |
+| Google Cloud | ``instance/preempted`` | 30 seconds | Compute Engine, Preemption process |
+| Azure | Scheduled Events of type Preempt or Terminate | 30 seconds and more | Azure, Scheduled Events for Linux VMs |
+
+AWS's rebalance recommendation is no notice: most such machines live on for hours. It is passed on as a warning.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any, Callable
+
+from broker.agent.clock import from_text
+from broker.agent.notices import Notice, NoticeSource, Source
+
+_TIMEOUT = 5.0  # seconds; Azure's first answer may take longer, and is asked for again
+# From the first word to the end, at least, in seconds, as the clouds document it.
+NOTICE = {"AWS": 120.0, "Google Cloud": 30.0, "Azure": 30.0}
+_LARGEST = 1 << 20
+
+Now = Callable[[], datetime]
+
+
+def sources(
+    now: Now, environment: Mapping[str, str] = os.environ, dmi: Path = Path("/sys/class/dmi/id")
+) -> list[Source]:
+    """The sources of the cloud that this machine is in: by what its firmware says, or where the variables that the
+    clouds' own SDKs know (``AWS_EC2_METADATA_SERVICE_ENDPOINT``, ``GCE_METADATA_HOST``) name another address; ours for
+    Azure, whose SDK has none, is ``GPUBROKER_AZURE_METADATA_URL``. ``now``: the node's clock."""
+    vendor = _first_line(dmi / "sys_vendor")
+    found: list[Source] = []
+    aws = environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT")
+    if aws or vendor == "Amazon EC2":
+        found.append(_source("AWS", from_aws(aws or "http://169.254.169.254")))
+    gcp = environment.get("GCE_METADATA_HOST")
+    if gcp or vendor == "Google":
+        found.append(_source("Google Cloud", from_gcp(f"http://{gcp or 'metadata.google.internal'}", now)))
+    azure = environment.get("GPUBROKER_AZURE_METADATA_URL")
+    if azure or vendor == "Microsoft Corporation":
+        found.append(_source("Azure", from_azure(azure or "http://169.254.169.254")))
+    return found
+
+
+def _source(cloud: str, look: NoticeSource) -> Source:
+    return Source(cloud, look, NOTICE[cloud])
+
+
+def from_aws(base: str) -> NoticeSource:
+    """IMDSv2: a token first, renewed when it is refused."""
+    base = base.rstrip("/")
+    token: list[str] = []
+    warned: list[bool] = []
+
+    def ask(path: str) -> Any | None:
+        try:
+            if not token:
+                lifetime = {"X-aws-ec2-metadata-token-ttl-seconds": "21600"}
+                answer = _ask(f"{base}/latest/api/token", lifetime, method="PUT")
+                if answer is None:
+                    return None
+                token.append(answer.strip())
+            text = _ask(f"{base}/latest/meta-data/{path}", {"X-aws-ec2-metadata-token": token[0]})
+        except PermissionError:
+            token.clear()
+            return None
+        return _document(text)
+
+    def look() -> Notice | None:
+        action = ask("spot/instance-action")
+        if isinstance(action, dict):
+            # "hibernate" and "stop" take the machine as well; nothing of ours goes on afterwards.
+            return Notice("AWS", _time(action.get("time")))
+        if not warned and isinstance(ask("events/recommendations/rebalance"), dict):
+            warned.append(True)
+            return Notice("AWS rebalance recommendation", warning=True)
+        return None
+
+    return look
+
+
+def from_gcp(base: str, now: Now) -> NoticeSource:
+    """The answer is TRUE from the moment of preemption on; the machine goes 30 seconds later at the latest."""
+
+    def look() -> Notice | None:
+        url = f"{base.rstrip('/')}/computeMetadata/v1/instance/preempted"
+        answer = _quiet(url, {"Metadata-Flavor": "Google"})
+        return (
+            Notice("Google Cloud", now() + timedelta(seconds=NOTICE["Google Cloud"]))
+            if (answer or "").strip() == "TRUE"
+            else None
+        )
+
+    return look
+
+
+def from_azure(base: str) -> NoticeSource:
+    """Scheduled Events name the machines of the whole group; only this one's count. They are not acknowledged, because
+    that would bring the end forward."""
+    base = base.rstrip("/")
+    header = {"Metadata": "true"}
+
+    def look() -> Notice | None:
+        document = _document(_quiet(f"{base}/metadata/scheduledevents?api-version=2020-07-01", header))
+        for event in document.get("Events", []) if isinstance(document, dict) else []:
+            if not isinstance(event, dict) or event.get("EventType") not in ("Preempt", "Terminate"):
+                continue
+            own = _quiet(f"{base}/metadata/instance/compute/name?api-version=2021-02-01&format=text", header)
+            if own and _is_among(own.strip(), event.get("Resources")):
+                return Notice("Azure", _date(event.get("NotBefore")))
+        return None
+
+    return look
+
+
+def _is_among(name: str, resources: Any) -> bool:
+    """A member of a scale set is called ``set_3`` in both places."""
+    return isinstance(resources, list) and name.lower() in [str(one).lower() for one in resources]
+
+
+def _quiet(url: str, headers: Mapping[str, str]) -> str | None:
+    try:
+        return _ask(url, headers)
+    except PermissionError:
+        return None
+
+
+def _ask(url: str, headers: Mapping[str, str], method: str = "GET") -> str | None:
+    """The answer's text; None for 404 and whatever may pass. Raises PermissionError for 401."""
+    # They take 4 MB of a machine that may have no such service.
+    import http.client
+    import urllib.error
+    import urllib.request
+
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    request = urllib.request.Request(url, headers=dict(headers), method=method)  # noqa: S310 (http, by our own base)
+    try:
+        with opener.open(request, timeout=_TIMEOUT) as answer:
+            return str(answer.read(_LARGEST).decode("utf-8", "replace"))
+    except urllib.error.HTTPError as error:
+        if error.code == 401:
+            raise PermissionError(url) from None
+        return None
+    except (OSError, ValueError, http.client.HTTPException):  # nobody there, a time-out, or half an answer
+        return None
+
+
+def _document(text: str | None) -> Any | None:
+    try:
+        return json.loads(text) if text else None
+    except ValueError:
+        return None
+
+
+def _time(text: Any) -> datetime | None:
+    try:
+        return from_text(str(text))
+    except ValueError:
+        return None
+
+
+def _date(text: Any) -> datetime | None:
+    """An HTTP date, as Azure writes them; empty while the event has started already."""
+    try:
+        found = parsedate_to_datetime(str(text))
+    except (TypeError, ValueError):
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+
+
+def _first_line(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", "replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,90 @@
+"""Uploads what the command prints, in pieces, because an object store cannot append; and keeps it from filling disks.
+
+A piece is rewritten until it is full (1 MiB), then the next one begins: what is uploaded again stays small. Of a
+command that prints without end, the newest 256 MiB are kept, here and in the store.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+
+from broker.agent.formats import attempt_path
+from broker.agent.store import Store
+
+PIECE = 1 << 20
+KEEP = 256 * PIECE
+_KEEP_SIZE, _PUNCH_HOLE = 0x01, 0x02  # of Linux's fallocate(2)
+
+
+def piece_path(attempt: int, rank: int, piece: int) -> str:
+    return attempt_path(attempt, f"logs/{rank}-{piece:06d}.log")
+
+
+class OutputUploader:
+    """One rank's output file. `upload` is called from one thread at a time. ``keep``: bytes, a multiple of `PIECE`."""
+
+    def __init__(self, store: Store, attempt: int, rank: int, file: Path, keep: int = KEEP) -> None:
+        self._store, self._attempt, self._rank, self._file = store, attempt, rank, file
+        self._keep = keep
+        self._done = 0  # bytes that are safe
+        self._dropped = 0  # bytes that are no longer kept here
+        self._deleted = 0  # pieces that are no longer kept in the store
+
+    def upload(self) -> None:
+        """Bring the store up to date. Raises StoreTrouble; then the same bytes are sent the next time."""
+        try:
+            size = self._file.stat().st_size
+        except OSError:
+            return
+        first = max(0, size - self._keep) // PIECE
+        if first * PIECE > self._dropped:  # before the upload: a store that is away must not fill the disk
+            free_start(self._file, first * PIECE)
+            self._dropped = first * PIECE
+        self._done = max(self._done, self._dropped)
+        while self._done < size:
+            piece = self._done // PIECE
+            with self._file.open("rb") as file:
+                file.seek(piece * PIECE)
+                data = file.read(PIECE)
+            self._store.write(self._piece(piece), data)
+            self._done = piece * PIECE + len(data)
+            if len(data) < PIECE:
+                break
+        while self._deleted < first:
+            self._store.delete(self._piece(self._deleted))
+            self._deleted += 1
+
+    def _piece(self, piece: int) -> str:
+        return piece_path(self._attempt, self._rank, piece)
+
+
+def free_start(file: Path, count: int) -> bool:
+    """Give the disk back the first ``count`` bytes of a file that others still append to: they become a hole, and
+    everything behind them stays where it is. False where the file system cannot do that; then nothing changes."""
+    fallocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
+    if fallocate is None:
+        return False
+    fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    try:
+        descriptor = os.open(file, os.O_WRONLY)
+    except OSError:
+        return False
+    try:
+        return bool(fallocate(descriptor, _PUNCH_HOLE | _KEEP_SIZE, 0, count) == 0)
+    finally:
+        os.close(descriptor)
+
+
+def last_lines(file: Path, count: int = 1) -> list[str]:
+    """The last lines that are not empty, each at most 300 characters; for evidence. What terminals would obey rather
+    than print (colours, titles, cursor movements) is left out."""
+    try:
+        with file.open("rb") as source:
+            source.seek(max(0, source.seek(0, 2) - 8192))
+            lines = source.read().decode(errors="replace").splitlines()
+    except OSError:
+        return []
+    words = (" ".join("".join(c if c.isprintable() else " " for c in line).split()) for line in lines)
+    return [line[:300] for line in words if line][-count:]

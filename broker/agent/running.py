@@ -1,0 +1,89 @@
+"""A command of the job, from its start to its end, or until the attempt must stop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from dataclasses import dataclass, replace
+from typing import Callable
+
+from broker.agent.clock import NodeClock
+from broker.agent.command import CannotStart, Command, Empty, Exited, GuardGone
+from broker.agent.endings import Ended, Stop
+from broker.agent.entry import NewerAttempt
+from broker.agent.formats import Spec
+from broker.agent.notice_time import for_the_command
+from broker.agent.stops import Fenced, Said, Stops
+
+log = logging.getLogger("gpubroker-agent")
+
+# Who takes a machine down tells all its processes at once, so the command may have ended before the agent was told. So
+# long (seconds) after its end a signal still counts as the reason for it. Slurm is known to do so, one by one.
+_BESIDE = 1.0 if "SLURM_JOB_ID" in os.environ else 0.1
+
+
+@dataclass(frozen=True)
+class Watched:
+    """One command under watch. ``number``: which of the attempt's commands it is; messages of others are not its
+    business. ``upload``: how long, in seconds, bringing a checkpoint to the store is expected to take.
+    ``on_session``: called with its process id once it runs; ``on_exit`` when it has ended and why is not known yet;
+    ``on_stop`` when it is told to."""
+
+    command: Command
+    number: int
+    spec: Spec
+    clock: NodeClock
+    stops: Stops
+    upload: Callable[[], float]
+    on_session: Callable[[int], None]
+    on_exit: Callable[[], None]
+    on_stop: Callable[[], None]
+
+    def to_its_end(self) -> Ended:
+        """Raises NewerAttempt. The command may still be there: whoever called kills it."""
+        stop: Stop | None = None
+        deadline = float("inf")
+        status: int | None = None
+        empty, session = False, None
+        while True:
+            message = self.stops.next(deadline)
+            if isinstance(message, Said):
+                message = message.what if message.command == self.number else None
+            if isinstance(message, Fenced):
+                raise NewerAttempt
+            if isinstance(message, CannotStart):
+                return Ended(None, could_not_start=message.because)
+            if isinstance(message, Exited):
+                status = message.status
+                if stop is None:
+                    deadline = time.monotonic() + _BESIDE
+                    self.on_exit()
+            elif isinstance(message, Empty):
+                empty = True
+            elif isinstance(message, GuardGone):
+                return Ended(status if status is not None else -signal.SIGKILL, stop)
+            elif self.command.pid is not None and session != self.command.pid:
+                session = self.command.pid
+                self.on_session(session)
+            asked = self.stops.in_message(message, already=stop)
+            if status is not None and stop is None and not isinstance(message, Stop):
+                asked = None  # it has ended; all that matters now is whether somebody ended it
+            if asked is not None and stop is None:
+                log.warning("stopping: %s (%s)", asked.cause, asked.evidence)
+                stop, deadline = asked, time.monotonic() + self.spec.grace
+                self.on_stop()
+                self.command.terminate()
+            if asked is not None and asked.terminates_at is not None:
+                left = max(0.0, self.clock.wall_seconds_until(asked.terminates_at))
+                deadline = min(deadline, time.monotonic() + for_the_command(left, self.upload()))
+                stop = replace(stop or asked, terminates_at=asked.terminates_at)
+            if empty and stop is not None:
+                # A shell dies at once when told to stop; the program it ran may have been saving until now.
+                return Ended(status, stop, clean=status == 0)
+            if time.monotonic() >= deadline and stop is None:
+                return Ended(status, clean=status == 0)
+            if time.monotonic() >= deadline:
+                log.warning("the command did not stop in time")
+                return Ended(status, stop)

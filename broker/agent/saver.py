@@ -1,0 +1,298 @@
+"""Makes finished checkpoints durable, in a thread of its own, and never in the way of the training program.
+
+Whatever goes wrong with the store is retried with back-off and told in the journal; the last verified checkpoint stays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable
+
+from broker.agent.checkpoints import (
+    FOLDER,
+    Manifest,
+    SavedFile,
+    attempt_of,
+    checkpoint_id,
+    listed,
+    manifest_path,
+    next_place,
+    prune,
+    safe,
+)
+from broker.agent.clock import NodeClock
+from broker.agent.formats import Spec
+from broker.agent.journal import Journal
+from broker.agent.scan import Finished, Scanner
+from broker.agent.store import ROOM, Store, StoreTrouble, to_bytes
+
+log = logging.getLogger("gpubroker-agent")
+_PIECE = 1 << 20
+_LONGEST_PAUSE = 60.0
+
+
+def room_beside(size: int) -> int:
+    """How many bytes of a checkpoint of that many may be in memory while the command runs, to which the memory
+    belongs. Few of a small one. A large one would take too long that way: 64 MiB are 0.4 % of 16 GiB."""
+    return min(ROOM, size >> 8)
+
+
+class Changed(Exception):
+    """The program changed or removed the entry while it was being read."""
+
+
+@dataclass(frozen=True)
+class _Final:
+    """The last passes: see `Saver.finish`."""
+
+    killed: bool
+    hurry: bool
+    deadline: Callable[[], float]
+
+
+class Saver:
+    """Scans and uploads until told to finish. ``fenced`` says whether a newer attempt exists (it may raise
+    StoreTrouble); then nothing more is written and ``on_fenced`` is called. ``on_uploaded`` hears
+    how many bytes of each checkpoint this rank sent, and in how many seconds."""
+
+    def __init__(
+        self,
+        store: Store,
+        folder: Path,
+        scanner: Scanner,
+        spec: Spec,
+        rank: int,
+        clock: NodeClock,
+        journal: Journal,
+        fenced: Callable[[], bool],
+        on_fenced: Callable[[], None],
+        on_uploaded: Callable[[str, int, float], None] = lambda checkpoint, size, seconds: None,
+    ) -> None:
+        self._store, self._folder, self._scanner = store, folder, scanner
+        self._spec, self._rank, self._clock, self._journal = spec, rank, clock, journal
+        self._fenced, self._on_fenced, self._on_uploaded = fenced, on_fenced, on_uploaded
+        self._wake = threading.Event()
+        self._final: _Final | None = None
+        self._stopped = self._held = False
+        self._thread = threading.Thread(target=self._run, name="saver", daemon=True)
+        self._place = (0, 0)  # of the last one saved
+        self._uploaded: dict[tuple[str, tuple[str, int, int, int]], SavedFile] = {}
+        self._waiting: dict[str, float] = {}  # gangs: ids without all their parts, and since when
+        self._writes = False  # whether this rank has checkpoints of its own
+        self.last: Manifest | None = None
+        self.step: int | None = None  # the highest step a name told
+        self.unsaved: list[str] = []
+
+    def start(self, resumed: Manifest | None) -> None:
+        """Begin. What lies in the folder already was restored and needs no saving."""
+        self._scanner.adopt()
+        if resumed is not None:
+            self.last, self.step = resumed, resumed.step
+            self._writes = any(file.rank == self._rank for file in resumed.files)
+        self._thread.start()
+
+    def hold(self) -> None:
+        """The command has ended, and how is not known yet: look at nothing before `finish` says."""
+        self._held = True
+
+    def go_on(self) -> None:
+        """Another command begins: what it writes counts again."""
+        self._held = False
+
+    def finish(self, *, killed: bool, hurry: bool, deadline: Callable[[], float]) -> None:
+        """The command is over: save what is finished, retrying until ``deadline`` (monotonic; asked again and again, as
+        it may move), and stop. ``hurry``: the machine goes away, and another one needs the newest checkpoint only."""
+        self._final = _Final(killed, hurry, deadline)
+        self._wake.set()
+        while self._thread.is_alive() and (left := deadline() - time.monotonic()) > 0:
+            self._thread.join(min(left, 1.0))
+        self._stopped = True
+
+    def abandon(self) -> None:
+        """Write nothing more."""
+        self._stopped = True
+        self._wake.set()
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._stopped:
+            self._wake.wait(self._pause(failures))
+            self._wake.clear()
+            if self._stopped:
+                return
+            final = self._final
+            if self._held and final is None:
+                continue
+            done = self._pass(final)
+            failures = 0 if done else failures + 1
+            if final is not None and (done or time.monotonic() >= final.deadline()):
+                return
+
+    def _pause(self, failures: int) -> float:
+        scan = self._spec.intervals.scan
+        if self._final:
+            return min(scan, 1.0) if failures else 0.0
+        return min(scan * float(1 << min(failures, 10)), max(_LONGEST_PAUSE, scan))
+
+    def _pass(self, final: _Final | None) -> bool:
+        """One scan and what follows from it. False when something is left to be tried again."""
+        ended = final is not None
+        try:
+            found = self._scanner.scan(ended=ended, killed=final is not None and final.killed)
+        except OSError as error:
+            self._trouble(f"the checkpoint folder cannot be read: {error.strerror or error}")
+            if not ended or not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+                return False
+            found = []  # the command took its folder away, and nobody makes it again once that is over
+        for because in self._scanner.trouble.values():
+            self._trouble(because)
+        if final is not None and final.hurry:
+            found = found[-1:]
+        self.unsaved = [one.name for one in found]
+        try:
+            for one in found:
+                if self._stopped:
+                    return True
+                self._save(one)
+                self.unsaved.remove(one.name)
+            return self._complete_gang(ended) if self._spec.nodes > 1 else True
+        except StoreTrouble as error:
+            self._trouble(str(error))
+        except OSError as error:
+            self._trouble(f"a checkpoint cannot be read: {error.strerror or error}")
+        except Changed:
+            return not ended  # the next scan sees it anew
+        except Exception as error:  # training goes on whatever befalls a save; it is told and tried again
+            log.exception("a pass over the checkpoints failed")
+            self._trouble(f"unexpected: {error!r}")
+        return False
+
+    def _trouble(self, because: str) -> None:
+        log.warning("checkpoint trouble: %s", because)
+        self._journal.checkpoint_trouble(because)
+
+    def _save(self, one: Finished) -> None:
+        if one.step is not None:
+            self.step = max(self.step or 0, one.step)
+        step, count = place = next_place(self._place, one.step)
+        checkpoint = checkpoint_id(self._spec.attempt, step, one.name, count)
+        began, again = time.monotonic(), bool(self._uploaded)
+        size = sum(size for _, size, _, _ in one.signature)
+        files = tuple(self._upload(checkpoint, seen, size) for seen in one.signature)
+        if not again:  # else a part of it had been there before
+            self._on_uploaded(checkpoint, sum(file.size for file in files), time.monotonic() - began)
+        if self._check_fence():
+            return
+        self._put_part(checkpoint, one.name, one.step, files)
+        if self._spec.nodes == 1:
+            self._put_manifest(checkpoint, one.name, one.step, files, time.monotonic() - began)
+        else:
+            self._waiting.setdefault(checkpoint, time.monotonic())
+        self._writes = True
+        self._place = place
+        self._uploaded.clear()
+        self._scanner.saved(one.name, one.signature)
+
+    def _upload(self, checkpoint: str, seen: tuple[str, int, int, int], whole: int) -> SavedFile:
+        """One file of a checkpoint of ``whole`` bytes."""
+        path, size, _, _ = seen
+        done = self._uploaded.get((checkpoint, seen))
+        if done is not None:  # an earlier try got this far
+            return done
+        target = f"rank-{self._rank}/" + "/".join(safe(part) for part in path.split("/"))
+        digest = hashlib.sha256()
+        room = ROOM if self._final else room_beside(whole)
+        try:
+            self._store.upload(f"{FOLDER}/{checkpoint}/{target}", self._pieces(seen, digest.update), size, room)
+        except (FileNotFoundError, Changed) as error:
+            self._discard(checkpoint)
+            raise Changed(path) from error
+        file = SavedFile(path, target, size, digest.hexdigest(), self._rank)
+        self._uploaded[checkpoint, seen] = file
+        return file
+
+    def _pieces(self, seen: tuple[str, int, int, int], take: Callable[[bytes], object]) -> Iterator[bytes]:
+        """The file as it was seen, or Changed."""
+        path, size, modified, inode = seen
+        with (self._folder / path).open("rb") as file:
+            left = size
+            while left and not self._stopped:
+                piece = file.read(min(_PIECE, left))
+                if not piece:
+                    break
+                left -= len(piece)
+                take(piece)
+                yield piece
+            info = (self._folder / path).stat()
+            if left or (info.st_size, info.st_mtime_ns, info.st_ino) != (size, modified, inode):
+                raise Changed(path)
+
+    def _discard(self, checkpoint: str) -> None:
+        """Half a checkpoint that will not be finished under this id."""
+        self._uploaded.clear()
+        if not self._store.exists(manifest_path(checkpoint)):
+            for path in self._store.sizes(f"{FOLDER}/{checkpoint}/rank-{self._rank}"):
+                self._store.delete(path)
+
+    def _check_fence(self) -> bool:
+        if self._stopped or self._fenced():
+            self._stopped = True
+            self._on_fenced()
+            return True
+        return False
+
+    def _put_part(self, checkpoint: str, name: str, step: int | None, files: tuple[SavedFile, ...]) -> None:
+        part = {"name": name, "step": step, "rank": self._rank, "files": [dict(file.__dict__) for file in files]}
+        self._store.write(f"{FOLDER}/{checkpoint}/part-{self._rank}.json", to_bytes(part))
+
+    def _put_manifest(
+        self, checkpoint: str, name: str, step: int | None, files: tuple[SavedFile, ...], seconds: float
+    ) -> None:
+        spec = self._spec
+        manifest = Manifest(checkpoint, name, spec.attempt, step, self._clock.now(), spec.nodes, files)
+        if not self._store.create(manifest_path(checkpoint), manifest.to_bytes()):
+            log.info("%s exists already", checkpoint)
+        self.last = manifest
+        self._journal.checkpoint_saved(checkpoint, step, manifest.size, seconds)
+        try:
+            prune(self._store, spec.keep, spec.attempt)
+        except StoreTrouble as error:
+            log.warning("old checkpoints stay for now: %s", error)
+
+    def _complete_gang(self, ended: bool) -> bool:
+        """Rank 0 writes the manifests whose parts are all there. A rank that never wrote a checkpoint of its own
+        (where only the first one saves) says so with an empty part, after a while in which nothing of its own came."""
+        done = True
+        for checkpoint in listed(self._store):
+            if attempt_of(checkpoint) != self._spec.attempt or self._store.exists(manifest_path(checkpoint)):
+                continue
+            done = False
+            parts = self._parts(checkpoint)
+            since = self._waiting.setdefault(checkpoint, time.monotonic())
+            quiet = not self._writes and not self._scanner.unfinished
+            long_enough = ended or time.monotonic() - since > 30 * self._spec.intervals.scan
+            if self._rank not in parts and quiet and long_enough:
+                self._put_part(checkpoint, "", None, ())
+            if self._rank == 0 and set(parts) == set(range(self._spec.nodes)):
+                if self._check_fence():
+                    return True
+                files = tuple(SavedFile.from_json(f) for rank in sorted(parts) for f in parts[rank]["files"])
+                named = next(part for _, part in sorted(parts.items()) if part["files"])
+                seconds = time.monotonic() - since
+                self._put_manifest(checkpoint, str(named["name"]), named["step"], files, seconds)
+                del self._waiting[checkpoint]
+                done = True
+        return done or self._rank != 0 or not ended
+
+    def _parts(self, checkpoint: str) -> dict[int, Any]:
+        there: set[int] = {
+            rank for rank in range(self._spec.nodes) if self._store.exists(f"{FOLDER}/{checkpoint}/part-{rank}.json")
+        }
+        parts = {rank: self._store.read_json(f"{FOLDER}/{checkpoint}/part-{rank}.json") for rank in there}
+        return {rank: part for rank, part in parts.items() if part is not None}

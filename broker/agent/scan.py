@@ -1,0 +1,174 @@
+"""Which checkpoints in the program's folder are finished.
+
+Each top-level entry is a checkpoint, except names that begin with a dot or end in ``.tmp`` or ``.partial``, empty
+ones, and symbolic links. An entry is finished when
+
+- it was renamed into place: the kernel says so, or it was seen before under such an unfinished name, or
+- the helper's ``save()`` noted it, or
+- it stayed unchanged over two scans and nobody has it open for writing.
+
+When the command was killed, only the first two count: what was written in place may be half of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable
+
+from broker.agent.checkpoints import step_of
+
+NOTES = ".gpubroker-saved.json"  # what the helper's save() noted: {name: {"inode": …, "step": …}}
+
+# (path relative to the checkpoint folder, size, mtime in ns, inode) of every file
+Signature = tuple[tuple[str, int, int, int], ...]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A checkpoint of the program that is not saved yet."""
+
+    name: str
+    signature: Signature
+    step: int | None
+
+    @property
+    def modified(self) -> int:
+        return max(file[2] for file in self.signature)
+
+
+def is_unfinished_name(name: str) -> bool:
+    return name.startswith(".") or name.endswith((".tmp", ".partial"))
+
+
+def signature(folder: Path, name: str) -> Signature:
+    """Every regular file of the entry. Raises OSError when the entry cannot be read or goes away meanwhile."""
+    entry = folder / name
+    if not entry.is_dir():
+        return (_file(folder, entry),)
+    found = []
+    for place, _, names in os.walk(entry, onerror=_raise):
+        for file in names:
+            path = Path(place) / file
+            if path.is_symlink() and folder.resolve() not in path.resolve().parents:
+                raise OSError(f"{path.relative_to(folder)} is a link out of the checkpoint folder")
+            if path.is_file():
+                found.append(_file(folder, path))
+    return tuple(sorted(found))
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _file(folder: Path, path: Path) -> tuple[str, int, int, int]:
+    info = path.stat()
+    return (path.relative_to(folder).as_posix(), info.st_size, info.st_mtime_ns, info.st_ino)
+
+
+def open_writers(folder: Path, session: int) -> set[str]:
+    """The entries that a process of the command's session has open for writing. Empty where there is no /proc."""
+    found: set[str] = set()
+    inside = str(folder.resolve()) + "/"
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            if int((process / "stat").read_bytes().rpartition(b")")[2].split()[3]) != session:
+                continue
+            for descriptor in (process / "fd").iterdir():
+                target = str(descriptor.readlink())
+                if target.startswith(inside):
+                    flags = (process / "fdinfo" / descriptor.name).read_text().split("flags:")[1].split()[0]
+                    if int(flags, 8) & os.O_ACCMODE != os.O_RDONLY:
+                        found.add(target[len(inside) :].partition("/")[0])
+    return found
+
+
+class Scanner:
+    """Remembers what it saw from scan to scan. ``writers`` names the entries that are open for writing, ``renamed``
+    those that were renamed into place since it was asked last."""
+
+    def __init__(
+        self, folder: Path, writers: Callable[[], set[str]], renamed: Callable[[], set[str]] = lambda: set()
+    ) -> None:
+        self._folder = folder
+        self._writers = writers
+        self._renamed = renamed
+        self._moved: set[str] = set()
+        self._seen: dict[str, Signature] = {}
+        self._saved: dict[str, Signature] = {}
+        self._unfinished: set[int] = set()  # inodes seen under an unfinished name
+        self.trouble: dict[str, str] = {}  # entries that cannot be read, and why
+
+    def adopt(self) -> None:
+        """Take everything that lies there now as saved already: it was restored."""
+        self._renamed()
+        for entry in self._entries():
+            if not is_unfinished_name(entry.name):
+                with contextlib.suppress(OSError):
+                    self.saved(entry.name, signature(self._folder, entry.name))
+
+    def saved(self, name: str, as_seen: Signature) -> None:
+        """That content of the entry needs no saving any more."""
+        self._saved[name] = as_seen
+        self._moved.discard(name)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the last scan saw something that is still being written."""
+        return bool(self._unfinished) or any(self._saved.get(name) != seen for name, seen in self._seen.items())
+
+    def scan(self, *, killed: bool = False, ended: bool = False) -> list[Finished]:
+        """The finished, unsaved entries, oldest first. ``ended``: the command is over, so nothing changes any more;
+        ``killed``: and it did not end by itself. Raises OSError when the folder itself cannot be read."""
+        notes = self._notes()
+        self._moved |= self._renamed()
+        before, self._seen = self._seen, {}
+        inodes, self._unfinished, self.trouble = self._unfinished, set(), {}
+        found: list[Finished] = []
+        waiting: list[Finished] = []
+        for entry in self._entries():
+            name = entry.name
+            with contextlib.suppress(FileNotFoundError):  # the program let it go meanwhile
+                try:
+                    info = entry.stat()
+                    if is_unfinished_name(name):
+                        self._unfinished.add(info.st_ino)
+                        continue
+                    now = signature(self._folder, name)
+                except FileNotFoundError:
+                    raise
+                except OSError as error:
+                    self.trouble[name] = f"{name} cannot be read: {error.strerror or error}"
+                    continue
+                if not any(file[1] for file in now):
+                    continue
+                self._seen[name] = now
+                if self._saved.get(name) == now:
+                    continue
+                note = notes.get(name, {})
+                noted = note.get("inode") == info.st_ino
+                told = note.get("step") if noted else None
+                one = Finished(name, now, told if isinstance(told, int) else step_of(name))
+                if noted or info.st_ino in inodes or name in self._moved:
+                    found.append(one)
+                elif not killed and (ended or before.get(name) == now):
+                    waiting.append(one)
+        if waiting:
+            busy = set() if ended else self._writers()
+            found += [one for one in waiting if one.name not in busy]
+        # File systems count time in steps of milliseconds, some of seconds: what seems to be of the same moment goes by
+        # its number.
+        return sorted(found, key=lambda one: (one.modified, -1 if one.step is None else one.step, one.name))
+
+    def _entries(self) -> list[Path]:
+        return [path for path in self._folder.iterdir() if not path.is_symlink()]
+
+    def _notes(self) -> dict[str, dict[str, object]]:
+        try:
+            notes = json.loads((self._folder / NOTES).read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return {k: v for k, v in notes.items() if isinstance(v, dict)} if isinstance(notes, dict) else {}

@@ -1,0 +1,110 @@
+"""What arrives while an attempt runs, and what of it means that the attempt must end.
+
+Everything comes as a message into one inbox: signals, notices, the fence, other ranks' endings, what the command does.
+The lease and idleness bring no message; they are looked at whenever one is waited for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from broker.agent.clock import to_text
+from broker.agent.endings import Stop
+from broker.agent.formats import Exit, Spec
+from broker.agent.journal import Journal
+from broker.agent.mailbox import Mailbox
+
+
+@dataclass(frozen=True)
+class Fenced:
+    """A newer attempt exists."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """A message of a command: setup's last ones may come when the job's own command already runs."""
+
+    command: int
+    what: Any
+
+
+@dataclass(frozen=True)
+class PeerEnded:
+    """How another rank ended."""
+
+    rank: int
+    ending: Exit
+
+
+class Inbox:
+    """Messages in the order of their arrival; safe to put into from any thread and from signal handlers."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.put = self._queue.put
+        self.empty = self._queue.empty
+
+    def take(self, seconds: float) -> Any:
+        """The next message; None when none came within so many seconds."""
+        with contextlib.suppress(queue.Empty):
+            return self._queue.get(timeout=max(0.005, seconds))
+        return None
+
+    def something_came(self, seconds: float) -> bool:
+        """Whether anything came within so many seconds; it stays in the inbox."""
+        with contextlib.suppress(queue.Empty):
+            self._queue.put(self._queue.get(timeout=seconds))
+            return True
+        return False
+
+
+class Stops:
+    """Reads the inbox of one attempt. ``peers``: the other ranks that have ended, and how."""
+
+    def __init__(self, inbox: Inbox, spec: Spec, mailbox: Mailbox, journal: Journal) -> None:
+        self._inbox, self._spec = inbox, spec
+        self._mailbox, self._journal = mailbox, journal
+        self.peers: dict[int, Exit] = {}
+
+    def next(self, deadline: float) -> Any:
+        """The next message; None when it is time to look at the lease or at the deadline (monotonic)."""
+        wait = min(1.0, self._spec.intervals.mail, deadline - time.monotonic())
+        paid_until = self._mailbox.lease.paid_until
+        if paid_until is not None:
+            wait = min(wait, self._mailbox.seconds_until(paid_until))
+        return self._inbox.take(wait)
+
+    def in_message(self, message: Any, *, already: Stop | None = None) -> Stop | None:
+        """What the message, the lease or idleness says about ending; ``already``: why it is ending anyway."""
+        if isinstance(message, PeerEnded):
+            self.peers[message.rank] = message.ending
+            if message.ending.cause != "completed":
+                ending = message.ending
+                return Stop(ending.cause, f"rank {message.rank}: {ending.evidence}", exit_status=ending.exit_status)
+        if isinstance(message, Stop):
+            if message.by_signal and already is None:
+                self._mailbox.refresh_lease(2.0)
+                over = self._mailbox.over()
+                if over is not None:
+                    return Stop(*over)
+                self.tell_notice(message.evidence, None)
+            return message
+        return self.due() if already is None else None
+
+    def due(self) -> Stop | None:
+        """Whether the lease is over, or the accelerators have been idle for too long."""
+        over = self._mailbox.over()
+        return None if over is None else Stop(*over)
+
+    def must_end(self) -> bool:
+        """Whether something came, or the lease is over: for what takes long before there is a command."""
+        return not self._inbox.empty() or self.due() is not None
+
+    def tell_notice(self, source: str, at: datetime | None) -> None:
+        """Into the journal: the machine is taken back."""
+        self._journal.append("notice_received", source=source, terminates_at=to_text(at) if at else None)

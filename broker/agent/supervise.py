@@ -1,0 +1,365 @@
+"""One rank of one attempt, from its claim to ``exit.json``.
+
+::
+
+    claim ─▶ restore ─▶ setup ─▶ run ──▶ last checkpoint ─▶ exit.json
+      │         └─────────┴───────┴─▶ stop (notice, SIGTERM, lease, another rank): SIGTERM, grace, SIGKILL ─▲
+      └─▶ lost: another machine runs it; do nothing and go away
+    at any moment: a newer attempt exists ─▶ kill the command, write nothing more
+
+Everything that happens arrives as a message in one inbox; nothing here waits for the store with the command unwatched.
+
+Stopping is paid for, too. The spec's ``grace`` is a third of what the hold pays for after ``paid_until``, and three
+such shares are all there is: one for the command to save and go, one to upload what it saved, one for ``exit.json``.
+Each later step that is reached early may use what is left, and none of them, nor a job that ended by itself and is
+still uploading, goes on past its share after ``paid_until``. A share is never less than a second of the wall: on a
+clock that runs fast, processes do not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import pkgutil
+import shutil
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Callable
+
+from broker.agent import checkpoints, claims, metadata, notices
+from broker.agent.clock import to_text, wall_now
+from broker.agent.command import Command
+from broker.agent.endings import Ended, Stop
+from broker.agent.entry import NewerAttempt, claim, patiently, read_lease, read_spec
+from broker.agent.environment import Scratch, job_environment
+from broker.agent.formats import Claim, Exit, Lease, attempt_path, ranked
+from broker.agent.journal import Journal
+from broker.agent.mailbox import Mailbox
+from broker.agent.notice_time import NoticeTime
+from broker.agent.notices import Notice
+from broker.agent.output import last_lines
+from broker.agent.renames import Renames
+from broker.agent.restart import predecessor_is_dead
+from broker.agent.running import Watched
+from broker.agent.saver import Saver
+from broker.agent.scan import Scanner, open_writers
+from broker.agent.stops import Fenced, Inbox, PeerEnded, Said, Stops
+from broker.agent.store import Store, StoreTrouble, to_bytes
+
+log = logging.getLogger("gpubroker-agent")
+
+# What the agent itself ends with, where that is not the command's status.
+INTERRUPTED, CLAIM_LOST, FENCED, FOLDER_OUT_OF_REACH = 143, 79, 80, 75
+
+
+class Attempt:
+    """``keep_open``: file descriptors that the guards hold as long as anything of the job is alive. ``workdir``: where
+    the job's working folder is on this machine, if not where the spec says."""
+
+    def __init__(
+        self,
+        store: Store,
+        attempt: int,
+        rank: int,
+        gang: str,
+        scratch: Scratch,
+        keep_open: Sequence[int] = (),
+        workdir: str | None = None,
+    ) -> None:
+        self._store, self._number, self._rank, self._gang = store, attempt, rank, gang
+        self._scratch, self._keep_open, self._workdir = scratch, keep_open, workdir
+        self._umask = os.umask(0o077)  # ours are private; the command gets its own back
+        self._inbox = Inbox()
+        self._session = -1
+        self._began = to_text(wall_now())
+        self._commands = 0
+
+    def run(self) -> int:
+        """The whole of it; the exit status of the agent."""
+        signal.signal(signal.SIGTERM, lambda *_: self._inbox.put(Stop("preempted", "SIGTERM", by_signal=True)))
+        signal.signal(signal.SIGINT, lambda *_: self._inbox.put(Stop("preempted", "SIGINT", by_signal=True)))
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        self._scratch.make()
+        try:
+            self._spec = patiently(lambda: read_spec(self._store, self._number), 600.0, self._inbox.something_came)
+            self._spec = replace(self._spec, workdir=self._workdir or self._spec.workdir)
+            self._clock = self._spec.clock
+            self._share = max(self._spec.grace, 1.0)
+            self._own = claims.make_claim(self._rank, self._gang, self._clock)
+            lease = patiently(
+                lambda: read_lease(self._store, self._number), self._spec.intervals.patience, self._inbox.something_came
+            )
+            holder = patiently(
+                lambda: claim(self._store, self._number, self._own),
+                self._spec.intervals.patience,
+                self._inbox.something_came,
+            )
+        except StoreTrouble as error:
+            log.error("the run folder is out of reach: %s", error)
+            return FOLDER_OUT_OF_REACH
+        except NewerAttempt:
+            log.error("a newer attempt of the job exists; nothing to do here")
+            return FENCED
+        if holder is not None:
+            log.error("attempt %d is run by %s (pid %d); nothing to do here", self._number, holder.host, holder.pid)
+            if predecessor_is_dead(holder, self._scratch, self._spec.intervals.mail):
+                self._tell_of_the_death(holder)
+            return CLAIM_LOST
+        self._record()
+        self._open(lease)
+        try:
+            ending = self._work()
+            return self._finish(ending)
+        except NewerAttempt:
+            log.error("a newer attempt of the job exists; stopped, nothing more is written")
+            self._saver.abandon()
+            self._mailbox.stop()
+            self._record(cause="fenced")
+            return FENCED
+        except StoreTrouble as error:
+            log.error("the run folder is out of reach: %s", error)
+            return FOLDER_OUT_OF_REACH
+
+    # --- before the command -----------------------------------------------------------------------------------------
+
+    def _record(self, cause: str | None = None) -> None:
+        """Tell the engine on this machine who we are."""
+        record = {
+            "pid": os.getpid(),
+            "at": to_text(self._own.at),
+            "wall": self._began,
+            "born": claims.kernel_start(),
+            "grace": self._spec.grace,
+            "ended": None if cause is None else {"at": to_text(self._clock.now()), "cause": cause},
+        }
+        draft = self._scratch.record.with_suffix(".new")
+        with contextlib.suppress(OSError):
+            draft.write_text(json.dumps(record))
+            draft.replace(self._scratch.record)
+
+    def _tell_of_the_death(self, before: Claim) -> None:
+        """The attempt's last word, unless the agent before this one said its own."""
+        evidence = f"the agent (pid {before.pid}) died and was started again"
+        ending = to_bytes(Exit("agent_died", self._clock.now(), evidence=evidence).to_json())
+        path = attempt_path(self._number, ranked("exit.json", self._rank))
+        with contextlib.suppress(StoreTrouble):
+            patience = self._spec.intervals.patience
+            if patiently(lambda: self._store.create(path, ending), patience, self._inbox.something_came):
+                log.error("%s; so it is told", evidence)
+
+    def _open(self, lease: Lease) -> None:
+        """Everything that runs beside the command."""
+        spec, store, scratch = self._spec, self._store, self._scratch
+        journal = attempt_path(self._number, "journal.json") if self._rank == 0 else None
+        self._journal = Journal(store, journal, self._clock)
+        self._journal.append("claimed", host=self._own.host)
+        self._mailbox = Mailbox(
+            store,
+            spec,
+            self._rank,
+            lease,
+            self._clock,
+            self._journal,
+            scratch.output,
+            scratch.progress,
+            scratch.alive,
+            lambda: self._inbox.put(Fenced()),
+            lambda rank, ending: self._inbox.put(PeerEnded(rank, ending)),
+        )
+        scanner = Scanner(
+            scratch.checkpoints,
+            lambda: open_writers(scratch.checkpoints, self._session),
+            Renames(scratch.checkpoints).since_last,
+        )
+        asked = [*notices.from_variable(), *metadata.sources(self._clock.now)]
+        self._notice_time = NoticeTime(asked, self._journal)
+        self._saver = Saver(
+            store,
+            scratch.checkpoints,
+            scanner,
+            spec,
+            self._rank,
+            self._clock,
+            self._journal,
+            self._mailbox.fenced,
+            lambda: self._inbox.put(Fenced()),
+            self._notice_time.uploaded,
+        )
+        self._mailbox.saved_step = lambda: self._saver.step
+        self._stops = Stops(self._inbox, spec, self._mailbox, self._journal)
+        notices.watch(spec.intervals.notice, asked, self._on_notice)
+        self._mailbox.start(min(10.0, spec.intervals.patience))
+
+    def _on_notice(self, notice: Notice) -> None:
+        self._stops.tell_notice(notice.source, notice.terminates_at)
+        if not notice.warning:
+            self._inbox.put(Stop("preempted", f"notice from {notice.source}", notice.terminates_at))
+
+    # --- the command ------------------------------------------------------------------------------------------------
+
+    def _work(self) -> Ended:
+        spec, scratch = self._spec, self._scratch
+        stop = self._stops.due()
+        if stop is not None:
+            return Ended(None, stop)
+        gang = claims.gather(
+            self._store,
+            self._number,
+            spec.nodes,
+            time.monotonic() + spec.intervals.patience,
+            spec.intervals.mail,
+            self._stops.must_end,
+        )
+        stop = self._stops.due()
+        if stop is not None:
+            return Ended(None, stop)
+        if len(gang) < spec.nodes and self._inbox.empty():
+            return Ended(None, Stop("machine_lost", f"only {len(gang)} of {spec.nodes} nodes came up"))
+        self._mailbox.phase = "restoring"
+        try:
+            stop = self._restore() or self._stops.due()
+        except OSError as error:
+            return Ended(None, could_not_start=f"the checkpoint cannot be restored: {error.strerror or error}")
+        if stop is not None:
+            return Ended(None, stop)
+        (scratch.library / "gpubroker_checkpoint.py").write_bytes(
+            pkgutil.get_data(__package__, "gpubroker_checkpoint.py") or b""
+        )
+        environment = job_environment(
+            spec, self._rank, [gang[rank].address for rank in sorted(gang)], scratch, os.environ
+        )
+        if spec.setup:
+            self._mailbox.phase = "setup"
+            setup = self._follow(spec.setup, environment)
+            if setup.stop or setup.could_not_start or setup.status:
+                return replace(setup, during="setup")
+        self._mailbox.phase = "running"
+        return self._follow(spec.command, environment, started=lambda: self._journal.append("command_started"))
+
+    def _restore(self) -> Stop | None:
+        """Why to stop instead, if something came before it was done. Raises OSError when this machine cannot hold the
+        checkpoint, StoreTrouble when the store stays away."""
+        while True:
+            try:
+                found = self._restored()
+                break
+            except checkpoints.GaveUp:
+                message = self._stops.next(float("inf"))
+                if isinstance(message, Fenced):
+                    raise NewerAttempt from None
+                stop = self._stops.in_message(message)
+                if stop is not None:
+                    return stop
+        newest = found.manifest
+        self._journal.append(
+            "restored",
+            checkpoint=newest.id if newest else None,
+            step=newest.step if newest else None,
+            passed_over=[{"checkpoint": name, "because": why} for name, why in found.passed_over],
+        )
+        self._saver.start(newest)
+        return None
+
+    def _restored(self) -> checkpoints.Restored:
+        return patiently(
+            lambda: checkpoints.restore(self._store, self._scratch.checkpoints, self._rank, self._stops.must_end),
+            self._spec.intervals.patience,
+            lambda wait: self._inbox.something_came(wait) or self._stops.must_end(),
+        )
+
+    def _follow(self, script: str, environment: dict[str, str], started: Callable[[], None] = lambda: None) -> Ended:
+        """Run a script to its end, or until the attempt must stop."""
+        folder = self._scratch.work if self._spec.workdir is None else Path(self._spec.workdir)
+        if not folder.is_dir():
+            return Ended(None, could_not_start=f"there is no folder {folder} on this machine")
+        self._commands += 1
+        number = self._commands
+        self._saver.go_on()
+        command = Command(
+            ["bash", "-c", script],
+            environment=environment,
+            folder=folder,
+            output=self._scratch.output,
+            scratch=self._scratch.root,
+            umask=self._umask,
+            witness=self._scratch.witness,
+            tell=lambda what: self._inbox.put(Said(number, what)),
+            keep_open=self._keep_open,
+        )
+
+        def on_session(pid: int) -> None:
+            self._session = pid
+            started()
+
+        def on_stop() -> None:
+            self._mailbox.phase = "stopping"
+
+        watched = Watched(
+            command,
+            number,
+            self._spec,
+            self._clock,
+            self._stops,
+            upload=lambda: self._notice_time.upload,
+            on_session=on_session,
+            on_exit=self._saver.hold,
+            on_stop=on_stop,
+        )
+        try:
+            return watched.to_its_end()
+        finally:
+            command.kill()
+
+    # --- after the command ------------------------------------------------------------------------------------------
+
+    def _finish(self, ended: Ended) -> int:
+        """Save what is finished, tell how it ended."""
+        spec = self._spec
+        self._mailbox.phase = "saving"
+        wait = self._share if ended.stop else spec.intervals.patience
+        if ended.stop and ended.stop.terminates_at:
+            left = self._clock.wall_seconds_until(ended.stop.terminates_at)
+            wait = max(0.0, min(wait, left - min(2.0, left / 10)))  # exit.json must get there, too
+        latest, told = time.monotonic() + wait, ended.stop is not None
+
+        def deadline() -> float:
+            """Of uploading; a lease that is extended meanwhile extends it, and one that says stop leaves the grace."""
+            nonlocal latest, told
+            if self._mailbox.lease.stop and not told:
+                latest, told = min(latest, time.monotonic() + self._share), True
+            paid_until = self._mailbox.lease.paid_until
+            if paid_until is None:
+                return latest
+            return min(latest, time.monotonic() + self._mailbox.seconds_until(paid_until) + 2 * self._share)
+
+        self._saver.finish(killed=not ended.clean, hurry=ended.stop is not None, deadline=deadline)
+        if self._rank == 0 and ended.clean and ended.stop is None:
+            ended = self._await_peers(ended)
+        cause, status, evidence = ended.cause(last_lines(self._scratch.output), self._saver.unsaved)
+        last = self._saver.last.id if self._saver.last else None
+        ending = Exit(cause, self._clock.now(), status, evidence, self._mailbox.step()[0], last)
+        if not self._mailbox.close(ending, max(deadline(), time.monotonic() + min(self._share, 5.0))):
+            log.error("the run folder did not take exit.json: %s", ending)
+        self._record(cause=ending.cause)
+        if not self._saver.unsaved:
+            shutil.rmtree(self._scratch.checkpoints, ignore_errors=True)
+        if ending.cause == "completed":
+            return 0
+        return ending.exit_status if ended.stop is None and ending.exit_status else INTERRUPTED
+
+    def _await_peers(self, ended: Ended) -> Ended:
+        """Rank 0 ends last: the attempt is over when all ranks are."""
+        self._mailbox.phase = "waiting for the other ranks"
+        while len(self._stops.peers) < self._spec.nodes - 1:
+            message = self._stops.next(float("inf"))
+            if isinstance(message, Fenced):
+                raise NewerAttempt
+            stop = self._stops.in_message(message)
+            if stop is not None:
+                return replace(ended, stop=stop, clean=False)
+        return ended

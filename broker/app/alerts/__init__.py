@@ -1,0 +1,1 @@
+"""Notices to people: price watches, approval requests, delivery."""

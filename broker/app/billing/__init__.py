@@ -1,0 +1,1 @@
+"""Use cases of money: budgets, spending reports, provider charges."""

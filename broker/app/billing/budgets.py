@@ -1,0 +1,269 @@
+"""Budgets: how each stands, what it will come to, and telling people when it passes a mark."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Protocol, cast
+
+from broker.app.alerts import approvers, notify
+from broker.app.wiring import Broker
+from broker.core.errors import BrokerError
+from broker.core.notices import Notice, Severity
+from broker.core.policy.policy import BudgetUse, Source
+from broker.core.ports import BudgetSpec, PolicySet
+from broker.core.values.money import Money, alike
+from broker.ledger.budgets import budget_uses, period_containing, period_name, told_as_one_until
+from broker.ledger.forecast import EXCEEDED, FORECAST, OVERDRAWN, Draw, Forecast, forecast, passed
+from broker.ledger.holds import ledger_rate
+from broker.ledger.shares import BudgetShare, budget_shares
+from broker.reconciler.journal import OpenHold, Reading
+from broker.store.outbox import Dispatch
+
+log = logging.getLogger(__name__)
+
+_LOOK_EVERY = timedelta(seconds=15)  # of the wall clock
+_OVER_EVERY = timedelta(seconds=5)
+
+
+class _Terms(Protocol):
+    """What a rule of the kind ``budget`` is configured with."""
+
+    amount: Money
+    alerts: tuple[str, ...]
+    action: str
+
+
+class BudgetRule(Protocol):
+    """What a rule of the kind ``budget`` has beside what every rule has."""
+
+    spec: BudgetSpec
+    config: _Terms
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetLine:
+    """A budget of the active set and its state in the current period ``at`` a time (UTC). Money in USD. ``marks``: what
+    it has passed, and when that was first seen (UTC). ``holds``: what it counts of what jobs hold."""
+
+    spec: BudgetSpec
+    limit: Money
+    source: Source
+    action: str
+    alerts: tuple[str, ...]
+    use: BudgetUse
+    forecast: Forecast
+    marks: Mapping[str, datetime]
+    holds: Sequence[OpenHold]
+    at: datetime
+
+    @property
+    def left(self) -> Money:
+        """What may still be held or spent in the period; negative when later charges overdrew it."""
+        return self.limit - self.use.spent - self.use.held
+
+    @property
+    def period_name(self) -> str:
+        """``November 2026``"""
+        return period_name(self.spec.period, self.spec.timezone, self.use.period_start)
+
+    @property
+    def held_by_job(self) -> list[tuple[str, BudgetShare]]:
+        """What each job holds in each period, by job: the earliest period first, and of each the largest share. Those
+        of the current period add up to ``use.held``."""
+        found = [
+            (hold.job_id, share)
+            for hold in self.holds
+            for share in budget_shares([self.spec], {hold.money: hold.burn.seen(self.at)})
+        ]
+        return sorted(found, key=lambda one: (one[1].period, -one[1].held.micros, one[0]))
+
+
+def rules_of(policy: PolicySet) -> list[BudgetRule]:
+    """Every budget of a set, in file order."""
+    return [cast(BudgetRule, rule) for rule in policy.rules if rule.kind == "budget"]
+
+
+def budgets(broker: Broker) -> list[BudgetLine]:
+    """Every budget of the active set in its current period, in file order."""
+    rules, now = rules_of(broker.policy()), broker.clock.now()
+    with broker.store.reading() as look:
+        rates = _rates(look)
+        found = [_line(look, rule, rates, now) for rule in rules]
+    since = broker.store.budget_marks.since
+    return [replace(line, marks=since(line.spec.id, line.use.period_start, line.limit)) for line in found]
+
+
+def _rates(look: Reading) -> Mapping[tuple[str, str], Money]:
+    """What the machines of each job cost an hour now (USD), by job and kind of money."""
+    rates: dict[tuple[str, str], Money] = {}
+    running = {attempt.job_id for attempt in look.live_attempts()}
+    for view in look.views(sorted(running)):
+        for attempt in view.attempts:
+            if not attempt.over and attempt.up_since is not None:
+                placement = attempt.placement
+                key = (view.id, placement.money.value)
+                rates[key] = rates.get(key, Money.ZERO) + ledger_rate(placement.offer) * placement.nodes
+    return rates
+
+
+def _line(look: Reading, rule: BudgetRule, rates: Mapping[tuple[str, str], Money], now: datetime) -> BudgetLine:
+    spec, limit = rule.spec, rule.config.amount
+    use = state(look, spec, now)
+    holds = look.open_holds(spec)
+    draws = [Draw(hold.burn, rates.get((hold.job_id, hold.money))) for hold in holds]
+    ahead = forecast(use, limit, draws, now)
+    return BudgetLine(spec, limit, rule.source, rule.config.action, rule.config.alerts, use, ahead, {}, holds, now)
+
+
+def state(look: Reading, budget: BudgetSpec, now: datetime) -> BudgetUse:
+    """What a budget has spent and holds in its current period."""
+    window = period_containing(budget.period, budget.timezone, now)
+    held = look.held(budget, told_as_one_until(budget, now))
+    return budget_uses(budget, window, now, partial(look.spent, budget), held)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """What was spent under a budget from the start of its period ``until`` then (UTC)."""
+
+    until: datetime
+    total: Money
+
+
+def days(broker: Broker, line: BudgetLine) -> list[Day]:
+    """How the money of the current period was spent, day by day up to now."""
+    now, start, spec = broker.clock.now(), line.use.period_start, line.spec
+    found = [Day(start, Money.ZERO)]
+    with broker.store.reading() as look:
+        while (since := found[-1]).until < min(now, line.use.period_end):
+            _, midnight = period_containing("day", spec.timezone, since.until)
+            until = min(midnight, now, line.use.period_end)
+            found.append(Day(until, since.total + look.spent(spec, since.until, until)))
+    return found
+
+
+def notices_about(broker: Broker, budget: str = "") -> Sequence[Dispatch]:
+    """What people were told about budgets, or could not be told yet, newest first."""
+    return broker.store.outbox.under(f"budget/{budget}/" if budget else "budget/")
+
+
+def check(broker: Broker) -> list[Notice]:
+    """Put on record what budgets have passed since the last look, with its notices on their way; returns these.
+
+    Any number of processes may do this at once and as often as they like: each mark is told once in a period. Sends
+    nothing: see `notify.deliver`. Raises `StoreProblem`, and `InvalidInput` where no policy can be read.
+    """
+    now, told = broker.clock.now(), list[Notice]()
+    for line in budgets(broker):
+        marks = passed(line.alerts, line.limit, line.use, line.forecast.expected)
+        fresh = {mark: _notice(line, mark) for mark in marks if mark not in line.marks}
+        # Of several percentages passed at once, the highest says it all; the others count as told.
+        percentages = [mark for mark in fresh if mark.endswith("%")]
+        highest = max(percentages, key=lambda mark: float(mark[:-1]), default="")
+        if fresh:
+            quiet = {mark for mark in percentages if mark != highest} | ({EXCEEDED} if OVERDRAWN in fresh else set())
+            new = broker.store.budget_marks.passed(
+                line.spec.id, line.use.period_start, line.limit, fresh, quiet, tuple(broker.settings.notify), now
+            )
+            told += [fresh[mark] for mark in new if mark not in quiet]
+    return told
+
+
+def _notice(line: BudgetLine, mark: str) -> Notice:
+    name, when, limit, use = line.spec.id, line.period_name, line.limit, line.use
+    spent, all_of_it, held, left = alike(use.spent, limit, use.held, line.left)
+    state = f"{spent} of {all_of_it} is spent and {held} held"
+    key = f"budget/{name}/{use.period_start:%Y-%m-%dT%H:%MZ}/{limit.as_json()}/{mark}"
+    written = f"The budget is written in {line.source}."
+    if mark == FORECAST:
+        end = f", used up on {line.forecast.used_up_at:%Y-%m-%d}" if line.forecast.used_up_at else ""
+        expected, most = alike(line.forecast.expected, limit)
+        title = f"Budget {name}: {expected} expected for {when}, the limit is {most}"
+        return Notice(key, title, f"{state}; at this pace it comes to more{end}. {written}", Severity.WARNING)
+    if mark in (OVERDRAWN, EXCEEDED):
+        title = (
+            f"Budget {name} is overdrawn by {-line.left} for {when}" if line.left < Money.ZERO else f"{name}: {mark}"
+        )
+        what = {
+            "alert": "Jobs are still admitted: the budget only alerts.",
+            "ask": "New jobs are admitted only with an approval.",
+            "deny": "No new job is admitted until there is room; what runs goes on within its hold.",
+            "stop": "No new job is admitted; once more is spent than there is, what runs is stopped, checkpoint first.",
+        }[line.action]
+        return Notice(key, title, f"{state}. {what} {written}", Severity.FAILURE)
+    title = f"Budget {name}: {mark} of {limit} is used in {when}"
+    return Notice(key, title, f"{state}, {left} is left. {written}", Severity.WARNING)
+
+
+class OverBudgets:
+    """Budgets that stop what runs and are exceeded, for `broker.reconciler.controllers.enforcement`: by their ids, with the time when
+    that was first seen. Asked for every job, read every few seconds."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._found: Mapping[str, tuple[BudgetUse, ...]] = {}
+        self._read: tuple[str, datetime] | None = None
+
+    def __call__(self, policy: PolicySet, now: datetime) -> Mapping[str, tuple[BudgetUse, ...]]:
+        every = _OVER_EVERY * self._broker.clock.scale
+        if self._read is None or self._read[0] != policy.version or now - self._read[1] >= every:
+            self._found = self._look(policy, now)
+            self._read = policy.version, now
+        return self._found
+
+    def _look(self, policy: PolicySet, now: datetime) -> Mapping[str, tuple[BudgetUse, ...]]:
+        stopping = [rule for rule in rules_of(policy) if rule.config.action == "stop"]
+        if not stopping:
+            return {}
+        with self._broker.store.reading() as look:
+            uses = [(rule, state(look, rule.spec, now)) for rule in stopping]
+        found: dict[str, tuple[BudgetUse, ...]] = {}
+        for rule, use in uses:
+            if use.spent > rule.config.amount:
+                marks = self._broker.store.budget_marks.since(rule.spec.id, use.period_start, rule.config.amount)
+                found[rule.spec.id] = (replace(use, over_since=marks.get(EXCEEDED)),)
+        return found
+
+
+class Alerting:
+    """Looks at budgets, and at who is asked, from time to time beside the jobs, and sends what is to be told in a
+    thread of its own, so that a slow service keeps no job waiting. Trouble is logged and tried again."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._next: datetime | None = None
+        self._sending: threading.Thread | None = None
+
+    def __call__(self) -> None:
+        """Look, if it is time."""
+        now = self._broker.clock.now()
+        if self._next is not None and now < self._next:
+            return
+        self._next = now + _LOOK_EVERY * self._broker.clock.scale
+        try:
+            for notice in (*check(self._broker), *approvers.check(self._broker)):
+                log.warning("%s. %s", notice.title, notice.body)
+        except BrokerError as error:
+            log.warning("budgets could not be looked at: %s", error)
+            return
+        except Exception:  # a mistake of ours here must not leave the jobs alone
+            log.exception("budgets could not be looked at")
+            return
+        targets = self._broker.settings.notify
+        if targets and (self._sending is None or not self._sending.is_alive()):
+            self._sending = threading.Thread(target=self._send, name="notices", daemon=True)
+            self._sending.start()
+
+    def _send(self) -> None:
+        try:
+            for one in notify.deliver(self._broker.store, self._broker.clock, self._broker.settings.notify):
+                if one.error:
+                    log.warning("%s could not be told of %s: %s", one.target, one.title, one.error)
+        except BrokerError as error:
+            log.warning("nobody could be told: %s (%s)", error, error.hint)

@@ -1,0 +1,272 @@
+"""Quoted against billed: what providers charged is read or imported, compared with what was metered, made up for in the
+ledger, and told where the two are far apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from broker.app.billing.charges_file import read_charges
+from broker.app.wiring import Broker
+from broker.core.errors import BrokerError, InvalidInput, MissingExtra, NoLogin, UnknownName
+from broker.core.events.views import AttemptView, JobView
+from broker.core.market.offers import MoneyKind
+from broker.core.notices import Notice, Severity
+from broker.core.ports import HasCharges
+from broker.core.values.money import Money
+from broker.ledger.entries import Entry
+from broker.reconciler.controllers.placement import attempt_key
+from broker.reconciler.settlement.charges import Charged, Comparison, Standing, adjustment, compare, is_billed
+from broker.reconciler.sweep import job_of
+from broker.store.ledger.charges import API
+
+if TYPE_CHECKING:
+    from broker.core.market.capacity import Charge
+    from broker.store.jobs.journal import StoreReading
+    from broker.store.jobs.machine_time import MachineTime
+
+_FURTHEST_BACK = timedelta(days=62)  # after its end nothing more is asked for an attempt: bills are closed by then
+
+
+@dataclass(frozen=True, slots=True)
+class Billed:
+    """Comparisons, oldest attempt first, and what providers charged for none of our attempts (USD, by provider)."""
+
+    rows: tuple[Comparison, ...]
+    for_others: Mapping[str, Money]
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What came of reading charges: how many were new or changed, by provider; the attempts whose money was adjusted;
+    the differences over the threshold; providers that could not be asked, each with why; those without a login; and
+    keys that no attempt of this store has."""
+
+    changed: Mapping[str, int]
+    adjusted: tuple[Comparison, ...]
+    alerts: tuple[Notice, ...]
+    trouble: Mapping[str, str]
+    without_login: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+
+def billed(broker: Broker, since: datetime | None = None, until: datetime | None = None) -> Billed:
+    """Every attempt that costs cash and whose machine was up in the half-open time (UTC; None: no bound). Amounts are
+    of the whole attempt. Changes nothing."""
+    now = broker.clock.now()
+    with broker.store.reading() as look:
+        pairs = _attempts(look, [one for one in look.machine_time(since=since) if until is None or one.since < until])
+        charges = _charges(look, pairs, since)
+        charged = Charged(charges, now)
+        rows = [compare(view, attempt, look.entries(view.id), charged, now) for view, attempt in pairs]
+        within = [c for c in charges if (until is None or c.starts < until) and (since is None or c.ends > since)]
+        keys = {attempt.key for _, attempt in _attempts(look, _machine_time_of(look, within))}
+    return Billed(tuple(rows), Charged(within, now).for_others(keys))
+
+
+def fetch(broker: Broker, provider: str = "") -> Recorded:
+    """Ask providers what they charged since the first attempt that is not compared yet, and act on it (`settle_up`).
+
+    Only those are asked for which something is awaited; AWS bills each question at $0.01. Raises `UnknownName` for a
+    provider that there is none of, `InvalidInput` for a named one that does not tell or whose settings are wrong, and
+    `StoreProblem`.
+    """
+    if provider and provider not in broker.registries.providers:
+        raise UnknownName("provider", provider, broker.registries.providers)
+    changed: dict[str, int] = {}
+    trouble: dict[str, str] = {}
+    without_login: list[str] = []
+    awaited = _awaited(broker, provider)
+    for name, since in awaited.items():
+        try:
+            source = broker.provider(name)
+            if not isinstance(source, HasCharges):
+                if provider:
+                    raise InvalidInput(f"{name} does not tell what it charged", hint=_IMPORT)
+                continue
+            told = list(source.charges(since))  # nothing slow inside a transaction
+        except MissingExtra:
+            continue
+        except NoLogin:
+            without_login.append(name)
+        except BrokerError as error:
+            if provider and isinstance(error, InvalidInput):
+                raise
+            trouble[name] = str(error)
+        else:
+            now = broker.clock.now()
+            changed[name] = broker.store.charges.record(told, source=API, at=now, whole_of=(name, since))
+    adjusted, notices = settle_up(broker, min(awaited.values(), default=None))
+    return Recorded(changed, tuple(adjusted), tuple(notices), trouble, tuple(without_login))
+
+
+_IMPORT = "import its bill: gpubroker report charges import FILE"
+
+
+def import_file(broker: Broker, file: Path, provider: str = "") -> Recorded:
+    """Read charges from a CSV file (`broker.app.billing.charges_file`), and act on them. The same file again changes nothing.
+
+    Raises `InvalidInput` with every line that is wrong (then nothing is kept), and for a provider whose charges come
+    from its API: they would count twice.
+    """
+    charges = read_charges(file, provider)
+    names = {one.provider for one in charges}
+    known = {*broker.registries.providers, *_awaited(broker, "")}
+    for name in sorted(names):
+        if name not in known:
+            raise UnknownName("provider", name, known)
+        if API in broker.store.charges.sources(name):
+            raise InvalidInput(
+                f"what {name} charged is read from its API already; from a file it would count twice", where=str(file)
+            )
+    now = broker.clock.now()
+    changed = {
+        name: broker.store.charges.record([one for one in charges if one.provider == name], source=file.name, at=now)
+        for name in sorted(names)
+    }
+    adjusted, notices = settle_up(broker, min((one.starts for one in charges), default=None))
+    return Recorded(changed, tuple(adjusted), tuple(notices), {}, unknown=_unknown(broker, charges))
+
+
+def _unknown(broker: Broker, charges: Iterable[Charge]) -> tuple[str, ...]:
+    """The keys that no attempt has: misspelt perhaps, or of another store."""
+    keys, known = {one.key for one in charges if one.key}, set()
+    with broker.store.reading() as look:
+        for view in look.views(sorted({job_of(key) for key in keys})):
+            known |= {attempt_key(view.id, number + 1) for number in range(view.attempt_count)}
+        unreadable = {one.job_id for one in look.unreadable}
+    known |= {key for key in keys if job_of(key) in unreadable}  # nobody can say here that there is no such attempt
+    return tuple(sorted(keys - known))
+
+
+def settle_up(broker: Broker, since: datetime | None = None) -> tuple[list[Comparison], list[Notice]]:
+    """Bring the ledger to what was charged, attempt by attempt, and put notices of differences over the threshold on
+    their way, each once. May be repeated, and by any number of processes. Returns what was adjusted and the notices.
+
+    Looks at attempts for which something was charged since the month in which bills may still change began, or since
+    ``since`` (UTC) where that is earlier."""
+    now = broker.clock.now()
+    adjusted, compared = [], []
+    begin = _month_of(min(since or now, now - _FURTHEST_BACK))
+    with broker.store.reading() as look:
+        pairs = _attempts(look, _machine_time_of(look, look.charges(since=begin)))
+        charged = Charged(_charges(look, pairs, begin), now)
+        looked = [_brought(look, view, attempt, charged, now) for view, attempt in pairs]
+    for (view, attempt), (found, wanted) in zip(pairs, looked, strict=True):
+        if wanted:
+            with broker.store.writing() as tx:  # by now both may have changed: what is posted follows what is on record
+                charged = Charged(_charges(tx, [(view, attempt)], now, found.provider), now)
+                found, wanted = _brought(tx, view, attempt, charged, now)
+                tx.post(wanted)
+        compared.append(found)
+        if wanted:
+            adjusted.append(found)
+    targets = tuple(broker.settings.notify)
+    over = Threshold(broker.settings.charges.alert_over, broker.settings.charges.alert_above)
+    notices = [*(n for one in compared if (n := _about_attempt(one, over))), *_about_providers(compared, over)]
+    for notice in notices:
+        broker.store.outbox.add(notice, targets, now)
+    return adjusted, notices
+
+
+def _brought(
+    look: StoreReading, view: JobView, attempt: AttemptView, charged: Charged, now: datetime
+) -> tuple[Comparison, Sequence[Entry]]:
+    """The entries that bring the ledger to what was charged, if any, and the comparison once they are posted."""
+    entries = look.entries(view.id)
+    wanted = adjustment(view, attempt, compare(view, attempt, entries, charged, now), entries, now)
+    return compare(view, attempt, [*entries, *wanted], charged, now), wanted
+
+
+def _attempts(look: StoreReading, times: Iterable[MachineTime]) -> list[tuple[JobView, AttemptView]]:
+    """Of the attempts with this machine time those that a provider charges for, with their jobs, in the same order."""
+    wanted = [one for one in times if one.money is MoneyKind.CASH]
+    views = {view.id: view for view in look.views(list({one.job_id for one in wanted}))}
+    found = []
+    for one in wanted:
+        view = views.get(one.job_id)  # none: it cannot be read
+        attempts = view.attempts if view is not None else ()
+        found += [(view, a) for a in attempts if view is not None and a.number == one.attempt and is_billed(a)]
+    return found
+
+
+def _machine_time_of(look: StoreReading, charges: Iterable[Charge]) -> Sequence[MachineTime]:
+    """The machine time of the jobs that these charges name, of attempts that they name."""
+    keys = {one.key for one in charges if one.key}
+    times = look.machine_time(job_ids=list({job_of(key) for key in keys}))
+    return [one for one in times if attempt_key(one.job_id, one.attempt) in keys]
+
+
+def _charges(
+    look: StoreReading,
+    pairs: Iterable[tuple[JobView, AttemptView]],
+    since: datetime | None,
+    provider: str | None = None,
+) -> Sequence[Charge]:
+    """The charges since then (UTC; None: all), and as far back as any of these attempts needs."""
+    if since is None:
+        return look.charges(provider)
+    begins = [attempt.up_since for _, attempt in pairs if attempt.up_since is not None]
+    # Credits may be dated before the machine was up.
+    return look.charges(provider, since=min([since, *begins]) - _FURTHEST_BACK)
+
+
+def _month_of(time: datetime) -> datetime:
+    return time.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+
+
+def _awaited(broker: Broker, provider: str) -> Mapping[str, datetime]:
+    """The providers whose charges are awaited, or may still change, and from when on."""
+    now = broker.clock.now()
+    earliest: dict[str, datetime] = {}
+    with broker.store.reading() as look:
+        times = look.machine_time(since=now - _FURTHEST_BACK)
+        pairs = _attempts(look, [one for one in times if provider in ("", one.provider)])
+        charged = Charged(_charges(look, pairs, now), now)
+        for view, attempt in pairs:
+            name, up = attempt.placement.offer.provider, attempt.up_since or now
+            found = compare(view, attempt, (), charged, now)
+            if found.standing is not Standing.COMPARED or found.estimated:
+                earliest[name] = min(up, earliest.get(name, up))
+    return {name: datetime.combine(up.astimezone(UTC), time(), UTC) for name, up in earliest.items()}
+
+
+# --- telling --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """How far charges may be from what was metered: both a ``share`` of it and an ``amount`` must be passed."""
+
+    share: float
+    amount: Money
+
+    def passed(self, metered: Money, difference: Money) -> bool:
+        return abs(difference) > self.amount and abs(difference) > metered.scaled(self.share)
+
+
+def _about_attempt(one: Comparison, over: Threshold) -> Notice | None:
+    if one.difference is None or not over.passed(one.metered, one.difference):
+        return None
+    title = f"{one.provider} charged {one.billed} for {one.key}; metered were {one.metered}"
+    return Notice(f"charges/{one.key}/{one.billed}", title, _BODY, Severity.WARNING)
+
+
+_BODY = "The ledger was brought to what was charged. See `gpubroker report billed`."
+
+
+def _about_providers(compared: Sequence[Comparison], over: Threshold) -> Iterator[Notice]:
+    """Many small differences make a large one: by provider and month, told once each."""
+    sums: dict[tuple[str, str], tuple[Money, Money]] = {}
+    for one in compared:
+        if one.difference is not None and one.gone_at is not None:
+            slot = (one.provider, f"{one.gone_at:%Y-%m}")
+            metered, difference = sums.get(slot, (Money.ZERO, Money.ZERO))
+            sums[slot] = (metered + one.metered, difference + one.difference)
+    for (provider, month), (metered, difference) in sorted(sums.items()):
+        if over.passed(metered, difference):
+            title = f"{provider} charged {metered + difference} in {month}; metered were {metered}"
+            yield Notice(f"charges/{provider}/{month}", title, _BODY, Severity.WARNING)

@@ -1,0 +1,42 @@
+"""The duty of asking providers once a day what they charged, for `broker.app.service.serve`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from broker.app.billing.charges import Recorded, fetch
+from broker.app.service.periodic_duty import Rounds
+from broker.app.wiring import Broker
+
+_FIRST_AFTER, _LOOK_EVERY = 120.0, 900.0  # seconds of the wall clock
+_ASK_EVERY = timedelta(hours=23)
+_ASKED = "charges_asked_at"
+
+
+class Charging:
+    """``say``: told of differences over the threshold, and of trouble, once each time it changes."""
+
+    name = "charging"
+
+    def __init__(self, broker: Broker, *, say: Callable[[str], None], every: float = _LOOK_EVERY) -> None:
+        # A broker belongs to one thread; the store itself may be shared, but not the providers made from it.
+        self._broker = Broker(broker.settings, broker.registries)
+        self._rounds = Rounds(say, _FIRST_AFTER, every)
+
+    def run(self, stop: threading.Event) -> None:
+        """Until ``stop`` is set. What goes wrong is said, and tried again with the next look."""
+        self._rounds.run(self._broker.store, self.once, stop)
+
+    def once(self) -> Recorded | None:
+        """Ask, if a day has passed; None before that. Raises `StoreProblem`."""
+        store, now = self._broker.store, self._broker.clock.now()
+        asked = store.setting(_ASKED)
+        if asked is not None and now - datetime.fromisoformat(asked) < _ASK_EVERY:
+            return None
+        done = fetch(self._broker)
+        store.set_setting(_ASKED, now.isoformat())
+        troubles = {f"{name} does not tell what it charged: {why}" for name, why in done.trouble.items()}
+        self._rounds.tell(troubles | {notice.title for notice in done.alerts})
+        return done

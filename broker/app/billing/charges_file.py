@@ -1,0 +1,110 @@
+"""Charges from a CSV file, for providers that tell them in no other way.
+
+The header names the columns, in any order; others are left alone::
+
+    key,starts,ends,amount,provider,line,estimated
+    train-k3v9qz-1,2026-11-01T10:00Z,2026-11-02T00:00Z,12.34,vast,gpu,no
+
+``key``: the attempt's key, as machines are named and tagged; empty for what belongs to no attempt. ``starts`` and
+``ends``: ISO 8601, UTC where no zone is said; or one column ``day``. ``amount``: USD, negative for credits.
+``provider``: or said for the whole file. ``line``: tells several charges for the same time apart. ``estimated``: may
+still change.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+
+from broker.core.errors import InvalidInput, Problem
+from broker.core.market.capacity import Charge
+from broker.core.values.money import Money
+
+_NEEDED = ("key", "amount")
+_YES, _NO = ("yes", "true", "1"), ("", "no", "false", "0")
+_MOST = Decimal(10) ** 9
+_SHOWN = 20  # problems
+
+
+def read_charges(file: Path, provider: str = "") -> list[Charge]:
+    """The charges of the file, in its order. Raises `InvalidInput` naming every line that is wrong."""
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as text:
+            rows = csv.DictReader(text)
+            names = [name.strip().lower() for name in rows.fieldnames or ()]
+            rows.fieldnames = names
+            _check_header(file, names, provider)
+            numbered = [(rows.line_num, row) for row in rows]
+    except OSError as error:
+        raise InvalidInput(f"cannot be read: {error.strerror or error}", where=str(file)) from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InvalidInput(f"is no CSV file in UTF-8: {error}", where=str(file)) from error
+    charges, problems = [], []
+    for line, row in numbered:
+        try:
+            charges.append(_charge({name: (value or "").strip() for name, value in row.items() if name}, provider))
+        except (ValueError, TypeError, AttributeError) as error:
+            problems.append(Problem(line, 1, "", str(error)))
+    if problems:
+        said = "; ".join(f"line {one.line}: {one.message}" for one in problems[:_SHOWN])
+        more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+        raise InvalidInput(said + more, where=str(file), hint="nothing was imported", problems=problems)
+    if not charges:
+        raise InvalidInput("holds no charges", where=str(file))
+    return charges
+
+
+def _check_header(file: Path, names: list[str], provider: str) -> None:
+    lacking = [name for name in _NEEDED if name not in names]
+    if "day" not in names and not {"starts", "ends"} <= set(names):
+        lacking.append("starts and ends (or day)")
+    if not provider and "provider" not in names:
+        lacking.append("provider (or say --provider)")
+    if lacking:
+        raise InvalidInput(
+            f"the header lacks {', '.join(lacking)}",
+            where=f"{file}:1",
+            hint="expected key,starts,ends,amount; and provider, line, estimated where they are known",
+        )
+
+
+def _charge(row: Mapping[str, str], provider: str) -> Charge:
+    """Raises ValueError with what was expected."""
+    whose = row.get("provider") or provider
+    if not whose:
+        raise ValueError("no provider; expected one, or --provider")
+    if provider and whose != provider:
+        raise ValueError(f"of {whose}, in a file of {provider}")
+    if row.get("day"):
+        starts = _moment("day", row["day"][:10])
+        ends = starts + timedelta(days=1)
+    else:
+        starts, ends = _moment("starts", row.get("starts", "")), _moment("ends", row.get("ends", ""))
+    if ends <= starts:
+        raise ValueError(f"ends {ends.isoformat()} and starts {starts.isoformat()}; expected a time that passes")
+    estimated = row.get("estimated", "").lower()
+    if estimated not in (*_YES, *_NO):
+        raise ValueError(f"estimated is {estimated!r}; expected yes or no")
+    about = {"line": row["line"]} if row.get("line") else {}
+    return Charge(whose, starts, ends, _amount(row.get("amount", "")), row["key"], estimated in _YES, about)
+
+
+def _moment(name: str, text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{name} is {text!r}; expected a time such as 2026-11-01T10:00Z") from None
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+
+
+def _amount(text: str) -> Money:
+    try:
+        amount = Decimal(text.removeprefix("$").replace(",", ""))
+    except InvalidOperation:
+        raise ValueError(f"amount is {text!r}; expected USD such as 12.34") from None
+    if not amount.is_finite() or abs(amount) > _MOST:
+        raise ValueError(f"amount is {text!r}; expected USD such as 12.34")
+    return Money.usd(amount)

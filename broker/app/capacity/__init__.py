@@ -1,0 +1,1 @@
+"""Use cases of owned, reserved and committed capacity."""

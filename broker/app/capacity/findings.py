@@ -1,0 +1,207 @@
+"""Capital or rent: what the hours that were really used say about what is owned, held and rented."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from math import floor
+from typing import TYPE_CHECKING
+
+from broker.app.advise.rules_of_thumb import active
+from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery
+from broker.economics.reserve.capacity_findings import SHORTEST, Finding, Use, findings
+from broker.economics.reserve.holdings import Holding, HoldingKind
+from broker.economics.rules import RulesOfThumb
+from broker.economics.units import HOURS_PER_MONTH
+
+if TYPE_CHECKING:
+    from broker.app.wiring import Broker
+
+_HOUR = timedelta(hours=1)
+_RENTED = (CapacityType.ON_DEMAND, CapacityType.SPOT)
+Stretch = tuple[datetime, datetime, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the use from ``since`` to ``now`` (UTC) says. ``uses``: what it was read from; ``notes``: what was taken for
+    granted or left out."""
+
+    since: datetime
+    now: datetime
+    uses: tuple[Use, ...]
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def enough(self) -> bool:
+        """Whether of any accelerator enough hours are known to judge by."""
+        return any(len(use.demand) >= SHORTEST for use in self.uses)
+
+
+@dataclass
+class _Ran:
+    """What ran of one accelerator: everything, the rented part, and what that cost."""
+
+    every: list[Stretch]
+    rented: list[Stretch]
+    gpu_hours: float = 0.0
+    usd: float = 0.0
+
+
+def capacity_findings(broker: Broker, since: datetime) -> Found:
+    """The findings on everything that ran since then or is held, by the rules of thumb of the active policies.
+
+    Simulated machines do not count. Reads only what is on record: attempts, holdings and stored offers."""
+    now = broker.clock.now()
+    rules = active(broker.settings.store_url, lambda: broker)
+    ran, held = _ran(broker, since, now), [r.holding for r in broker.store.holdings() if r.holding.active(now)]
+    names = sorted({*ran, *(holding.accelerator for holding in held)})
+    offers = broker.store.offers(OfferQuery(accelerators=tuple(names))) if names else []
+    uses, found, notes = [], list[Finding](), list[str]()
+    for name in names:
+        mine = [offer for offer in offers if offer.accelerator == name and _counts(offer, now)]
+        own = [holding for holding in held if holding.accelerator == name]
+        use = _use(name, ran.get(name, _Ran([], [])), own, mine, rules, since, now, notes)
+        if use is None:
+            continue
+        uses.append(use)
+        said = findings(use, rules)
+        found += said
+    if not names:
+        notes.append("no GPU job ran and nothing is on record as held")
+    return Found(since, now, tuple(uses), tuple(found), tuple(notes))
+
+
+def _ran(broker: Broker, since: datetime, now: datetime) -> dict[str, _Ran]:
+    found: dict[str, _Ran] = {}
+    with broker.store.reading() as look:
+        for one in look.machine_time(since=since):
+            end = one.until or now
+            if not one.accelerator or end <= since:
+                continue
+            ran = found.setdefault(one.accelerator, _Ran([], []))
+            stretch = (max(one.since, since), end, one.gpus)
+            ran.every.append(stretch)
+            if one.capacity_type in _RENTED and one.price_per_gpu is not None:
+                ran.rented.append(stretch)
+                hours = stretch[2] * ((end - stretch[0]) / _HOUR)
+                ran.gpu_hours += hours
+                ran.usd += hours * float(one.price_per_gpu.dollars)
+    return found
+
+
+def _use(
+    name: str,
+    ran: _Ran,
+    held: Sequence[Holding],
+    offers: Sequence[Offer],
+    rules: RulesOfThumb,
+    since: datetime,
+    now: datetime,
+    notes: list[str],
+) -> Use | None:
+    """The hours of one accelerator with its prices; None where no price of renting is known."""
+    on_demand = _cheapest(offers, CapacityType.ON_DEMAND)
+    rent = ran.usd / ran.gpu_hours if ran.usd else None
+    if rent is not None:
+        notes.append(f"{name}: renting costs ${rent:.4g} per GPU-hour, as was paid on average for what ran")
+    elif on_demand is not None:
+        rent = _usd(on_demand)
+        kind = "the list price" if on_demand.reference else "the cheapest price"
+        notes.append(f"{name}: renting costs ${rent:.4g} per GPU-hour, {kind} on demand")
+    else:
+        notes.append(f"{name}: left out, no price of renting is known")
+        return None
+    owned = [holding for holding in held if holding.kind is HoldingKind.OWNED]
+    reserved = [holding for holding in held if holding.kind is not HoldingKind.OWNED]
+    # Use is known from the first hour of which anything is: what is added today takes nothing away from that.
+    known = [*(stretch[0] for stretch in ran.every), *(holding.starts for holding in held)]
+    begins = _full_hour(max(since, min(known, default=since)))
+    until = _full_hour(now)
+    hours = (until - begins) // _HOUR
+    if hours < 1:
+        notes.append(f"{name}: left out, less than an hour of use is known")
+        return None
+    if hours < SHORTEST:
+        notes.append(f"{name}: {hours} h of use are known; nothing is found from less than a week")
+
+    def there(holding: Holding) -> int:
+        """For how many of these hours it is held."""
+        return min(max((until - holding.starts) // _HOUR, 0), hours)
+
+    owned.sort(key=there, reverse=True)
+    reserved.sort(key=there, reverse=True)
+    if hours >= SHORTEST:
+        notes += [
+            f"{name}: the {h.gpus} held since {h.starts:%Y-%m-%d} ({h.kind.value}) are judged when they are there for a"
+            " week"
+            for h in (*owned, *reserved)
+            if there(h) < SHORTEST
+        ]
+    # What is judged has its own price; where nothing is judged yet, what was added says what more of it would cost.
+    judged, paid = ([h for h in some if there(h) >= SHORTEST] or some for some in (owned, reserved))
+    energy = _mean(judged, [h.energy_usd_per_gpu_hour(rules.kwh_usd, rules.pue) for h in judged]) or 0.0
+    if energy:
+        notes.append(
+            f"{name}: energy of owned ones is ${energy:.4g} per GPU-hour at work (${rules.kwh_usd:g} a kWh, PUE"
+            f" {rules.pue:g}); what they draw idle is not counted"
+        )
+    offer = _cheapest([o for o in offers if o.term_months], CapacityType.RESERVED)
+    return Use(
+        accelerator=name,
+        demand=_hourly(ran.every, begins, hours),
+        rented=_hourly(ran.rented, begins, hours),
+        owned=sum(holding.gpus for holding in owned),
+        reserved=sum(holding.gpus for holding in reserved),
+        rent=rent,
+        held_usd=_mean(paid, [holding.usd_per_gpu_hour for holding in paid]),
+        reserve_usd=None if offer is None else _usd(offer),
+        own_usd=_mean(judged, [holding.usd_per_gpu_hour for holding in judged]),
+        term_hours=None if offer is None else (offer.term_months or 0) * HOURS_PER_MONTH,
+        owned_for=[there(holding) for holding in owned for _ in range(holding.gpus)],
+        reserved_for=[there(holding) for holding in reserved for _ in range(holding.gpus)],
+        energy_usd=energy,
+    )
+
+
+def _mean(holdings: Sequence[Holding], prices: Sequence[float]) -> float | None:
+    """The mean price of a GPU over these holdings; None without any."""
+    gpus = sum(holding.gpus for holding in holdings)
+    if not gpus:
+        return None
+    return sum(holding.gpus * price for holding, price in zip(holdings, prices, strict=True)) / gpus
+
+
+def _hourly(stretches: Iterable[Stretch], begins: datetime, hours: int) -> tuple[int, ...]:
+    """GPUs at work in each hour: the mean over it, to whole GPUs."""
+    sums = [0.0] * hours
+    for start, end, gpus in stretches:
+        at, last = max(start, begins), min(end, begins + hours * _HOUR)
+        while at < last:
+            index = (at - begins) // _HOUR
+            edge = min(last, begins + (index + 1) * _HOUR)
+            sums[index] += gpus * ((edge - at) / _HOUR)
+            at = edge
+    return tuple(floor(gpus + 0.5) for gpus in sums)
+
+
+def _full_hour(at: datetime) -> datetime:
+    return at.replace(minute=0, second=0, microsecond=0)
+
+
+def _counts(offer: Offer, now: datetime) -> bool:
+    """Whether its price says what renting or reserving costs now."""
+    gone = offer.availability in (Availability.UNAVAILABLE, Availability.NO_QUOTA)
+    stale = not offer.reference and offer.max_age is not None and now - offer.as_of > offer.max_age
+    return offer.money is MoneyKind.CASH and offer.has_valid_price() and not gone and not stale
+
+
+def _cheapest(offers: Iterable[Offer], kind: CapacityType) -> Offer | None:
+    return min((offer for offer in offers if offer.capacity_type is kind), key=_usd, default=None)
+
+
+def _usd(offer: Offer) -> float:
+    price = offer.price_per_gpu
+    return float(price.dollars) if price is not None else float("inf")

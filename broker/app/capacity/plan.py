@@ -1,0 +1,300 @@
+"""The capacity plan: demand from files or from what ran, prices from the market, holdings from the record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from math import floor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from broker.core.errors import InvalidInput, UnknownName
+from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer, OfferQuery
+from broker.core.values.accelerators import canonical
+from broker.economics.reserve.capacity import CapacityPlan, Option, plan_capacity
+from broker.economics.reserve.costs import Market
+from broker.economics.reserve.holdings import HoldingKind, RecordedHolding
+from broker.economics.unit_cost import energy_usd_per_hour
+from broker.economics.units import HOURS_PER_MONTH, not_negative, positive
+
+if TYPE_CHECKING:
+    from broker.app.wiring import Broker
+    from broker.backtest.reserve.demand import Demand
+
+_HOUR = timedelta(hours=1)
+ALL = ""
+"""Where a price is stated for every accelerator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """Prices that were given, USD per GPU-hour, by accelerator or for `ALL`; they come before the market's.
+
+    ``ratio``: reserved over on-demand price, instead of a reserved price. ``terms``: hours that a stated reserved price
+    or ratio holds for. ``own``: purchase price of a GPU with its share of the machine, USD, used for ``life_hours``,
+    drawing ``watts``.
+    """
+
+    on_demand: Mapping[str, float] = field(default_factory=dict)
+    spot: Mapping[str, float] = field(default_factory=dict)
+    reserved: Mapping[str, float] = field(default_factory=dict)
+    ratio: float | None = None
+    terms: tuple[int, ...] = (8760,)
+    own: Mapping[str, float] = field(default_factory=dict)
+    life_hours: float = 4 * 8760
+    watts: float = 0.0
+    kwh_usd: float = 0.0
+    pue: float = 1.0
+
+    @property
+    def energy(self) -> float:
+        """USD per hour in use of an owned GPU."""
+        return energy_usd_per_hour(self.watts, self.kwh_usd, self.pue)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What ran: GPUs at work each hour by accelerator, how many attempts that were, and the share of the rented
+    GPU-hours that ran on spot."""
+
+    demand: dict[str, list[int]]
+    attempts: int
+    spot_share: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan for each accelerator that has demand. ``source``: where the demand is from. ``notes``: what was taken for
+    granted for all of them."""
+
+    now: datetime
+    source: str
+    plans: tuple[CapacityPlan, ...]
+    demand: Mapping[str, Sequence[int]]
+    notes: tuple[str, ...]
+
+
+def plan(
+    broker: Broker,
+    demand: Mapping[str, Sequence[int]],
+    source: str,
+    stated: Stated,
+    *,
+    providers: Sequence[str] = (),
+    spot_share: float | Mapping[str, float] = 0.0,
+    notes: Iterable[str] = (),
+) -> Planned:
+    """One plan for each accelerator of ``demand``. ``providers``: whose prices count; all of them by default.
+    ``spot_share``: of bursts, for all or by accelerator; where it was merely observed and spot has no price now, none.
+    Raises InvalidInput where an accelerator has no on-demand price at all."""
+    from broker.app.market.market import freshen
+
+    freshen(broker)
+    now = broker.clock.now()
+    holdings = broker.store.holdings()
+    offers = _offers(broker, demand, providers, now)
+    plans, said = [], list(notes)
+    for accelerator, hours in demand.items():
+        own = [recorded for recorded in holdings if recorded.holding.accelerator == accelerator]
+        market = _market(accelerator, offers, stated, spot_share)
+        options = _options(accelerator, offers, stated, market)
+        said += _not_on_record(broker, accelerator, own)
+        plans.append(
+            plan_capacity(accelerator, hours, now, market, options, own, kwh_usd=stated.kwh_usd, pue=stated.pue)
+        )
+    return Planned(now, source, tuple(plans), demand, tuple(said))
+
+
+def _not_on_record(broker: Broker, accelerator: str, holdings: Sequence[RecordedHolding]) -> list[str]:
+    """Owned machines that offer themselves count only once somebody has said what they cost and how long they last."""
+    query = OfferQuery(accelerators=(accelerator,), capacity_types=(CapacityType.OWNED,))
+    owned = [offer for offer in broker.store.offers(query) if offer.money is not MoneyKind.SANDBOX]
+    if not owned or any(recorded.holding.kind is HoldingKind.OWNED for recorded in holdings):
+        return []
+    gpus = sum(offer.count * (offer.slots or 1) for offer in owned)
+    return [
+        f"{accelerator}: {gpus} owned GPU(s) are not counted: put them on record with `gpubroker capacity add owned`"
+    ]
+
+
+def demand_of_files(
+    files: Sequence[tuple[str, Path]],
+) -> tuple[dict[str, list[int]], list[str]]:
+    """Demand by accelerator from files, each with a name for its series (empty: as its file or column is called), and
+    what was taken for granted. Raises InvalidInput."""
+    from broker.backtest.reserve.demand import read_demand
+
+    found: dict[str, list[int]] = {}
+    notes = []
+    for name, path in files:
+        columns = read_demand([path])
+        for series in columns:
+            called = _called(name if len(columns) == 1 else "", series)
+            if called in found:
+                raise InvalidInput(f"two series for {called}", where=str(path), hint="name them: --demand H100=FILE")
+            found[called] = list(series.hours)
+            notes += [f"{called}: {note}" for note in series.notes]
+            ends = (
+                f", which was {series.starts + len(series.hours) * _HOUR:%Y-%m-%d %H:%M} UTC" if series.starts else ""
+            )
+            notes.append(f"{called}: the end of the file{ends} is taken as now")
+    return found, notes
+
+
+def demand_of_history(broker: Broker, since: datetime) -> History:
+    """What ran here up to now, from the attempts on record: the mean over each hour, to whole GPUs, from the first use
+    on and not from before ``since``. Simulated machines do not count. Raises InvalidInput when nothing ran."""
+    now = broker.clock.now()
+    until = now.replace(minute=0, second=0, microsecond=0)
+    stretches: dict[str, list[tuple[datetime, datetime, int]]] = {}
+    rented: dict[tuple[str, CapacityType], float] = {}
+    attempts = 0
+    with broker.store.reading() as look:
+        for one in look.machine_time(since=since):
+            end = one.until or now
+            if not one.accelerator or end <= since:
+                continue
+            attempts += 1
+            begin = max(one.since, since)
+            stretches.setdefault(one.accelerator, []).append((begin, end, one.gpus))
+            key = (one.accelerator, one.capacity_type)
+            rented[key] = rented.get(key, 0.0) + one.gpus * ((end - begin) / _HOUR)
+    found = {name: _hourly(used, until) for name, used in sorted(stretches.items())}
+    found = {name: hours for name, hours in found.items() if hours}
+    if not found:
+        raise InvalidInput(
+            f"no GPU job ran for an hour since {since.astimezone(UTC):%Y-%m-%d}",
+            hint="give the demand: --demand H100=FILE, one number of GPUs an hour",
+        )
+    return History(found, attempts, {name: _spot_share(rented, name) for name in found})
+
+
+def _spot_share(rented: Mapping[tuple[str, CapacityType], float], accelerator: str) -> float:
+    spot = rented.get((accelerator, CapacityType.SPOT), 0.0)
+    either = spot + rented.get((accelerator, CapacityType.ON_DEMAND), 0.0)
+    return spot / either if either else 0.0
+
+
+def _hourly(stretches: Iterable[tuple[datetime, datetime, int]], until: datetime) -> list[int]:
+    used = list(stretches)
+    first = min(start for start, _, _ in used).replace(minute=0, second=0, microsecond=0)
+    hours = [0.0] * max((until - first) // _HOUR, 0)
+    for start, end, gpus in used:
+        at = start
+        while at < min(end, until):
+            index = (at - first) // _HOUR
+            edge = min(end, first + (index + 1) * _HOUR)
+            hours[index] += gpus * ((edge - at) / _HOUR)
+            at = edge
+    return [floor(gpus + 0.5) for gpus in hours]
+
+
+def _offers(
+    broker: Broker, accelerators: Iterable[str], providers: Sequence[str], now: datetime
+) -> dict[str, list[Offer]]:
+    """What can be rented of each, at prices that are not too old."""
+    names = tuple(accelerators)
+    found: dict[str, list[Offer]] = {name: [] for name in names}
+    for offer in broker.store.offers(OfferQuery(accelerators=names, providers=tuple(providers))):
+        gone = offer.availability in (Availability.UNAVAILABLE, Availability.NO_QUOTA)
+        stale = not offer.reference and offer.max_age is not None and now - offer.as_of > offer.max_age
+        if offer.money is MoneyKind.CASH and offer.has_valid_price() and not gone and not stale:
+            found[str(offer.accelerator)].append(offer)
+    seen = {offer.provider for offers in found.values() for offer in offers}
+    for name in providers:
+        if name not in seen and name not in broker.registries.providers:
+            raise UnknownName("provider", name, [*broker.registries.providers, *seen], where="--provider")
+    return found
+
+
+def _cheapest(offers: Iterable[Offer]) -> Offer | None:
+    return min(offers, key=_usd, default=None)
+
+
+def _usd(offer: Offer) -> float:
+    price = offer.price_per_gpu
+    assert price is not None
+    return float(price.dollars)
+
+
+def _stated(prices: Mapping[str, float], accelerator: str) -> float | None:
+    return prices.get(accelerator, prices.get(ALL))
+
+
+def _market(
+    accelerator: str, offers: Mapping[str, list[Offer]], stated: Stated, spot_share: float | Mapping[str, float]
+) -> Market:
+    def price(kind: CapacityType, given: Mapping[str, float]) -> float | None:
+        said = _stated(given, accelerator)
+        best = _cheapest(offer for offer in offers[accelerator] if offer.capacity_type is kind)
+        return said if said is not None else None if best is None else _usd(best)
+
+    on_demand = price(CapacityType.ON_DEMAND, stated.on_demand)
+    if on_demand is None:
+        raise InvalidInput(
+            f"no on-demand price of {accelerator} is known",
+            hint=f"give it: --on-demand-price {accelerator}=2.50 (USD per GPU-hour)",
+        )
+    spot = price(CapacityType.SPOT, stated.spot)
+    if isinstance(spot_share, Mapping):
+        return Market(on_demand, spot, 0.0 if spot is None else spot_share.get(accelerator, 0.0))
+    return Market(on_demand, spot, spot_share)
+
+
+def _options(accelerator: str, offers: Mapping[str, list[Offer]], stated: Stated, market: Market) -> Iterable[Option]:
+    """What can be held: what was stated, else the cheapest of each term on the market; and machines to buy."""
+    said = _stated(stated.reserved, accelerator)
+    if said is None and stated.ratio is not None:
+        said = positive("ratio", stated.ratio) * market.on_demand
+    if said is not None:
+        for term in stated.terms:
+            yield Option(f"reserved for {_days(term)} at the stated price", term, said)
+    else:
+        by_term: dict[int, list[Offer]] = {}
+        for offer in offers[accelerator]:
+            if offer.capacity_type is CapacityType.RESERVED and offer.term_months:
+                by_term.setdefault(offer.term_months, []).append(offer)
+        for months, sold in sorted(by_term.items()):
+            best = min(sold, key=_usd)
+            name = f"{best.provider}/{best.region} {best.instance_type}, {months} months"
+            yield Option(name, round(months * HOURS_PER_MONTH), _usd(best))
+    own = _stated(stated.own, accelerator)
+    if own is not None:
+        usd = positive("purchase price", own, "USD") / positive("life", stated.life_hours, "h") + stated.energy
+        yield Option(f"bought, used for {_days(stated.life_hours)}", round(stated.life_hours), usd, HoldingKind.OWNED)
+
+
+def _days(hours: float) -> str:
+    days = hours / 24
+    count, unit = (days / 365, "year") if days >= 365 and days % 365 == 0 else (days, "day")
+    return f"{count:g} {unit}{'' if count == 1 else 's'}"
+
+
+def _called(name: str, series: Demand) -> str:
+    """The accelerator that was named, that the column is called after, or that the file is; else the asker's own name,
+    for which prices must be given."""
+    for candidate in (name, series.column, series.name):
+        try:
+            return canonical(candidate)
+        except UnknownName:
+            continue
+    return name or series.name
+
+
+def checked(stated: Stated) -> Stated:
+    """The same, if every figure makes sense. Raises InvalidInput."""
+    for option, prices in (
+        ("--on-demand-price", stated.on_demand),
+        ("--spot-price", stated.spot),
+        ("--reserved-price", stated.reserved),
+        ("--own-price", stated.own),
+    ):
+        for price in prices.values():
+            positive(option, price, "USD")
+    if stated.ratio is not None:
+        positive("--ratio", stated.ratio, most=100)
+    not_negative("--watts", stated.watts, "W")
+    not_negative("--kwh-usd", stated.kwh_usd, "USD")
+    positive("--pue", stated.pue)
+    return stated

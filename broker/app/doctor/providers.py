@@ -1,0 +1,133 @@
+"""How each provider is set up: where it asks, which setting changes that, which logins it found and what further ones
+would add; and how its last poll went."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from importlib import import_module
+from typing import Any, Protocol, runtime_checkable
+
+from broker.app.doctor.result import Finding, Health
+from broker.app.wiring import Broker
+from broker.core.errors import BrokerError, MissingExtra
+from broker.store.records import PollRun, PollStatus
+
+
+@runtime_checkable
+class DescribesSetup(Protocol):
+    """A provider (or the module it is in) that can tell how it is set up."""
+
+    def describe_setup(self) -> Mapping[str, Any]:
+        """``endpoints``: name → {url, setting}; ``logins``: name → {found, how, adds}. Contacts nobody, holds no
+        secret."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One address in force, the setting that changes it, the one for its certificates (``tls``), and whether it was
+    changed."""
+
+    name: str
+    url: str
+    setting: str
+    tls: str
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """One login: whether it was found (``where``), how to give it, and what it adds to what is there without."""
+
+    name: str
+    found: bool
+    where: str
+    how: str
+    adds: str
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """How one provider is set up. ``problem``: why it cannot be asked at all; empty when it can."""
+
+    provider: str
+    ready: bool
+    problem: str
+    endpoints: tuple[Endpoint, ...] = ()
+    logins: tuple[Login, ...] = ()
+
+    @property
+    def missing(self) -> list[Login]:
+        """The logins that were not found; those that are given and add as one, once."""
+        found = {(login.how, login.adds): login for login in reversed(self.logins) if not login.found}
+        return list(reversed(found.values()))
+
+
+def provider_findings(broker: Broker) -> Iterator[Finding]:
+    """One finding a provider; its `Setup` is among the facts."""
+    polls, now = broker.store.last_polls(), broker.clock.now()
+    for name in broker.registries.providers:
+        try:
+            provider = broker.provider(name)
+        except MissingExtra as error:
+            yield Finding(
+                "provider", Health.NOTE, f"{name}: {error}", error.hint, _facts(Setup(name, False, str(error)))
+            )
+        except BrokerError as error:
+            facts = _facts(Setup(name, False, str(error)))
+            yield Finding("provider", Health.PROBLEM, f"{name}: {error}", error.hint, facts)
+        else:
+            yield _asked(_setup(broker, name, provider), polls.get(name), now)
+
+
+def _asked(setup: Setup, last: PollRun | None, now: datetime) -> Finding:
+    name, facts = setup.provider, _facts(setup)
+    if last is None:
+        return Finding("provider", Health.OK, f"{name}: ready, not asked yet", "gpubroker prices poll", facts)
+    facts |= {"last_poll": last.finished, "offers": last.seen, "last_error": last.error}
+    ago = _ago(now - last.finished)
+    if not last.error:
+        offers = "1 offer" if last.seen == 1 else f"{last.seen:,} offers"
+        return Finding("provider", Health.OK, f"{name}: {offers}, asked {ago}", facts=facts)
+    # What nobody has set up is not broken; a login that was given and is refused is.
+    unset = last.status is PollStatus.EXTRA_MISSING or (
+        last.status is PollStatus.LOGIN_MISSING and not any(login.found for login in setup.logins)
+    )
+    if unset:
+        return Finding("provider", Health.NOTE, f"{name}: not set up: {last.error}", last.hint, facts)
+    fix = last.hint or "gpubroker prices poll"
+    return Finding("provider", Health.PROBLEM, f"{name}: failed {ago}: {last.error}", fix, facts)
+
+
+def _facts(setup: Setup) -> dict[str, Any]:
+    return {"provider": setup.provider, "ready": setup.ready, "setup": setup}
+
+
+def _setup(broker: Broker, name: str, provider: object) -> Setup:
+    """The endpoints in force and the logins found, where the provider or its module tells them."""
+    module = import_module(type(provider).__module__)
+    told = next((source for source in (provider, module) if isinstance(source, DescribesSetup)), None)
+    described = told.describe_setup() if told is not None else {}
+    set_here = broker.settings.providers.get(name, {})
+    endpoints = [
+        Endpoint(label, place["url"], place["setting"], place.get("tls", ""), _changed(place["setting"], set_here))
+        for label, place in described.get("endpoints", {}).items()
+    ]
+    logins = [
+        Login(label, bool(login["found"]), login.get("where", ""), login["how"], login.get("adds", ""))
+        for label, login in described.get("logins", {}).items()
+    ]
+    return Setup(name, True, "", tuple(endpoints), tuple(logins))
+
+
+def _changed(setting: str, set_here: Mapping[str, Any]) -> bool:
+    """By the environment, or by the settings file."""
+    return setting in os.environ or setting.rpartition("__")[2].lower() in set_here
+
+
+def _ago(age: timedelta) -> str:
+    minutes = int(age / timedelta(minutes=1))
+    return "just now" if minutes < 1 else f"{minutes} min ago" if minutes < 120 else f"{minutes // 60} h ago"

@@ -1,0 +1,1 @@
+"""Use cases of jobs: plan, submit, list, control, approve, queue."""

@@ -1,0 +1,232 @@
+"""What was asked, judged again: the policies of now decide what is still asked of whom, whatever they said then."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from broker.app.wiring import Broker
+from broker.core.errors import InvalidInput
+from broker.core.events import events as ev
+from broker.core.events.events import EventBody
+from broker.core.events.views import JobView
+from broker.core.job.placements import Placement
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.approvals import Asked, Question, expiry, questions
+from broker.core.policy.decisions import Decision, Inputs, inputs_of, sealed, written
+from broker.core.policy.policy import Action, Answer, Verdict
+from broker.core.ports import PolicySet
+from broker.core.values.burns import Burn
+from broker.ledger.entries import Balance
+from broker.reconciler.admission.admission import facts_of, strictest
+from broker.reconciler.admission.approvals import is_of, of_ask
+from broker.store.jobs.journal import StoreReading, StoreWriting
+
+log = logging.getLogger(__name__)
+
+NOBODY_IS_ASKED = "no rule in force asks for it any more"
+
+
+@dataclass(frozen=True, slots=True)
+class Anew:
+    """What the policies in force say to what was asked. ``denials``: why nobody may approve it, empty where they leave
+    it a place. ``questions``: what they ask, by rule. ``record``: the decision, for whoever replays them.
+    ``other_policy``: whether those that judged it last were others, so that what these say is not on record yet."""
+
+    denials: tuple[Verdict, ...]
+    questions: Mapping[str, Question]
+    expires_at: datetime
+    record: Decision
+    other_policy: bool
+
+    def still(self, asked: Asked) -> Asked:
+        """What was asked, without what no rule asks any more; the other questions are put to those of now."""
+        answered = {rule for rule, _ in asked.yes}
+        kept = [self.questions.get(q.rule, q) for q in asked.questions if q.rule in (answered | self.questions.keys())]
+        return replace(asked, questions=tuple(kept))
+
+
+def last_judged(look: StoreReading, view: JobView) -> Decision | None:
+    """The newest record of what was said to what the job waits for; None where none is known to be about that. A job
+    that waits to hear about more money may be stopped or moved meanwhile: what was said to that is something else."""
+    asked = view.asked
+    return next((one for one in look.decisions(job_id=view.id) if asked is not None and is_of(one, asked)), None)
+
+
+def judged_anew(look: StoreReading, policy: PolicySet, view: JobView, now: datetime) -> Anew | None:
+    """None where it is not on record what was asked, or that cannot be read: then those who were asked decide. Where
+    it may still be launched elsewhere, no denial of the first place counts; prices are those of then, as current as
+    any: the gate looks at new ones before anything is launched.
+    """
+    last = last_judged(look, view)
+    inputs = _readable(last) if last else None
+    if last is None or inputs is None or view.asked is None or inputs.action.placement is None:
+        return None
+    action = _as_of(now, view, inputs, look.balance(view.id))
+    facts = facts_of(look, policy, now)(action)
+    facts = replace(facts, grants=view.grants)  # an approval ahead is for what was not asked yet
+    found: tuple[Action, tuple[Verdict, ...]] | None = None
+    for placement in (inputs.action.placement, *inputs.others):
+        tried = replace(action, placement=_current(placement, now))
+        verdicts = tuple(policy.judge(tried, facts))
+        found = found or (tried, verdicts)
+        if strictest(verdicts) is not Answer.DENY:
+            found = tried, verdicts
+            break
+    assert found is not None, "there is one placement at least"
+    tried, verdicts = found
+    kept = written(tried, facts, inputs.others, counts_live=policy.counts_live)
+    record = replace(
+        last,
+        at=now,
+        answer=strictest(verdicts),
+        policy_version=policy.version,
+        facts_hash=sealed(kept, policy.version),
+        verdicts=verdicts,
+        seen={**last.seen, "inputs": kept},
+    )
+    denials = tuple(verdict for verdict in verdicts if verdict.answer is Answer.DENY)
+    asked, others = {q.rule: q for q in questions(verdicts)}, last.policy_version != policy.version
+    return Anew(denials, asked, expiry(verdicts, now), record, others)
+
+
+def answer(
+    tx: StoreWriting, view: JobView, anew: Anew | None, now: datetime, *, by: str = "", rules: tuple[str, ...] = (),
+    note: str = "",
+) -> JobView:  # fmt: skip
+    """Take the yes of ``by`` to these rules down, that nobody asks what is not asked any more, and, where other
+    policies came into force, what they say. Once nothing is open the job goes on, or has the limits that were asked
+    for; where by now a rule asks that did not, that is asked next.
+    """
+    asked = view.asked
+    assert asked is not None, "only what was asked can be answered"
+    lifted = tuple(q.rule for q in asked.open if anew is not None and q.rule not in anew.questions)
+    items: list[tuple[int | None, EventBody]] = []
+    if lifted:
+        items.append((None, ev.ApprovalGiven(by="", note=NOBODY_IS_ASKED, rules=lifted)))
+    if rules:
+        items.append((None, ev.ApprovalGiven(by=by, note=note, rules=rules)))
+    after = tx.append(view.id, items, now)
+    known = {q.rule for q in asked.questions}
+    fresh = tuple(q for q in anew.questions.values() if q.rule not in known) if anew and after.asked is None else ()
+    if anew is not None and fresh:
+        tx.record(of_ask(anew.record, now))
+    elif anew is not None and anew.other_policy:
+        tx.record(anew.record)
+    if after.asked is not None:
+        return after
+    if anew is not None and fresh:
+        return tx.append(view.id, [(None, _asked_next(asked, fresh, anew.expires_at))], now)
+    if not asked.extension:
+        return after
+    seconds = None if asked.max_duration is None else asked.max_duration.total_seconds()
+    more = ev.Extended(by=asked.by or view.user, max_cost=asked.max_cost, max_duration_seconds=seconds)
+    return tx.append(view.id, [(None, more)], now)
+
+
+class AskingAnew:
+    """For the reconciler: what waits for an answer is judged once by each policy that comes into force meanwhile, and
+    goes on where nothing is asked any more. Denied by now, it waits on: nobody can approve it before that changes."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._looked: dict[str, tuple[datetime, str]] = {}  # by job: what was asked when, and the last policy for it
+
+    def __call__(self, view: JobView) -> bool:
+        """Whether the job's stream changed."""
+        if view.asked is None:
+            self._looked.pop(view.id, None)
+            return False
+        broker, now = self._broker, self._broker.clock.now()
+        try:
+            with broker.store.reading() as look:
+                policy = broker.policy(look)
+                if self._looked.get(view.id) == (view.asked.at, policy.version):
+                    return False
+                if not _is_due(look, view, policy):
+                    self._looked[view.id] = view.asked.at, policy.version
+                    return False
+        except InvalidInput:
+            return False  # policies that cannot be read change nothing
+        with broker.store.writing() as tx:
+            current = tx.job(view.id)
+            if current is None or current.asked is None or current.seq != view.seq:
+                return True  # look again
+            anew = judged_anew(tx, broker.policy(tx), current, now)
+            if anew is None:
+                self._looked[view.id] = view.asked.at, policy.version
+                return False
+            if anew.denials or anew.still(current.asked).open:
+                tx.record(anew.record)
+                return False
+            answer(tx, current, anew, now)
+        return True
+
+
+def is_due(look: StoreReading, view: JobView, policy: PolicySet) -> bool:
+    """Whether what the job waits for was not judged yet by the policy in force, for whoever decides whether somebody is
+    to look. Where that policy said something to the job, somebody looked under it: then no record is read."""
+    return view.asked is not None and look.judged_by(view.id) != policy.version and _is_due(look, view, policy)
+
+
+def _is_due(look: StoreReading, view: JobView, policy: PolicySet) -> bool:
+    last = last_judged(look, view) if view.asked is not None else None
+    return last is not None and last.policy_version != policy.version and _readable(last) is not None
+
+
+def _readable(record: Decision) -> Inputs | None:
+    """What the judgement saw; None where it was not kept, was altered, or is in a shape of before."""
+    try:
+        return inputs_of(record)
+    except (ValueError, LookupError, TypeError) as error:
+        log.warning("what is asked for job %s is not judged again, its record cannot be read: %s", record.job_id, error)
+        return None
+
+
+def _asked_next(asked: Asked, fresh: tuple[Question, ...], expires_at: datetime) -> ev.ApprovalAsked:
+    lasts, longer = asked.lasts, asked.max_duration
+    return ev.ApprovalAsked(
+        by=asked.by,
+        approvers=tuple(sorted({name for question in fresh for name in question.approvers})),
+        because="; ".join(question.because for question in fresh),
+        expires_at=expires_at,
+        questions=fresh,
+        total=asked.total,
+        held=dict(asked.held),
+        gpus=asked.gpus,
+        lasts_seconds=None if lasts is None else lasts.total_seconds(),
+        extension=asked.extension,
+        max_cost=asked.max_cost,
+        max_duration_seconds=None if longer is None else longer.total_seconds(),
+    )
+
+
+def _as_of(now: datetime, view: JobView, inputs: Inputs, balance: Mapping[MoneyKind, Balance]) -> Action:
+    """The same question, put now: what was asked for is held already, and would be used from now on."""
+    action = inputs.action
+    begins, ends = action.window or (now, now)
+    window = (now, now + (ends - begins))
+    held = {kind: one.burn for kind, one in balance.items() if one.burn is not None}
+    if action.burns:
+        kinds = action.burns.keys() & held.keys()
+        burns = {kind: replace(held[kind], start=now, end=_later(action.burns[kind], now)) for kind in kinds}
+        burns = {kind: replace(burn, rate=action.burns[kind].rate) for kind, burn in burns.items()}
+        return replace(action, job_id=view.id, window=window, burns=burns, own={kind: held[kind] for kind in kinds})
+    # Asked before holds were dated as a whole: what is asked for is told apart from the rest.
+    asked = {kind: amount for kind, amount in (action.hold or {}).items() if kind in held}
+    return replace(
+        action,
+        job_id=view.id,
+        window=window,
+        own={kind: held[kind].seen(now).last(min(amount, held[kind].amount)) for kind, amount in asked.items()},
+    )
+
+
+def _later(burn: Burn, now: datetime) -> datetime:
+    return now + (burn.end - burn.start)
+
+
+def _current(placement: Placement, now: datetime) -> Placement:
+    return replace(placement, offer=replace(placement.offer, as_of=now))

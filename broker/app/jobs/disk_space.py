@@ -1,0 +1,67 @@
+"""Whether there is room for a job where it is recorded and where it is run from; asked before anything is held.
+
+A disk that fills up later is another matter: a transaction that does not fit is undone as a whole, and the agent goes
+on training, says that a checkpoint could not be saved, and tries again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from errno import EDQUOT, EFBIG, ENOSPC
+from pathlib import Path
+from tempfile import TemporaryFile
+from urllib.parse import unquote, urlsplit
+
+from broker.app.wiring import Broker
+from broker.core.errors import InvalidInput, StoreProblem
+from broker.core.job.jobs import Job
+
+FULL = 50 * 10**6
+"""Bytes that must be free: a job's events, its run folder's documents and the first of its output fit into that."""
+_TRIED = 1 << 20  # bytes that are asked for, to meet quotas, too
+_NO_ROOM = (ENOSPC, EDQUOT, EFBIG)
+
+
+def check_room(broker: Broker, job: Job) -> None:
+    """Raises `StoreProblem` where there is too little room for the job, and `InvalidInput` where run folders cannot be
+    written. Leaves nothing behind but the folders themselves. What is not on a disk of this machine is not asked."""
+    for folder, setting, size in _folders(broker, job):
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with TemporaryFile(dir=folder) as file:
+                os.posix_fallocate(file.fileno(), 0, _TRIED)
+            free = shutil.disk_usage(folder).free
+        except OSError as error:
+            if error.errno in _NO_ROOM:
+                raise _full(folder, setting, error.strerror or "no room") from error
+            if setting == "GPUBROKER_RUNS":
+                raise InvalidInput(
+                    f"run folders and checkpoints cannot be written there: {error.strerror or error}",
+                    where=str(folder),
+                    hint="change its owner or mode, or set GPUBROKER_RUNS to another place",
+                ) from error
+            continue  # the store itself says best what is wrong with its folder
+        if free < FULL + size:
+            first = f", and {size / 1e9:.3g} GB for a checkpoint of this job" if size else ""
+            raise _full(folder, setting, f"{free / 1e6:,.0f} MB free; {FULL / 1e6:.0f} MB are needed{first}")
+
+
+def _full(folder: Path, setting: str, because: str) -> StoreProblem:
+    return StoreProblem(
+        f"there is no room for another job: {because}",
+        where=str(folder),
+        hint=f"free some space, or set {setting} to another place; nothing was stored or held",
+    )
+
+
+def _folders(broker: Broker, job: Job) -> Iterator[tuple[Path, str, int]]:
+    """Folder, the setting that names it, and what the job needs there beside a little."""
+    settings = broker.settings
+    database = settings.store_url.partition("?")[0].partition(":///")[2]
+    if settings.store_url.startswith("sqlite") and database != ":memory:":
+        yield Path(database).absolute().parent, "GPUBROKER_STORE" if settings.store else "GPUBROKER_HOME", 0
+    runs = urlsplit(settings.runs_url)
+    if runs.scheme == "file":
+        yield Path(unquote(runs.path)), "GPUBROKER_RUNS", job.checkpoint.size or 0

@@ -1,0 +1,365 @@
+"""Jobs after submission: find them, show them, cancel them, give them more money or time, read their logs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from broker.app.jobs.nearest import Limits, alternatives, as_text, once, smaller, starts_later
+from broker.app.wiring import Broker
+from broker.core.errors import Alternative, BrokerError, InvalidInput, NotAllowed, UnknownName, UnreadableJob
+from broker.core.events import events as ev
+from broker.core.events import lifecycle
+from broker.core.events.lifecycle import advance
+from broker.core.events.outcomes import Cause, JobState
+from broker.core.events.views import AttemptView, JobView
+from broker.core.job.placements import Placement, Plan
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.decisions import Decision
+from broker.core.policy.policy import Answer
+from broker.core.ports import BudgetSpec
+from broker.core.values.burns import Burn
+from broker.core.values.money import Money, alike
+from broker.core.values.units import print_duration
+from broker.ledger.entries import Account, Balance, Movement
+from broker.ledger.holds import ledger_rate
+from broker.ledger.shares import BudgetShare, budget_shares
+from broker.reconciler.admission.admission import Admission, facts_of, re_place
+from broker.reconciler.admission.approvals import ask, of_ask, through_standing
+from broker.reconciler.controllers.placement import decision_of, held_of, hold_entries, movements_of
+from broker.reconciler.journal import Reading, Writing
+from broker.reconciler.progress import billed_time, machine_time, on_demand_cost
+from broker.reconciler.settlement.settlement import tags_of
+
+_TOO_MUCH = "too_much_is_asked"  # of a budget: its owner's open requests hold all that they may already
+
+
+def find(broker: Broker, reference: str) -> JobView:
+    """The job with that id, a unique beginning of it, or the newest of that name. Raises `UnknownName`, and
+    `UnreadableJob` for one that this version cannot read."""
+    with broker.store.reading() as look:
+        exact = look.job(reference)
+        if exact is not None:
+            return exact
+        named = look.jobs(name=reference, limit=1)
+        if named:
+            return named[0]
+        begun = look.jobs(id_prefix=reference, limit=2) if reference else []
+        if len(begun) == 1 and not look.unreadable:
+            return begun[0]
+        if not begun and look.unreadable:
+            raise look.unreadable[0]
+        known = [view.id for view in look.jobs(limit=50)]
+    raise UnknownName("job", reference, known)
+
+
+def money_of(broker: Broker, view: JobView) -> Mapping[MoneyKind, Balance]:
+    """What the job holds and has spent, by kind of money."""
+    with broker.store.reading() as look:
+        return look.balance(view.id)
+
+
+def cancel(broker: Broker, view: JobView) -> JobView:
+    """Ask for the job to be stopped, checkpoint first. Cancelling again, or a job that has ended, changes nothing.
+
+    Raises `NotAllowed` for somebody else's job.
+    """
+    _only_ones_own(broker, view)
+    with broker.store.writing() as tx:
+        current = tx.job(view.id) or view
+        if current.cancel_requested or current.state.final:
+            return current
+        return tx.append(view.id, [(None, ev.CancelRequested(by=broker.user))], broker.clock.now())
+
+
+More = Limits  # what an extension asks for, in all
+
+
+def extend(broker: Broker, view: JobView, more: More) -> JobView:
+    """Raise a job's limits; a paused job goes on. One that was refused something goes on with the limits it has, too.
+
+    For a running job the money is held here, in the same transaction, and the policies judge it; a paused one is
+    judged when it is placed again, but for what its owner's open requests leave no room for. Where a rule asks somebody
+    first, the money is held and the question put (`JobView.asked`); a running job goes on with what it has until that
+    is approved. Raises `InvalidInput` for limits that are not higher, or below what the job has spent and holds
+    already, `NotAllowed` for somebody else's job, one that has ended, one that waits for approval already, or when a
+    policy refuses (then nothing changes, but the refusal is on record).
+    """
+    _only_ones_own(broker, view)
+    if more.max_cost is None and more.max_duration is None and not _may_go_on_as_it_is(view):
+        raise InvalidInput("nothing to extend", hint="say --max-cost or --max-duration")
+    with broker.store.writing() as tx:
+        done = _extended(broker, tx, view, more, broker.clock.now())
+    if isinstance(done, JobView):
+        return done
+    passing = _what_would_pass(broker, view, more, done)
+    raise NotAllowed(
+        "; ".join(f"{v.message} ({v.source})" for v in done.objections),
+        hint=as_text(passing, done),
+        alternatives=passing,
+    )
+
+
+def _what_would_pass(broker: Broker, view: JobView, more: More, refused: Admission) -> list[Alternative]:
+    """Extensions close to the refused one that the gate would let pass, as the store is now."""
+    now = broker.clock.now()
+    with broker.store.reading() as real:
+        look = once(real)
+        current = look.job(view.id) or view
+        if current.latest is None:
+            return []
+        placement, balance = current.latest.placement, look.balance(view.id)
+
+        def judge(limits: Limits) -> Admission:
+            _, after = _with_limits(broker, current, limits, now)
+            return _judged(broker, look, after, placement, now)[0]
+
+        beyond = Money.ZERO if current.max_cost is None else current.max_cost + Money(1)
+        least = Limits(max(beyond, sum(_used(balance), Money.ZERO)), current.max_duration + timedelta(microseconds=1))
+        later = starts_later(refused, broker.policy(), facts_of(look, broker.policy(), now))
+        return alternatives(more, smaller(more, least, judge), later, lambda limits: _command(view, limits))
+
+
+def _command(view: JobView, limits: Limits) -> str:
+    cost = "" if limits.max_cost is None else f" --max-cost '{limits.max_cost}'"
+    time = "" if limits.max_duration is None else f" --max-duration {print_duration(limits.max_duration)}"
+    return f"gpubroker jobs extend {view.id}{cost}{time}"
+
+
+def _extended(broker: Broker, tx: Writing, view: JobView, more: More, now: datetime) -> JobView | Admission:
+    """The job with its new limits, or with the question about them; or the refusal. Its decision is recorded, unless it
+    will be judged again before any money is held for it."""
+    current = tx.job(view.id) or view
+    if current.state.final or current.cancel_requested:
+        raise NotAllowed(f"{view.id} is over ({current.state.value}); submit it again instead")
+    if current.asked is not None:
+        who = ", ".join(current.asked.approvers)
+        raise NotAllowed(f"{view.id} waits for approval already, of {who}", hint="`gpubroker approvals list`")
+    if more.max_cost is not None and current.max_cost is not None and more.max_cost <= current.max_cost:
+        raise InvalidInput(f"max_cost is {current.max_cost} already; expected more than that")
+    if more.max_cost is not None:
+        _covers_what_is_held(tx.balance(view.id), more.max_cost)
+    if more.max_duration is not None and more.max_duration <= current.max_duration:
+        raise InvalidInput(f"max_duration is {print_duration(current.max_duration)} already; expected more than that")
+    body, after = _with_limits(broker, current, more, now)
+    if after.latest is None:
+        return tx.append(view.id, [(None, body)], now)  # it is judged when it is placed
+    found, record = _judged(broker, tx, after, after.latest.placement, now)
+    runs = not after.latest.state.final
+    held, moved = held_of(tx.balance(view.id)), movements_of(tx, view.id)
+    dated = hold_entries(tags_of(after), held, found.burns, Movement.TOP_UP, moved)
+    record = of_ask(record, now) if found.answer is Answer.ASK else record
+    # Placing it asks on the broker's own behalf, and would ask what its owner may not.
+    refused = found.answer is Answer.DENY and (runs or any(v.code == _TOO_MUCH for v in found.objections))
+    if runs or refused or found.answer is Answer.ASK:
+        tx.record(replace(record, job_id=view.id, attempt=after.latest.number if runs else None))
+    if found.answer is Answer.ASK:
+        asked = ask(found, now, by=broker.user, extension=True, max_cost=more.max_cost, max_duration=more.max_duration)
+        tx.post(dated)
+        return tx.append(view.id, [(None, asked)], now)
+    if refused:
+        return found
+    given = through_standing(tx, found, view.id)
+    items: list[tuple[int | None, ev.EventBody]] = [*((None, one) for one in given), (None, body)]
+    after = tx.append(view.id, items, now)
+    if runs:
+        tx.post(dated)
+    return after
+
+
+def _with_limits(broker: Broker, view: JobView, more: More, now: datetime) -> tuple[ev.Extended, JobView]:
+    """The event that gives a job new limits, and the job after it."""
+    seconds = None if more.max_duration is None else more.max_duration.total_seconds()
+    body = ev.Extended(by=broker.user, max_cost=more.max_cost, max_duration_seconds=seconds)
+    return body, advance(view, ev.Event(view.id, view.seq + 1, now, None, body))
+
+
+def _may_go_on_as_it_is(view: JobView) -> bool:
+    """Whether it is paused because of something but its own limits: a policy stopped it, or refused it more money. Then
+    it needs no other limits to go on."""
+    latest = view.latest
+    own = (Cause.MAX_COST, Cause.MAX_DURATION)
+    return view.state is JobState.PAUSED_BUDGET and latest is not None and latest.cause not in own
+
+
+def _only_ones_own(broker: Broker, view: JobView) -> None:
+    """Who submitted a job may stop it or spend more on it; and root, who may be anybody. Raises `NotAllowed`.
+
+    Identity is the operating-system user (`Broker.user`). That keeps apart the people of one machine; over a store
+    that several machines share it goes as far as those who administer them are trusted.
+    """
+    if broker.user not in (view.user, "root"):
+        raise NotAllowed(f"{view.id} is {view.user}'s job, and you are {broker.user}", hint=f"ask {view.user}")
+
+
+def _covers_what_is_held(balance: Mapping[MoneyKind, Balance], max_cost: Money) -> None:
+    """Raises `InvalidInput` for a limit that the job has passed already, or that its hold goes beyond."""
+    spent, held = _used(balance)
+    if max_cost < spent + held:
+        wanted, gone, kept = alike(max_cost, spent, held)
+        raise InvalidInput(
+            f"max_cost of {wanted} is less than the job has already: {gone} spent and {kept} held; "
+            f"expected {(spent + held).up_to_cents()} at least"
+        )
+
+
+def _used(balance: Mapping[MoneyKind, Balance]) -> tuple[Money, Money]:
+    """What a job has spent and holds of the money that its ``max_cost`` limits."""
+    mine = [b for kind, b in balance.items() if kind is not MoneyKind.AMORTISED]
+    return sum((b.spent for b in mine), Money.ZERO), sum((b.held for b in mine), Money.ZERO)
+
+
+def _judged(
+    broker: Broker, look: Reading, view: JobView, placement: Placement, now: datetime
+) -> tuple[Admission, Decision]:
+    """What the policies say to what the job needs held under its new limits where it runs or last ran, and the record
+    of it: that of an extension also where what it holds is enough."""
+    policy = broker.policy()
+    here = Plan(now, (placement,), (), 1, None, view.deadline)
+    facts_for, billed = facts_of(look, policy, now), billed_time(view, now)
+    found = re_place(view, here, policy, facts_for, look.balance(view.id), billed=billed, now=now, by_owner=True)
+    return found, decision_of(found, here, policy, facts_for(found.action))
+
+
+def logs(broker: Broker, view: JobView, attempt: int | None = None) -> Iterator[str]:
+    """The lines a job's command has printed, attempt by attempt (or of one), oldest first."""
+    for candidate in view.attempts:
+        if candidate.handle is not None and attempt in (None, candidate.number):
+            yield from broker.engine(candidate.engine).logs(candidate.handle)
+
+
+def every_attempt(broker: Broker, view: JobView) -> Sequence[AttemptView]:
+    """All attempts of the job, in order: where its view only counts some, as its events tell them. Raises
+    `UnreadableJob`."""
+    if not view.folded:
+        return view.attempts
+    return lifecycle.every_attempt(events(broker, view))
+
+
+def waiting_for_people(view: JobView) -> bool:
+    """Whether the job goes on only when somebody acts."""
+    return view.state in (JobState.AWAITING_APPROVAL, JobState.PAUSED_BUDGET)
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """What a job has cost, in USD.
+
+    ``spent`` and ``held`` are the ledger's, by kind of money. ``so_far`` adds to what was settled what the machine
+    that runs now has used since; it is an estimate until the job is closed. ``on_demand`` is what the work would have
+    cost on the cheapest on-demand placement of the moment of submission, ``savings`` the difference to what was paid
+    because of the job (amortised money was paid before it); both None until the job has ended, or without such a
+    placement. ``burns``: what is held, with the time that it is judged for
+    from now on; ``budgets``: those that the job falls under.
+    """
+
+    spent: Mapping[MoneyKind, Money]
+    held: Mapping[MoneyKind, Money]
+    so_far: Money
+    on_demand: Money | None
+    savings: Money | None
+    burns: Mapping[MoneyKind, Burn]
+    budgets: Sequence[BudgetSpec]
+
+    @property
+    def shares(self) -> list[BudgetShare]:
+        """How what is held falls into the periods of the budgets."""
+        return budget_shares(self.budgets, self.burns)
+
+
+def bill(broker: Broker, view: JobView) -> Bill:
+    """What the job has cost so far."""
+    with broker.store.reading() as look:
+        balance, sums = look.balance(view.id), look.sums([view.id]).get(view.id, ())
+        meters = look.meters([view.id]).get(view.id, {})
+    settled = sum((b.spent for b in balance.values()), Money.ZERO)
+    running = Money.ZERO
+    if view.attempts and not view.attempts[-1].over:
+        attempt = view.attempts[-1]
+        meter = meters.get(attempt.number)
+        own = [e.amount for e in sums if e.account is Account.SPENT and e.tags.attempt == attempt.number]
+        time = sum(own, Money.ZERO) if meter is None else meter.settled  # without what was spent on egress
+        used = (ledger_rate(attempt.placement.offer) * attempt.placement.nodes).for_duration(
+            machine_time(attempt, broker.clock.now())
+        )
+        running = max(used - time, Money.ZERO)
+    on_demand = on_demand_cost(view) if view.state.final else None
+    now = broker.clock.now()
+    burns = {kind: one.burn.seen(now) for kind, one in balance.items() if one.burn is not None}
+    paid = sum((b.spent for kind, b in balance.items() if kind is not MoneyKind.AMORTISED), Money.ZERO)
+    return Bill(
+        spent={kind: b.spent for kind, b in balance.items()},
+        held={kind: b.held for kind, b in balance.items() if b.held},
+        so_far=settled + running,
+        on_demand=on_demand,
+        savings=None if on_demand is None else on_demand - paid,
+        burns=burns,
+        budgets=_budgets(broker, view) if burns else (),
+    )
+
+
+def _budgets(broker: Broker, view: JobView) -> Sequence[BudgetSpec]:
+    try:
+        return broker.policy().budgets(view.job, view.user)
+    except BrokerError:
+        return ()  # policies that this version cannot read must not hide a job's bill
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the running attempt is, as its last sign of life says. ``finish`` is extrapolated from the steps done
+    in this attempt, or the plan's; None when neither is known."""
+
+    step: int | None
+    total: int | None
+    phase: str
+    seen_at: datetime | None
+    finish: datetime | None
+
+
+def progress(broker: Broker, view: JobView) -> Progress | None:
+    """How far the job is; None when nothing runs or its run folder cannot be read for the moment."""
+    from broker.app.service.reconciler_setup import run_folders  # needs the object store, which most commands do not
+
+    attempt = view.latest
+    if attempt is None or attempt.state.final or attempt.handle is None:
+        return None
+    try:
+        node = run_folders(broker).read(view, attempt)
+    except BrokerError:
+        return None
+    finish = attempt.placement.finish
+    done = (node.step or 0) - (attempt.resumed_step or 0)
+    if attempt.running_at is not None and node.heartbeat_at is not None and node.total and done > 0:
+        pace = (node.heartbeat_at - attempt.running_at) / done
+        finish = node.heartbeat_at + pace * max(node.total - (node.step or 0), 0)
+    return Progress(node.step, node.total, node.phase, node.heartbeat_at, finish)
+
+
+def events(broker: Broker, view: JobView) -> Sequence[ev.Event]:
+    """The job's stream, in order."""
+    with broker.store.reading() as look:
+        return look.events(view.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The jobs that were searched for, newest first. ``unreadable``: those of them that this version cannot read."""
+
+    views: Sequence[JobView]
+    unreadable: Sequence[UnreadableJob]
+
+
+def search(
+    broker: Broker,
+    *,
+    states: Sequence[JobState] = (),
+    user: str | None = None,
+    team: str | None = None,
+    limit: int | None = None,
+) -> Found:
+    """Jobs that match all that is given."""
+    with broker.store.reading() as look:
+        views = look.jobs(states=[state.value for state in states], user=user, team=team, limit=limit)
+        return Found(views, look.unreadable)

@@ -1,0 +1,190 @@
+"""Requests close to a refused one that would pass: less money, less time, or the same in a later period.
+
+Nothing here works out what fits. Every candidate is judged by the gate that refused the request, with the money as the
+ledger has it now; what is returned, the gate let pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import cache
+from typing import Any, cast
+
+from broker.core.errors import Alternative
+from broker.core.job.jobs import Job
+from broker.core.job.placements import Plan
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.policy import Action, Answer
+from broker.core.ports import PolicySet
+from broker.core.values.money import Money
+from broker.core.values.units import print_duration
+from broker.reconciler.admission.admission import Admission, FactsFor, admit, least_to_start
+from broker.reconciler.journal import Reading
+
+_CENT, _MINUTE = Money(10_000), timedelta(minutes=1)
+_MOST_PERIODS = 6  # how many later periods are tried
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of a job in all: USD, and billed time. None: not part of the request."""
+
+    max_cost: Money | None = None
+    max_duration: timedelta | None = None
+
+
+Judge = Callable[[Limits], Admission]
+
+
+def for_submission(
+    refused: Admission,
+    plan: Plan,
+    policy: PolicySet,
+    facts_for: FactsFor,
+    *,
+    max_duration: timedelta,
+    now: datetime,
+    planned: Callable[[Job], Plan],
+) -> list[Alternative]:
+    """The same job with a lower ``max_cost`` or ``max_duration``, or in a later period. ``plan`` and ``max_duration``:
+    those of the refused one; ``planned``: the plan for a job, because other limits may leave other placements."""
+    job, user = refused.action.job, refused.action.user
+
+    def changed(limits: Limits) -> Job:
+        return job.model_copy(update={"max_cost": limits.max_cost or job.max_cost})
+
+    def judge(limits: Limits, plan: Plan = plan) -> Admission:
+        longest = limits.max_duration or max_duration
+        return admit(changed(limits), user, plan, policy, facts_for, max_duration=longest, now=now)
+
+    def again(limits: Limits) -> bool:
+        anew = planned(changed(limits).model_copy(update={"max_duration": limits.max_duration or job.max_duration}))
+        return bool(anew.placements) and passes(judge(limits, anew))
+
+    held = sum((amount for kind, amount in refused.money.items() if kind is not MoneyKind.AMORTISED), Money.ZERO)
+    by_cost = smaller(Limits(max_cost=held), Limits(max_cost=least_to_start(refused.placement)), judge)
+    by_time = smaller(Limits(max_duration=max_duration), Limits(max_duration=_MINUTE), judge)
+    found = [(limits, admission) for limits, admission in (*by_cost, *by_time) if again(limits)]
+    return alternatives(Limits(), found, starts_later(refused, policy, facts_for), _in_job_file)
+
+
+def _in_job_file(limits: Limits) -> str:
+    if limits.max_cost is not None:
+        return f"`max_cost: {limits.max_cost}` in the job file"
+    if limits.max_duration is not None:
+        return f"`max_duration: {print_duration(limits.max_duration)}` in the job file"
+    return "the job as it is"
+
+
+def smaller(asked: Limits, least: Limits, judge: Judge) -> Iterator[tuple[Limits, Admission]]:
+    """For each limit that is asked for, the largest one below it, in cents or minutes, that is not refused while the
+    other stays as asked. ``least``: the lowest limits that make sense."""
+    if asked.max_cost is not None and least.max_cost is not None:
+        cost = asked.max_cost.up_to_cents().micros // _CENT.micros - 1
+        yield from _largest(
+            -(-least.max_cost.micros // _CENT.micros), cost, lambda n: replace(asked, max_cost=_CENT * n), judge
+        )
+    if asked.max_duration is not None and least.max_duration is not None:
+        time = -(-asked.max_duration // _MINUTE) - 1
+        yield from _largest(
+            -(-least.max_duration // _MINUTE), time, lambda n: replace(asked, max_duration=_MINUTE * n), judge
+        )
+
+
+def _largest(low: int, high: int, limits: Callable[[int], Limits], judge: Judge) -> Iterator[tuple[Limits, Admission]]:
+    """The largest number that passes, where more is never easier than less; in any case one that passes."""
+    if low > high or not passes(found := judge(limits(low))):
+        return
+    while low < high:
+        middle = (low + high + 1) // 2
+        if passes(admission := judge(limits(middle))):
+            low, found = middle, admission
+        else:
+            high = middle - 1
+    yield limits(low), found
+
+
+def passes(admission: Admission) -> bool:
+    """Whether it is allowed, or allowed once somebody approves it."""
+    return admission.answer is not Answer.DENY and admission.short_of is None
+
+
+def starts_later(refused: Admission, policy: PolicySet, facts_for: FactsFor) -> tuple[datetime, bool] | None:
+    """From when (UTC) the same amounts for the same time would pass, by what is held and spent now, and whether only
+    with an approval: the end of a budget period without room. None where no budget refuses it, or none is found.
+
+    Budgets are asked with the money as it is now, every other rule with the time as it is then.
+    """
+    action, verdicts = refused.action, refused.verdicts
+    for _ in range(_MOST_PERIODS):
+        full = [v for v in verdicts if v.answer is Answer.DENY and v.rule == "budget" and "period_end" in v.figures]
+        if not full:
+            return None
+        edge = max(datetime.fromisoformat(v.figures["period_end"]) for v in full)
+        action = _moved(refused.action, edge)
+        facts = facts_for(action)
+        verdicts = (
+            *(v for v in policy.judge(action, facts) if v.rule == "budget"),
+            *(v for v in policy.judge(action, replace(facts, now=edge)) if v.rule != "budget"),
+        )
+        if all(v.answer is not Answer.DENY for v in verdicts):
+            return edge, any(v.answer is Answer.ASK for v in verdicts)
+    return None
+
+
+def _moved(action: Action, start: datetime) -> Action:
+    """The action as if its money were held from ``start`` on."""
+    by = start - min((burn.start for burn in action.burns.values()), default=start)
+    burns = {kind: replace(burn, start=burn.start + by, end=burn.end + by) for kind, burn in action.burns.items()}
+    window = None if action.window is None else (action.window[0] + by, action.window[1] + by)
+    return replace(action, burns=burns, window=window)
+
+
+def alternatives(
+    asked: Limits,
+    now: Iterable[tuple[Limits, Admission]],
+    later: tuple[datetime, bool] | None,
+    instruction: Callable[[Limits], str],
+) -> list[Alternative]:
+    """What passes ``now`` (`smaller`) and what does ``later`` (`starts_later`), with what a person must type."""
+    found = [
+        Alternative(instruction(one), one.max_cost, one.max_duration, None, admission.answer is Answer.ASK)
+        for one, admission in now
+    ]
+    if later is not None:
+        start, asks = later
+        found.append(Alternative(instruction(asked), asked.max_cost, asked.max_duration, start, asks))
+    return found
+
+
+def once(look: Reading) -> Reading:
+    """The same look, of which each question is asked once: a search asks the same ones again and again."""
+    return cast(Reading, _Once(look))
+
+
+class _Once:
+    def __init__(self, look: Reading) -> None:
+        self._look = look
+
+    def __getattr__(self, name: str) -> Any:
+        answer = cache(getattr(self._look, name))
+        setattr(self, name, answer)
+        return answer
+
+
+def as_text(found: Sequence[Alternative], refused: Admission) -> str:
+    """What passes instead, one a line; where nothing does, whom to ask. Empty where that is not known."""
+    if found:
+        return "\n".join(["this passes:" if len(found) == 1 else "each of these passes:", *map(_line, found)])
+    denials = [v for v in refused.verdicts if v.answer is Answer.DENY]
+    if any(v.rule != "budget" for v in denials):
+        return ""  # other rules may allow it at another time, or elsewhere
+    where = ", ".join(dict.fromkeys(str(v.source) for v in denials))
+    return f"no lower limit passes now, nor the same request in a later budget period; ask whoever owns {where}"
+
+
+def _line(one: Alternative) -> str:
+    when = f" from {one.not_before:%Y-%m-%d %H:%M} UTC on, by what is held and spent now" if one.not_before else ""
+    return f"  {one.instruction}{when}{' (once it is approved)' if one.needs_approval else ''}"

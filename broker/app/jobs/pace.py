@@ -1,0 +1,64 @@
+"""How fast earlier attempts of a job went: from the steps that its checkpoints tell of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+
+from broker.app.wiring import Broker
+from broker.core.events.views import AttemptView, JobView
+from broker.core.job.jobs import Job
+from broker.placement.pricing.pace import Machine, Pace, Paces
+
+_JOBS = 20  # the newest so many of the name
+# What ran shorter says more of warming up than of working.
+_LEAST = timedelta(minutes=6)
+_HOUR = timedelta(hours=1)
+
+
+def paces_for(broker: Broker, job: Job) -> Paces:
+    """The paces of earlier attempts of jobs of this name and team, on as many nodes; empty, and nothing asked of the
+    store, for a job that needs no conversion."""
+    if not needs_conversion(job):
+        return {}
+    with broker.store.reading() as look:
+        # A job of no team is matched with others of none: the store's filter cannot ask for that.
+        views = [view for view in look.jobs(name=job.name, team=job.team, limit=_JOBS) if view.job.team == job.team]
+    return paces(views, job)
+
+
+def needs_conversion(job: Job) -> bool:
+    """Whether it may run on another machine than its work is given for."""
+    reference = job.work
+    if reference is None or reference.accelerator is None:
+        machines = {(machine.accelerator, machine.count) for machine in job.resources}
+        return len(machines) > 1
+    return any(
+        (machine.accelerator, machine.count) != (reference.accelerator, reference.count) for machine in job.resources
+    )
+
+
+def paces(views: Iterable[JobView], job: Job) -> dict[Machine, Pace]:
+    """Steps and hours by machine, over all attempts that tell of steps."""
+    found: dict[Machine, Pace] = {}
+    for view in views:
+        if view.job.num_nodes != job.num_nodes:
+            continue
+        asked = {machine.accelerator: machine.count for machine in view.job.resources}
+        for attempt in view.attempts:
+            offer, pace = attempt.placement.offer, _pace(attempt)
+            if pace is None or offer.accelerator is None:
+                continue
+            # A job uses as many cards as it asked for, whatever the machine has.
+            machine = offer.accelerator, min(asked.get(offer.accelerator) or offer.count, offer.count)
+            found[machine] = found.get(machine, Pace(0.0, 0.0)) + pace
+    return found
+
+
+def _pace(attempt: AttemptView) -> Pace | None:
+    dated = [(saved.at, saved.step) for saved in attempt.checkpoints if saved.step is not None]
+    if attempt.running_at is None or not dated:
+        return None
+    at, step = max(dated)
+    ran, steps = at - attempt.running_at, step - (attempt.resumed_step or 0)
+    return Pace(float(steps), ran / _HOUR) if ran >= _LEAST and steps > 0 else None

@@ -1,0 +1,208 @@
+"""The queue as it stands: who waits for a machine, what each gets, when, and for how much; for people, for plans of
+several jobs, and for the reconciler."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from broker.app.jobs.pace import paces_for
+from broker.app.market.market import market_for, query_for
+from broker.app.wiring import Broker
+from broker.core.events import events as ev
+from broker.core.events.events import Event
+from broker.core.events.lifecycle import advance
+from broker.core.events.views import JobView
+from broker.core.events.wait_reasons import QueueTurn
+from broker.core.job.jobs import Job
+from broker.core.market.offers import OfferQuery
+from broker.placement.offer_index import Board
+from broker.placement.queue.entry import entry_of
+from broker.placement.queue.queue import EFFORT, Entry, Free, Rules, Turn, place
+from broker.reconciler.admission.admission import denials, facts_of
+from broker.reconciler.controllers.placement import Lot, Market, cooling_down, moving_on
+from broker.reconciler.progress import billed_time, remaining_work
+from broker.reconciler.visit_order import lot_beside, lot_of, running_by_team, waits
+
+_HOUR = timedelta(hours=1)
+# A round of the reconciler holds for so many seconds by the wall, or, if that is longer, for so many times what placing
+# it took: with thousands of jobs it shall not do nothing else.
+_HOLDS = 5.0
+_TIMES = 20.0
+# It looks less hard than a person who asks for the queue can wait.
+_LIVE_EFFORT = 15_000
+# Whom the gate refused is left out for so many tries: machines are not kept for who cannot start.
+_TRIES_LEFT_OUT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A job in the queue and its turn; times UTC, None where nothing can serve it. ``planned``: it is not submitted."""
+
+    view: JobView
+    turn: Turn
+    start: datetime | None
+    finish: datetime | None
+    planned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """Who waits, in turn. ``running``: how many jobs have a machine now. ``free``: limited pools as the round saw
+    them."""
+
+    now: datetime
+    waiting: tuple[Waiting, ...]
+    running: int
+    free: Mapping[str, Free]
+
+
+def queue(
+    broker: Broker, also: Sequence[Job] = (), *, effort: int = EFFORT, left_out: Container[str] = frozenset()
+) -> Queue:
+    """The queue placed together: priorities, deadlines, fairness between teams and gangs kept. Changes nothing.
+
+    ``also``: jobs that are not submitted, placed as if they were, now. What runs is taken to give its machines back
+    when its plan says, or when its time is up. Pools that a job leaves alone after a failed launch are not kept for it.
+    ``left_out``: the ids of jobs that are not placed.
+    """
+    now, policy = broker.clock.now(), broker.policy()
+    planned = {view.id: view for view in _as_if_submitted(also, broker.user, policy.defaults.max_duration, now)}
+    with broker.store.reading() as look:
+        views = look.unclosed()
+        facts_for = facts_of(look, policy, now)
+        mine = {view.id: view for view in views if waits(view) and view.id not in left_out} | planned
+        facts = {view.id: facts_for(moving_on(view, now)) for view in mine.values()}
+    returns = _returns(views, now)
+    boards: dict[OfferQuery, tuple[Market, Board]] = {}
+    free: dict[str, Free] = {}
+    entries: list[Entry] = []
+    for view in mine.values():
+        query = query_for(view.job)
+        if query not in boards:
+            market = market_for(broker, view.job)
+            boards[query] = market, Board.of(market.offers, market.conditions.hazard)
+            for offer in market.offers:
+                if offer.slots is not None:
+                    busy = returns.get(offer.pool, [])
+                    ours = sum(nodes for _, nodes in busy)
+                    free[offer.pool] = Free.of(max(offer.slots - ours, 0), busy)
+        market, board = boards[query]
+        order, paces = policy.capacity_order(view.job), paces_for(broker, view.job)  # what is each job's own
+        entries.append(
+            entry_of(
+                view.id,
+                view.job,
+                board,
+                now=now,
+                submitted_at=view.submitted_at,
+                conditions=replace(market.conditions, capacity_order=order, paces=paces),
+                remaining=remaining_work(view),
+                excluded=cooling_down(view, now),
+                deny=denials(policy, moving_on(view, now), facts[view.id]),
+            )
+        )
+    running = running_by_team(views)
+    turns = place(entries, free, Rules(running=running), effort=effort)
+    waiting = tuple(_waiting(mine[turn.entry.id], turn, now, turn.entry.id in planned) for turn in turns)
+    return Queue(now, waiting, running.total(), free)
+
+
+class LinedUp:
+    """What the queue has for each job that waits, for the reconciler: `lot` is asked before a job is placed.
+
+    All that wait are placed together, again when that is some seconds old or somebody new is in line, but that never
+    takes more than a twentieth of the time: meanwhile who is new waits, where there are limited machines at all. One
+    job alone is placed as if there were no queue.
+
+    Who cannot start is left out, so that no machine is kept for it: whose secrets are not here (``missing_secrets``),
+    and, for some tries, whom the gate refused (`refused`). The latter are placed beside the others meanwhile.
+    """
+
+    def __init__(self, broker: Broker, missing_secrets: Callable[[Job], Sequence[str]] = lambda job: ()) -> None:
+        self._broker = broker
+        self._missing_secrets = missing_secrets
+        self._tries_left_out: dict[str, int] = {}
+        self._left_out: frozenset[str] = frozenset()
+        self._round: Queue | None = None
+        self._among: frozenset[str] = frozenset()
+        self._rests_until = self._holds_until = 0.0
+
+    def lot(self, view: JobView, now: datetime) -> Lot:
+        """The lot of a job that waits."""
+        if (left := self._tries_left_out.pop(view.id, 0)) > 0:
+            self._tries_left_out[view.id] = left - 1
+        began = time.monotonic()
+        known = view.id in self._among
+        if began >= (self._holds_until if known else self._rests_until):
+            self._place(view)
+            ended = time.monotonic()
+            self._rests_until = ended + _TIMES * (ended - began)
+            self._holds_until = max(ended + _HOLDS, self._rests_until)
+            known = True
+        if self._round is None or not self._round.free:
+            return Lot()
+        if not known:
+            return Lot(wait=QueueTurn())
+        turns = [one.turn for one in self._round.waiting]
+        if view.id in self._left_out:
+            return lot_beside(view, turns, self._round.free)
+        since = view.latest.ended_at if view.latest is not None and view.latest.ended_at else view.submitted_at
+        return lot_of(view.id, turns, self._round.free, now - since, self._broker.policy().defaults.wait_for_paid)
+
+    def refused(self, view: JobView) -> None:
+        """The gate refused the job: from the next round on it is left out."""
+        self._tries_left_out[view.id] = _TRIES_LEFT_OUT
+
+    def _place(self, view: JobView) -> None:
+        """The next round, in which somebody who asks for its lot counts as waiting."""
+        with self._broker.store.reading() as look:
+            waiting = [each for each in look.unclosed() if waits(each)]
+        self._among = frozenset(each.id for each in waiting) | {view.id}
+        self._tries_left_out = {id: left for id, left in self._tries_left_out.items() if id in self._among}
+        secretless = {each.id for each in waiting if self._missing_secrets(each.job)}
+        self._left_out = frozenset(self._tries_left_out) | secretless
+        alone = not self._among - self._left_out - {view.id}
+        self._round = None if alone else queue(self._broker, effort=_LIVE_EFFORT, left_out=self._left_out)
+
+
+def _as_if_submitted(jobs: Sequence[Job], user: str, longest: timedelta, now: datetime) -> list[JobView]:
+    """The jobs as they would stand in the queue; of one name they are told apart by their number."""
+    views: dict[str, JobView] = {}
+    for job in jobs:
+        name, number = job.name, 2
+        while name in views:
+            name, number = f"{job.name} ({number})", number + 1
+        submitted = ev.Submitted(
+            job=job,
+            user=user,
+            deadline=job.deadline_at(now),
+            max_duration_seconds=(job.max_duration or longest).total_seconds(),
+            work_seconds=job.work.duration.total_seconds() if job.work else None,
+        )
+        views[name] = advance(None, Event(name, 1, now, None, submitted))
+    return list(views.values())
+
+
+def _waiting(view: JobView, turn: Turn, now: datetime, planned: bool) -> Waiting:
+    if turn.option is None:
+        return Waiting(view, turn, None, None, planned)
+    start = now + timedelta(hours=turn.start)
+    if remaining_work(view) is None:  # the length it lined up with is an assumption, not to be told
+        return Waiting(view, turn, start, None, planned)
+    return Waiting(view, turn, start, start + timedelta(hours=min(turn.option.hours, 1e6)), planned)
+
+
+def _returns(views: Sequence[JobView], now: datetime) -> dict[str, list[tuple[float, int]]]:
+    """By pool: when our own machines come back, in hours from now, and how many."""
+    found: dict[str, list[tuple[float, int]]] = {}
+    for view in views:
+        for attempt in view.attempts:
+            if attempt.over:
+                continue
+            expected = attempt.placement.finish or now + view.max_duration - billed_time(view, now)
+            hours = max((expected - now) / _HOUR, 0.1)  # what is overdue may end at any moment
+            found.setdefault(attempt.placement.offer.pool, []).append((hours, attempt.placement.nodes))
+    return found

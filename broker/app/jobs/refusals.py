@@ -1,0 +1,64 @@
+"""Why a job cannot be submitted, as errors with the rules' words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from broker.app.jobs.nearest import as_text
+from broker.core.errors import Alternative, ApprovalNeeded, InvalidInput, NotAllowed
+from broker.core.job.reasons import Origin, Reason, Rejection
+from broker.core.policy.policy import Answer
+from broker.core.values.money import Money
+from broker.reconciler.admission.admission import Admission
+
+if TYPE_CHECKING:
+    from broker.app.jobs.submit import Preview
+
+
+def too_little(admission: Admission) -> InvalidInput:
+    """The refusal of a job whose own limit does not pay for a start."""
+    placement = admission.placement
+    held = admission.money.get(placement.money, Money.ZERO)
+    enough = admission.short_of.up_to_cents() if admission.short_of else held
+    where = f"{placement.nodes} × {placement.offer.instance_type} at {placement.offer.provider}"
+    return InvalidInput(
+        f"max_cost: {held} does not pay for a start on {where}; expected {enough} at least",
+        hint="raise max_cost in the job file, or leave it out",
+    )
+
+
+def denied(
+    admission: Admission, passing: Sequence[Alternative] | None = None
+) -> InvalidInput | NotAllowed | ApprovalNeeded:
+    """The refusal as an error that says which rule, with its figures and its place. ``passing``: what would pass, where
+    that was looked for."""
+    if admission.short_of is not None:
+        return too_little(admission)
+    lines = [f"{verdict.message} ({verdict.source})" for verdict in admission.objections]
+    hint = ""
+    if any(v.rule == "budget" for v in admission.objections):
+        hint = "a lower max_cost or max_duration asks for less; a budget owner can change the rest"
+    if admission.answer is Answer.ASK:
+        return ApprovalNeeded("; ".join(lines), hint=hint)
+    if passing is None:
+        return NotAllowed("; ".join(lines), hint=hint)
+    return NotAllowed("; ".join(lines), hint=as_text(passing, admission), alternatives=passing)
+
+
+def denied_everywhere(seen: Preview) -> NotAllowed:
+    """The refusal when the policies left no placement: their words, each once."""
+    by_policy = (one for one in seen.plan.rejections if one.reason.origin is Origin.POLICY)
+    words = dict.fromkeys(
+        one.detail if one.reason is Reason.DENIED_BY_POLICY and one.detail else _switched_off(one) for one in by_policy
+    )
+    shown = list(words)[:3]
+    more = f" (and {len(words) - 3} more)" if len(words) > 3 else ""
+    hint = "a budget owner can change this: `gpubroker policy show`"
+    if Reason.REFERENCE_PRICE in seen.plan.reasons():
+        hint = "add credentials for live prices (`gpubroker doctor`), or allow reference prices in a policy"
+    return NotAllowed("; ".join(shown) + more, hint=hint)
+
+
+def _switched_off(one: Rejection) -> str:
+    return f"{one.reason.text} ({one.detail})" if one.detail else one.reason.text

@@ -1,0 +1,47 @@
+"""Letting checkpoints of ended jobs go, when somebody asks for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from broker.app.jobs import jobs
+from broker.app.wiring import Broker
+from broker.core.events.outcomes import JobState
+from broker.core.events.views import JobView
+from broker.reconciler.runfolder.retention import Kept, drop, kept, superfluous
+
+_ENDED = (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What went, or would go, of one job; ``stays``: what is left."""
+
+    view: JobView
+    gone: tuple[Kept, ...]
+    stays: tuple[Kept, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(one.size for one in self.gone)
+
+
+def prune(broker: Broker, ended_before: datetime, *, newest_too: bool = False, dry_run: bool = False) -> list[Pruned]:
+    """Delete the checkpoints of one's own jobs that were closed and ended before then, but for each job's newest whole
+    one; with ``newest_too`` that one as well. The jobs of which something went, newest first; what they printed, did
+    and cost stays. May be repeated after an error. Raises `Unreachable`."""
+    done = []
+    for view in jobs.search(broker, states=_ENDED, user=None if broker.user == "root" else broker.user).views:
+        if not view.closed or view.ended_at is None or view.ended_at >= ended_before:
+            continue
+        folder = f"{broker.settings.runs_url.rstrip('/')}/{view.id}"
+        found = kept(folder)
+        doomed = found if newest_too else superfluous(found)
+        if not doomed:
+            continue
+        if not dry_run:
+            drop(folder, doomed)
+        done.append(Pruned(view, doomed, tuple(one for one in found if one not in doomed)))
+    return done

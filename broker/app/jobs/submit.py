@@ -1,0 +1,391 @@
+"""Plan a job, and submit it: plan, judge, hold the money and write the intent in one transaction."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from broker.app.jobs.disk_space import check_room
+from broker.app.jobs.nearest import for_submission, once
+from broker.app.jobs.refusals import denied, denied_everywhere, too_little
+from broker.app.jobs.runs_root import agree
+from broker.app.market.market import freshen, market_for, wants_sandbox
+from broker.app.wiring import Broker
+from broker.core.documents import MAX_BYTES
+from broker.core.errors import Alternative, BrokerError, InvalidInput
+from broker.core.events import events as ev
+from broker.core.events.events import EventBody
+from broker.core.events.views import JobView
+from broker.core.events.wait_reasons import NothingFits
+from broker.core.job.file import parse_job
+from broker.core.job.jobs import Job
+from broker.core.job.placements import Plan
+from broker.core.job.reasons import Origin, Reason
+from broker.core.market.offers import CapacityType, Offer
+from broker.core.policy.decisions import Decision
+from broker.core.policy.policy import Action, ActionKind, Answer, LiveAttempt
+from broker.core.ports import BudgetSpec, PolicySet
+from broker.core.values.money import Money
+from broker.ledger.entries import Movement, Tags
+from broker.ledger.shares import BudgetShare, budget_shares
+from broker.placement.planner import make_plan
+from broker.placement.pricing.time_value import start_is_open
+from broker.placement.wait_for_reserved import Waiting
+from broker.reconciler.admission.admission import (
+    Admission,
+    admit,
+    denials,
+    facts_of,
+    occupied_in,
+    still_free,
+    switched_off,
+    with_occupancy,
+)
+from broker.reconciler.admission.approvals import ask, of_ask, through_standing
+from broker.reconciler.admission.paid_capacity import wait_for_paid
+from broker.reconciler.controllers.placement import Market, decision_of, hold_entries, launch_request, waits_for_paid
+from broker.reconciler.journal import Reading, Writing
+
+if TYPE_CHECKING:
+    from broker.app.advise.model_job import Sizing
+    from broker.store.jobs.journal import StoreReading
+
+
+class NoFeasibleCapacity(BrokerError):
+    """The job and the market leave nothing (exit 4)."""
+
+    exit_code = 4
+
+    def __init__(self, preview: Preview) -> None:
+        super().__init__("no offer can serve this job", hint="see `gpubroker plan JOB.yaml --explain`")
+        self.preview = preview
+
+
+class DearerNow(BrokerError):
+    """What would be launched now is dearer than what was agreed to; ``preview`` shows it. Nothing was submitted."""
+
+    exit_code = 4
+
+    def __init__(self, preview: Preview) -> None:
+        super().__init__("prices have moved: it is dearer now than what was agreed to", hint="look at the plan again")
+        self.preview = preview
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """A plan and what the policies say to it. ``admission`` is None when nothing is left to judge. ``waits``: the job
+    fits capacity that our own jobs occupy, so it would be queued. ``offers``: the ones the plan was made from.
+    ``sizing``: how machines were found for a job that names a model. ``waiting``: what of our own it had better wait
+    for, although something could be rented now. ``budgets``: those that the job falls under.
+    ``alternatives``: what the policies would let pass instead, where they refuse it."""
+
+    job: Job
+    plan: Plan
+    left_out: Mapping[Reason, int]
+    admission: Admission | None
+    max_duration: timedelta
+    waits: bool = False
+    offers: Sequence[Offer] = ()
+    sizing: Sizing | None = None
+    waiting: Waiting | None = None
+    budgets: Sequence[BudgetSpec] = ()
+    alternatives: Sequence[Alternative] | None = None
+
+    @property
+    def shares(self) -> list[BudgetShare]:
+        """How the money to be held falls into the periods of the budgets, as the policies judged it."""
+        return budget_shares(self.budgets, self.admission.burns) if self.admission else []
+
+    @property
+    def counts(self) -> dict[Reason, int]:
+        """Every rejection, the store's own filter included, most frequent first."""
+        counts: dict[Reason, int] = dict(self.left_out)
+        for rejection in self.plan.rejections:
+            counts[rejection.reason] = counts.get(rejection.reason, 0) + 1
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+    @property
+    def exit_code(self) -> int:
+        """0, or why it cannot be submitted: 2 its own `max_cost`, 4 the market, 3 a policy, 6 approval needed."""
+        if self.admission is None:
+            # Where policy turned down an offer that would have done otherwise, the policy is the reason.
+            return 3 if any(r.origin is Origin.POLICY for r in self.plan.reasons()) else 4
+        if self.admission.short_of is not None:
+            return 2
+        return {Answer.ALLOW: 0, Answer.DENY: 3, Answer.ASK: 6}[self.admission.answer]
+
+
+def read_job(path: Path, now: datetime) -> Job:
+    """The job of a file. Raises `InvalidInput` with every finding, also for a file that cannot be read."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(MAX_BYTES + 1)  # one more than is allowed shows that it is too large
+    except OSError as error:
+        raise InvalidInput(f"cannot be read: {error.strerror}", where=str(path)) from error
+    job = parse_job(text, file=str(path), now=now)
+    if job.workdir is None:
+        return job
+    folder = (path.parent / Path(job.workdir).expanduser()).resolve()
+    if not folder.is_dir():
+        raise InvalidInput(f"the workdir {job.workdir} is not a folder: {folder}", where=str(path))
+    return job.model_copy(update={"workdir": str(folder)})
+
+
+def preview(broker: Broker, job: Job, policy: PolicySet | None = None, *, by_carbon: bool = False) -> Preview:
+    """What would happen if the job were submitted now; nothing is held. ``policy`` and ``by_carbon`` (rank by what the
+    placements emit) are for what-if questions only."""
+    freshen(broker, sandbox=wants_sandbox(job))
+    with broker.store.reading() as look:
+        chosen, now = policy or broker.policy(look), broker.clock.now()
+        seen = _planned(broker, job, chosen, look, now, by_carbon=by_carbon)
+        if not seen.plan.placements:
+            return seen
+        facts_for, longest = facts_of(look, chosen, now, occupied_in(look, chosen, ())), seen.max_duration
+        admission = admit(seen.job, broker.user, seen.plan, chosen, facts_for, max_duration=longest, now=now)
+        if admission.answer is Answer.DENY:
+            facts_for = facts_of(once(look), chosen, now, occupied_in(look, chosen, ()))
+            passing = for_submission(
+                admission, seen.plan, chosen, facts_for, max_duration=longest, now=now,
+                planned=lambda job: _planned(broker, job, chosen, look, now).plan,
+            )  # fmt: skip
+            seen = replace(seen, alternatives=passing)
+    if admission.short_of is not None:
+        seen = replace(seen, plan=replace(seen.plan, notes=(*seen.plan.notes, too_little(admission).message)))
+    return replace(seen, admission=admission)
+
+
+def _planned(
+    broker: Broker, job: Job, policy: PolicySet, look: StoreReading, now: datetime, *, by_carbon: bool = False
+) -> Preview:
+    """The plan, of one look at the store, before the policies judge it as a whole."""
+    job, sizing = _sized(job, look)
+    market = market_for(broker, job, policy, by_carbon=by_carbon, look=look)
+    seen = _placed(broker, job, market, policy, look, now)
+    if sizing is None:
+        return seen
+    return replace(seen, sizing=sizing, plan=replace(seen.plan, notes=(*sizing.notes, *seen.plan.notes)))
+
+
+def _sized(job: Job, look: StoreReading) -> tuple[Job, Sizing | None]:
+    """The job with machines for its model, where it names one instead of them, by the rules of thumb of the active
+    policies. Raises `InvalidInput`."""
+    if job.model is None or job.resources:
+        return job, None
+    from broker.app.advise import rules_of_thumb  # most jobs name their machines
+    from broker.app.advise.model_job import sized
+
+    active = look.active_policy()
+    return sized(job, rules_of_thumb.of_files(active.files if active else {}))
+
+
+def _placed(broker: Broker, job: Job, market: Market, policy: PolicySet, look: Reading, now: datetime) -> Preview:
+    max_duration = job.max_duration or policy.defaults.max_duration
+    action = Action(ActionKind.LAUNCH, job, broker.user, window=(now, now + max_duration))
+    live = occupied_in(look, policy, market.offers)
+    deny = denials(policy, action, facts_of(look, policy, now, live)(action))
+
+    def plan(offers: Sequence[Offer]) -> Plan:
+        return make_plan(job, offers, now=now, submitted_at=now, conditions=market.conditions, deny=deny)
+
+    found = plan(with_occupancy(market.offers, live))
+    waits = False
+    if not found.placements and Reason.TOO_FEW_MACHINES in found.reasons():
+        unoccupied = plan(market.offers)
+        waits, found = bool(unoccupied.placements), unoccupied if unoccupied.placements else found
+    waiting = wait_for_paid(
+        look,
+        market.offers,
+        live,
+        found,
+        lambda: plan(market.offers),
+        now=now,
+        since=now,
+        longest=policy.defaults.wait_for_paid,
+    )
+    if waiting is not None:
+        unoccupied = plan(market.offers)
+        waits, found = True, replace(unoccupied, notes=(*unoccupied.notes, f"it {waiting.why}"))
+    found = replace(found, offers_seen=found.offers_seen + sum(market.left_out.values()))
+    budgets = policy.budgets(job, broker.user)
+    return Preview(
+        job, found, market.left_out, None, max_duration, waits, market.offers, waiting=waiting, budgets=budgets
+    )
+
+
+def submit(broker: Broker, job: Job, agreed: Preview | None = None) -> JobView:
+    """Admit the job and return it, its money held and its first launch requested (or queued, or awaiting approval).
+    Where a strategy has a say in where and when it starts, the job is queued, and the reconciler asks.
+
+    ``agreed``: what somebody has seen and said yes to. Raises `DearerNow` when it would cost more than that,
+    `NoFeasibleCapacity` (exit 4), `NotAllowed` (exit 3, the decision is recorded) or `InvalidInput` (a `max_cost` that
+    does not pay for a start, a secret that is not in the environment, a run folder that cannot be written to, or lies
+    elsewhere than those of jobs that have not ended) or
+    `StoreProblem` (a disk without room for it); then no job exists. The job runs once a reconciler sees it:
+    `broker.app.service.background.ensure`.
+    """
+    _can_be_run_from_here(broker, job)
+    while True:
+        freshen(broker, sandbox=wants_sandbox(job))
+        with broker.store.reading() as look:
+            policy = broker.policy(look)
+            seen = _planned(broker, job, policy, look, broker.clock.now())
+        if not seen.plan.placements:
+            if seen.exit_code == 4:
+                raise NoFeasibleCapacity(seen)
+            record_refusal(broker, seen)
+            raise denied_everywhere(seen)
+        # The plan was made outside, so that others are not kept waiting; what can have changed since is looked at anew.
+        with broker.store.writing() as tx:
+            if broker.policy(tx).version != policy.version:
+                continue
+            done = _admit(broker, seen, policy, agreed, tx)
+        if isinstance(done, JobView):
+            return done
+        if done is not None:
+            raise denied(done)
+
+
+def _admit(
+    broker: Broker, seen: Preview, policy: PolicySet, agreed: Preview | None, tx: Writing
+) -> JobView | Admission | None:
+    """Judge with the money and the machines as they are in this transaction. Hold the money, write the intent and
+    return the job; or record the refusal and return it; or return nothing, where its machines were taken meanwhile.
+    Raises `InvalidInput` and `DearerNow` as `submit` does."""
+    now, job = broker.clock.now(), seen.job
+    live = occupied_in(tx, policy, (placement.offer for placement in seen.plan.placements))
+    admission, record = _judged(broker, seen, policy, live, now, tx)
+    if not seen.waits and not still_free(admission.placement, seen.offers, live):
+        return None
+    if admission.short_of is not None:
+        raise too_little(admission)
+    if agreed is not None and _dearer(admission, agreed.admission):
+        raise DearerNow(replace(seen, admission=admission))
+    if admission.answer is Answer.DENY:
+        tx.record(record)
+        return admission
+    job_id = new_job_id(job.name)
+    tags = Tags(
+        job_id=job_id,
+        user=broker.user,
+        team=job.team,
+        project=job.project,
+        workload=job.workload.value,
+        environment=job.environment,
+    )
+    record = of_ask(record, now) if admission.answer is Answer.ASK else record
+    tx.record(replace(record, job_id=job_id, attempt=1))
+    tx.post(hold_entries(tags, {}, admission.burns, Movement.HOLD, 1))
+    given = through_standing(tx, admission, job_id)
+    return tx.append(job_id, _first_events(broker, seen, policy, admission, job_id, given, now), now)
+
+
+def _judged(
+    broker: Broker, seen: Preview, policy: PolicySet, live: Sequence[LiveAttempt], now: datetime, tx: Writing
+) -> tuple[Admission, Decision]:
+    """What the policies say to a plan in this transaction, and the record of it."""
+    facts_for = facts_of(tx, policy, now, live)
+    admission = admit(seen.job, broker.user, seen.plan, policy, facts_for, max_duration=seen.max_duration, now=now)
+    return admission, decision_of(admission, seen.plan, policy, facts_for(admission.action))
+
+
+def record_refusal(broker: Broker, seen: Preview) -> None:
+    """Put on record that the policies refused what a preview showed, with all that they saw, for whoever replays
+    decisions. Where they left no placement, that is what they turned down. Records nothing where they would allow it by
+    now."""
+    if not seen.plan.placements:
+        seen = replace(seen, plan=_turned_down(broker, seen))
+    if not seen.plan.placements:
+        return
+    with broker.store.writing() as tx:
+        policy, now = broker.policy(tx), broker.clock.now()
+        live = occupied_in(tx, policy, (placement.offer for placement in seen.plan.placements))
+        admission, record = _judged(broker, seen, policy, live, now, tx)
+        off = switched_off(policy, admission.action)
+        if off is not None:
+            record = replace(record, answer=off.answer, verdicts=(*record.verdicts, off))
+        if record.answer is Answer.DENY:
+            tx.record(record)
+
+
+def _turned_down(broker: Broker, seen: Preview) -> Plan:
+    """The plan over those placements that only rules are against, or else a switch; its rejections are those of the
+    preview."""
+    with broker.store.reading() as look:
+        market, now = market_for(broker, seen.job, look=look), broker.clock.now()
+    anyhow = replace(market.conditions, allow_reference_prices=True)
+    plans = (
+        make_plan(seen.job, market.offers, now=now, submitted_at=now, conditions=conditions)
+        for conditions in (market.conditions, anyhow)
+    )
+    found = next((plan for plan in plans if plan.placements), Plan(now, (), (), 0, None, None))
+    return replace(found, rejections=seen.plan.rejections, offers_seen=seen.plan.offers_seen)
+
+
+def _dearer(now: Admission, agreed: Admission | None) -> bool:
+    """Whether more money would be held than was agreed to, or the machines cost more an hour."""
+    if agreed is None:
+        return True
+    more_held = any(amount > agreed.money.get(kind, Money.ZERO) for kind, amount in now.money.items())
+    return more_held or now.placement.rate > agreed.placement.rate
+
+
+def _can_be_run_from_here(broker: Broker, job: Job) -> None:
+    """What would only fail at the launch otherwise. Raises `InvalidInput`, `StoreProblem`."""
+    if missing := [name for name in job.secrets if name not in os.environ]:
+        raise InvalidInput(
+            f"secrets not in the environment: {', '.join(missing)}", hint="export them, then submit again"
+        )
+    check_room(broker, job)
+    agree(broker)
+
+
+def _first_events(
+    broker: Broker,
+    seen: Preview,
+    policy: PolicySet,
+    admission: Admission,
+    job_id: str,
+    given: Sequence[ev.ApprovalGiven],
+    now: datetime,
+) -> list[tuple[int | None, EventBody]]:
+    submitted = ev.Submitted(
+        job=seen.job,
+        user=broker.user,
+        deadline=seen.job.deadline_at(now),
+        max_duration_seconds=seen.max_duration.total_seconds(),
+        work_seconds=seen.plan.remaining.total_seconds() if seen.plan.remaining else None,
+        on_demand=_baseline(seen.plan),
+    )
+    first: list[tuple[int | None, EventBody]] = [(None, submitted), *((None, body) for body in given)]
+    if admission.answer is Answer.ASK:
+        return [*first, (None, ask(admission, now))]
+    if seen.waits:
+        busy = NothingFits(counts={str(Reason.TOO_FEW_MACHINES): 1})
+        return [*first, (None, ev.NothingFeasible(reason=waits_for_paid(seen.waiting) if seen.waiting else busy))]
+    if start_is_open(seen.job, seen.plan, seen.offers, policy.defaults.value_of_time):
+        return first  # the reconciler asks the strategy where and when
+    return [*first, (1, launch_request(job_id, 1, admission.placement))]
+
+
+def _baseline(plan: Plan) -> ev.Baseline | None:
+    """What savings will be measured against."""
+    cheapest = plan.cheapest(CapacityType.ON_DEMAND)
+    if cheapest is None:
+        return None
+    return ev.Baseline(pool=cheapest.offer.pool, rate=cheapest.rate, throughput=cheapest.throughput)
+
+
+def new_job_id(name: str) -> str:
+    """A new id that shows the job's name: at most 34 characters of a–z, 0–9 and dashes, so that with an attempt's
+    number it is a name every engine accepts."""
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:24].rstrip("-") or "job"
+    if not slug[0].isalpha():
+        slug = f"j-{slug}"[:24].rstrip("-")
+    suffix = "".join(secrets.choice("abcdefghjkmnpqrstuvwxyz23456789") for _ in range(6))
+    return f"{slug}-{suffix}"

@@ -1,0 +1,1 @@
+"""Use cases of the market: offers, polls, imports, price history, risk."""

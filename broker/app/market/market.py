@@ -1,0 +1,206 @@
+"""Offers for people and plans: filling an empty store, keeping local sources fresh, asking the store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Set
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from broker.app.jobs.checkpoint_store import stored
+from broker.app.market.place_names import check_names
+from broker.app.wiring import Broker
+from broker.core.errors import MissingExtra, UnknownName
+from broker.core.job.jobs import Job
+from broker.core.job.reasons import Reason
+from broker.core.market.offers import SANDBOX, Offer, OfferQuery
+from broker.core.ports import PolicySet
+from broker.market.poller import PollResult, poll
+from broker.placement.conditions import Conditions
+
+if TYPE_CHECKING:
+    from broker.reconciler.controllers.placement import Market
+    from broker.store.jobs.journal import StoreReading
+    from broker.store.records import PollRun
+
+# The kind of guardrail that needs to know what placements emit.
+CARBON_RULE = "max_kg_co2e"
+
+# Local sources cost little to ask; within this time (by the wall) they are not asked again.
+_LOCAL_AGE = timedelta(seconds=0.25)
+# Where the machine is so busy that asking takes long, so many times as long; one that hung once is asked again soon.
+_REST = 20
+_LONGEST_REST = timedelta(minutes=1)
+# Asked within this time, others are likely to be asking as well.
+_SHARED_AGE = timedelta(seconds=5)
+# Except the price book, which changes only with a release: once a day will do.
+_BOOK_AGE = timedelta(days=1)
+
+
+def freshen(broker: Broker, *, sandbox: bool = False) -> list[PollResult]:
+    """Poll the local sources that are due; with ``sandbox`` its market, too. So an empty store fills itself. The store
+    is asked which are due only once one of them may be."""
+    from broker.store.engine.leader import Duty
+
+    now = broker.clock.now()
+    if now < broker.fresh_until.get(sandbox, now):
+        return []
+    runs = broker.store.last_polls()
+    names = (*broker.registries.local_providers, SANDBOX) if sandbox else broker.registries.local_providers
+    ages = {name: _age(broker, name, runs.get(name)) for name in names}
+    due = [name for name in names if name not in runs or now - runs[name].finished >= ages[name]]
+    if not due:
+        broker.fresh_until[sandbox] = min((runs[name].finished + ages[name] for name in names), default=now)
+    done, asked_by_many = [], []
+    for name in due:
+        if name in runs and _is_live(broker, name) and now - runs[name].finished < _SHARED_AGE * broker.clock.scale:
+            asked_by_many.append(name)
+        else:
+            done.append(
+                poll(broker.provider(name), broker.store, broker.clock, keep_unchanged=not _is_live(broker, name))
+            )
+    if not asked_by_many:
+        return done
+    # Many processes at once: one asks, the others take what it said a moment ago instead of writing the same.
+    with broker.store.lead(Duty.LOCAL) as mine:
+        runs = broker.store.last_polls() if mine else runs
+        for name in asked_by_many if mine else ():
+            if broker.clock.now() - runs[name].finished >= ages[name]:
+                done.append(poll(broker.provider(name), broker.store, broker.clock, keep_unchanged=False))
+    return done
+
+
+def _is_live(broker: Broker, name: str) -> bool:
+    live: bool = getattr(broker.provider(name), "refresh_before_deciding", False)
+    return live
+
+
+def _age(broker: Broker, name: str, last: PollRun | None) -> timedelta:
+    """How old what a source said last may get before it is asked again."""
+    if not _is_live(broker, name):
+        return _BOOK_AGE
+    age = _LOCAL_AGE * broker.clock.scale
+    if last is None:
+        return age
+    return max(age, min(_REST * (last.finished - last.started), _LONGEST_REST * broker.clock.scale))
+
+
+def wants_sandbox(job: Job) -> bool:
+    """Simulated capacity takes part only when the job names it."""
+    return SANDBOX in job.constraints.providers
+
+
+def query_for(job: Job) -> OfferQuery:
+    """What the store needs to load for a plan of this job; the planner judges the rest."""
+    accelerators = {m.accelerator for m in job.resources if m.accelerator}
+    if None in {m.accelerator for m in job.resources} or not job.resources:
+        return OfferQuery()
+    return OfferQuery(accelerators=tuple(sorted(accelerators)), count=min(m.count for m in job.resources))
+
+
+def market_for(
+    broker: Broker,
+    job: Job,
+    policy: PolicySet | None = None,
+    *,
+    by_carbon: bool = False,
+    look: StoreReading | None = None,
+) -> Market:
+    """Fresh local offers, the stored ones that could serve the job, and the conditions of its plans.
+
+    ``policy``: for what-if questions; the active set otherwise. ``look``: where everything is taken from one look at
+    the store; then whoever took it has seen to it that it is fresh (`freshen`).
+    """
+    if look is None:
+        freshen(broker, sandbox=wants_sandbox(job))
+        with broker.store.reading() as look:
+            return market_for(broker, job, policy, by_carbon=by_carbon, look=look)
+    from broker.app.jobs.pace import paces_for  # plans need these, listings do not, and they bring a lot along
+    from broker.app.market.risk import risks
+    from broker.reconciler.controllers.placement import Market
+
+    query = query_for(job)
+    known = risks(broker, query)
+    offers = look.offers(query)
+    named = {offer.engine for offer in offers if offer.engine}
+    chosen = policy or broker.policy(look)
+    seen = conditions(broker, named, chosen, by_carbon=by_carbon)
+    seen = replace(seen, capacity_order=chosen.capacity_order(job))
+    return Market(
+        offers=offers,
+        conditions=replace(seen, hazard=known, away=known.away, paces=paces_for(broker, job)),
+        left_out=look.rejected_in_sql(query, simulated=wants_sandbox(job)),
+    )
+
+
+def conditions(
+    broker: Broker, named: Set[str], policy: PolicySet | None = None, *, by_carbon: bool = False
+) -> Conditions:
+    """The planner's conditions: what the policies switch, which of the engines ``named`` by offers are installed (the
+    others are not loaded). Carbon is looked at where a policy caps it, or where it ranks."""
+    chosen = policy or broker.policy()
+    defaults = chosen.defaults
+    engines: dict[str, frozenset[str]] = {}
+    out_of_reach = set()
+    for name in named & broker.registries.engines.keys():
+        try:
+            engine = broker.engine(name)
+        except (MissingExtra, UnknownName):
+            continue
+        engines[name] = engine.honours
+        if engine.remote and broker.settings.runs_url.startswith("file:"):
+            out_of_reach.add(name)
+    where, keeping = stored(broker.settings.runs_url, broker.settings.runs_location, os.environ)
+    return Conditions(
+        engines=engines,
+        store_location=where,
+        keeping=keeping,
+        out_of_reach=frozenset(out_of_reach),
+        allow_reference_prices=defaults.allow_reference_prices,
+        allow_stale_prices=defaults.allow_stale_prices,
+        cpu_jobs_on_gpus=defaults.cpu_jobs_on_gpus,
+        capacity_order=defaults.capacity_order,
+        value_of_time=defaults.value_of_time,
+        default_max_duration=defaults.max_duration,
+        carbon=_carbon() if by_carbon or any(rule.kind == CARBON_RULE for rule in chosen.rules) else None,
+        by_carbon=by_carbon,
+    )
+
+
+def _carbon() -> Callable[[Offer], float | None]:
+    from broker.app.market.carbon import kg_per_hour  # most plans do not ask
+
+    return kg_per_hour
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Offers that match, how many there are in all, and the time of it (UTC). The total counts the real market, or the
+    simulated one when that was asked for."""
+
+    offers: tuple[Offer, ...]
+    total: int
+    now: datetime
+
+
+def listing(broker: Broker, query: OfferQuery) -> Listing:
+    """The current offers that match, in no order that means something: there may be very many, and who shows them
+    sorts them.
+
+    Simulated ones only when the query names their provider. Raises `UnknownName` for a provider or region that there
+    is none of and that no offer is from.
+    """
+    simulated = SANDBOX in query.providers
+    freshen(broker, sandbox=simulated)
+    found = [o for o in broker.store.offers(query) if simulated or o.provider != SANDBOX]
+    check_names(broker, query, found)
+
+    real = sum(broker.store.rejected_in_sql(OfferQuery(providers=(SANDBOX,))).values())
+    total = broker.store.count_offers() if simulated else real
+    return Listing(tuple(found), total, broker.clock.now())
+
+
+def reasons_left_out(market: Market) -> dict[Reason, int]:
+    """What the store's own filter turned down, by reason."""
+    return dict(market.left_out)

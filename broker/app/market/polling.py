@@ -1,0 +1,191 @@
+"""Who is asked for prices, how, and by whom: polls that a person asks for, and polls on a schedule."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from broker.app.wiring import Broker
+from broker.core.errors import BrokerError, StoreProblem, UnknownName
+from broker.core.market.offers import SANDBOX
+from broker.core.ports import Provider
+from broker.market.cadence import interval
+from broker.market.concurrent_poll import Watch, poll_side_by_side
+from broker.market.poller import Ask, PollResult
+from broker.settings import PollSettings
+
+if TYPE_CHECKING:
+    from broker.store.records import Freshness, PollRun
+
+_STAND_BY = 2.0  # seconds of the wall clock between two tries to take the lead
+
+
+def providers_to_poll(broker: Broker, names: Sequence[str] = ()) -> tuple[str, ...]:
+    """These providers, or all but the sandbox when none is named. Raises `UnknownName`."""
+    known = broker.registries.providers
+    for name in names:
+        if name not in known:
+            raise UnknownName("provider", name, known)
+    return tuple(dict.fromkeys(names)) or tuple(name for name in known if name != SANDBOX)
+
+
+def poll_now(
+    broker: Broker, names: Sequence[str] = (), *, watch: Watch | None = None, stop: threading.Event | None = None
+) -> Iterator[PollResult]:
+    """Poll these providers (or all but the sandbox) side by side, each isolated from the rest; a result when each is
+    stored. See `poll_side_by_side`.
+
+    Raises `UnknownName`, and `StoreProblem` for a store that cannot be written to, before anybody is asked.
+    """
+    chosen = providers_to_poll(broker, names)
+    broker.store.check_writable()
+    asks = [ask_for(broker, name) for name in chosen]
+    return poll_side_by_side(asks, broker.store, broker.clock, watch=watch, stop=stop)
+
+
+def ask_for(broker: Broker, name: str) -> Ask:
+    """How that provider is asked. A provider that cannot be made (a missing extra, a bad setting) says so when it is
+    asked, so that it fails alone."""
+    how = poll_settings(broker, name)
+    make: Callable[[], Provider]
+    try:
+        provider = broker.provider(name)
+    except BrokerError as error:
+        make = _raiser(error)
+    else:
+        make = lambda: provider  # noqa: E731  # the other branch of one choice
+    return Ask(name, make, timeout=how.timeout.total_seconds(), max_age=how.max_age)
+
+
+def _raiser(error: BrokerError) -> Callable[[], Provider]:
+    def raises() -> Provider:
+        raise error
+
+    return raises
+
+
+def poll_settings(broker: Broker, name: str) -> PollSettings:
+    """What the settings say about polling that provider."""
+    return broker.settings.prices.get(name, PollSettings())
+
+
+def interval_of(broker: Broker, name: str, fresh: Mapping[str, Freshness] | None = None) -> timedelta:
+    """The time between two scheduled polls of that provider: as set, else by how fast its prices age."""
+    asked = poll_settings(broker, name).every
+    if asked is not None:
+        return asked
+    known = broker.store.market.freshness(broker.clock.now()) if fresh is None else fresh
+    found = known.get(name)
+    return interval(found.limit if found else None, has_offers=bool(found and found.offers))
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderStatus:
+    """What is known of one provider's polls. ``interval``: the time between scheduled ones. ``fresh`` and ``last`` are
+    None where it was never asked."""
+
+    provider: str
+    interval: timedelta
+    fresh: Freshness | None
+
+    @property
+    def last(self) -> PollRun | None:
+        return self.fresh.last if self.fresh else None
+
+
+def statuses(broker: Broker, now: datetime) -> list[ProviderStatus]:
+    """Every provider there is, and every source that was imported, by name."""
+    fresh = broker.store.market.freshness(now)
+    names = sorted({*broker.registries.providers, *fresh})
+    return [ProviderStatus(name, interval_of(broker, name, fresh), fresh.get(name)) for name in names]
+
+
+def is_scheduled(broker: Broker) -> bool:
+    """Whether a process polls this store on a schedule now."""
+    from broker.store.engine.leader import Duty
+
+    return broker.store.is_led(Duty.PRICES)
+
+
+class Polling:
+    """The duty of polling a store's providers, for `broker.app.service.serve`. One process of a store has it at a time; the
+    others stand by and take over when that one is gone. ``tell``: told of each poll; ``say``: of taking and losing the
+    lead."""
+
+    name = "polling"
+
+    def __init__(
+        self,
+        broker: Broker,
+        names: Sequence[str] = (),
+        *,
+        tell: Callable[[PollResult], None],
+        say: Callable[[str], None],
+    ) -> None:
+        """Raises `UnknownName`, and `MissingExtra` without APScheduler."""
+        from broker.market.schedule import check_installed
+
+        check_installed()
+        self._broker = broker
+        self._names = providers_to_poll(broker, names)
+        self._tell = tell
+        self._say = say
+        self._making = threading.Lock()
+
+    def run(self, stop: threading.Event) -> None:
+        """Until ``stop`` is set. A store that is away or locked is said, and tried again."""
+        from broker.store.engine.leader import Duty
+
+        said = ""
+        while not stop.is_set():
+            try:
+                with self._broker.store.lead(Duty.PRICES) as still_leading:
+                    if still_leading is not None:
+                        self._say("polling")
+                        self._lead(stop, still_leading)
+                        said = ""
+                    elif not said:
+                        said = "standing by: another process polls this store"
+                        self._say(said)
+            except StoreProblem as problem:
+                if said != str(problem):
+                    said = str(problem)
+                    self._say(said)
+            stop.wait(_STAND_BY)
+
+    def _lead(self, stop: threading.Event, still_leading: Callable[[], bool]) -> None:
+        from broker.market.schedule import run_schedule
+
+        broker = self._broker
+        run_schedule(
+            {name: self._due_in(name) for name in self._names},
+            self._ask,
+            lambda name: interval_of(broker, name),
+            broker.store,
+            broker.clock,
+            stop=stop,
+            still_leading=still_leading,
+            tell=self._told,
+        )
+
+    def _ask(self, name: str) -> Ask:
+        with self._making:  # a broker makes its providers in one thread at a time
+            return ask_for(self._broker, name)
+
+    def _told(self, result: PollResult) -> None:
+        if result.cut_short:  # its thread may still hang in the old one
+            with self._making:
+                self._broker.forget_provider(result.provider)
+        self._tell(result)
+
+    def _due_in(self, name: str) -> timedelta:
+        """The time (of the wall clock) until the provider is due: a poller that was restarted does not ask at once
+        whom it has just asked."""
+        last, now = self._broker.store.last_polls().get(name), self._broker.clock.now()
+        if last is None or last.finished > now:  # never, or by a clock that was set back since
+            return timedelta(0)
+        left = last.finished + interval_of(self._broker, name) - now
+        return max(left, timedelta(0)) / self._broker.clock.scale

@@ -1,0 +1,205 @@
+"""What prices were: the series of a period, and the offers of a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from broker.app.market.place_names import check_names
+from broker.core.errors import InvalidInput
+from broker.core.market.offers import SANDBOX, Availability, Offer, OfferQuery
+from broker.core.values.money import Money, divide_half_even, in_microseconds
+
+if TYPE_CHECKING:
+    from broker.app.wiring import Broker
+    from broker.store.records import AvailabilityPoint, PastOffer, PricePoint, Series, SignalPoint
+
+Fits = Callable[[Offer], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A price (USD per hour and machine), or none, from ``start`` to ``end`` (UTC)."""
+
+    start: datetime
+    end: datetime
+    price: Money | None
+
+
+@dataclass(frozen=True, slots=True)
+class PriceHistory:
+    """What one source told of one pool from ``start`` to ``end`` (UTC).
+
+    ``offer``: its newest word. ``known_until``: a price is known to hold until here: the end of the period, or the last
+    time that the source told of it. ``ended``: since when it is no longer told of.
+    """
+
+    offer: Offer
+    start: datetime
+    end: datetime
+    known_until: datetime
+    ended: datetime | None
+    prices: tuple[PricePoint, ...]
+    availability: tuple[AvailabilityPoint, ...]
+    signals: tuple[SignalPoint, ...]
+
+    @property
+    def stretches(self) -> list[Stretch]:
+        """The period cut at each change; what lies before the first price or after ``known_until`` is left out. A price
+        that the last poll was the first to tell is a stretch without length."""
+        points = [
+            point
+            for point in self.prices
+            if point.at < self.known_until or (point.at == self.known_until and point.price is not None)
+        ]
+        ends = [*(point.at for point in points), self.known_until][1:]
+        return [
+            Stretch(max(point.at, self.start), end, point.price)
+            for point, end in zip(points, ends, strict=True)
+            if end > self.start
+        ]
+
+    @property
+    def known(self) -> list[Money]:
+        """The prices of the period in order of time, without the gaps."""
+        return [stretch.price for stretch in self.stretches if stretch.price is not None]
+
+    @property
+    def changes(self) -> int:
+        """How often the price changed within the period; coming and going are not counted."""
+        known = self.known
+        return sum(1 for before, after in pairwise(known) if before != after)
+
+    @property
+    def mean(self) -> Money | None:
+        """Over the time for which there was a price; of one that was only just told, itself."""
+        parts = [(s.price.micros, in_microseconds(s.end - s.start)) for s in self.stretches if s.price is not None]
+        total = sum(length for _, length in parts)
+        if not total:
+            return Money(parts[-1][0]) if parts else None
+        return Money(divide_half_even(sum(price * length for price, length in parts), total))
+
+    @property
+    def available_part(self) -> float | None:
+        """The part of the time for which the source told whether it could be had, in which it could; None when it never
+        told."""
+        had = told = 0.0
+        points = [point for point in self.availability if point.at < self.known_until]
+        ends = [*(point.at for point in points), self.known_until][1:]
+        for point, end in zip(points, ends, strict=True):
+            if point.availability in (None, Availability.UNKNOWN) or end <= self.start:
+                continue
+            seconds = (end - max(point.at, self.start)).total_seconds()
+            told += seconds
+            had += seconds if point.availability is Availability.AVAILABLE else 0
+        return had / told if told else None
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """Price histories of a period, cheapest first by their newest price of a GPU-hour, those that ended last.
+
+    ``matching``: how many series match; ``unpriced``: how many of those looked at have no price in the period;
+    ``began``: when the first poll of this store ended, where there is nothing to show.
+    """
+
+    histories: tuple[PriceHistory, ...]
+    matching: int
+    unpriced: int
+    start: datetime
+    end: datetime
+    now: datetime
+    began: datetime | None
+
+
+def over(
+    broker: Broker, query: OfferQuery, start: datetime, end: datetime, fits: Fits, *, most: int | None = None
+) -> Period:
+    """The price histories of the offers that match and fit; of at most ``most`` series, the cheapest.
+
+    Simulated ones only when the query names their provider; reference prices only where no live source prices the same
+    machine. Raises `InvalidInput` for a period that is none and `UnknownName` for a provider or region that there is
+    none of.
+    """
+    now = broker.clock.now()
+    if start >= now:
+        raise InvalidInput("the period lies in the future", where="--from")
+    if start >= end:
+        raise InvalidInput("the period ends before it begins", where="--from, --to")
+    end = min(end, now)
+    market = broker.store.market
+    listed = market.series(query)
+    check_names(broker, query, (series.offer for series in listed))
+    found = [
+        series
+        for series in _without_stand_ins(_real(listed, query))
+        if fits(series.offer) and (series.ended is None or series.ended > start)
+    ]
+    found.sort(key=lambda series: (series.ended is not None, _by_price(series.offer)))
+    chosen = found[:most]
+    prices = market.price_series_of([series.offer for series in chosen], start, end)
+    histories = [
+        PriceHistory(
+            offer=series.offer,
+            start=start,
+            end=end,
+            known_until=_known_until(series, end),
+            ended=series.ended,
+            prices=tuple(prices[series.offer.id]),
+            availability=tuple(market.availability_series(series.offer, start, end)),
+            signals=tuple(market.signal_series(series.offer, start, end)),
+        )
+        for series in chosen
+        if any(point.price is not None for point in prices[series.offer.id])
+    ]
+    without = len(chosen) - len(histories)
+    return Period(tuple(histories), len(found), without, start, end, now, None if histories else _began(broker))
+
+
+def at(
+    broker: Broker, query: OfferQuery, when: datetime, fits: Fits, known_at: datetime | None = None
+) -> list[PastOffer]:
+    """What was offered at a moment, cheapest GPU-hour first: by all that is known now, or by what was known at
+    ``known_at``. Raises `InvalidInput` for a moment in the future and `UnknownName` as `over` does."""
+    now = broker.clock.now()
+    for option, moment in (("--at", when), ("--known-at", known_at)):
+        if moment is not None and moment > now:
+            raise InvalidInput("this moment has not come yet", where=option)
+    listed = broker.store.market.offers_at(when, known_at, query)
+    check_names(broker, query, (past.offer for past in listed))
+    simulated = SANDBOX in query.providers
+    found = [past for past in listed if (simulated or past.offer.provider != SANDBOX) and fits(past.offer)]
+    return sorted(found, key=lambda past: _by_price(past.offer))
+
+
+def _real(listed: Iterable[Series], query: OfferQuery) -> list[Series]:
+    simulated = SANDBOX in query.providers
+    return [series for series in listed if simulated or series.offer.provider != SANDBOX]
+
+
+def _without_stand_ins(listed: Sequence[Series]) -> list[Series]:
+    """Reference prices stand back where a live source prices the same machine, as they do among current offers."""
+
+    def machine(offer: Offer) -> tuple[object, ...]:
+        return offer.location, offer.instance_type, offer.machine, offer.capacity_type, offer.term_months
+
+    live = {machine(series.offer) for series in listed if not series.offer.reference}
+    return [series for series in listed if not series.offer.reference or machine(series.offer) not in live]
+
+
+def _by_price(offer: Offer) -> tuple[bool, bool, int, str]:
+    price = offer.price_per_gpu or offer.price
+    return price is None, not offer.count, price.micros if price is not None else 0, offer.id
+
+
+def _known_until(series: Series, end: datetime) -> datetime:
+    if series.ended is not None:
+        return min(series.ended, end)
+    return end if series.offer.reference else min(series.offer.as_of, end)
+
+
+def _began(broker: Broker) -> datetime | None:
+    return min((run.finished for run in broker.store.market.poll_runs()), default=None)

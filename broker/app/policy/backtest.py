@@ -1,0 +1,311 @@
+"""What another policy would have said: recorded decisions, judged again one after the other. Pure but for `backtest`.
+
+Every decision keeps all it saw, so under the same policy the recorded verdicts come out exactly. Under another policy
+the first difference changes what the later decisions see: a job that is refused spends nothing and occupies nothing,
+one that is let through does. From then on the budgets are added up anew, from the ledger's entries of the jobs that
+would have run, and for those that never ran from their plans: the hold is taken, and after the expected time the
+expected cost is spent and the rest released. What ran, and would have run elsewhere, is reckoned there for the time
+that was metered of it: the answer is what the time that is looked at would have cost under this policy.
+
+What cannot be known is left as it was: jobs that the market or a switch of the policy (reference prices, stale ones)
+left nothing for are not on record, no market is asked anew (only the placements that the plan ranked next are tried),
+what ran is not judged anew while it ran, a job that would be refused more money or time comes to what it came to, and
+what is asked for counts as granted, but for what nobody granted then.
+Where no rule counted what runs, it was not kept: a new rule that counts sees the jobs that hold money, with what their
+bills say they occupied.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from operator import attrgetter
+from pathlib import Path
+
+from broker.app.policy.policies import check
+from broker.app.policy.replayed_job import Basis, Course, Window, elsewhere, planned
+from broker.app.policy.replayed_job import spent as spent_in
+from broker.app.wiring import Broker
+from broker.core.errors import InvalidInput
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.decisions import Decision, Inputs, inputs_of
+from broker.core.policy.policy import Action, ActionKind, Answer, BudgetUse, Facts, Verdict
+from broker.core.ports import BudgetSpec, PolicySet
+from broker.core.values.burns import Burn
+from broker.core.values.money import Money
+from broker.ledger.budgets import budget_uses, in_scope, share_within
+from broker.ledger.entries import Account, Entry, Movement, Tags, held_burns
+from broker.reconciler.admission.admission import strictest, switched_off
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One decision, as it was and as it would have been.
+
+    ``answer`` is None where the question would not have come up: its job was refused before. ``cost``: what the job
+    came to, in USD of ``money``, on its launch only; what it would have come to is of ``money_after``, known by
+    ``basis``. ``late``: whether it was expected to miss its deadline.
+    """
+
+    decision: Decision
+    answer: Answer | None
+    verdicts: tuple[Verdict, ...]
+    money: MoneyKind
+    cost_before: Money
+    cost_after: Money
+    late_before: bool
+    late_after: bool
+    pool: str | None
+    money_after: MoneyKind
+    basis: Basis = Basis.RECORD
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing would have been different about it. Of what is refused, it does not matter where."""
+        if self.answer is not self.decision.answer or self.cost_before != self.cost_after:
+            return False
+        return self.answer is Answer.DENY or self.pool == self.decision.pool
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What a policy came to over the whole time. ``cost``: USD by kind of money."""
+
+    allowed: int
+    asked: int
+    denied: int
+    late: int
+    cost: Mapping[MoneyKind, Money]
+
+
+@dataclass(frozen=True, slots=True)
+class Backtest:
+    """``unknown``: decisions that did not keep what they saw."""
+
+    outcomes: tuple[Outcome, ...]
+    unknown: int
+
+    @property
+    def differences(self) -> tuple[Outcome, ...]:
+        return tuple(one for one in self.outcomes if not one.same)
+
+    @property
+    def before(self) -> Totals:
+        return _totals((one.decision.answer, one.late_before, one.money, one.cost_before) for one in self.outcomes)
+
+    @property
+    def after(self) -> Totals:
+        return _totals((one.answer, one.late_after, one.money_after, one.cost_after) for one in self.outcomes)
+
+
+def _totals(rows: Iterable[tuple[Answer | None, bool, MoneyKind, Money]]) -> Totals:
+    cost: dict[MoneyKind, Money] = {}
+    answers: dict[Answer | None, int] = defaultdict(int)
+    late = 0
+    for answer, was_late, kind, amount in rows:
+        answers[answer] += 1
+        late += was_late
+        if amount:
+            cost[kind] = cost.get(kind, Money.ZERO) + amount
+    return Totals(answers[Answer.ALLOW], answers[Answer.ASK], answers[Answer.DENY], late, cost)
+
+
+def backtest(broker: Broker, paths: Sequence[Path], start: datetime, end: datetime) -> Backtest:
+    """The decisions recorded from ``start`` to ``end`` (UTC, half-open), judged by these policy files. Changes nothing.
+
+    Raises `InvalidInput` for files that are wrong, and for a record that was altered.
+    """
+    if start >= end:
+        raise InvalidInput(f"nothing lies between {start:%Y-%m-%d} and {end:%Y-%m-%d}; expected --from before --to")
+    policy = check(broker, paths)
+    with broker.store.reading() as look:
+        decisions = [one for one in reversed(look.decisions(since=start)) if one.at < end]
+        entries = look.entries()
+    try:
+        return replay(decisions, entries, policy)
+    except ValueError as error:
+        raise InvalidInput(str(error), where="the store") from error
+
+
+def replay(decisions: Sequence[Decision], entries: Sequence[Entry], policy: PolicySet) -> Backtest:
+    """Judge these decisions, oldest first, by another policy. ``entries``: the whole ledger.
+
+    Raises ValueError for a decision whose inputs are not those that it hashed.
+    """
+    again = _Replay(policy, entries)
+    outcomes, unknown = [], 0
+    for decision in decisions:
+        inputs = inputs_of(decision)
+        if inputs is None:
+            unknown += 1
+        else:
+            outcomes.append(again.judge(decision, inputs))
+    return Backtest(tuple(map(again.finished, outcomes)), unknown)
+
+
+@dataclass
+class _Replay:
+    policy: PolicySet
+    entries: Sequence[Entry]
+    diverged: bool = False
+    courses: dict[str, Course] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        recorded: dict[str, list[Entry]] = defaultdict(list)
+        for entry in self.entries:
+            recorded[entry.tags.job_id].append(entry)
+        # Jobs that were admitted before the time that is looked at have their course, too.
+        self.courses = {job: Course(sorted(mine, key=attrgetter("at"))) for job, mine in recorded.items()}
+        self.recorded = dict(self.courses)
+
+    def judge(self, decision: Decision, inputs: Inputs) -> Outcome:
+        action, first = inputs.action, inputs.action.kind is ActionKind.LAUNCH
+        key = decision.job_id or f"refused at {decision.at.isoformat()} {decision.job_name}"
+        cost = spent_in(self.recorded[key].entries) if first and key in self.recorded else Money.ZERO
+        kind = action.placement.money if action.placement else MoneyKind.CASH
+        late = decision.answer is not Answer.DENY and _late(action, decision.at)
+        if key in self.gone and not first:
+            return Outcome(decision, None, (), kind, Money.ZERO, Money.ZERO, late, False, None, kind)
+        if self.policy.version != decision.policy_version:
+            self.diverged = True
+        facts = self._facts(inputs, decision, key)
+        chosen, verdicts = self._choose(inputs, facts)
+        answer = strictest(verdicts)
+        after = self._follow(decision, inputs.action, chosen, answer, key)
+        if not first:
+            after = Money.ZERO
+        late_after = answer is not Answer.DENY and _late(chosen, decision.at)
+        pool = chosen.placement.offer.pool if chosen.placement else None
+        kind_after = chosen.placement.money if chosen.placement else kind
+        basis = self.courses[key].basis if first and key in self.courses else Basis.RECORD
+        found = Outcome(decision, answer, verdicts, kind, cost, after, late, late_after, pool, kind_after, basis)
+        self.diverged = self.diverged or not found.same
+        return found
+
+    def finished(self, found: Outcome) -> Outcome:
+        """The outcome with what its job came to in the end: one that was stopped later cost less."""
+        key = found.decision.job_id
+        if found.decision.action is not ActionKind.LAUNCH or key not in self.courses or found.answer is Answer.DENY:
+            return found
+        course = self.courses[key]
+        if course.since is None:
+            return found
+        return replace(found, cost_after=spent_in(course.until(course.since)))
+
+    def _choose(self, inputs: Inputs, facts: Facts) -> tuple[Action, tuple[Verdict, ...]]:
+        """The first placement that no rule is against, one that nobody need be asked about before others, and what is
+        said to the whole of it; the recorded one if every one of them is refused."""
+        action = inputs.action
+        tried = [action.placement, *inputs.others] if action.kind is not ActionKind.CONTINUE else [action.placement]
+        asked: tuple[Action, tuple[Verdict, ...]] | None = None
+        for placement in tried:
+            single = replace(action, placement=placement, hold=None)
+            if len(tried) > 1 and strictest(self._said(single, facts)) is Answer.DENY:
+                continue
+            chosen = replace(action, placement=placement)
+            verdicts = self._said(chosen, facts)
+            answer = strictest(verdicts)
+            if answer is Answer.ALLOW or (answer is Answer.DENY and asked is None):
+                return chosen, verdicts
+            asked = asked or (chosen, verdicts)
+        return asked or (action, self._said(action, facts))
+
+    def _said(self, action: Action, facts: Facts) -> tuple[Verdict, ...]:
+        """By the rules, and by the switch that a plan goes by before them."""
+        off = switched_off(self.policy, action)
+        return (*self.policy.judge(action, facts), *([off] if off else []))
+
+    def _follow(self, decision: Decision, was: Action, chosen: Action, answer: Answer, key: str) -> Money:
+        """What becomes of the job, and what it comes to."""
+        denied, was_denied = answer is Answer.DENY, decision.answer is Answer.DENY
+        if denied and not was_denied:
+            if decision.action is ActionKind.LAUNCH:
+                self.courses.pop(key, None)
+                self.gone.add(key)
+                return Money.ZERO
+            if key in self.courses and decision.action is not ActionKind.EXTEND:
+                self.courses[key].since = decision.at
+                self.gone.add(key)
+        moved = chosen.placement is not None and chosen.placement.offer.pool != decision.pool
+        never_ran = key not in self.recorded or not spent_in(self.recorded[key].entries)
+        # What nobody said yes to then is refused again; everything else that is asked for counts as granted.
+        newly = was_denied or (decision.answer is Answer.ASK and never_ran and answer is Answer.ALLOW)
+        launched = decision.action is ActionKind.LAUNCH and not denied
+        if launched and chosen.placement and newly:
+            self.courses[key] = planned(key, chosen, chosen.placement, decision.at)
+        elif launched and chosen.placement and moved:
+            entries = self.recorded[key].entries if key in self.recorded else ()
+            self.courses[key] = elsewhere(key, entries, was.placement, chosen, chosen.placement, decision.at)
+        course = self.courses.get(key)
+        return spent_in(course.entries) if course and not denied else Money.ZERO
+
+    def _facts(self, inputs: Inputs, decision: Decision, key: str) -> Facts:
+        """As recorded until something is different; then as it would have been."""
+        if not self.diverged:
+            return inputs.facts
+        now, action = inputs.facts.now, inputs.action
+        live = [one for one in inputs.facts.live if one.job_id not in self.gone]
+        if not inputs.live_kept:
+            live = [one for job, course in self.courses.items() if job != key and (one := course.holding(job, now))]
+        on_record = {one.job_id for one in live}
+        for job, course in self.courses.items():
+            if course.occupies and job not in on_record and course.occupies[0][0] <= now < course.occupies[0][1]:
+                live.append(course.occupies[1])
+        window = action.window or (now, now)
+        uses = {
+            budget.id: self._use(budget, window, now, key, decision)
+            for budget in self.policy.budgets(action.job, action.user)
+        }
+        return Facts(now, tuple(live), uses, inputs.facts.grants)
+
+    def _use(
+        self, budget: BudgetSpec, window: Window, now: datetime, key: str, decision: Decision
+    ) -> tuple[BudgetUse, ...]:
+        """The state of a budget, from the entries of the jobs that are in the replay."""
+        spends: list[Entry] = []
+        holds: list[Burn] = []
+        for job, course in self.courses.items():
+            if job == key and decision.action is ActionKind.LAUNCH:
+                continue
+            mine = [e for e in course.until(now) if e.money in budget.counts and _counts(budget, e.tags)]
+            if job == key:  # what was given after this very question was not there yet
+                mine = [e for e in mine if e.movement is not Movement.TOP_UP or e.at < now]
+            spends += [e for e in mine if e.account is Account.SPENT]
+            left = [e for e in mine if e.account is Account.HELD]
+            held = sum((e.amount for e in left), Money.ZERO)
+            stopped = course.since is not None and course.since <= now
+            if held > Money.ZERO and not stopped:
+                holds += held_burns(left).values()
+
+        def spent(start: datetime, end: datetime) -> Money:
+            return sum(
+                (
+                    e.amount
+                    if start <= e.covers_from and e.covers_to <= end and e.covers_from < end
+                    else share_within(e.amount, (e.covers_from, e.covers_to), (start, end))
+                    for e in spends
+                ),
+                Money.ZERO,
+            )
+
+        return budget_uses(budget, window, now, spent, holds)
+
+
+def _counts(budget: BudgetSpec, tags: Tags) -> bool:
+    return in_scope(
+        budget,
+        user=tags.user,
+        team=tags.team,
+        project=tags.project,
+        workload=tags.workload,
+        environment=tags.environment,
+    )
+
+
+def _late(action: Action, at: datetime) -> bool:
+    deadline = action.job.deadline_at(action.submitted_at or at)
+    finish = action.placement.finish if action.placement else None
+    return deadline is not None and finish is not None and finish > deadline

@@ -1,0 +1,212 @@
+"""Policy files: read them, check them, make them the active set, see what is active."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from broker.app.market.market import market_for
+from broker.app.wiring import Broker
+from broker.core.documents import read_document
+from broker.core.errors import InvalidInput, did_you_mean
+from broker.core.job.jobs import Job
+from broker.core.policy.decisions import Decision
+from broker.core.policy.policy import Answer, CaseResult, Facts
+from broker.core.ports import PolicySet
+from broker.placement.planner import make_plan
+from broker.reconciler.admission.admission import Admission, admit, facts_of
+from broker.store import PolicyVersion
+
+_SUFFIXES = (".yaml", ".yml")
+_CASES = (".test.yaml", ".test.yml")
+_MAX_BYTES = 1_000_000
+
+
+def read_files(paths: Iterable[Path]) -> dict[str, str]:
+    """The texts of policy files by name; folders stand for the YAML files in them, sorted. Files of cases
+    (``*.test.yaml``) are left out, in folders and beside others (`cases_among`).
+
+    Raises `InvalidInput` for what cannot be read, for an empty folder, and for files of cases alone.
+    """
+    texts: dict[str, str] = {}
+    named = list(paths)
+    cases = cases_among(named)
+    if cases and len(cases) == len(named):
+        hint = f"`gpubroker policy test {' '.join(map(str, cases))}` tries them"
+        raise InvalidInput("holds cases, not rules", where=str(cases[0]), hint=hint)
+    for path in named:
+        if path in cases:
+            continue
+        found = [path]
+        if path.is_dir():
+            found = sorted(p for p in path.iterdir() if p.suffix in _SUFFIXES and not _is_cases(p))
+        if not found:
+            raise InvalidInput("no policy files (*.yaml) in this folder", where=str(path))
+        for file in found:
+            if str(file) in texts:
+                continue
+            texts[str(file)] = _text(file)
+    return texts
+
+
+def cases_among(paths: Iterable[Path]) -> list[Path]:
+    """Which of these are files of cases, and hold no rules."""
+    return [path for path in paths if _is_cases(path) and path.is_file()]
+
+
+def _text(file: Path) -> str:
+    try:
+        if file.stat().st_size > _MAX_BYTES:
+            raise InvalidInput(f"too large for a policy file; the limit is {_MAX_BYTES:,} bytes", where=str(file))
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidInput("not a text file in UTF-8", where=str(file)) from error
+    except FileNotFoundError as error:
+        meant = did_you_mean(file.name, _beside(file)).removeprefix("; ")
+        raise InvalidInput("there is no such file", where=str(file), hint=meant) from error
+    except OSError as error:
+        raise InvalidInput(f"cannot be read: {error.strerror}", where=str(file)) from error
+
+
+def _beside(file: Path) -> list[str]:
+    """The names of the YAML files in the same folder."""
+    try:
+        return [path.name for path in file.parent.iterdir() if path.suffix in _SUFFIXES]
+    except OSError:
+        return []
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A file of policy cases and what came of each."""
+
+    file: str
+    results: Sequence[CaseResult]
+
+
+def try_cases(broker: Broker, paths: Sequence[Path]) -> list[Tried]:
+    """Judge the cases of these files (``*.test.yaml``), or of all such files in these folders.
+
+    Each file names its policy files in ``policies:``, beside it; without that, ``x.test.yaml`` is about ``x.yaml``.
+    Nothing of the store is read. Raises `InvalidInput` for what cannot be read or understood.
+    """
+    found: list[Path] = []
+    for path in paths:
+        inside = sorted(p for p in path.iterdir() if _is_cases(p)) if path.is_dir() else [path]
+        if not inside:
+            raise InvalidInput("no policy cases (*.test.yaml) in this folder", where=str(path))
+        found += inside
+    return [_try(broker, path) for path in found]
+
+
+def _try(broker: Broker, path: Path) -> Tried:
+    if not _is_cases(path):
+        raise InvalidInput("not a file of policy cases; expected a name that ends in .test.yaml", where=str(path))
+    text = _text(path)
+    said = read_document(text, file=str(path), kind="file of policy cases").data.get("policies")
+    names = [said] if isinstance(said, str) else said
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        names = [path.name.replace(".test.", ".")]
+    policy = broker.registries.load_policies(read_files(path.parent / name for name in names))
+    return Tried(str(path), policy.try_cases(str(path), text))
+
+
+def _is_cases(path: Path) -> bool:
+    return path.name.endswith(_CASES)
+
+
+def check(broker: Broker, paths: Sequence[Path]) -> PolicySet:
+    """The set that the files make. Raises `InvalidInput` with every finding. Changes nothing."""
+    return _loaded(broker, read_files(paths))
+
+
+def _loaded(broker: Broker, files: Mapping[str, str]) -> PolicySet:
+    """The set that the files make, once their rules of thumb make sense, too."""
+    found = broker.registries.load_policies(files)
+    if any("rules_of_thumb" in text for text in files.values()):
+        from broker.app.advise.rules_of_thumb import of_files  # only where a file has some
+
+        of_files(files)
+    return found
+
+
+def apply(broker: Broker, paths: Sequence[Path], note: str = "") -> tuple[PolicyVersion, str]:
+    """Make the files the active set; the new version and the difference from the one before, as a unified diff.
+
+    A set that does not load is not activated, and the last good one goes on. The same set again changes nothing.
+    """
+    files = read_files(paths)
+    _loaded(broker, files)
+    before = broker.store.active_policy()
+    version = broker.store.activate_policy(files, by=broker.user, note=note)
+    return version, difference(before.files if before else {}, files)
+
+
+def adopt(broker: Broker) -> PolicyVersion | None:
+    """An empty personal store takes up the policy files that ``GPUBROKER_POLICY`` names; None if there is nothing to
+    adopt. A store that has (or ever had) an active set is changed by `apply` alone."""
+    if not broker.settings.policy or broker.store.active_policy() is not None:
+        return None
+    paths = [Path(part).expanduser() for part in broker.settings.policy.split(":") if part]
+    version, _ = apply(broker, paths, note="adopted from GPUBROKER_POLICY")
+    return version
+
+
+def difference(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """What changed between two sets of files, as one unified diff."""
+    lines: list[str] = []
+    for name in sorted({*before, *after}):
+        old, new = before.get(name, "").splitlines(), after.get(name, "").splitlines()
+        lines += difflib.unified_diff(old, new, f"{name} (before)", f"{name} (after)", lineterm="", n=2)
+    return "\n".join(lines)
+
+
+def decisions_about(broker: Broker, reference: str) -> Sequence[Decision]:
+    """Every decision about a job that was submitted, oldest first. ``reference``: as `broker.app.jobs.jobs.find` takes it.
+    Raises `UnknownName`."""
+    from broker.app.jobs.jobs import find
+
+    view = find(broker, reference)
+    with broker.store.reading() as look:
+        return list(reversed(look.decisions(job_id=view.id)))
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """What every rule says to a placement, and what it saw. ``planned``: it is the one that the plan takes; otherwise
+    the policies leave the plan none, and it is the best of those that they turn down."""
+
+    admission: Admission
+    facts: Facts
+    planned: bool
+
+    @property
+    def answer(self) -> Answer:
+        """What the policies say to the job: what a plan of it says."""
+        return self.admission.answer if self.planned else Answer.DENY
+
+
+def explain(broker: Broker, job: Job, policy: PolicySet | None = None) -> Explained | None:
+    """Every rule's verdict on the placement that a plan of the job takes, with all its money; where the policies leave
+    it none, on the one that would be best if they turned none down.
+
+    None when the market alone leaves nothing. ``policy``: for what-if questions; the active set otherwise.
+    """
+    from broker.app.jobs.submit import preview
+
+    seen, chosen = preview(broker, job, policy), policy or broker.policy()
+    found = seen.admission
+    now = seen.plan.made_at
+    with broker.store.reading() as look:
+        facts_for = facts_of(look, chosen, now)
+        if found is not None:
+            return Explained(found, facts_for(found.action), planned=True)
+        market = market_for(broker, seen.job, chosen, look=look)
+        conditions = replace(market.conditions, allow_reference_prices=True)
+        plan = make_plan(seen.job, market.offers, now=now, submitted_at=now, conditions=conditions)
+        if not plan.placements:
+            return None
+        found = admit(seen.job, broker.user, plan, chosen, facts_for, max_duration=seen.max_duration, now=now)
+        return Explained(found, facts_for(found.action), planned=False)

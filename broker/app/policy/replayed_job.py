@@ -1,0 +1,145 @@
+"""What becomes of a job in the replay of decisions under another policy, and what that comes to. Pure.
+
+Like is compared with like. A job that ran elsewhere than it would have run is reckoned for the time that was metered of
+it, not for the time that was expected of it: at the other offer's rate and in its billing steps, and where the job says
+how much work there is, for that time times what the one does in an hour over what the other does. What was lost to
+interruptions stays in that time. Of what never ran nothing was metered: it comes to what its plan expects, which is all
+of the time it may take where the work is not known.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from broker.core.job.placements import Placement
+from broker.core.policy.policy import Action, LiveAttempt
+from broker.core.values.money import Money
+from broker.ledger.entries import Account, Entry, Movement, Tags, move
+from broker.ledger.holds import Metering, cost_of, ledger_rate
+
+Window = tuple[datetime, datetime]
+
+
+class Basis(StrEnum):
+    """How it is known what a job would have come to."""
+
+    RECORD = "record"
+    METERED_TIME = "metered_time"
+    CONVERTED_TIME = "converted_time"
+    PLAN = "plan"
+
+
+@dataclass(slots=True)
+class Course:
+    """What becomes of a job in the replay: its entries, from ``since`` on none (it was stopped), and what it occupies
+    where that is not on record."""
+
+    entries: Sequence[Entry]
+    since: datetime | None = None
+    occupies: tuple[Window, LiveAttempt] | None = None
+    basis: Basis = Basis.RECORD
+
+    def until(self, now: datetime) -> Iterable[Entry]:
+        """What was posted up to now."""
+        return (e for e in self.entries if e.at <= now and (self.since is None or e.at <= self.since))
+
+    def holding(self, job: str, now: datetime) -> LiveAttempt | None:
+        """What the job occupies while it holds money, as its bill tells (sooner or later); None for one that holds
+        nothing, and for capacity that costs nothing."""
+        held = sum((e.amount for e in self.until(now) if e.account is Account.HELD), Money.ZERO)
+        placed = next((e for e in self.entries if e.tags.provider), None)
+        if held <= Money.ZERO or placed is None or (self.since is not None and self.since <= now):
+            return None
+        tags = placed.tags
+        return LiveAttempt(
+            job, tags.user, tags.team, tags.project, tags.workload or "", tags.environment, tags.gpus,
+            tags.accelerator, tags.provider or "", placed.money, capacity_type=tags.capacity_type,
+        )  # fmt: skip
+
+
+def spent(entries: Iterable[Entry]) -> Money:
+    """What these entries come to, in USD of all kinds of money."""
+    return sum((e.amount for e in entries if e.account is Account.SPENT), Money.ZERO)
+
+
+def planned(key: str, action: Action, placement: Placement, at: datetime) -> Course:
+    """The course of a job that never ran like this, as its plan expects it."""
+    window = action.window or (at, at)
+    lasts = min(placement.duration or (window[1] - window[0]), window[1] - window[0])
+    cost = placement.expected_cost if placement.duration else placement.rate.for_duration(lasts)
+    return _course(key, action, placement, at, (at, at + max(lasts, timedelta(0))), cost, Basis.PLAN)
+
+
+def elsewhere(
+    key: str, recorded: Sequence[Entry], was: Placement | None, action: Action, placement: Placement, at: datetime
+) -> Course:
+    """The course of a job that ran, had it run on ``placement`` instead of where it ``was``; as it is planned there
+    where nothing was metered of what ran because it cost nothing."""
+    metered: dict[int | None, list[Entry]] = defaultdict(list)
+    for entry in recorded:
+        if entry.account is Account.SPENT:
+            metered[entry.tags.attempt].append(entry)
+    if not metered:
+        free = was is None or not ledger_rate(was.offer)
+        # What had a price and still came to nothing never had a machine: nor would it have had one elsewhere.
+        return planned(key, action, placement, at) if free or not recorded else Course(recorded)
+    lasted = sum(
+        (max(e.covers_to for e in mine) - min(e.covers_from for e in mine) for mine in metered.values()), timedelta(0)
+    )
+    basis = Basis.METERED_TIME
+    if was is not None and was.duration and placement.duration and was.throughput != placement.throughput:
+        lasted, basis = lasted * (was.throughput / placement.throughput), Basis.CONVERTED_TIME
+    begins = min(e.covers_from for mine in metered.values() for e in mine)
+    runs = sum((e.amount for e in recorded if e.account is Account.HELD), Money.ZERO) > Money.ZERO
+    cost = cost_of(
+        ledger_rate(placement.offer), placement.nodes, begins, begins + lasted, placement.offer.billing,
+        metering=Metering.RUNNING if runs else Metering.ENDED,
+    )  # fmt: skip
+    return _course(key, action, placement, at, (begins, begins + lasted), cost, basis, _given(recorded))
+
+
+def _given(recorded: Sequence[Entry]) -> Money:
+    """What a job was given beyond its first hold."""
+    given = (e.amount for e in recorded if e.movement is Movement.TOP_UP and e.account is Account.HELD)
+    return sum(given, Money.ZERO)
+
+
+def _course(
+    key: str, action: Action, placement: Placement, at: datetime, ran: Window, cost: Money, basis: Basis,
+    given: Money = Money.ZERO,
+) -> Course:  # fmt: skip
+    """A job that holds its money from ``at`` on and, when it ran, has spent of it what it cost, at most all of it."""
+    job, kind = action.job, placement.money
+    held = (action.hold or {}).get(kind, Money.ZERO) + given
+    dated = next(iter(action.dated([kind])), None)
+    rate, window = (dated.rate, (dated.start, dated.end)) if dated else (None, (at, at))
+    cost, ends = min(cost, held), ran[1]
+    tags = Tags(key, action.user, job.team, job.project, job.workload.value, job.environment)
+
+    def movement(what: Movement, amount: Money, when: datetime, covers: Window) -> tuple[Entry, ...]:
+        return move(
+            what,
+            amount,
+            movement_id=f"{key}/{what}",
+            money=kind,
+            at=when,
+            covers=covers,
+            tags=tags,
+            rate=rate if what is Movement.HOLD else None,
+        )
+
+    entries = [
+        *movement(Movement.HOLD, held, at, window),
+        *movement(Movement.SETTLE, cost, ends, ran),
+        *movement(Movement.RELEASE, held - cost, ends, (ends, ends)),
+    ]
+    offer = placement.offer
+    live = LiveAttempt(
+        key, action.user, job.team, job.project, job.workload.value, job.environment, placement.gpus,
+        offer.accelerator, offer.provider, kind, offer.pool, placement.nodes, offer.capacity_type,
+    )  # fmt: skip
+    return Course(entries, occupies=((at, ends), live), basis=basis)

@@ -1,0 +1,1 @@
+"""Duties of a running broker: reconcile, poll, sweep, report health."""

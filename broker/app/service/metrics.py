@@ -1,0 +1,195 @@
+"""The service's own page: ``/healthz`` for load balancers, ``/metrics`` for Prometheus.
+
+On loopback unless told otherwise; on any other address every request has to carry the token
+(``Authorization: Bearer …``). What it shows of jobs and money is counted in the store when it is asked for.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any
+
+from broker.app.service.health import Pulses, Standing
+from broker.app.wiring import Broker
+from broker.core.errors import BrokerError, InvalidInput, MissingExtra
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+SETTING = "GPUBROKER_SERVE__LISTEN"
+TOKEN = "GPUBROKER_SERVE__TOKEN"  # noqa: S105  # the variable's name
+_TIMEOUT = 10.0  # seconds that a client may take over its request
+
+
+def address(listen: str) -> tuple[str, int]:
+    """Host and port of ``HOST:PORT`` (an IPv6 host in brackets). Raises `InvalidInput`."""
+    host, colon, port = listen.rpartition(":")
+    if not colon or not port.isdecimal() or not 0 <= int(port) <= 65535 or not host:
+        raise InvalidInput(f"{listen!r} is no address", where=SETTING, hint="expected HOST:PORT, or off")
+    return host.strip("[]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach it."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class Page:
+    """The duty of answering. ``port`` is the one it listens on (0 was asked for: any free one)."""
+
+    name = "page"
+
+    def __init__(self, broker: Broker, health: Pulses, listen: str, token: str | None) -> None:
+        """Raises `InvalidInput` for a bad address, one in use, or one that others reach without a token, and
+        `MissingExtra` without prometheus-client."""
+        host, port = address(listen)
+        if not token and not is_loopback(host):
+            raise InvalidInput(
+                f"others can reach {host}, and there is no token", where=SETTING, hint=f"set {TOKEN}, or use 127.0.0.1"
+            )
+        try:
+            import prometheus_client
+        except ImportError as error:
+            raise MissingExtra("serve", "the page for Prometheus") from error
+        self._token = token
+        self._health = health
+        self._numbers = Numbers(Broker(broker.settings, broker.registries), health)
+        self._registry = prometheus_client.CollectorRegistry(auto_describe=False)
+        self._registry.register(self._numbers)
+        try:
+            self._server = ThreadingHTTPServer((host, port), self._handler())
+        except OSError as error:
+            raise InvalidInput(
+                f"cannot listen on {listen}: {error.strerror or error}", where=SETTING, hint="another port, or off"
+            ) from error
+        self._server.daemon_threads = True
+        self.port = self._server.server_port
+        self.url = f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    def run(self, stop: threading.Event) -> None:
+        """Answer until ``stop`` is set."""
+        answering = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.2}, daemon=True)
+        answering.start()
+        stop.wait()
+        self._server.shutdown()
+        self._server.server_close()
+        answering.join()
+
+    def answer(self, path: str, authorization: str) -> tuple[int, str, bytes]:
+        """Status, content type and body."""
+        if self._token and not hmac.compare_digest(authorization.encode(), f"Bearer {self._token}".encode()):
+            return 401, "text/plain", b"a token is needed: Authorization: Bearer ...\n"
+        if path == "/healthz":
+            ill = self._health.ill()
+            duties = {name: pulse.standing for name, pulse in self._health.pulses().items()}
+            body = json.dumps({"healthy": not ill, "duties": duties, "ill": ill}).encode() + b"\n"
+            return (503 if ill else 200), "application/json", body
+        if path == "/metrics":
+            from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+            return 200, CONTENT_TYPE_LATEST, generate_latest(self._registry)
+        return 404, "text/plain", b"there are /healthz and /metrics\n"
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        page = self
+
+        class Handler(BaseHTTPRequestHandler):
+            timeout = _TIMEOUT
+            server_version, sys_version = "gpubroker", ""
+
+            def do_GET(self) -> None:
+                path = self.path.partition("?")[0]
+                status, kind, body = page.answer(path, self.headers.get("Authorization", ""))
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                """Nothing: who asks how often is the asker's business."""
+
+        return Handler
+
+
+class Numbers:
+    """What Prometheus collects. The store's part is left out while the store does not answer, and ``gpubroker_up``
+    says so."""
+
+    def __init__(self, broker: Broker, health: Pulses) -> None:
+        self._broker = broker
+        self._health = health
+        self._asking = threading.Lock()  # a broker belongs to one thread at a time
+
+    def collect(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        yield from self._of_duties(GaugeMetricFamily, CounterMetricFamily)
+        found: list[Metric] = []
+        up = GaugeMetricFamily("gpubroker_up", "1 while the store answers.")
+        try:
+            with self._asking:
+                found = list(self._of_the_store(GaugeMetricFamily))
+            up.add_metric([], 1)
+        except BrokerError:
+            up.add_metric([], 0)
+        yield up
+        yield from found
+
+    def _of_duties(self, gauge: Callable[..., Any], counter: Callable[..., Any]) -> Iterator[Metric]:
+        standing = gauge("gpubroker_duty", "1 for what each duty is doing.", labels=["duty", "standing"])
+        looks = counter("gpubroker_looks", "Looks a duty has taken.", labels=["duty"])
+        failures = counter("gpubroker_look_failures", "Looks at which the store did not answer.", labels=["duty"])
+        steps = counter("gpubroker_steps", "Steps a duty has taken.", labels=["duty"])
+        seconds = gauge("gpubroker_look_seconds", "What the last look took.", labels=["duty"])
+        silent = gauge("gpubroker_silent_seconds", "Since a duty last said something.", labels=["duty"])
+        for name, pulse in self._health.pulses().items():
+            for one in Standing:
+                standing.add_metric([name, one.value], float(pulse.standing is one))
+            looks.add_metric([name], pulse.looks)
+            failures.add_metric([name], pulse.failures)
+            steps.add_metric([name], pulse.steps)
+            seconds.add_metric([name], pulse.seconds)
+            silent.add_metric([name], self._health.silent_for(name))
+        yield from (standing, looks, failures, steps, seconds, silent)
+
+    def _of_the_store(self, gauge: Callable[..., Any]) -> Iterator[Metric]:
+        broker = self._broker
+        with broker.store.reading() as look:
+            views = look.unclosed()
+            live = look.live_attempts()
+            left_out = len(look.unreadable)
+        jobs = gauge("gpubroker_open_jobs", "Jobs that are not closed, by state.", labels=["state"])
+        for state, count in sorted(Counter(view.state.value for view in views).items()):
+            jobs.add_metric([state], count)
+        labels = ["provider", "capacity_type"]
+        machines = gauge("gpubroker_live_machines", "Machines of live attempts.", labels=labels)
+        placements = Counter[tuple[str, str]]()
+        for view in views:
+            for attempt in view.attempts:
+                if not attempt.over:
+                    offer = attempt.placement.offer
+                    placements[offer.provider, offer.capacity_type.value] += attempt.placement.nodes
+        for (provider, kind), count in sorted(placements.items()):
+            machines.add_metric([provider, kind], count)
+        attempts = gauge("gpubroker_live_attempts", "Attempts that have not ended.")
+        attempts.add_metric([], len(live))
+        age = gauge("gpubroker_price_age_seconds", "Since a provider was last polled well.", labels=["provider"])
+        offers = gauge("gpubroker_offers", "Offers of a provider that are current.", labels=["provider"])
+        now = broker.clock.now()
+        for name, fresh in sorted(broker.store.market.freshness(now).items()):
+            if fresh.last_success is not None:
+                age.add_metric([name], max((now - fresh.last_success).total_seconds(), 0.0))
+            offers.add_metric([name], fresh.offers)
+        unreadable = gauge("gpubroker_unreadable_jobs", "Open jobs that this version cannot read, and leaves alone.")
+        unreadable.add_metric([], left_out)
+        yield from (jobs, machines, attempts, unreadable, age, offers)

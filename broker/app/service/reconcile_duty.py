@@ -1,0 +1,57 @@
+"""The duty of looking after a store's jobs, for `broker.app.service.serve`: what the background reconciler does, as a service.
+
+One process of a store has it at a time. The others stand by and take over within `STAND_BY` of its end, or, on
+PostgreSQL, of the database's noticing that its connection is gone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from broker.app.service.background import looks
+from broker.app.service.health import Pulses
+from broker.app.wiring import Broker
+from broker.core.errors import StoreProblem
+
+STAND_BY = 1.0  # seconds of the wall clock between two tries to take the lead
+
+
+class Reconciling:
+    """``say``: told of taking and losing the lead. ``health``: told of each look."""
+
+    name = "jobs"
+
+    def __init__(self, broker: Broker, *, health: Pulses, say: Callable[[str], None]) -> None:
+        # A broker belongs to one thread; the store itself may be shared, but not the engines made from it.
+        self._broker = Broker(broker.settings, broker.registries)
+        self._broker.runs_for_others = True
+        self._health = health
+        self._say = say
+
+    def run(self, stop: threading.Event) -> None:
+        """Until ``stop`` is set; a look that has begun is finished first. A store that is away is said, and tried
+        again."""
+        said = ""
+        while not stop.is_set():
+            try:
+                with self._broker.store.lead() as still_leading:
+                    if still_leading is None:
+                        self._health.stands_by(self.name)
+                        if said != (said := "standing by: another process looks after the jobs of this store"):
+                            self._say(said)
+                    else:
+                        self._say("looking after jobs")
+                        said = ""
+                        self._lead(stop, still_leading)
+            except StoreProblem as problem:
+                if said != (said := str(problem)):
+                    self._say(said)
+            stop.wait(STAND_BY)
+
+    def _lead(self, stop: threading.Event, still_leading: Callable[[], bool]) -> None:
+        for look in looks(self._broker, lambda: not stop.is_set() and still_leading(), stop.wait):
+            if look.brought is None:
+                self._health.failed(self.name)
+            else:
+                self._health.looked(self.name, look.seconds, look.brought.steps)

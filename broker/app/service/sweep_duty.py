@@ -1,0 +1,49 @@
+"""The duty of sweeping, for `broker.app.service.serve`: now and then, by one process of a store at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from broker.app.service.periodic_duty import Rounds
+from broker.app.service.sweep import GRACE, Swept, end, notice_of, sweep
+from broker.app.wiring import Broker
+from broker.reconciler.sweep import Standing
+
+EVERY = 600.0  # seconds of the wall clock; each sweep asks every cloud for its machines
+_FIRST_AFTER = 60.0
+
+
+class Sweeping:
+    """People are told of each orphan once; it is ended where the active policy says so (``end_orphans_after``).
+
+    ``say``: told of orphans and of trouble, once each time it changes.
+    """
+
+    name = "sweeping"
+
+    def __init__(self, broker: Broker, *, say: Callable[[str], None], every: float = EVERY) -> None:
+        # A broker belongs to one thread; the store itself may be shared, but not the engines made from it.
+        self._broker = Broker(broker.settings, broker.registries)
+        self._rounds = Rounds(say, _FIRST_AFTER, every)
+
+    def run(self, stop: threading.Event) -> None:
+        """Until ``stop`` is set. What goes wrong is said, and tried again with the next sweep."""
+        self._rounds.run(self._broker.store, self.once, stop)
+
+    def once(self) -> Swept:
+        """One sweep. Raises `StoreProblem`, and `InvalidInput` where the active policy cannot be read."""
+        broker = self._broker
+        after = broker.policy().defaults.end_orphans_after
+        swept = sweep(broker, GRACE if after is None else after)
+        done = {one.leftover.id: one for one in end(broker, swept)} if after is not None else {}
+        targets = tuple(broker.settings.notify)
+        said = {f"{name} could not be swept: {why}" for name, why in swept.trouble.items()}
+        for one in swept.found:
+            if one.standing is Standing.ORPHAN:
+                result = done.get(one.id)
+                notice = notice_of(one, ended=result is not None and not result.error)
+                broker.store.outbox.add(notice, targets, broker.clock.now())
+                said.add(f"{notice.title}: {notice.body}" + (f" {result.error}" if result and result.error else ""))
+        self._rounds.tell(said)
+        return swept

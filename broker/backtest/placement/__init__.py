@@ -1,0 +1,1 @@
+"""Placement strategies on recorded spot markets, against baselines and the optimum."""

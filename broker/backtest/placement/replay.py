@@ -1,0 +1,84 @@
+"""Replay one strategy on one window of a recorded market, by the measuring rules.
+
+- At the start of tick i the strategy sees availability and prices of tick i and all before, nothing later.
+- Starting spot or on-demand from idle, changing between them, or between pools costs a changeover of billed time
+  without progress. A spot machine is lost at the start of a tick in which its pool has no capacity; progress is kept.
+- Billing is by the second; the tick in which the job finishes is pro-rated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.backtest.placement.market import Market
+from broker.placement.strategy.situation import EPSILON, Course, Decision, Mode, Situation, Task
+
+HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One line of a decision log: what was known, what was decided."""
+
+    tick: int
+    situation: Situation
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a window came to. USD and seconds. ``finish`` is None when the job ran out of window: then it is missed."""
+
+    cost: float
+    finish: float | None
+    missed: bool
+    interruptions: int
+    moves: int
+    on_demand_seconds: float
+    billed_seconds: float
+
+
+def replay(market: Market, start: int, task: Task, course: Course, log: list[Step] | None = None) -> Outcome:
+    """Run ``course`` from tick ``start`` until the work is done or the deadline has passed.
+
+    ``log`` receives every step. Raises ValueError when the window leaves the record, or when the course asks for a
+    pool that has no capacity: that is a bug of the course, not of the data.
+    """
+    gap = market.gap_seconds
+    spot, on_demand_price = market.spot, market.on_demand_price
+    mode, pool, changeover, work = Mode.IDLE, None, 0.0, task.work
+    cost = on_demand_seconds = billed_seconds = 0.0
+    interruptions = moves = 0
+    tick = 0
+    while (elapsed := tick * gap) < task.deadline - EPSILON:
+        here = spot[start + tick]
+        if mode is Mode.SPOT and pool not in here:
+            mode, pool, changeover = Mode.IDLE, None, 0.0
+            interruptions += 1
+        now = Situation(elapsed, work, mode, pool, changeover, here, on_demand_price)
+        decision = course.decide(now)
+        if log is not None:
+            log.append(Step(start + tick, now, decision))
+        if decision.mode is not mode or decision.pool != pool:
+            moves += mode is not Mode.IDLE
+            mode, pool = decision.mode, decision.pool
+            changeover = task.changeover if mode is not Mode.IDLE else 0.0
+        if mode is not Mode.IDLE:
+            if mode is Mode.SPOT:
+                if pool is None or pool not in here:
+                    raise ValueError(f"tick {start + tick}: the strategy chose {pool!r}, which has no capacity")
+                price = here[pool]
+            else:
+                price = on_demand_price
+            used = min(gap, changeover + work)
+            cost += price * used / HOUR
+            billed_seconds += used
+            on_demand_seconds += used if mode is Mode.ON_DEMAND else 0.0
+            work -= max(used - changeover, 0.0)
+            if work <= EPSILON:
+                finish = elapsed + used
+                late = finish > task.deadline + EPSILON
+                return Outcome(cost, finish, late, interruptions, moves, on_demand_seconds, billed_seconds)
+            changeover = max(changeover - gap, 0.0)
+        tick += 1
+    return Outcome(cost, None, True, interruptions, moves, on_demand_seconds, billed_seconds)

@@ -1,0 +1,246 @@
+"""The backtest: every policy on seeded windows of recorded markets. `run_backtest` is the whole interface.
+
+Windows lie in the trace between ``from_fraction`` and ``to_fraction`` of it; what is before a window's start is the
+history that policies may learn from, the other pools of the family included. The windows of a family are the same for
+all its pools, deadlines, changeovers and policies, so that figures can be compared pair by pair.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from itertools import product
+from multiprocessing import get_context
+from pathlib import Path
+
+from broker.backtest.placement.market import Market
+from broker.backtest.placement.replay import HOUR, replay
+from broker.backtest.placement.report import Cell, Report, Window
+from broker.backtest.placement.strategies import POLICIES, Preparation
+from broker.backtest.placement.trace_files import Prices
+from broker.backtest.placement.traces import read_markets
+from broker.core.errors import InvalidInput, MissingExtra, UnknownName
+from broker.placement.strategy.situation import Task
+
+OMNISCIENT = "omniscient"
+DEFAULT_POLICIES = ("gpubroker", "uniform-progress", "greedy", "on-demand", OMNISCIENT)
+
+_MOST_STATES = 1e11  # minutes for each window
+
+Key = tuple[str, str, float, float, str]
+"""Family, pool, deadline, changeover, policy."""
+
+Progress = Callable[[int, int, str], None]
+"""Called with windows done, windows in all, and what is being worked on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to replay. Durations in seconds.
+
+    ``traces``: files or folders. ``together``: the pools of a family are zones that one job may choose between.
+    ``zones``: only pools of these names. ``starts``: windows per pool, fewer when the trace has no room for so many.
+    """
+
+    traces: Sequence[Path]
+    work: float = 48 * HOUR
+    deadlines: Sequence[float] = (60 * HOUR,)
+    changeovers: Sequence[float] = (0.2 * HOUR,)
+    policies: Sequence[str] = DEFAULT_POLICIES
+    starts: int = 100
+    seed: int = 7
+    from_fraction: float = 0.5
+    to_fraction: float = 1.0
+    together: bool = False
+    zones: Sequence[str] = ()
+    prices: Prices = field(default_factory=Prices)
+
+
+def run_backtest(request: Request, progress: Progress | None = None, *, workers: int = 1) -> Report:
+    """Replay ``request``. Deterministic for its seed, whatever the number of ``workers`` (processes). Raises
+    `InvalidInput` or `UnknownName` for what cannot be replayed, before any work is done, and `MissingExtra` without
+    NumPy."""
+    check(request)
+    if find_spec("numpy") is None:
+        raise MissingExtra("backtest", "a backtest")
+    return run_on(request, _families(request), progress, workers=workers)
+
+
+def run_on(
+    request: Request,
+    families: Sequence[tuple[Sequence[Market], Sequence[int]]],
+    progress: Progress | None = None,
+    *,
+    workers: int = 1,
+) -> Report:
+    """Replay ``request`` on markets that are there already: families (markets that learn from each other) with the
+    ticks at which windows start. What the request says of traces, zones, parts, starts and prices is not looked at."""
+    per_start = len(request.deadlines) * len(request.changeovers)
+    total = sum(len(starts) * len(markets) * per_start for markets, starts in families)
+    cells: dict[Key, list[Window]] = {}
+    done = 0
+    for markets, starts in families:
+        for windows in _replayed(request, markets, starts, workers):
+            for key, window in windows:
+                cells.setdefault(key, []).append(window)
+            done += len(markets) * per_start
+            if progress is not None:
+                progress(done, total, markets[0].family)
+    notes = dict.fromkeys(f"{m.family}: {note}" for markets, _ in families for m in markets for note in m.notes)
+    order = {policy: i for i, policy in enumerate(request.policies)}
+    ordered = sorted(cells, key=lambda key: (*key[:4], order[key[4]]))
+    together = {(market.family, market.name): len(market.pools) for markets, _ in families for market in markets}
+    found = tuple(Cell(*key, tuple(cells[key]), together[key[:2]]) for key in ordered)
+    return Report(request.work, request.seed, found, tuple(notes), request.prices.gang)
+
+
+def _replayed(
+    request: Request, markets: Sequence[Market], starts: Sequence[int], workers: int
+) -> Iterator[list[tuple[Key, Window]]]:
+    """What `_replay_start` gives for each start, in order."""
+    if workers < 2:
+        yield from (_replay_start(request, markets, start) for start in starts)
+        return
+    # Fresh interpreters: forking a process that may have threads can hang. The markets travel once per worker.
+    with ProcessPoolExecutor(workers, get_context("spawn"), _begin_work, (request, markets)) as pool:
+        yield from pool.map(_work, starts)
+
+
+_work_on: list[tuple[Request, Sequence[Market]]] = []
+
+
+def _begin_work(request: Request, markets: Sequence[Market]) -> None:
+    _work_on[:] = [(request, markets)]
+
+
+def _work(start: int) -> list[tuple[Key, Window]]:
+    return _replay_start(*_work_on[0], start)
+
+
+def _replay_start(request: Request, markets: Sequence[Market], start: int) -> list[tuple[Key, Window]]:
+    """All windows that begin at one tick: they share what can be learned up to then."""
+    from broker.backtest.placement.optimum import optimum  # NumPy comes with it, and the base install has none
+
+    longest = max(request.deadlines)
+    preparation = Preparation(markets, start)
+    windows: list[tuple[Key, Window]] = []
+    for market, changeover, deadline in product(markets, request.changeovers, request.deadlines):
+        task = Task(request.work, deadline, changeover, market.gap_seconds)
+        best = optimum(market, start, task)
+        for policy in request.policies:
+            key = (market.family, market.name, deadline, changeover, policy)
+            if policy == OMNISCIENT:
+                windows.append((key, Window(start, best, best, None)))
+                continue
+            course = POLICIES[policy](preparation, market, task, replace(task, deadline=longest))
+            outcome = replay(market, start, task, course)
+            windows.append((key, Window(start, best, outcome.cost, outcome)))
+    return windows
+
+
+def _families(request: Request) -> list[tuple[Sequence[Market], Sequence[int]]]:
+    """Markets that learn from each other (same folder, same tick) with the starts of their windows."""
+    markets = read_markets(request.traces, request.prices, zones=request.zones, together=request.together)
+    groups: dict[tuple[str, float], list[Market]] = {}
+    for market in markets:
+        groups.setdefault((market.family, market.gap_seconds), []).append(market)
+    families = [_with_starts(request, group) for group in groups.values()]
+    names = [family for family, _ in groups]
+    return [([_apart(market, names.count(market.family)) for market in group], starts) for group, starts in families]
+
+
+def _apart(market: Market, ticks: int) -> Market:
+    """The market, with a note where its family has pools of so many different ticks."""
+    note = f"pools with ticks of {ticks} lengths: each length has windows of its own, and learns from its own pools"
+    return replace(market, notes=(*market.notes, note)) if ticks > 1 else market
+
+
+def _with_starts(request: Request, markets: Sequence[Market]) -> tuple[Sequence[Market], Sequence[int]]:
+    ticks = min(market.ticks for market in markets)
+    gap = markets[0].gap_seconds
+    first = math.ceil(request.from_fraction * ticks)
+    end = math.floor(request.to_fraction * ticks)
+    last = end - math.ceil(max(request.deadlines) / gap)
+    if last < first:
+        raise InvalidInput(
+            f"{ticks * gap / HOUR:g} h of trace leave no room for a window of {max(request.deadlines) / HOUR:g} h"
+            f" between {100 * request.from_fraction:g}% and {100 * request.to_fraction:g}% of it",
+            where=markets[0].family,
+            hint="use a longer trace, a shorter deadline, a smaller --from or a greater --to",
+        )
+    _refuse_too_fine(request, markets)
+    starts, note = draw(range(first, last + 1), request)
+    notes = [note] if note else []
+    if any(market.ticks != ticks for market in markets):
+        notes.append(f"pools differ in length: windows lie in the first {ticks} ticks, as many as the shortest has")
+    return [replace(market, notes=(*market.notes, *notes)) for market in markets], starts
+
+
+def _refuse_too_fine(request: Request, markets: Sequence[Market]) -> None:
+    """The optimum looks at every tick, machine, second of changeover and step of slack; seconds as ticks take hours."""
+    gap, deadline = markets[0].gap_seconds, max(request.deadlines)
+    machines = max(len(market.pools) for market in markets) + 1
+    for changeover in request.changeovers:
+        step = math.gcd(round(gap), math.floor(changeover))
+        states = deadline / gap * machines * (changeover / gap + 2) * (deadline - request.work) / step
+        if states > _MOST_STATES:
+            raise InvalidInput(
+                f"ticks of {gap:g} s are too fine for {deadline / HOUR:g} h with changeovers of {changeover:g} s",
+                where=markets[0].family,
+                hint="take longer ticks, a shorter deadline, or a changeover of so many whole ticks",
+            )
+
+
+def draw(room: Sequence[int], request: Request) -> tuple[Sequence[int], str]:
+    """The ticks at which windows start, drawn by the seed, in order; and what to say where there is room for fewer than
+    were asked for."""
+    drawn = sorted(random.Random(request.seed).sample(room, min(request.starts, len(room))))  # noqa: S311 - not a secret
+    return drawn, "" if len(drawn) == request.starts else f"room for {len(drawn)} windows, not for {request.starts}"
+
+
+def check(request: Request) -> None:
+    """Raises `InvalidInput` or `UnknownName` for what cannot be replayed on any market."""
+    for policy in request.policies:
+        if policy != OMNISCIENT and policy not in POLICIES:
+            raise UnknownName("policy", policy, [*POLICIES, OMNISCIENT], where="--policies")
+    for option, values in (
+        ("--policies", request.policies),
+        ("--deadline", request.deadlines),
+        ("--changeover", request.changeovers),
+    ):
+        if not values:
+            raise InvalidInput("expected at least one", where=option)
+    numbers = (request.work, *request.deadlines, *request.changeovers)
+    if not all(math.isfinite(number) for number in numbers):
+        raise InvalidInput("work, deadlines and changeovers must be finite")
+    if request.work <= 0:
+        raise InvalidInput(f"work must be positive, found {request.work:g} s", where="--work")
+    if request.starts < 1:
+        raise InvalidInput(f"expected at least one start, found {request.starts}", where="--starts")
+    if not 0 <= request.from_fraction < 1:
+        raise InvalidInput(f"expected 0 ≤ from < 1, found {request.from_fraction:g}", where="--from")
+    if not request.from_fraction < request.to_fraction <= 1:
+        raise InvalidInput(f"expected from < to ≤ 1, found {request.to_fraction:g}", where="--to")
+    if min(request.changeovers) <= 0:
+        raise InvalidInput(
+            f"expected a changeover longer than nothing, found {min(request.changeovers):g} s",
+            where="--changeover",
+            hint="boot and restore take time on every cloud; 12m is usual, 1s is as good as nothing",
+        )
+    deadline, changeover = min(request.deadlines), max(request.changeovers)
+    if deadline < request.work:
+        raise InvalidInput(
+            f"a deadline of {deadline / HOUR:g} h is shorter than the work, {request.work / HOUR:g} h",
+            where="--deadline",
+        )
+    if deadline < request.work + changeover:
+        raise InvalidInput(
+            f"a changeover of {changeover / HOUR:g} h is longer than the slack, {(deadline - request.work) / HOUR:g} h"
+            f" with a deadline of {deadline / HOUR:g} h: even on-demand from the first second would be late",
+            where="--changeover",
+            hint="every deadline is replayed with every changeover: leave out what cannot be met",
+        )

@@ -1,0 +1,55 @@
+"""The policies of the backtest by name, each a way to a course from what was known at the window's start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from broker.backtest.placement.baselines import EagerNextRegion, TimeSliced
+from broker.backtest.placement.market import Market
+from broker.placement.strategy.pacing import Greedy, OnDemandOnly, UniformProgress
+from broker.placement.strategy.situation import Course, Task
+
+if TYPE_CHECKING:  # NumPy comes with them
+    from broker.placement.strategy.prepare import Learned, Prepared
+
+
+@dataclass
+class Preparation:
+    """History up to ``start`` and what has been learned from it, shared by the windows that begin there."""
+
+    markets: Sequence[Market]
+    start: int
+    _learned: dict[str, Learned] = field(default_factory=dict)
+    _prepared: dict[tuple[str, Task], Prepared] = field(default_factory=dict)
+
+    def course(self, market: Market, task: Task, longest: Task) -> Course:
+        from broker.placement.strategy.prepare import learn, prepare, start
+
+        together = len(market.pools) > 1
+        family = market.name if together else market.family
+        names = [pool.name for pool in market.pools]
+        if family not in self._learned:
+            pools = market.pools if together else [pool for other in self.markets for pool in other.pools]
+            family_pools = [*pools, *market.kin]
+            history = {pool.name: pool.available[: self.start] for pool in family_pools}
+            price = {pool.name: pool.price[: self.start] for pool in family_pools}
+            self._learned[family] = learn(history, price, market.gap_seconds, market=names if together else ())
+        key = (market.name, longest)
+        if key not in self._prepared:
+            self._prepared = {key: prepare(self._learned[family], names, longest, market.on_demand_price)}
+        return start(self._prepared[key], task)
+
+
+Build = Callable[[Preparation, Market, Task, Task], Course]
+"""Preparation, market, task, and the same task with the latest deadline of the run, which a plan can be shared by."""
+
+POLICIES: dict[str, Build] = {
+    "gpubroker": lambda preparation, market, task, longest: preparation.course(market, task, longest),
+    "uniform-progress": lambda preparation, market, task, longest: UniformProgress(task),
+    "greedy": lambda preparation, market, task, longest: Greedy(task),
+    "on-demand": lambda preparation, market, task, longest: OnDemandOnly(task),
+    "eager-next-region": lambda preparation, market, task, longest: EagerNextRegion(task),
+    "time-sliced": lambda preparation, market, task, longest: TimeSliced(task),
+}

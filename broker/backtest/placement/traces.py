@@ -1,0 +1,121 @@
+"""Recorded markets from paths: which files there are, which pools belong together, and what to say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from broker.backtest.placement.market import Market, Pool
+from broker.backtest.placement.trace_files import Prices, read_file
+from broker.core.errors import InvalidInput, UnknownName
+
+
+def read_markets(
+    paths: Iterable[Path], defaults: Prices, *, zones: Sequence[str] = (), together: bool = False
+) -> list[Market]:
+    """Every pool under ``paths`` as a market of its own, or, ``together``, one market per family.
+
+    A family is the folder a file lies in, called by as much of its path as tells it from the others. Folders are
+    searched for ``*.json`` and ``*.csv``, one level of subfolders included; ``prices.json`` belongs to the CSV beside
+    it. Two pools of one name in a folder are refused. Pools of one family that differ in length are cut to the
+    shortest when they are used together, which is noted. ``zones`` keeps the pools of these names only; the others of
+    their family stay as its kin.
+    """
+    paths = list(paths)
+    files = _files(paths)
+    families = _families(files)
+    markets: dict[tuple[str, str], tuple[Market, Path]] = {}
+    for path in files:
+        for market in read_file(path, families[path.resolve().parent], defaults):
+            _, known = markets.setdefault((market.family, market.name), (market, path))
+            if known != path:
+                raise InvalidInput(
+                    f"the pool {market.name!r} stands in {known}, too",
+                    where=str(path),
+                    hint="name one of the two files, or put them into folders of their own",
+                )
+    if not markets:
+        raise InvalidInput("no traces found", where=", ".join(map(str, paths)), hint="give .json or .csv files")
+    every = _noted([market for market, _ in markets.values()])
+    if unknown := [zone for zone in zones if zone not in {market.name for market in every}]:
+        raise UnknownName("pool", unknown[0], {market.name for market in every}, where="--pool")
+    chosen = [market for market in every if not zones or market.name in zones]
+    others = [market for market in every if zones and market.name not in zones]
+    return [replace(market, kin=_kin(market, others)) for market in (_join(chosen) if together else chosen)]
+
+
+def _noted(markets: Sequence[Market]) -> list[Market]:
+    """The markets, and a note where those of one family do not say that they begin together: they are taken to."""
+    begin: dict[str, set[str]] = {}
+    for market in markets:
+        begin.setdefault(market.family, set()).add(market.begins)
+    notes = {
+        family: ("pools taken to begin together, though their traces say: " + ", ".join(sorted(moments)),)
+        for family, moments in begin.items()
+        if len(moments) > 1
+    }
+    return [replace(market, notes=(*market.notes, *notes.get(market.family, ()))) for market in markets]
+
+
+def _families(files: Sequence[Path]) -> dict[Path, str]:
+    """What the families of these folders are called: the end of each path, as long as it takes to be the only one."""
+    folders = {file.resolve().parent for file in files}
+
+    def name(folder: Path) -> str:
+        parts = folder.parts
+        for n in range(1, len(parts)):
+            if sum(other.parts[-n:] == parts[-n:] for other in folders) == 1:
+                return "/".join(parts[-n:])
+        return str(folder)
+
+    return {folder: name(folder) for folder in folders}
+
+
+def _kin(market: Market, others: Sequence[Market]) -> tuple[Pool, ...]:
+    """Pools of the same family and tick that are on record for as long."""
+    like = [other for other in others if (other.family, other.gap_seconds) == (market.family, market.gap_seconds)]
+    return tuple(pool for other in like if other.ticks >= market.ticks for pool in other.pools)
+
+
+def _files(paths: Iterable[Path]) -> list[Path]:
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = [p for pattern in ("*.json", "*.csv", "*/*.json", "*/*.csv") for p in path.glob(pattern)]
+            found += sorted(p for p in inside if p.name != "prices.json")
+        elif path.is_file():
+            if path.suffix not in (".json", ".csv"):
+                raise InvalidInput("not a trace: expected .json or .csv", where=str(path))
+            found.append(path)
+        else:
+            raise InvalidInput(
+                "no such file or folder", where=str(path), hint="give .json or .csv files, or folders of them"
+            )
+    each: dict[Path, Path] = {}
+    for path in found:
+        each.setdefault(path.resolve(), path)
+    return list(each.values())
+
+
+def _join(markets: Sequence[Market]) -> list[Market]:
+    families: dict[str, list[Market]] = {}
+    for market in markets:
+        families.setdefault(market.family, []).append(market)
+    joined = []
+    for family, members in families.items():
+        gaps = {market.gap_seconds for market in members}
+        if len(gaps) > 1:
+            raise InvalidInput(
+                f"the pools of {family} have ticks of {', '.join(f'{gap:g} s' for gap in sorted(gaps))}",
+                where=", ".join(market.name for market in members),
+                hint="pools used together need one tick",
+            )
+        ticks = min(market.ticks for market in members)
+        pools = [pool for market in members for pool in market.pools]
+        notes = list(dict.fromkeys(note for market in members for note in market.notes))
+        if any(market.ticks != ticks for market in members):
+            notes.append(f"pools cut to the shortest: {ticks} ticks")
+        cut = tuple(Pool(p.name, p.available[:ticks], p.price[:ticks], p.on_demand_price) for p in pools)
+        joined.append(Market(family, "+".join(p.name for p in cut), gaps.pop(), cut, tuple(notes)))
+    return joined

@@ -1,0 +1,1 @@
+"""Reservation rules on recorded demand, against the optimum."""

@@ -1,0 +1,1 @@
+"""Commands that replay strategies on recorded data."""

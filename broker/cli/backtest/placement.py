@@ -1,0 +1,249 @@
+"""`gpubroker backtest placement`: cost of placement strategies on recorded spot markets."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from broker.cli.options import AsJson, examples
+from broker.cli.render.figures import Force, Picture, Progress, ShowChart, check_picture, draw, names, progress
+from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from broker.app.market.strategy_backtest import JobBacktest
+    from broker.backtest.placement.run import Request
+
+EXAMPLES = examples(
+    "gpubroker backtest placement traces/ --work 48h --deadline 52h --deadline 70h",
+    "gpubroker backtest placement a.json b.json --changeover 2m --changeover 30m --starts 30 --per-window --json",
+    "gpubroker backtest placement --job job.yaml --days 30 --starts 50",
+    "gpubroker backtest placement h100/ --zones together --policies gpubroker,eager-next-region,omniscient --chart",
+)
+
+
+# Options without effect with --job, because the job file or the store determines the value.
+_OF_TRACES = {
+    "work": "the job file states the work",
+    "changeover": "it follows from the job's checkpoints",
+    "from_fraction": "--days sets where windows start",
+    "to_fraction": "--days sets where windows start",
+    "zones": "a job may use all pools that match it",
+    "pools": "the job's `resources` and `constraints` select the pools",
+    "on_demand_price": "the store has prices",
+    "spot_price": "the store has prices",
+    "gang": "the job's `num_nodes` sets it",
+}
+
+
+class Zones(StrEnum):
+    """Whether a job may move between the pools of a family."""
+
+    TOGETHER = "together"
+    APART = "apart"
+
+
+def placement(
+    context: typer.Context,
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="TRACE...", help="JSON traces, CSV files of machine counts, or folders of them."),
+    ] = None,
+    traces: Annotated[
+        list[Path] | None, typer.Option("--traces", metavar="TRACE", help="Same as TRACE. Repeatable.")
+    ] = None,
+    job: Annotated[
+        Path | None,
+        typer.Option(
+            "--job", metavar="JOB.yaml", help="Replay this job on the store's price history, instead of traces."
+        ),
+    ] = None,
+    days: Annotated[
+        int, typer.Option("--days", min=1, max=3650, help="With --job: start at each full hour of this many days.")
+    ] = 30,
+    work: Annotated[
+        str | None,
+        typer.Option("--work", metavar="TIME", help="Work of the job. Default: 48h."),
+    ] = None,
+    deadline: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--deadline",
+            metavar="TIME",
+            help="Deadline after the start. Repeatable. Default: 60h; with --job the job's own.",
+        ),
+    ] = None,
+    changeover: Annotated[
+        list[str] | None,
+        typer.Option("--changeover", metavar="TIME", help="Billed time to boot and restore. Repeatable. Default: 12m."),
+    ] = None,
+    starts: Annotated[int, typer.Option("--starts", help="Number of windows per pool.")] = 100,
+    seed: Annotated[int, typer.Option("--seed", help="Random seed for the choice of windows.")] = 7,
+    from_fraction: Annotated[
+        float,
+        typer.Option(
+            "--from", metavar="PART", help="Windows start after this fraction of the trace; the part before is history."
+        ),
+    ] = 0.5,
+    to_fraction: Annotated[
+        float, typer.Option("--to", metavar="PART", help="Windows end before this fraction of the trace.")
+    ] = 1.0,
+    policies: Annotated[
+        str | None,
+        typer.Option(
+            "--policies",
+            metavar="NAMES",
+            help="Separated by commas: gpubroker, uniform-progress, greedy, on-demand, omniscient, eager-next-region,"
+            " time-sliced.",
+        ),
+    ] = None,
+    zones: Annotated[
+        Zones, typer.Option("--zones", help="together: a job may move between the pools of a folder.")
+    ] = Zones.APART,
+    pools: Annotated[
+        list[str] | None, typer.Option("--pool", metavar="NAME", help="Only this pool. Repeatable.")
+    ] = None,
+    on_demand_price: Annotated[
+        float | None,
+        typer.Option(
+            "--on-demand-price", metavar="USD", help="Per machine-hour, if the trace has no price. Default: 3.06."
+        ),
+    ] = None,
+    spot_price: Annotated[
+        float | None,
+        typer.Option(
+            "--spot-price", metavar="USD", help="Per machine-hour, if the trace has no price. Default: 0.9731."
+        ),
+    ] = None,
+    gang: Annotated[
+        int,
+        typer.Option(
+            "--gang", help="Machines that the job needs at once; fewer count as no capacity. Costs are for all of them."
+        ),
+    ] = 1,
+    per_window: Annotated[
+        bool, typer.Option("--per-window", help="With --json: include start and cost of every window.")
+    ] = False,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="Number of processes. Default: number of CPUs.")
+    ] = None,
+    chart: ShowChart = False,
+    picture: Picture = None,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compute the cost of placement strategies on recorded spot markets: the broker's, others, and the optimum.
+
+    At the start of a tick a strategy knows that tick and the past; a changeover is billed and makes no progress. The
+    optimum knows the whole window in advance. The broker's strategy runs the broker's own decision code.
+
+    The same traces, options and seed give the same document. With --job the result depends on the store and the last
+    full hour: the record ends there, and a deadline given as a point in time counts from there.
+    """
+    from broker.backtest.placement.run import DEFAULT_POLICIES, Request, run_backtest
+    from broker.backtest.placement.trace_files import Prices
+    from broker.cli.backtest import placement_view as view
+
+    terminal = Terminal.of(context)
+    given = [*(paths or []), *(traces or [])]
+    if (job is None) != bool(given):
+        raise InvalidInput(
+            "traces and a job cannot be combined" if given else "expected traces or a job",
+            where="--traces, --job",
+            hint="gpubroker backtest placement FOLDER, or gpubroker backtest placement --job JOB.yaml",
+        )
+    _refuse_what_means_nothing(context, with_job=job is not None, as_json=as_json)
+    request = Request(
+        traces=given,
+        work=48 * 3600.0 if work is None else _seconds("--work", work),
+        deadlines=_distinct("--deadline", deadline or ["60h"]),
+        changeovers=_distinct("--changeover", changeover or ["12m"]),
+        policies=DEFAULT_POLICIES if policies is None else names(policies),
+        starts=starts,
+        seed=seed,
+        from_fraction=from_fraction,
+        to_fraction=to_fraction,
+        together=zones is Zones.TOGETHER,
+        zones=tuple(pools or ()),
+        prices=Prices.given(on_demand_price, spot_price, gang),
+    )
+    check_picture(picture, force=force)
+    processes = workers or _processors()
+    about: JobBacktest | None = None
+    with progress(terminal, "replaying") as told:
+        if job is None:
+            report = run_backtest(request, told, workers=processes)
+        else:
+            about = _of_job(terminal, job, request, days, deadline, told, processes)
+            report = about.report
+    draw(terminal, lambda: view.charts(report), chart=chart, picture=picture, force=force)
+    if as_json:
+        terminal.answer((about or report).as_dict(per_window=per_window))
+    else:
+        if about is not None:
+            terminal.show(*view.about_job(about))
+        terminal.show(*view.tables(terminal.out, report))
+
+
+def _processors() -> int:
+    """The number of CPUs that this process may use; if unknown, of all CPUs."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _refuse_what_means_nothing(context: typer.Context, *, with_job: bool, as_json: bool) -> None:
+    """Raises `InvalidInput` for an option that was given but has no effect."""
+    said = {
+        parameter.name: parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name and (source := context.get_parameter_source(parameter.name)) and source.name != "DEFAULT"
+    }
+    if with_job:
+        for name, why in _OF_TRACES.items():
+            if name in said:
+                raise InvalidInput(f"not with --job: {why}", where=said[name])
+    elif "days" in said:
+        raise InvalidInput("only with --job", where="--days", hint="--from and --to select a part of a trace")
+    if "per_window" in said and not as_json:
+        raise InvalidInput("only with --json", where="--per-window", hint="add --json")
+    if "force" in said and "picture" not in said:
+        raise InvalidInput("only with --picture", where="--force")
+
+
+def _of_job(
+    terminal: Terminal,
+    path: Path,
+    request: Request,
+    days: int,
+    deadlines: list[str] | None,
+    progress: Progress | None,
+    workers: int,
+) -> JobBacktest:
+    """Replay the job of that file on the store's records. Work and changeover are the job's own."""
+    from broker.app.jobs.submit import read_job
+    from broker.app.market.strategy_backtest import job_backtest
+
+    if deadlines is not None and len(deadlines) > 1:
+        raise InvalidInput("expected one deadline with --job", where="--deadline")
+    broker = terminal.broker(look_after=False)
+    asked = None if deadlines is None else _seconds("--deadline", deadlines[0])
+    found = read_job(path, broker.clock.now())
+    return job_backtest(broker, found, request, days=days, deadline=asked, progress=progress, workers=workers)
+
+
+def _distinct(option: str, texts: list[str]) -> tuple[float, ...]:
+    return tuple(dict.fromkeys(_seconds(option, text) for text in texts))
+
+
+def _seconds(option: str, text: str) -> float:
+    """Seconds from ``48h`` or ``12m``; a number without unit is refused, because it is ambiguous."""
+    from broker.core.values.units import parse_duration
+
+    try:
+        return parse_duration(text) / timedelta(seconds=1)
+    except ValueError as error:
+        raise InvalidInput(str(error), where=option) from error

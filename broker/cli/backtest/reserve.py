@@ -1,0 +1,118 @@
+"""`gpubroker backtest reserve`: cost of reservation rules on recorded demand."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from broker.cli.options import AsJson, examples
+from broker.cli.render.figures import Force, Picture, ShowChart, check_picture, draw, names, progress
+from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
+
+EXAMPLES = examples(
+    "gpubroker backtest reserve demand.csv --term 720h --ratio 0.6",
+    "gpubroker backtest reserve a.csv b.csv --term 30d --ratio 0.4 --ratio 0.7 --warmup 14d --json",
+    "gpubroker backtest reserve november.csv --history october.csv --policies gpubroker,wang,optimum --chart",
+)
+
+
+class End(StrEnum):
+    """Whether the rules know where the series ends."""
+
+    UNKNOWN = "unknown"
+    KNOWN = "known"
+
+
+def reserve(
+    context: typer.Context,
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="FILE...", help="Hourly demand: one number per line, or a CSV with one column per series."
+        ),
+    ] = None,
+    demand: Annotated[
+        list[Path] | None, typer.Option("--demand", metavar="FILE", help="Same as FILE. Repeatable.")
+    ] = None,
+    term: Annotated[str, typer.Option("--term", metavar="TIME", help="Term of a reservation.")] = "720h",
+    ratio: Annotated[
+        list[float] | None,
+        typer.Option("--ratio", help="Reserved price over on-demand price of a unit-hour. Repeatable. Default: 0.6."),
+    ] = None,
+    warmup: Annotated[
+        str | None,
+        typer.Option(
+            "--warmup",
+            metavar="TIME",
+            help="Start of each series that is history and costs nothing. Default: 336h, or the term if shorter; 0 with"
+            " --history.",
+        ),
+    ] = None,
+    history: Annotated[
+        list[Path] | None,
+        typer.Option("--history", metavar="FILE", help="History before each series, in the same order. Repeatable."),
+    ] = None,
+    end: Annotated[
+        End,
+        typer.Option(
+            "--end", help="unknown: the rules do not know where a series ends; the last terms are charged pro rata."
+        ),
+    ] = End.UNKNOWN,
+    policies: Annotated[
+        str | None,
+        typer.Option(
+            "--policies",
+            metavar="NAMES",
+            help="Separated by commas: gpubroker, staggered-quantile, wang, wang-randomised, static-best, on-demand,"
+            " optimum.",
+        ),
+    ] = None,
+    chart: ShowChart = False,
+    picture: Picture = None,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compute the cost of reservation rules on recorded demand: the broker's planner, other rules, and the optimum.
+
+    Every rule starts with nothing reserved, knows only the hours before the present one, and pays for reservations
+    whether used or not. Costs are in on-demand unit-hours; the optimum knows the demand in advance.
+    """
+    from broker.backtest.reserve.reserve import DEFAULT_POLICIES, Request, run_reserve_backtest
+    from broker.cli.backtest import reserve_view as view
+
+    terminal = Terminal.of(context)
+    request = Request(
+        files=[*(files or []), *(demand or [])],
+        term=_hours("--term", term),
+        ratios=tuple(dict.fromkeys(ratio or [0.6])),
+        warm_up=None if warmup is None else _hours("--warmup", warmup),
+        history=tuple(history or []),
+        end_known=end is End.KNOWN,
+        policies=DEFAULT_POLICIES if policies is None else names(policies),
+    )
+    check_picture(picture, force=force)
+    with progress(terminal, "measuring") as told:
+        report = run_reserve_backtest(request, told)
+    draw(terminal, lambda: view.charts(report), chart=chart, picture=picture, force=force)
+    if as_json:
+        terminal.answer(report.as_dict())
+    else:
+        terminal.show(*view.tables(terminal.out, report))
+
+
+def _hours(option: str, text: str) -> int:
+    """Whole hours from ``720h`` or ``30d``; a number without unit is hours."""
+    from broker.core.values.units import parse_duration
+
+    try:
+        found = parse_duration(f"{text}h" if text.strip().isdecimal() else text)
+    except ValueError as error:
+        raise InvalidInput(str(error), where=option) from error
+    if found % timedelta(hours=1):
+        raise InvalidInput(f"expected whole hours, such as 720h or 30d; got {text!r}", where=option)
+    return found // timedelta(hours=1)

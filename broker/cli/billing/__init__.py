@@ -1,0 +1,1 @@
+"""Commands about budgets, spending and provider charges."""

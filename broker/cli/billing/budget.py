@@ -1,0 +1,90 @@
+"""`gpubroker budget`: limit, spent, held, left and forecast of each budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+from broker.core.errors import UnknownName
+
+if TYPE_CHECKING:
+    from broker.app.billing.budgets import BudgetLine
+    from broker.app.wiring import Broker
+
+app = typer.Typer(no_args_is_help=True, help="Show budgets: limit, spent, held, left and forecast.")
+
+_NONE = "no budget is active: nothing that costs real money is launched; see `gpubroker policy apply --help`"
+
+
+def _budgets(terminal: Terminal) -> tuple[Broker, list[BudgetLine]]:
+    from broker.app.billing.budgets import budgets
+
+    broker = terminal.broker()
+    terminal.adopt()
+    return broker, budgets(broker)
+
+
+@app.command("list", epilog=examples("gpubroker budget list", "gpubroker budget list --json"))
+def list_budgets(context: typer.Context, as_json: AsJson = False) -> None:
+    """List all budgets with their current period."""
+    from broker.cli.billing import budget_view as view
+
+    terminal = Terminal.of(context)
+    _, found = _budgets(terminal)
+    if as_json:
+        terminal.answer({"budgets": [view.document(line) for line in found]})
+    else:
+        terminal.show(*(view.table(terminal.out, found) if found else [_NONE]))
+
+
+@app.command(
+    epilog=examples(
+        "gpubroker budget show",
+        "gpubroker budget show nlp-monthly --chart",
+        "gpubroker budget show nlp-monthly --picture budget.html",
+        "gpubroker budget show nlp-monthly --json",
+    )
+)
+def show(
+    context: typer.Context,
+    budget: Annotated[str | None, typer.Argument(metavar="NAME", help="Budget name. Default: all.")] = None,
+    chart: Annotated[bool, typer.Option("--chart", help="Draw spending over the period in the terminal.")] = False,
+    picture: Annotated[
+        Path | None, typer.Option("--picture", metavar="FILE", help="Write the chart to a file: .html, .png or .svg.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Let --picture overwrite a file that is no chart.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show one budget: period, limit, spent, held (by job and period), left, forecast, scope and alerts."""
+    from broker.app.billing.budgets import days, notices_about
+    from broker.cli.billing import budget_view as view
+    from broker.cli.jobs import held_view
+
+    terminal = Terminal.of(context)
+    broker, found = _budgets(terminal)
+    chosen = [line for line in found if budget in (None, line.spec.id)]
+    if budget is not None and not chosen:
+        raise UnknownName("budget", budget, [line.spec.id for line in found])
+    told = {line.spec.id: notices_about(broker, line.spec.id) for line in chosen}
+    if chart or picture is not None:
+        figures = [view.chart(line, days(broker, line)) for line in chosen]
+        if picture is not None:
+            from broker.cli.render.charts.picture import write_picture
+
+            write_picture(figures, picture, replace=force)
+            terminal.say(f"wrote {picture}")
+        if chart:
+            terminal.show(*view.drawn(terminal, figures))
+    if as_json:
+        documents = [
+            view.document(line, told[line.spec.id]) | {"held_by_job": held_view.by_job_json(line)} for line in chosen
+        ]
+        terminal.answer({"budgets": documents} if budget is None else documents[0])
+        return
+    terminal.show(*(view.table(terminal.out, chosen) if chosen else [_NONE]))
+    for line in chosen:
+        terminal.show(*view.story(line, told[line.spec.id]), *held_view.by_job(terminal.out, line))

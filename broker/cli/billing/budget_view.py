@@ -1,0 +1,152 @@
+"""Budgets as text, as JSON and as charts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from broker.cli.render import formats
+from broker.cli.render.tables import Column, fitting, left_out
+from broker.cli.service import notices_view
+from broker.core.ports import BudgetSpec
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from broker.app.billing.budgets import BudgetLine, Day
+    from broker.cli.render.charts.chart import Chart
+    from broker.cli.terminal import Terminal
+    from broker.store.outbox import Dispatch
+
+_BUDGETS = (
+    Column("budget"),
+    Column("period"),
+    Column("limit", align="right"),
+    Column("spent", align="right"),
+    Column("held", 2, align="right"),
+    Column("left", align="right"),
+    Column("used", 3, align="right"),
+    Column("forecast", 1, align="right"),
+    Column("counts", 5),
+    Column("scope", 6, folds=True),
+)
+
+
+def table(console: Console, lines: Sequence[BudgetLine]) -> list[RenderableType]:
+    """One row per budget, in its current period."""
+    built, hidden = fitting(console, _BUDGETS, [_cells(line) for line in lines])
+    return [built, Text(left_out(hidden), style="dim")] if hidden else [built]
+
+
+def _cells(line: BudgetLine) -> list[str | Text]:
+    used = (line.use.spent + line.use.held).micros / line.limit.micros if line.limit else 1.0
+    style = "red" if used >= 1 else "yellow" if used >= 0.8 else "green"
+    expected = line.forecast.expected
+    return [
+        line.spec.id,
+        line.period_name,
+        formats.money(line.limit),
+        formats.money(line.use.spent),
+        formats.money(line.use.held),
+        Text(formats.money(line.left), style=style),
+        Text(formats.percent(used), style=style),
+        Text(formats.money(expected), style="red" if expected > line.limit else ""),
+        ", ".join(sorted(line.spec.counts)),
+        scope_words(line.spec),
+    ]
+
+
+def story(line: BudgetLine, told: Sequence[Dispatch]) -> list[str]:
+    """Details of one budget below the table."""
+    use, ahead = line.use, line.forecast
+    beyond = {"alert": "allowed with an alert", "ask": "approval needed", "deny": "denied"}
+    stops = "denied, and running jobs are stopped once spending exceeds the limit"
+    found = [
+        f"{line.spec.id}: scope {scope_words(line.spec)}; {formats.moment(use.period_start)} to "
+        f"{formats.moment(use.period_end)}; defined in {line.source}",
+        f"  launches beyond the limit: {beyond.get(line.action, stops)}; alerts at: {', '.join(line.alerts) or 'none'}",
+        f"  forecast for {line.period_name}: {formats.money(ahead.committed)} with running and waiting jobs"
+        + (f", {formats.money(ahead.trend)} at the present pace" if ahead.trend is not None else "")
+        + (f" (used up on {formats.moment(ahead.used_up_at)})" if ahead.used_up_at else ""),
+    ]
+    if line.marks:
+        passed = ", ".join(
+            f"{mark} on {formats.moment(at)}" for mark, at in sorted(line.marks.items(), key=lambda m: m[1])
+        )
+        found.append(f"  alerts reached: {passed}")
+    found += [f"  {notices_view.dispatch(one)}" for one in told]
+    return found
+
+
+def chart(line: BudgetLine, days: Sequence[Day]) -> Chart:
+    """Spending over the period: spent so far, limit, forecast."""
+    from broker.cli.render.charts.chart import Chart, Line
+
+    use, ahead, limit = line.use, line.forecast, float(line.limit.dollars)
+    spent = [float(day.total.dollars) for day in days]
+    lines = [
+        Line("spent", [day.until for day in days], spent),
+        Line("limit", [use.period_start, use.period_end], [limit, limit]),
+    ]
+    if days and days[-1].until < use.period_end:
+        lines.append(Line("forecast", [days[-1].until, use.period_end], [spent[-1], float(ahead.expected.dollars)]))
+    note = f"{formats.money(use.held)} held; forecast {formats.money(ahead.expected)}"
+    return Chart(f"Budget {line.spec.id}, {line.period_name}", "time", "USD", lines=lines, note=note)
+
+
+def drawn(terminal: Terminal, figures: Sequence[Chart]) -> list[RenderableType]:
+    """The charts for the terminal."""
+    from broker.cli.render.charts.terminal import in_terminal
+
+    console = terminal.err if terminal.as_json else terminal.out
+    width = min(console.width, 100)
+    return [Text.from_ansi(in_terminal(figure, width=width, colour=console.is_terminal)) for figure in figures]
+
+
+def scope_words(spec: BudgetSpec) -> str:
+    """``team nlp or vision, workload training``; ``all jobs``."""
+    parts = {
+        "team": spec.teams,
+        "project": spec.projects,
+        "workload": spec.workloads,
+        "user": spec.users,
+        "environment": spec.environments,
+    }
+    return ", ".join(f"{word} {' or '.join(names)}" for word, names in parts.items() if names) or "all jobs"
+
+
+def document(line: BudgetLine, told: Sequence[Dispatch] = ()) -> dict[str, Any]:
+    """One budget in JSON."""
+    spec = line.spec
+    return {
+        "id": spec.id,
+        "period": spec.period,
+        "timezone": spec.timezone,
+        "period_start": line.use.period_start,
+        "period_end": line.use.period_end,
+        "counts": sorted(spec.counts),
+        "limit": line.limit,
+        "spent": line.use.spent,
+        "held": line.use.held,
+        "left": line.left,
+        "action": line.action,
+        "alerts": list(line.alerts),
+        "forecast": {
+            "committed": line.forecast.committed,
+            "trend": line.forecast.trend,
+            "expected": line.forecast.expected,
+            "used_up_at": line.forecast.used_up_at,
+        },
+        "passed": dict(line.marks),
+        "notices": [notices_view.document(one) for one in told],
+        "scope": {
+            "teams": spec.teams,
+            "projects": spec.projects,
+            "workloads": spec.workloads,
+            "users": spec.users,
+            "environments": spec.environments,
+        },
+        "source": str(line.source),
+    }

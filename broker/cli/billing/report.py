@@ -1,0 +1,124 @@
+"""`gpubroker report`: spending, and what providers charged."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from broker.cli.billing import report_billed
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from broker.app.billing.report import SpendRow
+
+app = typer.Typer(no_args_is_help=True, help="Report spending, and compare it with provider charges.")
+
+
+@app.callback()
+def report() -> None:
+    """Report spending, and compare it with provider charges."""
+
+
+@app.command(
+    epilog=examples(
+        "gpubroker report spend",
+        "gpubroker report spend --by provider --since 30d",
+        "gpubroker report spend --by user --since 2026-11-01 --until 2026-12-01 --json",
+        "gpubroker report spend --sandbox",
+    )
+)
+def spend(
+    context: typer.Context,
+    by: Annotated[
+        str,
+        typer.Option(
+            "--by",
+            metavar="DIM",
+            help="team, project, user, workload, environment, job, provider, region, capacity_type, accelerator or"
+            " instance_type.",
+        ),
+    ] = "team",
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="WHEN", help="Start: 2026-11-01, or 7d (ago).")
+    ] = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="WHEN", help="End, exclusive.")] = None,
+    sandbox: Annotated[bool, typer.Option("--sandbox", help="Only simulated money.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show spending from the ledger by team, project, provider or another dimension, most expensive first."""
+    from broker.app.billing.report import spend as spent
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    now = broker.clock.now()
+    start, end = _when("--since", since, now), _when("--until", until, now)
+    rows = spent(broker, by.replace("-", "_"), since=start, until=end, sandbox=sandbox)
+    if as_json:
+        terminal.answer(_document(rows, by, start, end, sandbox))
+    else:
+        terminal.show(*_table(terminal, rows, by, sandbox))
+
+
+app.command("billed", epilog=report_billed.BILLED_EXAMPLES)(report_billed.billed)
+app.add_typer(report_billed.charges, name="charges")
+
+
+def _when(option: str, text: str | None, now: datetime) -> datetime | None:
+    from broker.cli.render.formats import parse_moment
+
+    try:
+        return None if text is None else parse_moment(text, now)
+    except ValueError as error:
+        raise InvalidInput(str(error), where=option) from error
+
+
+def _table(terminal: Terminal, rows: list[SpendRow], by: str, sandbox: bool) -> list[Any]:
+    from rich.text import Text
+
+    from broker.cli.render import formats
+    from broker.cli.render.tables import Column, fitting, left_out
+    from broker.core.values.money import Money
+
+    if not rows:
+        return ["nothing was spent in this period" + ("" if sandbox else "; use --sandbox for simulated money")]
+    columns = (
+        Column(by),
+        *((Column("simulated", align="right"),) if sandbox else ()),
+        *(() if sandbox else (Column("cash", align="right"), Column("amortised", 2, align="right"))),
+        Column("held", 1, align="right"),
+        Column("GPU-hours", 3, align="right"),
+        Column("machine-hours", 6, align="right"),
+        Column("attempts", 5, align="right"),
+        Column("jobs", 4, align="right"),
+    )
+
+    def cells(row: SpendRow) -> list[str | Text]:
+        kinds = [row.sandbox] if sandbox else [row.cash, row.amortised]
+        return [
+            row.group,
+            *(formats.money(amount) for amount in (*kinds, row.held)),
+            f"{row.gpu_hours:,.2f}",
+            f"{row.machine_hours:,.2f}",
+            f"{row.attempts:,}",
+            f"{row.jobs:,}",
+        ]
+
+    built, hidden = fitting(terminal.out, columns, [cells(row) for row in rows])
+    total = sum((row.sandbox if sandbox else row.cash for row in rows), Money.ZERO)
+    footer = f"total {formats.money(total)} {'simulated' if sandbox else 'cash'}"
+    return [built, Text("; ".join(filter(None, [footer, left_out(hidden)])), style="dim")]
+
+
+def _document(
+    rows: list[SpendRow], by: str, since: datetime | None, until: datetime | None, sandbox: bool
+) -> dict[str, Any]:
+    from broker.core.values.money import Money
+
+    kinds = ("cash", "amortised", "sandbox", "held")
+    totals = {kind: sum((getattr(row, kind) for row in rows), Money.ZERO) for kind in kinds}
+    return {"by": by, "since": since, "until": until, "sandbox_only": sandbox, "rows": rows, "total": totals}

@@ -1,0 +1,278 @@
+"""`gpubroker report billed` and `gpubroker report charges`: quoted, metered and billed cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from rich.console import RenderableType
+
+    from broker.app.billing.charges import Billed, Recorded
+    from broker.core.values.money import Money
+    from broker.reconciler.settlement.charges import Comparison
+
+BILLED_EXAMPLES = examples(
+    "gpubroker report billed",
+    "gpubroker report billed --by job --from 30d",
+    "gpubroker report billed --from 2026-11-01 --to 2026-12-01 --json",
+)
+_DIMENSIONS = ("provider", "job", "attempt")
+_MOST_NAMED = 5
+
+charges = typer.Typer(no_args_is_help=True, help="Fetch or import provider charges.")
+
+
+@charges.callback()
+def _charges() -> None:
+    """Fetch or import provider charges."""
+
+
+def billed(
+    context: typer.Context,
+    by: Annotated[str, typer.Option("--by", metavar="DIM", help="provider, job or attempt.")] = "provider",
+    since: Annotated[
+        str | None,
+        typer.Option("--from", metavar="WHEN", help="Attempts that ran since then: 2026-11-01, or 7d (ago)."),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--to", metavar="WHEN", help="Attempts that ran before this time.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare quoted cost (at placement), metered cost, and billed cost (charged by the provider).
+
+    An attempt is compared once its job is closed and its charges cover all of its time; the ledger then contains the
+    difference as an adjustment. Amounts are for whole attempts. `gpubroker report charges fetch --help` describes where
+    charges come from.
+    """
+    from broker.app.billing import charges as use_case
+
+    if by not in _DIMENSIONS:
+        raise InvalidInput(f"unknown dimension {by!r}", where="--by", hint=f"one of {', '.join(_DIMENSIONS)}")
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    now = broker.clock.now()
+    start, end = _when("--from", since, now), _when("--to", until, now)
+    found = use_case.billed(broker, start, end)
+    if as_json:
+        terminal.answer(_document(found, by, start, end))
+    else:
+        terminal.show(*_table(terminal, found, by))
+
+
+@charges.command(
+    "fetch", epilog=examples("gpubroker report charges fetch", "gpubroker report charges fetch --provider aws --json")
+)
+def fetch(
+    context: typer.Context,
+    provider: Annotated[str, typer.Option("--provider", "-p", help="Only this provider.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Fetch charges from the providers that report them (aws, azure), and adjust the ledger. AWS bills $0.01 a request.
+
+    `gpubroker serve` does this once a day. Machines are identified by their tag gpubroker; on AWS, activate it once as
+    a cost allocation tag (Billing console). For other providers: gpubroker report charges import FILE.
+    """
+    from broker.app.billing import charges as use_case
+
+    terminal = Terminal.of(context)
+    _tell(terminal, use_case.fetch(terminal.broker(), provider), as_json=as_json)
+
+
+@charges.command("import", epilog=examples("gpubroker report charges import vast-2026-11.csv --provider vast"))
+def import_(
+    context: typer.Context,
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="CSV with a header: key,starts,ends,amount (or day for the times).")
+    ],
+    provider: Annotated[
+        str, typer.Option("--provider", "-p", help="Provider of the charges, if no column names it.")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Import provider charges from a CSV file, and adjust the ledger. Importing the same file again changes nothing.
+
+    Columns: key (of the attempt, as in its machine's name: train-k3v9qz-1; empty for charges that are not
+    gpubroker's), starts and ends (ISO 8601, UTC) or day, amount (USD); optional: provider, line (distinguishes charges
+    for the same time), estimated (yes for charges that may still change).
+    """
+    from broker.app.billing import charges as use_case
+
+    terminal = Terminal.of(context)
+    _tell(terminal, use_case.import_file(terminal.broker(), file, provider), as_json=as_json)
+
+
+def _when(option: str, text: str | None, now: datetime) -> datetime | None:
+    from broker.cli.render.formats import parse_moment
+
+    try:
+        return None if text is None else parse_moment(text, now)
+    except ValueError as error:
+        raise InvalidInput(str(error), where=option) from error
+
+
+# --- drawing --------------------------------------------------------------------------------------------------------
+
+
+def _group(row: Comparison, by: str) -> str:
+    return {"provider": row.provider, "job": row.job_id, "attempt": row.key}[by]
+
+
+def _grouped(rows: Sequence[Comparison], by: str) -> list[tuple[str, list[Comparison]]]:
+    groups: dict[str, list[Comparison]] = {}
+    for row in rows:
+        groups.setdefault(_group(row, by), []).append(row)
+    return sorted(groups.items(), key=lambda item: (-_sum(one.metered for one in item[1]).micros, item[0]))
+
+
+def _sum(amounts: Any) -> Money:
+    from broker.core.values.money import Money
+
+    return sum(amounts, Money.ZERO)
+
+
+def _figures(rows: Sequence[Comparison]) -> dict[str, Any]:
+    """Sums over the rows. ``difference`` and ``compared_metered`` cover only the attempts that could be compared."""
+    compared = [row for row in rows if row.difference is not None]
+    known = [row.billed for row in rows if row.billed is not None]
+    return {
+        "attempts": len(rows),
+        "compared": len(compared),
+        "quoted": _sum(row.quoted for row in rows),
+        "metered": _sum(row.metered for row in rows),
+        "billed": _sum(known) if known else None,
+        "difference": _sum(row.difference for row in compared) if compared else None,
+        "compared_metered": _sum(row.metered for row in compared),
+        "adjusted": _sum(row.adjusted for row in rows),
+        "estimated": any(row.estimated for row in rows),
+    }
+
+
+def _table(terminal: Terminal, found: Billed, by: str) -> list[RenderableType]:
+    from rich.text import Text
+
+    from broker.cli.render import formats
+    from broker.cli.render.tables import Column, fitting, left_out
+
+    others = [
+        f"{name} charged {formats.money(sum_)} for resources outside gpubroker"
+        for name, sum_ in sorted(found.for_others.items())
+    ]
+    if not found.rows:
+        return ["no attempt paid in cash ran in this period", *others]
+    columns = (
+        Column(by),
+        Column("quoted", 2, align="right"),
+        Column("metered", align="right"),
+        Column("billed", align="right"),
+        Column("difference", align="right"),
+        Column("adjusted", 3, align="right"),
+        Column("compared", 1, align="right"),
+    )
+    cells: list[list[str | Text]] = []
+    for group, rows in _grouped(found.rows, by):
+        it = _figures(rows)
+        billed = formats.money(it["billed"]) + (" est." if it["estimated"] else "")
+        cells.append(
+            [
+                group,
+                formats.money(it["quoted"]),
+                formats.money(it["metered"]),
+                billed,
+                _difference(it),
+                formats.money(it["adjusted"]),
+                f"{it['compared']} of {it['attempts']}",
+            ]
+        )
+    table, hidden = fitting(terminal.out, columns, cells)
+    parts: list[RenderableType] = [table]
+    lines = [left_out(hidden)] if hidden else []
+    lines += others
+    if any(row.billed is None for row in found.rows):
+        lines.append("–: no charges known yet; fetch them with gpubroker report charges fetch")
+    return [*parts, *(Text(line, style="dim") for line in lines)]
+
+
+def _difference(figures: dict[str, Any]) -> str:
+    from broker.cli.render import formats
+
+    difference, metered = figures["difference"], figures["compared_metered"]
+    if difference is None:
+        return formats.NOTHING
+    sign = "+" if difference.micros > 0 else ""
+    share = f" ({sign}{difference.micros / metered.micros * 100:.1f} %)" if metered else ""
+    return f"{sign}{formats.money(difference)}{share}"
+
+
+def _document(found: Billed, by: str, since: datetime | None, until: datetime | None) -> dict[str, Any]:
+    return {
+        "by": by,
+        "from": since,
+        "to": until,
+        "rows": [{"group": group, **_figures(rows)} for group, rows in _grouped(found.rows, by)],
+        "total": _figures(found.rows),
+        "attempts": [
+            {
+                "key": row.key,
+                "job": row.job_id,
+                "attempt": row.attempt,
+                "provider": row.provider,
+                "standing": row.standing,
+                "gone_at": row.gone_at,
+                "quoted": row.quoted,
+                "metered": row.metered,
+                "billed": row.billed,
+                "difference": row.difference,
+                "adjusted": row.adjusted,
+                "estimated": row.estimated,
+            }
+            for row in found.rows
+        ],
+        "for_others": found.for_others,
+    }
+
+
+def _tell(terminal: Terminal, done: Recorded, *, as_json: bool) -> None:
+    from rich.text import Text
+
+    from broker.cli.render import formats
+
+    if as_json:
+        terminal.answer(
+            {
+                "changed": done.changed,
+                "adjusted": [{"key": one.key, "difference": one.difference} for one in done.adjusted],
+                "alerts": [notice.title for notice in done.alerts],
+                "trouble": done.trouble,
+                "without_login": done.without_login,
+                "unknown": done.unknown,
+            }
+        )
+    else:
+        for name, count in sorted(done.changed.items()):
+            terminal.show(f"{name}: {formats.plural(count, 'charge')} new or changed")
+        if done.unknown:
+            more = f" and {len(done.unknown) - _MOST_NAMED} more" if len(done.unknown) > _MOST_NAMED else ""
+            named = ", ".join(done.unknown[:_MOST_NAMED])
+            terminal.say(f"warning: no attempt in this store has the key {named}{more}; their cost is not assigned")
+        if not done.changed and not done.trouble:
+            terminal.show("no charges are outstanding at providers that report them")
+        for one in done.adjusted:
+            terminal.show(f"{one.key}: billed {one.billed}, metered {one.metered}; difference posted to the ledger")
+        terminal.show(*(Text(f"! {notice.title}", style="yellow") for notice in done.alerts))
+        if done.without_login:
+            terminal.show(Text(f"not queried, no login: {', '.join(done.without_login)}", style="dim"))
+    for name, why in done.trouble.items():
+        terminal.say(f"{name} could not be queried: {why}")
+    if done.trouble:
+        raise typer.Exit(5)

@@ -1,0 +1,1 @@
+"""Commands about owned, reserved and committed capacity."""

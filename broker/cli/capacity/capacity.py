@@ -1,0 +1,212 @@
+"""`gpubroker capacity`: list, record and plan owned machines, reservations and commitments."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from broker.cli.capacity import plan
+from broker.cli.options import AsJson, examples, one_line
+from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from broker.economics.reserve.holdings import Holding
+
+app = typer.Typer(no_args_is_help=True, help="List, record and plan owned machines, reservations and commitments.")
+
+
+@app.callback()
+def capacity() -> None:
+    """List, record and plan owned machines, reservations and commitments."""
+
+
+class Kind(StrEnum):
+    """The type of capacity."""
+
+    OWNED = "owned"
+    RESERVATION = "reservation"
+    COMMITMENT = "commitment"
+
+
+@app.command(
+    "list",
+    epilog=examples("gpubroker capacity list", "gpubroker capacity list --offline --json"),
+)
+def list_(
+    context: typer.Context,
+    offline: Annotated[bool, typer.Option("--offline", help="Do not query providers.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List capacity: as recorded here, and as reported by providers with a login. Changes nothing."""
+    from broker.app.capacity.capacity import capacity as held
+    from broker.cli.capacity import capacity_view as view
+
+    terminal = Terminal.of(context)
+    found = held(terminal.broker(), ask=not offline)
+    if as_json:
+        terminal.answer(view.document(found))
+    else:
+        terminal.show(*view.table(terminal.out, found))
+
+
+@app.command(
+    epilog=examples(
+        "gpubroker capacity add owned H100:8 --site basement --price 250000 --from 2026-01-15 --life 4y --power 5600W",
+        "gpubroker capacity add reservation H100:8 --machines 2 --provider aws --site us-east-1 --hourly 80 --term 1y",
+        "gpubroker capacity add commitment A100-80GB:8 --provider gcp --price 90000 --until 2027-06-30",
+    )
+)
+def add(
+    context: typer.Context,
+    kind: Annotated[Kind, typer.Argument(help="A commitment is a promise to pay for a discount; it is not capacity.")],
+    machine: Annotated[str, typer.Argument(metavar="GPU[:COUNT]", help="Accelerators per machine, such as H100:8.")],
+    machines: Annotated[int, typer.Option("--machines", min=1, max=100_000, help="Number of machines.")] = 1,
+    provider: Annotated[
+        str, typer.Option("--provider", metavar="NAME", help="Provider; for owned machines: owned.")
+    ] = "owned",
+    site: Annotated[str, typer.Option("--site", metavar="PLACE", help="Region or location.")] = "",
+    price: Annotated[
+        str | None,
+        typer.Option(
+            "--price", metavar="USD", help="One-time payment for all machines: purchase price or up-front fee."
+        ),
+    ] = None,
+    hourly: Annotated[
+        str | None, typer.Option("--hourly", metavar="USD", help="Hourly payment for all machines, used or not.")
+    ] = None,
+    start: Annotated[str | None, typer.Option("--from", metavar="WHEN", help="Start. Default: now.")] = None,
+    term: Annotated[
+        str | None,
+        typer.Option(
+            "--term", "--life", metavar="TIME", help="Duration: 1y, 36mo, 720h; of owned machines the useful life."
+        ),
+    ] = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="WHEN", help="End, instead of --term.")] = None,
+    power: Annotated[
+        str, typer.Option("--power", metavar="WATTS", help="Power draw of all machines in use: 5600W, 5.6kW.")
+    ] = "0",
+    note: Annotated[str, typer.Option("--note", callback=one_line, help="Note, for the record.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Record capacity: purchased machines, reservations, commitments. Launches and buys nothing.
+
+    `capacity plan` and `policy findings` compute the cost of a GPU-hour from the payment, so it is required: --price,
+    --hourly or both; 0 for free capacity.
+    """
+    from rich.text import Text
+
+    from broker.app.capacity import capacity as use_case
+    from broker.cli.capacity import capacity_view as view
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    if kind is not Kind.OWNED and provider == "owned":
+        raise InvalidInput(f"a {kind} needs a provider", where="--provider", hint="--provider aws")
+    begins, ends = _span(start, term, until, broker.clock.now())
+    provider, doubt = use_case.provider_of(broker, provider, owned=kind is Kind.OWNED)
+    holding = _holding(kind, machine, machines, provider, site, price or "0", hourly or "0", begins, ends, power, note)
+    if price is None and hourly is None:
+        raise InvalidInput(
+            "the payment is missing: give --price (one-time), --hourly or both",
+            where="--price",
+            hint="plans and findings compute the cost of a GPU-hour from it; --price 0 for free capacity",
+        )
+    added = use_case.add(broker, holding)
+    if doubt:
+        terminal.say(Text(f"warning: {doubt}", style="yellow"))
+    if as_json:
+        terminal.answer(view.recorded(added))
+    else:
+        terminal.show(view.sentence(added))
+
+
+@app.command(epilog=examples("gpubroker capacity remove 3"))
+def remove(
+    context: typer.Context,
+    number: Annotated[int, typer.Argument(min=1, help="Number in `gpubroker capacity list`.")],
+    as_json: AsJson = False,
+) -> None:
+    """Delete a record that was added by mistake. Cancels nothing at a provider."""
+    from broker.app.capacity import capacity as use_case
+    from broker.cli.capacity import capacity_view as view
+
+    terminal = Terminal.of(context)
+    removed = use_case.remove(terminal.broker(), number)
+    if as_json:
+        terminal.answer(view.recorded(removed))
+    else:
+        terminal.show(f"Removed {view.sentence(removed)}")
+
+
+app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
+
+
+def _holding(
+    kind: Kind,
+    machine: str,
+    machines: int,
+    provider: str,
+    site: str,
+    price: str,
+    hourly: str,
+    starts: datetime,
+    ends: datetime,
+    power: str,
+    note: str,
+) -> Holding:
+    from broker.cli import filters
+    from broker.core.values.accelerators import canonical
+    from broker.core.values.units import split_machine
+    from broker.economics.reserve.holdings import Holding, HoldingKind
+
+    try:
+        name, count = split_machine(machine)
+    except ValueError as error:
+        raise InvalidInput(str(error), where="GPU") from error
+    return Holding(
+        kind=HoldingKind(kind.value),
+        accelerator=canonical(name),
+        gpus=count * machines,
+        provider=provider,
+        site=site,
+        starts=starts,
+        ends=ends,
+        upfront=filters.price("--price", price),
+        hourly=filters.price("--hourly", hourly),
+        watts=_watts(power),
+        note=note,
+    )
+
+
+def _span(start: str | None, term: str | None, until: str | None, now: datetime) -> tuple[datetime, datetime]:
+    from broker.cli import filters
+    from broker.cli.capacity.terms import length
+
+    begins = now if start is None else filters.moment("--from", start, now)
+    if term is None and until is None:
+        raise InvalidInput("the duration is missing: give --term 1y (or --life 4y), or --until 2027-06-30")
+    if term is not None and until is not None:
+        raise InvalidInput(f"--term {term} and --until {until} both set the end: remove one of them")
+    if until is not None:
+        ends = filters.moment("--until", until, now)
+        if ends <= begins:
+            day, first = f"{ends:%Y-%m-%d %H:%M} UTC", f"{begins:%Y-%m-%d %H:%M} UTC"
+            raise InvalidInput(
+                f"--until is {day}, before the start, {first}",
+                hint="for a duration use --term, such as --term 30d" if until[-1:].isalpha() else "",
+            )
+        return begins, ends
+    return begins, begins + length("--term", term or "")
+
+
+def _watts(text: str) -> float:
+    bare = text.strip().lower()
+    factor = 1000.0 if bare.endswith("kw") else 1.0
+    amount = bare.removesuffix("kw").removesuffix("w").strip()
+    if not amount.replace(".", "", 1).isdecimal():
+        raise InvalidInput(f"expected a power, such as 5600W or 5.6kW; got {text!r}", where="--power")
+    return float(amount) * factor

@@ -1,0 +1,165 @@
+"""Capacity as a table and as JSON."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from broker.app.capacity.capacity import Capacity
+from broker.cli.render import formats
+from broker.cli.render.tables import Column, fitting, left_out
+from broker.economics.reserve.holdings import RecordedHolding
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+
+def table(console: Console, found: Capacity) -> list[RenderableType]:
+    """Recorded capacity, capacity reported by providers, and owned machines; then the providers that failed."""
+    columns = (
+        Column("#", align="right"),
+        Column("type"),
+        Column("GPUs"),
+        Column("provider", 1),
+        Column("site", 2),
+        Column("starts", 5),
+        Column("ends", 1),
+        Column("$/GPU-h", 1, "right"),
+        Column("in use", 3, "right"),
+        Column("source", 4),
+        Column("note", 6, folds=True),
+    )
+    rows = [*_recorded(found), *_reported(found), *_machines(found)]
+    shown: list[RenderableType] = []
+    if rows:
+        built, hidden = fitting(console, columns, rows)
+        shown += [built, *([Text(left_out(hidden), style="dim")] if hidden else [])]
+    else:
+        shown.append("No capacity: none recorded, none reported by providers, no owned machines with GPUs.")
+        shown.append(Text("gpubroker capacity add --help", style="dim"))
+    if found.asked:
+        shown.append(Text(f"queried: {', '.join(found.asked)}", style="dim"))
+    shown += [Text(f"{name} could not be queried: {problem}", style="yellow") for name, problem in found.problems]
+    return shown
+
+
+def _recorded(found: Capacity) -> list[list[str | Text]]:
+    rows: list[list[str | Text]] = []
+    for recorded in found.recorded:
+        held = recorded.holding
+        over = held.ends <= found.now
+        ends = Text(f"{_day(held.ends)} (ended)", style="yellow") if over else Text(_day(held.ends))
+        rows.append(
+            [
+                str(recorded.number),
+                held.kind.value,
+                f"{held.accelerator} × {held.gpus}",
+                held.provider,
+                held.site,
+                _day(held.starts),
+                ends,
+                f"{held.usd_per_gpu_hour:,.3f}",
+                "",
+                f"recorded by {recorded.added_by}",
+                held.note,
+            ]
+        )
+    return rows
+
+
+def _reported(found: Capacity) -> list[list[str | Text]]:
+    return [
+        [
+            "",
+            held.kind.replace("_", " "),
+            f"{held.machines} × {held.instance_type}",
+            held.provider,
+            held.zone or held.region,
+            _day(held.starts),
+            _day(held.ends),
+            "",
+            "" if held.free is None else f"{held.machines - held.free} of {held.machines}",
+            "provider",
+            "" if held.holds_capacity else "discount only",
+        ]
+        for held in found.reported
+    ]
+
+
+def _machines(found: Capacity) -> list[list[str | Text]]:
+    return [
+        [
+            "",
+            "owned",
+            f"{offer.accelerator} × {offer.count * (offer.slots or 1)}",
+            offer.provider,
+            offer.zone or offer.region,
+            "",
+            "",
+            formats.rate(offer.amortised.share(1, offer.count) if offer.amortised else None).lstrip("$"),
+            "",
+            offer.source,
+            "owned machine",
+        ]
+        for offer in found.machines
+    ]
+
+
+def sentence(recorded: RecordedHolding) -> Text:
+    """One record in one line."""
+    held = recorded.holding
+    place = f" at {held.site}" if held.site else ""
+    return Text(
+        f"#{recorded.number}: {held.kind.value}, {held.accelerator} × {held.gpus} from {held.provider}{place},"
+        f" {_day(held.starts)} to {_day(held.ends)}, ${held.usd_per_gpu_hour:,.3f} per GPU-hour whether used or not"
+    )
+
+
+def recorded(record: RecordedHolding) -> dict[str, Any]:
+    """One record in JSON."""
+    held = record.holding
+    return {
+        "number": record.number,
+        "kind": held.kind,
+        "accelerator": held.accelerator,
+        "gpus": held.gpus,
+        "provider": held.provider,
+        "site": held.site,
+        "starts": held.starts,
+        "ends": held.ends,
+        "upfront_usd": held.upfront,
+        "hourly_usd": held.hourly,
+        "usd_per_gpu_hour": f"{held.usd_per_gpu_hour:.6f}",
+        "watts": held.watts,
+        "note": held.note,
+        "added_at": record.added_at,
+        "added_by": record.added_by,
+    }
+
+
+def document(found: Capacity) -> dict[str, Any]:
+    """The document of `gpubroker capacity list --json`."""
+    return {
+        "as_of": found.now,
+        "recorded": [recorded(record) for record in found.recorded],
+        "reported": list(found.reported),
+        "machines": [
+            {
+                "provider": offer.provider,
+                "region": offer.region,
+                "instance_type": offer.instance_type,
+                "accelerator": offer.accelerator,
+                "gpus": offer.count * (offer.slots or 1),
+                "source": offer.source,
+            }
+            for offer in found.machines
+        ],
+        "asked": list(found.asked),
+        "problems": [{"provider": name, "message": problem} for name, problem in found.problems],
+    }
+
+
+def _day(at: datetime | None) -> str:
+    return formats.NOTHING if at is None else f"{at.astimezone(UTC):%Y-%m-%d}"

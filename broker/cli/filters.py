@@ -1,0 +1,116 @@
+"""Options that several commands share, and their parsers: machines, capacity types, times, prices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from broker.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
+    from broker.core.market.offers import CapacityType, Offer
+    from broker.core.values.money import Money
+
+Gpus = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--gpu",
+        "-g",
+        metavar="NAME[:COUNT]",
+        help="Accelerator, optionally with the exact count per machine; 'cpu' for machines without GPU. Repeatable.",
+    ),
+]
+Providers = Annotated[list[str] | None, typer.Option("--provider", "-p", help="Provider or pattern. Repeatable.")]
+Regions = Annotated[
+    list[str] | None, typer.Option("--region", "-r", help="Region or pattern, such as 'us-*'. Repeatable.")
+]
+CapacityTypes = Annotated[
+    list[str] | None,
+    typer.Option("--capacity-type", "-c", metavar="TYPE", help="spot, on-demand, reserved or owned. Repeatable."),
+]
+
+
+def machines(texts: Sequence[str]) -> dict[str, set[int]]:
+    """Requested counts by canonical accelerator name (no count: any). Raises `InvalidInput`, `UnknownName`."""
+    from broker.core.values.accelerators import canonical
+    from broker.core.values.units import split_machine
+
+    found: dict[str, set[int]] = {}
+    for text in texts:
+        if text.lower() == "cpu":
+            found.setdefault("cpu", set())
+            continue
+        try:
+            name, count = split_machine(text)
+        except ValueError as error:
+            raise InvalidInput(str(error), where="--gpu") from error
+        counts = found.setdefault(canonical(name), set())
+        if ":" in text:
+            counts.add(count)
+    return found
+
+
+def fits(offer: Offer, wanted: dict[str, set[int]]) -> bool:
+    """Whether the offer's machine has one of the requested counts."""
+    counts = wanted.get(offer.accelerator or "cpu")
+    return not counts or offer.count in counts
+
+
+def matches(name: str, patterns: Sequence[str]) -> bool:
+    """Whether the name matches one of the patterns; without patterns every name matches."""
+    return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def capacity_types(texts: Sequence[str]) -> tuple[CapacityType, ...]:
+    """Capacity types by name. Raises `UnknownName` with a suggestion."""
+    from broker.core.errors import UnknownName
+    from broker.core.market.offers import CapacityType
+
+    known = {kind.value.replace("_", "-"): kind for kind in CapacityType}
+    found = []
+    for text in texts:
+        name = text.strip().lower().replace("_", "-")
+        if name not in known:
+            raise UnknownName("capacity type", text, known)
+        found.append(known[name])
+    return tuple(dict.fromkeys(found))
+
+
+def moment(option: str, text: str, now: datetime) -> datetime:
+    """A point in time, or an age before ``now``. Raises `InvalidInput` naming the option."""
+    from broker.cli.render.formats import parse_moment
+
+    try:
+        return parse_moment(text, now)
+    except ValueError as error:
+        raise InvalidInput(str(error), where=option) from error
+    except OverflowError as error:
+        raise InvalidInput(f"time out of range: {text!r}", where=option) from error
+
+
+def duration(option: str, text: str) -> timedelta:
+    """A duration greater than zero. Raises `InvalidInput` naming the option."""
+    from broker.core.values.units import parse_duration
+
+    try:
+        found = parse_duration(text)
+    except ValueError as error:
+        raise InvalidInput(str(error), where=option) from error
+    if not found:
+        raise InvalidInput(f"expected a duration greater than zero, such as 30d; got {text!r}", where=option)
+    return found
+
+
+def price(option: str, text: str) -> Money:
+    """An amount in USD, with or without a currency sign. Raises `InvalidInput` naming the option."""
+    from broker.core.values.units import parse_money
+
+    try:
+        return parse_money(text if "$" in text or "usd" in text.lower() else f"${text}")
+    except ValueError as error:
+        raise InvalidInput(f"expected a price in USD, such as 4 or $4; got {text!r}", where=option) from error

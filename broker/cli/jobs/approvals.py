@@ -1,0 +1,234 @@
+"""`gpubroker approvals`: approval requests and standing grants."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from broker.cli.options import AsJson, examples, one_line
+from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from broker.app.wiring import Broker
+    from broker.core.events.views import JobView
+    from broker.core.policy.approvals import StandingGrant
+
+app = typer.Typer(no_args_is_help=True, help="Approval requests: list, grant or refuse them; standing grants.")
+
+Job = Annotated[str, typer.Argument(metavar="JOB", help="Waiting job: ID, unique ID prefix, or name.")]
+Reason = Annotated[
+    str,
+    typer.Option("--reason", "-m", metavar="WHY", callback=one_line, help="Reason, for the record and the requester."),
+]
+
+
+@app.command(
+    "list",
+    epilog=examples("gpubroker approvals list", "gpubroker approvals list --all", "gpubroker approvals list --json"),
+)
+def list_(
+    context: typer.Context,
+    all_of_them: Annotated[
+        bool, typer.Option("--all", "-a", help="Also decided requests and ended standing grants.")
+    ] = False,
+    mine: Annotated[bool, typer.Option("--mine", help="Only requests that I may decide.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List approval requests with requester, amount, expiry, approvers and reason; and standing grants."""
+    from broker.app.alerts import approvers
+    from broker.app.jobs import approvals
+    from broker.cli.jobs import approvals_view as view
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    found = approvals.requests(broker, all_of_them=all_of_them)
+    if mine:
+        found = [one for one in found if one.asked.answerable_by(broker.user, one.view.user)]
+    standing = approvals.standing_grants(broker, all_of_them=all_of_them)
+    now = broker.clock.now()
+    told = {
+        one.view.id: approvers.told_of(broker, one.view) for one in found if one.state is approvals.Standing.WAITING
+    }
+    if as_json:
+        terminal.answer(
+            {
+                "requests": [view.request_json(one, broker.user, told.get(one.view.id, ())) for one in found],
+                "standing": [view.standing_json(one, now) for one in standing],
+            }
+        )
+    else:
+        terminal.show(*view.listing(terminal.out, found, standing, broker.user, now, told))
+
+
+@app.command(
+    epilog=examples(
+        "gpubroker approvals grant bert --reason 'agreed in the stand-up'",
+        "gpubroker approvals grant --for-user ann --total '$3,000' --until 2027-01-31 --reason 'thesis'",
+        "gpubroker approvals grant --for-team nlp --rule big-jobs --total '$3,000' --until 30d",
+    )
+)
+def grant(
+    context: typer.Context,
+    job: Annotated[
+        str | None,
+        typer.Argument(metavar="[JOB]", help="Waiting job. Without it, a standing grant is created."),
+    ] = None,
+    for_user: Annotated[
+        list[str] | None, typer.Option("--for-user", help="Standing grant: for this user. Repeatable.")
+    ] = None,
+    for_team: Annotated[
+        list[str] | None, typer.Option("--for-team", help="Standing grant: for this team. Repeatable.")
+    ] = None,
+    for_project: Annotated[
+        list[str] | None, typer.Option("--for-project", help="Standing grant: for this project. Repeatable.")
+    ] = None,
+    rule: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--rule", help="Standing grant: for this rule. Repeatable. Default: all rules that I may approve."
+        ),
+    ] = None,
+    total: Annotated[
+        str | None, typer.Option("--total", metavar="USD", help="Standing grant: total amount over all jobs.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="WHEN", help="Standing grant: end, 2027-01-31 or 30d (from now).")
+    ] = None,
+    reason: Reason = "",
+    as_json: AsJson = False,
+) -> None:
+    """Approve the request of a waiting job, or create a standing grant for future requests.
+
+    The approval is recorded with user, time and reason. It covers what `approvals list` shows; a standing grant covers
+    its rules at every place and price, up to its total. A request that the policies now deny cannot be approved.
+    """
+    from broker.app.jobs import approvals, jobs
+    from broker.core.events.events import ApprovalGiven
+
+    terminal = Terminal.of(context)
+    ahead = {"--for-user": for_user, "--for-team": for_team, "--for-project": for_project, "--rule": rule,
+             "--total": total, "--until": until}  # fmt: skip
+    given = [name for name, value in ahead.items() if value]
+    if job is not None and given:
+        raise InvalidInput("applies to standing grants, not to the request of a job", where=given[0])
+    broker = terminal.broker()
+    if job is None:
+        _standing(terminal, broker, for_user or [], for_team or [], for_project or [], rule or [], total, until, reason,
+                  as_json=as_json)  # fmt: skip
+        return
+    after = approvals.grant(broker, job, reason)
+    by_whom = [body for event in jobs.events(broker, after) if isinstance(body := event.body, ApprovalGiven)]
+    mine = by_whom[-1].rules if by_whom and by_whom[-1].by == broker.user else ()
+    word = f"approved ({', '.join(mine)})" if mine else "no approval needed: no active rule requires it any more"
+    _answered(terminal, broker, after, word, as_json=as_json)
+
+
+@app.command(epilog=examples("gpubroker approvals refuse bert --reason 'too expensive this quarter'"))
+def refuse(context: typer.Context, job: Job, reason: Reason = "", as_json: AsJson = False) -> None:
+    """Refuse the request of a job; the money held for it is released.
+
+    A job that never ran ends; a waiting job is paused; a running job continues within its current limits.
+    """
+    from broker.app.jobs import approvals, jobs
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    asked = jobs.find(broker, job).asked
+    after = approvals.refuse(broker, job, reason)
+    rules = f" ({', '.join(one.rule for one in asked.open)})" if asked and asked.open else ""
+    _answered(terminal, broker, after, f"refused{rules}", as_json=as_json)
+
+
+@app.command(epilog=examples("gpubroker approvals revoke 3"))
+def revoke(
+    context: typer.Context,
+    number: Annotated[int, typer.Argument(min=1, help="Number in `gpubroker approvals list`.")],
+    as_json: AsJson = False,
+) -> None:
+    """Revoke a standing grant. Jobs launched under it continue."""
+    from broker.app.jobs import approvals
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    _granted(terminal, broker, approvals.revoke(broker, number), "Revoked", as_json=as_json)
+
+
+def _answered(terminal: Terminal, broker: Broker, after: JobView, word: str, *, as_json: bool) -> None:
+    from broker.app.jobs import jobs
+    from broker.app.service import background
+    from broker.cli.jobs import job_document
+
+    background.revive(broker)
+    if as_json:
+        terminal.answer(job_document.document(after, jobs.bill(broker, after), None, broker.clock.now()))
+        return
+    state = after.state.value.replace("_", " ")
+    if after.asked is not None:
+        terminal.show(f"{after.id}: {word}; still waiting for {after.asked.whom(after.user)}")
+    else:
+        terminal.show(f"{after.id}: {word}; state: {state}. See `gpubroker jobs show {after.id}`.")
+
+
+def _standing(
+    terminal: Terminal,
+    broker: Broker,
+    users: list[str],
+    teams: list[str],
+    projects: list[str],
+    rules: list[str],
+    total: str | None,
+    until: str | None,
+    reason: str,
+    *,
+    as_json: bool,
+) -> None:
+    from rich.text import Text
+
+    from broker.app.jobs import approvals
+    from broker.core.values.units import parse_money
+
+    missing = [name for name, value in (("--total", total), ("--until", until)) if value is None]
+    if missing or total is None or until is None:
+        raise InvalidInput(
+            f"name a waiting job, or give {' and '.join(missing)} for a standing grant",
+            hint="see `gpubroker approvals grant --help`",
+        )
+    try:
+        amount = parse_money(total)
+    except ValueError as error:
+        raise InvalidInput(str(error), where="--total") from error
+    end = _time_ahead(until, broker.clock.now())
+    ahead = approvals.Ahead(amount, end, tuple(rules), tuple(users), tuple(teams), tuple(projects), reason)
+    given = approvals.grant_ahead(broker, ahead)
+    terminal.say(*(Text(f"warning: {one}", style="yellow") for one in approvals.unheard_of(broker, ahead)))
+    _granted(terminal, broker, given, "Granted", as_json=as_json)
+
+
+def _granted(terminal: Terminal, broker: Broker, grant: StandingGrant, word: str, *, as_json: bool) -> None:
+    from broker.cli.jobs import approvals_view as view
+
+    if as_json:
+        terminal.answer(view.standing_json(grant, broker.clock.now()))
+    else:
+        terminal.show(f"{word}: {view.standing_sentence(grant)}")
+
+
+def _time_ahead(text: str, now: datetime) -> datetime:
+    from datetime import UTC
+    from datetime import datetime as moment
+
+    from broker.core.values.units import parse_duration
+
+    try:
+        return moment.fromisoformat(text).astimezone(UTC)
+    except ValueError:
+        pass
+    try:
+        return now + parse_duration(text)
+    except (ValueError, OverflowError):
+        raise InvalidInput(f"expected a date, such as 2027-01-31, or a duration from now, such as 30d; got {text!r}",
+                           where="--until") from None  # fmt: skip

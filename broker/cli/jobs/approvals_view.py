@@ -1,0 +1,191 @@
+"""Approval requests and standing grants as text and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from broker.app.jobs.approvals import Request, Standing
+from broker.cli.render import formats
+from broker.cli.render.tables import Column, fitting, left_out
+from broker.cli.service import notices_view
+from broker.core.policy.approvals import StandingGrant
+from broker.core.policy.coverage_words import covered
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from broker.store.outbox import Dispatch
+
+_STYLES = {
+    Standing.WAITING: "yellow",
+    Standing.APPROVED: "green",
+    Standing.REFUSED: "red",
+    Standing.EXPIRED: "red",
+    Standing.WITHDRAWN: "dim",
+}
+_COLUMNS = (
+    Column("Job"),
+    Column("Requester", rank=2),
+    Column("Amount", align="right"),
+    Column("State"),
+    Column("Expires", rank=1),
+    Column("Approvers", rank=1),
+    Column("Reason", folds=True),
+    Column("Covers", folds=True),
+)
+_STANDING = (
+    Column("#", align="right"),
+    Column("For", folds=True),
+    Column("By", rank=1),
+    Column("Amount", align="right"),
+    Column("Left", align="right"),
+    Column("Until"),
+    Column("Rules", rank=2, folds=True),
+    Column("Note", rank=3, folds=True),
+)
+
+
+def listing(
+    console: Console,
+    found: Sequence[Request],
+    standing: Sequence[StandingGrant],
+    me: str,
+    now: datetime,
+    told: Mapping[str, Sequence[Dispatch]],
+) -> list[RenderableType]:
+    """The requests, the standing grants, and the next command. ``told``: notices about each job's request."""
+    parts: list[RenderableType] = []
+    if found:
+        all_wait = all(one.state is Standing.WAITING for one in found)
+        columns = [replace(c, rank=3) if all_wait and c.title == "State" else c for c in _COLUMNS]
+        table, hidden = fitting(console, columns, [_cells(one, now) for one in found])
+        parts.append(table)
+        if hidden:
+            parts.append(Text(left_out(hidden), style="dim"))
+    else:
+        parts.append("No approval requests.")
+    mine = [one for one in found if one.state is Standing.WAITING and one.asked.answerable_by(me, one.view.user)]
+    if mine:
+        parts.append(f"You can decide: `gpubroker approvals grant {mine[0].view.id}`, or `refuse`.")
+    parts += [
+        Text(notices_view.dispatch(one), style="yellow")
+        for all_of in told.values()
+        for one in all_of
+        if one.delivered_at is None
+    ]
+    if standing:
+        table, hidden = fitting(console, _STANDING, [_standing_cells(one, now) for one in standing])
+        parts += ["", Text("Standing grants", style="bold"), table]
+        parts.append(Text("A standing grant covers its rules at every place and price, up to its total.", style="dim"))
+        if hidden:
+            parts.append(Text(left_out(hidden), style="dim"))
+    return parts
+
+
+def _cells(one: Request, now: datetime) -> list[str | Text]:
+    asked = one.asked
+    who = ", ".join(one.decided_by) or asked.whom(one.view.user)
+    because = "; ".join(question.because for question in asked.questions)
+    expires = formats.moment(asked.expires_at) if one.state in (Standing.WAITING, Standing.EXPIRED) else ""
+    return [
+        one.view.id,
+        asked.by or one.view.user,
+        formats.money(asked.total),
+        Text(one.state.value, style=_STYLES[one.state]),
+        expires,
+        who,
+        f"{because}{f' (“{one.note}”)' if one.note else ''}",
+        covered(asked),
+    ]
+
+
+def _standing_cells(one: StandingGrant, now: datetime) -> list[str | Text]:
+    over = "revoked" if one.revoked_at else formats.moment(one.until)
+    return [
+        str(one.number),
+        _whom(one),
+        one.by,
+        formats.money(one.total),
+        formats.money(one.total - one.used) if one.active(now) else "",
+        over,
+        ", ".join(one.rules),
+        one.note,
+    ]
+
+
+def _whom(one: StandingGrant) -> str:
+    said = (("user", one.users), ("team", one.teams), ("project", one.projects))
+    return ", ".join(f"{word} {' or '.join(names)}" for word, names in said if names)
+
+
+def standing_sentence(one: StandingGrant) -> str:
+    """``standing grant 3 for team nlp: $3,000 in total until 2027-01-31 (big-jobs)``."""
+    until = formats.moment(one.until)
+    return (
+        f"standing grant {one.number} for {_whom(one)}: {formats.money(one.total)} in total until {until}"
+        f" ({', '.join(one.rules)})"
+    )
+
+
+def request_json(one: Request, me: str, told: Sequence[Dispatch]) -> dict[str, Any]:
+    """A request in JSON. ``mine``: whether the user ``me`` may decide it; ``told``: notices about it."""
+    asked = one.asked
+    return {
+        "job": one.view.id,
+        "name": one.view.job.name,
+        "user": one.view.user,
+        "asked_by": asked.by or one.view.user,
+        "team": one.view.job.team,
+        "project": one.view.job.project,
+        "state": one.state,
+        "asked_at": asked.at,
+        "expires_at": asked.expires_at,
+        "total": asked.total,
+        "covers": covered(asked),
+        "held": dict(asked.held),
+        "extension": asked.extension,
+        "max_cost": asked.max_cost,
+        "max_duration": asked.max_duration,
+        "questions": [
+            {
+                "rule": question.rule,
+                "source": question.source,
+                "because": question.because,
+                "approvers": question.approvers,
+                "own_requests": question.own_requests,
+                "covers": None if question.facts is None else [fact.model_dump(mode="json") for fact in question.facts],
+                "approved_by": next((who for rule, who in asked.yes if rule == question.rule), None),
+            }
+            for question in asked.questions
+        ],
+        "mine": one.state is Standing.WAITING and bool(asked.answerable_by(me, one.view.user)),
+        "decided_at": one.decided_at,
+        "decided_by": one.decided_by,
+        "reason": one.note,
+        "notices": [notices_view.document(each) for each in told],
+    }
+
+
+def standing_json(one: StandingGrant, now: datetime) -> dict[str, Any]:
+    """A standing grant in JSON."""
+    return {
+        "number": one.number,
+        "by": one.by,
+        "at": one.at,
+        "until": one.until,
+        "users": one.users,
+        "teams": one.teams,
+        "projects": one.projects,
+        "rules": one.rules,
+        "total": one.total,
+        "used": one.used,
+        "active": one.active(now),
+        "reason": one.note,
+        "revoked_at": one.revoked_at,
+        "revoked_by": one.revoked_by,
+    }

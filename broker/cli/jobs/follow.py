@@ -1,0 +1,111 @@
+"""Follow a job: print its events as they happen, with a status line below them on a terminal."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from broker.app.jobs import jobs
+from broker.app.service import background
+from broker.app.wiring import Broker
+from broker.cli.jobs.job_view import come_back, state_text, step_words
+from broker.cli.render import formats, reasons
+from broker.cli.render.event_format import course_of, line
+from broker.cli.terminal import Terminal
+from broker.core.events.outcomes import JobState
+from broker.core.events.views import JobView
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+    from broker.app.jobs.jobs import Bill, Progress
+
+_LOOK_EVERY = 0.5  # seconds of the wall clock
+_REVIVE_EVERY = 4  # polls
+_SETTLING = 40  # polls of a job that has ended, until its bill is settled
+
+_EXIT_CODES = {
+    JobState.SUCCEEDED: 0,
+    JobState.FAILED: 7,
+    JobState.CANCELLED: 7,
+    JobState.PAUSED_BUDGET: 3,
+    JobState.AWAITING_APPROVAL: 6,
+}
+
+
+def exit_code(view: JobView) -> int:
+    """The exit code after following a job: 0 succeeded or still running, 7 failed or cancelled, 3 paused because its
+    money is used up, 6 waiting for approval."""
+    return _EXIT_CODES.get(view.state, 0)
+
+
+def follow(terminal: Terminal, broker: Broker, job_id: str) -> JobView | None:
+    """Print events until the job is closed or needs a person to continue. Returns its last view.
+
+    Returns None after Ctrl-C; the job continues. Restarts a background reconciler that stopped.
+    """
+    try:
+        return _follow(terminal, broker, job_id)
+    except KeyboardInterrupt:
+        detached(terminal, broker, job_id)
+        return None
+
+
+def detached(terminal: Terminal, broker: Broker, job_id: str) -> None:
+    """Print that the job continues, and the commands to return to it."""
+    terminal.say("", Text("Detached.", style="bold"), come_back(jobs.find(broker, job_id)))
+
+
+def _follow(terminal: Terminal, broker: Broker, job_id: str) -> JobView:
+    told, looks, ended = 0, 0, 0
+    with _live(terminal) as live:
+        while True:
+            view = jobs.find(broker, job_id)
+            happened = jobs.events(broker, view)
+            course = course_of(happened)
+            for event in happened[told:]:
+                if (text := line(event, view.submitted_at, course)) is not None:
+                    terminal.show(text)
+            told = len(happened)
+            ended += view.state.final
+            if view.closed or jobs.waiting_for_people(view) or ended > _SETTLING:
+                return view
+            if looks % _REVIVE_EVERY == 0:
+                background.revive(broker)
+            if live is not None:
+                now = broker.clock.now()
+                live.update(_status(view, jobs.bill(broker, view), jobs.progress(broker, view), now), refresh=True)
+            looks += 1
+            broker.clock.sleep(_LOOK_EVERY)
+
+
+def _live(terminal: Terminal) -> Live | nullcontext[None]:
+    console = terminal.err if terminal.as_json else terminal.out
+    if not console.is_terminal:
+        return nullcontext()
+    from rich.live import Live
+
+    return Live(Text(), console=console, auto_refresh=False, transient=True)
+
+
+def _status(view: JobView, bill: Bill, progress: Progress | None, now: datetime) -> Text:
+    """``running 3m  step 120 of 400  $0.12 so far  finishes in 3m  checkpoint 40s ago  Ctrl-C detaches``."""
+    parts = [state_text(view).append(f" {formats.length(now - view.submitted_at)}")]
+    if steps := step_words(view, progress):
+        parts.append(Text(steps))
+    elif progress is not None and progress.phase:
+        parts.append(Text(progress.phase))
+    parts.append(Text(f"{formats.money(bill.so_far)} so far"))
+    if progress is not None and progress.finish is not None:
+        parts.append(Text(f"finishes in {formats.length(max(progress.finish - now, now - now))}"))
+    if view.checkpoint is not None:
+        parts.append(Text(f"checkpoint {formats.age(now - view.checkpoint.at)} ago"))
+    if view.waiting is not None:
+        parts.append(Text(f"waiting: {reasons.waits(view.waiting)}", style="yellow"))
+    parts.append(Text("Ctrl-C detaches", style="dim"))
+    shown = Text("  ").join(parts)
+    shown.no_wrap, shown.overflow = True, "ellipsis"
+    return shown

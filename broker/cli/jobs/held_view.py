@@ -1,0 +1,131 @@
+"""Held money as text and as JSON: of which budgets and periods it is, for which time, and which limit decides it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from broker.cli.render import formats
+from broker.cli.render.tables import Column, fitting, left_out
+from broker.core.values.money import Money
+from broker.core.values.units import print_duration
+from broker.ledger.shares import BudgetShare
+from broker.reconciler.admission.admission import HoldLimit
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from broker.app.billing.budgets import BudgetLine
+    from broker.app.jobs.submit import Preview
+    from broker.reconciler.admission.admission import Admission
+
+_MOST_PERIODS = 4  # of one budget in a sentence
+_MOST_ROWS = 20
+
+_BY_JOB = (
+    Column("job"),
+    Column("period"),
+    Column("held", align="right"),
+    Column("from", 2),
+    Column("until", 1),
+)
+
+
+def shares_of(shares: Iterable[BudgetShare]) -> list[str]:
+    """One line per budget: ``$12.40 of budget team-a for November 2026 and $7.60 for December 2026 (UTC)``."""
+    lines = []
+    for budget, mine in groupby(shares, lambda one: one.budget):
+        first, *others = mine
+        shown, more = others[: _MOST_PERIODS - 1], others[_MOST_PERIODS - 1 :]
+        parts = [f"{formats.money(first.held)} of budget {budget.id} for {first.period_name}"]
+        parts += [f"{formats.money(one.held)} for {one.period_name}" for one in shown]
+        if more:
+            rest = sum((one.held for one in more), Money.ZERO)
+            parts.append(
+                f"{formats.money(rest)} for {formats.plural(len(more), 'more period')} until {more[-1].end:%Y-%m-%d}"
+            )
+        *all_but_last, last = parts
+        joined = f"{', '.join(all_but_last)} and {last}" if all_but_last else last
+        lines.append(f"{joined} ({budget.timezone})")
+    return lines
+
+
+def why(admission: Admission, seen: Preview) -> list[str]:
+    """For each kind of money: for how long, at which rate, and which limit of the job decides the amount."""
+    lines = []
+    for kind, burn in admission.burns.items():
+        amount, lasts = f"{formats.money(burn.amount)} {kind}", burn.end - burn.start
+        at_once = burn.amount - burn.rate.for_duration(lasts)
+        pays = f"for up to {formats.length(lasts)} from now at up to {formats.rate(burn.rate)}/h"
+        if at_once.micros >= 10_000:
+            pays += f", and {formats.money(at_once)} at the start for moving data"
+        lines.append(f"{amount} is held at submission, {pays}; {_limit(admission.limited_by.get(kind), seen)}")
+    return lines
+
+
+def _limit(limit: HoldLimit | None, seen: Preview) -> str:
+    longest = print_duration(seen.max_duration)
+    if limit is HoldLimit.MAX_COST:
+        return f"limited by max_cost ({formats.money(seen.job.max_cost)}), before max_duration ({longest})"
+    named = "max_duration" if seen.job.max_duration is not None else "the default max_duration"
+    return f"limited by {named} ({longest}, and the time to stop)"
+
+
+def by_job(console: Console, line: BudgetLine) -> list[RenderableType]:
+    """What each job holds of a budget, by period; nothing where no job holds any."""
+    held = line.held_by_job
+    if not held:
+        return []
+    rows = [
+        [job_id, share.period_name, formats.money(share.held), formats.moment(share.start), formats.moment(share.end)]
+        for job_id, share in held[:_MOST_ROWS]
+    ]
+    built, hidden = fitting(console, _BY_JOB, rows)
+    more = len(held) - len(rows)
+    notes = [f"{formats.plural(more, 'more row')}; use --json to list all" if more else "", left_out(hidden)]
+    heading = Text(f"held of {line.spec.id}, by job and period", style="bold")
+    return [heading, built, *(Text(note, style="dim") for note in notes if note)]
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+
+def shares_json(shares: Sequence[BudgetShare]) -> list[dict[str, Any]]:
+    """``budget_shares``: how held money falls into the periods of budgets. Amounts in USD; ``from`` and ``until``: when
+    the share can be used up."""
+    return [{"budget": share.budget.id, "timezone": share.budget.timezone, **_share_json(share)} for share in shares]
+
+
+def by_job_json(line: BudgetLine) -> list[dict[str, Any]]:
+    """``held_by_job`` of a budget: as ``budget_shares``, by job."""
+    return [{"job": job_id, **_share_json(share)} for job_id, share in line.held_by_job]
+
+
+def _share_json(share: BudgetShare) -> dict[str, Any]:
+    return {
+        "period": share.period_name,
+        "period_start": share.period[0],
+        "period_end": share.period[1],
+        "held": share.held,
+        "from": share.start,
+        "until": share.end,
+    }
+
+
+def terms_json(admission: Admission) -> list[dict[str, Any]]:
+    """``hold_terms``: by kind of money, how much is held, from when until when it can be used up, at which rate (USD an
+    hour, all machines), and which limit of the job decides the amount: ``max_cost`` or ``max_duration``."""
+    return [
+        {
+            "money": kind,
+            "held": burn.amount,
+            "from": burn.start,
+            "until": burn.end,
+            "rate_per_hour": burn.rate,
+            "limited_by": admission.limited_by.get(kind),
+        }
+        for kind, burn in admission.burns.items()
+    ]

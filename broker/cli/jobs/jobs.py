@@ -1,0 +1,273 @@
+"""`gpubroker jobs`: list, follow and control submitted jobs."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Annotated
+
+import typer
+
+from broker.cli.jobs import prune
+from broker.cli.options import AsJson, JobReference, examples
+from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
+
+app = typer.Typer(no_args_is_help=True, help="List, follow and control submitted jobs.")
+
+
+@app.command(
+    "list", epilog=examples("gpubroker jobs list", "gpubroker jobs list --state running --state paused_budget --json")
+)
+def list_jobs(
+    context: typer.Context,
+    state: Annotated[list[str] | None, typer.Option("--state", help="Only jobs in this state. Repeatable.")] = None,
+    team: Annotated[str | None, typer.Option("--team", help="Only jobs of this team.")] = None,
+    mine: Annotated[bool, typer.Option("--mine", help="Only my jobs.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum rows.")] = 30,
+    as_json: AsJson = False,
+) -> None:
+    """List jobs, newest first: state, machine, cost so far."""
+    from broker.app.jobs import jobs
+    from broker.cli.jobs import job_document, job_view
+    from broker.core.errors import UnknownName
+    from broker.core.events.outcomes import JobState
+
+    known = {one.value: one for one in JobState}
+    wanted = [text.replace("-", "_") for text in state or []]
+    for name in wanted:
+        if name not in known:
+            raise UnknownName("state", name, known)
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    found = jobs.search(
+        broker, states=[known[name] for name in wanted], user=broker.user if mine else None, team=team, limit=limit
+    )
+    now = broker.clock.now()
+    billed = [(view, jobs.bill(broker, view)) for view in found.views]
+    if as_json:
+        left_out = {"unreadable": [job_document.unreadable(one) for one in found.unreadable]}
+        terminal.answer({"jobs": [job_document.document(view, bill, None, now) for view, bill in billed]} | left_out)
+        return
+    for one in found.unreadable:
+        terminal.say(f"not shown: {one} ({one.hint})")
+    if billed:
+        terminal.show(*job_view.job_table(terminal.out, billed, now), *job_view.about_time(broker.clock))
+    elif not found.unreadable:
+        terminal.show(
+            "no matching jobs" if wanted or team or mine else "no jobs yet; submit one with `gpubroker submit JOB.yaml`"
+        )
+
+
+@app.command(epilog=examples("gpubroker jobs queue", "gpubroker jobs queue --json"))
+def queue(context: typer.Context, as_json: AsJson = False) -> None:
+    """Show the waiting jobs in order, with the expected placement, start and cost of each.
+
+    All waiting jobs are placed together: by priority, then deadline, then in turns between teams. A multi-node job gets
+    all its machines at once.
+    """
+    from broker.app.jobs.queue import queue as placed
+    from broker.cli.jobs import queue_view
+
+    terminal = Terminal.of(context)
+    found = placed(terminal.broker())
+    if as_json:
+        terminal.answer(queue_view.document(found))
+    else:
+        terminal.show(*queue_view.table(terminal.out, found))
+
+
+@app.command(
+    epilog=examples("gpubroker jobs show bert", "gpubroker jobs show bert --wait", "gpubroker jobs show bert --json")
+)
+def show(
+    context: typer.Context,
+    job: JobReference,
+    wait: Annotated[
+        bool,
+        typer.Option("--wait", "-w", help="Follow the job to its end; exit code 7 if it failed or was cancelled."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show one job: state, cost and events."""
+    from broker.app.jobs import jobs
+    from broker.app.service import background
+    from broker.cli.jobs import job_document, job_view
+    from broker.cli.jobs.follow import exit_code, follow
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    view = jobs.find(broker, job)
+    followed = wait and not view.closed
+    if followed:
+        last = follow(terminal, broker, view.id)
+        if last is None:
+            raise typer.Exit(130)
+        view = last
+    bill, progress, now = jobs.bill(broker, view), jobs.progress(broker, view), broker.clock.now()
+    happened = [
+        event for event in jobs.events(broker, view) if event.seq <= view.seq
+    ]  # later events are not in the view
+    if as_json:
+        events = [{"seq": e.seq, "at": e.at, "attempt": e.attempt, **_body(e.body)} for e in happened]
+        terminal.answer(job_document.document(view, bill, progress, now) | {"events": events})
+    elif followed:
+        terminal.show(*job_view.ending(view, bill))
+    else:
+        watched = background.running(broker)
+        terminal.show(*job_view.story(view, bill, progress, happened, now, watched=watched))
+        terminal.show(*job_view.about_time(broker.clock))
+    if wait and (code := exit_code(view)):
+        raise typer.Exit(code)
+
+
+@app.command(
+    epilog=examples(
+        "gpubroker jobs logs bert",
+        "gpubroker jobs logs bert --follow",
+        "gpubroker jobs logs bert --attempt 2 --tail 100",
+    )
+)
+def logs(
+    context: typer.Context,
+    job: JobReference,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new output until the job ends.")] = False,
+    attempt: Annotated[int | None, typer.Option("--attempt", "-a", min=1, help="Only this attempt.")] = None,
+    tail: Annotated[int | None, typer.Option("--tail", "-n", min=1, help="Only the last N lines.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the output of the job's command, attempt by attempt."""
+    from broker.app.jobs import jobs
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    view = jobs.find(broker, job)
+    if attempt is not None and attempt > view.attempt_count:
+        have = f"the last one is {view.attempt_count}" if view.attempts else "it has not been launched yet"
+        raise InvalidInput(f"{view.id} has no attempt {attempt}; {have}")
+    if follow:
+        if as_json:
+            raise InvalidInput("--follow and --json cannot be combined")
+        from broker.cli.jobs.follow_logs import follow_logs
+
+        follow_logs(terminal, broker, view, attempt, tail)
+        return
+    numbers = [attempt] if attempt else [one.number for one in view.attempts]
+    printed: Iterable[tuple[int, str]] = ((n, text) for n in numbers for text in jobs.logs(broker, view, n))
+    if tail is not None:
+        printed = deque(printed, maxlen=tail)  # keeps only these in memory
+    if as_json:
+        terminal.answer({"id": view.id, "lines": [{"attempt": n, "line": text} for n, text in printed]})
+        return
+    for number, group in groupby(printed, lambda one: one[0]):
+        if len(numbers) > 1:
+            terminal.say(f"--- attempt {number}")
+        for _, text in group:
+            print(text)  # noqa: T201  # the job's own output, unchanged
+
+
+@app.command(epilog=examples("gpubroker jobs attempts bert", "gpubroker jobs attempts bert --json"))
+def attempts(context: typer.Context, job: JobReference, as_json: AsJson = False) -> None:
+    """List a job's attempts: location, duration, steps, and why each ended."""
+    from broker.app.jobs import jobs
+    from broker.cli.jobs import job_document, job_view
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    view, now = jobs.find(broker, job), broker.clock.now()
+    found = jobs.every_attempt(broker, view)
+    if as_json:
+        terminal.answer({"id": view.id, "attempts": [job_document.attempt_json(one, now) for one in found]})
+    else:
+        terminal.show(*job_view.attempt_table(terminal.out, view, found, now))
+
+
+@app.command(epilog=examples("gpubroker jobs cancel bert", "gpubroker jobs cancel bert --json"))
+def cancel(context: typer.Context, job: JobReference, as_json: AsJson = False) -> None:
+    """Stop a job permanently, after a last checkpoint. Held money that is not spent is released."""
+    from broker.app.jobs import jobs
+    from broker.app.service import background
+    from broker.cli.jobs import job_document
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    view = jobs.find(broker, job)
+    over = view.state.final
+    after = jobs.cancel(broker, view)
+    background.revive(broker)
+    if as_json:
+        terminal.answer(job_document.document(after, jobs.bill(broker, after), None, broker.clock.now()))
+    elif over:
+        terminal.show(f"{after.id} has already ended ({after.state.value}); nothing to cancel")
+    else:
+        terminal.show(f"{after.id} is being stopped; see `gpubroker jobs show {after.id}`")
+
+
+@app.command(
+    epilog=examples("gpubroker jobs extend bert --max-cost '$900'", "gpubroker jobs extend bert --max-duration 72h")
+)
+def extend(
+    context: typer.Context,
+    job: JobReference,
+    max_cost: Annotated[
+        str | None, typer.Option("--max-cost", metavar="USD", help="New total cost limit, such as $900.")
+    ] = None,
+    max_duration: Annotated[
+        str | None, typer.Option("--max-duration", metavar="TIME", help="New total limit of billed time, such as 72h.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Raise a job's limit of cost or billed time; a paused job resumes.
+
+    The policies judge the extension. Exits with 6 if it needs approval first; meanwhile a running job continues within
+    its current limits.
+    """
+    from broker.app.jobs import jobs
+    from broker.app.jobs.jobs import More
+    from broker.app.service import background
+    from broker.cli.jobs import held_view, job_document
+    from broker.cli.jobs.submit import approval_needed, tell_approvers
+    from broker.core.values.units import parse_duration, parse_money
+
+    terminal = Terminal.of(context)
+    option = "--max-cost"
+    try:
+        cost = None if max_cost is None else parse_money(max_cost)
+        option = "--max-duration"
+        duration = None if max_duration is None else parse_duration(max_duration)
+    except ValueError as error:
+        raise InvalidInput(str(error), where=option) from error
+    broker = terminal.broker()
+    after = jobs.extend(broker, jobs.find(broker, job), More(cost, duration))
+    background.revive(broker)
+    tell_approvers(terminal, broker, after)
+    if as_json:
+        terminal.answer(job_document.document(after, jobs.bill(broker, after), None, broker.clock.now()))
+    elif after.asked is not None:
+        terminal.refuse(approval_needed(after))
+    else:
+        terminal.show(f"{after.id} extended; state: {after.state.value.replace('_', ' ')}")
+        terminal.show(*(f"Held now: {line}." for line in held_view.shares_of(jobs.bill(broker, after).shares)))
+    if after.asked is not None:
+        raise typer.Exit(6)
+
+
+app.command(epilog=prune.EXAMPLES)(prune.prune)
+
+
+def _body(body: object) -> dict[str, object]:
+    from pydantic import BaseModel
+
+    from broker.cli.render import reasons
+    from broker.core.events import events as ev
+
+    assert isinstance(body, BaseModel)
+    told = body.model_dump(mode="json")
+    match body:
+        case ev.JobEnded():
+            return told | {"because": reasons.ended(body.reason)}
+        case ev.NothingFeasible() | ev.Paused() | ev.LaunchDelayed():
+            return told | {"because": reasons.waits(body.reason)}
+        case _:
+            return told

@@ -1,0 +1,350 @@
+"""A plan and its verdict as text and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from broker.app.jobs.nearest import as_text
+from broker.cli.jobs import held_view
+from broker.cli.prices.offer_view import as_json as offer_json
+from broker.cli.prices.offer_view import rows as offer_rows
+from broker.cli.render import formats
+from broker.cli.render.hints import REMEDIES
+from broker.cli.render.tables import Column, fitting, hanging, left_out
+from broker.core.job.placements import CostTerm, Placement
+from broker.core.policy.policy import Answer, Verdict
+from broker.placement.planner import explain
+from broker.placement.pricing.estimate import effective_price
+from broker.placement.pricing.time_value import value_of_time
+from broker.placement.ranking import beside_the_cost, weighed
+from broker.reconciler.admission.admission import lasts
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from broker.app.jobs.submit import Preview
+    from broker.app.wiring import Broker
+    from broker.core.ports import PolicySet
+    from broker.core.values.money import Money
+    from broker.reconciler.admission.admission import Admission
+
+_NAMED = 4  # machines in the heading
+
+_COLUMNS = (
+    Column("#", align="right"),
+    Column("location"),
+    Column("machine"),
+    Column("machine type", 4),
+    Column("purchase type"),
+    Column("cost", align="right"),
+    Column("$/h", 2, align="right"),
+    Column("duration", 3, align="right"),
+    Column("finish", 1),
+    Column("interruptions/h", 5, align="right"),
+    Column("useful time", 6, align="right"),
+    Column("kg CO2e", 1, align="right"),
+    Column("price", 7),
+)
+
+
+def screen(
+    console: Console,
+    seen: Preview,
+    *,
+    explained: PolicySet | None = None,
+    judged: str = "by the active policy",
+    limit: int = 8,
+) -> list[RenderableType]:
+    """The whole preview: job, placements, verdict, money, notes. ``explained``: the policies for which every cost term
+    and rejection is shown. ``judged``: what judged the plan, in words; empty if no policy is active."""
+    parts: list[RenderableType] = [_heading(seen)]
+    if seen.plan.placements:
+        parts += _placements(console, seen, limit)
+        if explained:
+            parts += _terms(console, seen, limit, value_of_time(seen.job, explained.defaults))
+    if explained or not seen.plan.placements:
+        parts += list(_rejections(seen, examples=3 if explained else 1))
+    parts += _verdict(seen, judged)
+    parts += [Text.assemble(("note: ", "cyan"), note) for note in seen.plan.notes]
+    if seen.waits:
+        parts.append(Text("waiting: other jobs use the matching capacity; this job starts when a machine is free"))
+    if not explained and seen.plan.placements and seen.plan.rejections:
+        rejected = sum(seen.counts.values())
+        parts.append(Text(f"{formats.plural(rejected, 'offer')} rejected; use --explain for the reasons", style="dim"))
+    return parts
+
+
+def judged_by(broker: Broker, what_if: PolicySet | None = None) -> str:
+    """What judges the plan, in words; empty if no policy is active."""
+    if what_if is not None:
+        return "by these policy files"
+    return "by the active policy" if broker.store.active_policy() else ""
+
+
+def _heading(seen: Preview) -> Text:
+    job, plan = seen.job, seen.plan
+    wanted = list(dict.fromkeys(request.machine for request in job.resources))
+    shown, more = wanted[:_NAMED], len(wanted) - _NAMED
+    machines = " or ".join([*shown, f"{more} others"] if more > 0 else shown) or "a model to be sized"
+    nodes = f"{job.num_nodes} × " if job.num_nodes > 1 else ""
+    text = Text.assemble((job.name, "bold"), f": {nodes}{machines}")
+    if plan.remaining is not None and job.work is not None:
+        on = f" on {job.work.accelerator}:{job.work.count}" if job.work.accelerator else ""
+        text.append(f", {formats.length(plan.remaining)} of work{on}")
+    if plan.deadline is not None:
+        text.append(f", deadline {formats.moment(plan.deadline)} (in {formats.length(plan.deadline - plan.made_at)})")
+    text.append(f", stopped after {formats.length(seen.max_duration)} of billed time")
+    if job.max_cost is not None:
+        text.append(f" or {formats.money(job.max_cost)}")
+    return text
+
+
+def _placements(console: Console, seen: Preview, limit: int) -> list[RenderableType]:
+    shown = seen.plan.placements[:limit]
+    cells = [_cells(number, placement, seen.plan.made_at) for number, placement in enumerate(shown, 1)]
+    built, hidden = fitting(console, _COLUMNS, cells)
+    count = len(seen.plan.placements)
+    more = f"{count:,} of {formats.plural(seen.plan.offers_seen, 'offer')} match"
+    if over := over_max_cost(seen):
+        more += f", {over:,} of them above the job's max_cost of {formats.money(seen.job.max_cost)}"
+    more += "; costs are estimates"
+    if count > len(shown):
+        more += f"; the best {len(shown)} are shown"
+    return [built, Text("; ".join(filter(None, [more, left_out(hidden)])), style="dim")]
+
+
+def over_max_cost(seen: Preview) -> int:
+    """The number of placements with an expected cost above the job's max_cost, at which the job would be paused."""
+    limit = seen.job.max_cost
+    if limit is None:
+        return 0
+    return sum(1 for found in seen.plan.placements if found.duration is not None and found.expected_cost > limit)
+
+
+def _cells(number: int, placement: Placement, now: datetime) -> list[str | Text]:
+    offer = placement.offer
+    nodes = f"{placement.nodes} × " if placement.nodes > 1 else ""
+    unit = "" if placement.duration is not None else " /h"
+    lost = placement.interruptions_per_hour
+    notes = ["reference"] if offer.reference else []
+    notes += ["simulated"] if offer.money == "sandbox" else []
+    return [
+        str(number),
+        f"{offer.provider}/{offer.zone or offer.region}",
+        f"{nodes}{offer.machine}",
+        offer.instance_type,
+        offer.capacity_type.value.replace("_", "-"),
+        Text(formats.money(placement.expected_cost) + unit, style="bold"),
+        formats.rate(placement.rate),
+        formats.length(placement.duration),
+        "not known" if placement.finish is None else _when(placement.finish, now),
+        "never" if not lost else f"{lost:.1%}",
+        formats.percent(placement.useful_fraction),
+        _emissions(placement),
+        ", ".join(notes) or f"{formats.age(now - offer.as_of)} old",
+    ]
+
+
+def _emissions(placement: Placement) -> str:
+    """Emissions of the whole job, or of an hour if its length is unknown; empty if not requested."""
+    if placement.kg_co2e_per_hour is None:
+        return ""
+    whole = placement.kg_co2e
+    return f"{placement.kg_co2e_per_hour:.3g} /h" if whole is None else f"{whole:,.3g}"
+
+
+def _when(at: datetime, now: datetime) -> str:
+    local = at.astimezone()
+    return f"{local:%a %H:%M}" if (at - now).days < 6 else f"{local:%Y-%m-%d %H:%M}"
+
+
+def _terms(console: Console, seen: Preview, limit: int, value: Money) -> list[RenderableType]:
+    """The cost terms of each shown placement, and its ranking value if that is higher."""
+    parts: list[RenderableType] = []
+    for number, placement in enumerate(seen.plan.placements[:limit], 1):
+        unit = " for one hour" if placement.duration is None else ""
+        parts.append(
+            Text.assemble(
+                ("\n" if number == 1 else "", ""),
+                (f"{number}. {placement.offer.pool}", "bold"),
+                f": {formats.money(placement.expected_cost)}{unit}, {placement.throughput:.2g}× the reference throughput,"
+                f" {formats.percent(placement.useful_fraction)} useful time,"
+                f" {formats.rate(effective_price(placement))} per useful hour; price from {placement.offer.source}",
+            )
+        )
+        columns = (Column("  term"), Column("USD", align="right"), Column("calculation", folds=True))
+        beside = beside_the_cost(placement, value)
+        cells = [[f"  {term.name}", formats.money(term.amount), term.how] for term in placement.terms]
+        cells += [[f"  + {term.name}", formats.money(term.amount), term.how] for term in beside]
+        if beside:
+            cells.append(["  = ranking value", formats.money(weighed(placement)), "terms with + are weighed, not paid"])
+        parts.append(fitting(console, columns, cells)[0])
+    return parts
+
+
+def _rejections(seen: Preview, examples: int) -> Iterator[RenderableType]:
+    total = sum(seen.counts.values())
+    if not total:
+        if not seen.plan.placements:
+            yield Text("No offers are known. Run `gpubroker prices poll`.", style="yellow")
+        return
+    yield Text(f"\nRejected: {total:,} of {formats.plural(seen.plan.offers_seen, 'offer')}", style="bold")
+    shown = {counted.reason: counted.examples for counted in explain(seen.plan, examples)}
+    for reason, count in seen.counts.items():
+        number = f"{count:>8,} × "
+        counted = Text.assemble((f"{number.strip()} ", "bold"), reason.text, (f"  [{reason.value}]", "dim"))
+        yield hanging(counted, len(number) - len(number.strip()) - 1)
+        for rejection in shown.get(reason, ()):
+            detail = f": {rejection.detail}" if rejection.detail else ""
+            yield hanging(Text(f"e.g. {rejection.offer_id}{detail}", style="dim"), len(number))
+        yield hanging(Text.assemble(("fix: ", "cyan"), REMEDIES[reason]), len(number))
+
+
+def _verdict(seen: Preview, judged: str) -> list[RenderableType]:
+    if seen.admission is None:
+        kind = "the policies deny every feasible offer" if seen.exit_code == 3 else "no offer is feasible"
+        return [Text.assemble(("No placement: ", "bold red"), f"{kind}.")]
+    words_for = {
+        Answer.ALLOW: ("Allowed", "bold green"),
+        Answer.ASK: ("Approval needed", "bold yellow"),
+        Answer.DENY: ("Denied", "bold red"),
+    }
+    label, style = words_for[seen.admission.answer]
+    told = Text.assemble((label, style), f" {judged}." if judged else ".")
+    if not judged:
+        told.append(" No policy is active: owned and sandbox capacity only, nothing that costs cash.")
+    parts: list[RenderableType] = [told]
+    parts += [_objection(verdict) for verdict in seen.admission.objections]
+    if seen.alternatives is not None and (passing := as_text(seen.alternatives, seen.admission)):
+        parts.append(hanging(Text(passing, style="cyan"), 2))
+    if seen.exit_code in (0, 6):  # no money is held for a job that cannot be submitted
+        parts += _money(seen.admission, seen)
+    return parts
+
+
+def _objection(verdict: Verdict) -> Text:
+    place = str(verdict.source)
+    text = Text(f"  {verdict.message}" if place in verdict.message else f"  {verdict.message} ({place})")
+    if verdict.approvers:
+        text.append(f"\n  approvers: {', '.join(verdict.approvers)}")
+    return text
+
+
+def _money(admission: Admission, seen: Preview) -> list[RenderableType]:
+    if not admission.money:
+        return [Text("Money: nothing is held; this capacity is already paid for.")]
+    longest = lasts(admission.money, seen.plan, seen.max_duration, seen.plan.made_at)
+    first, *others = held_view.why(admission, seen)
+    at_worst = f"At the most expensive fallback price it lasts {formats.length(longest)}. The unused part is released."
+    return [
+        Text.assemble(("Money: ", "bold"), f"{first}."),
+        *(hanging(Text(f"{line}."), 2) for line in others),
+        *(hanging(Text(line), 2) for line in held_view.shares_of(seen.shares)),
+        hanging(Text(at_worst), 2),
+    ]
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+
+def document(seen: Preview, policy: PolicySet, *, limit: int | None = None) -> dict[str, Any]:
+    """The document of `gpubroker plan --json`. ``policy``: the policies that ranked and judged the plan."""
+    plan, admission = seen.plan, seen.admission
+    value = value_of_time(seen.job, policy.defaults)
+    holds = admission if admission and seen.exit_code in (0, 6) else None
+    held = holds.money if holds else {}
+    return {
+        "job": {
+            "name": seen.job.name,
+            "machines": [r.machine for r in seen.job.resources],
+            "nodes": seen.job.num_nodes,
+        },
+        "made_at": plan.made_at,
+        "exit_code": seen.exit_code,
+        "deadline": plan.deadline,
+        "work_left": plan.remaining,
+        "max_duration": seen.max_duration,
+        "max_cost": seen.job.max_cost,
+        "offers_seen": plan.offers_seen,
+        "feasible": len(plan.placements),
+        "over_max_cost": over_max_cost(seen),
+        "placements": [placement_json(p, plan.made_at, value, n) for n, p in enumerate(plan.placements[:limit], 1)],
+        "rejected": sum(seen.counts.values()),
+        "reasons": reasons_json(seen),
+        "waits_for_own_machines": seen.waits,
+        "verdict": {
+            "answer": admission.answer if admission else None,
+            "policy_version": policy.version,
+            "verdicts": [verdict_json(verdict) for verdict in admission.verdicts] if admission else [],
+        },
+        "hold": {str(kind): amount for kind, amount in held.items()},
+        "alternatives": list(seen.alternatives or ()),
+        "hold_terms": held_view.terms_json(holds) if holds else [],
+        "budget_shares": held_view.shares_json(seen.shares) if holds else [],
+        "hold_lasts": lasts(held, plan, seen.max_duration, plan.made_at) if held else None,
+        "notes": list(plan.notes),
+        "sizing": seen.sizing,
+    }
+
+
+def placement_json(placement: Placement, now: datetime, value: Money, rank: int) -> dict[str, Any]:
+    """One placement. Costs in USD; `expected_cost` is for one hour if `duration` is null. `terms` add up to it; with
+    `ranking_terms`, which are weighed but not paid, they add up to `ranked_by`. ``value``: the value of an hour."""
+    return {
+        "rank": rank,
+        "nodes": placement.nodes,
+        "gpus": placement.gpus,
+        "rate_per_hour": placement.rate,
+        "expected_cost": placement.expected_cost,
+        "terms": _terms_json(placement.terms),
+        "duration": placement.duration,
+        "finish": placement.finish,
+        "interruptions_per_hour": placement.interruptions_per_hour,
+        "useful_fraction": placement.useful_fraction,
+        "throughput": placement.throughput,
+        "price_per_useful_hour": effective_price(placement),
+        "surcharge": placement.surcharge,
+        "ranking_terms": _terms_json(beside_the_cost(placement, value)),
+        "ranked_by": weighed(placement),
+        "kg_co2e": placement.kg_co2e,
+        "kg_co2e_per_hour": placement.kg_co2e_per_hour,
+        "offer": offer_json(offer_rows([placement.offer], now)[0]),
+    }
+
+
+def _terms_json(terms: Sequence[CostTerm]) -> list[dict[str, Any]]:
+    return [{"name": term.name, "amount": term.amount, "how": term.how} for term in terms]
+
+
+def reasons_json(seen: Preview) -> list[dict[str, Any]]:
+    """Every reason with its count, most frequent first."""
+    shown = {counted.reason: counted.examples for counted in explain(seen.plan)}
+    return [
+        {
+            "reason": reason,
+            "count": count,
+            "origin": reason.origin,
+            "text": reason.text,
+            "what_would_change_it": REMEDIES[reason],
+            "examples": [{"offer": r.offer_id, "detail": r.detail} for r in shown.get(reason, ())],
+        }
+        for reason, count in seen.counts.items()
+    ]
+
+
+def verdict_json(verdict: Verdict) -> dict[str, Any]:
+    """The verdict of one rule with its figures."""
+    return {
+        "answer": verdict.answer,
+        "rule": verdict.rule,
+        "name": verdict.name,
+        "code": verdict.code,
+        "message": verdict.message,
+        "source": str(verdict.source),
+        "figures": dict(verdict.figures),
+        "approvers": list(verdict.approvers),
+    }

@@ -1,0 +1,77 @@
+"""`gpubroker jobs prune`: delete checkpoints of jobs that have ended."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+
+EXAMPLES = examples("gpubroker jobs prune --dry-run", "gpubroker jobs prune --keep 7d --newest-too --yes")
+
+
+def prune(
+    context: typer.Context,
+    keep: Annotated[
+        str, typer.Option(metavar="TIME", help="Keep checkpoints of jobs that ended within this time: 30d, 12h.")
+    ] = "30d",
+    newest_too: Annotated[
+        bool, typer.Option("--newest-too", help="Also delete each job's newest checkpoint, which may be its result.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete checkpoints of your ended jobs, except each job's newest checkpoint.
+
+    For a job that has not ended, `checkpoint.keep` in its file sets how many are kept. Output, events and costs of jobs
+    are never deleted.
+    """
+    from broker.app.jobs.retention import prune as prune_checkpoints
+    from broker.cli.render import formats
+    from broker.core.errors import InvalidInput
+    from broker.core.values.units import parse_duration
+    from broker.placement.formats import gigabytes
+
+    try:
+        kept = parse_duration(keep)
+    except ValueError as error:
+        raise InvalidInput(str(error), where="--keep") from error
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    before = broker.clock.now() - kept
+    found = prune_checkpoints(broker, before, newest_too=newest_too, dry_run=True)
+    count = formats.plural(sum(len(one.gone) for one in found), "checkpoint")
+    what = f"{count} of {formats.plural(len(found), 'job')}, {gigabytes(sum(one.size for one in found))}"
+    doing = bool(found) and not dry_run
+    if doing and not yes:
+        if as_json or not terminal.out.is_terminal:
+            raise InvalidInput(f"deleting {what} needs confirmation", hint="add --yes, or --dry-run")
+        doing = typer.confirm(f"Delete {what}?", default=False, err=True)
+    if doing:
+        found = prune_checkpoints(broker, before, newest_too=newest_too)
+    if as_json:
+        terminal.answer(
+            {
+                "before": before,
+                "deleted": doing,
+                "jobs": [
+                    {
+                        "id": one.view.id,
+                        "gone": [{"checkpoint": kept.id, "bytes": kept.size} for kept in one.gone],
+                        "stays": [{"checkpoint": kept.id, "bytes": kept.size} for kept in one.stays],
+                    }
+                    for one in found
+                ],
+            }
+        )
+        return
+    if not found:
+        terminal.show(f"No job that ended before {formats.moment(before)} has checkpoints to delete.")
+        return
+    for one in found:
+        stays = "the newest is kept" if one.stays else "none is kept"
+        terminal.show(f"{one.view.id}: {formats.plural(len(one.gone), 'checkpoint')}, {gigabytes(one.size)}; {stays}")
+    terminal.show(f"Deleted {what}." if doing else f"Would delete {what}.")

@@ -1,0 +1,157 @@
+"""The queue as a table and as JSON, and the plan of several jobs in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from broker.cli.render import formats, reasons
+from broker.cli.render.tables import Column, fitting, left_out
+from broker.core.errors import InvalidInput
+from broker.core.market.offers import CapacityType
+from broker.core.values.money import Money
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from broker.app.jobs.queue import Queue, Waiting
+    from broker.app.wiring import Broker
+    from broker.cli.terminal import Terminal
+    from broker.core.job.jobs import Job
+
+_COLUMNS = (
+    Column("#", align="right"),
+    Column("job", folds=True),
+    Column("team", 3),
+    Column("priority", 2),
+    Column("waiting", 4, align="right"),
+    Column("placement", folds=True),
+    Column("machine type", 4),
+    Column("starts in", align="right"),
+    Column("cost", 1, align="right"),
+    Column("finish", 5),
+    Column("note", folds=True),
+)
+_NAME = re.compile(rf"([^/]+/[^/]+)/(.+)/([^/]+)/({'|'.join(CapacityType)})")
+
+
+def table(console: Console, found: Queue) -> list[RenderableType]:
+    """The waiting jobs in order, and the meaning of the order."""
+    if not found.waiting:
+        return [Text(f"no job is waiting; {formats.plural(found.running, 'job')} running")]
+    built, hidden = fitting(console, _COLUMNS, [_cells(n, one, found) for n, one in enumerate(found.waiting, 1)])
+    told = (
+        f"{len(found.waiting):,} waiting, {found.running:,} running; order: priority, deadline, team with the fewest "
+        "turns; starts and costs are estimates"
+    )
+    return [built, Text("; ".join(filter(None, [told, left_out(hidden)])), style="dim")]
+
+
+def _cells(number: int, one: Waiting, found: Queue) -> list[str | Text]:
+    view, option = one.view, one.turn.option
+    what, kind = (formats.NOTHING, "") if option is None else _offer(option.name)
+    note = Text("late", style="red") if one.turn.late and option else Text("")
+    if option is None:
+        note = Text(reasons.waits(view.waiting) or "no offer matches", style="yellow")
+    elif option.pool is not None and one.turn.start > 0:
+        note.append(", waits for a free machine" if note else "waits for a free machine")
+    return [
+        str(number),
+        Text(view.id, style="bold" if one.planned else ""),
+        view.job.team or "",
+        view.job.priority.value,
+        "planned" if one.planned else formats.age(found.now - view.submitted_at),
+        what,
+        kind,
+        formats.NOTHING
+        if one.start is None
+        else "now"
+        if one.start <= found.now
+        else formats.length(one.start - found.now),
+        formats.NOTHING if option is None else formats.money(_usd(option.cost)) + ("" if one.finish else " /h"),
+        formats.NOTHING if one.finish is None else formats.moment(one.finish),
+        note,
+    ]
+
+
+def _offer(name: str) -> tuple[str, str]:
+    """The location and machine of an option, as words that may wrap, and the machine type."""
+    found = _NAME.match(name)
+    if found is None:
+        return name, ""
+    place, kind, machine, how = found.groups()
+    return f"{place} {machine} {how.replace('_', '-')}", kind
+
+
+def _usd(amount: float) -> Money:
+    return Money(round(amount * 1e6))
+
+
+def document(found: Queue) -> dict[str, Any]:
+    """The document of `gpubroker jobs queue --json`: the waiting jobs, the next one first. ``expected_cost`` in USD; it
+    is the cost of one hour if ``start`` is set and ``finish`` is null, because the amount of work is unknown."""
+    return {
+        "as_of": found.now,
+        "running": found.running,
+        "waiting": [
+            {
+                "turn": number,
+                "id": one.view.id,
+                "name": one.view.job.name,
+                "team": one.view.job.team,
+                "priority": one.view.job.priority,
+                "nodes": one.view.job.num_nodes,
+                "submitted_at": one.view.submitted_at,
+                "deadline": one.view.deadline,
+                "offer": one.turn.option.name if one.turn.option else None,
+                "limited": one.turn.option is not None and one.turn.option.pool is not None,
+                "start": one.start,
+                "finish": one.finish,
+                "expected_cost": _usd(one.turn.option.cost) if one.turn.option else None,
+                "late": one.turn.late,
+                "waiting_because": reasons.waits(one.view.waiting),
+                "wait_reason": one.view.waiting and one.view.waiting.model_dump(mode="json"),
+                "planned": one.planned,
+            }
+            for number, one in enumerate(found.waiting, 1)
+        ],
+    }
+
+
+def plan_together(
+    terminal: Terminal, broker: Broker, jobs: Sequence[Job], alone: Mapping[str, object], *, as_json: bool
+) -> int:
+    """Show the plan of several jobs, placed together with the waiting jobs. Returns the exit code: 4 if one of them has
+    no placement or would be late, else 0. ``alone``: values of the options that apply to a single job only."""
+    if given := [option for option, value in alone.items() if value]:
+        raise InvalidInput("applies to a single job only", where=given[0], hint="plan the jobs one by one")
+    if unsized := [job.name for job in jobs if job.model is not None and not job.resources]:
+        raise InvalidInput(
+            f"{unsized[0]} names a model but no machines", where="JOB.yaml", hint="plan it alone: then it is sized"
+        )
+    from broker.app.jobs.queue import queue  # other views of the queue come with one
+
+    found = queue(broker, jobs)
+    if as_json:
+        terminal.answer(document(found))
+    else:
+        terminal.show(*table(terminal.out, found))
+        others = sum(not one.planned for one in found.waiting)
+        beside = f" with {formats.plural(others, 'waiting job')}" if others else ""
+        terminal.show(Text(f"{len(jobs)} jobs planned together{beside}: {_cost_of(found)}; no money is held"))
+    failed = any(one.planned and (one.turn.option is None or one.turn.late) for one in found.waiting)
+    return 4 if failed else 0
+
+
+def _cost_of(found: Queue) -> str:
+    """The total cost of the planned jobs; the hourly cost of jobs of unknown length is shown separately."""
+    placed = [(one.turn.option.cost, one.finish) for one in found.waiting if one.planned and one.turn.option]
+    whole = f"{formats.money(_usd(sum(cost for cost, finish in placed if finish)))} in total"
+    hourly = [cost for cost, finish in placed if not finish]
+    if not hourly:
+        return whole
+    an_hour = f"{formats.money(_usd(sum(hourly)))} per hour for {formats.plural(len(hourly), 'job')} of unknown length"
+    return an_hour if len(hourly) == len(placed) else f"{whole} and {an_hour}"

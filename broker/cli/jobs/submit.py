@@ -1,0 +1,161 @@
+"""`gpubroker submit`: plan, confirm, hold the money, launch, follow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from broker.cli.options import AsJson, JobFile, examples
+from broker.cli.terminal import Terminal
+from broker.core.errors import ApprovalNeeded, BrokerError, InvalidInput
+
+if TYPE_CHECKING:
+    from broker.app.jobs.submit import Preview
+    from broker.app.wiring import Broker
+    from broker.core.events.views import JobView
+
+EXAMPLES = examples(
+    "gpubroker submit JOB.yaml",
+    "gpubroker submit JOB.yaml --yes --detach",
+    "gpubroker submit JOB.yaml --yes --json",
+)
+
+
+def submit(
+    context: typer.Context,
+    job: JobFile,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Return at once; the job continues in the background.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Submit a job: show the plan and the verdict, ask for confirmation, and follow the job to its end.
+
+    The money is held before the launch. The job continues when this command, terminal or login session ends. Exits
+    with 0 if the job succeeded, 7 if it failed or was cancelled, 3 if a policy denies it or its money is used up, 4 if
+    no capacity is feasible, 6 if it is waiting for approval.
+    """
+    from broker.app.jobs.submit import preview, read_job
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    wanted = read_job(job, broker.clock.now())
+    if not yes and not terminal.asks:
+        raise InvalidInput("no terminal for the confirmation", hint="add --yes to submit without confirmation")
+    terminal.adopt()
+    view, left = _agree_and_submit(terminal, broker, preview(broker, wanted), yes=yes)
+    _afterwards(terminal, broker, view, detach=detach, left=left)
+
+
+def _agree_and_submit(terminal: Terminal, broker: Broker, seen: Preview, *, yes: bool) -> tuple[JobView, bool]:
+    """Show the plan, ask for confirmation, and submit. If the plan has become more expensive meanwhile, show it and ask
+    again. ``yes``: any cost within the job's own limits is confirmed. Raises `typer.Exit` if nothing is submitted.
+
+    Returns the job, and whether Ctrl-C was pressed meanwhile: money is held by then, so the job's ID is printed first.
+    """
+    from broker.app.jobs import jobs
+    from broker.app.jobs.submit import DearerNow
+    from broker.app.jobs.submit import submit as admit
+    from broker.app.service import background
+    from broker.cli.jobs import held_view, plan_view
+    from broker.cli.keyboard import ctrl_c_waits
+
+    while True:
+        if seen.exit_code in (2, 3, 4):
+            _refused(terminal, broker, seen)
+        if not terminal.as_json:
+            terminal.show(*plan_view.screen(terminal.out, seen, judged=plan_view.judged_by(broker), limit=3))
+        if not yes and not typer.confirm("Submit this job?", default=False, err=True):
+            terminal.say("Nothing was submitted.")
+            raise typer.Exit(0)
+        try:
+            with ctrl_c_waits() as pressed:
+                view = admit(broker, seen.job, agreed=None if yes else seen)
+                background.ensure(broker, for_secrets_of=view)
+                terminal.say(f"Submitted as {view.id}.")
+                terminal.say(*(f"Held now: {line}." for line in held_view.shares_of(jobs.bill(broker, view).shares)))
+            return view, pressed()
+        except DearerNow as error:
+            if pressed():
+                raise KeyboardInterrupt from None  # no money is held, and the user does not want to be asked again
+            terminal.say(f"{error.message}. The new plan:")
+            seen = error.preview
+
+
+def _afterwards(terminal: Terminal, broker: Broker, view: JobView, *, detach: bool, left: bool) -> None:
+    from broker.app.jobs import jobs
+    from broker.cli.jobs import job_document, job_view
+    from broker.cli.jobs.follow import detached, exit_code, follow
+
+    waits = jobs.waiting_for_people(view)
+    tell_approvers(terminal, broker, view)
+    if left:
+        detached(terminal, broker, view.id)
+    followed = None if detach or waits or left else follow(terminal, broker, view.id)
+    last = followed or jobs.find(broker, view.id)
+    bill = jobs.bill(broker, last)
+    if terminal.as_json:
+        terminal.answer(job_document.document(last, bill, jobs.progress(broker, last), broker.clock.now()))
+    elif waits:
+        raise typer.Exit(terminal.refuse(approval_needed(last)))
+    elif followed is not None:
+        terminal.show(*job_view.ending(last, bill))
+    elif detach and not left:
+        terminal.show(job_view.come_back(last))
+    if left or (followed is None and not detach and not waits):
+        raise typer.Exit(130)
+    if code := 0 if detach and not waits else exit_code(last):
+        raise typer.Exit(code)
+
+
+def tell_approvers(terminal: Terminal, broker: Broker, view: JobView) -> None:
+    """Notify the approvers of a new request, and print the deliveries."""
+    from broker.app.alerts import approvers
+    from broker.cli.service import notices_view
+
+    if view.asked is not None and (sent := approvers.tell(broker, view)):
+        terminal.say(f"{notices_view.deliveries(sent)}.")
+
+
+def approval_needed(view: JobView) -> ApprovalNeeded:
+    """The error that a job needs approval: by whom, until when, and the command to approve it."""
+    from broker.cli.render import formats, reasons
+    from broker.core.policy.coverage_words import covered
+
+    asked = view.asked
+    if asked is None:
+        return ApprovalNeeded(f"{view.id} is waiting for approval: {reasons.waits(view.waiting)}")
+    because = "; ".join(question.because for question in asked.open)
+    until = f" until {formats.moment(asked.expires_at)}" if asked.expires_at else ""
+    what = "extension requested" if asked.extension else "money held"
+    return ApprovalNeeded(
+        f"{view.id} is waiting for approval: {because} ({what}{until})",
+        hint=f"ask {asked.whom(view.user)}: `gpubroker approvals grant {view.id}`;"
+        f" an approval covers: {covered(asked)};"
+        f" `gpubroker jobs show {view.id}` shows the decision",
+    )
+
+
+def _refused(terminal: Terminal, broker: Broker, seen: Preview) -> None:
+    """Print why the job cannot be submitted. Raises `typer.Exit`."""
+    from broker.app.jobs.refusals import denied, denied_everywhere
+    from broker.app.jobs.submit import NoFeasibleCapacity, record_refusal
+    from broker.cli.jobs import plan_view
+    from broker.cli.render.errors import error_document
+
+    error: BrokerError
+    if seen.exit_code == 4:
+        error = NoFeasibleCapacity(seen)
+    else:
+        record_refusal(broker, seen)
+        passing = seen.alternatives if terminal.as_json else None  # else the plan shows them
+        error = denied_everywhere(seen) if seen.admission is None else denied(seen.admission, passing)
+    if terminal.as_json:
+        document: dict[str, Any] = error_document(error)
+        terminal.answer(document | {"plan": plan_view.document(seen, broker.policy(), limit=3)})
+    else:
+        terminal.show(*plan_view.screen(terminal.out, seen, judged=plan_view.judged_by(broker), limit=3))
+        terminal.refuse(error)
+    raise typer.Exit(error.exit_code)

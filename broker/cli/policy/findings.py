@@ -1,0 +1,118 @@
+"""`gpubroker policy findings`: recommendations to own, reserve or rent, from recorded use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from broker.app.capacity.findings import Found
+    from broker.economics.reserve.capacity_findings import Finding
+
+EXAMPLES = examples("gpubroker policy findings", "gpubroker policy findings --since 180d --json")
+
+
+def findings(
+    context: typer.Context,
+    since: Annotated[
+        str, typer.Option("--since", "--from", metavar="WHEN", help="Start of the period: 90d (ago), or a date.")
+    ] = "90d",
+    as_json: AsJson = False,
+) -> None:
+    """Compare recorded use with owned, reserved and rented capacity: buy 2, stop renting, over-committed by 3.
+
+    Each finding shows its arithmetic. The thresholds are rules of thumb; policy files may replace them
+    (`rules_of_thumb:`). Changes nothing.
+    """
+    from broker.app.capacity.findings import capacity_findings
+    from broker.cli.render.formats import parse_moment
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    now = broker.clock.now()
+    try:
+        start = parse_moment(since, now)
+    except ValueError as error:
+        raise InvalidInput(str(error), where="--since") from error
+    if start >= now:
+        raise InvalidInput(f"expected a time in the past; got {since!r}", where="--since")
+    found = capacity_findings(broker, start)
+    if as_json:
+        terminal.answer(_document(found))
+    else:
+        terminal.show(*_screen(found))
+
+
+def _document(found: Found) -> dict[str, Any]:
+    return {
+        "since": found.since,
+        "now": found.now,
+        "findings": [_finding(one) for one in found.findings],
+        "enough_use": found.enough,
+        "uses": [
+            {
+                "accelerator": use.accelerator,
+                "hours": len(use.demand),
+                "gpu_hours": sum(use.demand),
+                "rented_gpu_hours": sum(use.rented),
+                "owned": use.owned,
+                "reserved": use.reserved,
+                "rent_usd_per_gpu_hour": use.rent,
+                "held_usd_per_gpu_hour": use.held_usd,
+                "reserve_usd_per_gpu_hour": use.reserve_usd,
+                "own_usd_per_gpu_hour": use.own_usd,
+                "energy_usd_per_gpu_hour_at_work": use.energy_usd,
+            }
+            for use in found.uses
+        ],
+        "notes": found.notes,
+    }
+
+
+def _finding(one: Finding) -> dict[str, Any]:
+    return {
+        "kind": one.kind,
+        "accelerator": one.accelerator,
+        "gpus": one.gpus,
+        "sentence": one.sentence,
+        "because": one.because,
+        "saves_usd_per_month": None if one.saves is None else f"{one.saves:.2f}",
+        "arithmetic": one.arithmetic,
+    }
+
+
+def _too_little(found: Found) -> str:
+    """Why there is not enough data, and what is needed."""
+    from broker.economics.reserve.capacity_findings import SHORTEST
+
+    known = ", ".join(f"{len(use.demand)} h of {use.accelerator}" for use in found.uses)
+    why = f"{known} are recorded" if known else "no use with a comparable price is recorded"
+    return (
+        f"Not enough data to recommend owning, reserving or renting: {why} since {found.since:%Y-%m-%d}. Findings need"
+        f" a week ({SHORTEST} h) of an accelerator's use: GPU jobs run by gpubroker on real machines, or machines"
+        " recorded with `gpubroker capacity add`, used or not."
+    )
+
+
+def _screen(found: Found) -> list[RenderableType]:
+    from rich.text import Text
+
+    from broker.cli.render.tables import hanging
+
+    parts: list[RenderableType] = []
+    for one in found.findings:
+        saves = f"  ${one.saves:,.2f} per month" if one.saves is not None else ""
+        parts += [Text.assemble((one.sentence, "bold"), (saves, "green")), hanging(Text(one.because), 2)]
+    if not found.findings and found.enough:
+        parts.append(f"No findings in the use since {found.since:%Y-%m-%d}: keep the present capacity.")
+    elif not found.findings:
+        parts.append(_too_little(found))
+    parts += [Text(f"note: {note}", style="dim") for note in found.notes]
+    return parts

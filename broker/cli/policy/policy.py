@@ -1,0 +1,263 @@
+"""`gpubroker policy`: check, activate, show and test policy files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from broker.cli.options import AsJson, PolicyFiles, examples, one_line
+from broker.cli.policy import findings
+from broker.cli.terminal import Terminal
+from broker.core.errors import BrokerError, InvalidInput
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from broker.app.wiring import Broker
+    from broker.core.ports import PolicySet
+
+app = typer.Typer(no_args_is_help=True, help="Check, activate, show and test policy files: budgets and guardrails.")
+
+
+@app.command(epilog=examples("gpubroker policy check team.yaml", "gpubroker policy check policies/ --json"))
+def check(context: typer.Context, files: PolicyFiles, as_json: AsJson = False) -> None:
+    """Check policy files and report every error with line and column. Changes nothing.
+
+    Warns of likely mistakes: unknown names, rules that overlap, conditions on optional job fields, lists that together
+    allow nothing.
+    """
+    from broker.app.policy import policies
+    from broker.cli.policy import policy_view as view
+
+    terminal = Terminal.of(context)
+    found = policies.check(terminal.broker(), files)
+    warnings, cases = _warnings(terminal.broker(), found), policies.cases_among(files)
+    if as_json:
+        terminal.answer({"valid": True, **view.document(found), "warnings": warnings, "left_out": cases})
+    else:
+        terminal.say(*view.warnings(warnings), *view.left_out_cases(cases))
+        terminal.show(
+            *view.rule_table(terminal.out, found), "The files are valid. Activate them with `gpubroker policy apply`."
+        )
+
+
+@app.command(
+    epilog=examples("gpubroker policy apply team.yaml", "gpubroker policy apply policies/ --note 'Q4 budgets'")
+)
+def apply(
+    context: typer.Context,
+    files: PolicyFiles,
+    note: Annotated[str, typer.Option("--note", callback=one_line, help="Reason, for the record.")] = "",
+    diff: Annotated[bool, typer.Option("--diff", help="Also show the changed lines of the files.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make these files the active policy. Files that are not named no longer apply.
+
+    The change is recorded with its user, time and difference. Prints the warnings of `policy check`.
+    """
+    from broker.app.policy import policies
+    from broker.app.service import background
+    from broker.cli.policy import policy_view as view
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    before, old = broker.store.active_policy(), _active(broker)
+    version, difference = policies.apply(broker, files, note)
+    background.revive(broker)  # jobs may wait for an approval that is no longer needed
+    changed, warnings = before is None or before.number != version.number, _warnings(broker, broker.policy())
+    cases = policies.cases_among(files)
+    if as_json:
+        more = {"changed": changed, "difference": difference, "warnings": warnings, "left_out": cases}
+        terminal.answer({**view.version_json(version), **more})
+    elif not changed:
+        terminal.show(f"Nothing changed: version {version.number} with these files is already active.")
+    else:
+        if diff:
+            terminal.show(*view.difference(difference))
+        terminal.show(*view.rule_table(terminal.out, broker.policy()), view.changes(old, broker.policy()))
+        terminal.show(f"Version {version.number} is active.")
+    if not as_json:
+        terminal.say(*view.warnings(warnings), *view.left_out_cases(cases))
+
+
+def _warnings(broker: Broker, policy: PolicySet) -> list[str]:
+    """Likely mistakes in valid files."""
+    from broker.app.policy.unknown_names import unseen
+
+    return [*policy.warnings, *map(str, unseen(broker, policy))]
+
+
+def _active(broker: Broker) -> PolicySet | None:
+    """The active set; None if there is none, or if this version cannot read it (applying another set fixes that)."""
+    try:
+        return broker.policy()
+    except InvalidInput:
+        return None
+
+
+@app.command(
+    epilog=examples("gpubroker policy show", "gpubroker policy show --history", "gpubroker policy show --files")
+)
+def show(
+    context: typer.Context,
+    history: Annotated[
+        bool, typer.Option("--history", help="List all versions with time and user of activation.")
+    ] = False,
+    files: Annotated[bool, typer.Option("--files", help="Print the active files.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show the active policy: its rules, and time and user of its activation."""
+    from broker.cli.policy import policy_view as view
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    terminal.adopt()
+    active = broker.store.active_policy()
+    versions = list(broker.store.policy_history()) if history else []
+    if as_json:
+        document: dict[str, Any] = {"active": None}
+        if active is not None:
+            texts = {"files": dict(active.files)} if files else {}
+            document = {"active": view.version_json(active) | view.document(broker.policy()) | texts}
+        if history:
+            document["history"] = [view.version_json(one) for one in versions]
+        terminal.answer(document)
+    elif active is None:
+        terminal.show(
+            "No policy is active: nothing that costs real money is launched. Owned and sandbox capacity can be used.",
+            "Activate one with `gpubroker policy apply FILES`.",
+        )
+    elif files:
+        terminal.show(*view.files(active))
+    elif history:
+        terminal.show(view.history_table(terminal.out, versions))
+    else:
+        terminal.show(view.heading(active), *view.rule_table(terminal.out, broker.policy()))
+
+
+@app.command(epilog=examples("gpubroker policy schema", "gpubroker policy schema --json"))
+def schema(context: typer.Context, as_json: AsJson = False) -> None:
+    """Print the JSON Schema of policy files, for completion and validation in editors."""
+    terminal = Terminal.of(context)
+    terminal.answer(terminal.broker(look_after=False).registries.policy_schema())
+
+
+@app.command(
+    epilog=examples(
+        "gpubroker policy explain JOB.yaml",
+        "gpubroker policy explain JOB.yaml --policy stricter.yaml --json",
+        "gpubroker policy explain training-x7k2mp",
+    )
+)
+def explain(
+    context: typer.Context,
+    job: Annotated[Path, typer.Argument(metavar="JOB", help="Job file, or ID or name of a submitted job.")],
+    policy: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--policy", metavar="FILES", help="What-if: judge by these files instead of the active policy. Repeatable."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the verdict of every rule on a job, and the facts that the rules see.
+
+    The rules judge the placement that the plan selects; if they allow none, the best placement that they deny. For a
+    submitted job (ID or name instead of a file), shows the recorded verdicts.
+    """
+    from broker.app.jobs.submit import read_job
+    from broker.app.policy import policies
+    from broker.cli.policy import policy_view as view
+    from broker.cli.policy import trial_view as trial
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    if not job.exists() and job.suffix not in (".yaml", ".yml"):
+        decisions = policies.decisions_about(broker, str(job))
+        if as_json:
+            terminal.answer(trial.recorded_json(decisions))
+        else:
+            terminal.show(*trial.recorded(terminal.out, decisions))
+        return
+    wanted = read_job(job, broker.clock.now())
+    terminal.adopt()
+    what_if = policies.check(broker, policy) if policy else None
+    explained = policies.explain(broker, wanted, what_if)
+    if explained is None:
+        raise _NothingToJudge("no placement is feasible, so there is none to judge", hint=f"see `gpubroker plan {job}`")
+    if as_json:
+        terminal.answer(view.explained_json(explained, (what_if or broker.policy()).version))
+    else:
+        seen = trial.inputs(explained.admission.action, explained.facts)
+        terminal.show(*seen, *view.explained(terminal.out, explained))
+
+
+@app.command("test", epilog=examples("gpubroker policy test team.test.yaml", "gpubroker policy test policies/ --json"))
+def try_cases(
+    context: typer.Context,
+    files: Annotated[
+        list[Path], typer.Argument(metavar="CASES...", help="Case files (x.test.yaml), or folders of them.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Test policy files with the cases beside them: each case gives a job, facts, and the expected verdict.
+
+    Made for CI: exits with 1 if a case fails. Needs no store.
+    """
+    from broker.app.policy import policies
+    from broker.cli.policy import trial_view as trial
+
+    terminal = Terminal.of(context)
+    tried = policies.try_cases(terminal.broker(look_after=False), files)
+    if as_json:
+        terminal.answer(trial.tried_json(tried))
+    else:
+        terminal.show(*trial.tried(tried))
+    if any(result.wrong for one in tried for result in one.results):
+        raise typer.Exit(1)
+
+
+@app.command(
+    epilog=examples(
+        "gpubroker policy backtest --from 2026-11-01 --to 2026-12-01 stricter.yaml",
+        "gpubroker policy backtest --from 30d policies/ --json",
+    ),
+)
+def backtest(
+    context: typer.Context,
+    files: PolicyFiles,
+    since: Annotated[str, typer.Option("--from", "--since", metavar="WHEN", help="Start: 2026-11-01, or 30d (ago).")],
+    until: Annotated[str | None, typer.Option("--to", metavar="WHEN", help="End, exclusive. Default: now.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Judge recorded decisions again by these policy files: which would be denied, need approval or be allowed, and the
+    difference in cost. Changes nothing."""
+    from broker.app.policy.backtest import backtest as backtested
+    from broker.cli.policy import trial_view as trial
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    now = broker.clock.now()
+    found = backtested(broker, files, _when("--from", since, now), _when("--to", until, now) if until else now)
+    if as_json:
+        terminal.answer(trial.backtested_json(found))
+    else:
+        terminal.show(*trial.backtested(terminal.out, found))
+
+
+app.command("findings", epilog=findings.EXAMPLES)(findings.findings)
+
+
+def _when(option: str, text: str, now: datetime) -> datetime:
+    from broker.cli.render.formats import parse_moment
+
+    try:
+        return parse_moment(text, now)
+    except ValueError as error:
+        raise InvalidInput(str(error), where=option) from error
+
+
+class _NothingToJudge(BrokerError):
+    exit_code = 4

@@ -1,0 +1,143 @@
+"""`gpubroker prices history`: how prices changed, and what they were at a point in time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from broker.cli import filters
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from broker.core.market.offers import OfferQuery
+
+EXAMPLES = examples(
+    "gpubroker prices history --gpu H100:8 --last 7d",
+    "gpubroker prices history --gpu H100:8 --capacity-type spot --region 'us-*' --chart",
+    "gpubroker prices history --gpu A100-80GB --from 2026-11-01 --to 2026-11-15 --picture a100.html",
+    "gpubroker prices history --gpu H100:8 --at 2026-11-20T12:00Z --known-at 2026-11-20T12:00Z --json",
+)
+_ROWS = 30
+_LINES = 8  # more lines in one chart cannot be told apart
+_PERIOD = "30d"
+
+
+def history(
+    context: typer.Context,
+    gpu: filters.Gpus = None,
+    provider: filters.Providers = None,
+    region: filters.Regions = None,
+    capacity_type: filters.CapacityTypes = None,
+    start: Annotated[
+        str | None, typer.Option("--from", metavar="WHEN", help="Start of the period: 2026-11-01, or 7d (ago).")
+    ] = None,
+    end: Annotated[str | None, typer.Option("--to", metavar="WHEN", help="End of the period. Default: now.")] = None,
+    last: Annotated[
+        str | None, typer.Option("--last", metavar="TIME", help=f"Length of the period up to now. Default: {_PERIOD}.")
+    ] = None,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="WHEN", help="Show the offers at this time instead of a period.")
+    ] = None,
+    known_at: Annotated[
+        str | None,
+        typer.Option("--known-at", metavar="WHEN", help="With --at: use only what had been recorded by this time."),
+    ] = None,
+    chart: Annotated[bool, typer.Option("--chart", help=f"Draw the {_LINES} cheapest series in the terminal.")] = False,
+    picture: Annotated[
+        Path | None,
+        typer.Option(
+            "--picture", metavar="FILE", help=f"Write a chart of the {_LINES} cheapest series: .html, .png or .svg."
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Let --picture overwrite a file that is not a gpubroker chart.")
+    ] = False,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="Maximum rows (default 30; with --json all).")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how prices changed: one row per series, cheapest first. If only one series matches, also each change.
+
+    A series is the prices of one pool from one source. Times without a zone are local times. Only prices recorded by
+    this store are known, so poll regularly with `gpubroker serve` or `gpubroker prices poll`.
+    """
+    from broker.app.market.price_history import over
+    from broker.cli.prices import history_view as view
+    from broker.core.market.offers import OfferQuery
+
+    terminal = Terminal.of(context)
+    machines = filters.machines(gpu or [])
+    query = OfferQuery(
+        accelerators=tuple(sorted(machines)),
+        capacity_types=filters.capacity_types(capacity_type or []),
+        providers=tuple(provider or []),
+        regions=tuple(region or []),
+    )
+
+    if at is not None:
+        _no_others({"--from": start, "--to": end, "--last": last, "--chart": chart, "--picture": picture})
+        _show_moment(terminal, query, machines, at, known_at, limit)
+        return
+    if known_at is not None:
+        raise InvalidInput("needs --at", where="--known-at")
+    broker = terminal.broker()
+    first, until = _bounds(broker.clock.now(), start, end, last)
+    most = limit if as_json else limit or _ROWS
+    period = over(broker, query, first, until, lambda offer: filters.fits(offer, machines), most=most)
+    if chart or picture is not None:
+        figure = view.chart(period, view.title(gpu or [], capacity_type or []), _LINES)
+        if picture is not None:
+            from broker.cli.render.charts.picture import write_picture
+
+            write_picture([figure], picture, replace=force)
+            terminal.say(f"wrote {picture}")
+        if chart:
+            terminal.show(view.drawn(terminal.err if as_json else terminal.out, figure))
+    if as_json:
+        terminal.answer(view.document(period))
+    elif not chart:
+        terminal.show(*view.table(terminal.out, period))
+
+
+def _show_moment(
+    terminal: Terminal,
+    query: OfferQuery,
+    machines: dict[str, set[int]],
+    at: str,
+    known_at: str | None,
+    limit: int | None,
+) -> None:
+    from broker.app.market.price_history import at as offered_at
+    from broker.cli.prices import history_view as view
+
+    broker = terminal.broker()
+    now = broker.clock.now()
+    when = filters.moment("--at", at, now)
+    known = None if known_at is None else filters.moment("--known-at", known_at, now)
+    found = offered_at(broker, query, when, lambda offer: filters.fits(offer, machines), known)
+    if terminal.as_json:
+        terminal.answer(view.moment_document(found[:limit], len(found), when, known))
+    else:
+        terminal.show(*view.moment_table(terminal.out, found[: limit or _ROWS], len(found), when, known))
+
+
+def _bounds(now: datetime, start: str | None, end: str | None, last: str | None) -> tuple[datetime, datetime]:
+    if last is not None and (start is not None or end is not None):
+        raise InvalidInput("give --last, or --from and --to", where="--last")
+    until = now if end is None else filters.moment("--to", end, now)
+    if start is not None:
+        return filters.moment("--from", start, now), until
+    return until - filters.duration("--last", last or _PERIOD), until
+
+
+def _no_others(options: dict[str, object]) -> None:
+    for name, value in options.items():
+        if value:
+            raise InvalidInput(f"a point in time cannot be combined with {name}, which needs a period", where="--at")

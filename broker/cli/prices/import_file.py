@@ -1,0 +1,111 @@
+"""`gpubroker prices import`: import a price catalogue file as a dated source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from broker.app.market.imports import Imported
+
+EXAMPLES = examples(
+    "gpubroker prices import vms.csv --provider aws",
+    "gpubroker prices import quote.csv --provider acme --dated 2026-11-01 --json",
+)
+
+
+def import_(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Price table with a header: CSV, UTF-8.")],
+    provider: Annotated[str, typer.Option("--provider", "-p", help="Provider of these prices.")],
+    dated: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Date of the prices: 2026-11-01, 2026-11-01T12:00Z or 7d (ago). Default: the file's time.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Import a price catalogue of one provider: SkyPilot's vms.csv, a gpuhunt file, or columns as in `offers --json`.
+
+    Imported prices carry the file's date and age like live prices: once stale, they are shown but not used for
+    launches. A newer file of the same provider replaces the earlier import. Files of several dates, imported oldest
+    first, become the history that `prices history` and `backtest placement` read.
+    """
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    from broker.app.market.imports import import_catalogue
+
+    done = import_catalogue(broker, file, provider, _moment(dated, broker.clock.now()))
+    if as_json:
+        terminal.answer(_document(done))
+    else:
+        terminal.show(*_told(done))
+    if done.meant:
+        terminal.say(f"note: {done.provider!r} is a new provider; {done.meant}")
+
+
+def _moment(text: str | None, now: datetime) -> datetime | None:
+    from broker.cli.render import formats
+    from broker.core.errors import InvalidInput
+
+    if text is None:
+        return None
+    try:
+        return formats.parse_moment(text, now)
+    except ValueError as error:
+        raise InvalidInput(str(error), where="--dated") from error
+
+
+def _told(done: Imported) -> list[Any]:
+    from rich.text import Text
+
+    from broker.cli.render import formats
+
+    counts = f"{formats.plural(done.offers_seen, 'offer')}, {done.offers_changed:,} changed"
+    age = formats.age(done.finished - done.dated)
+    whence = "from the file's time" if done.by_file else "from --dated"
+    lines = [
+        Text.assemble((f"{done.provider}: ", "bold"), f"{counts} (layout {done.layout})"),
+        Text(
+            f"  as of {formats.moment(done.dated)}, {whence}, {age} ago; source {', '.join(done.sources)}", style="dim"
+        ),
+    ]
+    if done.stale:
+        lines.append(
+            Text(
+                f"  {formats.plural(done.stale, 'offer')} too old for launches: shown as stale until a newer import",
+                style="yellow",
+            )
+        )
+    for reason, count in sorted(done.rows_skipped.items(), key=lambda item: -item[1]):
+        lines.append(
+            Text(f"  {formats.plural(count, 'row')} skipped, {reason}: {done.samples[reason]}", style="yellow")
+        )
+    return lines
+
+
+def _document(done: Imported) -> dict[str, Any]:
+    return {
+        "provider": done.provider,
+        "file": done.file,
+        "layout": done.layout,
+        "as_of": done.dated,
+        "as_of_from": "file" if done.by_file else "option",
+        "age_seconds": done.finished - done.dated,
+        "sources": done.sources,
+        "offers_seen": done.offers_seen,
+        "offers_changed": done.offers_changed,
+        "offers_stale": done.stale,
+        "rows_skipped": dict(done.rows_skipped),
+        "samples": dict(done.samples),
+        "seconds": done.finished - done.started,
+    }

@@ -1,0 +1,125 @@
+"""Grouped offers: the cheapest GPU-hour by accelerator, provider, region, …"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from broker.cli.prices.offer_view import Row, as_json, footer, note, sort_key
+from broker.cli.render import formats
+from broker.cli.render.tables import Column, fitting
+from broker.core.errors import InvalidInput, UnknownName
+from broker.core.market.offers import Availability, Offer
+from broker.core.values.money import Money
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from broker.app.market.market import Listing
+
+_DIMENSIONS: dict[str, Callable[[Offer], str]] = {
+    "gpu": lambda offer: offer.accelerator or "cpu",
+    "machine": lambda offer: offer.machine,
+    "provider": lambda offer: offer.provider,
+    "region": lambda offer: offer.region,
+    "zone": lambda offer: offer.zone or "",
+    "instance_type": lambda offer: offer.instance_type,
+    "capacity_type": lambda offer: offer.capacity_type.value,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Offers with the same values in some dimensions, and the cheapest available one among them."""
+
+    key: tuple[str, ...]
+    count: int
+    cheapest: Row | None
+    most_expensive: Money | None
+
+
+def dimensions(text: str) -> tuple[str, ...]:
+    """Parse ``gpu,provider``. Raises `UnknownName`, or `InvalidInput` for an empty list."""
+    names = tuple(dict.fromkeys(name.strip().replace("-", "_") for name in text.split(",") if name.strip()))
+    for name in names:
+        if name not in _DIMENSIONS:
+            raise UnknownName("dimension", name, _DIMENSIONS)
+    if not names:
+        raise InvalidInput(f"expected one or more of {', '.join(_DIMENSIONS)}; got none", where="--group-by")
+    return names
+
+
+def groups(listed: Sequence[Row], by: Sequence[str]) -> list[Group]:
+    """One group for each combination of values, cheapest first, whatever the order of ``listed``. Sold-out offers are
+    counted, but are never the cheapest."""
+    members: dict[tuple[str, ...], list[Row]] = {}
+    for row in listed:
+        members.setdefault(tuple(_DIMENSIONS[name](row.offer) for name in by), []).append(row)
+    found = [_group(key, grouped) for key, grouped in members.items()]
+
+    def order(group: Group) -> tuple[bool, int, tuple[str, ...]]:
+        price = group.cheapest and (group.cheapest.per_gpu or group.cheapest.offer.price)
+        return group.cheapest is None or not group.cheapest.offer.count, price.micros if price else 0, group.key
+
+    return sorted(found, key=order)
+
+
+def _group(key: tuple[str, ...], grouped: Sequence[Row]) -> Group:
+    out = (Availability.UNAVAILABLE, Availability.NO_QUOTA)
+    priced = [row for row in grouped if row.offer.price is not None]
+    prices = [row.per_gpu for row in priced if row.per_gpu is not None]
+    to_be_had = [row for row in priced if row.offer.availability not in out]
+    return Group(
+        key=key,
+        count=len(grouped),
+        cheapest=min(to_be_had, key=sort_key("gpu-price"), default=None),
+        most_expensive=max(prices, default=None),
+    )
+
+
+def table(
+    console: Console, shown: Sequence[Group], by: Sequence[str], total: int, matching: int, found: Listing
+) -> list[RenderableType]:
+    """The table of groups and its footer."""
+    columns = (
+        *(Column(name.replace("_", " ")) for name in by),
+        Column("offers", 6, align="right"),
+        Column("min $/GPU-h", align="right"),
+        Column("max $/GPU-h", 5, align="right"),
+        Column("cheapest", 2),
+        Column("purchase type", 1),
+        Column("note", 3),
+    )
+    built, hidden = fitting(console, columns, [_group_cells(group) for group in shown])
+    below = footer(len(shown), total, "groups", hidden, found)
+    return [built, *below] if shown else below
+
+
+def _group_cells(group: Group) -> list[str | Text]:
+    best = group.cheapest
+    return [
+        *group.key,
+        f"{group.count:,}",
+        formats.rate((best.per_gpu or best.offer.price) if best else None),
+        formats.rate(group.most_expensive),
+        f"{best.offer.instance_type} in {best.offer.location}" if best else "none available",
+        best.offer.capacity_type.value.replace("_", "-") if best else "",
+        note(best) if best else "",
+    ]
+
+
+def document(listed: Sequence[Row], grouped: Sequence[Group], by: Sequence[str], found: Listing) -> dict[str, Any]:
+    """The document of `gpubroker offers --group-by … --json`. ``listed``: every matching row."""
+    base = {"as_of": found.now, "matching": len(listed), "total": found.total, "group_by": list(by)}
+    return base | {"groups": [_group_json(group, by) for group in grouped]}
+
+
+def _group_json(group: Group, by: Sequence[str]) -> dict[str, Any]:
+    return dict(zip(by, group.key, strict=True)) | {
+        "offers": group.count,
+        "max_price_per_gpu_hour": group.most_expensive,
+        "cheapest": as_json(group.cheapest) if group.cheapest else None,
+    }

@@ -1,0 +1,148 @@
+"""`gpubroker offers`: GPU offers with price, location and availability."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from broker.cli import filters
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from broker.core.market.offers import OfferQuery
+
+EXAMPLES = examples(
+    "gpubroker offers --gpu H100:8 --spot",
+    "gpubroker offers --gpu A100-80GB --gpu H100 --region 'us-*' --max-price '$4'",
+    "gpubroker offers --gpu H100:8 --available --live --sort interruptions",
+    "gpubroker offers --gpu H100:8 --spot --risk",
+    "gpubroker offers --group-by gpu,provider --json",
+    "gpubroker offers --provider sandbox",
+)
+
+_ROWS = 30
+
+
+class Sort(StrEnum):
+    """Sort order of the list."""
+
+    GPU_PRICE = "gpu-price"
+    PRICE = "price"
+    PROVIDER = "provider"
+    GPU = "gpu"
+    AGE = "age"
+    INTERRUPTIONS = "interruptions"
+
+
+def offers(
+    context: typer.Context,
+    gpu: filters.Gpus = None,
+    spot: Annotated[bool, typer.Option("--spot", help="Spot offers.")] = False,
+    on_demand: Annotated[bool, typer.Option("--on-demand", help="On-demand offers.")] = False,
+    reserved: Annotated[bool, typer.Option("--reserved", help="Reserved capacity and reservations to buy.")] = False,
+    owned: Annotated[bool, typer.Option("--owned", help="Owned machines.")] = False,
+    provider: filters.Providers = None,
+    region: filters.Regions = None,
+    machine_type: Annotated[
+        list[str] | None,
+        typer.Option("--machine-type", "-m", help="Provider's machine type or pattern. Repeatable."),
+    ] = None,
+    available: Annotated[
+        bool, typer.Option("--available", help="Only offers that the provider reports as available.")
+    ] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Only live prices: no reference prices, no stale prices.")
+    ] = False,
+    max_price: Annotated[
+        str | None, typer.Option("--max-price", metavar="USD", help="Maximum price per GPU-hour, such as $4 or 4.")
+    ] = None,
+    group_by: Annotated[
+        str | None,
+        typer.Option(
+            "--group-by",
+            metavar="DIMS",
+            help="Cheapest offer per group: gpu, machine, provider, region, zone, instance_type, capacity_type.",
+        ),
+    ] = None,
+    sort: Annotated[Sort, typer.Option("--sort", help="Sort order.")] = Sort.GPU_PRICE,
+    risk: Annotated[
+        bool,
+        typer.Option(
+            "--risk", help="Show interruption rates, time until capacity returns, and the data behind the estimates."
+        ),
+    ] = False,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="Maximum rows (default 30; with --json all).")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", "-a", help="Show all rows.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List GPU offers with price, location and availability. One row per offer, cheapest GPU-hour first.
+
+    A fresh install shows this machine and a price book of list prices, marked as reference. Credentials add live
+    prices: see `gpubroker doctor`.
+    """
+    from broker.app.market.market import listing
+    from broker.cli.prices import offer_groups
+    from broker.cli.prices import offer_view as view
+    from broker.core.errors import InvalidInput
+    from broker.core.market.offers import Availability, CapacityType
+
+    terminal = Terminal.of(context)
+    switches = {
+        CapacityType.SPOT: spot,
+        CapacityType.ON_DEMAND: on_demand,
+        CapacityType.RESERVED: reserved,
+        CapacityType.OWNED: owned,
+    }
+    wanted = frozenset(kind for kind, on in switches.items() if on)
+    machines = filters.machines(gpu or [])
+    ceiling = None if max_price is None else filters.price("--max-price", max_price)
+    dimensions = () if group_by is None else offer_groups.dimensions(group_by)
+    if risk and dimensions:
+        raise InvalidInput("--risk and --group-by cannot be combined", hint="remove one of them")
+    broker, query = terminal.broker(), _query(machines, provider or [], region or [])
+    found = listing(broker, query)
+    rows = [
+        row
+        for row in view.rows(found.offers, found.now)
+        if filters.fits(row.offer, machines)
+        and (not wanted or row.offer.capacity_type in wanted)
+        and filters.matches(row.offer.instance_type, machine_type or [])
+        and not (available and row.offer.availability is not Availability.AVAILABLE)
+        and not (live and (row.stale or row.offer.reference))
+        and (ceiling is None or (row.per_gpu is not None and row.per_gpu <= ceiling))
+    ]
+    rows.sort(key=view.sort_key(sort.value))
+    shown = None if every else limit if as_json else limit or _ROWS
+    if dimensions:
+        groups = offer_groups.groups(rows, dimensions)
+        if as_json:
+            terminal.answer(offer_groups.document(rows, groups[:shown], dimensions, found))
+        else:
+            table = offer_groups.table(terminal.out, groups[:shown], dimensions, len(groups), len(rows), found)
+            terminal.show(*table)
+    elif risk:
+        from broker.app.market.risk import risks
+        from broker.cli.prices import risk_view
+
+        known = risks(broker, query)
+        if sort is Sort.INTERRUPTIONS:
+            rows.sort(key=lambda row: known(row.offer))
+        if as_json:
+            terminal.answer(risk_view.document(rows, found, shown, known))
+        else:
+            terminal.show(*risk_view.table(terminal.out, rows[:shown], len(rows), found, known))
+    elif as_json:
+        terminal.answer(view.document(rows, found, shown))
+    else:
+        terminal.show(*view.table(terminal.out, rows[:shown], len(rows), found))
+
+
+def _query(machines: dict[str, set[int]], providers: list[str], regions: list[str]) -> OfferQuery:
+    from broker.core.market.offers import OfferQuery
+
+    return OfferQuery(accelerators=tuple(sorted(machines)), providers=tuple(providers), regions=tuple(regions))

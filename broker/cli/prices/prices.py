@@ -1,0 +1,23 @@
+"""`gpubroker prices`: poll providers; age, history, import and deletion of prices; watches."""
+
+from __future__ import annotations
+
+import typer
+
+from broker.cli.lazy import lazy_group
+
+COMMANDS = {
+    "poll": "broker.cli.prices.poll:poll",
+    "status": "broker.cli.prices.status:status",
+    "prune": "broker.cli.prices.prune:prune",
+    "history": "broker.cli.prices.history:history",
+    "import": "broker.cli.prices.import_file:import_",
+    "watch": "broker.cli.prices.watch:app",
+}
+
+app = typer.Typer(cls=lazy_group(COMMANDS), no_args_is_help=True)
+
+
+@app.callback()
+def prices() -> None:
+    """Poll provider prices, show their age and history, and watch them for changes."""

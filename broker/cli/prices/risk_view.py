@@ -1,0 +1,114 @@
+"""Interruption risk of offers as a table and as JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from broker.cli.prices import offer_view
+from broker.cli.render import formats
+from broker.cli.render.tables import Column, fitting
+from broker.core.market.offers import CapacityType
+from broker.placement.pricing.hazard import EDGES, Basis, Risk, Risks, Seen
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from broker.app.market.market import Listing
+
+_COLUMNS = (
+    Column("location", folds=True),
+    Column("machine type", 4, folds=True),
+    Column("GPU"),
+    Column("purchase type"),
+    Column("$/GPU-h", 3, align="right"),
+    Column("interruptions/h", align="right"),
+    Column("mean lifetime", 1, align="right"),
+    Column("left after 3 h", 5, align="right"),
+    Column("returns in", 2, align="right"),
+    Column("estimated from", folds=True),
+    Column("note"),
+)
+_BASIS = {
+    Basis.FAMILY: "similar pools",
+    Basis.PROVIDER: "the provider",
+    Basis.ASSUMED: "assumed",
+}
+_LONG = 100 * 365 * 24.0  # hours; a longer lifetime is shown as unknown
+
+
+def table(
+    console: Console, shown: Sequence[offer_view.Row], matching: int, found: Listing, risks: Risks
+) -> list[RenderableType]:
+    """The table, the meaning of its columns, and the footer."""
+    built, hidden = fitting(console, _COLUMNS, [_cells(row, risks.of(row.offer)) for row in shown])
+    parts: list[RenderableType] = []
+    if shown:
+        told = (
+            "interruptions/h: per machine; left after 3 h: mean remaining lifetime of a machine that has run for 3 h; "
+            "estimated from: interruptions in the machine-hours of the last three weeks, recent hours weighted more"
+        )
+        parts += [built, Text(told, style="dim")]
+    return [*parts, *offer_view.footer(len(shown), matching, "offers", hidden, found)]
+
+
+def _cells(row: offer_view.Row, risk: Risk) -> list[str | Text]:
+    offer = row.offer
+    comes_and_goes = offer.capacity_type is CapacityType.SPOT
+    return [
+        f"{offer.provider}/{offer.zone or offer.region}",
+        offer.instance_type,
+        offer.machine,
+        offer.capacity_type.value.replace("_", "-"),
+        formats.rate(row.per_gpu),
+        "never" if not risk.interruptions_per_hour else f"{risk.interruptions_per_hour:.2g}",
+        _life(risk.mean_life),
+        _life(risk.life_left(3.0)),
+        formats.length(timedelta(hours=risk.time_to_return)) if comes_and_goes else formats.NOTHING,
+        _estimated_from(risk),
+        offer_view.note(row),
+    ]
+
+
+def _life(hours: float) -> str:
+    return formats.NOTHING if hours > _LONG else formats.length(timedelta(hours=hours))
+
+
+def _estimated_from(risk: Risk) -> str:
+    if risk.basis is Basis.OWN:
+        return _seen(risk.own)
+    if risk.basis is Basis.FAMILY:
+        return f"{_BASIS[risk.basis]}: {_seen(risk.family)}"
+    return _BASIS[risk.basis]
+
+
+def _seen(seen: Seen) -> str:
+    return f"{seen.losses:,} in {seen.hours:,.0f} h"
+
+
+def document(listed: Sequence[offer_view.Row], found: Listing, limit: int | None, risks: Risks) -> dict[str, Any]:
+    """The document of `gpubroker offers --risk --json`: that of `offers`, with a ``risk`` in each offer."""
+    base = offer_view.document(listed, found, limit)
+    offers = zip(base["offers"], listed[:limit], strict=True)
+    return base | {"offers": [told | {"risk": as_json(risks.of(row.offer))} for told, row in offers]}
+
+
+def as_json(risk: Risk) -> dict[str, Any]:
+    """One estimate. ``mean_life`` and ``time_to_return`` in seconds; null for capacity that is never interrupted."""
+    return {
+        "interruptions_per_hour": risk.interruptions_per_hour,
+        "mean_life": timedelta(hours=risk.mean_life) if math.isfinite(risk.mean_life) else None,
+        "time_to_return": timedelta(hours=risk.time_to_return),
+        "by_age": [
+            {"from": timedelta(hours=edge), "interruptions_per_hour": rate}
+            for edge, rate in zip(EDGES, risk.by_age, strict=True)
+        ],
+        "basis": risk.basis,
+        "prior_per_hour": risk.prior,
+        "own": {"hours": risk.own.hours, "losses": risk.own.losses},
+        "family": {"hours": risk.family.hours, "losses": risk.family.losses},
+    }

@@ -1,0 +1,126 @@
+"""`gpubroker prices status`: the age of each provider's prices, and poll failures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime, timedelta
+
+    from rich.text import Text
+
+    from broker.app.market.polling import ProviderStatus
+
+EXAMPLES = examples("gpubroker prices status", "gpubroker prices status --json")
+
+
+def status(context: typer.Context, as_json: AsJson = False) -> None:
+    """Show the age of each provider's prices: last poll, last successful poll, number of stale offers (too old to plan
+    with), and errors."""
+    from broker.app.market.polling import is_scheduled, statuses
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    now = broker.clock.now()
+    found = statuses(broker, now)
+    if as_json:
+        never = [one.provider for one in found if one.last is None]
+        documents = [_document(one, now) for one in found if one.last is not None]
+        terminal.answer({"providers": documents, "never_polled": never, "scheduled": is_scheduled(broker)})
+        return
+    _show(terminal, found, now)
+
+
+def _document(one: ProviderStatus, now: datetime) -> dict[str, Any]:
+    from broker.cli.prices.poll import said
+
+    fresh, last = one.fresh, one.last
+    assert fresh is not None
+    assert last is not None
+    return {
+        "provider": one.provider,
+        "status": last.status,
+        "finished": last.finished,
+        "age_seconds": now - last.finished,
+        "last_success": fresh.last_success,
+        "success_age_seconds": _since(fresh.last_success, now),
+        "seconds": last.finished - last.started,
+        "offers": fresh.offers,
+        "offers_stale": fresh.stale,
+        "oldest_price": fresh.oldest,
+        "newest_price": fresh.newest,
+        "max_age_seconds": fresh.limit,
+        "interval_seconds": one.interval,
+        "offers_seen": last.seen,
+        "offers_changed": last.changed,
+        "complete": last.complete,
+        "rows_skipped": dict(last.skipped),
+        "error": said(last.error, last.hint),
+    }
+
+
+def _since(at: datetime | None, now: datetime) -> timedelta | None:
+    return None if at is None else now - at
+
+
+def _show(terminal: Terminal, found: Sequence[ProviderStatus], now: datetime) -> None:
+    from rich.text import Text
+
+    from broker.cli.prices.poll import failures
+    from broker.cli.render import formats
+    from broker.cli.render.tables import Column, fitting, left_out
+
+    columns = (
+        Column("provider"),
+        Column("status"),
+        Column("last success", 1, align="right"),
+        Column("last poll", 2, align="right"),
+        Column("offers", align="right"),
+        Column("stale", align="right"),
+        Column("changed", 4, align="right"),
+        Column("skipped", 5, align="right"),
+        Column("max age", 3, align="right"),
+    )
+    cells: list[list[str | Text]] = []
+    for one in found:
+        last, fresh = one.last, one.fresh
+        if last is None or fresh is None:
+            continue
+        succeeded = _since(fresh.last_success, now)
+        cells.append(
+            [
+                one.provider,
+                Text(last.status.replace("_", " "), style=_STYLES[last.status.value]),
+                f"{formats.age(succeeded)} ago" if succeeded is not None else "never",
+                f"{formats.age(now - last.finished)} ago",
+                f"{fresh.offers:,}",
+                Text(f"{fresh.stale:,}", style="yellow" if fresh.stale else ""),
+                f"{last.changed:,}",
+                f"{sum(last.skipped.values()):,}",
+                formats.age(fresh.limit),
+            ]
+        )
+    if cells:
+        table, hidden = fitting(terminal.out, columns, cells)
+        terminal.show(table)
+        if hidden:
+            terminal.show(Text(left_out(hidden), style="dim"))
+    for one in found:
+        if one.last is not None and one.last.error:
+            style, told = _STYLES[one.last.status.value], failures(one.provider, one.last.error)
+            alone = told.pop() if len(told) == 1 else ""
+            terminal.show(Text.assemble((f"{one.provider}:", "bold"), (f" {alone}" if alone else "", style)))
+            terminal.show(*(Text(f"  {failure}", style=style) for failure in told))
+            if one.last.hint:
+                terminal.show(Text(f"  hint: {one.last.hint}", style="cyan"))
+    if never := [one.provider for one in found if one.last is None]:
+        terminal.show(Text(f"never polled: {', '.join(never)}", style="dim"))
+
+
+_STYLES = {"ok": "", "failed": "red", "login_missing": "dim", "login_refused": "red", "extra_missing": "dim"}

@@ -1,0 +1,237 @@
+"""`gpubroker prices watch`: alerts when prices, availability or the age of prices change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from broker.cli import filters
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from broker.app.alerts.notify import Delivery
+    from broker.app.alerts.watches import Looked
+    from broker.app.wiring import Broker
+    from broker.core.market.watches import Watch
+
+app = typer.Typer(no_args_is_help=True, help="Send alerts on price drops, price rises, availability and stale prices.")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Watch name, as in `prices watch list`.")]
+
+
+@app.command(
+    epilog=examples(
+        "gpubroker prices watch add --gpu H100:8 --capacity-type spot --below '$2'",
+        "gpubroker prices watch add --gpu A100-80GB --region 'us-*' --rises 20% --within 24h",
+        "gpubroker prices watch add --gpu H200:8 --provider lambda --available --tell ops --every 4h",
+        "gpubroker prices watch add --provider aws --stale 2h",
+    )
+)
+def add(
+    context: typer.Context,
+    gpu: filters.Gpus = None,
+    provider: filters.Providers = None,
+    region: filters.Regions = None,
+    capacity_type: filters.CapacityTypes = None,
+    below: Annotated[
+        str | None, typer.Option("--below", metavar="USD", help="Alert when a GPU-hour costs less than this.")
+    ] = None,
+    rises: Annotated[
+        str | None,
+        typer.Option(
+            "--rises", metavar="PERCENT", help="Alert when the cheapest price rises by this much, such as 20%."
+        ),
+    ] = None,
+    within: Annotated[
+        str | None, typer.Option("--within", metavar="TIME", help="With --rises: the period of the rise. Default: 24h.")
+    ] = None,
+    available: Annotated[bool, typer.Option("--available", help="Alert when a provider reports availability.")] = False,
+    stale: Annotated[
+        str | None,
+        typer.Option("--stale", metavar="TIME", help="Alert after this time without a successful poll."),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="Name of the watch. Default: derived from the options.")
+    ] = None,
+    tell: Annotated[
+        list[str] | None,
+        typer.Option("--tell", "-t", metavar="TARGET", help="Recipient, by its name in the settings. Default: all."),
+    ] = None,
+    every: Annotated[
+        str, typer.Option("--every", metavar="TIME", help="Minimum time between two alerts of this watch.")
+    ] = "1h",
+    as_json: AsJson = False,
+) -> None:
+    """Add a watch with one condition: --below, --rises, --available or --stale.
+
+    A watch sends one alert when its condition becomes true, and the next one only after the condition was false again.
+    Recipients are Apprise URLs (mail, Slack, Teams, webhooks, …) in the settings: GPUBROKER_NOTIFY__OPS='slack://…'.
+    `gpubroker serve` checks watches every 15 seconds; `gpubroker prices watch check` checks them now.
+    """
+    from broker.app.alerts import watches as use_case
+    from broker.cli.prices import watch_view as view
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    watch = _watch(terminal, gpu, provider, region, capacity_type, tell, every)
+    watch = _waiting_for(watch, below, rises, within, available, stale)
+    watch = replace(watch, name=use_case.name_for(broker, watch) if name is None else name)
+    looked = use_case.add(broker, watch)
+    if as_json:
+        terminal.answer(view.watch_json(watch, looked.state, ()) | {"now": looked.seen.words})
+    else:
+        terminal.show(*view.added(looked))
+    terminal.say(*view.warnings(broker, watch))
+
+
+def _watch(
+    terminal: Terminal,
+    gpu: list[str] | None,
+    provider: list[str] | None,
+    region: list[str] | None,
+    capacity_type: list[str] | None,
+    tell: list[str] | None,
+    every: str,
+) -> Watch:
+    """The watch with its offers and recipients, but without its condition."""
+    from broker.core.market.watches import Trigger, Watch
+
+    broker = terminal.broker()
+    machines = filters.machines(gpu or [])
+    written = [f"{name}:{count}" for name in machines for count in sorted(machines[name])]
+    return Watch(
+        name="",
+        trigger=Trigger.AVAILABLE,
+        made_at=broker.clock.now(),
+        made_by=broker.user,
+        machines=(*written, *(name for name, counts in machines.items() if not counts)),
+        providers=tuple(provider or []),
+        regions=tuple(region or []),
+        capacity_types=filters.capacity_types(capacity_type or []),
+        targets=tuple(dict.fromkeys(name.lower() for name in tell or [])),
+        pause=filters.duration("--every", every),
+    )
+
+
+def _waiting_for(
+    watch: Watch, below: str | None, rises: str | None, within: str | None, available: bool, stale: str | None
+) -> Watch:
+    from broker.core.market.watches import Trigger
+
+    given = {"--below": below, "--rises": rises, "--available": available or None, "--stale": stale}
+    named = [option for option, value in given.items() if value is not None]
+    if len(named) != 1:
+        what = f"a watch has one condition, not {' and '.join(named)}" if named else "a watch needs a condition"
+        raise InvalidInput(what, hint=f"give one of {', '.join(given)}")
+    if within is not None and rises is None:
+        raise InvalidInput("needs --rises", where="--within")
+    if below is not None:
+        return replace(watch, trigger=Trigger.BELOW, price=filters.price("--below", below))
+    if rises is not None:
+        time = filters.duration("--within", within or "24h")
+        return replace(watch, trigger=Trigger.RISES, part=_part("--rises", rises), within=time)
+    if stale is not None:
+        others = watch.machines or watch.regions or watch.capacity_types
+        if others:
+            raise InvalidInput(
+                "a poll covers a whole provider, so only --provider can be combined with --stale", where="--stale"
+            )
+        return replace(watch, trigger=Trigger.STALE, age=filters.duration("--stale", stale))
+    return watch
+
+
+def _part(option: str, text: str) -> float:
+    try:
+        found = float(text.strip().removesuffix("%")) / 100
+    except ValueError:
+        found = 0
+    if not 0 < found <= 1000:  # also false for NaN
+        raise InvalidInput(f"expected a rise in percent, such as 20%; got {text!r}", where=option)
+    return found
+
+
+@app.command("list", epilog=examples("gpubroker prices watch list", "gpubroker prices watch list --json"))
+def list_(context: typer.Context, as_json: AsJson = False) -> None:
+    """List all watches: condition, state, and delivery of alerts."""
+    from broker.app.alerts.watches import listed
+    from broker.cli.prices import watch_view as view
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    found = listed(broker)
+    if as_json:
+        watches = [view.watch_json(one.watch, one.state, one.dispatches) for one in found]
+        terminal.answer({"watches": watches, "targets": view.targets_json(broker)})
+    else:
+        terminal.show(*view.table(terminal.out, found, broker))
+
+
+@app.command(epilog=examples("gpubroker prices watch remove h100-8-spot-below-2.00"))
+def remove(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
+    """Delete a watch. Queued alerts are still sent."""
+    from broker.app.alerts import watches as use_case
+
+    terminal = Terminal.of(context)
+    use_case.remove(terminal.broker(), name)
+    if as_json:
+        terminal.answer({"removed": name})
+    else:
+        terminal.show(f"removed {name}")
+
+
+@app.command(epilog=examples("gpubroker prices watch check", "gpubroker prices watch check --json"))
+def check(context: typer.Context, as_json: AsJson = False) -> None:
+    """Check all watches now and send the alerts that are due. Exits with 5 if a delivery failed."""
+    from broker.app.alerts import watches as use_case
+    from broker.cli.prices import watch_view as view
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker()
+    checked = use_case.check(broker)
+    if as_json:
+        terminal.answer(view.checked_json(checked))
+    else:
+        terminal.show(*view.checked(checked, broker))
+    if not all(delivery.ok for delivery in checked.deliveries):
+        raise typer.Exit(5)
+
+
+@app.command("test", epilog=examples("gpubroker prices watch test", "gpubroker prices watch test ops --json"))
+def trial(
+    context: typer.Context,
+    target: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TARGET...", help="Recipients, by name in the settings. Default: all."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send a test alert and report its delivery. Exits with 5 if a delivery failed."""
+    from broker.app.alerts import notify
+    from broker.cli.prices import watch_view as view
+    from broker.core.notices import Notice
+
+    terminal = Terminal.of(context)
+    targets = terminal.settings().notify
+    if not targets:
+        raise InvalidInput("the settings name no recipient", hint=view.HOW_TO_TELL)
+    chosen = notify.chosen(targets, [name.lower() for name in target or []])
+    body = "If you can read this, gpubroker can send you alerts about prices and budgets."
+    sent = notify.try_out(chosen, Notice("test", "gpubroker: test alert", body))
+    if as_json:
+        terminal.answer({"deliveries": [view.delivery_json(one) for one in sent]})
+    else:
+        terminal.show(*(line for one in sent for line in view.delivery(one, targets)))
+    if not all(one.ok for one in sent):
+        raise typer.Exit(5)
+
+
+def told(what: Looked | Delivery, broker: Broker) -> list[Any]:
+    """What `gpubroker serve` prints of an alert or of its delivery."""
+    from broker.app.alerts.notify import Delivery
+    from broker.cli.prices import watch_view as view
+
+    return view.delivery(what, broker.settings.notify) if isinstance(what, Delivery) else view.noticed(what)

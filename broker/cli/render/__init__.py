@@ -1,0 +1,1 @@
+"""Results as text: tables, JSON, charts, errors, reasons and events."""

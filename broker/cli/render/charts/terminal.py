@@ -1,0 +1,176 @@
+"""Charts in the terminal, through plotext."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from math import log10
+from textwrap import wrap
+from threading import Lock
+from typing import Any
+
+from rich.cells import cell_len
+
+from broker.cli.render.charts import ticks
+from broker.cli.render.charts.chart import Chart, Point, known, number, runs
+
+_LEAST_WIDTH, _LEAST_HEIGHT = 30, 8
+# Dots as small as can be where colours tell the lines apart; else a sign for each.
+_FINE = "braille"
+_SIGNS = "•×+o#%@*"
+# Of the terminal's own 16, by their ANSI codes, so that they suit a dark and a light background.
+_COLOURS = (6, 1, 2, 5, 4, 3, 14, 9)
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_plotting = Lock()  # plotext has one figure a process
+
+
+def in_terminal(chart: Chart, *, width: int, height: int = 20, colour: bool = False) -> str:
+    """The chart as lines of at most ``width`` characters: title, unit, the plot, legend and note.
+
+    ``height``: lines of the plot with its axis; bars take as many as they need. Times are on this machine's calendar.
+    ``colour``: with ANSI codes (print it with `rich.text.Text.from_ansi`); else each line has a sign of its own.
+    """
+    width, height = max(width, _LEAST_WIDTH), max(height, _LEAST_HEIGHT)
+    body = _bars(chart, width, colour) if chart.bars else _lines(chart, width, height, colour)
+    return "\n".join(
+        [
+            *_folded(chart.title, width),
+            *_folded(chart.y_label, width),
+            *(body or ["", "  nothing to draw: no values", ""]),
+            *(_legend(chart.names, width, colour, bars=bool(chart.bars)) if body else []),
+            *_folded(chart.note, width),
+        ]
+    )
+
+
+def _lines(chart: Chart, width: int, height: int, colour: bool) -> list[str]:
+    stretches = [list(runs(line, positive=chart.log_y)) for line in chart.lines]
+    points = [point for of_line in stretches for run in of_line for point in run]
+    if not points:
+        return []
+    left, right = _range([x for x, _ in points], 0, alone=43_200.0 if chart.over_time else 1.0)
+    low, high = _range([y for _, y in points], 0.05, log=chart.log_y)
+    up = (ticks.powers if chart.log_y else ticks.numbers)(low, high, max(height // 3, 3))
+    # Not plotext's own logarithmic scale: limits and ticks that are set do not follow it.
+    scaled: Callable[[float], float] = log10 if chart.log_y else float
+    from plotext import figure, terminal
+
+    with _plotting:
+        terminal.limit(False, False)
+        figure.clear()
+        figure.theme("colorless")
+        figure.plot_size(width, height)
+        for i, of_line in enumerate(stretches):
+            for run in of_line:
+                xs, ys = [x for x, _ in run], [scaled(y) for _, y in run]
+                figure.draw(figure.signal(xs, ys, marker=_marker(i, colour)).lines().density("full"))
+        across = _across(chart, left, right, width)
+        figure.ruler("x", 0).lim(left, right).ticks([x for x, _ in across], [text for _, text in across])
+        figure.ruler("y", 0).lim(scaled(low), scaled(high)).ticks([scaled(y) for y, _ in up], [text for _, text in up])
+        drawn: str = figure.build().string(colorless=not colour)
+        figure.clear()
+        terminal.limit()
+    label = chart.x_label
+    if chart.over_time:
+        label = f"{label} ({ticks.zone_name(_time(right))})"
+    return [*(line.rstrip() for line in drawn.rstrip("\n").split("\n")), label.center(width).rstrip()]
+
+
+def _marker(i: int, colour: bool) -> Any:
+    from plotext import marker, pixel
+
+    if colour:
+        return marker(_FINE, pixel(foreground=_COLOURS[i % len(_COLOURS)]))
+    return marker(_SIGNS[i % len(_SIGNS)])
+
+
+def _range(values: Sequence[float], margin: float, *, alone: float = 0, log: bool = False) -> tuple[float, float]:
+    """From the least to the greatest, with a margin in parts of it, or with ``alone`` to both sides of a single value;
+    never empty. What is positive stays so."""
+    low, high = min(values), max(values)
+    if log:
+        return (low / 1.2, high * 1.2)
+    room = (high - low) * margin if high > low else (alone or abs(high) * 0.1 or 1.0)
+    return (max(low - room, 0.0) if low >= 0 else low - room), high + room
+
+
+def _across(chart: Chart, left: float, right: float, width: int) -> list[Point | tuple[float, str]]:
+    most = max(width // 14, 2)
+    if not chart.over_time:
+        return list(ticks.numbers(left, right, most))
+    return [(at.timestamp(), text) for at, text in ticks.times(_time(left), _time(right), most)]
+
+
+def _time(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def _bars(chart: Chart, width: int, colour: bool) -> list[str]:
+    """Horizontal bars, each followed by its value: plotext has no room for labels and values of vertical bars."""
+    values = [value for bars in chart.bars for value in bars.values if value is not None and known(value)]
+    if not values:
+        return []
+    labels = [_plain(label) for label in chart.bars[0].labels]
+    beside = min(max(cell_len(label) for label in labels), width // 3)
+    behind = max(len(number(value)) for value in values) + 1
+    signed = len(chart.bars) > 1 and not colour
+    room = max(width - beside - behind - 3 - 2 * signed, 5)
+    low, high = min(0.0, *values), max(0.0, *values)
+    cell = (high - low) / room or 1.0
+    zero = round(-low / cell)
+    found = []
+    for n, label in enumerate(labels):
+        for i, bars in enumerate(chart.bars):
+            value = bars.values[n]
+            name = _cut(label, beside) if i == 0 else ""
+            drawn = _bar(value, cell, zero, room) if value is not None and known(value) else "–"
+            sign = f"{_SIGNS[i % len(_SIGNS)]} " if signed else ""
+            found.append(f"{name}{' ' * (beside - cell_len(name))} │{sign}{_painted(drawn, i, colour)}".rstrip())
+    return found
+
+
+def _bar(value: float, cell: float, zero: int, room: int) -> str:
+    eighths = round(abs(value) / cell * 8)
+    whole, rest = divmod(eighths, 8)
+    if value < 0:
+        return f"{'█' * (whole + (rest >= 4)):>{zero}} {number(value)}"
+    return f"{' ' * zero}{'█' * min(whole, room)}{_EIGHTHS[rest].strip()} {number(value)}"
+
+
+def _legend(names: Sequence[str], width: int, colour: bool, *, bars: bool) -> list[str]:
+    """The legend in as few lines as possible; none if a single name adds nothing."""
+    if len(names) < 2 and not any(names):
+        return []
+    found: list[str] = []
+    taken = width + 1
+    for i, name in enumerate(names):
+        sign = "█" if bars and colour else "━" if colour else _SIGNS[i % len(_SIGNS)]
+        entry = f"{_painted(sign, i, colour)} {_cut(_plain(name), width - 4)}"
+        needs = cell_len(_cut(_plain(name), width - 4)) + 2
+        if taken + 3 + needs > width:
+            found.append(f"  {entry}")
+            taken = 2 + needs
+        else:
+            found[-1] += f"   {entry}"
+            taken += 3 + needs
+    return found
+
+
+def _painted(text: str, i: int, colour: bool) -> str:
+    if not colour:
+        return text
+    code = _COLOURS[i % len(_COLOURS)]
+    return f"\x1b[{code + (30 if code < 8 else 82)}m{text}\x1b[0m"
+
+
+def _folded(text: str, width: int) -> list[str]:
+    return wrap(_plain(text), width)
+
+
+def _plain(text: str) -> str:
+    """The text without control characters, because names come from providers."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def _cut(text: str, width: int) -> str:
+    return text if cell_len(text) <= width else f"{text[: max(width - 1, 1)]}…"

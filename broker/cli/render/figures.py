@@ -1,0 +1,73 @@
+"""Shared by commands that compute for a while and then draw: chart options, drawing, progress bar, name lists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from broker.cli.render.charts.chart import Chart
+    from broker.cli.terminal import Terminal
+
+Progress = Callable[[int, int, str], None]
+"""Called with the number of finished units, the total, and the name of the current unit."""
+
+ShowChart = Annotated[bool, typer.Option("--chart", help="Draw the chart in the terminal.")]
+Picture = Annotated[
+    Path | None, typer.Option("--picture", metavar="FILE", help="Write the chart to a file: .html, .png or .svg.")
+]
+Force = Annotated[bool, typer.Option("--force", help="Let --picture overwrite a file that is not a gpubroker chart.")]
+
+
+def check_picture(picture: Path | None, *, force: bool) -> None:
+    """Raises `InvalidInput` for a file that must not be written. For commands that compute before they draw."""
+    if picture is not None:
+        from broker.cli.render.charts.picture import may_write
+
+        may_write(picture, replace=force)
+
+
+def draw(
+    terminal: Terminal, charts: Callable[[], Sequence[Chart]], *, chart: bool, picture: Path | None, force: bool
+) -> None:
+    """Write ``charts`` to the file ``picture``, and with ``chart`` draw them in the terminal. Raises `InvalidInput` for
+    a file that must not be overwritten."""
+    if not chart and picture is None:
+        return
+    figures = list(charts())
+    if picture is not None:
+        from broker.cli.render.charts.picture import write_picture
+
+        write_picture(figures, picture, replace=force)
+        terminal.say(f"wrote {picture}")
+    if chart:
+        from rich.text import Text
+
+        from broker.cli.render.charts.terminal import in_terminal
+
+        console = terminal.err if terminal.as_json else terminal.out
+        width = min(console.width, 100)
+        terminal.show(*(Text.from_ansi(in_terminal(each, width=width, colour=console.is_terminal)) for each in figures))
+
+
+@contextmanager
+def progress(terminal: Terminal, doing: str) -> Iterator[Progress | None]:
+    """A progress bar on stderr, if that is a terminal."""
+    if not terminal.err.is_terminal:
+        yield None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=terminal.err, transient=True) as shown:
+        task = shown.add_task(doing, total=None)
+        yield lambda done, total, what: shown.update(task, completed=done, total=total, description=what)
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Names separated by commas, without duplicates."""
+    return tuple(dict.fromkeys(name for name in (part.strip() for part in text.split(",")) if name))

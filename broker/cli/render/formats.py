@@ -1,0 +1,115 @@
+"""Figures as text: money, times, ages, durations."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from broker.core.values.money import Money
+
+NOTHING = "–"
+
+
+def money(amount: Money | None, places: int = 2) -> str:
+    """``$1,234.57``; amounts that would round to zero keep their significant digits."""
+    if amount is None:
+        return NOTHING
+    if amount and abs(amount.micros) < 5_000:
+        return amount.rounded(4) if abs(amount.micros) >= 50 else str(amount)
+    return amount.rounded(places)
+
+
+def rate(amount: Money | None) -> str:
+    """An hourly price in USD; below $1 with three decimals."""
+    if amount is None:
+        return NOTHING
+    return amount.rounded(3 if 0 < abs(amount.micros) < 1_000_000 else 2)
+
+
+def length(time: timedelta | None) -> str:
+    """``2d 3h``, ``1h 05m``, ``3m 12s``, ``8s``: the two largest units."""
+    if time is None:
+        return NOTHING
+    seconds = round(time.total_seconds())
+    if seconds < 0:
+        return f"-{length(-time)}"
+    if seconds < 60:
+        return f"{seconds}s"
+    minutes, seconds = divmod(seconds, 60)
+    if minutes < 60:
+        return f"{minutes}m {seconds:02d}s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours}h {minutes:02d}m"
+    days, hours = divmod(hours, 24)
+    return f"{days}d {hours}h"
+
+
+def age(time: timedelta | None) -> str:
+    """An age in its largest unit: ``8s``, ``12 min``, ``5 h``, ``40 d``."""
+    if time is None:
+        return NOTHING
+    seconds = max(time.total_seconds(), 0)
+    for size, unit in ((86_400, " d"), (3600, " h"), (60, " min")):
+        if seconds >= size:
+            return f"{int(seconds // size)}{unit}"
+    return f"{int(seconds)}s"
+
+
+def moment(at: datetime | None) -> str:
+    """The local time to the minute, with its time zone."""
+    if at is None:
+        return NOTHING
+    local = at.astimezone()
+    return f"{local:%Y-%m-%d %H:%M} {local:%Z}"
+
+
+def clock_time(at: datetime, day: datetime | None = None) -> str:
+    """Local time ``14:03:12``; with the date unless it is the same day as ``day``."""
+    local = at.astimezone()
+    if day is not None and local.date() == day.astimezone().date():
+        return f"{local:%H:%M:%S}"
+    return f"{local:%Y-%m-%d %H:%M:%S}"
+
+
+def percent(part: float) -> str:
+    return f"{part * 100:.0f} %"
+
+
+def plural(count: int, one: str, many: str = "") -> str:
+    """``1 offer``, ``2 offers``."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def parse_moment(text: str, now: datetime) -> datetime:
+    """A point in time from an option: ``7d`` (that long before ``now``), ``2026-11-01``, ``2026-11-01T12:00Z``.
+
+    Dates and times without a zone are in the local time zone. Raises ValueError.
+    """
+    from broker.core.values.units import parse_duration
+
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        try:
+            return now - parse_duration(text)
+        except ValueError:
+            raise ValueError(
+                f"expected a date (2026-11-01), a time (2026-11-01T12:00Z) or an age (7d); got {text!r}"
+            ) from None
+    return found.astimezone(UTC)
+
+
+def program() -> str:
+    """The program's name in printed commands: ``gpubroker`` if the shell finds it under that name, else its path."""
+    started = sys.argv[0]
+    if Path(started).name != "gpubroker" or "/" not in started:
+        return "gpubroker"
+    found = shutil.which("gpubroker")
+    same = found is not None and Path(found).resolve() == Path(started).resolve()
+    return "gpubroker" if same else shlex.quote(started)

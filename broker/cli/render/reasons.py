@@ -1,0 +1,151 @@
+"""Why a job waits and why it ended, as text: the one place where these reasons are put into words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+from broker.cli.render import formats
+from broker.core.events import wait_reasons as why
+from broker.core.events.wait_reasons import EndReason, WaitReason
+from broker.core.job.reasons import Reason
+from broker.placement.formats import about
+
+_MOST = 3
+# The job itself excludes these offers; such reasons are left out while there is another one.
+_NOT_WANTED = frozenset(
+    {
+        Reason.WRONG_ACCELERATOR,
+        Reason.WRONG_CAPACITY_TYPE,
+        Reason.WRONG_INSTANCE_TYPE,
+        Reason.WRONG_PROVIDER,
+        Reason.WRONG_REGION,
+        Reason.NOT_A_CPU_OFFER,
+        Reason.SANDBOX_NOT_ASKED_FOR,
+        Reason.NEEDS_COMMITMENT,
+    }
+)
+_REFUSED_FOR_ITS_TIME = "its money was refused for the time it is for"
+_ITS_TURN = "queued, too few owned machines are free"
+
+
+def waits(reason: WaitReason | None) -> str:
+    """Why a job waits or is paused; empty where it does not."""
+    match reason:
+        case None:
+            return ""
+        case why.NothingFits():
+            return counted(reason.counts)
+        case why.PolicyDenies():
+            return _denied(reason)
+        case why.SecretsMissing(owner=""):
+            names = ", ".join(reason.names)
+            return f"waits for secrets {names}: export them, then run any {formats.program()} command there"
+        case why.SecretsMissing():
+            lacks = f"the secrets of {reason.owner}'s job are not in the environment of {reason.process_user}"
+            return f"{lacks} ({reason.owner} runs any {formats.program()} command where they are exported)"
+        case why.OwnerMustStart():
+            runs = (
+                f"{reason.owner} runs any {formats.program()} command, or a `{formats.program()} serve` runs all jobs"
+            )
+            return f"a job of {reason.owner} is not run here as {reason.process_user} ({runs})"
+        case why.QueueTurn():
+            turn = f"its turn on {reason.pool}" if reason.pool else "its turn to be found"
+            return f"waits for {turn}: `{formats.program()} jobs queue`"
+        case why.StrategyWaits():
+            return f"waits: {reason.because}"
+        case why.WaitsForPaid():
+            unit = " an hour" if reason.an_hour else ""
+            return (
+                f"waits for {reason.instance_type} ({reason.capacity_type.value}), expected to be free at"
+                f" {reason.until:%Y-%m-%d %H:%M} UTC: that saves {about(reason.saves)}{unit} on {reason.rents_from}"
+            )
+        case why.AwaitsApproval():
+            return reason.because
+        case why.EarlierWords():
+            return reason.text
+        case why.LaunchTrouble():
+            trouble = f"{reason.where}: {reason.message}" if reason.where else reason.message
+            return f"{trouble} ({reason.hint})" if reason.hint else trouble
+        case why.ApprovalEnded() | why.AttemptStopped():
+            return ended(reason)
+        case _:
+            return _paused(reason)
+
+
+def ended(reason: EndReason | None) -> str:
+    """Why a job is over; empty where no reason is on record."""
+    match reason:
+        case None:
+            return ""
+        case why.Completed():
+            return "completed"
+        case why.Cancelled():
+            return "cancelled"
+        case why.ApprovalEnded():
+            by = f"refused by {reason.by}" if reason.by else "the request for approval expired"
+            return f"{by}: {reason.note}" if reason.note else by
+        case why.AttemptStopped():
+            return f"{reason.cause}: {reason.evidence}" if reason.evidence else str(reason.cause)
+        case why.EarlierWords():
+            return reason.text
+
+
+def beside_state(reason: EndReason | None) -> str:
+    """As `ended`, to be shown after the state of the job; empty where the state says it."""
+    return "" if isinstance(reason, why.Cancelled) else ended(reason)
+
+
+def _paused(
+    reason: why.MaxDurationUsed
+    | why.MoneyRefused
+    | why.MoneyTooLittle
+    | why.StoppedByPolicy
+    | why.MoneyEnded
+    | why.LaunchesFailed,
+) -> str:
+    match reason:
+        case why.MaxDurationUsed():
+            return f"max_duration of {timedelta(seconds=reason.limit_seconds)} is used up"
+        case why.MoneyRefused():
+            what = "more money is needed and was refused" if reason.more else _REFUSED_FOR_ITS_TIME
+            return f"{what}: {'; '.join(one.message for one in reason.objections)}"
+        case why.MoneyTooLittle():
+            least = f"that takes {reason.least} at least"
+            return f"the money left does not pay for a start on {reason.instance_type}: {least}"
+        case why.StoppedByPolicy():
+            return f"stopped by a policy: {reason.evidence}" if reason.evidence else "stopped by a policy"
+        case why.MoneyEnded():
+            return reason.evidence or "the money held for it is used up"
+        case why.LaunchesFailed():
+            return _launches(reason)
+
+
+def _denied(reason: why.PolicyDenies) -> str:
+    if not reason.everywhere:
+        return "; ".join(one.message for one in reason.objections)
+    if len(reason.objections) == 1 and reason.objections[0].message:
+        return str(reason.objections[0])
+    sources = dict.fromkeys(one.source for one in reason.objections)
+    return f"the policy denies every place that is left: {', '.join(sources)}"
+
+
+def _launches(reason: why.LaunchesFailed) -> str:
+    told = f"{reason.count} launches in a row failed before the job's agent spoke"
+    if reason.pools:
+        told += f" (the newest: {', '.join(f'{count} × {pool}' for pool, count in reason.pools.items())})"
+    if reason.attempt:
+        told += f"; the last one, attempt {reason.attempt}: {reason.cause}: {reason.evidence}"
+    return told
+
+
+def counted(reasons: Mapping[str, int]) -> str:
+    """Counted reasons as text; reasons that may pass with time come first."""
+    known = {Reason(code): count for code, count in reasons.items() if code in set(Reason)}
+    telling = {reason: count for reason, count in known.items() if reason not in _NOT_WANTED} or known
+    by_weight = sorted(telling.items(), key=lambda item: (item[0] is not Reason.TOO_FEW_MACHINES, -item[1]))
+    parts = [
+        _ITS_TURN if reason is Reason.TOO_FEW_MACHINES else f"{count:,} × {reason.text}"
+        for reason, count in by_weight[:_MOST]
+    ]
+    return "; ".join(parts) or "no offers are known"

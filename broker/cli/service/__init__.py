@@ -1,0 +1,1 @@
+"""Commands that run or examine the broker itself."""

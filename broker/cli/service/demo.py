@@ -1,0 +1,184 @@
+"""`gpubroker demo`: one job from market prices to the bill, printed as it happens."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.rule import Rule
+from rich.text import Text
+
+from broker.cli.options import AsJson, examples
+from broker.cli.render import formats
+from broker.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+    from broker.app.demo import Demo, Summary
+    from broker.app.jobs.submit import Preview
+    from broker.core.events.views import JobView
+
+EXAMPLES = examples("gpubroker demo", "gpubroker demo --seed 3", "gpubroker demo --json")
+
+
+def demo(
+    context: typer.Context,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, help="Seed of the market: decides when and where capacity is taken away."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run one job on a simulated market in under a minute: prices, plan, policy, launch, interruption, resume, bill.
+
+    Market and money are simulated, in a separate store, and time runs 240 times as fast. The training, the agents, the
+    kills, the checkpoints and the ledger are real. Exits with 0 if the job succeeded, else 7.
+    """
+    from broker.app.demo import DEFAULT_SEED, Demo
+    from broker.core.events.outcomes import JobState
+
+    terminal = Terminal.of(context)
+    story = Demo(terminal.settings().home, terminal.registries(), DEFAULT_SEED if seed is None else seed)
+    try:
+        _market(terminal, story)
+        _run(terminal, story, _plan(terminal, story))
+    except KeyboardInterrupt:
+        story.give_up()
+        terminal.say("", "Stopped. The job is cancelled and its simulated machines are terminated.")
+        raise typer.Exit(130) from None
+    summary = story.summary()
+    if as_json:
+        terminal.answer(_document(summary))
+    else:
+        _bill(terminal, story, summary)
+    if summary.job_state is not JobState.SUCCEEDED:
+        raise typer.Exit(7)
+
+
+def _heading(terminal: Terminal, text: str) -> None:
+    terminal.show("", Rule(Text(text, style="bold"), align="left") if terminal.out.is_terminal else f"== {text}")
+
+
+def _market(terminal: Terminal, story: Demo) -> None:
+    terminal.show(
+        Text.assemble(
+            ("gpubroker demo", "bold"),
+            f"  seed {story.seed}; simulated market and money, time runs {story.speed:.0f}x, everything else is real",
+        )
+    )
+    count = story.prepare()
+    _heading(terminal, "1  The market")
+    cheapest = story.cheapest()
+    terminal.show(f"{formats.plural(count, 'simulated offer')}. Hourly prices of the machine that the job needs:")
+    for capacity, offers in cheapest.items():
+        shown = ", ".join(f"{formats.rate(o.price)} {o.zone}" for o in offers[:4])
+        terminal.show(f"  {capacity.value.replace('_', '-'):<10} {shown}")
+
+
+def _plan(terminal: Terminal, story: Demo) -> Preview:
+    from broker.cli.jobs import plan_view
+
+    _heading(terminal, "2  The plan and the policy's verdict")
+    seen = story.plan()
+    terminal.show(*plan_view.screen(terminal.out, seen, limit=4))
+    return seen
+
+
+def _run(terminal: Terminal, story: Demo, seen: Preview) -> None:
+    from broker.cli.render.event_format import line
+    from broker.core.events.events import CheckpointSaved
+
+    _heading(terminal, "3  The run")
+    view = story.start(seen)
+    terminal.show(f"{view.id}: money held, launch requested; the background reconciler runs the job from now on.")
+    with _live(terminal) as live:
+
+        def waiting(now_seen: JobView) -> None:
+            if live is not None:
+                live.update(_status(story, now_seen), refresh=True)
+
+        for event, at_event in story.follow(waiting):
+            # The status line counts the steps; a line for every checkpoint would hide the other events.
+            if not isinstance(event.body, CheckpointSaved) and (told := line(event, at_event.submitted_at)) is not None:
+                terminal.show(told)
+
+
+def _live(terminal: Terminal) -> Live | nullcontext[None]:
+    console = terminal.err if terminal.as_json else terminal.out
+    if not console.is_terminal:
+        return nullcontext()
+    from rich.live import Live
+
+    return Live(Text(), console=console, auto_refresh=False, transient=True)
+
+
+def _status(story: Demo, view: JobView) -> Text:
+    from broker.app.jobs import jobs
+    from broker.cli.jobs.job_view import state_text, step_words
+
+    now = story.broker.clock.now()
+    progress, bill = jobs.progress(story.broker, view), jobs.bill(story.broker, view)
+    parts = [
+        state_text(view),
+        Text(f"{formats.length(now - view.submitted_at)} simulated"),
+        Text(step_words(view, progress)),
+        Text(f"{formats.money(bill.so_far)} so far"),
+    ]
+    shown = Text("  ").join(part for part in parts if part.plain)
+    shown.no_wrap, shown.overflow = True, "ellipsis"
+    return shown
+
+
+def _bill(terminal: Terminal, story: Demo, summary: Summary) -> None:
+    from broker.app.jobs import jobs
+    from broker.cli.jobs.job_view import attempt_table
+
+    _heading(terminal, "4  The bill")
+    view = jobs.find(story.broker, summary.job_id)
+    terminal.show(*attempt_table(terminal.out, view, view.attempts, story.broker.clock.now()))
+    times = formats.plural(summary.interruptions, "interruption")
+    resumed = f"; resumed at step {summary.resumed_from_step:,}" if summary.resumed_from_step else ""
+    terminal.show(
+        f"{summary.job_state.value} after {formats.plural(summary.attempts, 'attempt')} and {times}{resumed}, "
+        f"{summary.steps_redone:,} of {summary.steps:,} steps repeated"
+    )
+    verb = "saved" if summary.savings.micros >= 0 else "lost"
+    style = "green" if verb == "saved" else "yellow"
+    terminal.show(
+        f"cost        {formats.money(summary.cost, 4)} (simulated)",
+        f"on-demand   {formats.money(summary.on_demand_cost, 4)} for the same work on the cheapest on-demand machine",
+        Text(f"{verb:<11} {formats.money(abs(summary.savings), 4)}, {abs(summary.savings_percent):.1f} %", style=style),
+        f"ledger      {'balanced' if summary.ledger_balanced else 'DOES NOT BALANCE'}, "
+        f"{formats.money(summary.held)} still held",
+        Text(
+            f"\nDetails: GPUBROKER_HOME={quote(str(story.home))} {formats.program()} jobs show {summary.job_id}",
+            style="dim",
+        ),
+    )
+
+
+def _document(summary: Summary) -> dict[str, Any]:
+    return {
+        "simulated": True,
+        "job_id": summary.job_id,
+        "job_state": summary.job_state,
+        "attempts": summary.attempts,
+        "interruptions": summary.interruptions,
+        "failures": summary.failures,
+        "resumed_from_step": summary.resumed_from_step,
+        "steps": summary.steps,
+        "steps_redone": summary.steps_redone,
+        "cost": summary.cost,
+        "on_demand_cost": summary.on_demand_cost,
+        "savings": summary.savings,
+        "savings_percent": summary.savings_percent,
+        "held": summary.held,
+        "ledger_balanced": summary.ledger_balanced,
+        "seed": summary.seed,
+        "speed": summary.speed,
+        "simulated_seconds": summary.simulated_seconds,
+        "home": str(summary.home),
+    }

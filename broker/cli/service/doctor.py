@@ -1,0 +1,150 @@
+"""`gpubroker doctor`: what works on this machine, what is missing, and how to fix it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from broker.app.doctor.providers import Setup
+    from broker.app.doctor.result import Finding
+    from broker.app.wiring import Broker
+
+_PLAIN_LOGINS = ("api_key", "client_id")  # names that only say that it is a login
+
+EXAMPLES = examples(
+    "gpubroker doctor",
+    "gpubroker doctor --verbose",
+    "gpubroker doctor --rebuild --json",
+    "gpubroker doctor --sweep",
+    "gpubroker doctor --sweep --end --yes",
+)
+
+
+def doctor(
+    context: typer.Context,
+    rebuild: Annotated[
+        bool,
+        typer.Option(
+            "--rebuild", help="Also verify that jobs and balances follow from the events, and that the ledger balances."
+        ),
+    ] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", "-v", help="Also list all endpoints with their settings, and the optional extras."),
+    ] = False,
+    sweep: Annotated[
+        bool,
+        typer.Option(
+            "--sweep",
+            help="Instead, query engines and providers for orphaned machines, attempts and holds.",
+        ),
+    ] = False,
+    end: Annotated[bool, typer.Option("--end", help="With --sweep: end the orphans, after confirmation.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --end: skip the confirmation.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what works on this machine, what is missing, and how to fix it. Exits with 2 if something is broken."""
+    terminal = Terminal.of(context)
+    if sweep:
+        from broker.cli.service import sweep as sweeping
+
+        raise typer.Exit(sweeping.sweep(terminal, end=end, yes=yes, as_json=as_json))
+    if end or yes:
+        raise InvalidInput("--end and --yes need --sweep", hint="gpubroker doctor --sweep --end")
+    from broker.app.doctor import doctor as use_case
+
+    def open_broker() -> Broker:
+        return terminal.broker(look_after=False)
+
+    found = list(use_case.examine(open_broker))
+    if rebuild and use_case.healthy([one for one in found if one.area in ("settings", "store")]):
+        found += use_case.prove(open_broker())
+    healthy = use_case.healthy(found)
+    setups = [setup for finding in found if (setup := finding.facts.get("setup")) is not None]
+    if as_json:
+        terminal.answer({"healthy": healthy, "findings": found, "providers": [_setup_json(setup) for setup in setups]})
+    else:
+        terminal.show(_table(found))
+        terminal.show(*_logins(setups), *_endpoints(setups, every=verbose))
+        if verbose:
+            terminal.show(*_optional_parts(found))
+        terminal.show("" if healthy else "\nSomething is broken: see the lines marked ✗.")
+    if not healthy:
+        raise typer.Exit(2)
+
+
+def _optional_parts(findings: Sequence[Finding]) -> list[str]:
+    adds: dict[str, str] = next((f.facts["adds"] for f in findings if "adds" in f.facts), {})
+    return [f"  pip install 'gpubroker[{extra}]' adds {what}" for extra, what in adds.items()]
+
+
+def _logins(setups: Sequence[Setup]) -> list[RenderableType]:
+    """What each missing login would add, and how to configure it."""
+    from rich.text import Text
+
+    from broker.cli.render.tables import hanging
+
+    missing = [(setup.provider, login) for setup in setups for login in setup.missing]
+    if not missing:
+        return []
+    lines: list[RenderableType] = ["", Text("Missing logins and what they would add", style="bold")]
+    for provider, login in missing:
+        label = f"{provider} ({login.name})" if login.name not in (provider, *_PLAIN_LOGINS) else provider
+        lines.append(hanging(Text.assemble((f"{label}: ", "bold"), login.adds or "more offers"), 2))
+        lines.append(hanging(Text(login.how, style="cyan"), 4))
+    return lines
+
+
+def _endpoints(setups: Sequence[Setup], *, every: bool) -> list[RenderableType]:
+    """The endpoints of providers: all of them, or those that a setting changed."""
+    from rich.text import Text
+
+    from broker.cli.render.tables import hanging
+
+    shown = [(setup.provider, it) for setup in setups for it in setup.endpoints if every or it.changed]
+    if not shown:
+        return []
+    title = "Endpoints and the setting of each" if every else "Endpoints changed by a setting"
+    lines: list[RenderableType] = ["", Text(title, style="bold")]
+    for provider, it in shown:
+        mark = " (changed)" if every and it.changed else ""
+        lines.append(hanging(Text.assemble((f"{provider} {it.name}: ", "bold"), it.url, (mark, "yellow")), 2))
+        lines.append(hanging(Text(it.setting, style="cyan"), 4))
+    return lines
+
+
+def _setup_json(setup: Setup) -> dict[str, Any]:
+    return {
+        "provider": setup.provider,
+        "ready": setup.ready,
+        "problem": setup.problem,
+        "endpoints": setup.endpoints,
+        "logins_found": [login for login in setup.logins if login.found],
+        "logins_missing": [login for login in setup.logins if not login.found],
+    }
+
+
+def _table(findings: Sequence[Finding]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    marks = {"ok": ("✓", "green"), "note": ("–", "yellow"), "problem": ("✗", "bold red")}
+    table = Table.grid(padding=(0, 1))
+    for finding in findings:
+        message = Text(finding.message)
+        if finding.fix and finding.health != "ok":
+            message.append("\nfix: ", style="cyan")
+            message.append(finding.fix)
+        table.add_row(Text(*marks[finding.health]), Text(finding.area, style="bold"), message)
+    return table

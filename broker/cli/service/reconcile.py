@@ -1,0 +1,31 @@
+"""`gpubroker reconcile`: the background process that reconciles running jobs. Other commands start it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from broker.cli.options import AsJson, examples
+from broker.cli.terminal import Terminal
+
+EXAMPLES = examples("gpubroker reconcile", "gpubroker reconcile --forever")
+HIDDEN = True  # users do not need it
+
+
+def reconcile(
+    context: typer.Context,
+    forever: Annotated[bool, typer.Option("--forever", help="Keep running when no job is left.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Reconcile running jobs until none is left. Only one process per store runs; a second one exits at once."""
+    from broker.app.service.background import log_to_file, run
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker(look_after=False)
+    log_to_file(broker.settings.home)
+    did = run(broker, forever=forever)
+    if as_json:
+        terminal.answer({"reconciled": did, "log": broker.settings.home / "reconciler.log"})
+    elif not did:
+        terminal.say("another process already reconciles this store")

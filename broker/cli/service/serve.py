@@ -1,0 +1,113 @@
+"""`gpubroker serve`: reconcile jobs, poll prices and send alerts in the foreground."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from broker.cli.options import AsJson, examples
+from broker.cli.prices import watch
+from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.app.service.health import Pulses
+    from broker.app.service.metrics import Page
+    from broker.app.wiring import Broker
+    from broker.market.poller import PollResult
+
+EXAMPLES = examples("gpubroker serve", "gpubroker serve --provider aws --provider azure")
+
+
+def serve(
+    context: typer.Context,
+    provider: Annotated[
+        list[str] | None,
+        typer.Option("--provider", "-p", help="Poll only this provider. Repeatable. Default: all except the sandbox."),
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Address of /healthz and /metrics, or off. Default: 127.0.0.1:9464."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run the broker: reconcile jobs, poll prices, send alerts.
+
+    Runs until Ctrl-C or SIGTERM. If several instances share a store, one reconciles jobs and one polls prices; the
+    others stand by and take over. Without an instance, running jobs continue, but no job is re-placed.
+    GPUBROKER_PRICES__<NAME>__EVERY sets a provider's poll interval; by default it follows from the maximum age of its
+    prices. With --json, the document printed at the end counts polls and reconciler passes.
+    """
+    from broker.app.alerts.watches import Watching
+    from broker.app.billing.charges_duty import Charging
+    from broker.app.jobs.runs_root import claim
+    from broker.app.market.polling import Polling
+    from broker.app.service.background import log_to_file
+    from broker.app.service.health import Pulses
+    from broker.app.service.reconcile_duty import Reconciling
+    from broker.app.service.serve import Duty
+    from broker.app.service.serve import serve as run
+    from broker.app.service.sweep_duty import Sweeping
+
+    terminal = Terminal.of(context)
+    broker = terminal.broker(look_after=False)  # this command does that itself
+    broker.store.check_writable()
+    claim(broker)
+    lock, stop = threading.Lock(), threading.Event()
+
+    def say(*lines: Any) -> None:
+        with lock:  # each duty has its own thread
+            terminal.say(*lines)
+
+    polls: dict[str, Counter[str]] = defaultdict(Counter)
+
+    def tell(result: PollResult) -> None:
+        from broker.cli.prices.poll import told
+
+        polls[result.provider].update(polls=1, failed=int(result.failed), offers_changed=result.offers_changed)
+        say(*told(result))
+
+    polling = Polling(broker, provider or (), tell=tell, say=say)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    watching = Watching(broker, tell=lambda what: say(*watch.told(what, broker)), say=say)
+    health = Pulses()
+    duties: list[Duty] = [Reconciling(broker, health=health, say=say), polling, watching]
+    duties += [Sweeping(broker, say=say), Charging(broker, say=say)]
+    health.begins(Reconciling.name)
+    page = _page(broker, health, listen, say)
+    if page is not None:
+        duties.append(page)
+    log_to_file(broker.settings.home)
+    run(duties, stop)
+    say("stopped")
+    if as_json:
+        jobs = health.pulses()[Reconciling.name]
+        providers = [{"provider": name, **counts} for name, counts in sorted(polls.items())]
+        terminal.answer({"providers": providers, "jobs": {"looks": jobs.looks, "steps": jobs.steps}})
+
+
+def _page(broker: Broker, health: Pulses, listen: str | None, say: Callable[[str], None]) -> Page | None:
+    """The health and metrics page. A second instance on this machine runs without one, unless an address was given."""
+    from broker.app.service.metrics import Page
+    from broker.settings import ServeSettings
+
+    asked = broker.settings.serve
+    where = listen or asked.listen
+    if where == "off":
+        return None
+    try:
+        page = Page(broker, health, where, asked.token.get_secret_value() if asked.token else None)
+    except InvalidInput as error:
+        if listen or where != ServeSettings().listen:
+            raise
+        say(f"/healthz and /metrics are off: {error}")
+        return None
+    say(f"answering at {page.url}/healthz and /metrics")
+    return page

@@ -1,0 +1,151 @@
+"""`gpubroker doctor --sweep`: find and end orphaned machines, attempts and holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from broker.cli.terminal import Terminal
+from broker.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+
+    from broker.app.service.sweep import Ended, Swept
+    from broker.reconciler.sweep import Leftover
+
+_KINDS = {
+    "machine_without_attempt": "machine",
+    "attempt_without_machine": "attempt",
+    "hold_without_either": "money",
+}
+_STANDINGS = {
+    "orphan": "orphan",
+    "too_young": "too recent to judge",
+    "reconciler": "handled by the reconciler",
+    "another_store": "owned by another store",
+    "unknown_owner": "owner unknown",
+}
+
+
+def sweep(terminal: Terminal, *, end: bool, yes: bool, as_json: bool) -> int:
+    """Show what a sweep finds; with ``end``, end the orphans after confirmation, or at once with ``yes``. Returns the
+    exit code: 0 if no orphan is left and every engine and provider answered, else 2."""
+    from broker.app.service import sweep as use_case
+
+    broker = terminal.broker(look_after=False)
+    swept = use_case.sweep(broker)
+    if not as_json:
+        terminal.show(*_shown(terminal, swept))
+    ended: list[Ended] = []
+    if end and swept.orphans and _agreed(terminal, swept, yes=yes):
+        ended = use_case.end(broker, swept)
+    if as_json:
+        terminal.answer(document(swept, ended))
+    else:
+        terminal.show(*_told(ended))
+        if swept.orphans and not end:
+            terminal.show("Nothing was changed. To end the orphans: gpubroker doctor --sweep --end")
+    kept = len(swept.orphans) if not ended else sum(bool(one.error) for one in ended)
+    return 2 if kept or swept.trouble else 0
+
+
+def _agreed(terminal: Terminal, swept: Swept, *, yes: bool) -> bool:
+    if yes:
+        return True
+    if not terminal.asks:
+        raise InvalidInput("ending orphans needs confirmation", hint="add --yes")
+    import typer
+
+    from broker.cli.render.formats import plural
+
+    return typer.confirm(f"End {plural(len(swept.orphans), 'orphan')}?", default=False)
+
+
+def _shown(terminal: Terminal, swept: Swept) -> list[RenderableType]:
+    from rich.text import Text
+
+    from broker.cli.render import formats
+    from broker.cli.render.tables import Column, fitting, left_out
+
+    parts: list[RenderableType] = []
+    if swept.found:
+        columns = (
+            Column("type"),
+            Column("ID", folds=True),
+            Column("status"),
+            Column("age", 2),
+            Column("details", 3, folds=True),
+            Column("reason", 1, folds=True),
+        )
+        cells: list[list[str | Text]] = [
+            [
+                _KINDS[one.kind],
+                one.id,
+                Text(_STANDINGS[one.standing], style="bold red" if one.standing == "orphan" else ""),
+                formats.age(swept.at - one.since if one.since else None),
+                _about(one),
+                one.why,
+            ]
+            for one in swept.found
+        ]
+        table, hidden = fitting(terminal.out, columns, cells)
+        parts.append(table)
+        if hidden:
+            parts.append(Text(left_out(hidden), style="dim"))
+    asked = ", ".join(swept.asked) or "none, because no engine was used and no provider has a login"
+    orphans = formats.plural(len(swept.orphans), "orphan") if swept.orphans else "no orphans"
+    parts.append(f"{orphans}; queried: {asked}")
+    parts += [Text(f"✗ {name} could not be queried: {why}", style="red") for name, why in swept.trouble.items()]
+    if swept.without_login:
+        parts.append(Text(f"not queried, no login: {', '.join(swept.without_login)}", style="dim"))
+    return parts
+
+
+def _about(one: Leftover) -> str:
+    if one.held is not None:
+        return f"{one.held.amount} {one.held.money}"
+    return one.machine.about if one.machine is not None else f"attempt {one.attempt}"
+
+
+def _told(ended: Sequence[Ended]) -> list[str]:
+    return [
+        f"✗ {one.leftover.id}: {one.error}"
+        if one.error
+        else f"✓ {one.leftover.id}: termination requested"
+        if one.leftover.machine is not None
+        else f"✓ {one.leftover.id}: ended"
+        for one in ended
+    ]
+
+
+def document(swept: Swept, ended: Sequence[Ended]) -> dict[str, Any]:
+    """The document of `gpubroker doctor --sweep --json`."""
+    errors = {one.leftover.id: one.error for one in ended}
+    return {
+        "at": swept.at,
+        "store": swept.store,
+        "asked": swept.asked,
+        "trouble": swept.trouble,
+        "without_login": swept.without_login,
+        "orphans": len(swept.orphans),
+        "found": [
+            {
+                "id": one.id,
+                "kind": one.kind,
+                "standing": one.standing,
+                "job": one.job_id,
+                "key": one.key or None,
+                "since": one.since,
+                "why": one.why,
+                "about": _about(one),
+                "place": one.machine.place if one.machine else None,
+                "store": one.machine.store or None if one.machine else None,
+                "amount": one.held.amount if one.held else None,
+                "ended": one.id in errors and not errors[one.id],
+                "error": errors.get(one.id) or None,
+            }
+            for one in swept.found
+        ],
+    }

@@ -1,0 +1,71 @@
+"""What earlier versions wrote, in the form of today's events and views.
+
+Up to format 2 a sentence told why jobs wait and end. It becomes `EarlierWords`, which decides nothing; the command line
+shows it as it is. Up to format 3 the name of a cost told what is moved for it. Documents are JSON objects without the
+number of their format; what has today's form already stays as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.core.job.placements import Moved
+
+# The ends that a constant told, and nothing else.
+_ENDS = {("succeeded", "completed"): "completed", ("cancelled", "cancelled"): "cancelled"}
+
+
+def event(document: dict[str, Any]) -> dict[str, Any]:
+    """An event's body of format 1 to 3 as this version writes it."""
+    kept = dict(document)
+    match document.get("kind"):
+        case "nothing_feasible" if "reasons" in kept:
+            counts, denied = kept.pop("reasons", {}), kept.pop("denied", "")
+            kept["reason"] = _words(denied) or {"kind": "nothing_fits", "counts": counts}
+        case "paused" | "launch_delayed" if "because" in kept:
+            kept["reason"] = {"kind": "earlier_words", "text": kept.pop("because", "")}
+        case "job_ended" if "because" in kept:
+            kept["reason"] = _end(kept.get("state"), kept.pop("because", ""))
+        case "launch_requested":
+            kept["placement"] = _placement(kept.get("placement"))
+    return kept
+
+
+def view(document: dict[str, Any]) -> dict[str, Any]:
+    """A kept view of format 1 to 3 as this version keeps it."""
+    kept = dict(document)
+    if "waiting_because" in kept:
+        kept["waiting"] = _words(kept.pop("waiting_because"))
+        kept["ending"] = _end(kept.get("state"), kept.pop("because", ""))
+    if isinstance(attempts := kept.get("attempts"), list):
+        kept["attempts"] = [_attempt(attempt) for attempt in attempts]
+    return kept
+
+
+def _attempt(attempt: Any) -> Any:
+    if not isinstance(attempt, dict):
+        return attempt  # what is wrong with it is for the reader to say
+    return attempt | {"placement": _placement(attempt.get("placement"))}
+
+
+def _placement(placement: Any) -> Any:
+    """With what is moved for each cost that is egress, of which the name began with that: ``data egress``."""
+    if not isinstance(placement, dict) or not isinstance(terms := placement.get("terms"), list):
+        return placement
+    return placement | {"terms": [_term(term) for term in terms]}
+
+
+def _term(term: Any) -> Any:
+    if not isinstance(term, dict) or "moves" in term or not isinstance(name := term.get("name"), str):
+        return term
+    moved, _, kind = name.partition(" ")
+    return term | {"moves": moved} if kind == "egress" and moved in set(Moved) else term
+
+
+def _end(state: Any, text: str) -> dict[str, Any] | None:
+    kind = _ENDS.get((state, text))
+    return _words(text) if kind is None else {"kind": kind}
+
+
+def _words(text: str) -> dict[str, Any] | None:
+    return {"kind": "earlier_words", "text": text} if text else None

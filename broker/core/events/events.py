@@ -1,0 +1,395 @@
+"""What happened to a job, as immutable facts in one ordered stream per job.
+
+The stream is the truth; everything people query is a projection of it (`broker.core.events.lifecycle.fold`). An event with
+``attempt`` None concerns the job itself. Times are UTC; ``at`` is when it happened as far as is known, ``seq`` the
+order in which it was recorded (1, 2, 3, … without gaps).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from broker.core.events import earlier_records
+from broker.core.events.outcomes import Cause, JobState
+from broker.core.events.record_format import read_stamped, stamped
+from broker.core.events.wait_reasons import EndReason, WaitReason
+from broker.core.job.jobs import Job
+from broker.core.job.placements import Placement
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.approvals import Question
+from broker.core.policy.facts import Fact
+from broker.core.values.money import Money
+
+
+class Body(BaseModel):
+    """Base of what an event says."""
+
+    # Built when first used: most commands read no events, and building all of them takes a while.
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_timedelta="float", defer_build=True)
+
+
+# --- about the job itself -------------------------------------------------------------------------------------------
+
+
+class Baseline(BaseModel):
+    """The cheapest on-demand placement that could have done the same work at that moment: what savings are measured
+    against. ``rate``: USD per hour, all nodes; ``throughput``: relative to the job's reference."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+    pool: str
+    rate: Money
+    throughput: float
+
+
+class Submitted(Body):
+    """The job was accepted: what it is, for whom, its deadline as a time, and what on-demand capacity would cost."""
+
+    kind: Literal["submitted"] = "submitted"
+    job: Job
+    user: str
+    deadline: datetime | None = None
+    max_duration_seconds: float
+    work_seconds: float | None = None
+    on_demand: Baseline | None = None
+
+
+class ApprovalAsked(Body):
+    """A policy asks first; the money is held meanwhile. Its fields are those of `Asked`; with ``extension``, more money
+    or time for a job is asked for, which goes on as it is meanwhile."""
+
+    kind: Literal["approval_asked"] = "approval_asked"
+    by: str = ""
+    approvers: tuple[str, ...] = ()
+    because: str = ""
+    expires_at: datetime | None = None
+    questions: tuple[Question, ...] = ()
+    total: Money = Money.ZERO
+    held: dict[MoneyKind, Money] = Field(default_factory=dict)
+    gpus: int = 0
+    lasts_seconds: float | None = None
+    extension: bool = False
+    max_cost: Money | None = None
+    max_duration_seconds: float | None = None
+
+
+class ApprovalGiven(Body):
+    """Somebody granted it: the questions of these ``rules`` (all that are open, where none are named); ``by`` nobody:
+    the policies in force do not ask them any more. ``standing``: a standing grant of theirs did, nobody had to be
+    asked; its limits for this job are ``total`` and the others, and ``facts`` what each rule looked at."""
+
+    kind: Literal["approval_given"] = "approval_given"
+    by: str
+    note: str = ""
+    rules: tuple[str, ...] = ()
+    standing: int | None = None
+    total: Money = Money.ZERO
+    gpus: int = 0
+    lasts_seconds: float | None = None
+    facts: dict[str, tuple[Fact, ...]] | None = None
+
+
+class ApprovalRefused(Body):
+    """Somebody refused it, or it expired (``by`` empty)."""
+
+    kind: Literal["approval_refused"] = "approval_refused"
+    by: str = ""
+    note: str = ""
+
+
+class CancelRequested(Body):
+    """Somebody wants the job stopped for good, checkpoint first."""
+
+    kind: Literal["cancel_requested"] = "cancel_requested"
+    by: str
+
+
+class Extended(Body):
+    """More money or time was granted; a paused job goes on."""
+
+    kind: Literal["extended"] = "extended"
+    by: str
+    max_cost: Money | None = None
+    max_duration_seconds: float | None = None
+
+
+class NothingFeasible(Body):
+    """The job waits: no placement can be launched now."""
+
+    kind: Literal["nothing_feasible"] = "nothing_feasible"
+    reason: WaitReason
+
+
+class DeadlineMissed(Body):
+    """The deadline passed; the job runs on."""
+
+    kind: Literal["deadline_missed"] = "deadline_missed"
+
+
+class DeadlineAtRisk(Body):
+    """The expected finish is past the deadline."""
+
+    kind: Literal["deadline_at_risk"] = "deadline_at_risk"
+    expected_finish: datetime | None = None
+    because: str = ""
+
+
+class Paused(Body):
+    """The money that was granted is used up (or the policy stopped it); it waits to be extended or cancelled."""
+
+    kind: Literal["paused"] = "paused"
+    reason: WaitReason
+
+
+class JobEnded(Body):
+    """The job reached its final state."""
+
+    kind: Literal["job_ended"] = "job_ended"
+    state: JobState
+    reason: EndReason | None = None
+
+
+class JobClosed(Body):
+    """Every machine is known to be gone, the bill is settled, what was still held is released."""
+
+    kind: Literal["job_closed"] = "job_closed"
+
+
+# --- about one attempt ----------------------------------------------------------------------------------------------
+
+
+class LaunchRequested(Body):
+    """The intent: written, with the money held, before any engine is called."""
+
+    kind: Literal["launch_requested"] = "launch_requested"
+    key: str
+    engine: str
+    placement: Placement
+    resume_from: str | None = None
+    why: str = ""
+
+
+class Launched(Body):
+    """The engine took it."""
+
+    kind: Literal["launched"] = "launched"
+    handle: str
+
+
+class ToppedUp(Body):
+    """More was held for the attempt that runs, ``amount`` (USD): it may run until then (UTC)."""
+
+    kind: Literal["topped_up"] = "topped_up"
+    amount: Money
+    until: datetime
+
+
+class HoldDated(Body):
+    """What is held for the attempt that runs, ``amount`` (USD) in all, was judged for another time: it is used up at
+    ``rate`` (USD an hour) at most, and the attempt may run until then (UTC). No more is held than before."""
+
+    kind: Literal["hold_dated"] = "hold_dated"
+    amount: Money
+    rate: Money
+    until: datetime
+    because: str = ""
+
+
+class LaunchDelayed(Body):
+    """The launch could not be tried, or not be verified; it is tried again."""
+
+    kind: Literal["launch_delayed"] = "launch_delayed"
+    reason: WaitReason
+
+
+class Queued(Body):
+    """The attempt waits in a queue of its engine's: no machine exists, and none is billed. Said once."""
+
+    kind: Literal["queued"] = "queued"
+    because: str = ""
+
+
+class MachineUp(Body):
+    """The machine exists and is billed from ``since`` on."""
+
+    kind: Literal["machine_up"] = "machine_up"
+    since: datetime
+
+
+class Claimed(Body):
+    """An agent on the machine claimed the attempt: this one machine runs it, and no other."""
+
+    kind: Literal["claimed"] = "claimed"
+    host: str = ""
+
+
+class PassedOver(BaseModel):
+    """A checkpoint that was not restored, and why."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+    checkpoint: str
+    because: str
+
+
+class Restored(Body):
+    """The newest checkpoint that verifies was restored (None: there was none; the job starts from the beginning)."""
+
+    kind: Literal["restored"] = "restored"
+    checkpoint: str | None
+    step: int | None = None
+    passed_over: tuple[PassedOver, ...] = ()
+
+
+class CommandStarted(Body):
+    """The job's own command runs."""
+
+    kind: Literal["command_started"] = "command_started"
+
+
+class CheckpointSaved(Body):
+    """A checkpoint is durable: its manifest exists in the run folder."""
+
+    kind: Literal["checkpoint_saved"] = "checkpoint_saved"
+    checkpoint: str
+    step: int | None = None
+    size: int = 0
+    seconds: float | None = None
+
+
+class CheckpointTrouble(Body):
+    """A checkpoint could not be made durable; it is retried, and the last verified one stays."""
+
+    kind: Literal["checkpoint_trouble"] = "checkpoint_trouble"
+    because: str
+
+
+class NoticeTooShort(Body):
+    """Said before anything is taken back: bringing a checkpoint to the store took ``seconds``, and that is more than
+    there will be after a notice of ``source``, which comes ``notice_seconds`` before the end of the machine. An
+    interruption then falls back to the checkpoint before the one that is saved on notice."""
+
+    kind: Literal["notice_too_short"] = "notice_too_short"
+    source: str
+    notice_seconds: float
+    checkpoint: str
+    size: int
+    seconds: float
+
+
+class NoticeReceived(Body):
+    """The provider announced that it takes the machine back."""
+
+    kind: Literal["notice_received"] = "notice_received"
+    source: str
+    terminates_at: datetime | None = None
+
+
+class StopRequested(Body):
+    """The broker decided to stop the attempt, checkpoint first."""
+
+    kind: Literal["stop_requested"] = "stop_requested"
+    cause: Cause
+    by: str = ""
+    why: str = ""
+
+
+class AttemptEnded(Body):
+    """The attempt is over. ``step``: the last step it is known to have reached."""
+
+    kind: Literal["attempt_ended"] = "attempt_ended"
+    cause: Cause
+    evidence: str = ""
+    exit_status: int | None = None
+    step: int | None = None
+
+
+class RemovalDelayed(Body):
+    """The engine failed to end the attempt's machine, which is billed on; it is asked again, ever more slowly. Said
+    once for each attempt."""
+
+    kind: Literal["removal_delayed"] = "removal_delayed"
+    because: str
+
+
+class MachineGone(Body):
+    """The machine is known to be gone; billing ends at ``gone_at`` (None when none ever existed).
+
+    ``interrupted``: whether the provider took the machine back, as its engine says. None in events of earlier versions:
+    then the state in which the attempt ended tells it. ``never_existed``: the provider had no machine to give after
+    all, and bills none, whatever was told before.
+    """
+
+    kind: Literal["machine_gone"] = "machine_gone"
+    gone_at: datetime | None = None
+    evidence: str = ""
+    interrupted: bool | None = None
+    never_existed: bool = False
+
+
+EventBody = Annotated[
+    Submitted
+    | ApprovalAsked
+    | ApprovalGiven
+    | ApprovalRefused
+    | CancelRequested
+    | Extended
+    | NothingFeasible
+    | DeadlineMissed
+    | DeadlineAtRisk
+    | Paused
+    | JobEnded
+    | JobClosed
+    | LaunchRequested
+    | Launched
+    | LaunchDelayed
+    | ToppedUp
+    | Queued
+    | HoldDated
+    | MachineUp
+    | Claimed
+    | Restored
+    | CommandStarted
+    | CheckpointSaved
+    | CheckpointTrouble
+    | NoticeTooShort
+    | NoticeReceived
+    | StopRequested
+    | AttemptEnded
+    | RemovalDelayed
+    | MachineGone,
+    Field(discriminator="kind"),
+]
+
+# What the agent on the node writes into its journal, entry for entry; all else is observed or decided by the broker.
+FROM_AGENT = (Claimed, Restored, CommandStarted, CheckpointSaved, CheckpointTrouble, NoticeTooShort, NoticeReceived)
+
+
+@cache
+def _bodies() -> TypeAdapter[EventBody]:
+    return TypeAdapter(EventBody)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One fact in a job's stream."""
+
+    job_id: str
+    seq: int
+    at: datetime
+    attempt: int | None
+    body: EventBody
+
+
+def body_to_json(body: EventBody) -> str:
+    """The body as the JSON text that the store keeps, with the number of its format."""
+    return stamped(_bodies().dump_json(body).decode())
+
+
+def body_from_json(text: str) -> EventBody:
+    """The inverse of `body_to_json`, also of what earlier versions wrote. Raises `UnreadableRecord` for what a newer
+    version wrote, and for nonsense."""
+    return read_stamped(text, _bodies().validate_json, earlier_records.event)

@@ -1,0 +1,81 @@
+"""What a job's view remembers of attempts that never had a machine, so that it stays small however often they are made.
+
+Capacity that cannot be had may be asked for a hundred times a day. Of such attempts the view keeps the newest few in
+full and counts the others; what the rules need of all of them is kept beside: which pools refused, how often in a row
+and until when they are left alone, and how many launches in a row have failed. The events tell of every attempt. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from broker.core.events.outcomes import AttemptState, Cause, Next
+from broker.core.events.views import AttemptView, JobView, PoolRest
+
+# So many attempts without a machine are kept in full.
+KEPT = 8
+
+# How long a pool is left alone after a launch failed there: ten minutes, then twice as long each time, up to an hour.
+_FIRST_REST, _LONGEST_REST = timedelta(minutes=10), timedelta(hours=1)
+# How long a pool is left alone in whose queue the job waited for as long as its deadline allowed.
+_QUEUE_TOO_LONG = timedelta(hours=1)
+# After so long without another one, a pool's refusals are forgotten, and the next one counts as the first.
+_FORGOTTEN = 2 * _LONGEST_REST
+_MOST_WORDS = 160  # characters of the evidence that is kept for a pool
+
+_CAME_TO_NOTHING = (Next.OTHER_OFFER, Next.RE_PLACE)
+_FAILED_LAUNCHES = (Cause.LAUNCH_FAILED, Cause.MACHINE_LOST, Cause.AGENT_DIED, Cause.FENCED)
+
+
+def ended(view: JobView, attempt: AttemptView) -> JobView:
+    """The view after the end of one of its attempts: what follows from it for its pool, and for launches in a row."""
+    if attempt.claimed_at is not None or attempt.ended_at is None:
+        return view
+    if attempt.cause in _FAILED_LAUNCHES:
+        view = replace(view, failed_launches=view.failed_launches + 1)
+    left_a_queue = attempt.cause is Cause.MOVED and attempt.queued_at is not None and attempt.up_since is None
+    if not left_a_queue and attempt.cause not in (Cause.NO_CAPACITY, Cause.LAUNCH_FAILED):
+        return view
+    pool, at = attempt.placement.offer.pool, attempt.ended_at
+    known = {rest.pool: rest for rest in view.rests if at - rest.since < _FORGOTTEN}
+    times = known.pop(pool).times + 1 if pool in known else 1
+    length = _QUEUE_TOO_LONG if left_a_queue else min(_FIRST_REST * 2 ** min(times - 1, 16), _LONGEST_REST)
+    rest = PoolRest(pool, times, at, at + length, attempt.number, attempt.evidence[:_MOST_WORDS])
+    return replace(view, rests=(*known.values(), rest))
+
+
+def claimed(view: JobView, attempt: AttemptView) -> JobView:
+    """The view after an agent spoke: launches work, and so does that pool."""
+    rests = tuple(rest for rest in view.rests if rest.pool != attempt.placement.offer.pool)
+    return replace(view, failed_launches=0, rests=rests)
+
+
+def folded(view: JobView) -> JobView:
+    """The view with no more than `KEPT` attempts of those that never had a machine. The latest always stays."""
+    without = [attempt.number for attempt in view.attempts[:-1] if _came_to_nothing(attempt)]
+    if len(without) <= KEPT:
+        return view
+    gone = frozenset(without[:-KEPT])
+    kept = tuple(attempt for attempt in view.attempts if attempt.number not in gone)
+    return replace(view, attempts=kept, folded=view.folded + len(gone))
+
+
+def of_an_older_view(view: JobView) -> JobView:
+    """A view that was stored before attempts were folded, with what it would have by now."""
+    for attempt in view.attempts:
+        if attempt.claimed_at is not None:
+            view = claimed(view, attempt)
+        elif attempt.state.final:
+            view = ended(view, attempt)
+        if attempt.number == view.extended_after:
+            view = replace(view, failed_launches=0)
+    return folded(view)
+
+
+def _came_to_nothing(attempt: AttemptView) -> bool:
+    """It is over, no machine of it is to be paid, and nothing but another attempt followed from its end."""
+    if not attempt.over or attempt.claimed_at is not None or attempt.checkpoints:
+        return False
+    no_machine = attempt.up_since is None or attempt.refused
+    return no_machine and attempt.state is not AttemptState.LOST and attempt.next in _CAME_TO_NOTHING

@@ -1,0 +1,337 @@
+"""The life of a job: a fold of its event stream into what is true now. Pure and deterministic.
+
+::
+
+    job       queued ─▶ awaiting_approval? ─▶ launching ─▶ running ⇄ interrupted ─▶ succeeded | failed | cancelled
+                                                  ▲            └─▶ paused_budget ─┐
+                                                  └───────────────────────────────┘
+    attempt   requested ─▶ launched ─▶ starting ─▶ running ─▶ stopping ─▶ succeeded | failed | interrupted
+                                                                          | cancelled | lost
+
+`advance` takes one event; `fold` takes them all. A sequence that cannot have happened raises `ImpossibleSequence`:
+better a loud stop than a wrong bill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+
+from broker.core.events import events as ev
+from broker.core.events import folding
+from broker.core.events.events import Event
+from broker.core.events.outcomes import OUTCOMES, AttemptState, Cause, JobState
+from broker.core.events.views import AttemptView, JobView, SavedCheckpoint
+from broker.core.events.wait_reasons import ApprovalEnded, AwaitsApproval
+from broker.core.policy.approvals import Asked, Question
+from broker.core.policy.policy import Grant
+
+
+class ImpossibleSequence(ValueError):
+    """An event that cannot follow the ones before it."""
+
+    def __init__(self, event: Event, why: str) -> None:
+        which = f"attempt {event.attempt}" if event.attempt is not None else "job"
+        super().__init__(f"{event.job_id} #{event.seq}: {event.body.kind} on {which}: {why}")
+
+
+def fold(events: Iterable[Event]) -> JobView:
+    """The view after all of ``events`` (one job's, in order, from the first). Raises `ImpossibleSequence`."""
+    view: JobView | None = None
+    for event in events:
+        view = advance(view, event)
+    if view is None:
+        raise ValueError("no events, no job")
+    return view
+
+
+def every_attempt(events: Iterable[Event]) -> list[AttemptView]:
+    """All attempts that those events (one job's, in order, from the first) tell of, also those that a view only
+    counts. Raises `ImpossibleSequence`."""
+    view: JobView | None = None
+    found: dict[int, AttemptView] = {}
+    for event in events:
+        view = advance(view, event)
+        if event.attempt is not None and (attempt := view.attempt(event.attempt)) is not None:
+            found[event.attempt] = attempt
+    return list(found.values())
+
+
+def advance(view: JobView | None, event: Event) -> JobView:
+    """The view after one more event. Raises `ImpossibleSequence` when it cannot follow."""
+    body = event.body
+    if view is None:
+        if not isinstance(body, ev.Submitted) or event.seq != 1 or event.attempt is not None:
+            raise ImpossibleSequence(event, "a job begins with its submission, as event 1")
+        return JobView(
+            id=event.job_id,
+            job=body.job,
+            user=body.user,
+            state=JobState.QUEUED,
+            seq=1,
+            submitted_at=event.at,
+            deadline=body.deadline,
+            max_duration=timedelta(seconds=body.max_duration_seconds),
+            max_cost=body.job.max_cost,
+            work=None if body.work_seconds is None else timedelta(seconds=body.work_seconds),
+            on_demand=body.on_demand,
+        )
+    if event.job_id != view.id:
+        raise ImpossibleSequence(event, f"belongs to another job than {view.id}")
+    if event.seq != view.seq + 1:
+        raise ImpossibleSequence(event, f"expected event {view.seq + 1}")
+    if view.closed:
+        raise ImpossibleSequence(event, "the job is closed")
+    after = _job_event(view, event) if event.attempt is None else _attempt_event(view, event)
+    return replace(after, seq=event.seq)
+
+
+def _job_event(view: JobView, event: Event) -> JobView:
+    body = event.body
+
+    def only(condition: bool, why: str) -> None:
+        if not condition:
+            raise ImpossibleSequence(event, why)
+
+    only(not view.state.final or isinstance(body, ev.JobClosed), f"the job already {view.state.value}")
+    idle = view.latest is None or view.latest.state.final
+    match body:
+        case ev.ApprovalAsked():
+            only(idle or body.extension, "an attempt is under way")
+            only(view.asked is None, "something else was asked already")
+            return _asked(view, event, body, idle=idle)
+        case ev.ApprovalGiven():
+            only(view.asked is not None or body.standing is not None, "nothing was asked")
+            return _approved(view, body)
+        case ev.ApprovalRefused():
+            only(view.asked is not None, "nothing was asked")
+            if view.state is not JobState.AWAITING_APPROVAL:
+                return replace(view, asked=None)  # what runs goes on with what it had
+            return replace(
+                view, asked=None, state=JobState.PAUSED_BUDGET, waiting=ApprovalEnded(by=body.by, note=body.note)
+            )
+        case ev.CancelRequested():
+            return replace(view, cancel_requested=True)
+        case ev.Extended():
+            seconds = body.max_duration_seconds
+            longer = view.max_duration if seconds is None else timedelta(seconds=seconds)
+            state = view.state
+            if state is JobState.PAUSED_BUDGET:
+                state = JobState.INTERRUPTED if view.attempts else JobState.QUEUED
+            return replace(
+                view,
+                state=state,
+                max_cost=view.max_cost if body.max_cost is None else body.max_cost,
+                max_duration=longer,
+                extended_after=view.attempt_count,
+                failed_launches=0,
+                waiting=None,
+            )
+        case ev.NothingFeasible():
+            only(idle, "an attempt is under way")
+            return replace(view, waiting=body.reason)
+        case ev.DeadlineMissed():
+            only(not view.deadline_missed, "already known")
+            return replace(view, deadline_missed=True)
+        case ev.DeadlineAtRisk():
+            return replace(view, deadline_at_risk=True)
+        case ev.Paused():
+            only(idle, "an attempt is under way")
+            state = JobState.AWAITING_APPROVAL if view.asked else JobState.PAUSED_BUDGET
+            return replace(view, state=state, waiting=body.reason)
+        case ev.JobEnded():
+            only(body.state.final, f"{body.state.value} is not an end")
+            only(idle, "an attempt is under way")
+            ended = replace(view, asked=None, waiting=None)
+            return replace(ended, state=body.state, ended_at=event.at, ending=body.reason)
+        case ev.JobClosed():
+            only(view.state.final, "the job has not ended")
+            only(all(a.over for a in view.attempts), "a machine is not known to be gone")
+            return replace(view, closed=True)
+        case _:
+            raise ImpossibleSequence(event, "concerns an attempt, and names none")
+
+
+def _asked(view: JobView, event: Event, body: ev.ApprovalAsked, *, idle: bool) -> JobView:
+    longer, lasts = body.max_duration_seconds, body.lasts_seconds
+    asked = Asked(
+        at=event.at,
+        questions=body.questions or (Question(rule="", approvers=body.approvers, because=body.because),),
+        expires_at=body.expires_at,
+        total=body.total,
+        held=body.held,
+        gpus=body.gpus,
+        lasts=None if lasts is None else timedelta(seconds=lasts),
+        extension=body.extension,
+        max_cost=body.max_cost,
+        max_duration=None if longer is None else timedelta(seconds=longer),
+        by=body.by,
+    )
+    if not idle:
+        return replace(view, asked=asked)
+    waiting = AwaitsApproval(rules=tuple(question.rule for question in body.questions), because=body.because)
+    return replace(view, asked=asked, state=JobState.AWAITING_APPROVAL, waiting=waiting)
+
+
+def _approved(view: JobView, body: ev.ApprovalGiven) -> JobView:
+    """Once every question has its yes, the job may go on, and what was approved is kept with its limits."""
+    if body.standing is not None:
+        lasts = None if body.lasts_seconds is None else timedelta(seconds=body.lasts_seconds)
+        grant = Grant(body.by, body.rules, body.total, lasts, body.gpus or None, facts=body.facts)
+        return replace(view, grants=(*view.grants, grant))
+    asked = view.asked or Asked(view.submitted_at, ())
+    asked = asked.answered(body.by, body.rules or [question.rule for question in asked.open])
+    if asked.open:
+        return replace(view, asked=asked)
+    after = replace(view, asked=None, grants=(*view.grants, *asked.grants()))
+    if view.state is not JobState.AWAITING_APPROVAL:
+        return after
+    return replace(after, state=JobState.PLANNED, waiting=None)
+
+
+def _attempt_event(view: JobView, event: Event) -> JobView:
+    number, body = event.attempt, event.body
+    if isinstance(body, ev.LaunchRequested):
+        return _requested(view, event, body)
+    before = view.attempt(number) if number is not None else None
+    if before is None:
+        raise ImpossibleSequence(event, "no such attempt was requested, or it came to nothing long ago")
+    after = _advance_attempt(before, event)
+    if isinstance(body, ev.FROM_AGENT):
+        after = replace(after, agent_events=after.agent_events + 1)
+    changed = replace(view, attempts=tuple(after if one is before else one for one in view.attempts))
+    if isinstance(body, ev.LaunchDelayed):
+        return replace(changed, waiting=body.reason)
+    if isinstance(body, ev.Launched):
+        changed = replace(changed, waiting=None)
+    if after.claimed_at is not None and before.claimed_at is None:
+        changed = folding.claimed(changed, after)
+    if after.state.final and not before.state.final:
+        changed = folding.ended(changed, after)
+    changed = folding.folded(changed)
+    if number == view.extended_after and _stopped_anew(before, body):
+        changed = replace(changed, extended_after=None)  # what was granted while it ran does not undo a later stop
+    if number != view.attempt_count or view.state.final or after.state is before.state:
+        return changed  # news of an older attempt, of a job that has ended, or of no consequence for the job
+    return replace(changed, state=_job_state(view.state, after))
+
+
+def _stopped_anew(attempt: AttemptView, body: ev.EventBody) -> bool:
+    """Whether this is the first that is heard of a stop: by the broker, or by a policy that the node itself held."""
+    by_the_node = isinstance(body, ev.AttemptEnded) and body.cause is Cause.STOPPED_BY_POLICY
+    return isinstance(body, ev.StopRequested) or (by_the_node and attempt.stop_requested is None)
+
+
+def _requested(view: JobView, event: Event, body: ev.LaunchRequested) -> JobView:
+    if event.attempt != view.attempt_count + 1:
+        raise ImpossibleSequence(event, f"expected attempt {view.attempt_count + 1}")
+    if view.state.final:
+        raise ImpossibleSequence(event, f"the job already {view.state.value}")
+    if view.latest is not None and not view.latest.state.final:
+        raise ImpossibleSequence(event, f"attempt {view.latest.number} is still {view.latest.state.value}")
+    attempt = AttemptView(
+        number=event.attempt,
+        key=body.key,
+        engine=body.engine,
+        placement=body.placement,
+        state=AttemptState.REQUESTED,
+        requested_at=event.at,
+    )
+    requested = replace(view, attempts=(*view.attempts, attempt), state=JobState.LAUNCHING, waiting=None)
+    return folding.folded(requested)
+
+
+def _job_state(before: JobState, attempt: AttemptView) -> JobState:
+    """What the latest attempt makes of its job."""
+    if attempt.state is AttemptState.RUNNING:
+        return JobState.RUNNING
+    if attempt.state.final:
+        return JobState.INTERRUPTED
+    return before
+
+
+_LIVE_ORDER = (
+    AttemptState.REQUESTED,
+    AttemptState.LAUNCHED,
+    AttemptState.STARTING,
+    AttemptState.RUNNING,
+    AttemptState.STOPPING,
+)
+
+
+def _forward(attempt: AttemptView, to: AttemptState) -> AttemptState:
+    """States only go forward: late news of an earlier stage changes nothing."""
+    return to if _LIVE_ORDER.index(to) > _LIVE_ORDER.index(attempt.state) else attempt.state
+
+
+def _advance_attempt(attempt: AttemptView, event: Event) -> AttemptView:
+    body, at = event.body, event.at
+    if isinstance(body, ev.MachineGone):
+        if not attempt.state.final:
+            raise ImpossibleSequence(event, "the attempt has not ended; record why it ended first")
+        if attempt.gone:
+            raise ImpossibleSequence(event, "already known to be gone")
+        gone_at = body.gone_at
+        if gone_at is not None and attempt.up_since is not None:
+            gone_at = max(gone_at, attempt.up_since)
+        return replace(
+            attempt, gone=True, gone_at=gone_at, interrupted=body.interrupted, never_existed=body.never_existed
+        )
+    if isinstance(body, ev.RemovalDelayed):
+        return replace(attempt, removal_delayed=True)
+    if isinstance(body, ev.MachineUp) and not attempt.gone and attempt.up_since is None:
+        # Billing may be learned of late, even after the end: money outlives the attempt.
+        state = attempt.state if attempt.state.final else _forward(attempt, AttemptState.STARTING)
+        return replace(attempt, up_since=body.since, state=state)
+    if isinstance(body, ev.CheckpointSaved):
+        # Late ones count, too: a machine that was thought lost may have saved one. Twice is once.
+        if any(known.id == body.checkpoint for known in attempt.checkpoints):
+            return attempt
+        saved = SavedCheckpoint(body.checkpoint, body.step, body.size, at)
+        return replace(attempt, checkpoints=(*attempt.checkpoints, saved))
+    if attempt.state.final and isinstance(body, ev.FROM_AGENT):
+        return attempt  # heard of late; it only counts as read
+    if attempt.state.final:
+        raise ImpossibleSequence(event, f"the attempt already {attempt.state.value}")
+    match body:
+        case ev.Launched():
+            if attempt.handle is not None:
+                raise ImpossibleSequence(event, "already launched")
+            return replace(attempt, handle=body.handle, launched_at=at, state=_forward(attempt, AttemptState.LAUNCHED))
+        case ev.Queued():
+            return replace(attempt, queued_at=attempt.queued_at or at)
+        case ev.Claimed():
+            return replace(attempt, claimed_at=at, state=_forward(attempt, AttemptState.STARTING))
+        case ev.Restored():
+            return replace(attempt, resumed_from=body.checkpoint, resumed_step=body.step, passed_over=body.passed_over)
+        case ev.CommandStarted():
+            return replace(attempt, running_at=at, state=_forward(attempt, AttemptState.RUNNING))
+        case ev.CheckpointTrouble() | ev.NoticeTooShort() | ev.LaunchDelayed() | ev.ToppedUp() | ev.HoldDated():
+            return attempt
+        case ev.NoticeReceived():
+            return replace(attempt, notice_at=at, state=_forward(attempt, AttemptState.STOPPING))
+        case ev.StopRequested():
+            if attempt.stop_requested is not None:
+                raise ImpossibleSequence(event, "already told to stop")
+            return replace(
+                attempt,
+                stop_requested=body.cause,
+                stop_requested_at=at,
+                stop_why=body.why,
+                state=_forward(attempt, AttemptState.STOPPING),
+            )
+        case ev.AttemptEnded():
+            return replace(
+                attempt,
+                state=OUTCOMES[body.cause].state,
+                cause=body.cause,
+                evidence=body.evidence,
+                exit_status=body.exit_status,
+                ended_at=at,
+                last_step=body.step,
+                # An attempt that was never launched has no machine to wait for.
+                gone=attempt.handle is None and attempt.up_since is None,
+            )
+        case _:
+            raise ImpossibleSequence(event, "does not concern an attempt, or came twice")

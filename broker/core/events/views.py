@@ -1,0 +1,171 @@
+"""What is true of a job and of its attempts now: values that `broker.core.events.lifecycle` folds from events. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from broker.core.events import events as ev
+from broker.core.events.outcomes import OUTCOMES, AttemptState, Cause, JobState, Next
+from broker.core.events.wait_reasons import EndReason, WaitReason
+from broker.core.job.jobs import Job
+from broker.core.job.placements import Placement
+from broker.core.policy.approvals import Asked
+from broker.core.policy.policy import Grant
+from broker.core.values.money import Money
+
+
+@dataclass(frozen=True, slots=True)
+class SavedCheckpoint:
+    """A durable resume point: its id in the run folder, the step it holds if known, its size in bytes, when."""
+
+    id: str
+    step: int | None
+    size: int
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptView:
+    """One attempt as its events tell it. Times are UTC; None means: has not happened."""
+
+    number: int
+    key: str
+    engine: str
+    placement: Placement
+    state: AttemptState
+    requested_at: datetime
+    handle: str | None = None
+    launched_at: datetime | None = None
+    queued_at: datetime | None = None  # when it was first seen to wait in a queue of its engine's
+    up_since: datetime | None = None
+    claimed_at: datetime | None = None
+    running_at: datetime | None = None
+    notice_at: datetime | None = None
+    stop_requested: Cause | None = None
+    stop_requested_at: datetime | None = None
+    stop_why: str = ""
+    ended_at: datetime | None = None
+    cause: Cause | None = None
+    evidence: str = ""
+    exit_status: int | None = None
+    gone: bool = False
+    gone_at: datetime | None = None
+    interrupted: bool | None = None  # whether its provider took it back, by its engine's word; None: not on record
+    never_existed: bool = False  # its provider had no machine to give after all
+    resumed_from: str | None = None
+    resumed_step: int | None = None
+    last_step: int | None = None
+    checkpoints: tuple[SavedCheckpoint, ...] = ()
+    passed_over: tuple[ev.PassedOver, ...] = ()
+    removal_delayed: bool = False  # its engine failed to end its machine, and is asked again
+    agent_events: int = 0  # how many entries of the agent's journal are folded in
+
+    @property
+    def over(self) -> bool:
+        """Ended and its machine known to be gone."""
+        return self.state.final and self.gone
+
+    @property
+    def taken_back(self) -> bool:
+        """Whether the provider took the machine back, which may make its time free. The engine's word counts; what the
+        node wrote down counts only where that is not on record."""
+        return self.state is AttemptState.INTERRUPTED if self.interrupted is None else self.interrupted
+
+    @property
+    def refused(self) -> bool:
+        """The provider had no machine to give: none existed, and none is billed, also where one seemed to start."""
+        return self.never_existed or self.cause is Cause.NO_CAPACITY
+
+    @property
+    def waits_in_queue(self) -> bool:
+        """It waits in a queue of its engine's, and no machine of it has been seen."""
+        seen = self.up_since is not None or self.claimed_at is not None
+        return self.queued_at is not None and not seen and not self.state.final
+
+    @property
+    def next(self) -> Next | None:
+        return OUTCOMES[self.cause].next if self.cause else None
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRest:
+    """A pool that the job leaves alone ``until`` then (UTC): a launch failed there ``times`` times in a row, the last
+    time ``since`` then, in that ``attempt``, with that ``evidence``."""
+
+    pool: str
+    times: int
+    since: datetime
+    until: datetime
+    attempt: int
+    evidence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A job as its events tell it. ``seq`` is the last event folded in.
+
+    ``attempts``: those that had a machine or may have one, and the newest of the others, in order; ``folded``: how many
+    others there were (`broker.core.events.folding`). ``waiting``: why it waits or is paused, None where it does not;
+    ``ending``: why it is over, None where it is not or no reason is on record. ``failed_launches``: how many attempts
+    in a row ended before their agent spoke, those left out that the provider had no machine for. ``rests``: the pools
+    that the job leaves alone.
+    """
+
+    id: str
+    job: Job
+    user: str
+    state: JobState
+    seq: int
+    submitted_at: datetime
+    deadline: datetime | None
+    max_duration: timedelta
+    max_cost: Money | None
+    work: timedelta | None
+    on_demand: ev.Baseline | None = None
+    attempts: tuple[AttemptView, ...] = ()
+    cancel_requested: bool = False
+    deadline_missed: bool = False
+    deadline_at_risk: bool = False
+    waiting: WaitReason | None = None
+    ended_at: datetime | None = None
+    ending: EndReason | None = None
+    closed: bool = False
+    extended_after: int | None = None  # how many attempts there were when more money or time was last granted
+    asked: Asked | None = None  # what it, or more money for it, waits to hear
+    grants: tuple[Grant, ...] = ()  # what was approved for it
+    folded: int = 0
+    failed_launches: int = 0
+    rests: tuple[PoolRest, ...] = ()
+
+    @property
+    def attempt_count(self) -> int:
+        """How many attempts there were in all; the number of the latest."""
+        return self.folded + len(self.attempts)
+
+    @property
+    def latest(self) -> AttemptView | None:
+        return self.attempts[-1] if self.attempts else None
+
+    @property
+    def checkpoint(self) -> SavedCheckpoint | None:
+        """The newest checkpoint that is known to be durable: the one that would be restored. Ids sort by age; news of
+        them may come in another order."""
+        for attempt in reversed(self.attempts):
+            if attempt.checkpoints:
+                return max(attempt.checkpoints, key=lambda saved: saved.id)
+        return None
+
+    @property
+    def interruptions(self) -> int:
+        """How often capacity was taken away (a notice and a loss of the same machine count once)."""
+        return sum(a.state in (AttemptState.INTERRUPTED, AttemptState.LOST) for a in self.attempts)
+
+    @property
+    def failures(self) -> int:
+        """How often the job itself failed; these count against ``retry.failures``."""
+        return sum(a.next is Next.RETRY_FAILURE for a in self.attempts)
+
+    def attempt(self, number: int) -> AttemptView | None:
+        """The attempt of that number; None where there is none, or it is not kept in full."""
+        return next((attempt for attempt in self.attempts if attempt.number == number), None)

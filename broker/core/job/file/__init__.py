@@ -1,0 +1,6 @@
+"""The job file: YAML that reads like a SkyPilot task file, in and out of `broker.core.job.jobs.Job`."""
+
+from broker.core.job.file.printing import print_job
+from broker.core.job.file.reading import parse_job
+
+__all__ = ["parse_job", "print_job"]

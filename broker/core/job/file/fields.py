@@ -1,0 +1,257 @@
+"""The single values of a job file: what each may look like, and the sentence a person gets when it does not."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, PlainValidator, ValidationInfo, WithJsonSchema
+
+from broker.core.errors import UnknownName, did_you_mean
+from broker.core.job.file.skypilot import STORAGE_KEYS
+from broker.core.job.jobs import Work
+from broker.core.validation import each
+from broker.core.values.accelerators import canonical
+from broker.core.values.units import (
+    MAX_DURATION,
+    parse_accelerators,
+    parse_cpus,
+    parse_duration,
+    parse_memory,
+    split_machine,
+)
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
+_PATTERN = re.compile(r"[A-Za-z0-9_.:*?\[\]!-]{1,100}")
+_LOCATION = re.compile(r"[A-Za-z0-9_.-]{1,63}/[A-Za-z0-9_.-]{1,63}")
+_CLOUD_WITH_FREE_REST = frozenset({"kubernetes", "k8s", "ssh"})
+_ISO_DATE = re.compile(r"\s*[0-9]{4}-")
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerators:
+    """Accelerators that would do, with their number per machine; ``preferred``: in order of preference."""
+
+    machines: tuple[tuple[str, int], ...]
+    preferred: bool = False
+
+
+def _name(value: str) -> str:
+    if not _NAME.fullmatch(value):
+        raise ValueError(
+            "expected letters, digits, '.', '_' and '-' only, starting with a letter or digit, at most 63 characters;"
+            f" got {value[:70]!r}"
+        )
+    return value
+
+
+def _content(value: str) -> str:
+    if not value.strip():
+        raise ValueError("is empty; write something, or delete the line")
+    return _without_nul(value)
+
+
+def _without_nul(value: str) -> str:
+    if "\0" in value:
+        raise ValueError("contains a NUL character, which no command or variable can carry")
+    return value
+
+
+def _command(value: str) -> str:
+    if not value.strip():
+        raise ValueError("is empty; write the command that does the work, such as `python train.py`")
+    return _without_nul(value)
+
+
+def _workdir(value: object) -> object:
+    if isinstance(value, dict):
+        raise ValueError("a Git repository is not fetched here; name a local folder, or clone it in `setup`")
+    return value
+
+
+def accelerator(name: str) -> str:
+    """The canonical name. ``ValueError`` with the nearest known one for a name that nobody knows."""
+    try:
+        return canonical(name)
+    except UnknownName as error:
+        # With a hint, nothing known comes near it.
+        where = "; `gpubroker offers` lists what there is" if error.hint else ""
+        raise ValueError(f"{error.message}{where}") from error
+
+
+def _machine(value: object) -> tuple[str, int]:
+    name, count = split_machine(value)
+    return accelerator(name), count
+
+
+def _counted(key: str, count: object) -> tuple[str, int]:
+    """One entry of the mapping form: ``H100: 8``, or ``H100:8`` with nothing behind it."""
+    if count is None:
+        return _machine(key)
+    if ":" in key:
+        raise ValueError("names its number twice; write `H100: 8`")
+    return accelerator(key), parse_accelerators(count)
+
+
+def _accelerators(value: object) -> Accelerators:
+    if isinstance(value, list):
+        machines, preferred = each(enumerate(value), lambda _, item: _machine(item)), True
+    elif isinstance(value, dict):
+        machines, preferred = each(value.items(), _counted), False
+    else:
+        machines, preferred = [_machine(value)], False
+    if not machines:
+        raise ValueError("is empty; name an accelerator such as H100:8, or delete the line for a CPU job")
+    unique = tuple(dict.fromkeys(machines))
+    return Accelerators(unique, preferred and len(unique) > 1)
+
+
+def _infra(value: str) -> str:
+    parts = value.strip().strip("/").split("/")
+    parts[0] = {"k8s": "kubernetes"}.get(parts[0].lower(), parts[0].lower())
+    whole = len(parts) <= 3 or parts[0] in _CLOUD_WITH_FREE_REST
+    if not whole or not all(part and part.isprintable() and not re.search(r"\s", part) for part in parts):
+        raise ValueError(f"expected provider[/region[/zone]], such as aws/us-east-1; got {value[:70]!r}")
+    return "/".join(parts)
+
+
+def _place(value: str) -> str:
+    if not value or not value.isprintable() or re.search(r"[\s/]", value):
+        raise ValueError(f"expected one name without spaces and slashes, such as us-east-1; got {value[:70]!r}")
+    return value
+
+
+def _pattern(value: str) -> str:
+    if not _PATTERN.fullmatch(value):
+        raise ValueError(f"expected a name or a pattern such as us-*; got {value[:70]!r}")
+    return value
+
+
+def _location(value: str) -> str:
+    if not _LOCATION.fullmatch(value):
+        raise ValueError(f"expected provider/region, such as aws/us-east-1; got {value[:70]!r}")
+    return value
+
+
+def _deadline(value: object, info: ValidationInfo) -> timedelta | datetime:
+    """A duration from submission, or a time, which must lie ahead of ``context["now"]``."""
+    if isinstance(value, str) and _ISO_DATE.match(value):
+        return _ahead(_time(value), (info.context or {})["now"])
+    try:
+        duration = parse_duration(value)
+    except ValueError as error:
+        raise ValueError(f"{error}; a time with its zone, such as 2030-01-31T18:00Z, will do, too") from error
+    if duration <= timedelta(0):
+        raise ValueError("leaves no time at all; expected a duration such as 60h")
+    return duration
+
+
+def _time(text: str) -> datetime:
+    """An ISO 8601 time, in UTC."""
+    try:
+        time = datetime.fromisoformat(text.strip())
+        if time.tzinfo is not None:
+            return time.astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"expected a time such as 2030-01-31T18:00Z, or a duration; got {text[:40]!r}") from error
+    raise ValueError(f"has no time zone; write {time:%Y-%m-%dT%H:%M}Z for UTC, or an offset such as +02:00")
+
+
+def _ahead(time: datetime, now: datetime) -> datetime:
+    if time <= now:
+        raise ValueError(f"is in the past: {time:%Y-%m-%dT%H:%M}Z, and now it is {now.astimezone(UTC):%Y-%m-%dT%H:%M}Z")
+    if time - now > MAX_DURATION:
+        raise ValueError(f"is more than ten years away: {time:%Y-%m-%dT%H:%M}Z")
+    return time
+
+
+def _work(value: object) -> Work:
+    expected = "expected an amount of work such as 48h on A100-80GB:8 (or 48h, on whatever it gets)"
+    if not isinstance(value, str):
+        raise ValueError(f"{expected}; got {str(value)[:40]!r}")
+    amount, on, machine = value.strip().partition(" on ")
+    duration = parse_duration(amount)
+    if duration <= timedelta(0):
+        raise ValueError(f"there is nothing to do; {expected}")
+    if not on:
+        return Work(duration=duration)
+    name, count = _machine(machine)
+    return Work(duration=duration, accelerator=name, count=count)
+
+
+def _variable(name: object) -> str:
+    if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
+        raise ValueError("expected the name of a variable: letters, digits and '_', not starting with a digit")
+    if name.startswith("GPUBROKER_"):
+        raise ValueError("names that start with GPUBROKER_ are set by gpubroker itself")
+    return name
+
+
+def _env(name: str, value: object) -> tuple[str, str]:
+    if not isinstance(value, str):
+        raise ValueError("expected text; put lists and mappings in quotes, as JSON for example")
+    return _variable(name), _without_nul(value)
+
+
+def _envs(value: object) -> object:
+    return dict(each(value.items(), _env)) if isinstance(value, dict) else value
+
+
+def _secret(name: object, value: object) -> str:
+    # The value must not come near a message, a log or the job.
+    if value not in (None, ""):
+        raise ValueError(
+            "a secret's value does not belong in a file; leave it empty here and export the variable before you submit"
+        )
+    return _variable(name.removeprefix("secrets:") if isinstance(name, str) else name)
+
+
+def _secrets(value: object) -> tuple[str, ...]:
+    if isinstance(value, dict):
+        names = each(value.items(), _secret)
+    elif isinstance(value, list):
+        names = each(enumerate(value), lambda _, name: _secret(name, None))
+    else:
+        raise ValueError("expected a list of names of variables, such as [HF_TOKEN]; their values come from yours")
+    return tuple(dict.fromkeys(names))
+
+
+def _mount(target: str, source: object) -> tuple[str, Any]:
+    if not target.strip():
+        raise ValueError("expected the path on the machine before the ':'")
+    if isinstance(source, dict):
+        for key in source:
+            if key not in STORAGE_KEYS:
+                known = ", ".join(sorted(STORAGE_KEYS))
+                raise ValueError(f"unknown key {key!r}{did_you_mean(key, STORAGE_KEYS) or f'; known here: {known}'}")
+    elif not isinstance(source, str) or not source.strip():
+        raise ValueError("expected a local path, a bucket such as s3://name, or a mapping with name, source, store, …")
+    return target, source
+
+
+def _mounts(value: object) -> object:
+    return dict(each(value.items(), _mount)) if isinstance(value, dict) else value
+
+
+_TEXT = WithJsonSchema({"type": "string"})
+
+Name = Annotated[str, AfterValidator(_name)]
+Text = Annotated[str, AfterValidator(_content)]
+Setup = Annotated[str, AfterValidator(_without_nul)]
+Command = Annotated[str, AfterValidator(_command)]
+Workdir = Annotated[Text, BeforeValidator(_workdir)]
+Place = Annotated[str, AfterValidator(_place)]
+Infra = Annotated[str, AfterValidator(_infra)]
+Pattern = Annotated[str, AfterValidator(_pattern)]
+Location = Annotated[str, AfterValidator(_location)]
+AcceleratorsField = Annotated[Accelerators, PlainValidator(_accelerators)]
+Cpus = Annotated[float, PlainValidator(parse_cpus)]
+Memory = Annotated[float, PlainValidator(parse_memory)]
+Deadline = Annotated[timedelta | datetime, PlainValidator(_deadline), _TEXT]
+WorkField = Annotated[Work, PlainValidator(_work), _TEXT]
+Envs = Annotated[dict[str, str], BeforeValidator(_envs)]
+Secrets = Annotated[tuple[str, ...], PlainValidator(_secrets)]
+FileMounts = Annotated[dict[str, Any], BeforeValidator(_mounts)]

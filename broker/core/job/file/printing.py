@@ -1,0 +1,71 @@
+"""Jobs back into job files."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from broker.core.documents import print_document
+from broker.core.job.file.machines import print_resources
+from broker.core.job.jobs import Job, Part, Work
+from broker.core.values.money import Money
+from broker.core.values.units import print_count, print_duration, print_money, print_size
+
+_SIZES = frozenset({"size"})
+_COUNTS = frozenset({"parameters", "tokens"})
+
+
+def print_job(job: Job) -> str:
+    """A job file (YAML) that `parse_job` reads back as the same job, for as long as its deadline lies ahead.
+
+    Only what differs from the defaults is written. Holds no secrets: a job knows only their names.
+    """
+    given = _fields(job)
+    resources = None if job.model else print_resources(job.resources, job.ordered)
+    order = (
+        "name", "team", "project", "environment", "workload", "resources", "model", "num_nodes", "workdir",
+        "file_mounts", "envs", "secrets", "setup", "run", "work", "deadline", "max_duration", "max_cost",
+        "value_of_time", "max_unattended", "checkpoint", "retry", "data", "constraints", "priority",
+    )  # fmt: skip
+    given |= {"resources": resources} if resources else {}
+    return print_document({key: given[key] for key in order if key in given})
+
+
+def _fields(part: Part) -> dict[str, Any]:
+    """The fields of a part that differ from their defaults, as the file writes them."""
+    fields: dict[str, Any] = {}
+    for name, field in type(part).model_fields.items():
+        value = getattr(part, name)
+        if name in ("resources", "ordered") or value == field.get_default(call_default_factory=True):
+            continue
+        if name == "extra":
+            fields |= {key: _written(key, item) for key, item in value.items()}
+        else:
+            fields[name] = _written(name, value)
+    return fields
+
+
+def _written(name: str, value: Any) -> Any:
+    match value:
+        case Work():
+            return _work(value)
+        case Part():
+            return _fields(value)
+        case timedelta():
+            return print_duration(value)
+        case datetime():
+            return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        case Money():
+            return print_money(value)
+        case tuple():
+            return [str(item) for item in value]
+        case str():
+            return str(value)
+    if name in _SIZES:
+        return print_size(value)
+    return print_count(value) if name in _COUNTS else value
+
+
+def _work(work: Work) -> str:
+    on = f" on {work.accelerator}:{work.count}" if work.accelerator else ""
+    return f"{print_duration(work.duration)}{on}"

@@ -1,0 +1,161 @@
+"""The shape of a job file. What single values look like is in `fields`; what they become, in `broker.core.job.jobs`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict
+
+from broker.core.job.file.fields import (
+    AcceleratorsField,
+    Command,
+    Cpus,
+    Deadline,
+    Envs,
+    FileMounts,
+    Infra,
+    Location,
+    Memory,
+    Name,
+    Pattern,
+    Place,
+    Secrets,
+    Setup,
+    Text,
+    Workdir,
+    WorkField,
+)
+from broker.core.job.jobs import Priority, Workload
+from broker.core.market.offers import CapacityType, Interconnect
+from broker.core.values.units import Amount, Count, Duration, PositiveDuration, Size
+
+# Strict, because otherwise `true` would be 1 and "2" would be 2.
+Whole: TypeAlias = Annotated[int, Strict()]
+T = TypeVar("T")
+
+
+def _some(items: tuple[T, ...]) -> tuple[T, ...]:
+    if not items:
+        raise ValueError("is an empty list; name at least one, or delete the line")
+    return items
+
+
+OneOrMore: TypeAlias = Annotated[tuple[T, ...], AfterValidator(_some)]
+Positive: TypeAlias = Annotated[Whole, Field(ge=1, le=10**9)]
+
+
+class Section(BaseModel):
+    """Nothing unknown is let through; what is not given stays None, so that defaults live in `broker.core.job.jobs`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    def given(self) -> dict[str, Any]:
+        """The fields that the file names."""
+        return {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
+
+
+class Machine(Section):
+    """One acceptable machine, or the part of it that all alternatives share."""
+
+    accelerators: AcceleratorsField | None = None
+    gpus: AcceleratorsField | None = None
+    cpus: Cpus | None = None
+    memory: Memory | None = None
+    infra: Infra | None = None
+    cloud: Place | None = None
+    region: Place | None = None
+    zone: Place | None = None
+    instance_type: Place | None = None
+    use_spot: bool | None = None
+    capacity_types: OneOrMore[CapacityType] | None = None
+    disk_size: Memory | None = None
+    image_id: Text | None = None
+
+
+class Resources(Machine):
+    """The machines that would do."""
+
+    any_of: OneOrMore[Machine] | None = None
+    ordered: OneOrMore[Machine] | None = None
+
+
+class ModelSection(Section):
+    """A model to be sized. What has no field in `broker.core.job.jobs.Model` goes into its ``extra``."""
+
+    parameters: Count
+    method: Literal["adamw", "sgd", "lora", "qlora", "inference"] | None = None
+    sequence_length: Positive | None = None
+    batch_size: Positive | None = None
+    precision: Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4"] | None = None
+    layers: Positive | None = None
+    hidden_size: Positive | None = None
+    heads: Positive | None = None
+    kv_heads: Positive | None = None
+    head_dim: Positive | None = None
+    vocabulary: Positive | None = None
+    activation_checkpointing: bool | None = None
+    tokens: Count | None = None
+
+
+class CheckpointSection(Section):
+    every: PositiveDuration | None = None
+    size: Size | None = None
+    restart: Duration | None = None
+    keep: Annotated[Whole, Field(ge=1, le=1000)] | None = None
+
+
+class RetrySection(Section):
+    failures: Annotated[Whole, Field(ge=0, le=1000)] | None = None
+    backoff: Duration | None = None
+    launches: Annotated[Whole, Field(ge=1, le=1000)] | None = None
+
+
+class DataSection(Section):
+    location: Location | None = None
+    size: Size | None = None
+    sensitive: bool | None = None
+
+
+class ConstraintsSection(Section):
+    providers: OneOrMore[Pattern] | None = None
+    regions: OneOrMore[Pattern] | None = None
+    capacity_types: OneOrMore[CapacityType] | None = None
+    interconnect: Interconnect | None = None
+
+
+class JobFile(Section):
+    name: Name | None = None
+    team: Name | None = None
+    project: Name | None = None
+    environment: Name | None = None
+    workload: Workload | None = None
+    resources: Resources | None = None
+    model: ModelSection | None = None
+    num_nodes: Annotated[Whole, Field(ge=1, le=10_000)] | None = None
+    workdir: Workdir | None = None
+    file_mounts: FileMounts | None = None
+    envs: Envs | None = None
+    secrets: Secrets | None = None
+    setup: Setup | None = None
+    run: Command = Field(description="the command that does the work, such as `run: python train.py`")
+    work: WorkField | None = None
+    deadline: Deadline | None = None
+    max_duration: PositiveDuration | None = None
+    max_cost: Amount | None = None
+    value_of_time: Amount | None = None
+    max_unattended: PositiveDuration | None = None
+    checkpoint: CheckpointSection | None = None
+    retry: RetrySection | None = None
+    data: DataSection | None = None
+    constraints: ConstraintsSection | None = None
+    priority: Priority | None = None
+
+
+SECTIONS: dict[str, type[Section]] = {
+    "resources": Resources,
+    "model": ModelSection,
+    "checkpoint": CheckpointSection,
+    "retry": RetrySection,
+    "data": DataSection,
+    "constraints": ConstraintsSection,
+}

@@ -1,0 +1,175 @@
+"""Jobs: desired work, as the job file describes it, in one canonical form.
+
+`broker.core.job.file` reads files into these and prints them back; everything else takes them as they are. Durations
+are `timedelta`, sizes are bytes, memory of machines is GiB, money is USD per `Money`.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from broker.core.market.offers import CapacityType, Interconnect
+from broker.core.values.money import Money
+
+
+class Part(BaseModel):
+    """Base of the parts of a job: immutable, nothing unknown let through, durations as seconds in JSON."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_timedelta="float", defer_build=True)
+
+
+class Workload(StrEnum):
+    """What kind of work it is."""
+
+    TRAINING = "training"
+    BATCH = "batch"
+    INFERENCE = "inference"
+    DEVELOPMENT = "development"
+
+
+class Priority(StrEnum):
+    """How the job stands among others when capacity is short."""
+
+    LOW = "low"
+    NORMAL = "normal"
+    HIGH = "high"
+    URGENT = "urgent"
+
+
+class MachineRequest(Part):
+    """One acceptable machine: accelerators of one kind (none for a CPU job) and at least so much of the rest.
+
+    ``infra`` narrows to ``provider[/region[/zone]]``; parts may be ``*``. ``image`` is the machine or container image
+    that it must start from, as SkyPilot's ``image_id`` writes it.
+    """
+
+    accelerator: str | None = None
+    count: int = 0
+    cpus: float | None = None
+    memory_gib: float | None = None
+    instance_type: str | None = None
+    infra: str | None = None
+    capacity_types: tuple[CapacityType, ...] = ()
+    disk_gib: float | None = None
+    image: str | None = None
+
+    @property
+    def machine(self) -> str:
+        return f"{self.accelerator}:{self.count}" if self.accelerator else "cpu"
+
+
+class Work(Part):
+    """How much there is to do: ``duration`` of useful work on a reference machine. ``accelerator`` None: on whatever
+    machine the job gets."""
+
+    duration: timedelta
+    accelerator: str | None = None
+    count: int = 0
+
+
+class CheckpointPlan(Part):
+    """What the job says about its checkpoints: interval, size in bytes, time to restart from one, how many to keep."""
+
+    every: timedelta | None = None
+    size: int | None = None
+    restart: timedelta | None = None
+    keep: int = Field(default=3, ge=1)
+
+
+class Retry(Part):
+    """How often a *failure* of the job is tried again (interruptions are not failures), and after how long.
+
+    ``launches``: how many launches in a row may fail before the job is paused: machines that did not come up, or on
+    which the agent did not start. Capacity that was not to be had does not count: it cost nothing.
+    """
+
+    failures: int = Field(default=0, ge=0)
+    backoff: timedelta = timedelta(0)
+    launches: int = Field(default=10, ge=1)
+
+
+class Data(Part):
+    """Where the job's data lies (``provider/region``), its size in bytes, and whether it is sensitive."""
+
+    location: str | None = None
+    size: int | None = None
+    sensitive: bool = False
+
+
+class Constraints(Part):
+    """Limits of the job's own; names may be shell-style patterns (``us-*``)."""
+
+    providers: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    capacity_types: tuple[CapacityType, ...] = ()
+    interconnect: Interconnect | None = None
+
+
+class Model(Part):
+    """A model to be sized instead of resources; what it needs is computed by `broker.economics`."""
+
+    parameters: float
+    method: str = "adamw"
+    sequence_length: int | None = None
+    batch_size: int | None = None
+    extra: dict[str, Any] = Field(default_factory=dict)
+
+
+class Job(Part):
+    """Desired work. Exactly one of ``resources`` (acceptable machines, best first) and ``model`` is given.
+
+    ``deadline``: a duration from submission, or a time (UTC). ``max_duration`` counts billed time over all attempts;
+    None means that the policy's default applies. ``value_of_time``: USD that finishing an hour earlier is worth to a
+    job without a deadline; None: the policy's. ``max_unattended``: rented machines stop, checkpoint first, when no
+    broker has looked after them for so long; the shorter of this and the policy's. ``envs`` values reach the command
+    verbatim; ``secrets`` names variables
+    that are taken from the submitting environment at launch and are stored nowhere.
+    """
+
+    name: str
+    run: str
+    team: str | None = None
+    project: str | None = None
+    environment: str | None = None
+    workload: Workload = Workload.TRAINING
+    resources: tuple[MachineRequest, ...] = ()
+    ordered: bool = False
+    model: Model | None = None
+    num_nodes: int = Field(default=1, ge=1)
+    setup: str | None = None
+    workdir: str | None = None
+    envs: dict[str, str] = Field(default_factory=dict)
+    secrets: tuple[str, ...] = ()
+    file_mounts: dict[str, Any] = Field(default_factory=dict)
+    work: Work | None = None
+    deadline: timedelta | datetime | None = None
+    max_duration: timedelta | None = None
+    max_cost: Money | None = None
+    value_of_time: Money | None = None
+    max_unattended: timedelta | None = None
+    checkpoint: CheckpointPlan = CheckpointPlan.model_construct()
+    retry: Retry = Retry.model_construct()
+    data: Data = Data.model_construct()
+    constraints: Constraints = Constraints.model_construct()
+    priority: Priority = Priority.NORMAL
+
+    def deadline_at(self, submitted_at: datetime) -> datetime | None:
+        """The deadline as a time (UTC), for a job submitted then."""
+        return submitted_at + self.deadline if isinstance(self.deadline, timedelta) else self.deadline
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What the job demands of an engine beyond running a command; engines say which of these they can do."""
+        wanted = {
+            "several_nodes": self.num_nodes > 1,
+            "workdir": self.workdir is not None,
+            "setup": self.setup is not None,
+            "file_mounts": bool(self.file_mounts),
+            "secrets": bool(self.secrets),
+            "image": any(request.image for request in self.resources),
+        }
+        return frozenset(need for need, asked in wanted.items() if asked)

@@ -1,0 +1,104 @@
+"""Placements and plans: the values that the planner makes and policies, launcher and command line read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from broker.core.job.reasons import Reason, Rejection
+from broker.core.market.offers import CapacityType, MoneyKind, Offer
+from broker.core.values.money import Money
+
+
+class Moved(StrEnum):
+    """What is moved for a price: data and restored checkpoints to the machines, checkpoints from them."""
+
+    DATA = "data"
+    CHECKPOINT = "checkpoint"
+    RESTORE = "restore"
+
+
+@dataclass(frozen=True, slots=True)
+class CostTerm:
+    """One line of an expected cost in USD, signed, with how it came about ("2.1 h × $3.06").
+
+    ``per_start``: what of it one start of the job's machines costs; None where one start may cost all of it. ``moves``:
+    what is moved for it, of terms that are egress.
+    """
+
+    name: str
+    amount: Money
+    how: str = ""
+    per_start: Money | None = None
+    moves: Moved | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """One offer chosen for one job, with what is expected of it.
+
+    ``rate``: USD per hour for all nodes at the offer's price now. ``duration``: expected time from launch to finish,
+    None when the job does not say how much work there is. ``finish``: when that would be. ``expected_cost`` is the sum
+    of ``terms``; when the work is unknown it is the cost of one hour and of one start's data. ``surcharge`` moves the
+    ranking, not the money. ``useful_fraction`` is the η of the effective price: the part of billed time that becomes
+    progress.
+    ``kg_co2e_per_hour``: what all nodes emit in an hour; None where nobody asked or it is not known.
+    """
+
+    offer: Offer
+    nodes: int
+    rate: Money
+    expected_cost: Money
+    terms: tuple[CostTerm, ...]
+    duration: timedelta | None
+    finish: datetime | None
+    useful_fraction: float
+    throughput: float
+    interruptions_per_hour: float
+    surcharge: Money = Money.ZERO
+    kg_co2e_per_hour: float | None = None
+
+    @property
+    def kg_co2e(self) -> float | None:
+        """What the job is expected to emit there; None where that or its duration is not known."""
+        if self.kg_co2e_per_hour is None or self.duration is None:
+            return None
+        return self.kg_co2e_per_hour * (self.duration / timedelta(hours=1))
+
+    @property
+    def money(self) -> MoneyKind:
+        return self.offer.money
+
+    @property
+    def gpus(self) -> int:
+        return self.offer.count * self.nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Ranked placements (best first) and every rejection. A plan is optimistic; the hold is the truth.
+
+    ``remaining``: useful work left on the job's reference machine, None when unknown. ``offers_seen`` =
+    placements + rejections. ``notes``: things a person should know (no checkpoint, default duration, …).
+    """
+
+    made_at: datetime
+    placements: tuple[Placement, ...]
+    rejections: tuple[Rejection, ...]
+    offers_seen: int
+    remaining: timedelta | None
+    deadline: datetime | None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> Placement | None:
+        return self.placements[0] if self.placements else None
+
+    def cheapest(self, capacity_type: CapacityType) -> Placement | None:
+        """The placement of that capacity type with the least expected cost."""
+        of_type = [p for p in self.placements if p.offer.capacity_type is capacity_type]
+        return min(of_type, key=lambda p: p.expected_cost, default=None)
+
+    def reasons(self) -> frozenset[Reason]:
+        return frozenset(rejection.reason for rejection in self.rejections)

@@ -1,0 +1,1 @@
+"""Capacity as values: offers, holdings, machines and price watches. Pure."""

@@ -1,0 +1,160 @@
+"""Offers: priced, dated capacity; and the pool an offer belongs to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from broker.core.values.money import Money
+
+SANDBOX = "sandbox"  # the provider whose capacity, prices and money are simulated
+
+
+class CapacityType(StrEnum):
+    """How capacity is had."""
+
+    OWNED = "owned"
+    RESERVED = "reserved"
+    ON_DEMAND = "on_demand"
+    SPOT = "spot"
+
+
+class Availability(StrEnum):
+    """Whether the capacity can be had now, as far as its provider tells."""
+
+    AVAILABLE = "available"
+    UNAVAILABLE = "unavailable"
+    NO_QUOTA = "no_quota"
+    UNKNOWN = "unknown"
+
+
+class Interconnect(StrEnum):
+    """How the accelerators of one machine are joined."""
+
+    NVLINK = "nvlink"
+    PCIE = "pcie"
+    NONE = "none"
+
+
+class MoneyKind(StrEnum):
+    """Which money an hour of the offer is (semantics: cash is billed because of the decision, amortised was paid
+    before, sandbox is pretend)."""
+
+    CASH = "cash"
+    AMORTISED = "amortised"
+    SANDBOX = "sandbox"
+
+
+@dataclass(frozen=True, slots=True)
+class Billing:
+    """How a provider meters: at least ``minimum``, then in whole steps of ``granularity`` (> 0)."""
+
+    minimum: timedelta = timedelta(0)
+    granularity: timedelta = timedelta(seconds=1)
+    # Data, not code, for exceptions such as AWS not charging a first hour of spot that AWS itself interrupted.
+    free_if_interrupted_within: timedelta = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Capacity somebody offers: one machine of it, at a price per hour.
+
+    ``price``: USD per hour for the whole machine, what this hour costs *because of the decision* (0 is right only for
+    owned capacity and prepaid reserved hours); None when not known. ``amortised``: the showback value per hour of
+    something already paid. ``as_of``: when the price was known to hold (UTC). ``source``: who says so.
+    ``interruption_rate``: expected interruptions per hour, if the provider gives or implies one. ``slots``: how many
+    such machines can be had at once, None when there is no known bound. ``engine``: the engine that can run it.
+    """
+
+    provider: str
+    region: str
+    zone: str | None
+    instance_type: str
+    accelerator: str | None
+    count: int
+    capacity_type: CapacityType
+    price: Money | None
+    as_of: datetime
+    source: str
+    term_months: int | None = None
+    amortised: Money | None = None
+    cpus: float | None = None
+    memory_gib: float | None = None
+    interconnect: Interconnect | None = None
+    availability: Availability = Availability.UNKNOWN
+    unavailable_because: str = ""
+    score: float | None = None
+    interruption_rate: float | None = None
+    slots: int | None = None
+    engine: str | None = None
+    money: MoneyKind = MoneyKind.CASH
+    reference: bool = False
+    billing: Billing = field(default_factory=Billing)
+    max_age: timedelta | None = None
+
+    @property
+    def pool(self) -> str:
+        """The pool's stable name: where, what and how it is had. Two offers of one pool are two prices of the same
+        thing."""
+        term = f"/{self.term_months}m" if self.term_months else ""
+        return (
+            "/".join(
+                (self.provider, self.zone or self.region, self.instance_type, self.machine, self.capacity_type.value)
+            )
+            + term
+        )
+
+    @property
+    def id(self) -> str:
+        """Unique among the current offers of all sources: the pool and the source that prices it."""
+        return f"{self.pool}@{self.source}"
+
+    @property
+    def machine(self) -> str:
+        """``H100:8``, or ``cpu`` for a machine without accelerators."""
+        return f"{self.accelerator}:{self.count}" if self.accelerator else "cpu"
+
+    @property
+    def location(self) -> str:
+        """``provider/region``, as data locations and egress tables write it."""
+        return f"{self.provider}/{self.region}"
+
+    @property
+    def price_per_gpu(self) -> Money | None:
+        """USD per hour and accelerator; None without a price or without accelerators."""
+        if self.price is None or not self.count:
+            return None
+        return self.price.share(1, self.count)
+
+    def may_be_free(self) -> bool:
+        """Whether a price of zero makes sense here."""
+        return self.capacity_type is CapacityType.OWNED or (
+            self.capacity_type is CapacityType.RESERVED and self.money is not MoneyKind.CASH
+        )
+
+    def has_valid_price(self) -> bool:
+        """Known, and positive unless zero makes sense."""
+        if self.price is None:
+            return False
+        return self.price.micros > 0 or (self.price.micros == 0 and self.may_be_free())
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedRow:
+    """A row of a provider's answer that could not become an offer: a countable reason and a sample of the detail."""
+
+    reason: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OfferQuery:
+    """Which offers are wanted. Empty tuples and None mean: no restriction. Patterns are shell-style (``us-*``)."""
+
+    accelerators: tuple[str, ...] = ()
+    count: int | None = None
+    capacity_types: tuple[CapacityType, ...] = ()
+    providers: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    max_price: Money | None = None

@@ -1,0 +1,124 @@
+"""Watches: what somebody wants to be told of about prices, and where each of them stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from fnmatch import fnmatchcase
+
+from broker.core.market.offers import CapacityType, Offer, OfferQuery
+from broker.core.values.money import Money
+from broker.core.values.units import print_duration
+
+
+class Trigger(StrEnum):
+    """What is waited for.
+
+    ``BELOW``: the cheapest offer that can be had costs less than a price. ``RISES``: it costs so much more than it did
+    some time ago. ``AVAILABLE``: a provider says that some offer can be had. ``STALE``: no poll of a provider has gone
+    well for some time.
+    """
+
+    BELOW = "below"
+    RISES = "rises"
+    AVAILABLE = "available"
+    STALE = "stale"
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What to wait for, among which offers.
+
+    ``machines``: ``H100`` or ``H100:8`` (exactly so many), ``cpu``; with ``providers``, ``regions`` (both may be
+    patterns) and ``capacity_types`` an empty tuple means any. ``price``: USD per GPU-hour (per hour of machines
+    without), for ``BELOW``. ``part``: 0.2 for a fifth more, and ``within``: than so long ago, for ``RISES``. ``age``:
+    for ``STALE``. ``targets``: names of settings that say whom to tell; all of them when empty. ``pause``: the least
+    time between two notices. Times are UTC.
+    """
+
+    name: str
+    trigger: Trigger
+    made_at: datetime
+    made_by: str
+    machines: tuple[str, ...] = ()
+    providers: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    capacity_types: tuple[CapacityType, ...] = ()
+    price: Money | None = None
+    part: float | None = None
+    within: timedelta | None = None
+    age: timedelta | None = None
+    targets: tuple[str, ...] = ()
+    pause: timedelta = timedelta(hours=1)
+
+    @property
+    def query(self) -> OfferQuery:
+        """For the store; `fits` is stricter about counts."""
+        return OfferQuery(
+            accelerators=tuple(dict.fromkeys(machine.partition(":")[0] for machine in self.machines)),
+            capacity_types=self.capacity_types,
+            providers=self.providers,
+            regions=self.regions,
+        )
+
+    def fits(self, offer: Offer) -> bool:
+        """Whether the offer has one of the counts that are asked for."""
+        if not self.machines:
+            return True
+        if offer.accelerator is None:
+            return "cpu" in self.machines
+        return offer.accelerator in self.machines or offer.machine in self.machines
+
+    def fits_provider(self, name: str) -> bool:
+        """Whether the watch is about that provider."""
+        return not self.providers or any(fnmatchcase(name, pattern) for pattern in self.providers)
+
+    @property
+    def about(self) -> str:
+        """The offers in words: ``H100:8 spot from aws in us-*``."""
+        kinds = " or ".join(kind.value.replace("_", "-") for kind in self.capacity_types)
+        what = " ".join(filter(None, [_either(self.machines) or "any machine", kinds]))
+        providers = f" from {_either(self.providers)}" if self.providers else ""
+        return f"{what}{providers}{f' in {_either(self.regions)}' if self.regions else ''}"
+
+    @property
+    def sentence(self) -> str:
+        """What is waited for in words: ``H100:8 spot below $2.00 per GPU-hour``."""
+        match self.trigger:
+            case Trigger.BELOW:
+                unit = "per hour" if self.machines == ("cpu",) else "per GPU-hour"
+                return f"{self.about} below {self.price} {unit}"
+            case Trigger.RISES:
+                return f"{self.about} up by {self.part or 0:.0%} or more within {_time(self.within)}"
+            case Trigger.AVAILABLE:
+                return f"{self.about} available"
+            case Trigger.STALE:
+                return f"{_either(self.providers) or 'any provider'} without a successful poll for {_time(self.age)}"
+
+
+@dataclass(frozen=True, slots=True)
+class WatchState:
+    """Where a watch stands after it was last looked at.
+
+    ``firing``: what it holds for now: names of providers for ``STALE``, else one empty name. ``since``: when it last
+    began or stopped to hold. ``noticed_at``: of the last notice; ``number``: how many there have been. ``seen``: in
+    words, what was found. ``known``: whether it could be told at all.
+    """
+
+    firing: tuple[str, ...] = ()
+    since: datetime | None = None
+    noticed_at: datetime | None = None
+    number: int = 0
+    seen: str = ""
+    known: bool = False
+    checked_at: datetime | None = None
+
+
+def _either(names: Sequence[str]) -> str:
+    return " or ".join(names)
+
+
+def _time(length: timedelta | None) -> str:
+    return print_duration(length or timedelta(0))

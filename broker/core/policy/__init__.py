@@ -1,0 +1,1 @@
+"""What policies see and answer, and what approvals cover. Pure."""

@@ -1,0 +1,107 @@
+"""The record of a decision: what was asked, what was seen, what was answered. Kept for every admission and move."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime
+from functools import cache
+from hashlib import sha256
+from json import dumps
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from broker.core.job.placements import Placement
+from broker.core.policy.policy import Action, ActionKind, Answer, Facts, LiveAttempt, Verdict
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One passage through the gate. ``facts_hash``: SHA-256 over everything the judgement saw (`sealed`), so that the
+    same inputs can be recognised; ``seen``: what of it is worth keeping in words, and under ``inputs`` all of it, so
+    that it can be judged again (`inputs_of`)."""
+
+    at: datetime
+    action: ActionKind
+    user: str
+    job_name: str
+    answer: Answer
+    policy_version: str
+    facts_hash: str
+    job_id: str | None = None
+    attempt: int | None = None
+    pool: str | None = None
+    verdicts: tuple[Verdict, ...] = ()
+    seen: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """All that a judgement saw. ``others``: the placements that the plan ranked after the one that was judged.
+    ``live_kept``: False where no rule counted what runs, and so it was not kept."""
+
+    action: Action
+    facts: Facts
+    others: tuple[Placement, ...] = ()
+    live_kept: bool = True
+
+
+# How many placements beside the one that was judged are kept with a decision.
+MOST_OTHERS = 5
+
+
+def written(
+    action: Action, facts: Facts, others: Sequence[Placement] = (), *, counts_live: bool = True
+) -> dict[str, Any]:
+    """The inputs as plain data for JSON; `inputs_of` reads them back equal.
+
+    What runs is kept where ``counts_live``: of thousands of jobs, in a few bytes each, as most of them are alike.
+    """
+    kept = Inputs(action, replace(facts, live=()), tuple(others)[:MOST_OTHERS], counts_live)
+    data: dict[str, Any] = _adapter().dump_python(kept, mode="json")
+    if counts_live and facts.live:
+        kinds: dict[tuple[Any, ...], int] = {}
+        jobs = [[one.job_id, kinds.setdefault(_kind_of(one), len(kinds))] for one in facts.live]
+        data["facts"]["live"] = {"kinds": [list(kind) for kind in kinds], "jobs": jobs}
+    return data
+
+
+_OF_LIVE = tuple(field.name for field in fields(LiveAttempt) if field.name != "job_id")
+
+
+_kind_of = attrgetter(*_OF_LIVE)  # all of it but its job
+
+
+def _expanded(kept: Mapping[str, Any]) -> Mapping[str, Any]:
+    live = kept["facts"]["live"]
+    if not isinstance(live, Mapping):
+        return kept
+    kinds = [dict(zip(_OF_LIVE, kind, strict=False)) for kind in live["kinds"]]
+    return {**kept, "facts": {**kept["facts"], "live": [{"job_id": job, **kinds[k]} for job, k in live["jobs"]]}}
+
+
+def sealed(inputs: Mapping[str, Any], policy_version: str) -> str:
+    """The hash over written inputs and the version of the policy that judged them."""
+    text = dumps(inputs, sort_keys=True, separators=(",", ":"))
+    return sha256(f"{text}\n{policy_version}".encode()).hexdigest()
+
+
+def inputs_of(decision: Decision) -> Inputs | None:
+    """What the judgement saw; None for a decision of before inputs were kept. Raises ValueError where they are not
+    what was hashed."""
+    kept = decision.seen.get("inputs")
+    if not isinstance(kept, Mapping):
+        return None
+    if sealed(kept, decision.policy_version) != decision.facts_hash:
+        raise ValueError(f"the decision of {decision.at.isoformat()} on {decision.job_name} was altered")
+    return _adapter().validate_python(_expanded(kept))
+
+
+@cache
+def _adapter() -> TypeAdapter[Inputs]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Inputs)

@@ -1,0 +1,1 @@
+"""Values without a domain: money, units, time, accelerators. Pure."""

@@ -1,0 +1,85 @@
+"""Held money and how it is used up over time. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from broker.core.values.money import Money, in_microseconds
+
+_HOUR_IN_MICROSECONDS = in_microseconds(timedelta(hours=1))
+
+
+@dataclass(frozen=True, slots=True)
+class Burn:
+    """An amount of held money (USD) with the time for which it was judged.
+
+    It is used up from ``start`` on (UTC), at ``rate`` at most (USD an hour for all machines), and not after ``end``
+    (UTC). What the rate cannot use up by then, such as the egress of a start, counts at the beginning.
+    """
+
+    amount: Money
+    start: datetime
+    end: datetime
+    rate: Money
+
+    @classmethod
+    def evenly(cls, amount: Money, window: tuple[datetime, datetime]) -> Burn:
+        """The amount spread over the whole window. Over no time, all of it counts at the beginning."""
+        start, end = window
+        return cls(amount, start, max(start, end), rate_over(amount, end - start))
+
+    def seen(self, now: datetime) -> Burn:
+        """The same money as it looks at ``now``: nothing of it can be used up before, and at the full rate it ends as
+        soon as the amount is used up.
+
+        A hold is never dated ahead. One that starts after ``now`` was dated by a clock that was set back since, and
+        counts from now on for as long as it was meant to last.
+        """
+        end = max(self.end_at(now), now)
+        return replace(self, start=now, end=min(end, _used_up(now, self.amount, self.rate)))
+
+    def end_at(self, now: datetime) -> datetime:
+        """Until when it was judged, by the clock of ``now``."""
+        return now + (self.end - self.start) if self.start > now else self.end
+
+    def after(self, moment: datetime) -> Money:
+        """How much of it can be used up at ``moment`` or later, at most."""
+        if moment <= self.start:
+            return self.amount
+        if moment >= self.end:
+            return Money.ZERO
+        whole = self.end - self.start
+        timed = min(self.amount, self.rate.for_duration(whole))
+        return timed.share(in_microseconds(self.end - moment), in_microseconds(whole))
+
+    def before(self, edge: datetime) -> Money:
+        """How much of it may be used up before ``edge`` so that nothing is taken from what was judged for later."""
+        later = self.rate.for_duration(max(self.end - edge, timedelta(0)))
+        return max(self.amount - later, Money.ZERO)
+
+    def share(self, period: tuple[datetime, datetime]) -> Money:
+        """How much of it falls into a half-open period. The shares of adjoining periods that contain it all add up to
+        the amount."""
+        return self.after(period[0]) - self.after(period[1])
+
+    def last(self, amount: Money) -> Burn:
+        """The last part of it, of that amount: what is used up after everything else."""
+        start = self.end - amount.lasts(self.rate) if self.rate > Money.ZERO else self.start
+        return replace(self, amount=amount, start=max(self.start, start))
+
+
+def rate_over(amount: Money, time: timedelta) -> Money:
+    """The least hourly rate (USD) that uses the amount up within that time; zero for no time."""
+    if time <= timedelta(0):
+        return Money.ZERO
+    return Money(-(-amount.micros * _HOUR_IN_MICROSECONDS // in_microseconds(time)))
+
+
+def _used_up(now: datetime, amount: Money, rate: Money) -> datetime:
+    if rate <= Money.ZERO or amount <= Money.ZERO:
+        return now
+    try:
+        return now + amount.lasts(rate)
+    except OverflowError:  # the calendar ends before the money does
+        return datetime.max.replace(tzinfo=UTC)

@@ -1,0 +1,188 @@
+"""Whether what a watch waits for is so, and when that is worth a notice. Pure: values in, values out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from broker.core.market.offers import Availability, Offer
+from broker.core.market.watches import Trigger, Watch, WatchState
+from broker.core.notices import Notice, Severity
+from broker.core.values.money import Money
+from broker.core.values.units import print_duration
+
+if TYPE_CHECKING:
+    from broker.store.records import Freshness
+
+_SOLD_OUT = (Availability.UNAVAILABLE, Availability.NO_QUOTA)
+_LISTED = 3  # offers in the text of a notice
+_ALL = ("",)  # what a watch holds for that is not about single providers
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was found. ``holds``: for what the watch holds (see `WatchState.firing`), nothing when it does not, None
+    when it cannot be told. ``words``: the finding in a line; ``details``: what a notice adds to it."""
+
+    holds: tuple[str, ...] | None
+    words: str
+    details: tuple[str, ...] = ()
+
+
+def look(
+    watch: Watch,
+    offers: Iterable[Offer],
+    before: Iterable[Offer],
+    fresh: Mapping[str, Freshness],
+    now: datetime,
+) -> Seen:
+    """``offers``: current ones; ``before``: those of ``watch.within`` ago, for what rises; ``fresh``: by provider, for
+    what gets stale. Offers that do not fit, are simulated though not asked for, only reference, or older than their
+    limit tell nothing."""
+    if watch.trigger is Trigger.STALE:
+        return _stale(watch, fresh, now)
+    told = _live(watch, offers)
+    current = [offer for offer in told if offer.max_age is None or now - offer.as_of <= offer.max_age]
+    if not told:
+        return Seen((), "none is offered")
+    if not current:
+        return Seen(None, "every offer is older than its provider's limit")
+    match watch.trigger:
+        case Trigger.AVAILABLE:
+            return _available(current)
+        case Trigger.BELOW:
+            return _below(watch, current)
+        case Trigger.RISES:
+            return _rises(watch, current, _live(watch, before))
+
+
+def _live(watch: Watch, offers: Iterable[Offer]) -> list[Offer]:
+    return [offer for offer in offers if watch.fits(offer) and not offer.reference]
+
+
+def _unit_price(offer: Offer) -> Money:
+    price = offer.price_per_gpu or offer.price
+    assert price is not None
+    return price
+
+
+def _to_be_had(offers: Iterable[Offer]) -> list[Offer]:
+    """With a price and not sold out, cheapest first."""
+    found = [offer for offer in offers if offer.has_valid_price() and offer.availability not in _SOLD_OUT]
+    return sorted(found, key=lambda offer: (_unit_price(offer), offer.id))
+
+
+def _below(watch: Watch, offers: Sequence[Offer]) -> Seen:
+    had = _to_be_had(offers)
+    if not had:
+        return Seen((), "sold out")
+    assert watch.price is not None
+    below = [offer for offer in had if _unit_price(offer) < watch.price]
+    return Seen(_ALL if below else (), f"cheapest: {_told(had[0])}", _lines(below))
+
+
+def _rises(watch: Watch, offers: Sequence[Offer], before: Sequence[Offer]) -> Seen:
+    had, earlier = _to_be_had(offers), _to_be_had(before)
+    ago = print_duration(watch.within or timedelta(0))
+    if not had:
+        return Seen(None, "sold out: there is no price to compare")
+    if not earlier or not _unit_price(earlier[0]):
+        return Seen(None, f"no price of {ago} ago is known to compare with")
+    now_costs, then_cost = _unit_price(had[0]), _unit_price(earlier[0])
+    part = now_costs.micros / then_cost.micros - 1
+    words = f"{part:+.1%} in {ago}, from {then_cost}; cheapest: {_told(had[0])}"
+    so = now_costs >= then_cost.scaled(1 + (watch.part or 0))  # not `part`: 12 of 10 is a fifth more, and no less
+    return Seen(_ALL if so else (), words, _lines(had))
+
+
+def _available(offers: Sequence[Offer]) -> Seen:
+    there = [offer for offer in offers if offer.availability is Availability.AVAILABLE]
+    if there:
+        listed = sorted(there, key=lambda offer: (not offer.has_valid_price(), _unit_price_or_zero(offer), offer.id))
+        return Seen(_ALL, f"available: {_told(listed[0])}", _lines(listed))
+    if any(offer.availability in _SOLD_OUT for offer in offers):
+        return Seen((), "sold out")
+    return Seen(None, "its providers do not tell what can be had")
+
+
+def _unit_price_or_zero(offer: Offer) -> Money:
+    return _unit_price(offer) if offer.has_valid_price() else Money.ZERO
+
+
+def _stale(watch: Watch, fresh: Mapping[str, Freshness], now: datetime) -> Seen:
+    age = watch.age or timedelta(0)
+    late = []
+    for name in sorted(fresh):
+        well = fresh[name].last_success
+        if watch.fits_provider(name) and (well is None or now - well > age):
+            late.append(name)
+    if not any(watch.fits_provider(name) for name in fresh):
+        return Seen(None, "never asked")
+    if not late:
+        return Seen((), "fresh")
+    polls = tuple(_of_poll(fresh[name], now) for name in late)
+    if len(polls) == 1:
+        return Seen(tuple(late), polls[0])
+    return Seen(tuple(late), f"no good poll of {', '.join(late)}", polls)
+
+
+def _of_poll(found: Freshness, now: datetime) -> str:
+    well = "never" if found.last_success is None else f"{_ago(now - found.last_success)} ago"
+    first, *others = (found.last.error if found.last is not None else "").splitlines() or [""]
+    why = f": {first}" if first else ""
+    more = f"; and {len(others)} more" if others else ""
+    return f"{found.provider}: last good poll {well}{why}{more}"
+
+
+def _ago(age: timedelta) -> str:
+    return print_duration(timedelta(minutes=max(age // timedelta(minutes=1), 0)))
+
+
+def _told(offer: Offer) -> str:
+    unit = "per GPU-hour" if offer.count else "per hour"
+    price = f"{_unit_price(offer)} {unit}, " if offer.has_valid_price() else ""
+    kind = offer.capacity_type.value.replace("_", "-")
+    return f"{price}{offer.provider} {offer.zone or offer.region} {offer.instance_type} {offer.machine} {kind}"
+
+
+def _lines(offers: Sequence[Offer]) -> tuple[str, ...]:
+    shown = [f"{_told(offer)} (by {offer.source}, {offer.as_of:%Y-%m-%d %H:%M} UTC)" for offer in offers[:_LISTED]]
+    more = len(offers) - len(shown)
+    return (*shown, f"and {more} more") if more else tuple(shown)
+
+
+def step(watch: Watch, state: WatchState, seen: Seen, now: datetime) -> tuple[WatchState, Notice | None]:
+    """Where the watch stands now, and the notice that is due.
+
+    A notice is due when something begins to hold, not while it goes on, and not sooner than ``watch.pause`` after the
+    one before: what begins to hold within the pause and still holds after it is told then. What cannot be told changes
+    nothing. The same state and finding give the same notice, under the same key.
+    """
+    known = replace(state, seen=seen.words, known=seen.holds is not None, checked_at=now)
+    if seen.holds is None:
+        return known, None
+    still = tuple(name for name in state.firing if name in seen.holds)
+    new = [name for name in seen.holds if name not in still]
+    paused = state.noticed_at is not None and timedelta(0) <= now - state.noticed_at < watch.pause
+    if not new or paused:
+        return replace(known, firing=still, since=state.since if still == state.firing else now), None
+    after = replace(known, firing=seen.holds, since=now, noticed_at=now, number=state.number + 1)
+    return after, _notice(watch, after, seen)
+
+
+def _notice(watch: Watch, state: WatchState, seen: Seen) -> Notice:
+    body = [seen.words, *seen.details, "", f"Watch {watch.name!r} by {watch.made_by}."]
+    body.append(f"To be told no more: gpubroker prices watch remove {watch.name}")
+    return Notice(
+        key=f"{keys(watch)}{state.number}",
+        title=f"gpubroker: {watch.sentence}",
+        body="\n".join(body),
+        severity=Severity.WARNING if watch.trigger in (Trigger.RISES, Trigger.STALE) else Severity.INFO,
+    )
+
+
+def keys(watch: Watch) -> str:
+    """How the keys of its notices begin. One that is removed and made anew under the same name has others."""
+    return f"watch/{watch.name}/{watch.made_at.isoformat()}/"

@@ -1,0 +1,43 @@
+"""Times and sizes as a plan says them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from broker.core.values.money import Money
+
+_CENT = Money.usd("0.01")
+_HOUR = timedelta(hours=1)
+
+
+def hours_of(time: timedelta) -> float:
+    """The time in hours."""
+    return time / _HOUR
+
+
+def span(time: timedelta) -> str:
+    """`hours` for a timedelta."""
+    return hours(time / _HOUR)
+
+
+def hours(value: float) -> str:
+    """``2.5 h``, ``12 min``, ``30 s``: three digits at most, in the unit that suits."""
+    if value >= 1:
+        return f"{value:,.0f} h" if value >= 100 else f"{value:.3g} h"
+    if value * 60 >= 1:
+        return f"{value * 60:.3g} min"
+    return f"{value * 3600:.3g} s"
+
+
+def about(amount: Money) -> str:
+    """An estimate, which no micro-dollars make more exact: ``$12.35``, ``less than $0.01``."""
+    return f"less than {_CENT}" if Money.ZERO < amount < _CENT else amount.rounded()
+
+
+def gigabytes(value: float) -> str:
+    """Bytes as ``14 GB`` (10⁹); little as ``14 MB`` (10⁶), and next to nothing as ``14 bytes``."""
+    if value < 10_000:
+        return f"{value:,.0f} bytes"
+    if value < 0.1e9:
+        return f"{value / 1e6:.3g} MB"
+    return f"{value / 1e9:,.0f} GB" if value >= 100e9 else f"{value / 1e9:.3g} GB"

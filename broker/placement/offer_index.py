@@ -1,0 +1,158 @@
+"""The best placements of a job on a market that was made ready before: the first of `make_plan`'s ranking, quickly.
+
+Offers that differ in name, price and size alone cost a job the more, the higher their price is. So they are kept
+together, cheapest first, and of a hundred thousand only those are priced that can still win: a group waits in a heap by
+a lower bound of what its cheapest member costs (the bare work at its price), then by what it does cost, and the next
+member comes after it. What comes out of the heap with its exact cost is the next in the ranking.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import count, islice
+from typing import Any
+
+from broker.core.job.jobs import Job, MachineRequest
+from broker.core.job.placements import Placement
+from broker.core.job.reasons import Reason, Rejection
+from broker.core.market.offers import Availability, Offer
+from broker.placement.planner import Judge
+from broker.placement.pricing.estimate import Hazard
+from broker.placement.pricing.run_model import Effort, speed
+from broker.placement.ranking import RankKey
+
+# What turns one offer of a group down for these turns down all of it.
+_ABOUT_THE_GROUP = frozenset(
+    {
+        Reason.SANDBOX_NOT_ASKED_FOR,
+        Reason.WRONG_PROVIDER,
+        Reason.WRONG_REGION,
+        Reason.WRONG_CAPACITY_TYPE,
+        Reason.WRONG_ACCELERATOR,
+        Reason.NOT_A_CPU_OFFER,
+        Reason.TOO_FEW_ACCELERATORS,
+        Reason.INTERCONNECT_TOO_WEAK,
+        Reason.NO_ENGINE,
+        Reason.ENGINE_NOT_INSTALLED,
+        Reason.ENGINE_CANNOT,
+        Reason.RUNS_OUT_OF_REACH,
+        Reason.NEEDS_COMMITMENT,
+        Reason.TOO_OFTEN_INTERRUPTED,
+        Reason.MISSES_DEADLINE,
+        Reason.REFERENCE_PRICE,
+    }
+)
+# Each term of a cost is rounded to a micro-dollar; there are fewer than this.
+_ROUNDING = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """Offers, by accelerator, in groups, cheapest first. ``hazard``: as the offers were grouped by."""
+
+    hazard: Hazard
+    groups: Mapping[str | None, Sequence[Sequence[Offer]]]
+
+    @classmethod
+    def of(cls, offers: Iterable[Offer], hazard: Hazard) -> Board:
+        """Those that may be had and have a price; the others serve no job. Takes a second for 200,000."""
+        found: dict[tuple[Any, ...], list[Offer]] = defaultdict(list)
+        for offer in offers:
+            if offer.availability in (Availability.UNAVAILABLE, Availability.NO_QUOTA) or not offer.has_valid_price():
+                continue
+            found[
+                (
+                    offer.accelerator,
+                    offer.count,
+                    offer.provider,
+                    offer.region,
+                    offer.zone,
+                    offer.capacity_type,
+                    offer.term_months,
+                    offer.money,
+                    offer.engine,
+                    offer.interconnect,
+                    offer.reference,
+                    offer.billing,
+                    offer.slots is None,
+                    hazard(offer),
+                )
+            ].append(offer)
+        groups: dict[str | None, list[list[Offer]]] = defaultdict(list)
+        for (accelerator, *_), members in found.items():
+            members.sort(key=lambda offer: (offer.price, offer.id))
+            groups[accelerator].append(members)
+        return cls(hazard, dict(groups))
+
+    def judge(self, job: Job, **how: Any) -> Judge:
+        """A judge for `ranked`: it takes interruptions as this board does. ``how``: as `Judge.of` has it."""
+        return Judge.of(job, **how, hazard=self.hazard)
+
+    def ranked(self, judge: Judge, *, most_limited: float = math.inf) -> Iterator[Placement]:
+        """The placements of `make_plan`, in its order, each worked out when it is asked for; of those on pools that say
+        how many machines they have, the first ``most_limited``. Raises ValueError for conditions that rank by
+        emissions."""
+        if judge.conditions.by_carbon:
+            raise ValueError("a board ranks by cost alone")
+        job = judge.request.job
+        wanted = [machine.accelerator for machine in job.resources] or [None]
+        if None in wanted or len(set(wanted)) < len(wanted):
+            # One offer may serve as several machines: what it costs no longer follows from its price.
+            everything = (judge(o) for groups in self.groups.values() for members in groups for o in members)
+            for _, one in sorted((found for found in everything if not isinstance(found, Rejection)), key=_key):
+                limited = one.offer.slots is not None
+                if not limited or most_limited > 0:
+                    most_limited -= limited
+                    yield one
+            return
+        tie = count()
+        heap: list[tuple[RankKey, int, Placement | None, Iterator[Offer], bool]] = []
+        for machine, request_ in enumerate(job.resources):
+            hours = _bare_hours(judge.effort, request_)
+            for members in self.groups.get(request_.accelerator, ()):
+                cheapest = members[0]
+                if cheapest.count < request_.count:
+                    continue
+                bound = _bound(cheapest, hours, judge)
+                least = (0.0, judge.place(cheapest), machine if job.ordered else 0, bound, timedelta(0), 0, "")
+                heap.append((least, next(tie), None, iter(members), cheapest.slots is not None))
+        heapq.heapify(heap)
+        while heap:
+            _, _, placement, members_left, limited = heapq.heappop(heap)
+            if limited and most_limited <= 0:
+                continue
+            if placement is not None:
+                most_limited -= limited
+                yield placement
+            for offer in members_left:
+                outcome = judge(offer)
+                if not isinstance(outcome, Rejection):
+                    heapq.heappush(heap, (outcome[0], next(tie), outcome[1], members_left, limited))
+                    break
+                if outcome.reason in _ABOUT_THE_GROUP:
+                    break
+
+    def best(self, job: Job, limit: int, **how: Any) -> list[Placement]:
+        """The first so many placements. ``how``: as `Judge.of` has it."""
+        return list(islice(self.ranked(self.judge(job, **how)), limit))
+
+
+def _key(found: tuple[RankKey, Placement]) -> RankKey:
+    return found[0]
+
+
+def _bare_hours(effort: Effort, machine: MachineRequest) -> float:
+    """Of the bare work, or of a useful hour, on such a machine."""
+    throughput, _ = speed(effort, machine.accelerator, machine.count)
+    return (1.0 if effort.work is None else effort.work) / throughput
+
+
+def _bound(offer: Offer, hours: float, judge: Judge) -> int:
+    """Micro-dollars that the job weighs there at the least: so many hours at the price now, and what they are worth."""
+    assert offer.price is not None
+    return int((offer.price.micros * judge.effort.nodes + judge.value_of_time.micros) * hours) - _ROUNDING

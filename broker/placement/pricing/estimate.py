@@ -1,0 +1,180 @@
+"""What one job is expected to cost on one offer.
+
+    E[cost] = (remaining work / (x·η)) · price · nodes + start-up billed + egress + keeping checkpoints
+
+``x``: how fast the offer's accelerators do the job's work, relative to the machine its ``work:`` is given for. ``η``:
+the part of billed time that becomes progress (`broker.placement.pricing.checkpoints.expected_run`). Every dollar stands in a
+`CostTerm` that says how it came about. Waiting for capacity is not in it. Decisions use marginal prices: what is paid
+because of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from broker.core.job.jobs import MachineRequest
+from broker.core.job.placements import CostTerm, Moved, Placement
+from broker.core.market.offers import Billing, Offer
+from broker.core.values.money import Money
+from broker.placement.formats import gigabytes, hours, hours_of, span
+from broker.placement.pricing.egress import egress_rate
+from broker.placement.pricing.run_model import Course, Effort, Spell, course
+
+_NOT_WORTH_A_LINE = Money(5_000)
+# Below this useful fraction a job does not get anywhere between interruptions.
+LEAST_USEFUL_FRACTION = 0.05
+
+Hazard = Callable[[Offer], float]
+"""Expected interruptions per hour of one machine of an offer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimator:
+    """Prices one job on any number of offers, at ``now`` (UTC). What offers have in common is worked out once."""
+
+    effort: Effort
+    now: datetime
+    hazard: Hazard
+    _courses: dict[tuple[str | None, int, float, float], Course] = field(default_factory=dict, repr=False)
+    _extras: dict[tuple[Course, str, Billing], tuple[Spell | None, list[CostTerm]]] = field(
+        default_factory=dict, repr=False
+    )
+
+    def placement(self, offer: Offer, machine: MachineRequest) -> Placement | None:
+        """The placement on this offer, which must be feasible and serve ``machine``.
+
+        None when less than `LEAST_USEFUL_FRACTION` of the billed time would become progress: the job would hardly
+        ever finish there. When the work is not known, ``expected_cost`` is the cost of one hour and of reading the data
+        once: every start does that, however long it runs.
+        """
+        assert offer.price is not None
+        run_course = self._course(offer, machine)
+        useful = run_course.run.useful_fraction
+        if useful < LEAST_USEFUL_FRACTION:
+            return None
+        nodes = self.effort.nodes
+        rate = offer.price if nodes == 1 else offer.price * nodes
+        price = f"{rate}/h" if nodes == 1 else f"{rate}/h for {nodes} machines"
+        terms = [_term(spell, rate, price) for spell in run_course.spells]
+        if run_course.duration is not None:
+            unused, elsewhere = self._extra(run_course, offer)
+            if unused is not None:
+                terms.append(_term(unused, rate, price))
+            terms += elsewhere
+        else:
+            terms += _data_egress(self.effort, offer.location, 1)
+        duration = run_course.duration
+        return Placement(
+            offer=offer,
+            nodes=nodes,
+            rate=rate,
+            expected_cost=Money(sum([term.amount.micros for term in terms])),
+            terms=tuple(terms),
+            duration=duration,
+            finish=None if duration is None else self.now + duration,
+            useful_fraction=useful,
+            throughput=run_course.throughput,
+            interruptions_per_hour=run_course.interruptions,
+        )
+
+    def _course(self, offer: Offer, machine: MachineRequest) -> Course:
+        interruptions = self.hazard(offer) * self.effort.nodes
+        key = (offer.accelerator, machine.count, interruptions, self.effort.start_on(offer.capacity_type))
+        known = self._courses.get(key)
+        if known is None:
+            known = self._courses[key] = course(self.effort, *key)
+        return known
+
+    def _extra(self, run_course: Course, offer: Offer) -> tuple[Spell | None, list[CostTerm]]:
+        key = (run_course, offer.location, offer.billing)
+        known = self._extras.get(key)
+        if known is None:
+            elsewhere = [*_egress(self.effort, *key[:2]), *_kept(self.effort, run_course)]
+            known = self._extras[key] = (_unused(run_course, offer.billing), elsewhere)
+        return known
+
+
+def margin(placement: Placement, effort: Effort) -> timedelta:
+    """Time to keep free before a deadline: one changeover (start-up and restore), weighted with the probability that
+    there is an interruption at all, 1 - e^(-rate·duration). Nothing where the duration is not known."""
+    if placement.duration is None:
+        return timedelta(0)
+    chance = -math.expm1(-placement.interruptions_per_hour * hours_of(placement.duration))
+    return timedelta(hours=chance * (effort.start_on(placement.offer.capacity_type) + effort.restart))
+
+
+def effective_price(placement: Placement) -> Money:
+    """USD for one useful hour on the job's reference machine: price · nodes / (x·η)."""
+    return Money(round(placement.rate.micros / (placement.throughput * placement.useful_fraction)))
+
+
+def _term(spell: Spell, rate: Money, price: str) -> CostTerm:
+    # An estimate: bills go by `Money.for_duration`.
+    return CostTerm(spell.name, Money(round(rate.micros * spell.hours)), f"{spell.how} × {price}")
+
+
+def _unused(run_course: Course, billing: Billing) -> Spell | None:
+    """What the provider bills beyond the time used: its minimum, and its whole steps where they are long."""
+    duration = run_course.duration
+    assert duration is not None
+    steps = -(-duration // billing.granularity) * billing.granularity
+    extra = hours_of(max(steps, billing.minimum) - duration)
+    if billing.granularity > timedelta(minutes=1):
+        # Each interruption leaves half a step unused, on average.
+        extra += run_course.run.interruptions * hours_of(billing.granularity) / 2
+    if extra * 3600 < 1:
+        return None
+    least = f", at least {span(billing.minimum)}" if billing.minimum else ""
+    how = f"{hours(extra)} billed but not used (billed in steps of {span(billing.granularity)}{least})"
+    return Spell("billing steps", extra, how)
+
+
+def _egress(effort: Effort, run_course: Course, here: str) -> list[CostTerm]:
+    """Data is read once per start, by all nodes together; each checkpoint is written once and read once per restart."""
+    terms: list[CostTerm] = []
+    run = run_course.run
+    terms += _data_egress(effort, here, 1 + run.interruptions)
+    if effort.size and effort.store_location and effort.store_location != here:
+        writes = run.work / run_course.interval
+        restored = 1 if effort.resuming else 0
+        reads = run.interruptions + restored
+        terms += _transfer(Moved.CHECKPOINT, here, effort.store_location, effort.size, writes, "checkpoints")
+        terms += _transfer(Moved.RESTORE, effort.store_location, here, effort.size, reads, "restores", a_start=restored)
+    return terms
+
+
+def _data_egress(effort: Effort, here: str, starts: float) -> list[CostTerm]:
+    if not effort.data_size or not effort.data_location or effort.data_location == here:
+        return []
+    return _transfer(Moved.DATA, effort.data_location, here, effort.data_size, starts, "starts", a_start=1)
+
+
+def _kept(effort: Effort, run_course: Course) -> list[CostTerm]:
+    """The newest checkpoints lie in the store as long as the job goes on; how many at most, from the first hour on."""
+    duration = run_course.duration
+    if effort.keeping is None or not effort.size or duration is None:
+        return []
+    count = min(effort.keep, max(1, math.ceil(run_course.run.work / run_course.interval)))
+    amount = effort.keeping.cost(effort.size * count, duration)
+    if amount < _NOT_WORTH_A_LINE:
+        return []
+    price = f"{effort.keeping.per_gb_month}/GB and month"
+    return [CostTerm("keeping checkpoints", amount, f"{count} × {gigabytes(effort.size)} × {span(duration)} × {price}")]
+
+
+def _transfer(
+    moved: Moved, origin: str, destination: str, size: int, times: float, what: str, a_start: float | None = None
+) -> list[CostTerm]:
+    """``a_start``: how many of the ``times`` one start has; None: perhaps all of them."""
+    per_gb = egress_rate(origin, destination).per_gb
+
+    def cost(times: float) -> Money:
+        return Money(round(per_gb.micros * size / 1e9 * times))
+
+    if not (amount := cost(times)):
+        return []
+    how = f"{gigabytes(size)} × {times:.3g} {what} × {per_gb}/GB, {origin} to {destination}"
+    return [CostTerm(f"{moved} egress", amount, how, None if a_start is None else cost(a_start), moved)]

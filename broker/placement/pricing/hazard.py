@@ -1,0 +1,324 @@
+"""How long capacity lives and how soon it returns: estimated per pool from what was seen, shrunk where little was.
+
+Losses over machine-hours at risk, each shrunk as the mean of a gamma posterior towards the level above it:
+
+    family  Λ    = (p·E₀ + Σ w·losses) / (E₀ + Σ w·hours)      p: the mean prior of its pools
+    by age  Λ(b) = the same over band b of age alone, shrunk towards Λ
+    pool    λ    = the same over the pool alone, shrunk towards Λ · (its own prior) / p
+    by age  λ(b) = the same over band b of the pool, shrunk towards λ · Λ(b) / Λ
+
+By age this is Nelson and Aalen's hazard, its steps taken together over bands, since fresh spot machines are lost more
+often than old ones. ``E₀`` is how many hours a prior counts for: those in which it expects `PRIOR_LOSSES`,
+`MOST_PRIOR_HOURS` at most. A pool's prior is what its provider tells, else an assumption by capacity type (`priors`).
+So without data the estimate is the prior; with data it lies between prior and what was seen; and the same hours with
+more losses never lower it. Every hour counts half as much for each `HALF_LIFE_HOURS` that it lies back. Times are
+hours, ``now`` is 0 and the past positive.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from statistics import fmean
+
+from broker.core.market.offers import CapacityType, Offer
+from broker.placement.pricing.priors import RETURNS_PER_HOUR, interruption_rate
+
+EDGES = (0.0, 1 / 6, 0.5, 1.0, 3.0, 9.0)  # where the bands of age begin, hours; the last one has no end
+_BANDS = tuple(zip(EDGES, (*EDGES[1:], math.inf), strict=True))
+HALF_LIFE_HOURS = 7 * 24.0
+PRIOR_LOSSES = 2.0
+# Hardware failures are so rare that their prior would outweigh a month of losses.
+MOST_PRIOR_HOURS = 500.0
+# Half the score of its family is taken for twice the risk, and no further: providers do not say what scores mean.
+_SCORE_COUNTS = 2.0
+_WORTH_NAMING = 1.0  # hours seen; fewer change next to nothing
+
+Family = tuple[str, str | None, CapacityType]
+
+
+class Basis(StrEnum):
+    """What an estimate rests on, the best first."""
+
+    OWN = "own_history"
+    FAMILY = "family_history"
+    PROVIDER = "provider"
+    ASSUMED = "assumed"
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """From ``began`` to ``ended`` hours ago (began ≥ ended ≥ 0) a pool was there, or away. ``over``: it ended by a
+    loss, or a return; otherwise nobody knows how it went on. ``machines``: so many ran, of which one was lost."""
+
+    began: float
+    ended: float
+    over: bool
+    machines: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PoolHistory:
+    """What was seen of one pool. ``offer``: its newest word, with the provider's signals."""
+
+    offer: Offer
+    there: tuple[Stretch, ...] = ()
+    away: tuple[Stretch, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """How much was seen: hours (of all machines) and losses, unweighted."""
+
+    hours: float = 0.0
+    losses: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Risk:
+    """What is to be expected of one machine of a pool.
+
+    ``interruptions_per_hour``: over whole lives. ``time_to_return``: how long a lost pool stays away (hours).
+    ``by_age``: losses per hour in each band of `EDGES`. ``own`` and ``family``: the data behind it, the family's with
+    the pool's own.
+    """
+
+    interruptions_per_hour: float
+    time_to_return: float
+    by_age: tuple[float, ...]
+    basis: Basis
+    prior: float
+    own: Seen = Seen()
+    family: Seen = Seen()
+
+    @property
+    def mean_life(self) -> float:
+        """Hours from start to loss; infinite where nothing is ever lost."""
+        return 1 / self.interruptions_per_hour if self.interruptions_per_hour > 0 else math.inf
+
+    def life_left(self, age: float) -> float:
+        """The expected further life (hours) of a machine of that age (hours)."""
+        return _life_from(self.by_age, age)
+
+
+@dataclass(frozen=True, slots=True)
+class _Evidence:
+    """Weighted losses and hours by band, returns and hours away, and the unweighted sums."""
+
+    losses: tuple[float, ...] = (0.0,) * len(EDGES)
+    hours: tuple[float, ...] = (0.0,) * len(EDGES)
+    returns: float = 0.0
+    away: float = 0.0
+    seen: Seen = Seen()
+
+    def rate(self, prior: float) -> float:
+        """Losses per hour over whole lives."""
+        return _posterior(prior, sum(self.losses), sum(self.hours))
+
+    def by_age(self, prior: Sequence[float]) -> tuple[float, ...]:
+        """Losses per hour in each band."""
+        return tuple(map(_posterior, prior, self.losses, self.hours))
+
+    def returns_from(self, prior: float) -> float:
+        """Returns per hour away."""
+        return _posterior(prior, self.returns, self.away)
+
+    @classmethod
+    def of(cls, history: PoolHistory) -> _Evidence:
+        losses, hours = [0.0] * len(EDGES), [0.0] * len(EDGES)
+        raw = 0.0
+        for stretch in history.there:
+            lived = stretch.began - stretch.ended
+            raw += lived * stretch.machines
+            for band, (low, high) in enumerate(_BANDS):
+                if lived <= low:
+                    break
+                until = max(stretch.began - high, stretch.ended)
+                hours[band] += stretch.machines * _weighted(stretch.began - low, until)
+            if stretch.over:
+                losses[_band(lived)] += _weight(stretch.ended)
+        return cls(
+            tuple(losses),
+            tuple(hours),
+            returns=sum(_weight(stretch.ended) for stretch in history.away if stretch.over),
+            away=sum(_weighted(stretch.began, stretch.ended) for stretch in history.away),
+            seen=Seen(raw, sum(stretch.over for stretch in history.there)),
+        )
+
+    @classmethod
+    def together(cls, all_of: Sequence[_Evidence]) -> _Evidence:
+        return cls(
+            tuple(map(sum, zip(*(one.losses for one in all_of), strict=True))),
+            tuple(map(sum, zip(*(one.hours for one in all_of), strict=True))),
+            sum(one.returns for one in all_of),
+            sum(one.away for one in all_of),
+            Seen(sum(one.seen.hours for one in all_of), sum(one.seen.losses for one in all_of)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _FamilyRisk:
+    """What is shared by the pools of a family. ``prior``: their mean; ``rate``: over whole lives; ``score``: the mean
+    score."""
+
+    prior: float
+    rate: float
+    by_age: tuple[float, ...]
+    returns: float
+    score: float | None
+    seen: Seen
+
+
+@dataclass(frozen=True, slots=True)
+class Risks:
+    """The risks of every pool: a `Hazard` for the planner, and `of` for people. Pools nobody has seen get their
+    family's, families nobody has seen their provider's figure or the assumption."""
+
+    _families: Mapping[Family, _FamilyRisk] = field(default_factory=dict)
+    _pools: Mapping[str, _Evidence] = field(default_factory=dict)
+    _known: dict[str, Risk] = field(default_factory=dict, repr=False)
+
+    def __call__(self, offer: Offer) -> float:
+        """Expected interruptions per hour of one machine of the offer."""
+        if (offer.provider, offer.accelerator, offer.capacity_type) not in self._families:
+            return interruption_rate(offer)
+        return self.of(offer).interruptions_per_hour
+
+    def away(self, offer: Offer) -> float:
+        """Hours until the offer's pool has capacity again, once it has none."""
+        return self.of(offer).time_to_return
+
+    def of(self, offer: Offer) -> Risk:
+        """The estimate with what it rests on."""
+        key = f"{offer.pool} {offer.interruption_rate} {offer.score}"
+        known = self._known.get(key)
+        if known is None:
+            family = self._families.get(family_of(offer))
+            known = self._known[key] = _risk(offer, family, self._pools.get(offer.pool, _NOTHING))
+        return known
+
+
+def family_of(offer: Offer) -> Family:
+    """Pools that are thought alike: the same cards of the same provider, had in the same way, wherever they are."""
+    return offer.provider, offer.accelerator, offer.capacity_type
+
+
+def estimate(histories: Iterable[PoolHistory]) -> Risks:
+    """The risks that follow from these histories, one a pool. The order of histories does not matter."""
+    families: dict[Family, list[tuple[Offer, _Evidence]]] = {}
+    pools: dict[str, _Evidence] = {}
+    for history in sorted(histories, key=lambda one: one.offer.id):
+        if history.there or history.away:
+            evidence = pools[history.offer.pool] = _Evidence.of(history)
+            families.setdefault(family_of(history.offer), []).append((history.offer, evidence))
+    return Risks({family: _family(members) for family, members in families.items()}, pools)
+
+
+def stretches(
+    changes: Sequence[tuple[float, bool | None]], known_until: float = 0.0
+) -> tuple[tuple[Stretch, ...], tuple[Stretch, ...]]:
+    """When a pool was there and when it was away, from its changes: hours ago (the oldest first), and whether it could
+    be had from then on (None: not known). ``known_until``: hours ago that anybody last looked.
+
+    A stretch whose beginning nobody saw is reckoned from when it was first seen.
+    """
+    found: dict[bool, list[Stretch]] = {True: [], False: []}
+    state: bool | None = None
+    since = 0.0
+    for at, then in [*changes, (known_until, None)]:
+        if then is state:
+            continue
+        if state is not None and since > at:
+            found[state].append(Stretch(since, at, over=then is not None))
+        state, since = then, at
+    return tuple(found[True]), tuple(found[False])
+
+
+_NOTHING = _Evidence()
+
+
+def _family(members: Sequence[tuple[Offer, _Evidence]]) -> _FamilyRisk:
+    scores = [offer.score for offer, _ in members if offer.score]
+    score = fmean(scores) if scores else None
+    prior = fmean(_prior(offer, score) for offer, _ in members)
+    evidence = _Evidence.together([own for _, own in members])
+    rate = evidence.rate(prior)
+    return _FamilyRisk(
+        prior=prior,
+        rate=rate,
+        by_age=evidence.by_age((rate,) * len(EDGES)),
+        returns=evidence.returns_from(RETURNS_PER_HOUR),
+        score=score,
+        seen=evidence.seen,
+    )
+
+
+def _risk(offer: Offer, family: _FamilyRisk | None, own: _Evidence) -> Risk:
+    if family is None:
+        prior = interruption_rate(offer)
+        return Risk(prior, 1 / RETURNS_PER_HOUR, (prior,) * len(EDGES), _told(offer), prior)
+    prior = _prior(offer, family.score)
+    rate = own.rate(family.rate * prior / family.prior if family.prior > 0 else prior)
+    shape = [of_band / family.rate if family.rate > 0 else 1.0 for of_band in family.by_age]
+    return Risk(
+        interruptions_per_hour=rate,
+        time_to_return=1 / own.returns_from(family.returns),
+        by_age=own.by_age([rate * of_band for of_band in shape]),
+        basis=_basis(offer, family, own),
+        prior=prior,
+        own=own.seen,
+        family=family.seen,
+    )
+
+
+def _basis(offer: Offer, family: _FamilyRisk, own: _Evidence) -> Basis:
+    if own.seen.hours >= _WORTH_NAMING:
+        return Basis.OWN
+    return Basis.FAMILY if family.seen.hours >= _WORTH_NAMING else _told(offer)
+
+
+def _told(offer: Offer) -> Basis:
+    return Basis.ASSUMED if offer.interruption_rate is None else Basis.PROVIDER
+
+
+def _prior(offer: Offer, family_score: float | None) -> float:
+    rate = interruption_rate(offer)
+    if offer.interruption_rate is not None or not offer.score or not family_score:
+        return rate
+    return rate * min(max(family_score / offer.score, 1 / _SCORE_COUNTS), _SCORE_COUNTS)
+
+
+def _posterior(prior: float, events: float, hours: float) -> float:
+    """The mean rate after so many events in so many hours; between ``prior`` and events / hours."""
+    counts_for = min(PRIOR_LOSSES / prior, MOST_PRIOR_HOURS) if prior > 0 else MOST_PRIOR_HOURS
+    return (prior * counts_for + events) / (counts_for + hours)
+
+
+def _life_from(by_age: Sequence[float], age: float) -> float:
+    """∫ of the survival from ``age`` on; infinite where nothing is ever lost."""
+    life, alive = 0.0, 1.0
+    for rate, (low, high) in zip(by_age, _BANDS, strict=True):
+        length = high - max(low, age)
+        if length <= 0:
+            continue
+        if rate <= 0:
+            life += alive * length
+            continue
+        life -= alive * math.expm1(-rate * length) / rate
+        alive *= math.exp(-rate * length)
+    return life
+
+
+def _band(age: float) -> int:
+    return sum(age > edge for edge in EDGES[1:])
+
+
+def _weight(ago: float) -> float:
+    return math.exp2(-ago / HALF_LIFE_HOURS)
+
+
+def _weighted(began: float, ended: float) -> float:
+    """The hours from ``began`` to ``ended`` hours ago, each by its weight."""
+    return HALF_LIFE_HOURS / math.log(2) * (_weight(ended) - _weight(began))

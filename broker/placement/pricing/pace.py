@@ -1,0 +1,78 @@
+"""How fast machines did a job's work, as earlier attempts showed: what ``work: 48h on A100:8`` is converted by."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from broker.core.errors import UnknownName
+from broker.core.values.accelerators import relative_throughput
+from broker.placement.formats import hours
+
+Machine = tuple[str, int]  # accelerator and how many of it on each node
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Training steps done and the hours that took, over all attempts on one kind of machine."""
+
+    steps: float
+    hours: float
+
+    @property
+    def per_hour(self) -> float:
+        return self.steps / self.hours
+
+    def __add__(self, other: Pace) -> Pace:
+        return Pace(self.steps + other.steps, self.hours + other.hours)
+
+
+Paces = Mapping[Machine, Pace]
+
+
+def measured(paces: Paces, machine: Machine, reference: Machine) -> tuple[float, str] | None:
+    """How fast ``machine`` does the work relative to ``reference``, and how that is known; None where nothing that was
+    measured tells.
+
+    Against the reference's own pace where that was measured. Where it was not, against what the measured machines make
+    it by the table of accelerators (their geometric mean), which takes two kinds of them to say anything. Another
+    number of cards of a kind that was measured is reckoned in proportion.
+    """
+    if machine == reference:
+        return None  # 1.0, whatever was measured
+    nearest = _nearest(paces, machine)
+    if nearest is None:
+        return None
+    base = _nearest(paces, reference)
+    of_reference = _by_the_table(paces, reference) if base is None else paces[base].per_hour / base[1] * reference[1]
+    if of_reference is None:
+        return None
+    throughput = paces[nearest].per_hour / nearest[1] * machine[1] / of_reference
+    scaled = "" if nearest == machine else f" with {nearest[0]}:{nearest[1]}"
+    how = (
+        f" ({machine[0]}:{machine[1]} does {throughput:.2f} × what {reference[0]}:{reference[1]} does, "
+        f"measured over {hours(paces[nearest].hours)} of earlier attempts{scaled})"
+    )
+    return throughput, how
+
+
+def _nearest(paces: Paces, machine: Machine) -> Machine | None:
+    """The measured machine with the same cards, and as near in their number as there is."""
+    same = [known for known in paces if known[0] == machine[0]]
+    return min(same, key=lambda known: (abs(math.log(known[1] / machine[1])), known[1]), default=None)
+
+
+def _by_the_table(paces: Paces, reference: Machine) -> float | None:
+    """Steps per hour of the reference machine, by what others did and how they compare on paper."""
+    found = []
+    for (accelerator, count), pace in paces.items():
+        try:
+            one = relative_throughput(accelerator, reference[0])
+        except UnknownName:
+            one = None
+        if one:
+            found.append((accelerator, math.log(pace.per_hour / (one * count / reference[1]))))
+    if len({accelerator for accelerator, _ in found}) < 2:
+        return None
+    return math.exp(sum(log for _, log in found) / len(found))

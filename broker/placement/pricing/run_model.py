@@ -1,0 +1,210 @@
+"""How the billed time of a job is expected to be spent on a kind of machine. No money yet: that is `estimate`.
+
+A job uses as many accelerators as it asks for: the rest of a larger machine is paid for and idle. Times are hours and
+sizes bytes, except where the type says otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cache
+
+from broker.core.errors import UnknownName
+from broker.core.job.jobs import Job, Work
+from broker.core.market.offers import CapacityType
+from broker.core.values.accelerators import relative_throughput
+from broker.placement.conditions import Conditions
+from broker.placement.formats import hours, hours_of
+from broker.placement.pricing.checkpoints import Run, daly_interval, expected_run
+from broker.placement.pricing.pace import Paces, measured
+from broker.placement.pricing.storage_cost import KeepingRate
+
+# Fewer interruptions than this are hardware failures and bad luck, not a way of life.
+_RARE = 0.005
+# Hours that a job of unknown length is taken to need on its reference machine, with checkpoints or without.
+# Nobody knows that it does not end sooner, so where it is lost often, it is taken to be no longer than so many times
+# between interruptions: in one piece 3 / (e³ - 1), a sixth of the time, is useful then, and no spot turned down for it.
+ASSUMED_WORK = 8.0
+_MOST_INTERRUPTED = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """What the job has to do, the same for every offer.
+
+    ``remaining``: useful work left on the machine that ``reference`` names (a `Work` without an accelerator: on
+    whatever machine it gets), None when the job does not say; ``work`` is the same in hours. ``resuming``: the first
+    start has a checkpoint to load. ``checkpoints``: whether the job says that it makes any; ``interval`` is its own,
+    None for the best one. ``write``: how long the program waits for one. ``restart``: how long it takes to load one.
+    ``keep``: how many stay in the store, which charges ``keeping`` for that (None: nothing, or it is not known).
+    ``paces``: how fast earlier attempts went.
+    """
+
+    nodes: int
+    remaining: timedelta | None
+    work: float | None
+    reference: Work | None
+    resuming: bool
+    checkpoints: bool
+    interval: float | None
+    size: int | None
+    write: float
+    restart: float
+    data_size: int
+    data_location: str | None
+    start_up: float
+    store_location: str | None
+    keep: int = 1
+    keeping: KeepingRate | None = None
+    paces: Paces = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, job: Job, conditions: Conditions, remaining: timedelta | None = None) -> Effort:
+        """``remaining``: useful work left since the last verified checkpoint, on the job's reference machine; None
+        for all of it. A job with less left than it began with has a checkpoint to load."""
+        plan = job.checkpoint
+        declared = (plan.every, plan.size, plan.restart) != (None, None, None)
+        left = remaining if remaining is not None else job.work.duration if job.work else None
+        begun = remaining is not None and (job.work is None or remaining < job.work.duration)
+        write = hours_of(conditions.write)
+        if plan.size is not None:
+            write = plan.size / conditions.write_bytes_per_second / 3600
+        return cls(
+            nodes=job.num_nodes,
+            remaining=left,
+            work=None if left is None else hours_of(left),
+            reference=job.work or _first_machine(job),
+            resuming=begun and declared,
+            checkpoints=declared,
+            interval=hours_of(plan.every) if plan.every else None,
+            size=plan.size,
+            write=write,
+            restart=hours_of(plan.restart if plan.restart is not None else conditions.restart) if declared else 0.0,
+            data_size=job.data.size or 0,
+            data_location=job.data.location,
+            start_up=hours_of(conditions.start_up),
+            store_location=conditions.store_location,
+            keep=plan.keep,
+            keeping=conditions.keeping,
+            paces=conditions.paces,
+        )
+
+    def interval_at(self, rate: float) -> float:
+        """Useful hours from checkpoint to checkpoint at ``rate`` interruptions per hour: the job's own interval, the
+        best one when it names none, endless when it makes no checkpoints."""
+        if not self.checkpoints:
+            return math.inf
+        if self.interval is not None:
+            return self.interval
+        return daly_interval(self.write, 1 / rate) if rate > 0 and self.write > 0 else math.inf
+
+    def start_on(self, capacity_type: CapacityType) -> float:
+        """Hours from launch to the first useful step: our own machines are up."""
+        return 0.0 if capacity_type is CapacityType.OWNED else self.start_up
+
+    def run(self, throughput: float, interruptions: float, interval: float, start: float) -> Run:
+        """How it goes from interruption to interruption (so many per hour, for all nodes) with a checkpoint after each
+        ``interval`` of useful hours. Where the work is not known, as long as it is taken to be."""
+        work = (ASSUMED_WORK if self.work is None else self.work) / throughput
+        if self.work is None and interruptions > 0:
+            work = min(work, _MOST_INTERRUPTED / interruptions)
+        # Before the first checkpoint there is nothing to load.
+        restore = self.restart if work > interval or self.resuming else 0.0
+        return expected_run(work, interruptions, interval, self.write, start + restore)
+
+
+@dataclass(frozen=True, slots=True)
+class Spell:
+    """A part of the billed time: what for, how many hours, and how that came about."""
+
+    name: str
+    hours: float
+    how: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Course:
+    """The expected course of the job from launch to finish. Compared by identity.
+
+    ``duration``: None when the work is not known; then ``spells`` is one hour of the time.
+    ``interval``: useful hours from checkpoint to checkpoint. ``interruptions``: per hour, for all nodes.
+    """
+
+    run: Run
+    spells: tuple[Spell, ...]
+    duration: timedelta | None
+    throughput: float
+    interruptions: float
+    interval: float
+
+
+def course(effort: Effort, accelerator: str | None, count: int, interruptions: float, start: float) -> Course:
+    """The course on machines of which ``count`` ``accelerator`` are used, at ``interruptions`` per hour for all nodes,
+    with ``start`` hours from launch to the first useful step."""
+    throughput, how_fast = speed(effort, accelerator, count)
+    interval = effort.interval_at(interruptions)
+    run = effort.run(throughput, interruptions, interval, start)
+    if effort.work is None:
+        duration = None
+        spells: tuple[Spell, ...] = (Spell("compute", 1.0, "1 h, as the job does not say how much work there is"),)
+    else:
+        first = start + (effort.restart if effort.resuming else 0.0)
+        # What can never finish is turned down before anybody looks at the time.
+        duration = timedelta(hours=min(run.hours + first, 1e9))
+        spells = tuple(_spells(effort, run, how_fast, first))
+    return Course(run, spells, duration, throughput, interruptions, interval)
+
+
+def _spells(effort: Effort, run: Run, how_fast: str, first: float) -> list[Spell]:
+    spells = [Spell("compute", run.work, f"{hours(run.work)} of work{how_fast}")]
+    if run.checkpoints > 0:
+        how = f"{hours(run.checkpoints)} of writing them, {hours(effort.write)} each"
+        spells.append(Spell("checkpoints", run.checkpoints, how))
+    if run.interruptions >= _RARE:
+        expected = f"{run.interruptions:.3g} interruptions expected"
+        again = f"{expected}, {hours(run.lost / run.interruptions)} of work done again after each"
+        spells.append(Spell("lost work", run.lost, again))
+        if run.restarts > 0:
+            each = hours(run.restarts / run.interruptions)
+            spells.append(Spell("restarts", run.restarts, f"{expected}, {each} each to start and restore"))
+    elif run.lost + run.restarts > 0:
+        lost = run.lost + run.restarts
+        spells.append(Spell("lost work", lost, f"{hours(lost)} for hardware failures, which are rare"))
+    if first > 0:
+        spells.append(Spell("start-up", first, f"{hours(first)} before the first useful step"))
+    return spells
+
+
+def _first_machine(job: Job) -> Work | None:
+    """What machines are compared with when the work is not known: the first the job names."""
+    first = next(iter(job.resources), None)
+    if first is None or first.accelerator is None:
+        return None
+    return Work(duration=timedelta(hours=1), accelerator=first.accelerator, count=first.count)
+
+
+def speed(effort: Effort, accelerator: str | None, count: int) -> tuple[float, str]:
+    """How fast ``count`` of these do the work relative to the reference machine, and in words how that is known: as
+    measured on earlier attempts where there are any, else by the table of accelerators."""
+    reference = effort.reference
+    if accelerator is None or reference is None or reference.accelerator is None or count == 0:
+        return 1.0, ""
+    machine, against = (accelerator, count), (reference.accelerator, max(reference.count, 1))
+    return measured(effort.paces, machine, against) or _relative(*machine, *against)
+
+
+@cache
+def _relative(accelerator: str, count: int, reference: str, reference_count: int) -> tuple[float, str]:
+    try:
+        one = relative_throughput(accelerator, reference)
+    except UnknownName:
+        one = None
+    throughput = (1.0 if one is None else one) * count / reference_count
+    against = f"{reference}:{reference_count}"
+    if one is None:
+        return throughput, f" (how {accelerator} compares with {against} is not known: taken as equal per card)"
+    if throughput == 1.0:
+        return throughput, ""
+    return throughput, f" ({accelerator}:{count} does {throughput:.2f} × what {against} does, by their peak speeds)"

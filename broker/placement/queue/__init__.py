@@ -1,0 +1,1 @@
+"""Many jobs on limited capacity: who gets which machines, and when. Pure."""

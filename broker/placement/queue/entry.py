@@ -1,0 +1,99 @@
+"""A job's entry in the queue: what it may choose from on a board, told to `queue` in its words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+
+from broker.core.job.jobs import Job
+from broker.core.job.placements import Placement
+from broker.core.values.money import Money
+from broker.placement.conditions import Conditions
+from broker.placement.formats import hours_of
+from broker.placement.offer_index import Board
+from broker.placement.planner import Deny
+from broker.placement.pricing.estimate import margin
+from broker.placement.pricing.run_model import ASSUMED_WORK, Effort
+from broker.placement.queue.queue import Entry, Option
+from broker.placement.ranking import weighed
+
+# Of limited pools, the best so many that cost less than what can be had at any time.
+_LIMITED = 8
+
+
+def entry_of(
+    job_id: str,
+    job: Job,
+    board: Board,
+    *,
+    now: datetime,
+    submitted_at: datetime,
+    conditions: Conditions,
+    handed_in: datetime | None = None,
+    remaining: timedelta | None = None,
+    excluded: Mapping[str, str] | None = None,
+    deny: Deny | None = None,
+) -> Entry:
+    """The entry of a job that was submitted then, with at most nine options: limited pools, best first, until something
+    comes in the ranking that can be had at any time. Where nothing is in time, what there is without the deadline. So a
+    job alone in the queue, all machines free, gets what its plan has first.
+
+    ``handed_in``: when it queued up, if not when it was submitted. Offers must say what they have in all, machines that
+    our own jobs occupy included.
+    """
+
+    def options(one: Job) -> tuple[Option, ...]:
+        judge = board.judge(
+            one, now=now, submitted_at=submitted_at, conditions=conditions, remaining=remaining, excluded=excluded,
+            deny=deny,
+        )  # fmt: skip
+        return _options(board.ranked(judge, most_limited=_LIMITED), judge.effort)
+
+    effort = Effort.of(job, conditions, remaining)
+    found = options(job)
+    if not found and job.deadline is not None:
+        found = options(job.model_copy(update={"deadline": None, "value_of_time": Money.ZERO}))
+    deadline = job.deadline_at(submitted_at)
+    said = conditions.value_of_time if job.value_of_time is None else job.value_of_time
+    return Entry(
+        id=job_id,
+        team=job.team or "",
+        priority=job.priority,
+        nodes=job.num_nodes,
+        gpus=job.num_nodes * max((machine.count for machine in job.resources), default=0) or job.num_nodes,
+        options=found,
+        deadline=None if deadline is None else hours_of(deadline - now),
+        handed_in=hours_of((handed_in or submitted_at) - now),
+        needs=min((option.hours for option in found), default=effort.work or 0.0),
+        open_ended=effort.work is None,
+        # $0 is a word, too: it waits as long as that is cheaper. A deadline says better what time is worth.
+        value_of_time=None if said is None or deadline is not None else _usd(said),
+    )
+
+
+def _options(ranked: Iterator[Placement], effort: Effort) -> tuple[Option, ...]:
+    found: list[Option] = []
+    least = Money.ZERO
+    for placement in ranked:
+        offer = placement.offer
+        # What comes later in the ranking weighs no less, also where another order than that of money rules.
+        least = max(least, weighed(placement))
+        if offer.slots is None:
+            # With it, who can be in time at a price is in time, however long the queue.
+            found.append(_option(placement, None, least, effort))
+            break
+        found.append(_option(placement, offer.pool, least, effort))
+    return tuple(found)
+
+
+def _option(placement: Placement, pool: str | None, weighs: Money, effort: Effort) -> Option:
+    cost = _usd(placement.expected_cost)
+    if placement.duration is not None:
+        spare = hours_of(margin(placement, effort))
+        return Option(placement.offer.id, pool, hours_of(placement.duration), cost, _usd(weighs), spare)
+    hours = ASSUMED_WORK / (placement.throughput * placement.useful_fraction)
+    return Option(placement.offer.id, pool, hours, cost, _usd(weighs) * ASSUMED_WORK)
+
+
+def _usd(amount: Money) -> float:
+    return amount.micros / 1e6

@@ -1,0 +1,217 @@
+"""The search behind `queue.place`: the order of jobs, and which of them are held to an option not best for them alone.
+
+From a few good orders on by exchanging, moving and holding, while that helps; then what was found is shaken, and so on
+until the effort is spent. The effort is counted, not timed: the same queue gives the same round on every machine.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from broker.placement.queue.queue import EPSILON, Entry, Option, Rules, Turn, hour_of_waiting, latest_start
+
+_SHAKES = 2
+_MANY = 1_000
+
+
+class Profile:
+    """Free machines of a pool over time: ``counts[i]`` from ``times[i]`` on."""
+
+    __slots__ = ("counts", "times")
+
+    def __init__(self, steps: Sequence[tuple[float, int]]) -> None:
+        merged: dict[float, int] = dict(steps)
+        self.times = list(merged)
+        self.counts = list(merged.values())
+
+    def copy(self) -> Profile:
+        twin = Profile(())
+        twin.times, twin.counts = self.times[:], self.counts[:]
+        return twin
+
+    def earliest(self, hours: float, nodes: int) -> float | None:
+        """The first time from which so many are free for so long; None where there never are."""
+        times, counts = self.times, self.counts
+        start: float | None = None
+        for i, count in enumerate(counts):
+            if start is not None and times[i] >= start + hours - EPSILON:
+                return start
+            if count < nodes:
+                start = None
+            elif start is None:
+                start = times[i]
+        return start
+
+    def take(self, start: float, hours: float, nodes: int) -> None:
+        first, last = self._cut(start), self._cut(start + hours)
+        for i in range(first, last):
+            self.counts[i] -= nodes
+
+    def _cut(self, at: float) -> int:
+        i = bisect_right(self.times, at + EPSILON) - 1
+        if self.times[i] < at - EPSILON:
+            i += 1
+            self.times.insert(i, at)
+            self.counts.insert(i, self.counts[i - 1])
+        return i
+
+
+Held = tuple[int | None, ...]  # for each job the place of the option that it is held to
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What an order comes to, with jobs that are held to one of their options. ``late``: how many jobs are."""
+
+    late: int
+    cost: float
+    order: list[int]
+    held_to: Held
+    turns: list[Turn]
+
+    @property
+    def objective(self) -> tuple[int, float]:
+        return self.late, self.cost
+
+
+class Search:
+    """The jobs of one priority on what those of higher ones have left (``profiles``, which are not changed)."""
+
+    def __init__(
+        self,
+        jobs: Sequence[Entry],
+        profiles: Mapping[str, Profile],
+        weight: Mapping[str, float],
+        rules: Rules,
+        effort: int,
+    ) -> None:
+        self._jobs = [job for job in jobs if job.options]
+        # Said once, as they are asked for millions of times: see `queue.burden` and `queue.is_late`.
+        self._worth = [(weight[job.id], hour_of_waiting(job, rules)) for job in self._jobs]
+        self._latest = [[latest_start(job, option) + EPSILON for option in job.options] for job in self._jobs]
+        self._hopeless = [job for job in jobs if not job.options]
+        self._profiles = profiles
+        self._effort = effort
+
+    def best(self) -> list[Turn]:
+        """The best that was found."""
+        n = len(self._jobs)
+        gain = [self._gain(i) for i in range(n)]
+        hours = [min(option.hours for option in job.options) for job in self._jobs]
+        starts = [
+            list(range(n)),
+            sorted(range(n), key=lambda i: (-gain[i], i)),
+            sorted(range(n), key=lambda i: (hours[i], i)),
+            sorted(range(n), key=lambda i: (-gain[i] * hours[i], i)),
+        ]
+        none: Held = (None,) * n
+        best = min((self._decode(order, none) for order in starts), key=_objective)
+        if n > 1:
+            for order in starts:
+                best = min(best, self._improved(order, none), key=_objective)
+        chance = random.Random(n)  # noqa: S311  # a seeded search, no secret
+        while n > 1 and self._effort > 0:
+            best = min(best, self._improved(*self._shaken(best, chance)), key=_objective)
+        return [*best.turns, *(Turn(job, None, 0.0, late=True) for job in self._hopeless)]
+
+    def _shaken(self, found: Round, chance: random.Random) -> tuple[list[int], Held]:
+        """A good round with a few changes, to go on from where no single change helps."""
+        order = found.order[:]
+        for _ in range(_SHAKES):
+            i, j = chance.randrange(len(order)), chance.randrange(len(order))
+            order.insert(j, order.pop(i))
+        return order, self._other(found.held_to, chance.randrange(len(order)), chance.randrange(_MANY))
+
+    def _gain(self, i: int) -> float:
+        """What limited capacity saves job ``i`` at most, per machine-hour taken."""
+        job, weight = self._jobs[i], self._worth[i][0]
+        in_time = [o for o, latest in zip(job.options, self._latest[i], strict=True) if latest >= 0] or job.options
+        elsewhere = min((o.weighs for o in in_time if o.pool is None), default=math.inf)
+        if math.isinf(elsewhere):
+            return math.inf
+        saved = [weight * (elsewhere - o.weighs) / (o.hours * job.nodes) for o in in_time if o.pool is not None]
+        return max(saved, default=0.0)
+
+    def _improved(self, order: list[int], held_to: Held) -> Round:
+        """Exchange two, move one, or hold one to another of its options, while that helps."""
+        best = self._decode(order, held_to)
+        chance = random.Random(len(order))  # noqa: S311  # a seeded search, no secret
+        improved = True
+        while improved and self._effort > 0:
+            improved = False
+            for kind, i, j in self._moves(len(order), chance):
+                if self._effort <= 0:
+                    break
+                tried, held = best.order, best.held_to
+                if kind == 0:
+                    held = self._other(held, i, j)
+                elif kind == 1:
+                    tried = tried[:]
+                    tried[i], tried[j] = tried[j], tried[i]
+                else:
+                    tried = tried[:]
+                    tried.insert(j, tried.pop(i))
+                found = self._decode(tried, held)
+                if found.objective < (best.late, best.cost - EPSILON):
+                    best, improved = found, True
+        return best
+
+    def _other(self, held_to: Held, i: int, which: int) -> Held:
+        """Another hold on job ``i``: one of its options, or none."""
+        options = len(self._jobs[i].options)
+        which %= options + 1
+        return (*held_to[:i], which if which < options else None, *held_to[i + 1 :])
+
+    def _moves(self, n: int, chance: random.Random) -> Iterable[tuple[int, int, int]]:
+        """All of them for a short queue; for a long one as many as there may be time for."""
+        if n * n * n <= self._effort:
+            moves = [(0, i, j) for i in range(n) for j in range(len(self._jobs[i].options) + 1)]
+            moves += [(1, i, j) for i in range(n) for j in range(i)]
+            moves += [(2, i, j) for i in range(n) for j in range(n) if abs(i - j) > 1]
+            chance.shuffle(moves)
+            return moves
+        many = max(self._effort // n, 1)
+        return [(chance.randrange(3), chance.randrange(n), chance.randrange(n)) for _ in range(many)]
+
+    def _decode(self, order: list[int], held_to: Held) -> Round:
+        """Place them one after the other, in time where that can be, there on what a job is held to, if to any."""
+        self._effort -= len(order)
+        profiles: dict[str, Profile] = {}
+        late, cost, turns = 0, 0.0, []
+        for i in order:
+            job, (weight, hour), latest = self._jobs[i], self._worth[i], self._latest[i]
+            best: tuple[bool, bool, float, float, Option] | None = None
+            for number, option in enumerate(job.options):
+                other = held_to[i] is not None and held_to[i] != number
+                start = 0.0
+                if option.pool is not None:
+                    if best is not None and (latest[number] < 0, other, weight * option.weighs) >= best[:3]:
+                        continue  # not even then would it be better
+                    profile = profiles.get(option.pool) or self._profiles[option.pool]
+                    at = profile.earliest(option.hours, job.nodes)
+                    if at is None:
+                        continue
+                    start = at
+                found = start > latest[number], other, weight * (option.weighs + hour * start)
+                if best is None or found < best[:3]:
+                    best = *found, start, option
+            if best is None:
+                turns.append(Turn(job, None, 0.0, late=True))
+                continue
+            is_late_, _, weighs, start, option = best
+            late += is_late_
+            cost += weighs
+            turns.append(Turn(job, option, start, is_late_))
+            if option.pool is not None:
+                if option.pool not in profiles:
+                    profiles[option.pool] = self._profiles[option.pool].copy()
+                profiles[option.pool].take(start, option.hours, job.nodes)
+        return Round(late, cost, order, held_to, turns)
+
+
+def _objective(found: Round) -> tuple[int, float]:
+    return found.objective

@@ -1,0 +1,404 @@
+"""The gate: what a plan may cost, what the policies say to it, and which placement a job gets. Pure.
+
+Everything that may cost money passes here twice: single placements while the plan is made (`denials`), and the whole
+of it with its hold (`admit`, `re_place`), inside the transaction that writes the money down.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from functools import partial
+
+from broker.core.events.earlier_grants import with_placements
+from broker.core.events.views import AttemptView, JobView
+from broker.core.job.jobs import Job
+from broker.core.job.placements import Placement, Plan
+from broker.core.job.reasons import RuleObjection
+from broker.core.market.offers import MoneyKind, Offer
+from broker.core.policy.approvals import StandingGrant
+from broker.core.policy.policy import Action, ActionKind, Answer, BudgetUse, Facts, Grant, LiveAttempt, Source, Verdict
+from broker.core.ports import PolicySet
+from broker.core.values.burns import Burn
+from broker.core.values.money import Money
+from broker.ledger.budgets import budget_uses, told_as_one_until
+from broker.ledger.entries import Balance
+from broker.ledger.holds import Exposure, burn_of, exposures, hold_needed, ledger_rate, longest_billed, paid_until
+from broker.placement.planner import Deny, fallbacks
+from broker.placement.wait_for_reserved import PAID
+from broker.reconciler.admission.pending_requests import lacks_room, with_asks
+from broker.reconciler.journal import Reading
+
+# How long a machine may still be billed after it was told to stop: final checkpoint, upload, removal.
+STOP_GRACE = timedelta(minutes=2)
+
+_STRICTNESS = (Answer.ALLOW, Answer.ASK, Answer.DENY)
+
+
+class HoldLimit(StrEnum):
+    """The limit of a job that decides how much is held for it."""
+
+    MAX_COST = "max_cost"
+    MAX_DURATION = "max_duration"
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The gate's answer: the strictest verdict, the placement it is for, and the money to be set aside with it.
+
+    ``action``: what was judged. ``short_of``: the least money that would pay for a start there, where what is and
+    would be held does not; then nothing may be launched, whatever the policies say. ``limited_by``: the limit
+    of the job that decided ``money``, by kind; told of submissions only.
+    """
+
+    answer: Answer
+    action: Action
+    placement: Placement
+    money: Mapping[MoneyKind, Money]
+    verdicts: tuple[Verdict, ...]
+    short_of: Money | None = None
+    limited_by: Mapping[MoneyKind, HoldLimit] = field(default_factory=dict)
+
+    @property
+    def burns(self) -> Mapping[MoneyKind, Burn]:
+        """All that the job holds once ``money`` is set aside, with the time for which it was judged."""
+        return self.action.burns
+
+    @property
+    def may_launch(self) -> bool:
+        """Whether the policies allow it and the money pays for a start."""
+        return self.answer is Answer.ALLOW and self.short_of is None
+
+    @property
+    def objections(self) -> tuple[Verdict, ...]:
+        """The verdicts that are not ALLOW."""
+        return tuple(v for v in self.verdicts if v.answer is not Answer.ALLOW)
+
+
+FactsFor = Callable[[Action], Facts]
+
+
+def facts_of(
+    look: Reading, policy: PolicySet, now: datetime, occupied: Sequence[LiveAttempt] | None = None
+) -> FactsFor:
+    """What the rules may know, as this look at the store has it: who occupies what, each budget in the periods an
+    action's money falls into, and what was approved. Each is read at most once, however many placements are judged;
+    budgets only where an amount is asked for, and whose requests wait for an answer only where one of them lacks room
+    for it. ``occupied``: who occupies what, where that was read already.
+    """
+    grants_for = grants_of(look, policy, now)
+    live = [] if occupied is None else [tuple(occupied)]
+    uses: dict[tuple[str, tuple[datetime, datetime]], tuple[BudgetUse, ...]] = {}
+    asks_known: set[tuple[str, tuple[datetime, datetime]]] = set()
+
+    def facts_for(action: Action) -> Facts:
+        window = action.covers or (now, now)
+        if not live:
+            live.append(tuple(look.live_attempts()))
+        budgets = policy.budgets(action.job, action.user) if action.hold is not None else ()
+        for budget in budgets:
+            if (budget.id, window) not in uses:
+                held = look.held(budget, told_as_one_until(budget, now))
+                spent, until = partial(look.spent, budget), partial(look.spent_until, budget)
+                uses[budget.id, window] = budget_uses(budget, window, now, spent, held, until)
+        facts = Facts(now, live[0], {b.id: uses[b.id, window] for b in budgets}, grants_for(action))
+        unread = [b for b in budgets if (b.id, window) not in asks_known]
+        if not unread or not lacks_room(policy, action, facts):
+            return facts
+        fuller = with_asks(look, unread, facts.budgets, now)
+        asks_known.update((b.id, window) for b in unread)
+        uses.update(((b.id, window), fuller[b.id]) for b in unread)
+        return replace(facts, budgets={**facts.budgets, **fuller})
+
+    return facts_for
+
+
+def occupied_in(look: Reading, policy: PolicySet, offers: Iterable[Offer]) -> Sequence[LiveAttempt]:
+    """Who occupies what, for a plan over these offers; read only where it matters to a rule or to an offer."""
+    matters = policy.counts_live or any(one.slots is not None or one.capacity_type in PAID for one in offers)
+    return look.live_attempts() if matters else ()
+
+
+def grants_of(look: Reading, policy: PolicySet, now: datetime) -> Callable[[Action], tuple[Grant, ...]]:
+    """What was approved for the job of an action, or ahead for its like; read once, and only where some rule asks."""
+    standing: list[Sequence[StandingGrant]] = []
+    known: dict[str | None, tuple[Grant, ...]] = {}
+
+    def grants_for(action: Action) -> tuple[Grant, ...]:
+        if not policy.asks:
+            return ()
+        if action.job_id not in known:
+            if not standing:
+                standing.append(list(look.standing_grants(now)))
+            view = look.job(action.job_id) if action.job_id else None
+            ahead = [
+                one.grant(look.standing_share(one.number, action.job_id) if action.job_id else Money.ZERO)
+                for one in standing[0]
+                if one.is_for(action)
+            ]
+            known[action.job_id] = (*(_given(look, view) if view else ()), *ahead)
+        return known[action.job_id]
+
+    return grants_for
+
+
+def _given(look: Reading, view: JobView) -> tuple[Grant, ...]:
+    """What was approved for a job."""
+    if any(grant.facts is None for grant in view.grants):
+        return with_placements(view.grants, look.events(view.id))
+    return view.grants
+
+
+def strictest(verdicts: Iterable[Verdict]) -> Answer:
+    """The answer that several verdicts come to."""
+    return max((v.answer for v in verdicts), key=_STRICTNESS.index, default=Answer.ALLOW)
+
+
+def denials(policy: PolicySet, action: Action, facts: Facts) -> Deny:
+    """The policies' word on single placements of ``action``, for the planner."""
+
+    def deny(placement: Placement) -> RuleObjection | None:
+        for verdict in policy.judge(replace(action, placement=placement, hold=None), facts):
+            if verdict.answer is Answer.DENY:
+                return verdict.objection
+        return None
+
+    return deny
+
+
+def switched_off(policy: PolicySet, action: Action) -> Verdict | None:
+    """The denial by the switch of the policies that lets nothing start at reference prices; plans leave such placements
+    out before any rule judges them. None where it does not apply."""
+    offer = action.placement.offer if action.placement else None
+    starts = action.kind in (ActionKind.LAUNCH, ActionKind.RE_PLACE)
+    if offer is None or not offer.reference or not starts or policy.defaults.allow_reference_prices:
+        return None
+    return Verdict(
+        Answer.DENY,
+        "allow_reference_prices",
+        "reference_price",
+        f"{offer.pool} has only a reference price of {offer.as_of:%Y-%m-%d}, and no policy lets jobs start at one",
+        Source("defaults", 0),
+        name="allow_reference_prices",
+        figures={"source": offer.source, "as_of": f"{offer.as_of:%Y-%m-%d}"},
+    )
+
+
+def with_occupancy(offers: Iterable[Offer], live: Iterable[LiveAttempt]) -> list[Offer]:
+    """The offers with the machines that our own live attempts occupy taken off their free slots."""
+    used: Counter[str] = Counter()
+    for attempt in live:
+        used[attempt.pool] += attempt.nodes
+    return [
+        replace(offer, slots=max(offer.slots - used[offer.pool], 0))
+        if offer.slots is not None and used[offer.pool]
+        else offer
+        for offer in offers
+    ]
+
+
+def still_free(placement: Placement, offers: Iterable[Offer], live: Iterable[LiveAttempt]) -> bool:
+    """Whether nobody took the machines of a limited pool since the plan was made. ``offers``: as they were told, our
+    own attempts not taken off."""
+    if placement.offer.slots is None:
+        return True
+    as_told = [offer for offer in offers if offer.id == placement.offer.id]
+    return all((offer.slots or 0) >= placement.nodes for offer in with_occupancy(as_told, live))
+
+
+def egress_of(placement: Placement) -> Money:
+    """What the plan expects to pay for moving data and checkpoints."""
+    return sum((t.amount for t in placement.terms if t.moves is not None), Money.ZERO)
+
+
+def admit(
+    job: Job, user: str, plan: Plan, policy: PolicySet, facts_for: FactsFor, *, max_duration: timedelta, now: datetime
+) -> Admission:
+    """Judge a new submission: one hold that covers every fallback of the plan. ``plan`` has placements.
+
+    It goes to the best placement whose start the hold pays for and which needs nobody's approval; where each needs
+    one, to the best.
+    """
+    candidates = fallbacks(plan)
+    egress: dict[MoneyKind, Money] = {}
+    for placement in candidates:
+        egress[placement.money] = max(egress.get(placement.money, Money.ZERO), egress_of(placement))
+    exposed = exposures(candidates, egress=egress)
+    money = _to_hold(exposed, max_duration, job.max_cost)
+    for_all_time = _to_hold(exposed, max_duration, None)
+    limited_by = {
+        kind: HoldLimit.MAX_COST if amount < for_all_time[kind] else HoldLimit.MAX_DURATION
+        for kind, amount in money.items()
+    }
+    window = (now, now + max_duration)
+    lacking = [_short_of(placement, money.get(placement.money, Money.ZERO), now) for placement in candidates]
+
+    def judged(number: int) -> Admission:
+        placement = candidates[number]
+        # Dated for what it costs there. Where it is placed anew at a dearer place, that is judged again.
+        here = {**exposed, **exposures([placement], egress={placement.money: egress_of(placement)})}
+        burns = {kind: _burn(amount, here[kind], max_duration, now) for kind, amount in money.items()}
+        action = Action(ActionKind.LAUNCH, job, user, placement=placement, hold=money, window=window, burns=burns)
+        verdicts = tuple(policy.judge(action, facts_for(action)))
+        return Admission(strictest(verdicts), action, placement, money, verdicts, lacking[number], limited_by)
+
+    payable = [number for number, short in enumerate(lacking) if short is None] or [0]
+    best = judged(payable[0])
+    if best.answer is Answer.ASK:  # nobody is asked where there is something that nobody need be asked about
+        return next((other for other in map(judged, payable[1:]) if other.answer is Answer.ALLOW), best)
+    return best
+
+
+def re_place(
+    view: JobView,
+    plan: Plan,
+    policy: PolicySet,
+    facts_for: FactsFor,
+    balance: Mapping[MoneyKind, Balance],
+    *,
+    billed: timedelta,
+    now: datetime,
+    by_owner: bool = False,
+) -> Admission:
+    """The best placement that the policies allow the hold to be used or topped up for, and whose start it pays.
+
+    What the job would hold is dated from now on, and judged as a whole, also where it holds enough already: time has
+    passed since, perhaps a month end. ``plan`` has placements; ``balance`` is what the job may use. ``by_owner``: it is
+    its owner who asks for higher limits: judged as an extension, whatever the hold covers. When every one is refused,
+    the best one that somebody may be asked about is returned, or the refusal of the best one.
+    """
+    left = max(view.max_duration - billed, timedelta(seconds=1))
+    mine = [b for kind, b in balance.items() if kind is not MoneyKind.AMORTISED]
+    spent, already = (sum(amounts, Money.ZERO) for amounts in ([b.spent for b in mine], [b.held for b in mine]))
+    budget = None if view.max_cost is None else max(view.max_cost - spent, Money.ZERO)
+    window = (now, now + left)
+    refused: Admission | None = None
+    for placement in plan.placements:
+        exposed = exposures([placement], egress={placement.money: egress_of(placement)})
+        needed = _to_hold(exposed, left, budget)
+        top_up = {
+            money: amount - held
+            for money, amount in needed.items()
+            if amount > (held := balance[money].held if money in balance else Money.ZERO)
+        }
+        kind = placement.money
+        own = {kind: burn} if kind in balance and (burn := balance[kind].burn) is not None else {}
+        whole = top_up.get(kind, Money.ZERO) + (balance[kind].held if kind in balance else Money.ZERO)
+        burns = {kind: _burn(whole, exposed[kind], left, now)} if whole > Money.ZERO else {}
+        action = Action(
+            ActionKind.EXTEND if top_up or by_owner else ActionKind.RE_PLACE,
+            view.job,
+            view.user,
+            placement=placement,
+            hold=top_up,
+            window=window,
+            elapsed=billed,
+            spent=spent,
+            job_id=view.id,
+            held=already,
+            submitted_at=view.submitted_at,
+            attempts=view.attempt_count,
+            by_owner=by_owner,
+            burns=burns,
+            own=own,
+        )
+        verdicts = tuple(policy.judge(action, facts_for(action)))
+        held = balance[placement.money].held if placement.money in balance else Money.ZERO
+        short_of = _short_of(placement, held + top_up.get(placement.money, Money.ZERO), now)
+        found = Admission(strictest(verdicts), action, placement, top_up, verdicts, short_of)
+        if found.may_launch:
+            return found
+        if refused is None or (refused.answer is Answer.DENY and found.answer is Answer.ASK):
+            refused = found
+    if refused is None:
+        raise ValueError("a plan without placements cannot be judged")
+    return refused
+
+
+def keep_going(
+    view: JobView,
+    attempt: AttemptView,
+    asked: Money,
+    burn: Burn,
+    policy: PolicySet,
+    facts_for: FactsFor,
+    balance: Mapping[MoneyKind, Balance],
+    *,
+    rate: Money,
+    billed: timedelta,
+    now: datetime,
+) -> Admission:
+    """Judge money and time for what runs where it is: ``asked`` (USD) is held beside, ``burn`` is all that it would
+    hold. ``rate``: what all its machines cost an hour by now; the rules see that price and not the one of the start.
+    ``balance`` is what the job may use."""
+    nodes = attempt.placement.nodes
+    offer = replace(attempt.placement.offer, price=rate.share(1, nodes), as_of=now)
+    placement = replace(attempt.placement, offer=offer, rate=rate)
+    kind, mine = placement.money, [b for kind, b in balance.items() if kind is not MoneyKind.AMORTISED]
+    money = {kind: asked} if asked > Money.ZERO else {}
+    own = balance[kind].burn if kind in balance else None
+    action = Action(
+        ActionKind.EXTEND,
+        view.job,
+        view.user,
+        placement=placement,
+        hold=money,
+        window=(now, max(now, min(burn.end, now + view.max_duration - billed))),
+        elapsed=billed,
+        spent=sum((b.spent for b in mine), Money.ZERO),
+        job_id=view.id,
+        held=sum((b.held for b in mine), Money.ZERO),
+        submitted_at=view.submitted_at,
+        attempts=view.attempt_count,
+        in_place=True,
+        burns={kind: burn},
+        own={} if own is None else {kind: own},
+    )
+    verdicts = tuple(policy.judge(action, facts_for(action)))
+    return Admission(strictest(verdicts), action, placement, money, verdicts)
+
+
+def lasts(money: Mapping[MoneyKind, Money], plan: Plan, max_duration: timedelta, now: datetime) -> timedelta:
+    """For how long a hold for the plan pays at the dearest place that it may fall back to; at most ``max_duration``."""
+    candidates = fallbacks(plan)
+    ends = [now + max_duration]
+    for kind, exposure in exposures(candidates).items():
+        moving = max(egress_of(placement) for placement in candidates if placement.money is kind)
+        until = paid_until(now, money.get(kind, Money.ZERO) - moving, exposure.rate, stop_grace=STOP_GRACE)
+        if until is not None and kind is not MoneyKind.AMORTISED:
+            ends.append(until)
+    return min(ends) - now
+
+
+def least_to_start(placement: Placement) -> Money:
+    """The least that must be held for a machine there to be worth starting: the provider's minimum and whole steps,
+    more than stopping takes, and what moving data and checkpoints is expected to cost."""
+    billing, step = placement.offer.billing, placement.offer.billing.granularity
+    least = max(billing.minimum, (STOP_GRACE // step + 1) * step)
+    whole_steps = -(-least // step) * step
+    rate = ledger_rate(placement.offer) * placement.nodes
+    return rate.for_duration(whole_steps) + egress_of(placement) + Money(1)  # no rounding may make it too little
+
+
+def _short_of(placement: Placement, left: Money, now: datetime) -> Money | None:
+    """What a start there takes at least, where ``left`` does not pay for it: a machine that would have to stop before
+    it has started is not worth starting. None where it does; what was paid before costs nothing to start."""
+    if placement.money is MoneyKind.AMORTISED:
+        return None
+    rate = ledger_rate(placement.offer) * placement.nodes
+    for_time = max(left - egress_of(placement), Money.ZERO)
+    until = paid_until(now, for_time, rate, billing=placement.offer.billing, stop_grace=STOP_GRACE)
+    return least_to_start(placement) if until is not None and until <= now else None
+
+
+def _to_hold(
+    exposed: Mapping[MoneyKind, Exposure], max_duration: timedelta, max_cost: Money | None
+) -> dict[MoneyKind, Money]:
+    return hold_needed(exposed, max_duration=max_duration, max_cost=max_cost, stop_grace=STOP_GRACE)
+
+
+def _burn(amount: Money, exposure: Exposure, max_duration: timedelta, now: datetime) -> Burn:
+    return burn_of(amount, exposure.rate, exposure.egress, now, longest_billed(exposure, max_duration, STOP_GRACE))

@@ -1,0 +1,172 @@
+"""Judging a requested launch again before it reaches its engine.
+
+A launch is judged when it is requested. It may reach its engine much later: the engine, the run folder or a secret may
+be out of reach for minutes or weeks, or the process that requested it may have died. Prices, policies and budgets
+change meanwhile. So the reconciler asks here immediately before each call of `Engine.submit`: a judgement that is too
+old, or that other policies made, or that a freeze has overtaken, does not count, and the launch is judged again in one
+transaction, at present prices, by the rules in force. What comes of it is recorded. A launch that is not allowed any
+more is given up, and the job is placed anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import Enum
+
+from broker.core.events.outcomes import Cause
+from broker.core.events.views import AttemptView, JobView
+from broker.core.job.placements import Placement, Plan
+from broker.core.job.reasons import count_reasons
+from broker.core.policy.policy import Action, ActionKind, Answer, Facts
+from broker.core.ports import PolicySet
+from broker.ledger.entries import Movement
+from broker.placement.planner import make_plan
+from broker.reconciler.admission.admission import facts_of, re_place, with_occupancy
+from broker.reconciler.admission.approvals import through_standing, usable
+from broker.reconciler.controllers.placement import Market, MarketFor, decision_of, held_of, hold_entries, movements_of
+from broker.reconciler.journal import Journal, Reading, Writing
+from broker.reconciler.progress import billed_time, remaining_work
+from broker.reconciler.settlement.settlement import tags_of
+
+
+class Ruling(Enum):
+    """What the reconciler may do with a requested launch: launch it now, or read the job again first."""
+
+    LAUNCH = "launch"
+    LOOK_AGAIN = "look_again"
+
+
+@dataclass(frozen=True, slots=True)
+class Objection:
+    """The launch is not to happen: the cause with which the attempt ends, and why, as a sentence."""
+
+    cause: Cause
+    why: str
+
+
+Judge = Callable[[JobView, AttemptView], Ruling | Objection]
+"""Says whether a requested launch may reach its engine now. Raises `BrokerError` where that cannot be known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """For how long a judgement counts, in the broker's time. ``judgement``: until the launch is judged again;
+    ``request``: until the request expires, however often it was judged again."""
+
+    judgement: timedelta = timedelta(minutes=1)
+    request: timedelta = timedelta(minutes=20)
+
+    def scaled(self, factor: float) -> Validity:
+        """For a sandbox that runs faster: the reconciler still looks in wall-clock time."""
+        return Validity(self.judgement * factor, self.request * factor)
+
+
+class Rejudging:
+    """The reconciler's `Judge`."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        market: MarketFor,
+        policy: Callable[[], PolicySet],
+        now: Callable[[], datetime],
+        validity: Validity | None = None,
+    ) -> None:
+        self._journal = journal
+        self._market = market
+        self._policy = policy
+        self._now = now
+        self._validity = validity or Validity()
+
+    def __call__(self, view: JobView, attempt: AttemptView) -> Ruling | Objection:
+        """Raises `RetryLater` when offers cannot be had for the moment, `InvalidInput` when no policy can be read."""
+        now, policy = self._now(), self._policy()
+        if not _within(attempt.requested_at, now, self._validity.request):
+            return Objection(Cause.REQUEST_EXPIRED, f"requested at {attempt.requested_at:%Y-%m-%d %H:%M} UTC")
+        with self._journal.reading() as look:
+            if self._is_valid(look, view, attempt, policy, now):
+                return Ruling.LAUNCH
+        market = self._market(view.job)
+        with self._journal.writing() as tx:
+            current = tx.job(view.id)
+            if current is None or current.seq != view.seq or self._policy().version != policy.version:
+                return Ruling.LOOK_AGAIN
+            placement = _at_present(tx, view, attempt, market, now)
+            if isinstance(placement, Objection):
+                return placement
+            return _judged(tx, view, attempt, placement, policy, now)
+
+    def _is_valid(self, look: Reading, view: JobView, attempt: AttemptView, policy: PolicySet, now: datetime) -> bool:
+        last = look.last_judged(view.id, attempt.number)
+        return (
+            last is not None
+            and last.answer is Answer.ALLOW
+            and last.policy_version == policy.version
+            and _within(last.at, now, self._validity.judgement)
+            and not _denied_by_now(view, attempt, policy, now)
+        )
+
+
+def _within(then: datetime, now: datetime, longest: timedelta) -> bool:
+    """Whether ``then`` is at most so long ago. A time to come (the clock was set back) is not."""
+    return timedelta(0) <= now - then <= longest
+
+
+def _denied_by_now(view: JobView, attempt: AttemptView, policy: PolicySet, now: datetime) -> bool:
+    """Whether time alone has brought a denial since, such as a freeze that has begun."""
+    start = Action(ActionKind.LAUNCH, view.job, view.user, placement=attempt.placement)
+    return any(verdict.answer is Answer.DENY for verdict in policy.judge(start, Facts(now)))
+
+
+def _at_present(
+    look: Reading, view: JobView, attempt: AttemptView, market: Market, now: datetime
+) -> Placement | Objection:
+    """The attempt's placement at what its offer costs now, or why the job is not to start there any more."""
+    before = attempt.placement
+    offers = [offer for offer in market.offers if offer.id == before.offer.id]
+    limited = any(offer.slots is not None for offer in offers)
+    others = [one for one in look.live_attempts() if one.job_id != view.id] if limited else []
+    plan = make_plan(
+        view.job.model_copy(update={"deadline": None}),  # late is better than not at all
+        with_occupancy(offers, others),
+        now=now,
+        submitted_at=view.submitted_at,
+        conditions=market.conditions,
+        remaining=remaining_work(view),
+    )
+    found = plan.best
+    if found is None:
+        reasons = ", ".join(count_reasons(plan.rejections)) or "it is not offered"
+        return Objection(Cause.REQUEST_EXPIRED, f"{before.offer.pool} cannot be had any more: {reasons}")
+    if found.rate != before.rate:  # also where it fell: a fixed price is booked as the launch says it
+        why = f"{before.offer.pool} costs {found.rate} per hour now, and {before.rate} was judged"
+        return Objection(Cause.REQUEST_EXPIRED, why)
+    return found
+
+
+def _judged(
+    tx: Writing, view: JobView, attempt: AttemptView, placement: Placement, policy: PolicySet, now: datetime
+) -> Ruling | Objection:
+    """What the rules in force say to the start with all that the job holds, and to what it would need beside. Their
+    answer is recorded here, and the money dated from now on."""
+    plan = Plan(now, (placement,), (), 1, remaining_work(view), view.deadline)
+    facts_for, mine = facts_of(tx, policy, now), usable(view, tx.balance(view.id))
+    found = re_place(view, plan, policy, facts_for, mine, billed=billed_time(view, now), now=now)
+    record = decision_of(found, plan, policy, facts_for(found.action))
+    tx.record(replace(record, job_id=view.id, attempt=attempt.number))
+    if found.answer is not Answer.ALLOW:
+        words = "; ".join(f"{verdict.message} ({verdict.source})" for verdict in found.objections)
+        return Objection(Cause.DENIED_BEFORE_LAUNCH, words)
+    if found.short_of is not None:
+        why = f"the money that is left does not pay for a start, which takes {found.short_of} at least"
+        return Objection(Cause.REQUEST_EXPIRED, why)
+    # The money is not used up from the request on, but from the launch on.
+    dated = hold_entries(tags_of(view), held_of(mine), found.burns, Movement.TOP_UP, movements_of(tx, view.id))
+    tx.post(dated)
+    given = through_standing(tx, found, view.id)
+    if given:
+        tx.append(view.id, [(None, one) for one in given], now)
+        return Ruling.LOOK_AGAIN
+    return Ruling.LAUNCH

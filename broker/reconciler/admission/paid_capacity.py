@@ -1,0 +1,43 @@
+"""Waiting for paid capacity: what occupies it, read from the store, for the decision in `broker.placement.wait_for_reserved`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+
+from broker.core.job.placements import Plan
+from broker.core.market.offers import Offer
+from broker.core.policy.policy import LiveAttempt
+from broker.placement.wait_for_reserved import PAID, Occupant, Waiting, worth_waiting
+from broker.reconciler.journal import Reading
+
+
+def wait_for_paid(
+    look: Reading,
+    offers: Iterable[Offer],
+    live: Sequence[LiveAttempt],
+    free: Plan,
+    unoccupied: Callable[[], Plan],
+    *,
+    now: datetime,
+    since: datetime,
+    longest: timedelta | None,
+) -> Waiting | None:
+    """What a job had better wait for, as far as its policy lets it (``longest``); None where it should start now.
+
+    ``unoccupied`` makes a second plan, and is asked only where paid machines are in use and the first would rent.
+    """
+    if not longest or not free.placements or any(p.offer.capacity_type in PAID for p in free.placements):
+        return None
+    pools = {offer.pool for offer in offers if offer.capacity_type in PAID}
+    busy = [one for one in live if one.pool in pools]
+    if not busy:
+        return None
+    occupants = [Occupant(one.pool, one.nodes, _done_at(look, one)) for one in busy]
+    return worth_waiting(free, unoccupied(), occupants, now=now, since=since, longest=longest)
+
+
+def _done_at(look: Reading, live: LiveAttempt) -> datetime | None:
+    """When that job is expected to be done there, as its plan said."""
+    latest = next((view.latest for view in look.views([live.job_id])), None)
+    return latest.placement.finish if latest is not None else None

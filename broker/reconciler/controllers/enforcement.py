@@ -1,0 +1,207 @@
+"""The gate for what runs: every rule judges from time to time whether it may go on.
+
+What is denied is told to stop, checkpoint first, with the rule's words in its stream and the decision on record. Where
+the policy cannot be read for the moment, what runs goes on within the money that is held for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from broker.core.errors import BrokerError
+from broker.core.events import events as ev
+from broker.core.events.outcomes import AttemptState, Cause
+from broker.core.events.views import AttemptView, JobView
+from broker.core.job.jobs import Job
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.decisions import Decision, sealed, written
+from broker.core.policy.policy import Action, ActionKind, Answer, BudgetUse, Facts, IdleLimit, Usage
+from broker.core.ports import LimitsIdleness, PolicySet
+from broker.core.values.money import Money
+from broker.ledger.budgets import edges_ahead
+from broker.ledger.entries import Balance
+from broker.reconciler.admission.admission import strictest
+from broker.reconciler.journal import Journal
+from broker.reconciler.progress import billed_time
+
+log = logging.getLogger(__name__)
+_NONE_OVER: Mapping[str, tuple[BudgetUse, ...]] = {}
+
+UsageOf = Callable[[JobView, AttemptView], Sequence[Usage]]
+OverOf = Callable[[PolicySet, datetime], Mapping[str, tuple[BudgetUse, ...]]]
+
+
+class Enforcement:
+    """The reconciler's judge of what runs. ``usage``: what was seen of an attempt's accelerators; asked only where some
+    rule needs it. ``every``: how often each job is judged, in the broker's time. ``over``: the budgets that are
+    exceeded and stop what runs."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        policy: Callable[[], PolicySet],
+        now: Callable[[], datetime],
+        usage: UsageOf = lambda view, attempt: (),
+        every: timedelta = timedelta(seconds=15),
+        over: OverOf = lambda policy, now: {},
+    ) -> None:
+        self._journal = journal
+        self._policy = policy
+        self._now = now
+        self._usage = usage
+        self._every = every
+        self._over = over
+        self._judged: dict[str, tuple[str, datetime]] = {}
+        self._read: tuple[datetime, PolicySet | None] | None = None
+        self._last: PolicySet | None = None
+        self._trouble = ""  # said once
+        self._idle: tuple[str, Sequence[LimitsIdleness]] | None = None
+
+    def __call__(self, view: JobView, money: Mapping[MoneyKind, Balance]) -> bool:
+        """Judge the attempt that runs, if it is time; whether it was told to stop. ``money``: the job's balances."""
+        attempt, now = view.latest, self._now()
+        if attempt is None or not _runs(view, attempt):
+            self._judged.pop(view.id, None)
+            return False
+        policy = self._active(now)
+        if policy is None:
+            return False
+        version, at = self._judged.get(view.id, ("", now))
+        if version == policy.version and timedelta(0) <= now - at < self._every:
+            return False
+        self._judged[view.id] = (policy.version, now)
+        usage = self._usage_of(view, attempt) if policy.needs_usage else ()
+        over = self._over_of(policy, now)
+        denied = judge_running(money, policy, view, attempt, usage, now, over)
+        if denied is None:
+            return False
+        why = "; ".join(f"{v.message} ({v.source})" for v in denied.verdicts if v.answer is Answer.DENY)
+        with self._journal.writing() as tx:
+            current = tx.job(view.id)
+            if current is None or current.seq != view.seq or self._policy().version != policy.version:
+                del self._judged[view.id]
+                self._read = None
+                return True  # look again
+            tx.record(denied)
+            body = ev.StopRequested(cause=Cause.STOPPED_BY_POLICY, by="the policy", why=why)
+            tx.append(view.id, [(attempt.number, body)], now)
+        return True
+
+    def max_unattended(self, job: Job) -> timedelta | None:
+        """For how long a job's rented machines may go on when no broker looks after them: the shorter of what the job
+        and the policy say, the last one that could be read. None: as long as they are paid."""
+        policy = self._active(self._now()) or self._last
+        said = (job.max_unattended, policy.defaults.max_unattended if policy else None)
+        return min((longest for longest in said if longest is not None), default=None)
+
+    def idle_limits(self, view: JobView) -> tuple[IdleLimit, ...]:
+        """What of idleness ends the job, for its node to see to by itself: of the policy that could be read last. Rules
+        with a condition are left to whoever judges with all the facts."""
+        policy = self._active(self._now()) or self._last
+        if policy is None:
+            return ()
+        if self._idle is None or self._idle[0] != policy.version:
+            rules = [one for one in policy.rules if isinstance(one, LimitsIdleness) and not policy.when(one.name)]
+            self._idle = (policy.version, rules)
+        if not self._idle[1]:
+            return ()
+        action = Action(ActionKind.CONTINUE, view.job, view.user)
+        return tuple(limit for one in self._idle[1] if (limit := one.idle_limit(action)) is not None)
+
+    def edges_ahead(self, view: JobView, kind: MoneyKind) -> tuple[datetime, ...]:
+        """Where the present periods of the budgets end under which the job's money of that kind counts (UTC), by the
+        policy that could be read last."""
+        now = self._now()
+        policy = self._active(now) or self._last
+        return () if policy is None else edges_ahead(policy.budgets(view.job, view.user), kind, now)
+
+    def _active(self, now: datetime) -> PolicySet | None:
+        """The policy in force, read once for all jobs of a look; None when it cannot be read."""
+        if self._read is not None and timedelta(0) <= now - self._read[0] < self._every / 5:
+            return self._read[1]
+        policy = None
+        try:
+            policy = self._last = self._policy()
+            self._trouble = ""
+        except BrokerError as error:
+            if self._trouble != str(error):
+                self._trouble = str(error)
+                log.warning("what runs goes on unjudged, the policy cannot be read: %s", error)
+        self._read = (now, policy)
+        return policy
+
+    def _over_of(self, policy: PolicySet, now: datetime) -> Mapping[str, tuple[BudgetUse, ...]]:
+        try:
+            return self._over(policy, now)
+        except BrokerError as error:
+            log.warning("nobody knows which budgets are exceeded: %s", error)
+            return {}
+
+    def _usage_of(self, view: JobView, attempt: AttemptView) -> tuple[Usage, ...]:
+        try:
+            return tuple(self._usage(view, attempt))
+        except BrokerError as error:
+            log.warning("job %s, attempt %s: nobody knows how busy it is: %s", view.id, attempt.number, error)
+            return ()
+
+
+def judge_running(
+    money: Mapping[MoneyKind, Balance],
+    policy: PolicySet,
+    view: JobView,
+    attempt: AttemptView,
+    usage: Sequence[Usage],
+    now: datetime,
+    over: Mapping[str, tuple[BudgetUse, ...]] = _NONE_OVER,
+) -> Decision | None:
+    """The decision that an attempt may not go on; None where it may. A guardrail that asks first lets what was approved
+    go on, and nothing else. ``over``: the budgets that are exceeded and stop what runs."""
+    billed = billed_time(view, now)
+    mine = [b for kind, b in money.items() if kind is not MoneyKind.AMORTISED]
+    action = Action(
+        ActionKind.CONTINUE,
+        view.job,
+        view.user,
+        placement=attempt.placement,
+        elapsed=billed,
+        spent=sum((b.spent for b in mine), Money.ZERO),
+        held=sum((b.held for b in mine), Money.ZERO),
+        job_id=view.id,
+        submitted_at=view.submitted_at,
+        attempts=view.attempt_count,
+        usage=tuple(usage),
+    )
+    # Who else runs and what budgets have left is for starts: of two that run, neither is the one too many. Reading
+    # that for every job every few seconds would take longer than those few seconds.
+    mine_over = {b.id: over[b.id] for b in policy.budgets(view.job, view.user) if b.id in over} if over else {}
+    facts = Facts(now, budgets=mine_over, grants=view.grants)
+    verdicts = tuple(policy.judge(action, facts))
+    if strictest(verdicts) is not Answer.DENY:
+        return None
+    inputs = written(action, facts)
+    return Decision(
+        at=now,
+        action=action.kind,
+        user=view.user,
+        job_name=view.job.name,
+        answer=Answer.DENY,
+        policy_version=policy.version,
+        facts_hash=sealed(inputs, policy.version),
+        job_id=view.id,
+        attempt=attempt.number,
+        pool=attempt.placement.offer.pool,
+        verdicts=verdicts,
+        seen={"inputs": inputs},
+    )
+
+
+def _runs(view: JobView, attempt: AttemptView) -> bool:
+    """Whether there is something that could be told to stop, and nobody told it yet."""
+    return (
+        not attempt.state.final
+        and attempt.state is not AttemptState.REQUESTED
+        and attempt.stop_requested is None
+        and not view.cancel_requested
+    )

@@ -1,0 +1,399 @@
+"""Giving a job its next attempt: fresh offers, a plan, the gate, then money and intent in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from broker.core.events import events as ev
+from broker.core.events.events import EventBody
+from broker.core.events.views import JobView
+from broker.core.events.wait_reasons import (
+    MoneyRefused,
+    MoneyTooLittle,
+    NothingFits,
+    PolicyDenies,
+    QueueTurn,
+    SecretsMissing,
+    StrategyWaits,
+    WaitReason,
+    WaitsForPaid,
+    same_reason,
+)
+from broker.core.job.jobs import Job
+from broker.core.job.placements import Placement, Plan
+from broker.core.job.reasons import Reason, Rejection, count_reasons
+from broker.core.market.offers import MoneyKind, Offer
+from broker.core.policy.decisions import Decision, sealed, written
+from broker.core.policy.policy import Action, ActionKind, Answer, Facts
+from broker.core.ports import PolicySet
+from broker.core.values.burns import Burn
+from broker.core.values.money import Money
+from broker.ledger.entries import Balance, Entry, Movement, Tags, move, movements
+from broker.placement.conditions import Conditions
+from broker.placement.planner import make_plan
+from broker.placement.wait_for_reserved import Waiting
+from broker.reconciler.admission.admission import Admission, denials, facts_of, re_place, still_free, with_occupancy
+from broker.reconciler.admission.approvals import ask, of_ask, through_standing, usable
+from broker.reconciler.admission.paid_capacity import wait_for_paid
+from broker.reconciler.journal import Journal, Reading
+from broker.reconciler.progress import billed_time, remaining_work
+from broker.reconciler.settlement.settlement import tags_of
+
+# The kinds of rule whose refusal of more money only a person can change; what others refuse may pass by itself.
+_ABOUT_MONEY = ("budget", "budget_required")
+
+
+@dataclass(frozen=True, slots=True)
+class Market:
+    """What a plan is made from: the offers that could serve the job, and the conditions of plans here and now."""
+
+    offers: Sequence[Offer]
+    conditions: Conditions
+    left_out: Mapping[Reason, int]
+
+
+MarketFor = Callable[[Job], Market]
+
+
+@dataclass(frozen=True, slots=True)
+class Lot:
+    """What the queue has for a job. ``first``: the offer that is its own now. ``taken``: limited pools whose free
+    machines are others' turn. ``wait``: why it had better wait for its turn, None where it should be placed now."""
+
+    first: str | None = None
+    taken: frozenset[str] = frozenset()
+    wait: QueueTurn | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What the strategy says: placements in the order to be tried, and why; none at all to wait. ``pool``: for which it
+    waits, empty where it names none."""
+
+    placements: tuple[Placement, ...]
+    why: str
+    pool: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plans:
+    """What can be done now: ``in_time`` makes the deadline, ``anyhow`` would do without one; the same where the job has
+    none. ``facts``: what the policies judged by. ``over`` makes a plan over other offers than there are."""
+
+    market: Market
+    in_time: Plan
+    anyhow: Plan
+    facts: Facts
+    over: Callable[[Sequence[Offer]], Plan] | None = None
+
+
+Advise = Callable[[JobView, Plans, datetime], Advice | None]
+"""Asks the strategy; None where the plan's own ranking stands."""
+
+
+def attempt_key(job_id: str, number: int) -> str:
+    """The key of an attempt: what engines are idempotent on."""
+    return f"{job_id}-{number}"
+
+
+def hold_entries(
+    tags: Tags, held: Mapping[MoneyKind, Money], burns: Mapping[MoneyKind, Burn], movement: Movement, number: int
+) -> list[Entry]:
+    """The entries after which the job holds what ``burns`` say, with their dates.
+
+    ``held``: what it holds before, as far as it may use it. What is more is moved by ``movement`` (hold or top-up),
+    what is less is released. ``number``: how many movements the job has had (`movements_of`); it makes the new ones'
+    ids unique.
+    """
+    found: list[Entry] = []
+    for kind, burn in burns.items():
+        before = held.get(kind, Money.ZERO)
+        more, less = max(burn.amount - before, Money.ZERO), max(before - burn.amount, Money.ZERO)
+        for what, amount in ((Movement.RELEASE, less), (movement if more else Movement.DATE, more)):
+            found += move(
+                what,
+                amount,
+                movement_id=f"{tags.job_id}/{what}/{number}/{kind}/dated",
+                money=kind,
+                at=burn.start,
+                covers=(burn.start, burn.end),
+                tags=tags,
+                rate=None if what is Movement.RELEASE else burn.rate,
+            )
+    return found
+
+
+def movements_of(look: Reading, job_id: str) -> int:
+    """How many movements of money the job has had."""
+    return movements(look.sums([job_id]).get(job_id, ()))
+
+
+def held_of(balance: Mapping[MoneyKind, Balance]) -> dict[MoneyKind, Money]:
+    """What is held of each kind of money."""
+    return {kind: one.held for kind, one in balance.items()}
+
+
+def decision_of(admission: Admission, plan: Plan, policy: PolicySet, facts: Facts) -> Decision:
+    """The record of one passage through the gate."""
+    p, action = admission.placement, admission.action
+    others = [other for other in plan.placements if other is not p]
+    inputs = written(action, facts, others, counts_live=policy.counts_live)
+    return Decision(
+        at=plan.made_at,
+        action=action.kind,
+        user=action.user,
+        job_name=action.job.name,
+        answer=admission.answer,
+        policy_version=policy.version,
+        facts_hash=sealed(inputs, policy.version),
+        pool=p.offer.pool,
+        verdicts=admission.verdicts,
+        seen={
+            "offers_seen": plan.offers_seen,
+            "rejections": {str(reason): count for reason, count in count_reasons(plan.rejections).items()},
+            "expected_cost": p.expected_cost.as_json(),
+            "money": {str(kind): amount.as_json() for kind, amount in admission.money.items()},
+            "inputs": inputs,
+        },
+    )
+
+
+class Placing:
+    """The reconciler's placer. ``missing_secrets``: which of a job's secrets this process cannot pass on. ``lot``: what
+    the queue has for a job among those that wait. ``refused``: told of each job that the gate refused a place."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        market: MarketFor,
+        policy: Callable[[], PolicySet],
+        now: Callable[[], datetime],
+        missing_secrets: Callable[[Job], Sequence[str]] = lambda job: (),
+        advise: Advise = lambda view, plans, now: None,
+        lot: Callable[[JobView, datetime], Lot] = lambda view, now: Lot(),
+        refused: Callable[[JobView], None] = lambda view: None,
+    ) -> None:
+        self._journal = journal
+        self._market = market
+        self._policy = policy
+        self._now = now
+        self._missing_secrets = missing_secrets
+        self._advise = advise
+        self._lot = lot
+        self._refused = refused
+
+    def __call__(self, view: JobView) -> bool:
+        """Request the job's next attempt, pause it, or note why it must wait. Whether the job is to be looked at anew
+        at once: a note alone is no reason for that.
+
+        Raises `RetryLater` when offers cannot be had for the moment, `InvalidInput` when no policy can be read.
+        """
+        now = self._now()
+        if missing := self._missing_secrets(view.job):
+            return self._note(view, SecretsMissing(names=tuple(missing)), now)
+        policy, lot = self._policy(), self._lot(view, now)
+        if lot.wait is not None:
+            return self._note(view, lot.wait, now)
+        plans = self.plans(view, policy, now, lot.taken)
+        market = plans.market
+        advice = _own(lot, plans) or self._advise(view, plans, now)
+        if advice is not None and not advice.placements:
+            return self._note(view, StrategyWaits(pool=advice.pool, because=advice.why), now)
+        plan, at_risk = _late(view, plans)
+        if advice is not None:
+            plan = replace(plan, placements=advice.placements)
+        if not plan.placements:
+            return self._note(view, _nothing_fits(plan.rejections), now)
+        if (waiting := self._waits(view, plans, plan, policy, now)) is not None:
+            return self._note(view, waits_for_paid(waiting), now)
+        billed = billed_time(view, now)
+        with self._journal.writing() as tx:
+            current = tx.job(view.id)
+            if current is None or current.seq != view.seq:
+                return True
+            # The plan was made outside, so that others are not kept waiting; what it took for granted may be over.
+            if self._policy().version != policy.version:
+                return True
+            facts_for = facts_of(tx, policy, now)
+            mine = usable(current, tx.balance(view.id))
+            found = re_place(view, plan, policy, facts_for, mine, billed=billed, now=now)
+            facts = facts_for(found.action)
+            if not still_free(found.placement, market.offers, facts.live):
+                return True
+            record = decision_of(found, plan, policy, facts)
+            number, moved = view.attempt_count + 1, movements_of(tx, view.id)
+            dated = hold_entries(tags_of(view), held_of(mine), found.burns, Movement.TOP_UP, moved)
+            if found.answer is Answer.ASK and found.short_of is None and view.asked is None:
+                tx.record(replace(of_ask(record, now), job_id=view.id))
+                tx.post(dated)
+                tx.append(view.id, [(None, ask(found, now))], now)
+                return True
+            if not found.may_launch:
+                body = _refusal(found)
+                paused = isinstance(body, ev.Paused)
+                if paused or not same_reason(body.reason, view.waiting):
+                    tx.record(replace(record, job_id=view.id))
+                    tx.append(view.id, [(None, body)], now)
+                if not paused:
+                    self._refused(view)
+                return paused
+            tx.record(replace(record, job_id=view.id, attempt=number))
+            tx.post(dated)
+            items: list[tuple[int | None, EventBody]] = [(None, body) for body in at_risk]
+            why = advice.why if advice is not None else ""
+            items += [(None, given) for given in through_standing(tx, found, view.id)]
+            items.append((number, launch_request(view.id, number, found.placement, view, why)))
+            tx.append(view.id, items, now)
+        return True
+
+    def _waits(self, view: JobView, plans: Plans, plan: Plan, policy: PolicySet, now: datetime) -> Waiting | None:
+        """What the job had better wait for than rent."""
+        since = view.latest.ended_at if view.latest is not None and view.latest.ended_at else view.submitted_at
+        with self._journal.reading() as look:
+            return wait_for_paid(
+                look,
+                plans.market.offers,
+                plans.facts.live,
+                plan,
+                lambda: plans.over(plans.market.offers) if plans.over else plan,
+                now=now,
+                since=since,
+                longest=policy.defaults.wait_for_paid,
+            )
+
+    def plans(self, view: JobView, policy: PolicySet, now: datetime, taken: frozenset[str] = frozenset()) -> Plans:
+        """The plans for what is left of the job. ``taken``: limited pools whose free machines are not for it."""
+        market = self._market(view.job)
+        with self._journal.reading() as look:
+            action = moving_on(view, now)
+            facts = facts_of(look, policy, now)(action)
+        deny = denials(policy, action, facts)
+
+        free = [
+            replace(offer, slots=0) if offer.pool in taken else offer
+            for offer in with_occupancy(market.offers, facts.live)
+        ]
+
+        def plan(job: Job, offers: Sequence[Offer] = free) -> Plan:
+            return make_plan(
+                job,
+                offers,
+                now=now,
+                submitted_at=view.submitted_at,
+                conditions=market.conditions,
+                remaining=remaining_work(view),
+                excluded=cooling_down(view, now),
+                deny=deny,
+            )
+
+        in_time = plan(view.job)
+        anyhow = in_time
+        if Reason.MISSES_DEADLINE in in_time.reasons():
+            anyhow = plan(view.job.model_copy(update={"deadline": None}))
+        return Plans(market, in_time, anyhow, facts, lambda offers: plan(view.job, offers))
+
+    def _note(self, view: JobView, reason: WaitReason, now: datetime) -> bool:
+        """Record why the job waits, unless that is on record already. Whether somebody was faster."""
+        if same_reason(reason, view.waiting):
+            return False
+        with self._journal.writing() as tx:
+            current = tx.job(view.id)
+            if current is None or current.seq != view.seq:
+                return True
+            tx.append(view.id, [(None, ev.NothingFeasible(reason=reason))], now)
+        return False
+
+
+def _own(lot: Lot, plans: Plans) -> Advice | None:
+    """The machines that are the job's turn now, before all others; None where they do not do any more."""
+    placements = plans.in_time.placements or plans.anyhow.placements
+    if lot.first is None or all(p.offer.id != lot.first for p in placements):
+        return None
+    return Advice(tuple(sorted(placements, key=lambda p: p.offer.id != lot.first)), "its turn in the queue")
+
+
+def _late(view: JobView, plans: Plans) -> tuple[Plan, list[ev.DeadlineAtRisk]]:
+    """The plan; when only the deadline is in the way, the plan without it, and word of the risk, once."""
+    late = plans.anyhow
+    if plans.in_time.placements or not late.placements:
+        return plans.in_time if plans.in_time.placements else late, []
+    if view.deadline_at_risk:
+        return late, []
+    return late, [ev.DeadlineAtRisk(expected_finish=late.placements[0].finish, because="no placement meets it now")]
+
+
+def launch_request(
+    job_id: str, number: int, placement: Placement, view: JobView | None = None, why: str = ""
+) -> ev.LaunchRequested:
+    """The intent to launch attempt ``number`` there, resuming from the newest checkpoint known."""
+    checkpoint = view.checkpoint if view else None
+    return ev.LaunchRequested(
+        key=attempt_key(job_id, number),
+        engine=placement.offer.engine or "",
+        placement=placement,
+        resume_from=checkpoint.id if checkpoint else None,
+        why=why,
+    )
+
+
+def waits_for_paid(waiting: Waiting) -> WaitsForPaid:
+    """The wait for paid capacity as the reason that events keep."""
+    offer = waiting.placement.offer
+    return WaitsForPaid(
+        pool=offer.pool,
+        instance_type=offer.instance_type,
+        capacity_type=offer.capacity_type,
+        until=waiting.until,
+        saves=waiting.saves,
+        an_hour=waiting.burst.duration is None,
+        rents_from=waiting.burst.offer.provider,
+    )
+
+
+def _nothing_fits(rejections: Sequence[Rejection]) -> NothingFits | PolicyDenies:
+    """Why no offer is left: the policy's rules where they deny what the job and the market leave, but not where the job
+    waits for its turn on owned machines; else the counted reasons."""
+    denied = {one.objection for one in rejections if one.objection is not None}
+    if not denied or any(one.reason is Reason.TOO_FEW_MACHINES for one in rejections):
+        return NothingFits(counts={str(reason): count for reason, count in count_reasons(rejections).items()})
+    if len(denied) > 1:  # each place is denied in other words
+        denied = {replace(one, message="") for one in denied}
+    objections = sorted(denied, key=lambda one: (one.source, one.name, one.code))
+    return PolicyDenies(objections=tuple(objections), everywhere=True)
+
+
+def _refusal(found: Admission) -> ev.NothingFeasible | ev.Paused:
+    """What a refused move means: money that is refused or too little pauses the job, everything else is waited out."""
+    objections = tuple(verdict.objection for verdict in found.objections)
+    if found.burns and any(verdict.rule in _ABOUT_MONEY for verdict in found.objections):
+        return ev.Paused(reason=MoneyRefused(objections=objections, more=bool(found.money)))
+    if found.answer is not Answer.ALLOW:
+        return ev.NothingFeasible(reason=PolicyDenies(objections=objections))
+    assert found.short_of is not None, "what is allowed and paid for is no refusal"
+    instance_type = found.placement.offer.instance_type
+    return ev.Paused(reason=MoneyTooLittle(instance_type=instance_type, least=found.short_of))
+
+
+def moving_on(view: JobView, now: datetime) -> Action:
+    """What the rules judge when a job is placed again, before it is known where."""
+    return Action(
+        ActionKind.RE_PLACE,
+        view.job,
+        view.user,
+        job_id=view.id,
+        elapsed=billed_time(view, now),
+        submitted_at=view.submitted_at,
+        attempts=view.attempt_count,
+    )
+
+
+def cooling_down(view: JobView, now: datetime) -> dict[str, str]:
+    """The pools that the job leaves alone for now, as a launch of it failed there, each with the evidence; other jobs
+    may be luckier. A clock that was set back does not make it wait for the time that it showed before."""
+    return {
+        rest.pool: f"attempt {rest.attempt}: {rest.evidence}"
+        for rest in view.rests
+        if abs(now - rest.since) < rest.until - rest.since
+    }

@@ -1,0 +1,379 @@
+"""Asking the strategy about a job: where its next attempt should go, whether to wait, and when to move.
+
+One `Strategist` serves every job of a reconciler. What it remembers of a job can be had again from the store: the
+course is made from the history before the job's start, and has seen every tick since.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from broker.core.events import events as ev
+from broker.core.events.outcomes import AttemptState, Cause
+from broker.core.events.views import AttemptView, JobView
+from broker.core.job.placements import Placement
+from broker.core.job.reasons import Reason
+from broker.core.market.offers import Availability, CapacityType, Offer
+from broker.placement.pricing.time_value import better_place, value_of_time, worth_waiting
+from broker.placement.strategy import live
+from broker.placement.strategy.choose import course_for
+from broker.placement.strategy.situation import Course, Decision, Mode, Situation
+from broker.reconciler.controllers.placement import Advice, Plans
+from broker.reconciler.journal import Journal
+from broker.reconciler.progress import remaining_work
+
+log = logging.getLogger(__name__)
+
+TICK = timedelta(minutes=5)
+"""How long a decision binds; interruptions and capacity that comes back are answered at once."""
+REACH = timedelta(days=30)
+REST = timedelta(minutes=5)
+"""How long a pool that was just taken back is left alone while there are others."""
+MOST_POOLS = 8
+"""The cheapest; each costs time to learn."""
+TAKEN = (Cause.PREEMPTED, Cause.MACHINE_LOST)
+
+
+class History(Protocol):
+    """Ticks of several pools, as `broker.app.market.strategy_history.Record`."""
+
+    @property
+    def available(self) -> Mapping[str, Sequence[bool]]: ...
+
+    @property
+    def price(self) -> Mapping[str, Sequence[float]]: ...
+
+    @property
+    def ticks(self) -> int: ...
+
+    def at(self, tick: int) -> dict[str, float]: ...
+
+
+HistoryOf = Callable[[Sequence[Offer], datetime, timedelta, timedelta], History]
+"""The record of offers' pools: until when, how far back, and the length of a tick."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One line of a decision log."""
+
+    job_id: str
+    at: datetime
+    situation: Situation
+    decision: Decision
+
+
+@dataclass
+class _Kept:
+    """What is remembered of a job: its course, what that is made for, and the last decision."""
+
+    course: Course
+    made_for: tuple[object, ...]
+    moving: tuple[int, Decision] | None = None
+
+
+class Strategist:
+    """The strategies of all jobs. ``told`` receives every decision."""
+
+    def __init__(
+        self, history: HistoryOf, tick: timedelta = TICK, told: Callable[[Said], None] = lambda said: None
+    ) -> None:
+        self._history = history
+        self._tick = tick
+        self._told = told
+        self._kept: dict[str, _Kept] = {}
+
+    def place(self, view: JobView, plans: Plans, now: datetime) -> Advice | None:
+        """Where the job's next attempt should be tried, in order; None where the plan's own ranking is as good."""
+        if view.deadline is None:
+            return _patient(view, plans, now)
+        found = self._decide(view, plans, now, None)
+        if found is None:
+            return None
+        ground, decision = found
+        return Advice(tuple(live.in_order(decision, ground, plans.in_time)), decision.why)
+
+    def moves(self, view: JobView, plans: Plans, now: datetime) -> str | None:
+        """Why the running attempt should be stopped and the job placed anew; None where it should go on."""
+        attempt = view.latest
+        if attempt is None or attempt.state.final:
+            return None
+        if attempt.waits_in_queue:
+            return _out_of_the_queue(view, attempt, plans, 2 * self._tick)
+        if view.deadline is None:
+            return _cheaper_elsewhere(view, attempt, plans)
+        found = self._decide(view, plans, now, attempt)
+        if found is None:
+            return None
+        _, decision = found
+        on_spot = live.is_spot(attempt.placement)
+        here = attempt.placement.offer.pool if on_spot else None
+        if decision.mode is (Mode.SPOT if on_spot else Mode.ON_DEMAND) and decision.pool == here:
+            return None
+        where = {Mode.IDLE: "to nowhere for now", Mode.ON_DEMAND: "to on-demand", Mode.SPOT: f"to {decision.pool}"}
+        return f"moves {where[decision.mode]}: {decision.why}"
+
+    def forget(self, job_id: str) -> None:
+        """The job is over."""
+        self._kept.pop(job_id, None)
+
+    def _decide(
+        self, view: JobView, plans: Plans, now: datetime, attempt: AttemptView | None
+    ) -> tuple[live.Ground, Decision] | None:
+        remaining = remaining_work(view)
+        if view.deadline is None or view.work is None or remaining is None:
+            return None
+        begun, tick = view.submitted_at, self._tick.total_seconds()
+        conditions = plans.market.conditions
+        on = attempt.placement if attempt is not None else None
+        ground = live.ground(view.job, conditions, plans.in_time, plans.anyhow, begun, view.work, tick, on)
+        if ground is None:
+            return None
+        offers = _spot_offers(ground, plans, on)
+        if not offers and not ground.spot:
+            return None
+        standing = live.Standing(now, remaining)
+        if attempt is not None:
+            running = attempt.state in (AttemptState.RUNNING, AttemptState.STOPPING)
+            standing = live.Standing(now, remaining, attempt.placement, attempt.requested_at, running)
+        seen = live.situation(ground, standing, begun, resting(view, now))
+        kept = self._course(view, ground, offers, plans, now)
+        at = int(seen.elapsed // tick)
+        if attempt is None and kept.moving is not None and kept.moving[0] == at and _possible(kept.moving[1], seen):
+            return ground, kept.moving[1]  # on its way there
+        decision = live.decide(kept.course, ground, seen)
+        moves = decision.mode is not seen.mode or decision.pool != seen.pool
+        kept.moving = (at, decision) if attempt is not None and moves else None
+        self._told(Said(view.id, now, seen, decision))
+        return ground, decision
+
+    def _course(
+        self, view: JobView, ground: live.Ground, offers: Sequence[Offer], plans: Plans, now: datetime
+    ) -> _Kept:
+        """The job's course: made from what was known before its start; it has seen every tick before this one."""
+        known = self._kept.get(view.id)
+        made_for = (ground.task.deadline, ground.steady.offer.pool)
+        current = int((now - view.submitted_at) // self._tick)
+        if known is None or known.made_for != made_for:
+            course, why = self._made(ground, offers, _kin(ground, offers, plans), view.submitted_at)
+            log.info("job %s: %s", view.id, why)
+            known = self._kept[view.id] = _Kept(course, made_for, known.moving if known else None)
+        behind = current - getattr(known.course, "ticks_seen", current)
+        if behind > 0:
+            until = view.submitted_at + current * self._tick
+            missed = self._history(offers, until, behind * self._tick, self._tick)
+            for i in range(missed.ticks - min(behind, missed.ticks), missed.ticks):
+                known.course.see(missed.at(i))  # type: ignore[attr-defined]  # courses that count ticks can see them
+        return known
+
+    def _made(
+        self, ground: live.Ground, offers: Sequence[Offer], kin: Sequence[Offer], began: datetime
+    ) -> tuple[Course, str]:
+        past = self._history(offers, began, REACH, self._tick)
+        beside = self._history(kin, began, REACH, self._tick)  # asked for apart: records of unlike length stay so
+        family = {pool: bits for pool, bits in beside.available.items() if not all(bits)}  # else perhaps nobody looked
+        steady = ground.steady
+        price = {
+            pool: [each * steady.nodes * _worth(ground, pool) for each in prices]
+            for pool, prices in {**past.price, **beside.price}.items()
+            if pool in family or pool in past.available
+        }
+        return course_for(
+            ground.task,
+            sorted(past.available),
+            {**past.available, **family},
+            price,
+            gap=self._tick.total_seconds(),
+            on_demand_price=ground.on_demand_price,
+        )
+
+
+def resting(view: JobView, now: datetime) -> frozenset[str]:
+    """The pools that were taken from this job a short while ago."""
+    return frozenset(
+        attempt.placement.offer.pool
+        for attempt in view.attempts
+        if attempt.cause in TAKEN and now - (attempt.ended_at or now) < REST
+    )
+
+
+def _patient(view: JobView, plans: Plans, now: datetime) -> Advice | None:
+    """Whether a job without a deadline had better wait for spot capacity than start where it could now."""
+    value = value_of_time(view.job, plans.market.conditions)
+    if not value or plans.over is None:
+        return None
+    gone = _sold_out(plans)
+    if not gone:
+        return None
+    returned = plans.over([replace(offer, availability=Availability.AVAILABLE, slots=None) for offer in gone])
+    since = view.latest.ended_at if view.latest is not None and view.latest.ended_at else view.submitted_at
+    wait = worth_waiting(
+        plans.anyhow.best, returned.placements, plans.market.conditions.away, value, max(now - since, timedelta(0))
+    )
+    return None if wait is None else Advice((), wait.why, wait.placement.offer.pool)
+
+
+def _out_of_the_queue(view: JobView, attempt: AttemptView, plans: Plans, margin: timedelta) -> str | None:
+    """Why a job that still waits in a queue should go elsewhere: there it would only just meet its deadline. A job
+    without a deadline waits on, and so does one that would be late everywhere. ``margin``: before it is too late."""
+    others = [p for p in plans.in_time.placements if p.offer.pool != attempt.placement.offer.pool and p.finish]
+    first = min(others, key=lambda p: p.finish or view.submitted_at, default=None)
+    if view.deadline is None or first is None or first.finish is None or view.deadline - first.finish > margin:
+        return None
+    return f"moves to {first.offer.pool}: waiting on in the queue would miss the deadline"
+
+
+def _cheaper_elsewhere(view: JobView, attempt: AttemptView, plans: Plans) -> str | None:
+    """Why a job without a deadline should move, where its time and money are worth it."""
+    value, left = value_of_time(view.job, plans.market.conditions), remaining_work(view)
+    if not value or left is None or attempt.state is not AttemptState.RUNNING:
+        return None
+    here, offers = attempt.placement, {offer.id: offer for offer in plans.market.offers}
+    if (known := offers.get(here.offer.id)) is not None and known.price is not None:
+        here = replace(here, rate=known.price * here.nodes)  # what it costs by now
+    others = plans.anyhow.placements
+    rate = max((p.interruptions_per_hour for p in others), default=0.0)
+    changeover = live.changeover_of(view.job, plans.market.conditions, max(rate, here.interruptions_per_hour)) / 3600
+    there = better_place(here, others, left / timedelta(hours=1), changeover, value)
+    if there is None:
+        return None
+    return f"moves to {there.offer.pool}: so much better for the money and the time that moving pays"
+
+
+def _worth(ground: live.Ground, pool: str) -> float:
+    """What turns an hour there into the work of an hour on the steady machine."""
+    placement = ground.spot.get(pool)
+    return ground.steady.throughput / placement.throughput if placement else 1.0
+
+
+def _spot_offers(ground: live.Ground, plans: Plans, on: Placement | None) -> list[Offer]:
+    """The spot pools worth knowing: the one that the job is on, those that could be had, and those of the same machine
+    as the steady one that are sold out for the moment; the cheapest first. One offer a pool."""
+    found = {pool: placement.offer for pool, placement in ground.spot.items()}
+    machine = ground.steady.offer.machine
+    for offer in _sold_out(plans):
+        if offer.machine == machine:
+            found.setdefault(offer.pool, offer)
+    running = on.offer.pool if on is not None else None
+
+    def worth(offer: Offer) -> tuple[bool, bool, bool, int, str]:
+        price = offer.price.micros if offer.price else 0
+        return offer.pool != running, offer.pool not in ground.spot, offer.price is None, price, offer.pool
+
+    return sorted(found.values(), key=worth)[:MOST_POOLS]
+
+
+def _kin(ground: live.Ground, offers: Sequence[Offer], plans: Plans) -> list[Offer]:
+    """Spot offers of the steady one's machine in pools that this job may not use, or that are too many: what is on
+    record of them tells how such capacity comes and goes. The first by name, so that restarts see the same."""
+    known = {offer.pool for offer in offers}
+    machine = ground.steady.offer.machine
+    found: dict[str, Offer] = {}
+    for offer in plans.market.offers:
+        spot = offer.capacity_type is CapacityType.SPOT and not offer.reference
+        if spot and offer.machine == machine and offer.pool not in known:
+            found[offer.pool] = min(found.get(offer.pool, offer), offer, key=lambda each: each.id)
+    return [found[pool] for pool in sorted(found)[:MOST_POOLS]]
+
+
+def _sold_out(plans: Plans) -> list[Offer]:
+    """Spot capacity that would do, were there any just now."""
+    sold_out = {
+        r.offer_id for r in plans.anyhow.rejections if r.reason in (Reason.UNAVAILABLE, Reason.TOO_FEW_MACHINES)
+    }
+    return [o for o in plans.market.offers if o.id in sold_out and o.capacity_type is CapacityType.SPOT]
+
+
+def _possible(decision: Decision, seen: Situation) -> bool:
+    return decision.mode is not Mode.SPOT or decision.pool in seen.spot
+
+
+class Moving:
+    """The reconciler's judge of better places, beside `enforcement.Enforcement`: once a tick it asks the strategy
+    whether what runs should go on where it is. Makes the plans itself through ``plans``.
+
+    ``rest``: so many times as long as an answer took nobody else is asked about, so that thousands of jobs whose ticks
+    begin together take turns over several looks instead of holding one up: nobody is asked about twice while another
+    still waits for its turn. ``seconds``: of any clock that only goes on.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        strategist: Strategist,
+        plans: Callable[[JobView, datetime], Plans],
+        now: Callable[[], datetime],
+        every: timedelta = TICK,
+        rest: float = 0.0,
+        seconds: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._rest, self._seconds, self._rests_until = rest, seconds, 0.0
+        self._journal = journal
+        self._strategist = strategist
+        self._plans = plans
+        self._now = now
+        self._every = every
+        self._asked: dict[str, int] = {}
+        self._in_line, self._had_turn, self._gave_way = set[str](), set[str](), set[str]()
+
+    def __call__(self, view: JobView) -> bool:
+        """Ask, if a tick has begun since; whether the attempt was told to stop."""
+        attempt, now = view.latest, self._now()
+        if view.closed or view.state.final:
+            self._asked.pop(view.id, None)
+            self._had_turn.discard(view.id)
+            self._in_line.discard(view.id)
+            self._strategist.forget(view.id)
+            return False
+        if attempt is None or not _could_move(view, attempt):
+            self._in_line.discard(view.id)
+            return False
+        tick = (now - view.submitted_at) // self._every
+        placed = (attempt.requested_at - view.submitted_at) // self._every  # that tick has been decided already
+        began = self._seconds()
+        if self._asked.get(view.id) == tick or placed >= tick:
+            self._in_line.discard(view.id)
+            return False
+        if not self._has_turn(view.id, began):
+            return False
+        self._asked[view.id] = tick
+        why = self._strategist.moves(view, self._plans(view, now), now)
+        self._rests_until = self._seconds() + self._rest * (self._seconds() - began)
+        if why is None:
+            return False
+        with self._journal.writing() as tx:
+            current = tx.job(view.id)
+            if current is None or current.seq != view.seq:
+                self._asked.pop(view.id, None)
+                return True  # look again
+            tx.append(view.id, [(attempt.number, ev.StopRequested(cause=Cause.MOVED, by="the strategy", why=why))], now)
+        return True
+
+    def _has_turn(self, job_id: str, now: float) -> bool:
+        """Whether it may be asked about: not while others rest, nor again while somebody waits for a first turn."""
+        again = job_id in self._had_turn
+        if now < self._rests_until:
+            if not again:
+                self._in_line.add(job_id)
+            return False
+        if again and self._in_line and job_id not in self._gave_way:
+            self._gave_way.add(job_id)
+            return False
+        if again:
+            # Nobody is in line; or nobody was asked about since it gave way, so that whoever was is gone.
+            self._had_turn.clear()
+            self._in_line.clear()
+        self._had_turn.add(job_id)
+        self._in_line.discard(job_id)
+        self._gave_way.clear()
+        return True
+
+
+def _could_move(view: JobView, attempt: AttemptView) -> bool:
+    moving = attempt.state in (AttemptState.LAUNCHED, AttemptState.STARTING, AttemptState.RUNNING)
+    return moving and attempt.stop_requested is None and not view.cancel_requested

@@ -1,0 +1,266 @@
+"""More money for what runs, before what is held for it is used up.
+
+A hold is for the dearest that a job may come to as far as was known at its start; spot prices rise, machines linger. So
+what runs is looked after: when its money nears its end while its own limits leave it time and money, more is held, in
+steps, so that no budget lies idle. The same gate judges that as everything else that costs money, and the decision is
+kept. Where it is refused to the last, the attempt is told to stop a little before its money ends, checkpoint first,
+with the rule's words; the job waits for a person then (`jobs extend`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from broker.core.errors import BrokerError
+from broker.core.events import events as ev
+from broker.core.events.events import EventBody
+from broker.core.events.outcomes import AttemptState, Cause
+from broker.core.events.views import AttemptView, JobView
+from broker.core.job.placements import Plan
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.policy import Answer
+from broker.core.ports import PolicySet
+from broker.core.values.burns import Burn
+from broker.core.values.money import Money
+from broker.ledger.budgets import edges_ahead
+from broker.ledger.entries import Balance, Movement
+from broker.ledger.holds import billed_at_a_stroke, burn_of
+from broker.reconciler.admission.admission import STOP_GRACE, Admission, facts_of, keep_going
+from broker.reconciler.admission.approvals import ask, of_ask, through_standing, usable
+from broker.reconciler.controllers.placement import decision_of, held_of, hold_entries, movements_of
+from broker.reconciler.journal import Journal, Reading, Writing
+from broker.reconciler.progress import billed_time
+from broker.reconciler.settlement.funds import Funds, funds_of
+from broker.reconciler.settlement.settlement import tags_of
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How money is looked after, in the broker's time. ``near``: so long before its end more is asked for; ``step``:
+    for so much longer; ``every``: so often it is looked at; ``again``: so long after a refusal it is asked for again;
+    ``last``: what is refused so shortly before the end is refused for good."""
+
+    near: timedelta = timedelta(minutes=15)
+    step: timedelta = timedelta(hours=1)
+    every: timedelta = timedelta(minutes=1)
+    again: timedelta = timedelta(minutes=5)
+    last: timedelta = timedelta(minutes=1)
+
+    def scaled(self, factor: float) -> Pace:
+        """For a sandbox that runs faster: looks are made in wall-clock time, and must not come too late."""
+        return Pace(
+            near=max(self.near, timedelta(seconds=15) * factor),
+            step=max(self.step, timedelta(seconds=60) * factor),
+            every=max(self.every, timedelta(seconds=3) * factor),
+            again=max(self.again, timedelta(seconds=10) * factor),
+            last=max(self.last, timedelta(seconds=5) * factor),
+        )
+
+
+class Why(StrEnum):
+    """Why money that is held must be judged again, as a sentence says it."""
+
+    ENDS = "its money nears its end"
+    FASTER = "it is used up faster than was judged"
+    SET_BACK = "the clock was set back since it was judged"
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What should be held beside (USD; none where only the dates change), all that the job would hold with its dates,
+    until when the attempt may run then (UTC), and why."""
+
+    amount: Money
+    burn: Burn
+    until: datetime
+    why: Why
+
+
+def need_of(
+    view: JobView,
+    funds: Funds,
+    held: Money,
+    committed: Money,
+    billed: timedelta,
+    now: datetime,
+    pace: Pace,
+) -> Need | None:
+    """What an attempt needs now to go on; None where its money is not near its end, or the job's own limits are, and
+    what is held is used up no faster than was judged. Pure.
+
+    ``held``: what the job may use of the kind of money that it runs on; ``committed``: what it has spent and holds in
+    all (USD).
+    """
+    paid, ends_at = funds.paid_until, now + max(view.max_duration - billed, timedelta(0))
+    if paid is None:
+        return None
+    why = _why(funds, paid, ends_at, now, pace)
+    if why is None:
+        return None
+    since = max(paid, now)
+    wanted = min(since + pace.step, ends_at) if why is Why.ENDS else min(since, ends_at)
+    amount = funds.lacking(wanted)
+    if view.max_cost is not None:
+        amount = min(amount, max(view.max_cost - committed, Money.ZERO))
+    # What the attempt cannot use any more in its time is not dated: it is released.
+    with_it = replace(funds, left=funds.left + amount, judged_until=None, edges=())
+    whole = held + amount - (Money.ZERO if amount else min(with_it.to_spare(ends_at), held))
+    longest = ends_at - now + billed_at_a_stroke(funds.billing) + STOP_GRACE
+    burn = burn_of(whole, funds.rate, funds.egress, now, longest)
+    until = replace(with_it, judged_until=burn.end).paid_until or now
+    until = max(since, min(until, ends_at)) if amount else min(until, ends_at)
+    if why is Why.ENDS and not amount and until - paid <= min(pace.last, max(paid - now, timedelta(0)) / 10):
+        return None
+    return Need(amount, burn, until, why)
+
+
+def _why(funds: Funds, paid: datetime, ends_at: datetime, now: datetime, pace: Pace) -> Why | None:
+    judged = funds.judged
+    if judged is not None and judged.start - now > pace.last:
+        return Why.SET_BACK
+    if funds.faster:
+        return Why.FASTER
+    return Why.ENDS if paid < ends_at and paid - now <= pace.near else None
+
+
+class TopUp:
+    """The reconciler's judge of money that nears its end, beside `enforcement.Enforcement`."""
+
+    def __init__(
+        self, journal: Journal, policy: Callable[[], PolicySet], now: Callable[[], datetime], pace: Pace | None = None
+    ) -> None:
+        self._journal = journal
+        self._policy = policy
+        self._now = now
+        self._pace = pace or Pace()
+        self._next: dict[str, tuple[datetime, bool]] = {}
+
+    def __call__(self, view: JobView) -> bool:
+        """Look after the money of what runs, if it is time; whether the job's stream changed."""
+        attempt, now = view.latest, self._now()
+        if attempt is None or not _lives_on_money(view, attempt):
+            self._next.pop(view.id, None)
+            return False
+        is_up = attempt.up_since is not None
+        again_at, was_up = self._next.get(view.id, (now, is_up))
+        # A clock that was set back must not make it wait for the time that it showed before.
+        if is_up == was_up and now < again_at <= now + max(self._pace.every, self._pace.again):
+            return False
+        with self._journal.reading() as look:
+            funds = self._funds(look, view, attempt, now)
+            need = self._need(look, view, attempt, funds, now)
+        last = (funds.within_judgement or now) - self._pace.last
+        wait = self._pace.every if need is None else self._pace.again
+        self._next[view.id] = min(now + wait, last) if last > now else now + self._pace.every, is_up
+        if need is None:
+            return False
+        try:
+            return self._judge(view, attempt, now)
+        except BrokerError as error:
+            log.warning("job %s: its money nears its end, and more cannot be had for now: %s", view.id, error)
+            return False
+
+    def _need(self, look: Reading, view: JobView, attempt: AttemptView, funds: Funds, now: datetime) -> Need | None:
+        balance = look.balance(view.id)
+        mine = [b for kind, b in balance.items() if kind is not MoneyKind.AMORTISED]
+        committed = sum((b.spent + b.held for b in mine), Money.ZERO)
+        held = usable(view, balance).get(attempt.placement.money, Balance()).held
+        return need_of(view, funds, held, committed, billed_time(view, now), now, self._pace)
+
+    def _funds(self, look: Reading, view: JobView, attempt: AttemptView, now: datetime) -> Funds:
+        """What the attempt lives on by what is on record now."""
+        sums, meters = look.sums([view.id]).get(view.id, ()), look.meters([view.id]).get(view.id, {})
+        kind = attempt.placement.money
+        judged = look.balance(view.id).get(kind, Balance()).burn
+
+        def edges() -> tuple[datetime, ...]:
+            try:
+                return edges_ahead(self._policy().budgets(view.job, view.user), kind, now)
+            except BrokerError:
+                return ()  # nothing can be judged for now
+
+        return funds_of(view, attempt, sums, look.price_series, now, meters.get(attempt.number), judged, edges)
+
+    def _judge(self, view: JobView, attempt: AttemptView, now: datetime) -> bool:
+        policy = self._policy()
+        with self._journal.writing() as tx:
+            current = tx.job(view.id)
+            if current is None or current.seq != view.seq or self._policy().version != policy.version:
+                self._next.pop(view.id, None)
+                return True  # look again
+            funds = self._funds(tx, view, attempt, now)
+            need = self._need(tx, view, attempt, funds, now)
+            if need is None:
+                return False
+            facts_for, mine = facts_of(tx, policy, now), usable(view, tx.balance(view.id))
+            found = keep_going(
+                view, attempt, need.amount, need.burn, policy, facts_for, mine,
+                rate=funds.rate, billed=billed_time(view, now), now=now,
+            )  # fmt: skip
+            here = Plan(now, (found.placement,), (), 1, None, view.deadline)
+            record = decision_of(found, here, policy, facts_for(found.action))
+            items = self._follows(tx, view, attempt, found, need, funds, now)
+            if any(isinstance(body, ev.ApprovalAsked) for _, body in items):
+                record = of_ask(record, now)
+            tx.record(replace(record, job_id=view.id, attempt=attempt.number))
+            if items:
+                tx.append(view.id, items, now)
+        return bool(items)
+
+    def _follows(
+        self,
+        tx: Writing,
+        view: JobView,
+        attempt: AttemptView,
+        found: Admission,
+        need: Need,
+        funds: Funds,
+        now: datetime,
+    ) -> list[tuple[int | None, EventBody]]:
+        """What the answer means; the money is held and dated here."""
+        number, held = attempt.number, held_of(usable(view, tx.balance(view.id)))
+        dated = hold_entries(tags_of(view), held, found.burns, Movement.TOP_UP, movements_of(tx, view.id))
+        if found.answer is Answer.ALLOW:
+            tx.post(dated)
+            given = [(None, one) for one in through_standing(tx, found, view.id)]
+            if need.amount:
+                return [*given, (number, ev.ToppedUp(amount=need.amount, until=need.until))]
+            if need.why is not Why.ENDS:
+                log.warning(
+                    "job %s: %s; %s is held for it until %s now", view.id, need.why, need.burn.amount, need.burn.end
+                )
+            redated = ev.HoldDated(
+                amount=need.burn.amount, rate=need.burn.rate, until=need.until, because=need.why.value
+            )
+            return [*given, (number, redated)]
+        if found.answer is Answer.ASK and not _was_refused(tx, view, attempt):
+            if need.amount:
+                tx.post(dated)
+            return [(None, ask(found, now, extension=True))]
+        if (funds.within_judgement or now) - now > self._pace.last:
+            return []  # there is time to ask again
+        said = "; ".join(f"{verdict.message} ({verdict.source})" for verdict in found.objections)
+        paid = funds.paid_until or now
+        why = f"the money held for it ends at {paid:%Y-%m-%d %H:%M} UTC, and more was refused: {said}"
+        if need.why is not Why.ENDS:
+            why = f"{need.why}, and that was refused: {said}"
+        return [(number, ev.StopRequested(cause=Cause.MONEY_REFUSED, by="the policy", why=why))]
+
+
+def _lives_on_money(view: JobView, attempt: AttemptView) -> bool:
+    """Whether it runs on money that may end, and nobody is asked about it or told it to stop already."""
+    runs = not attempt.state.final and attempt.state is not AttemptState.REQUESTED
+    told = attempt.stop_requested is not None or view.cancel_requested
+    return runs and not told and view.asked is None and attempt.placement.money is not MoneyKind.AMORTISED
+
+
+def _was_refused(look: Reading, view: JobView, attempt: AttemptView) -> bool:
+    """Whether people said no, or nothing, to more for this attempt: they are not asked again."""
+    refused = (one.at for one in look.events(view.id) if isinstance(one.body, ev.ApprovalRefused))
+    return any(at >= attempt.requested_at for at in refused)

@@ -1,0 +1,269 @@
+"""What to do next with a job. Pure: the view, the time and a few patiences in, one step out.
+
+The reconciler takes the step; whatever it does comes back as events, and the next call decides anew. So nothing is
+remembered between calls, and a restart at any moment goes on where the events stand.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from broker.core.events.outcomes import AttemptState, Cause, JobState, Next
+from broker.core.events.views import AttemptView, JobView
+from broker.core.events.wait_reasons import (
+    AttemptStopped,
+    Cancelled,
+    Completed,
+    EndReason,
+    LaunchesFailed,
+    MaxDurationUsed,
+    MoneyEnded,
+    StoppedByPolicy,
+    WaitReason,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """Find the requested attempt at its engine, or submit it."""
+
+    attempt: AttemptView
+
+
+@dataclass(frozen=True, slots=True)
+class Abandon:
+    """A requested attempt is not wanted any more and was never launched."""
+
+    attempt: AttemptView
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Look at the attempt's machine and run folder. With ``remove``, the machine has no business any more: end it."""
+
+    attempt: AttemptView
+    remove: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Tell the attempt to checkpoint and stop."""
+
+    attempt: AttemptView
+    cause: Cause
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Plan, judge and request an attempt."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Out of money or time: wait for a person."""
+
+    reason: WaitReason
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The job is over."""
+
+    state: JobState
+    reason: EndReason
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Everything is gone and settled: release the hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing to do before ``until`` (None: until somebody acts)."""
+
+    until: datetime | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class MissDeadline:
+    """The deadline is past: say so once, and run on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The job rests until a person acts: give back what it holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expire:
+    """Nobody answered in time: what was asked for is refused."""
+
+
+Step = MissDeadline | Expire | Release | Submit | Abandon | Watch | Stop | Place | Pause | End | Close | Wait
+
+# Attempts that come to nothing are repeated ever more slowly, so that a machine that cannot work is not hammered, nor
+# one that the job itself knocks over: 2 s, 4 s, … up to 5 minutes.
+_SLOWEST_RETRY = timedelta(minutes=5)
+# Machines that last so long cannot follow each other fast.
+_A_WHILE = timedelta(minutes=1)
+
+# How long a lost machine holds its job up while it is being removed.
+_LOST_FOR_GOOD = timedelta(minutes=1)
+
+
+def next_steps(
+    view: JobView,
+    now: datetime,
+    *,
+    billed: timedelta = timedelta(0),
+    holds: bool = False,
+    paid_until: datetime | None = None,
+) -> list[Step]:
+    """What to do next, in order.
+
+    ``billed``: machine time used so far over all attempts. ``holds``: the job has money set aside. ``paid_until``:
+    when the money for the running attempt ends; its node stops itself then, and is stopped if it does not.
+
+    Machines of earlier attempts that are not known to be gone are watched and removed beside the main step. They hold
+    the job up, so that it never runs twice; but a machine of which there is no sign may hold it up only for a while:
+    should it come back, the newer attempt fences it off.
+    """
+    if view.deadline is not None and now > view.deadline and not view.deadline_missed and not view.state.final:
+        return [MissDeadline()]
+    if view.asked is not None and view.asked.expired(now) and not view.state.final:
+        return [Expire()]
+    latest = view.latest
+    if latest is not None and not latest.state.final:
+        left_over = [a for a in view.attempts if not a.over and a is not latest]
+        return [*(Watch(a, remove=True) for a in left_over), _live(view, latest, now, billed, paid_until)]
+    left_over = [a for a in view.attempts if not a.over]
+    watches: list[Step] = [Watch(a, remove=True) for a in left_over]
+    in_the_way = [a for a in left_over if _holds_up(a, now)]
+    if in_the_way:
+        # A machine that its engine fails to end may stay for long; who cancelled the job need not wait for that.
+        cancelled = view.cancel_requested and not view.state.final
+        if not cancelled or not all(a.removal_delayed for a in in_the_way):
+            return watches
+    return [*watches, _idle(view, now, billed, holds=holds, all_gone=not left_over)]
+
+
+def _holds_up(attempt: AttemptView, now: datetime) -> bool:
+    if attempt.state is not AttemptState.LOST:
+        return True
+    return now - (attempt.ended_at or now) < _LOST_FOR_GOOD
+
+
+def _idle(view: JobView, now: datetime, billed: timedelta, *, holds: bool, all_gone: bool) -> Step:
+    """Nothing runs: what now?"""
+    if view.state.final:
+        if view.closed or not all_gone:
+            return Wait(None, "closed" if view.closed else "a machine is not known to be gone")
+        return Close()
+    latest = view.latest
+    if latest is not None and latest.next is Next.SUCCEED:
+        return End(JobState.SUCCEEDED, Completed())
+    if view.cancel_requested:
+        return End(JobState.CANCELLED, Cancelled())
+    if view.state is JobState.AWAITING_APPROVAL:
+        return Wait(None, "awaiting approval")
+    if view.state is JobState.PAUSED_BUDGET:
+        return Release() if holds and all_gone else Wait(None, "paused")
+    step = Place("first attempt") if latest is None else _after(view, latest, now)
+    if isinstance(step, Place) and billed >= view.max_duration:
+        return Pause(MaxDurationUsed(limit_seconds=view.max_duration.total_seconds()))
+    return step
+
+
+def _live(view: JobView, latest: AttemptView, now: datetime, billed: timedelta, paid_until: datetime | None) -> Step:
+    if latest.state is AttemptState.REQUESTED:
+        return Abandon(latest, Cause.CANCELLED_BY_USER) if view.cancel_requested else Submit(latest)
+    if latest.stop_requested is None:
+        if view.cancel_requested:
+            return Stop(latest, Cause.CANCELLED_BY_USER, "cancelled")
+        if billed >= view.max_duration:
+            return Stop(latest, Cause.MAX_DURATION, f"max_duration of {view.max_duration} is used up")
+        if paid_until is not None and now >= paid_until:
+            return Stop(latest, Cause.PAID_UNTIL, f"the money held for it ended at {paid_until:%Y-%m-%d %H:%M:%S} UTC")
+    return Watch(latest)
+
+
+def _after(view: JobView, latest: AttemptView, now: datetime) -> Step:
+    """What follows the end of an attempt; ``OUTCOMES`` says in principle, this says in the case at hand."""
+    ended_at = latest.ended_at or now
+    assert latest.cause is not None, "only what has ended is followed by something"
+    evidence = f"{latest.cause}: {latest.evidence}" if latest.evidence else str(latest.cause)
+    stopped = AttemptStopped(cause=latest.cause, evidence=latest.evidence)
+    # A node may stop by itself when its money ends, before it reads that more was refused.
+    refused = latest.stop_requested is Cause.MONEY_REFUSED and latest.cause is Cause.PAID_UNTIL
+    match Next.PAUSE if refused else latest.next:
+        case Next.GIVE_UP:
+            return End(JobState.FAILED, stopped)
+        case Next.CANCEL:
+            return End(JobState.CANCELLED, stopped)
+        case Next.PAUSE if view.extended_after != latest.number:
+            if latest.cause is Cause.STOPPED_BY_POLICY:
+                return Pause(StoppedByPolicy(evidence=latest.stop_why or latest.evidence))
+            if Cause.MONEY_REFUSED in (latest.stop_requested, latest.cause):
+                return Pause(MoneyEnded(evidence=latest.stop_why or latest.evidence))
+            return Pause(stopped)
+        case Next.RETRY_FAILURE if view.failures > view.job.retry.failures:
+            return End(JobState.FAILED, stopped)
+        case Next.RETRY_FAILURE:
+            return _place_after(ended_at, view.job.retry.backoff, now, f"retry after {evidence}")
+        case Next.PAUSE:
+            return Place("extended")
+        case _ if view.failed_launches >= view.job.retry.launches:
+            return Pause(_launches_fail(view))
+        case _:
+            return _place_after(ended_at, _patience(view), now, evidence)
+
+
+def _launches_fail(view: JobView) -> LaunchesFailed:
+    """Why a job is paused whose launches fail, with counted evidence and that of the last one."""
+    unheard = [a for a in view.attempts if a.claimed_at is None and a.cause not in (None, Cause.NO_CAPACITY)]
+    pools = Counter(a.placement.offer.pool for a in unheard)
+    if not unheard:
+        return LaunchesFailed(count=view.failed_launches)
+    last = unheard[-1]
+    return LaunchesFailed(
+        count=view.failed_launches, pools=pools, attempt=last.number, cause=last.cause, evidence=last.evidence
+    )
+
+
+def _place_after(ended_at: datetime, wait: timedelta, now: datetime, why: str) -> Step:
+    if now < ended_at:  # the clock was set back meanwhile: nobody waits for the time that it showed
+        return Place(why)
+    return Wait(ended_at + wait, why) if now < ended_at + wait else Place(why)
+
+
+def _patience(view: JobView) -> timedelta:
+    """How long to wait before the next attempt: nothing after one that got anywhere, else doubling."""
+    fruitless = 0
+    for attempt in reversed(view.attempts):
+        if not _came_to_nothing(attempt):
+            break
+        fruitless += 1
+    if fruitless == len(view.attempts):
+        fruitless = view.attempt_count  # those that the view does not keep in full came to nothing as well
+    return min(timedelta(seconds=2 ** min(fruitless, 20)), _SLOWEST_RETRY) if fruitless else timedelta(0)
+
+
+def _came_to_nothing(attempt: AttemptView) -> bool:
+    """It never ran, or died without a provider taking the machine and without having saved anything.
+
+    A machine that was taken while it started, or that was left for another one, counts only where that went fast: how
+    long to wait for capacity that comes and goes is for the strategy to say, and a deadline may leave no time for it.
+    """
+    taken = attempt.cause in (Cause.PREEMPTED, Cause.MOVED)
+    if taken and attempt.up_since and attempt.ended_at and attempt.ended_at - attempt.up_since >= _A_WHILE:
+        return False
+    died = attempt.cause in (Cause.AGENT_DIED, Cause.MACHINE_LOST, Cause.FENCED)
+    return attempt.running_at is None or (died and not attempt.checkpoints)

@@ -1,0 +1,197 @@
+"""From signals to events: what the run folder and the engine show of one attempt, turned into what happened. Pure.
+
+Neither signal is trusted alone. Engines forget and lie (they report dead machines as running), agents die; the
+heartbeat in the run folder decides between them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from broker.core.events import events as ev
+from broker.core.events.events import EventBody
+from broker.core.events.outcomes import Cause
+from broker.core.events.views import AttemptView
+from broker.core.ports import EngineState, Observation
+
+
+@dataclass(frozen=True, slots=True)
+class Dated:
+    """An event body and when it happened (UTC)."""
+
+    at: datetime
+    body: EventBody
+
+
+@dataclass(frozen=True, slots=True)
+class ExitRecord:
+    """The agent's last word (``exit.json``)."""
+
+    at: datetime
+    cause: Cause
+    exit_status: int | None = None
+    evidence: str = ""
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """What lies in an attempt's run folder: new journal entries, the heartbeat, the exit record.
+
+    ``heartbeat_at`` is the node's word and its clock may be off: only that it changes is taken for a sign of life.
+    ``unreachable``: the object store did not answer, so nothing is known, and nothing follows from silence.
+    """
+
+    journal: tuple[Dated, ...] = ()
+    heartbeat_at: datetime | None = None
+    unreachable: bool = False
+    step: int | None = None
+    total: int | None = None
+    phase: str = ""
+    exit: ExitRecord | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long silence is borne, in the broker's time: until the agent's first sign, once a machine is started or up,
+    and between heartbeats. What waits in a queue is not silent."""
+
+    start: timedelta = timedelta(minutes=15)
+    heartbeat: timedelta = timedelta(minutes=2)
+
+    def scaled(self, factor: float) -> Patience:
+        return Patience(self.start * factor, self.heartbeat * factor)
+
+
+class Silence:
+    """How long each attempt has been silent, as this process has seen it: the broker's time between looks, over which
+    the heartbeat did not change.
+
+    A long gap between two looks (a suspended laptop, a stopped process, a clock that was set) counts as a short one:
+    the node may have been suspended, too, or may have spoken in between. A new process begins to count anew.
+    """
+
+    def __init__(self, longest_gap: timedelta) -> None:
+        self._longest_gap = longest_gap
+        self._last: dict[str, tuple[datetime | None, datetime, timedelta]] = {}
+
+    def of(self, key: str, heartbeat_at: datetime | None, now: datetime) -> timedelta:
+        """The silence of that attempt, after one more look at it."""
+        before, looked_at, silent = self._last.get(key, (heartbeat_at, now, timedelta(0)))
+        silent += min(max(now - looked_at, timedelta(0)), self._longest_gap)
+        if heartbeat_at != before:
+            silent = timedelta(0)
+        self._last[key] = (heartbeat_at, now, silent)
+        return silent
+
+    def forget(self, key: str) -> None:
+        """Count anew: the attempt is over, or has no machine that could speak yet."""
+        self._last.pop(key, None)
+
+
+def news(
+    attempt: AttemptView, node: NodeState, seen: Observation, silent: timedelta, now: datetime, patience: Patience
+) -> list[Dated]:
+    """The events that the signals amount to, in order; empty when nothing new happened. ``attempt`` has a handle.
+
+    All that the agent wrote into its journal becomes events, late or not, so that their number tells how far it was
+    read. Times that a node's clock made up are kept between the request and now. ``silent``: see `Silence`.
+    """
+
+    def sane(at: datetime) -> datetime:
+        return min(max(at, attempt.requested_at), now)
+
+    found: list[Dated] = []
+    if seen.state is EngineState.QUEUED and attempt.queued_at is None and not attempt.state.final:
+        found.append(Dated(now, ev.Queued(because=seen.evidence)))
+    if seen.since is not None and attempt.up_since is None and not seen.no_capacity:
+        # The cloud's clock dates the bill, also while the broker's is behind it.
+        found.append(Dated(min(seen.since, now), ev.MachineUp(since=seen.since)))
+    found += [Dated(sane(entry.at), entry.body) for entry in node.journal]
+    final, claimed = attempt.state.final, _claimed(attempt, node)
+    if not final:
+        ended = _ended(attempt, node, seen, silent, now, patience)
+        if ended is not None:
+            found.append(Dated(sane(ended.at), ended.body))
+            final = True
+    if final and not attempt.gone:
+        up = attempt.up_since is not None or (seen.since is not None and not seen.no_capacity)
+        if seen.state is EngineState.GONE:
+            # Where no machine ever existed, it was gone before it cost anything.
+            gone_at = (attempt.up_since or now) if seen.no_capacity else seen.gone_at or now
+            gone = ev.MachineGone(
+                gone_at=gone_at if up else None,
+                evidence=seen.evidence,
+                interrupted=seen.interrupted,
+                never_existed=seen.no_capacity,
+            )
+            found.append(Dated(now, gone))
+        elif seen.state is EngineState.LOST and (node.exit or not claimed or silent > patience.heartbeat):
+            evidence = "the engine knows it no more"
+            found.append(Dated(now, ev.MachineGone(gone_at=now if up else None, evidence=evidence, interrupted=False)))
+    return found
+
+
+def _claimed(attempt: AttemptView, node: NodeState) -> bool:
+    return attempt.claimed_at is not None or any(isinstance(entry.body, ev.Claimed) for entry in node.journal)
+
+
+def _ended(
+    attempt: AttemptView, node: NodeState, seen: Observation, silent: timedelta, now: datetime, patience: Patience
+) -> Dated | None:
+    """The end of the attempt, if the signals say so."""
+
+    def end(cause: Cause, evidence: str, at: datetime = now) -> Dated:
+        return Dated(at, ev.AttemptEnded(cause=cause, evidence=evidence, step=node.step))
+
+    if node.exit is not None:
+        last = node.exit
+        step = last.step if last.step is not None else node.step
+        body = ev.AttemptEnded(cause=last.cause, evidence=last.evidence, exit_status=last.exit_status, step=step)
+        return Dated(last.at, body)
+    if node.unreachable and silent < patience.start:
+        return None  # its last word may lie there
+    claimed = _claimed(attempt, node)
+    match seen.state:
+        case EngineState.ELSEWHERE:
+            return None
+        case EngineState.QUEUED if not claimed:
+            return None
+        case EngineState.GONE:
+            at = seen.gone_at or now
+            if attempt.stop_requested is not None:
+                return end(attempt.stop_requested, "the machine was ended before the agent's last word", at)
+            if seen.no_capacity:
+                return end(Cause.NO_CAPACITY, seen.evidence)
+            if seen.interrupted:
+                return end(Cause.PREEMPTED, seen.evidence, at)
+            if not claimed:
+                return end(Cause.LAUNCH_FAILED, seen.evidence or "the machine went away before the agent started", at)
+            return end(Cause.AGENT_DIED, seen.evidence or "the machine is gone and left no exit record", at)
+        case EngineState.LOST:
+            if not claimed and silent < patience.start:
+                return None  # engines may take a while to list what they started
+            if claimed and silent <= patience.heartbeat:
+                return None  # they forget, too; what still speaks is not lost, and must not run twice
+            return end(attempt.stop_requested or Cause.MACHINE_LOST, "the engine knows it no more")
+        case _ if node.unreachable:
+            return None
+        case _ if claimed and silent > patience.heartbeat:
+            evidence = f"no heartbeat for {silent.total_seconds():.0f} s"
+            return end(attempt.stop_requested or Cause.MACHINE_LOST, evidence)
+        case _ if not claimed and silent > patience.start:
+            evidence = f"no agent after {silent.total_seconds():.0f} s"
+            return end(attempt.stop_requested or Cause.LAUNCH_FAILED, evidence)
+        case _:
+            return None
+
+
+def must_be_removed(attempt: AttemptView, now: datetime, grace: timedelta) -> bool:
+    """Whether the machine should be ended by force: the attempt is over, or was told to stop a grace period ago, or
+    was told to before anything ran on it that could be checkpointed."""
+    if attempt.state.final:
+        return True
+    if attempt.stop_requested_at is None:
+        return False
+    return attempt.claimed_at is None or now - attempt.stop_requested_at > grace

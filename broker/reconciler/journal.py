@@ -1,0 +1,202 @@
+"""What the launcher and the use cases need of a store: jobs as event streams, money as entries, both in one
+transaction.
+
+`broker.store` implements it. A *write* transaction is serialised with every other one of the same store (SQLite:
+``BEGIN IMMEDIATE``; PostgreSQL: one advisory lock), so what was read in it still holds when it commits. Nothing slow
+happens inside: no network, no engine, no waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from broker.core.errors import UnreadableJob
+from broker.core.events.events import Event, EventBody
+from broker.core.events.views import JobView
+from broker.core.market.offers import MoneyKind, Offer
+from broker.core.policy.approvals import StandingGrant
+from broker.core.policy.decisions import Decision
+from broker.core.policy.policy import Answer, LiveAttempt
+from broker.core.ports import BudgetSpec
+from broker.core.values.burns import Burn
+from broker.core.values.money import Money
+from broker.ledger.entries import Balance, Entry, Sum
+from broker.ledger.meter import Meter
+
+
+@dataclass(frozen=True, slots=True)
+class OpenHold:
+    """Money that a job still holds, with the time for which it was judged."""
+
+    job_id: str
+    money: MoneyKind
+    burn: Burn
+
+    @property
+    def held(self) -> Money:
+        return self.burn.amount
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """What was posted as spent for an attempt: its machine ``time`` as (from, to, amount), UTC and USD, and what was
+    ``moved``: egress of data and checkpoints."""
+
+    time: Sequence[tuple[datetime, datetime, Money]]
+    moved: Money
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What is kept of a decision for whoever asks whether it still counts. ``at`` is UTC."""
+
+    at: datetime
+    policy_version: str
+    answer: Answer
+
+
+class Reading(Protocol):
+    """One consistent look at the store."""
+
+    @property
+    def unreadable(self) -> Sequence[UnreadableJob]:
+        """The jobs that this look has come across so far and that this version cannot read. Lists leave them out."""
+        ...
+
+    def job(self, job_id: str) -> JobView | None:
+        """The projection of one job. Raises `UnreadableJob`."""
+        ...
+
+    def unclosed(self) -> Sequence[JobView]:
+        """Every job that is not closed, oldest first: the reconciler's work list."""
+        ...
+
+    def last_events(self, job_ids: Sequence[str] | None = None) -> Mapping[str, int]:
+        """The number of the last event of each job that is not closed (or of those jobs, but for closed ones), oldest
+        job first."""
+        ...
+
+    def views(self, job_ids: Sequence[str]) -> Sequence[JobView]:
+        """The projections of those jobs, in any order."""
+        ...
+
+    def open_balances(self) -> Mapping[str, Mapping[MoneyKind, Balance]]:
+        """`balance` of each job that is not closed and has entries."""
+        ...
+
+    def sums(self, job_ids: Sequence[str]) -> Mapping[str, Sequence[Sum]]:
+        """The entries of those jobs, added up by attempt, movement, account and kind of money. They are kept as sums:
+        reading them takes as long for a job that has run for a month as for a new one. Jobs without entries are left
+        out."""
+        ...
+
+    def meters(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[int, Meter]]:
+        """How far the machine time of those jobs' attempts is settled, by job and number of the attempt. An attempt for
+        which nothing was settled since its meter was dropped (`Store.rebuild`) or since the upgrade has none."""
+        ...
+
+    def posted(self, job_id: str, attempt: int) -> Posted:
+        """What was posted as spent for an attempt. It reads all entries of the job: only for attempts without a meter
+        that can be used."""
+        ...
+
+    def events(self, job_id: str) -> Sequence[Event]:
+        """A job's stream, in order. Raises `UnreadableJob`."""
+        ...
+
+    def entries(self, job_id: str | None = None) -> Sequence[Entry]:
+        """The ledger, or one job's part of it, in posting order."""
+        ...
+
+    def balance(self, job_id: str) -> Mapping[MoneyKind, Balance]:
+        """What a job's entries come to, by kind of money."""
+        ...
+
+    def spent(self, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
+        """What counts as spent under that budget for the half-open time, entries that straddle an edge pro rata."""
+        ...
+
+    def spent_until(self, budget: BudgetSpec) -> datetime:
+        """No spend that counts under that budget covers any time after this (UTC). It may be a little late."""
+        ...
+
+    def open_holds(self, budget: BudgetSpec) -> Sequence[OpenHold]:
+        """The holds not yet settled or released that count under that budget."""
+        ...
+
+    def held(self, budget: BudgetSpec, until: datetime) -> Sequence[Burn]:
+        """What those holds come to: in one sum what is meant to last no longer than ``until``, the others one by one.
+        However many jobs there are, it takes no longer for those in the sum."""
+        ...
+
+    def standing_grants(self, at: datetime | None = None) -> Sequence[StandingGrant]:
+        """Every standing grant, or those that are good ``at`` a time (UTC), oldest first, with what the jobs that use
+        it have spent and hold."""
+        ...
+
+    def standing_share(self, number: int, job_id: str) -> Money:
+        """What of a standing grant's use is this job's; zero for one that does not use it."""
+        ...
+
+    def last_judged(self, job_id: str, attempt: int) -> Judgement | None:
+        """When the start of that attempt was judged last, by which policies, and their answer; None where no judgement
+        of it is known. Judgements of what runs are left out."""
+        ...
+
+    def undecided(self) -> Sequence[JobView]:
+        """Every job about which something was asked that nobody has answered yet, the oldest job first."""
+        ...
+
+    def live_attempts(self) -> Sequence[LiveAttempt]:
+        """Every attempt whose machine may still exist, requested ones included; also of jobs that cannot be read, as
+        far as what is kept beside them tells."""
+        ...
+
+    def price_series(self, offer: Offer, start: datetime, end: datetime) -> Sequence[tuple[datetime, Money]]:
+        """The prices observed for the offer's pool and source, ascending: the one in force at ``start`` first, then
+        each that was told up to ``end``, the same price again included. Empty when none is known. A price that is told
+        later is dated later than all that were told before."""
+        ...
+
+
+class Writing(Reading, Protocol):
+    """A transaction. Leaving it without an exception commits; any exception rolls all of it back."""
+
+    def append(self, job_id: str, items: Sequence[tuple[int | None, EventBody]], at: datetime) -> JobView:
+        """Append events (attempt number or None, body) to a job's stream, fold them, store and return the new view.
+
+        Raises `ImpossibleSequence`; then nothing of the transaction is kept.
+        """
+        ...
+
+    def post(self, entries: Sequence[Entry]) -> None:
+        """Post ledger entries. A movement id that exists already is refused with ValueError."""
+        ...
+
+    def keep_meters(self, meters: Mapping[str, Mapping[int, Meter]]) -> None:
+        """Keep meters, by job and number of the attempt, instead of those kept before."""
+        ...
+
+    def record(self, decision: Decision) -> None:
+        """Keep a decision."""
+        ...
+
+    def use_standing(self, number: int, job_id: str) -> None:
+        """Count what the job holds and spends against a standing grant from now on. Twice is once."""
+        ...
+
+
+class Journal(Protocol):
+    """The store, as far as launching is concerned."""
+
+    def reading(self) -> AbstractContextManager[Reading]:
+        """A consistent look; changes nothing."""
+        ...
+
+    def writing(self) -> AbstractContextManager[Writing]:
+        """A serialised transaction. Raises `StoreProblem` when the store is locked too long, full or read-only."""
+        ...

@@ -1,0 +1,92 @@
+"""How far a job has come, from its events: useful work behind each checkpoint, what is left, machine time used. Pure.
+
+Work is measured in time on the job's reference machine: an attempt's running time times its throughput. What ran
+after the last durable checkpoint of an attempt that did not finish is lost and does not count.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+from broker.core.events.outcomes import Next
+from broker.core.events.views import AttemptView, JobView
+from broker.core.values.money import Money
+
+
+def work_at_checkpoints(view: JobView) -> dict[str, timedelta]:
+    """Useful work behind each checkpoint, by id."""
+    done: dict[str, timedelta] = {}
+    for attempt in view.attempts:
+        if attempt.running_at is None:
+            continue
+        before = done.get(attempt.resumed_from or "", timedelta(0))
+        for checkpoint in attempt.checkpoints:
+            ran = max(checkpoint.at - attempt.running_at, timedelta(0))
+            done[checkpoint.id] = before + ran * attempt.placement.throughput
+    return done
+
+
+def work_done(view: JobView) -> timedelta:
+    """Useful work that would not have to be done again, had everything stopped now: all of it once succeeded."""
+    done = work_at_checkpoints(view)
+    latest = view.latest
+    if latest is not None and latest.next is Next.SUCCEED and latest.running_at and latest.ended_at:
+        ran = latest.ended_at - latest.running_at
+        return done.get(latest.resumed_from or "", timedelta(0)) + ran * latest.placement.throughput
+    newest = view.checkpoint
+    return done.get(newest.id, timedelta(0)) if newest else timedelta(0)
+
+
+def remaining_work(view: JobView) -> timedelta | None:
+    """Work left from the last durable checkpoint; None when the job does not say how much there is.
+
+    Never less than a minute: `work` is an estimate, and a job that is not finished has something left.
+    """
+    if view.work is None:
+        return None
+    return max(view.work - work_done(view), timedelta(minutes=1))
+
+
+def machine_time(attempt: AttemptView, now: datetime) -> timedelta:
+    """Time the attempt's machine existed so far, until it was known to be gone."""
+    if attempt.up_since is None:
+        return timedelta(0)
+    until = attempt.gone_at if attempt.gone and attempt.gone_at else now
+    return max(until - attempt.up_since, timedelta(0))
+
+
+def billed_time(view: JobView, now: datetime) -> timedelta:
+    """Machine time over all attempts: what ``max_duration`` limits."""
+    return sum((machine_time(attempt, now) for attempt in view.attempts), timedelta(0))
+
+
+def steps_redone(view: JobView) -> int:
+    """Training steps done twice: reached before an interruption, and not in the checkpoint that was resumed from."""
+    ran = [attempt for attempt in view.attempts if attempt.running_at is not None]
+    return sum(
+        max(before.last_step - (after.resumed_step or 0), 0)
+        for before, after in pairwise(ran)
+        if before.last_step is not None
+    )
+
+
+def on_demand_cost(view: JobView) -> Money | None:
+    """What the work done would have cost on the cheapest on-demand placement of the moment of submission; None if
+    there was none.
+
+    The same useful work at that placement's throughput, plus one start-up and one removal as this job's own first and
+    last machine took them. Measured, not planned: savings are the difference to what was really paid, and may be
+    negative.
+    """
+    if view.on_demand is None:
+        return None
+    ran = [a for a in view.attempts if a.running_at is not None and a.up_since is not None]
+    if not ran:
+        return Money.ZERO
+    first, last = ran[0], ran[-1]
+    start_up = max((first.running_at or first.requested_at) - (first.up_since or first.requested_at), timedelta(0))
+    removal = timedelta(0)
+    if last.gone_at is not None and last.ended_at is not None:
+        removal = max(last.gone_at - last.ended_at, timedelta(0))
+    return view.on_demand.rate.for_duration(work_done(view) / view.on_demand.throughput + start_up + removal)

@@ -1,0 +1,1 @@
+"""The broker's side of the run folders: specs, leases, logs, retention and the packed agent."""

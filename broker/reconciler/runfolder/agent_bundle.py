@@ -1,0 +1,64 @@
+"""The agent as one file, for bare nodes: a zip that any Python ≥ 3.9 runs, without anything of ours being published.
+
+It needs obstore beside it, in a folder ``lib`` next to the file or wherever that Python finds it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import zipfile
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from broker.agent.store import make_private
+
+# Which obstore has wheels for which Python, and the interface that the agent uses; the first that fits counts.
+OBSTORE: tuple[tuple[tuple[int, int], str], ...] = (
+    ((3, 11), "obstore>=0.12,<0.13"),
+    ((3, 10), "obstore==0.11.1"),
+    ((3, 9), "obstore==0.8.2"),
+)
+_PACKAGE = "broker.agent"
+_LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the first date that a zip can say
+_MAIN = """\
+import os, sys
+sys.path.insert(1, os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), "lib"))
+from broker.agent.__main__ import main
+sys.exit(main())
+"""
+
+
+@cache
+def agent_archive() -> bytes:
+    """The same bytes wherever the same agent is packed: nothing of this machine, its clock or its zlib is in them."""
+    packed = io.BytesIO()
+    folder = _PACKAGE.replace(".", "/")
+    sources = {
+        f"{folder}/{file.name}": file.read_bytes() for file in files(_PACKAGE).iterdir() if _is_source(file.name)
+    }
+    sources |= {"__main__.py": _MAIN.encode(), "broker/__init__.py": b""}
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
+        for name in sorted(sources):
+            entry = zipfile.ZipInfo(name, _LONG_AGO)
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, sources[name])
+    return packed.getvalue()
+
+
+def write_agent(folder: Path) -> Path:
+    """The archive as a file in that folder, named after its content; written unless it is there. Raises `OSError`."""
+    content = agent_archive()
+    place = folder / f"agent-{hashlib.sha256(content).hexdigest()[:16]}.pyz"
+    if not place.exists():
+        make_private(folder)
+        draft = place.with_suffix(f".{os.getpid()}.new")
+        draft.write_bytes(content)
+        draft.replace(place)
+    return place
+
+
+def _is_source(name: str) -> bool:
+    return name.endswith(".py")

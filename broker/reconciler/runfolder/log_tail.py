@@ -1,0 +1,38 @@
+"""What a command prints, as it prints it: the lines that have come to the run folder since the last look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from broker.agent.output import PIECE
+from broker.reconciler.runfolder.runfolder import RunFolder, no_longer_kept
+
+
+class Printed:
+    """One rank's output in an attempt's run folder, however the machine is reached. Of what was read before, at most
+    the piece that still grows is read again (1 MiB). The agent uploads every few seconds."""
+
+    def __init__(self, folder: RunFolder, attempt: int, rank: int = 0) -> None:
+        self._folder, self._attempt, self._rank = folder, attempt, rank
+        self._read = 0  # bytes
+        self._rest = b""
+
+    def new(self) -> Iterator[str]:
+        """The lines that were finished since the last call, oldest first. Raises `Unreachable`, possibly after some;
+        the others then come with the next call."""
+        for number in self._folder.log_pieces(self._attempt, self._rank):
+            start = number * PIECE
+            if start + PIECE <= self._read:
+                continue
+            if start > self._read:
+                self._read, self._rest = start, b""
+                yield no_longer_kept(start)
+            data = self._folder.log_piece(self._attempt, self._rank, number)[self._read - start :]
+            self._read += len(data)
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            yield from (line.decode(errors="replace") for line in lines)
+
+    def last(self) -> list[str]:
+        """What follows the last end of a line; for when nothing more will come."""
+        rest, self._rest = self._rest, b""
+        return [rest.decode(errors="replace")] if rest else []

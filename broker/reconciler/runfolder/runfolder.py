@@ -1,0 +1,332 @@
+"""The broker's side of the run folders: what it writes for the agent, what it reads back.
+
+`RunFolder` is one job's folder; `RunFolders` is all of them as the reconciler wants them (`broker.reconciler.runfolder.mailbox`).
+The layout and the documents are the agent's (`broker.agent.formats`). Every call may be repeated. A store that
+does not answer is `Unreachable`; a document that makes no sense is `Malformed`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from broker.agent import checkpoints
+from broker.agent.checkpoints import Manifest, Torn
+from broker.agent.clock import NodeClock, from_text
+from broker.agent.formats import BadDocument, Claim, Exit, IdleLimit, Intervals, Lease, Spec, attempt_path, rank_of
+from broker.agent.output import PIECE, piece_path
+from broker.agent.store import Store, StoreTrouble
+from broker.core.errors import Malformed, Unreachable
+from broker.core.events.events import FROM_AGENT, EventBody
+from broker.core.events.outcomes import Cause
+from broker.core.events.views import AttemptView, JobView
+from broker.core.policy import policy
+from broker.core.policy.policy import Usage
+from broker.core.values.clock import Clock, ScaledClock
+from broker.reconciler.admission.admission import STOP_GRACE
+from broker.reconciler.interpret import Dated, ExitRecord, NodeState
+from broker.reconciler.runfolder.mailbox import Lease as Granted
+
+
+@cache
+def _body() -> TypeAdapter[EventBody]:
+    """Built when a first event is read: plans load this module and read none."""
+    return TypeAdapter(EventBody)
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """The agent's last sign of life (UTC). ``phase`` is a word for people; ``step`` of ``total`` as far as known."""
+
+    at: datetime
+    phase: str
+    step: int | None
+    total: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFolder:
+    """What lies in an attempt's folder. ``journal``: the entries after those already seen, in order."""
+
+    claims: tuple[Claim, ...]
+    heartbeat: Heartbeat | None
+    journal: tuple[Dated, ...]
+    exit: ExitRecord | None
+
+
+def no_longer_kept(size: int) -> str:
+    """The line that stands for the first bytes of an output, where these are gone."""
+    return f"[the first {size:,} bytes are no longer kept]"
+
+
+class RunFolder:
+    """One job's folder: its attempts and its checkpoints."""
+
+    def __init__(self, runs_url: str, job_id: str) -> None:
+        """``runs_url``: where all run folders lie (``file:///…``, ``s3://…``, ``gs://…``, ``az://…``). Opens nothing
+        that is remote; makes a local folder, for its owner only. Raises `Unreachable`."""
+        self.url = f"{runs_url.rstrip('/')}/{job_id}"
+        with self._reaching():
+            self._store = Store.open(self.url)
+
+    def attempt_url(self, attempt: int) -> str:
+        """What the agent is given as ``--folder``."""
+        return f"{self.url}/{attempt_path(attempt, '').rstrip('/')}"
+
+    def write_spec(self, spec: Spec) -> None:
+        """What to run. Written before the lease and the launch, never changed with another meaning."""
+        with self._reaching():
+            self._store.write_json(attempt_path(spec.attempt, "spec.json"), spec.to_json())
+
+    def write_lease(self, attempt: int, lease: Lease) -> None:
+        """How long it is paid for, and whether to stop; replaces the last one."""
+        with self._reaching():
+            self._store.write_json(attempt_path(attempt, "lease.json"), lease.to_json())
+
+    def read_lease(self, attempt: int) -> Lease | None:
+        """The lease as it is now; None before there is one."""
+        with self._reaching():
+            lease = self._read(attempt, "lease.json")
+        try:
+            return None if lease is None else Lease.from_json(lease)
+        except BadDocument as error:
+            raise Malformed(str(error), where=self.attempt_url(attempt)) from error
+
+    def read_state(self, attempt: int, seen: int = 0) -> AttemptFolder:
+        """What the agents wrote. ``seen``: how many journal entries are known already."""
+        found = self.read_news(attempt, seen)
+        with self._reaching():
+            names = self._store.files(attempt_path(attempt, ""))
+            claims = [self._read(attempt, name) for name in names if rank_of(name, "claim.json") is not None]
+        with self._understanding(attempt):
+            return replace(found, claims=tuple(Claim.from_json(claim) for claim in claims if claim))
+
+    def read_news(self, attempt: int, seen: int = 0) -> AttemptFolder:
+        """The same without the claims, in three requests. The exit record is read first, so when there is one, the
+        journal beside it is complete."""
+        with self._reaching():
+            ending = self._read(attempt, "exit.json")
+            journal = self._read(attempt, "journal.json")
+            heartbeat = self._read(attempt, "heartbeat.json")
+        with self._understanding(attempt):
+            entries = (journal or {}).get("entries", [])[seen:]
+            return AttemptFolder((), _heartbeat(heartbeat), tuple(_entry(entry) for entry in entries), _exit(ending))
+
+    def exits(self, attempt: int) -> dict[int, ExitRecord]:
+        """How each rank ended, of those that have; by rank."""
+        with self._reaching():
+            ranks = {name: rank_of(name, "exit.json") for name in self._store.files(attempt_path(attempt, ""))}
+            said = {rank: self._read(attempt, name) for name, rank in ranks.items() if rank is not None}
+        with self._understanding(attempt):
+            return {rank: ending for rank, one in said.items() if (ending := _exit(one)) is not None}
+
+    def checkpoints(self) -> list[Manifest]:
+        """The checkpoints that exist, oldest first; those whose manifest is unreadable are left out. Not verified."""
+        found = []
+        with self._reaching():
+            for name in checkpoints.listed(self._store):
+                try:
+                    found.append(checkpoints.read_manifest(self._store, name))
+                except Torn:
+                    continue
+        return found
+
+    def verify(self, checkpoint: str) -> str | None:
+        """Why a checkpoint cannot be restored; None when sizes and SHA-256 of all its files are right. Reads it all."""
+        with self._reaching():
+            try:
+                checkpoints.verify(self._store, checkpoint)
+            except Torn as reason:
+                return str(reason)
+        return None
+
+    def logs(self, attempt: int, rank: int = 0) -> Iterator[str]:
+        """The lines that a rank's command has printed, as far as they are uploaded, oldest first. Where the oldest are
+        no longer kept, the first line says so."""
+        rest = b""
+        pieces = self.log_pieces(attempt, rank)
+        if pieces and pieces[0]:
+            yield no_longer_kept(pieces[0] * PIECE)
+        for number in pieces:
+            *lines, rest = (rest + self.log_piece(attempt, rank, number)).split(b"\n")
+            yield from (line.decode(errors="replace") for line in lines)
+        if rest:
+            yield rest.decode(errors="replace")
+
+    def log_pieces(self, attempt: int, rank: int) -> list[int]:
+        """The numbers of the pieces of `PIECE` bytes in which a rank's output lies here; the last one still grows."""
+        with self._reaching():
+            names = self._store.files(attempt_path(attempt, "logs"))
+        return [int(name.removesuffix(".log").partition("-")[2]) for name in names if name.startswith(f"{rank}-")]
+
+    def log_piece(self, attempt: int, rank: int, number: int) -> bytes:
+        """One piece as it is now; empty when it is not kept any more."""
+        with self._reaching():
+            return self._store.read(piece_path(attempt, rank, number)) or b""
+
+    def usage(self, attempt: int) -> list[Usage]:
+        """How busy the accelerators were whenever an agent looked, oldest first; what makes no sense is left out."""
+        found = []
+        with self._reaching():
+            names = self._store.files(attempt_path(attempt, ""))
+            texts = [
+                self._store.read(attempt_path(attempt, name)) or b""
+                for name in names
+                if name == "metrics.jsonl" or (name.startswith("metrics-") and name.endswith(".jsonl"))
+            ]
+        for line in (line for text in texts for line in text.splitlines()):
+            try:
+                sample = json.loads(line)
+                busy = [one["utilisation"] for one in sample["gpus"] if one.get("utilisation") is not None]
+                if busy:
+                    found.append(Usage(from_text(sample["at"]), float(max(busy))))
+            except (ValueError, KeyError, TypeError, AttributeError):
+                continue
+        return sorted(found, key=lambda one: one.at)
+
+    def _read(self, attempt: int, name: str) -> dict[str, Any] | None:
+        try:
+            document = self._store.read_json(attempt_path(attempt, name))
+        except ValueError as error:
+            raise Malformed(f"{name} is no JSON document: {error}", where=self.attempt_url(attempt)) from error
+        return None if document is None else dict(document)
+
+    @contextmanager
+    def _understanding(self, attempt: int) -> Iterator[None]:
+        try:
+            yield
+        except (BadDocument, ValidationError, ValueError, KeyError, TypeError) as error:
+            raise Malformed(
+                f"the agent wrote what cannot be understood: {error}", where=self.attempt_url(attempt)
+            ) from error
+
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        try:
+            yield
+        except StoreTrouble as error:
+            raise Unreachable(str(error), hint="see GPUBROKER_RUNS and the credentials for it") from error
+
+
+def _entry(values: dict[str, Any]) -> Dated:
+    body = _body().validate_python({name: value for name, value in values.items() if name != "at"})
+    if not isinstance(body, FROM_AGENT):
+        raise BadDocument(f"not the agent's to say: {body.kind}")
+    return Dated(from_text(values["at"]), body)
+
+
+def _exit(values: dict[str, Any] | None) -> ExitRecord | None:
+    if values is None:
+        return None
+    ending = Exit.from_json(values)
+    return ExitRecord(ending.at, Cause(ending.cause), ending.exit_status, ending.evidence, ending.step)
+
+
+def _heartbeat(values: dict[str, Any] | None) -> Heartbeat | None:
+    if values is None:
+        return None
+    return Heartbeat(from_text(values["at"]), str(values.get("phase", "")), values.get("step"), values.get("total"))
+
+
+# Fast enough for a sandbox in which an hour passes in seconds; too busy for a bill of object-store requests.
+_BRISK = Intervals(scan=0.1, mail=0.2, log=0.5, metrics=5.0, notice=0.05, patience=60.0)
+
+
+# More jobs than run at once: opening a folder anew for each look would take longer than the look.
+_MOST_FOLDERS = 20_000
+
+
+class RunFolders:
+    """Every job's run folder below one URL. ``intervals``: how often agents do what; by the clock's speed unless
+    given."""
+
+    def __init__(self, runs_url: str, clock: Clock, intervals: Intervals | None = None) -> None:
+        self._runs_url = runs_url
+        self._clock = clock
+        self._intervals = intervals or (Intervals() if clock.scale == 1 else _BRISK)
+        self.of = lru_cache(maxsize=_MOST_FOLDERS)(self._of)
+
+    def _of(self, job_id: str) -> RunFolder:
+        """One job's folder."""
+        return RunFolder(self._runs_url, job_id)
+
+    def url(self, view: JobView, attempt: AttemptView) -> str:
+        return self.of(view.id).attempt_url(attempt.number)
+
+    def prepare(self, view: JobView, attempt: AttemptView, lease: Granted) -> None:
+        """The lease first: an agent that finds the spec finds how long it may run, too."""
+        self.write_lease(view, attempt, lease)
+        self.of(view.id).write_spec(self.spec(view, attempt))
+
+    def write_lease(self, view: JobView, attempt: AttemptView, lease: Granted) -> None:
+        now = self._clock.now()
+        alone = lease.max_unattended
+        granted = Lease(
+            paid_until=lease.paid_until,
+            ends_at=lease.ends_at,
+            stop=lease.stop and lease.stop.value,
+            max_unattended=None if alone is None else alone.total_seconds(),
+            renewed_at=now,
+            idle=tuple(IdleLimit(one.below, one.stretch.total_seconds(), one.told) for one in lease.idle),
+        )
+        self.of(view.id).write_lease(attempt.number, granted)
+
+    def lease(self, view: JobView, attempt: AttemptView) -> Granted | None:
+        found = self.of(view.id).read_lease(attempt.number)
+        if found is None:
+            return None
+        alone = None if found.max_unattended is None else timedelta(seconds=found.max_unattended)
+        idle = tuple(policy.IdleLimit(one.below, timedelta(seconds=one.seconds), one.told) for one in found.idle)
+        return Granted(found.paid_until, found.ends_at, Cause(found.stop) if found.stop else None, alone, idle)
+
+    def read(self, view: JobView, attempt: AttemptView) -> NodeState:
+        found = self.of(view.id).read_news(attempt.number, attempt.agent_events)
+        heart = found.heartbeat
+        return NodeState(
+            journal=found.journal,
+            heartbeat_at=heart.at if heart else None,
+            step=heart.step if heart else None,
+            total=heart.total if heart else None,
+            phase=heart.phase if heart else "",
+            exit=found.exit,
+        )
+
+    def usage(self, view: JobView, attempt: AttemptView) -> list[Usage]:
+        """What the agents saw of the attempt's accelerators. Raises `Unreachable`."""
+        return self.of(view.id).usage(attempt.number)
+
+    def spec(self, view: JobView, attempt: AttemptView) -> Spec:
+        """What the agent is told to do. Names of secrets and their values are not in it."""
+        job = view.job
+        # Stopping takes the command's grace, as long again for the upload, and a little; it must fit into the time
+        # that the hold pays for after `paid_until`.
+        grace = STOP_GRACE / timedelta(seconds=1) / self._clock.scale / 3
+        return Spec(
+            job_id=view.id,
+            attempt=attempt.number,
+            key=attempt.key,
+            command=job.run,
+            nodes=job.num_nodes,
+            setup=job.setup,
+            envs=job.envs,
+            workdir=str(Path(job.workdir).expanduser().absolute()) if job.workdir else None,
+            gpus=attempt.placement.offer.count,
+            keep=job.checkpoint.keep,
+            grace=grace,
+            intervals=self._intervals,
+            clock=_node_clock(self._clock),
+        )
+
+
+def _node_clock(clock: Clock) -> NodeClock:
+    if isinstance(clock, ScaledClock):
+        return NodeClock(clock.origin.astimezone(UTC), clock.starts_at.astimezone(UTC), clock.scale)
+    return NodeClock()

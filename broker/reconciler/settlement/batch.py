@@ -1,0 +1,67 @@
+"""What machines that run have cost, settled for many jobs in one transaction; in turn, so that nobody is starved.
+
+A job for which something is due joins the end of the line and leaves it when it was settled; more than a look settles
+wait for the next looks. So however many jobs run, each one's turn comes after no more than those before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import islice
+
+from broker.core.events.views import JobView
+from broker.ledger.entries import Entry, Sum
+from broker.ledger.meter import Meter
+from broker.reconciler.journal import Journal, Writing
+from broker.reconciler.settlement.settlement import LATE, is_due, settle
+
+# So many jobs are settled in one transaction, which keeps every other writer waiting, and so many in one look.
+AT_ONCE, AT_MOST = 10, 300
+
+
+def post_due(
+    tx: Writing, views: Sequence[JobView], now: datetime, every: timedelta = timedelta(0), late: timedelta = LATE
+) -> None:
+    """Post what `settle` finds for these jobs, as they are on record in this transaction."""
+    ids = [view.id for view in views]
+    sums, meters = tx.sums(ids), tx.meters(ids)
+    entries: list[Entry] = []
+    kept: dict[str, Mapping[int, Meter]] = {}
+    for view in views:
+        settled = settle(
+            view, sums.get(view.id, ()), meters.get(view.id, {}), tx.price_series, tx.posted, now, every, late
+        )
+        entries += settled.entries
+        kept[view.id] = settled.meters
+    tx.post(entries)
+    tx.keep_meters(kept)
+
+
+class Settling:
+    """The line of one reconciler. ``every``: how long a machine may run between two settlements."""
+
+    def __init__(self, journal: Journal, every: timedelta, at_once: int = AT_ONCE, at_most: int = AT_MOST) -> None:
+        self._journal, self._every = journal, every
+        self._at_once, self._at_most = at_once, at_most
+        self._line: dict[str, JobView] = {}
+
+    def note(self, view: JobView, sums: Sequence[Sum], meters: Mapping[int, Meter], now: datetime) -> None:
+        """Let the job join the line if anything is due; who waits keeps the place, and is settled as it is now."""
+        if view.id in self._line or is_due(view, sums, meters, now, self._every):
+            self._line[view.id] = view
+
+    def settle(self, now: datetime) -> None:
+        """Those whose turn it is. Of whom there is news meanwhile the next look notes again. Raises `StoreProblem`."""
+        turn = list(islice(self._line.values(), self._at_most))
+        for view in turn:
+            del self._line[view.id]
+        for first in range(0, len(turn), self._at_once):
+            some = turn[first : first + self._at_once]
+            with self._journal.writing() as tx:
+                last = tx.last_events([view.id for view in some])
+                post_due(tx, [view for view in some if last.get(view.id) == view.seq], now, self._every)
+
+    def forget(self, job_id: str) -> None:
+        """The job is closed."""
+        self._line.pop(job_id, None)

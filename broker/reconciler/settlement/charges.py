@@ -1,0 +1,176 @@
+"""What was quoted, what was metered, what the provider charged, and the entry that makes up the difference. Pure.
+
+An attempt is compared once its job is closed, its machine gone, and its own charges cover all of its time: a provider
+may bill a part of it under no tag, which must not look like money saved. Charges that may still change count once they
+are `RIPE_AFTER` old. Each adjustment is what is charged in all less
+what was metered and adjusted before, so it can be made any number of times, and follows charges that change.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from broker.core.events.views import AttemptView, JobView
+from broker.core.market.capacity import Charge
+from broker.core.market.offers import MoneyKind
+from broker.core.values.money import Money
+from broker.ledger.entries import Account, Entry, Movement, move
+from broker.ledger.holds import Metering, cost_of, ledger_rate
+from broker.reconciler.settlement.egress import charged_elsewhere
+from broker.reconciler.settlement.settlement import tags_of
+
+RIPE_AFTER = timedelta(days=3)  # AWS's and Azure's figures of a day move for up to three
+_BLUR = timedelta(minutes=5)  # by so much a provider's times and ours may differ: clocks, and when one looks
+_BILLED = "billed"
+
+
+class Standing(StrEnum):
+    """How far the comparison of an attempt is."""
+
+    RUNNING = "running"
+    AWAITED = "awaited"
+    COMPARED = "compared"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One attempt's money, in USD. ``quoted``: its machine time at the price it was placed at. ``metered``: what the
+    ledger settled for it, without the egress that others charge. ``billed``: what the provider charged so far; None
+    where it said nothing yet. ``adjusted``: what was added to the ledger for it. ``estimated``: some of the charges may
+    still change."""
+
+    job_id: str
+    attempt: int
+    key: str
+    provider: str
+    standing: Standing
+    gone_at: datetime | None
+    quoted: Money
+    metered: Money
+    billed: Money | None
+    adjusted: Money
+    estimated: bool
+
+    @property
+    def difference(self) -> Money | None:
+        """Billed less metered; None before the two can be compared."""
+        if self.standing is not Standing.COMPARED or self.billed is None:
+            return None
+        return self.billed - self.metered
+
+
+class Charged:
+    """Charges, sorted by whom and what they are for."""
+
+    def __init__(self, charges: Iterable[Charge], now: datetime) -> None:
+        self._now = now
+        self._of: dict[tuple[str, str], list[Charge]] = defaultdict(list)
+        self._horizon: dict[str, datetime] = {}
+        for one in charges:
+            self._of[one.provider, one.key].append(one)
+            if self._ripe(one):
+                self._horizon[one.provider] = max(one.ends, self._horizon.get(one.provider, one.ends))
+
+    def of(self, provider: str, key: str) -> Sequence[Charge]:
+        """Those for an attempt."""
+        return self._of.get((provider, key), ())
+
+    def complete(self, provider: str, key: str, since: datetime, until: datetime) -> bool:
+        """Whether there are charges for it, all ripe, that cover that time, and the provider's have come in for it."""
+        own = self.of(provider, key)
+        horizon = self._horizon.get(provider)
+        ripe = bool(own) and all(map(self._ripe, own)) and horizon is not None and horizon >= until
+        return ripe and _cover(own, since, until)
+
+    def for_others(self, keys: Iterable[str]) -> Mapping[str, Money]:
+        """What was charged, by provider, for none of these attempts: what carries no tag, or another store's."""
+        known, found = set(keys), dict[str, Money]()
+        for (provider, key), charges in self._of.items():
+            if key not in known:
+                found[provider] = found.get(provider, Money.ZERO) + sum((c.amount for c in charges), Money.ZERO)
+        return found
+
+    def _ripe(self, charge: Charge) -> bool:
+        return not charge.estimated or self._now - charge.ends >= RIPE_AFTER
+
+
+def _cover(charges: Iterable[Charge], since: datetime, until: datetime) -> bool:
+    """Whether they leave no gap; a row for a day covers the day. Credits cover nothing: they may be for months."""
+    for one in sorted((one for one in charges if one.amount >= Money.ZERO), key=lambda one: one.starts):
+        if one.starts > since + _BLUR:
+            break
+        since = max(since, one.ends)
+    return since + _BLUR >= until
+
+
+def is_billed(attempt: AttemptView) -> bool:
+    """Whether a provider will charge for it: its machine was up, and costs cash."""
+    return attempt.placement.money is MoneyKind.CASH and attempt.up_since is not None and not attempt.refused
+
+
+def compare(
+    view: JobView, attempt: AttemptView, entries: Iterable[Entry], charged: Charged, now: datetime
+) -> Comparison:
+    """One attempt for which `is_billed` holds. ``entries``: the job's."""
+    assert attempt.up_since is not None, "asked of what was never up"
+    offer = attempt.placement.offer
+    spent = [e for e in entries if e.tags.attempt == attempt.number and e.account is Account.SPENT]
+    adjusted = sum((e.amount for e in spent if _is_ours(e)), Money.ZERO)
+    charges = charged.of(offer.provider, attempt.key)
+    end = attempt.gone_at if attempt.gone and attempt.gone_at else max(now, attempt.up_since)
+    standing = Standing.RUNNING
+    if view.closed:
+        complete = charged.complete(offer.provider, attempt.key, attempt.up_since, end)
+        standing = Standing.COMPARED if complete else Standing.AWAITED
+    return Comparison(
+        job_id=view.id,
+        attempt=attempt.number,
+        key=attempt.key,
+        provider=offer.provider,
+        standing=standing,
+        gone_at=attempt.gone_at,
+        quoted=_quoted(attempt, end),
+        metered=sum((e.amount for e in spent), Money.ZERO) - adjusted - charged_elsewhere(spent),
+        billed=sum((one.amount for one in charges), Money.ZERO) if charges else None,
+        adjusted=adjusted,
+        estimated=any(one.estimated for one in charges),
+    )
+
+
+def _quoted(attempt: AttemptView, end: datetime) -> Money:
+    assert attempt.up_since is not None, "asked of what was never up"
+    metering = Metering.RUNNING
+    if attempt.gone:
+        metering = Metering.INTERRUPTED if attempt.taken_back else Metering.ENDED
+    offer = attempt.placement.offer
+    rate = ledger_rate(offer)
+    return cost_of(rate, attempt.placement.nodes, attempt.up_since, end, offer.billing, metering=metering)
+
+
+def adjustment(
+    view: JobView, attempt: AttemptView, compared: Comparison, entries: Iterable[Entry], now: datetime
+) -> Sequence[Entry]:
+    """The entries that bring the ledger to what was charged; none where it is there, or cannot be compared yet. The
+    money counts for the time in which the machine ran, whatever was held."""
+    if compared.difference is None or attempt.up_since is None:
+        return ()
+    before = {e.movement_id for e in entries if e.tags.attempt == attempt.number and _is_ours(e)}
+    return move(
+        Movement.ADJUST,
+        compared.difference - compared.adjusted,
+        movement_id=f"{view.id}/{attempt.number}/{_BILLED}/{len(before)}",
+        money=attempt.placement.money,
+        at=now,
+        covers=(attempt.up_since, attempt.gone_at or attempt.up_since),
+        tags=tags_of(view, attempt),
+        note=f"{compared.provider} charged {compared.billed}, metered {compared.metered}",
+    )
+
+
+def _is_ours(entry: Entry) -> bool:
+    """Whether the entry was made by `adjustment`."""
+    return entry.movement is Movement.ADJUST and entry.movement_id.split("/")[-2] == _BILLED

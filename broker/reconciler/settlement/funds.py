@@ -1,0 +1,128 @@
+"""What an attempt lives on, and the lease that follows from it: until when its machines are paid. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from broker.core.events.views import AttemptView, JobView
+from broker.core.market.offers import Billing, CapacityType, MoneyKind
+from broker.core.values.burns import Burn
+from broker.core.values.money import Money
+from broker.ledger.entries import Account, Balance, Entry, balances
+from broker.ledger.holds import ledger_rate, paid_until, shortfall
+from broker.ledger.meter import Meter
+from broker.reconciler.admission.admission import STOP_GRACE, egress_of
+from broker.reconciler.runfolder.mailbox import Lease
+from broker.reconciler.settlement.settlement import SeriesOf, waiting
+
+EdgesOf = Callable[[], Sequence[datetime]]
+
+
+@dataclass(frozen=True, slots=True)
+class Funds:
+    """What an attempt lives on: ``left`` (USD) from ``start`` on (UTC), at ``rate`` (USD an hour, all its machines).
+
+    ``settled``: what of ``left`` is spent by now. ``egress``: what is held beside for a start that is yet to come.
+    ``judged``: all that its job holds, with the time for which the budgets judged it, and ``judged_until`` when that
+    ends by the clock of now; None where it is not known. ``edges``: where periods of its budgets end (UTC).
+    """
+
+    start: datetime
+    left: Money
+    rate: Money
+    billing: Billing
+    settled: Money = Money.ZERO
+    egress: Money = Money.ZERO
+    judged: Burn | None = None
+    judged_until: datetime | None = None
+    edges: tuple[datetime, ...] = ()
+
+    @property
+    def paid_until(self) -> datetime | None:
+        """When its machines must begin to stop; None when they cost nothing. Never later than the money lasts, nor than
+        the time for which the budgets judged it: what runs longer would be spent in a period that was not asked."""
+        until = self.money_until
+        if until is None or self.judged_until is None:
+            return until
+        return min(until, max(self.start, self.judged_until - STOP_GRACE))
+
+    @property
+    def faster(self) -> bool:
+        """Whether it is used up faster than was judged, and a period ends before: then more falls into that period."""
+        judged = self.judged
+        return judged is not None and self.rate > judged.rate and any(edge < judged.end for edge in self.edges)
+
+    @property
+    def within_judgement(self) -> datetime | None:
+        """As `paid_until`; where it is used up faster than was judged, only until the end of a period would find more
+        spent than was judged for the time before."""
+        until, judged = self.paid_until, self.judged
+        if until is None or judged is None or not self.faster:
+            return until
+        for edge in self.edges:
+            if edge < judged.end:
+                lasts = (judged.before(edge) - self.egress + self.settled).lasts(self.rate)
+                until = min(until, self.start + max(lasts - STOP_GRACE, timedelta(0)))
+        return until
+
+    @property
+    def money_until(self) -> datetime | None:
+        """When its machines must begin to stop so that they cost no more than is left."""
+        return paid_until(self.start, self.left, self.rate, billing=self.billing, stop_grace=STOP_GRACE)
+
+    def lacking(self, until: datetime) -> Money:
+        """What must be held beside so that they may run until then."""
+        return shortfall(self.start, self.left, self.rate, until, billing=self.billing, stop_grace=STOP_GRACE)
+
+    def to_spare(self, until: datetime) -> Money:
+        """What is not needed of ``left`` when they run until then."""
+        nothing = replace(self, left=Money.ZERO)
+        return max(self.left - nothing.lacking(until), Money.ZERO)
+
+
+def funds_of(
+    view: JobView,
+    attempt: AttemptView,
+    entries: Sequence[Entry],
+    series_of: SeriesOf,
+    now: datetime,
+    meter: Meter | None = None,
+    judged: Burn | None = None,
+    edges: EdgesOf = tuple,
+) -> Funds:
+    """What an attempt lives on, by what is held now and not for something that nobody has approved yet.
+
+    ``meter``: how far its machine time is settled; None where nothing is, or nobody knows: then ``entries`` tell.
+    ``judged``: all that its job holds of this kind of money, with its dates. ``edges``: tells where periods of its
+    budgets end; asked only where it is used up faster than was judged.
+    """
+    offer, kind = attempt.placement.offer, attempt.placement.money
+    own = [e for e in entries if e.tags.attempt == attempt.number and e.account is Account.SPENT]
+    left = balances(entries).get(kind, Balance()).held - waiting(view, kind)
+    start, price, settled = attempt.up_since or now, ledger_rate(offer), Money.ZERO
+    if offer.capacity_type is CapacityType.SPOT:
+        # Its price moves: what is left lasts from the last settlement on at the price of now.
+        start = max((e.covers_to for e in own), default=start) if meter is None else meter.settled_to
+        price = next((price for _, price in reversed(series_of(offer, now, now))), price)
+    else:
+        settled = sum((e.amount for e in own), Money.ZERO) if meter is None else meter.settled
+    egress = egress_of(attempt.placement) if attempt.up_since is None else Money.ZERO
+    until = None if judged is None else judged.end_at(now)
+    rate = price * attempt.placement.nodes
+    found = tuple(edges()) if judged is not None and rate > judged.rate else ()
+    left = max(left - egress, Money.ZERO) + settled
+    return Funds(start, left, rate, offer.billing, settled, egress, judged, until, found)
+
+
+def lease_of(view: JobView, attempt: AttemptView, funds: Funds, billed: timedelta, now: datetime) -> Lease:
+    """How long the attempt's node may run: on the money held for it, as far as that was judged, and on the machine time
+    its job has left.
+
+    Computed from what is held now, so extending the hold extends it. Capacity that was paid before has no
+    ``paid_until``.
+    """
+    ends_at = now + max(view.max_duration - billed, timedelta(0))
+    paid = None if attempt.placement.money is MoneyKind.AMORTISED else funds.within_judgement
+    return Lease(paid_until=paid, ends_at=ends_at, stop=attempt.stop_requested)

@@ -1,0 +1,270 @@
+"""What is to be posted for a job now: the machine time of its attempts, in the time in which it was incurred. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from broker.core.events.views import AttemptView, JobView
+from broker.core.market.offers import CapacityType, MoneyKind, Offer
+from broker.core.values.burns import Burn
+from broker.core.values.money import Money
+from broker.ledger.entries import Account, Entry, Movement, Sum, Tags, balances, move, movements
+from broker.ledger.holds import Metering, PriceSeries, ledger_rate
+from broker.ledger.meter import Meter, Stretch, Usage, advance, fits, recount
+from broker.reconciler.journal import Posted
+from broker.reconciler.settlement.egress import movements_of, to_be_posted
+
+SeriesOf = Callable[[Offer, datetime, datetime], Sequence[tuple[datetime, Money]]]
+PostedOf = Callable[[str, int], Posted]
+
+# How long after its end an attempt is looked at again for prices that became known late. They do so within minutes, or
+# within hours where their provider could not be asked. Whatever comes before the job closes is settled then.
+LATE = timedelta(days=1)
+
+
+def waiting(view: JobView, kind: MoneyKind) -> Money:
+    """What is held for something that nobody has approved yet: set aside, and not to be spent."""
+    return view.asked.held.get(kind, Money.ZERO) if view.asked and view.asked.extension else Money.ZERO
+
+
+def tags_of(view: JobView, attempt: AttemptView | None = None) -> Tags:
+    """What a job's money is tagged with; with an attempt, also where it was spent."""
+    job, offer = view.job, attempt.placement.offer if attempt else None
+    return Tags(
+        job_id=view.id,
+        user=view.user,
+        team=job.team,
+        project=job.project,
+        workload=job.workload.value,
+        environment=job.environment,
+        attempt=attempt.number if attempt else None,
+        provider=offer.provider if offer else None,
+        region=offer.region if offer else None,
+        capacity_type=offer.capacity_type if offer else None,
+        accelerator=offer.accelerator if offer else None,
+        gpus=attempt.placement.gpus if attempt else 0,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a settlement posts, and how far it leaves each attempt that it touched, by number."""
+
+    entries: Sequence[Entry]
+    meters: Mapping[int, Meter]
+
+
+def settle(
+    view: JobView,
+    sums: Sequence[Sum],
+    meters: Mapping[int, Meter],
+    series_of: SeriesOf,
+    posted_of: PostedOf,
+    now: datetime,
+    every: timedelta,
+    late: timedelta = LATE,
+) -> Settled:
+    """What settles a job's attempts up to ``now``: their machine time, and what their starts moved (`egress`).
+    ``sums`` and ``meters``: what is on record of the job.
+
+    Running machines are settled at most once in ``every``, ended ones at once, and again for prices that become known
+    until ``late`` after their end. Each amount covers the time in which it was incurred, corrections of what was
+    settled before included.
+
+    What the hold does not cover is taken as an adjustment: the provider bills it all the same. So nothing bounds how
+    far a running machine is settled but the clock: its engine has just said that it is there, and it is billed until it
+    is known to be gone, whatever its lease says. A clock that was ahead for one look is made good by the next
+    settlement: what was settled for times that have not come is taken back in those times, and what had come out of
+    the hold for it returns to the hold, so that nobody else is let in on that money meanwhile.
+    """
+    entries: list[Entry] = []
+    kept: dict[int, Meter] = {}
+    before = balances(sums)
+    held = {kind: balance.held - waiting(view, kind) for kind, balance in before.items()}
+    for attempt in view.attempts:
+        if attempt.up_since is None:
+            continue
+        own = [one for one in sums if one.tags.attempt == attempt.number]
+        meter, stretches = _known(attempt, own, meters), list[Stretch]()
+        if meter is None or _looks_due(attempt, meter, now, every, late):
+            meter, stretches = _metered(view, attempt, meter, series_of, posted_of, now)
+        egress = to_be_posted(attempt, meter.moved)
+        if attempt.refused and meter.moved:
+            stretches.append(Stretch(attempt.up_since, attempt.up_since, -meter.moved))
+            meter = replace(meter, moved=Money.ZERO)
+        if not stretches and not egress and (not attempt.gone or meter == meters.get(attempt.number)):
+            continue
+        kept[attempt.number] = replace(meter, moved=meter.moved + sum(egress.values(), Money.ZERO))
+        kind = attempt.placement.money
+        left = held.get(kind, Money.ZERO)
+        found = movements_of(attempt, egress, left, view.id, tags_of(view, attempt), now)
+        left += _of_hold(found)
+        found += _movements(view, attempt, own, stretches, left, now)
+        if (back := _of_hold(found)) > Money.ZERO and not before[kind].held:
+            found += _dated_anew(view, attempt, back, sums, now)
+        held[kind] = held.get(kind, Money.ZERO) + _of_hold(found)
+        entries += found
+    return Settled(entries, kept)
+
+
+def is_due(view: JobView, sums: Sequence[Sum], meters: Mapping[int, Meter], now: datetime, every: timedelta) -> bool:
+    """Whether `settle` would give anything. It asks for no prices: spot machines that run are reckoned at the price
+    that they were last settled at, and what has ended is not looked at again for prices that became known late."""
+    for attempt in view.attempts:
+        if attempt.up_since is None:
+            continue
+        own = [one for one in sums if one.tags.attempt == attempt.number]
+        meter = _known(attempt, own, meters)
+        if meter is None or to_be_posted(attempt, meter.moved):
+            return True
+        if not _looks_due(attempt, meter, now, every, timedelta(0)):
+            continue
+        usage, rates = _usage(attempt, now), [(meter.since, meter.rate)]
+        if attempt.gone or not fits(meter, rates, usage) or advance(meter, rates, usage)[1]:
+            return True
+    return False
+
+
+def _dated_anew(view: JobView, attempt: AttemptView, held: Money, sums: Sequence[Sum], now: datetime) -> list[Entry]:
+    """The movement that dates a hold which was used up and came back: it lasts as long as before, reckoned from now at
+    the rate of the machines that it had been spent on."""
+    rate = ledger_rate(attempt.placement.offer) * attempt.placement.nodes
+    burn = Burn(held, now, datetime.max.replace(tzinfo=now.tzinfo), rate).seen(now)
+    kind = attempt.placement.money
+    return list(
+        move(
+            Movement.DATE,
+            Money.ZERO,
+            movement_id=f"{view.id}/{attempt.number}/{Movement.DATE}/{movements(sums)}",
+            money=kind,
+            at=now,
+            covers=(burn.start, burn.end),
+            tags=tags_of(view, attempt),
+            rate=rate,
+        )
+    )
+
+
+def _of_hold(entries: Iterable[Entry]) -> Money:
+    """What the entries add to the hold; negative where they draw on it."""
+    return sum((entry.amount for entry in entries if entry.account is Account.HELD), Money.ZERO)
+
+
+def _usage(attempt: AttemptView, now: datetime) -> Usage:
+    """The machine time of an attempt whose machines were up."""
+    start, billing = attempt.up_since, attempt.placement.offer.billing
+    assert start is not None, "asked of what was never up"
+    if not attempt.gone:
+        return Usage(start, max(now, start), billing)
+    if attempt.refused:  # there was no machine: what was booked while one seemed to start is given back
+        return Usage(start, start, replace(billing, minimum=timedelta(0)), Metering.ENDED)
+    metering = Metering.INTERRUPTED if attempt.taken_back else Metering.ENDED
+    return Usage(start, max(attempt.gone_at or now, start), billing, metering)
+
+
+def _known(attempt: AttemptView, own: Sequence[Sum], meters: Mapping[int, Meter]) -> Meter | None:
+    """How far the attempt is settled. None where something was posted for it and nobody remembers how far."""
+    if attempt.number in meters or any(one.account is Account.SPENT for one in own):
+        return meters.get(attempt.number)
+    assert attempt.up_since is not None, "asked of what was never up"
+    return Meter.new(attempt.up_since, ledger_rate(attempt.placement.offer) * attempt.placement.nodes)
+
+
+def _looks_due(attempt: AttemptView, meter: Meter, now: datetime, every: timedelta, late: timedelta) -> bool:
+    """Whether the machines may cost another amount by now than was settled. A clock that was set back counts like one
+    that went on."""
+    end = _usage(attempt, now).end
+    if not attempt.gone:
+        return abs(end - meter.settled_to) >= every
+    may_change = attempt.placement.offer.capacity_type is CapacityType.SPOT and now - end < late
+    return may_change or not meter.ended or meter.settled_to != end
+
+
+def _metered(
+    view: JobView,
+    attempt: AttemptView,
+    meter: Meter | None,
+    series_of: SeriesOf,
+    posted_of: PostedOf,
+    now: datetime,
+) -> tuple[Meter, list[Stretch]]:
+    """How far the attempt is settled once the stretches are posted: on-demand machines at the rate frozen when they
+    were placed, spot machines at the prices observed since."""
+    usage = _usage(attempt, now)
+
+    def rates(since: datetime) -> PriceSeries:
+        offer, nodes = attempt.placement.offer, attempt.placement.nodes
+        spot = offer.capacity_type is CapacityType.SPOT
+        observed = series_of(offer, since, max(usage.end, since)) if spot else ()
+        return [(at, price * nodes) for at, price in observed or [(usage.start, ledger_rate(offer))]]
+
+    if meter is not None and fits(meter, known := rates(meter.since), usage):
+        return advance(meter, known, usage)
+    posted = posted_of(view.id, attempt.number)
+    return recount(posted.time, rates(usage.start), usage, posted.moved)
+
+
+def _movements(
+    view: JobView,
+    attempt: AttemptView,
+    own: Sequence[Sum],
+    stretches: Sequence[Stretch],
+    held: Money,
+    now: datetime,
+) -> list[Entry]:
+    """The movements that post the stretches. What is due in all comes out of the hold as far as it is ``held``; what is
+    given back in all returns there as far as it came from there."""
+    due = sum((one.amount for one in stretches), Money.ZERO)
+    spent, drawn = (
+        sum((one.amount for one in own if one.account is account), Money.ZERO)
+        for account in (Account.SPENT, Account.HELD)
+    )
+    left = {
+        Movement.SETTLE: min(max(due, Money.ZERO), max(held, Money.ZERO)),
+        # What of this attempt came out of the hold is no more than what it costs.
+        Movement.RESTORE: min(max(-due, Money.ZERO), max(-drawn - (spent + due), Money.ZERO)),
+    }
+    number = sum(one.count for one in own if one.account is Account.SPENT)
+    found: list[Entry] = []
+    for one in stretches:
+        movement, sign = (Movement.SETTLE, 1) if one.amount > Money.ZERO else (Movement.RESTORE, -1)
+        part = min(one.amount * sign, left[movement])
+        left[movement] -= part
+        for kind, amount in ((movement, part), (Movement.ADJUST, one.amount - part * sign)):
+            posted = move(
+                kind,
+                amount,
+                movement_id=f"{view.id}/{attempt.number}/{kind}/{number}",
+                money=attempt.placement.money,
+                at=now,
+                covers=(one.start, one.end),
+                tags=tags_of(view, attempt),
+            )
+            number += bool(posted)
+            found += posted
+    return found
+
+
+def release(view: JobView, sums: Sequence[Sum], now: datetime) -> list[Entry]:
+    """The entries that give back what the job still holds."""
+    return release_of(view, sums, {kind: balance.held for kind, balance in balances(sums).items()}, now)
+
+
+def release_of(view: JobView, sums: Sequence[Sum], amounts: Mapping[MoneyKind, Money], now: datetime) -> list[Entry]:
+    """The entries that give back so much of what the job still holds, or all of it where that is less."""
+    number = movements(sums)
+    return [
+        entry
+        for kind, balance in balances(sums).items()
+        for entry in move(
+            Movement.RELEASE,
+            min(balance.held, amounts.get(kind, Money.ZERO)),
+            movement_id=f"{view.id}/release/{number}/{kind}",
+            money=kind,
+            at=now,
+            covers=(now, now),
+            tags=tags_of(view),
+        )
+    ]

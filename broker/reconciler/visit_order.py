@@ -1,0 +1,105 @@
+"""Whose turn it is: in which order open jobs are looked at (what runs first, as its end frees capacity, then who waits
+in turn), and what the placing of the whole queue means for one job in it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from broker.core.events.outcomes import JobState
+from broker.core.events.views import JobView
+from broker.core.events.wait_reasons import QueueTurn
+from broker.placement.queue.queue import EPSILON, Entry, Free, Turn
+from broker.placement.queue.queue import in_turn as entries_in_turn
+from broker.reconciler.controllers.placement import Lot
+from broker.reconciler.progress import remaining_work
+
+_HOUR = timedelta(hours=1)
+_WAITING = (JobState.QUEUED, JobState.PLANNED, JobState.INTERRUPTED)
+
+
+def lot_of(
+    job_id: str, turns: Sequence[Turn], free: Mapping[str, Free], waited: timedelta, longest: timedelta | None
+) -> Lot:
+    """The lot of a job in a round (`broker.placement.queue.queue.place`) that was placed on ``free``.
+
+    It waits for its turn on a limited pool where nothing else would do, or where its policy lets it wait as long as
+    that: ``longest`` from when it began to wait, ``waited`` ago. Machines that are free now are left to others where
+    it would keep them past the start of somebody's turn.
+    """
+    mine = next((turn for turn in turns if turn.entry.id == job_id), None)
+    if mine is None or mine.option is None:
+        return Lot()
+    option = mine.option
+    now = option.pool is not None and mine.start <= EPSILON
+    taken = frozenset(
+        pool for pool in free if not (now and pool == option.pool) and not _left_over(pool, mine, turns, free[pool])
+    )
+    if now:
+        return Lot(option.name, taken)
+    if option.pool is None:
+        return Lot(taken=taken)
+    alone = all(other.pool is not None for other in mine.entry.options)
+    start = timedelta(hours=mine.start)
+    if alone or (longest is not None and waited + start <= longest):
+        return Lot(taken=taken, wait=QueueTurn(pool=option.pool))
+    return Lot(taken=taken)
+
+
+def lot_beside(view: JobView, turns: Iterable[Turn], free: Mapping[str, Free]) -> Lot:
+    """The lot of a job that the round was placed without: machines that are free as long as it may run."""
+    others, needs = list(turns), (remaining_work(view) or view.max_duration) / _HOUR
+    return Lot(
+        taken=frozenset(
+            pool for pool in free if free[pool].steps[0][1] - _promised(pool, others, needs) < view.job.num_nodes
+        )
+    )
+
+
+def _left_over(pool: str, mine: Turn, turns: Sequence[Turn], free: Free) -> bool:
+    """Whether enough of the pool's free machines are nobody's turn for as long as the job would need them."""
+    needs = max((option.hours for option in mine.entry.options if option.pool == pool), default=mine.entry.needs)
+    others = (turn for turn in turns if turn is not mine)
+    return free.steps[0][1] - _promised(pool, others, needs) >= mine.entry.nodes
+
+
+def _promised(pool: str, turns: Iterable[Turn], hours: float) -> int:
+    """Machines of the pool that become somebody's turn within so many hours."""
+    return sum(
+        turn.entry.nodes
+        for turn in turns
+        if turn.option is not None and turn.option.pool == pool and turn.start < hours
+    )
+
+
+def waits(view: JobView) -> bool:
+    """Whether the job waits for a machine, and for nothing else."""
+    return view.state in _WAITING and not view.cancel_requested and all(attempt.over for attempt in view.attempts)
+
+
+def running_by_team(views: Iterable[JobView]) -> Counter[str]:
+    """How many jobs of each team have a machine."""
+    return Counter(view.job.team or "" for view in views if any(not attempt.over for attempt in view.attempts))
+
+
+def in_turn(views: Iterable[JobView], now: datetime) -> list[JobView]:
+    """The jobs in the order in which they are to be looked at: see `broker.placement.queue.queue.in_turn`."""
+    views = list(views)
+    waiting = {view.id: view for view in views if waits(view)}
+    ordered = entries_in_turn([_entry(view, now) for view in waiting.values()], running_by_team(views))
+    return [view for view in views if view.id not in waiting] + [waiting[entry.id] for entry in ordered]
+
+
+def _entry(view: JobView, now: datetime) -> Entry:
+    left = remaining_work(view)
+    return Entry(
+        id=view.id,
+        team=view.job.team or "",
+        priority=view.job.priority,
+        nodes=view.job.num_nodes,
+        gpus=0,
+        deadline=None if view.deadline is None else (view.deadline - now) / _HOUR,
+        handed_in=(view.submitted_at - now) / _HOUR,
+        needs=0.0 if left is None else left / _HOUR,
+    )

@@ -1,0 +1,101 @@
+"""The open jobs as the reconciler knows them, kept from look to look so that only news is read.
+
+Nothing in here is a truth of its own: a view is known by the number of its job's last event, what a job holds and spent
+by its balance, and what no longer agrees with the store is read anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from broker.core.errors import UnreadableJob
+from broker.core.events.views import JobView
+from broker.core.market.offers import MoneyKind, Offer
+from broker.core.values.burns import Burn
+from broker.core.values.money import Money
+from broker.ledger.entries import Balance, Sum, balances
+from broker.ledger.meter import Meter
+from broker.reconciler.journal import Journal
+
+log = logging.getLogger(__name__)
+_NONE: Mapping[MoneyKind, Balance] = {}
+
+
+class Worklist:
+    """``journal``: the store. Belongs to one thread. A job that this version cannot read is left out, and logged."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._told: dict[str, str] = {}
+        self._views: dict[str, JobView] = {}
+        self._sums: dict[str, Sequence[Sum]] = {}
+        self._meters: dict[str, Mapping[int, Meter]] = {}
+        self._balances: dict[str, Mapping[MoneyKind, Balance]] = {}
+        self._prices: dict[str, Sequence[tuple[datetime, Money]]] = {}
+
+    def look(self) -> list[JobView]:
+        """Every open job that can be read, oldest first. Raises `StoreProblem`."""
+        self._prices.clear()
+        with self._journal.reading() as look:
+            last = look.last_events()
+            changed = [id for id, seq in last.items() if id not in self._views or self._views[id].seq != seq]
+            fresh = {view.id: view for view in look.views(changed)}
+            self._tell(look.unreadable)
+            kept = self._views.keys() - changed
+            self._views = {id: fresh.get(id) or self._views[id] for id in last if id in fresh or id in kept}
+            self._balances = dict(look.open_balances())
+            unknown = [id for id in last if id not in self._sums or not self._agrees(id)]
+            self._sums = {id: sums for id, sums in self._sums.items() if id in last}
+            self._sums |= dict.fromkeys(unknown, ()) | dict(look.sums(unknown))
+            self._meters = {id: meters for id, meters in self._meters.items() if id in last}
+            self._meters |= {id: {} for id in unknown} | dict(look.meters(unknown))
+        return list(self._views.values())
+
+    def _tell(self, unreadable: Sequence[UnreadableJob]) -> None:
+        """Log each job that cannot be read, once as long as the reason stays the same."""
+        for one in unreadable:
+            if self._told.get(one.job_id) != one.because:
+                log.error("%s; it is left alone (%s)", one, one.hint)
+        self._told = {one.job_id: one.because for one in unreadable}
+
+    def _agrees(self, job_id: str) -> bool:
+        return balances(self._sums[job_id]) == self._balances.get(job_id, _NONE)
+
+    def again(self, job_id: str) -> JobView | None:
+        """The job as it is now; None when it is closed. Raises `StoreProblem`."""
+        with self._journal.reading() as look:
+            view = look.job(job_id)
+            if view is None or view.closed:
+                self._views.pop(job_id, None)
+                self._sums.pop(job_id, None)
+                self._meters.pop(job_id, None)
+                return None
+            self._views[job_id] = view
+            self._sums[job_id] = look.sums([job_id]).get(job_id, ())
+            self._meters[job_id] = look.meters([job_id]).get(job_id, {})
+            self._balances[job_id] = look.balance(job_id)
+        return view
+
+    def sums(self, job_id: str) -> Sequence[Sum]:
+        """What the job's entries come to, as `Reading.sums`, at the last look at it."""
+        return self._sums.get(job_id, ())
+
+    def meters(self, job_id: str) -> Mapping[int, Meter]:
+        """How far the job's attempts are settled, as `Reading.meters`, at the last look at it."""
+        return self._meters.get(job_id, {})
+
+    def burn(self, job_id: str, kind: MoneyKind) -> Burn | None:
+        """What the job holds of that kind of money, with the time for which it was judged, at the last look at it."""
+        return self._balances.get(job_id, _NONE).get(kind, Balance()).burn
+
+    def price_series(self, offer: Offer, start: datetime, end: datetime) -> Sequence[tuple[datetime, Money]]:
+        """As `Reading.price_series`. The price of a moment is that of the first one asked for since `look`."""
+        known = self._prices.get(offer.id) if start == end else None
+        if known is None:
+            with self._journal.reading() as look:
+                known = look.price_series(offer, start, end)
+            if start == end:
+                self._prices[offer.id] = known
+        return known

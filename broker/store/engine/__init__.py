@@ -1,0 +1,1 @@
+"""The database: connections, transactions, schema, migrations and leader locks."""

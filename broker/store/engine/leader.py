@@ -1,0 +1,103 @@
+"""One leader per store and duty: whoever holds its lock looks after the jobs, or polls the providers. The lock goes
+with the process, however it dies.
+
+SQLite: a lock file beside the database. PostgreSQL: a session's advisory lock, so leaders on other machines count, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+
+from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
+
+from broker.core.errors import StoreProblem
+from broker.store.engine.database import Database
+
+
+class Duty(StrEnum):
+    """What there is to lead, each by one process at a time."""
+
+    JOBS = "jobs"
+    PRICES = "prices"
+    LOCAL = "local"
+    SWEEP = "sweep"
+
+
+# Any constants will do, other than the write lock's; advisory locks are per database.
+_LOCKS = {Duty.JOBS: 0x67706C64, Duty.PRICES: 0x67706C65, Duty.LOCAL: 0x67706C66, Duty.SWEEP: 0x67706C67}
+# The end of the lock file's name.
+_FILES = {Duty.JOBS: ".leader", Duty.PRICES: ".poller", Duty.LOCAL: ".asking", Duty.SWEEP: ".sweeper"}
+
+StillLeading = Callable[[], bool]
+"""Whether the lead still holds: a database that was restarted has forgotten it."""
+
+
+@contextmanager
+def lead(database: Database, duty: Duty) -> Iterator[StillLeading | None]:
+    """The lead for the time of the block, or None when somebody else has it. Raises `StoreProblem`."""
+    if database.path is not None:
+        # `is_led` takes the lock for a moment to find out; half a second outlasts any number of such looks. Who finds
+        # that the local sources are being asked uses what they said a moment ago.
+        with _file_lead(database.path, duty, wait=0 if duty is Duty.LOCAL else 0.5) as still:
+            yield still
+        return
+    with database.apart() as connection:
+        if not connection.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": _LOCKS[duty]}):
+            yield None
+            return
+
+        lost = False
+
+        def still() -> bool:
+            # Once lost, for good: a new connection to the database would answer, and have no lock.
+            nonlocal lost
+            try:
+                lost = lost or connection.invalidated or connection.scalar(text("SELECT 1")) != 1
+            except SQLAlchemyError:
+                lost = True
+            return not lost
+
+        try:
+            yield still
+        finally:
+            if still():
+                connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": _LOCKS[duty]})
+
+
+def is_led(database: Database, duty: Duty) -> bool:
+    """Whether somebody has the lead now. Raises `StoreProblem`."""
+    if database.path is not None:
+        with _file_lead(database.path, duty, wait=0) as still:
+            return still is None
+    with database.reading() as connection:
+        query = text(
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = :key"
+            " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+        )
+        return bool(connection.scalar(query, {"key": _LOCKS[duty]}))
+
+
+@contextmanager
+def _file_lead(path: Path, duty: Duty, wait: float) -> Iterator[StillLeading | None]:
+    from filelock import FileLock, Timeout  # it brings asyncio; most commands never ask who leads
+
+    lock = FileLock(f"{path.absolute()}{_FILES[duty]}", mode=0o600)
+    try:
+        lock.acquire(timeout=wait)
+    except Timeout:
+        yield None
+        return
+    except OSError as error:
+        raise StoreProblem(
+            f"the lock beside the store cannot be taken: {error.strerror or error}",
+            where=str(path),
+            hint="the folder of the store must be writable",
+        ) from error
+    try:
+        yield lambda: True
+    finally:
+        lock.release()

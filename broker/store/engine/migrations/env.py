@@ -1,0 +1,8 @@
+"""What Alembic runs: the migrations, inside the transaction that `broker.store.engine.schema` has opened."""
+
+from alembic import context
+
+connection = context.config.attributes["connection"]
+context.configure(connection=connection, transactional_ddl=True)
+with context.begin_transaction():
+    context.run_migrations()

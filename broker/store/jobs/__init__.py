@@ -1,0 +1,1 @@
+"""Job events and views, and what is derived from them."""

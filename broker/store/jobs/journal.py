@@ -1,0 +1,435 @@
+"""Jobs as event streams, money as entries: `broker.reconciler.journal` over one database transaction."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+from pydantic import TypeAdapter
+from sqlalchemy import Connection, bindparam, select
+from sqlalchemy.exc import IntegrityError
+
+from broker.core.errors import UnreadableJob
+from broker.core.events.events import Event, EventBody, Submitted, body_from_json, body_to_json
+from broker.core.events.lifecycle import ImpossibleSequence, advance, fold
+from broker.core.events.record_format import UnreadableRecord
+from broker.core.events.views import JobView
+from broker.core.job.reasons import Reason
+from broker.core.market.capacity import Charge
+from broker.core.market.offers import MoneyKind, Offer, OfferQuery
+from broker.core.policy.approvals import StandingGrant
+from broker.core.policy.decisions import Decision
+from broker.core.policy.policy import ActionKind, Answer, LiveAttempt, Verdict
+from broker.core.ports import BudgetSpec
+from broker.core.values.burns import Burn
+from broker.core.values.money import Money
+from broker.ledger.entries import Balance, Entry, Sum
+from broker.ledger.meter import Meter
+from broker.reconciler.journal import Judgement, OpenHold, Posted
+from broker.store.engine.statement_cache import distinct
+from broker.store.engine.times import from_micros, to_micros
+from broker.store.jobs import live, machine_time, open_jobs, quarantine
+from broker.store.jobs.machine_time import MachineTime
+from broker.store.ledger import ledger, metering, movement_sums, spending, spent_sums
+from broker.store.ledger.spending import Period, Spent
+from broker.store.market import market
+from broker.store.policy import approvals, policies
+from broker.store.records import PolicyVersion
+from broker.store.tables import DECISION, EVENT, JOB, UNCLOSED
+
+log = logging.getLogger(__name__)
+
+_LAST = "\U0010ffff"  # no character comes after it
+_VIEW = select(*quarantine.COLUMNS).where(JOB.c.id == bindparam("job"))
+
+
+class StoreReading:
+    """One consistent look: `broker.reconciler.journal.Reading`, and lists for people. Lists leave out the jobs that this
+    version cannot read; `unreadable` has those."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._quarantine = quarantine.Quarantine()
+
+    @property
+    def unreadable(self) -> Sequence[UnreadableJob]:
+        """The jobs that this look has come across so far and could not read."""
+        return self._quarantine.jobs
+
+    def job(self, job_id: str) -> JobView | None:
+        """The projection of one job. Raises `UnreadableJob`."""
+        row = self._connection.execute(_VIEW, {"job": job_id}).first()
+        return None if row is None else self._quarantine.view(row)
+
+    def unclosed(self) -> Sequence[JobView]:
+        """Every job that is not closed, oldest first."""
+        query = select(*quarantine.COLUMNS).where(UNCLOSED).order_by(JOB.c.submitted_at, JOB.c.id)
+        return self._quarantine.views(self._connection.execute(query))
+
+    def has_open_jobs(self) -> bool:
+        """Whether any job is not closed."""
+        return self._connection.scalar(select(JOB.c.id).where(UNCLOSED).limit(1)) is not None
+
+    def last_events(self, job_ids: Sequence[str] | None = None) -> Mapping[str, int]:
+        """The number of the last event of each job that is not closed (or of those jobs, but for closed ones), oldest
+        job first."""
+        return open_jobs.last_events(self._connection, job_ids)
+
+    def views(self, job_ids: Sequence[str]) -> Sequence[JobView]:
+        """The projections of those jobs, in any order."""
+        return self._quarantine.views(open_jobs.views(self._connection, job_ids))
+
+    def open_balances(self) -> Mapping[str, Mapping[MoneyKind, Balance]]:
+        """`balance` of each job that is not closed and has entries."""
+        return open_jobs.balances(self._connection)
+
+    def sums(self, job_ids: Sequence[str]) -> Mapping[str, Sequence[Sum]]:
+        """The entries of those jobs, added up by attempt, movement, account and kind of money."""
+        return movement_sums.read(self._connection, job_ids)
+
+    def meters(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[int, Meter]]:
+        """How far the machine time of those jobs' attempts is settled, by job and number of the attempt."""
+        return metering.read(self._connection, job_ids)
+
+    def posted(self, job_id: str, attempt: int) -> Posted:
+        """What was posted as spent for an attempt, from all entries of its job."""
+        return metering.posted(self._connection, job_id, attempt)
+
+    def jobs(
+        self,
+        *,
+        name: str | None = None,
+        id_prefix: str = "",
+        states: Sequence[str] = (),
+        user: str | None = None,
+        team: str | None = None,
+        limit: int | None = None,
+    ) -> Sequence[JobView]:
+        """Jobs that match all that is given, newest first."""
+        query = select(*quarantine.COLUMNS).order_by(JOB.c.submitted_at.desc(), JOB.c.id.desc()).limit(limit)
+        wanted = {"name": name, "user_name": user, "team": team}
+        query = query.where(*(JOB.c[column] == value for column, value in wanted.items() if value is not None))
+        if id_prefix:
+            # A range in the order of the characters. PostgreSQL has its own operators and an index for that order, as
+            # its usual one depends on the language.
+            not_before, before = (">=", "<") if self._connection.dialect.name == "sqlite" else ("~>=~", "~<~")
+            query = query.where(JOB.c.id.op(not_before)(id_prefix), JOB.c.id.op(before)(id_prefix + _LAST))
+        if states:
+            query = query.where(JOB.c.state.in_(states))
+        return self._quarantine.views(self._connection.execute(query))
+
+    def names_in_jobs(self) -> Mapping[str, frozenset[str]]:
+        """Every user, team, project and environment that a job has named, by that word."""
+        columns = {
+            "user": JOB.c.user_name,
+            "team": JOB.c.team,
+            "project": JOB.c.project,
+            "environment": JOB.c.environment,
+        }
+        return {what: frozenset(filter(None, distinct(self._connection, of))) for what, of in columns.items()}
+
+    def machine_time(
+        self, *, since: datetime | None = None, job_ids: Sequence[str] | None = None
+    ) -> Sequence[MachineTime]:
+        """When machines of attempts were there, oldest first: those that were still there at ``since`` (UTC) or later,
+        or those of some jobs. Simulated machines are left out."""
+        return list(machine_time.read(self._connection, since=since, job_ids=job_ids))
+
+    def spent_by(self, dimension: str, period: Period) -> Mapping[str, Spent]:
+        """What attempts spent that had machines in a period, and their machine time, by one of
+        `broker.store.ledger.spending.DIMENSIONS`."""
+        return spending.spent_by(self._connection, dimension, period)
+
+    def groups_of(self, dimension: str, period: Period, job_ids: Sequence[str]) -> Set[tuple[str, str]]:
+        """The pairs of job and group in which these jobs are counted by `spent_by`."""
+        return spending.groups_of(self._connection, dimension, period, list(job_ids))
+
+    def holding(self) -> Mapping[str, Mapping[MoneyKind, Balance]]:
+        """`balance` of each job that holds money."""
+        return spending.holding(self._connection)
+
+    def events(self, job_id: str) -> Sequence[Event]:
+        """A job's stream, in order. Raises `UnreadableJob`."""
+        query = select(EVENT).where(EVENT.c.job_id == job_id).order_by(EVENT.c.seq)
+        return [_event_from_row(row) for row in self._connection.execute(query)]
+
+    def entries(self, job_id: str | None = None) -> Sequence[Entry]:
+        """The ledger, or one job's part of it, in posting order."""
+        return ledger.read(self._connection, job_id)
+
+    def balance(self, job_id: str) -> Mapping[MoneyKind, Balance]:
+        """What a job's entries come to, by kind of money."""
+        return ledger.balance(self._connection, job_id)
+
+    def spent(self, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
+        """What counts as spent under that budget for the half-open time, entries that straddle an edge pro rata."""
+        return spent_sums.spent(self._connection, budget, start, end)
+
+    def spent_until(self, budget: BudgetSpec) -> datetime:
+        """No spend that counts under that budget covers any time after this (UTC). It may be a little late."""
+        return spent_sums.spent_until(self._connection, budget)
+
+    def kept_sums(self) -> Mapping[tuple[str, int, int], int]:
+        """The sums that `spent` goes by, so that they can be compared."""
+        return spent_sums.kept(self._connection)
+
+    def open_holds(self, budget: BudgetSpec) -> Sequence[OpenHold]:
+        """The holds not yet settled or released that count under that budget."""
+        return ledger.open_holds(self._connection, budget)
+
+    def held(self, budget: BudgetSpec, until: datetime) -> Sequence[Burn]:
+        """What those holds come to: in one sum what is meant to last no longer than ``until``, the others singly."""
+        return ledger.held(self._connection, budget, until)
+
+    def charges(self, provider: str | None = None, *, since: datetime | None = None) -> Sequence[Charge]:
+        """Every charge, or a provider's, or those that end after ``since`` (UTC); oldest first."""
+        from broker.store.ledger import charges  # most commands do without
+
+        return charges.read(self._connection, provider, since)
+
+    def standing_grants(self, at: datetime | None = None) -> Sequence[StandingGrant]:
+        """Every standing grant, or those that are good ``at`` a time (UTC), oldest first, with what the jobs that use
+        it have spent and hold."""
+        return approvals.standing(self._connection, at)
+
+    def standing_share(self, number: int, job_id: str) -> Money:
+        """What of a standing grant's use is this job's; zero for one that does not use it."""
+        return approvals.share(self._connection, number, job_id)
+
+    def asked_about(self, limit: int) -> Sequence[str]:
+        """The jobs for which an approval was asked or answered, those of the newest word first."""
+        return approvals.asked_about(self._connection, limit)
+
+    def undecided(self) -> Sequence[JobView]:
+        """Every job about which something was asked that nobody has answered yet, the oldest job first."""
+        views = self._quarantine.views(approvals.maybe_asking(self._connection))
+        return [view for view in views if view.asked is not None]
+
+    def policy_number(self) -> int:
+        """The number of the policy version in force; 0 when none was ever activated."""
+        return policies.number(self._connection)
+
+    def active_policy(self) -> PolicyVersion | None:
+        """The policy set in force; None when none was ever activated."""
+        return policies.active(self._connection)
+
+    def live_attempts(self) -> Sequence[LiveAttempt]:
+        """Every attempt whose machine may still exist, requested ones included."""
+        return live.attempts(self._connection, self._quarantine.views)
+
+    def price_series(self, offer: Offer, start: datetime, end: datetime) -> Sequence[tuple[datetime, Money]]:
+        """The prices observed for the offer's pool and source: the one in force at ``start``, then each change."""
+        return market.price_series(self._connection, offer, start, end)
+
+    def offers(self, query: OfferQuery) -> list[Offer]:
+        """The current offers that match, unavailable ones included.
+
+        ``query.count`` is the least number of accelerators; ``"cpu"`` among the accelerators means machines without
+        one. Reference prices for which a live one is known are not current.
+        """
+        return market.offers(self._connection, query)
+
+    def count_offers(self) -> int:
+        """How many offers are current."""
+        return market.count_offers(self._connection)
+
+    def rejected_in_sql(self, query: OfferQuery, *, simulated: bool = False) -> Mapping[Reason, int]:
+        """Why the current offers that `offers` leaves out were left out, counted (``max_price`` is not looked at)."""
+        return market.rejected_in_sql(self._connection, query, simulated=simulated)
+
+    def decisions(
+        self, *, job_id: str | None = None, since: datetime | None = None, limit: int | None = None
+    ) -> Sequence[Decision]:
+        """Decisions kept, or one job's, or those from a time (UTC) on; newest first. Those that this version cannot
+        read are logged and left out."""
+        query = select(DECISION).order_by(DECISION.c.id.desc()).limit(limit)
+        if since is not None:
+            query = query.where(DECISION.c.at >= to_micros(since))
+        if job_id is not None:
+            query = query.where(DECISION.c.job_id == job_id)
+        return list(_readable_decisions(self._connection.execute(query)))
+
+    def judged_by(self, job_id: str) -> str | None:
+        """The version of the policies that judged the job last, whether it may go on left out; None where none did. A
+        small part of what `decisions` reads."""
+        query = select(DECISION.c.policy_version).order_by(DECISION.c.id.desc()).limit(1)
+        others = DECISION.c.action != ActionKind.CONTINUE.value
+        return self._connection.scalar(query.where(DECISION.c.job_id == job_id, others))
+
+    def last_judged(self, job_id: str, attempt: int) -> Judgement | None:
+        """When the start of that attempt was judged last, by which policies, and their answer; None where no judgement
+        of it is known. Judgements of what runs are left out."""
+        query = (
+            select(DECISION.c.at, DECISION.c.policy_version, DECISION.c.answer)
+            .where(DECISION.c.job_id == job_id, DECISION.c.attempt == attempt)
+            .where(DECISION.c.action != ActionKind.CONTINUE.value)
+            .order_by(DECISION.c.id.desc())
+            .limit(1)
+        )
+        row = self._connection.execute(query).first()
+        return None if row is None else Judgement(from_micros(row.at), row.policy_version, Answer(row.answer))
+
+
+class StoreWriting(StoreReading):
+    """A transaction: `broker.reconciler.journal.Writing`."""
+
+    def append(self, job_id: str, items: Sequence[tuple[int | None, EventBody]], at: datetime) -> JobView:
+        """Append events to a job's stream, fold them, store and return the new view.
+
+        Raises `ImpossibleSequence`, `UnreadableJob`, and ValueError for no events at all; then nothing of the
+        transaction is kept.
+        """
+        if not items:
+            raise ValueError("nothing to append")
+        # Whether a new job is there already shows when its events are written: one question less while all others wait.
+        before = after = None if isinstance(items[0][1], Submitted) else self.job(job_id)
+        rows = []
+        for seq, (attempt, body) in enumerate(items, start=before.seq + 1 if before else 1):
+            text = body_to_json(body)
+            # What is folded is what a reader will find, not what was passed in: so rebuilding gives the same.
+            row = {"job_id": job_id, "seq": seq, "attempt": attempt, "at": to_micros(at), "kind": body.kind}
+            after = advance(after, Event(job_id, seq, from_micros(to_micros(at)), attempt, body_from_json(text)))
+            rows.append({**row, "body": text})
+        assert after is not None
+        try:
+            self._connection.execute(EVENT.insert(), rows)
+        except IntegrityError as error:
+            if before is not None:
+                raise
+            raise ImpossibleSequence(Event(job_id, 1, at, *items[0]), "the job has been submitted before") from error
+        if before is None:
+            self._connection.execute(JOB.insert(), _job_row(after))
+        else:
+            row = {name: value for name, value in _job_row(after).items() if name not in _AS_SUBMITTED}
+            self._connection.execute(JOB.update().where(JOB.c.id == job_id).values(row))
+        machine_time.keep(self._connection, before, after)
+        if after.closed and not (before and before.closed):
+            approvals.close(self._connection, job_id)
+        return after
+
+    def post(self, entries: Sequence[Entry]) -> None:
+        """Post ledger entries. A movement id that exists already is refused with ValueError."""
+        ledger.post(self._connection, entries)
+
+    def keep_meters(self, meters: Mapping[str, Mapping[int, Meter]]) -> None:
+        """Keep meters, by job and number of the attempt, instead of those kept before."""
+        metering.keep(self._connection, meters)
+
+    def record(self, decision: Decision) -> None:
+        """Keep a decision."""
+        body = {"verdicts": decision.verdicts, "seen": dict(decision.seen)}
+        row = {
+            "at": to_micros(decision.at),
+            "action": decision.action.value,
+            "user_name": decision.user,
+            "job_name": decision.job_name,
+            "job_id": decision.job_id,
+            "attempt": decision.attempt,
+            "pool": decision.pool,
+            "answer": decision.answer.value,
+            "policy_version": decision.policy_version,
+            "facts_hash": decision.facts_hash,
+            "body": _anything().dump_json(body).decode(),
+        }
+        self._connection.execute(DECISION.insert(), row)
+
+    def use_standing(self, number: int, job_id: str) -> None:
+        """Count what the job holds and spends against a standing grant from now on. Twice is once."""
+        approvals.use(self._connection, number, job_id)
+
+    def give_standing(self, grant: StandingGrant) -> StandingGrant:
+        """Put a standing grant on record and return it with its number."""
+        return approvals.give(self._connection, grant)
+
+    def revoke_standing(self, number: int, *, by: str, at: datetime) -> StandingGrant:
+        """Take a standing grant back. Raises `UnknownName` when there is none of that number."""
+        return approvals.revoke(self._connection, number, by=by, at=at)
+
+    def rebuild(self) -> int:
+        """Make every projection anew from events and entries; returns the number of jobs. A job whose events this
+        version cannot read keeps the projection that it has."""
+        ledger.rebuild(self._connection)
+        job_ids = list(self._connection.scalars(select(EVENT.c.job_id).distinct()))
+        self._connection.execute(JOB.delete().where(JOB.c.id.not_in(select(EVENT.c.job_id))))
+        rebuilt = 0
+        for job_id in job_ids:
+            try:
+                view = fold(self.events(job_id))
+            except UnreadableJob as error:
+                log.warning("%s (%s)", error, error.hint)
+                continue
+            self._connection.execute(JOB.delete().where(JOB.c.id == job_id))
+            self._connection.execute(JOB.insert().values(_job_row(view)))
+            machine_time.forget(self._connection, job_id)
+            machine_time.keep(self._connection, None, view)
+            rebuilt += 1
+        approvals.rebuild(self._connection)
+        return rebuilt
+
+
+@cache
+def _verdicts() -> TypeAdapter[tuple[Verdict, ...]]:
+    return TypeAdapter(tuple[Verdict, ...])
+
+
+@cache
+def _anything() -> TypeAdapter[Any]:
+    return TypeAdapter(Any)
+
+
+# What never changes is not written again: to write a column is to look after its indexes.
+_AS_SUBMITTED = frozenset({"id", "name", "user_name", "team", "project", "environment", "submitted_at"})
+
+
+def _job_row(view: JobView) -> dict[str, object]:
+    return {
+        "id": view.id,
+        "name": view.job.name,
+        "user_name": view.user,
+        "team": view.job.team,
+        "project": view.job.project,
+        "environment": view.job.environment,
+        "state": view.state.value,
+        "closed": view.closed,
+        "submitted_at": to_micros(view.submitted_at),
+        "view": quarantine.to_text(view),
+        "live": live.to_text(view),
+    }
+
+
+def _event_from_row(row: Any) -> Event:
+    try:
+        body = body_from_json(row.body)
+    except UnreadableRecord as error:
+        raise UnreadableJob(row.job_id, f"event {row.seq} ({row.kind}): {error}", newer=error.newer) from error
+    return Event(row.job_id, row.seq, from_micros(row.at), row.attempt, body)
+
+
+def _readable_decisions(rows: Iterable[Any]) -> Iterator[Decision]:
+    for row in rows:
+        try:
+            yield _decision_from_row(row)
+        except ValueError as error:  # a newer version knows actions, answers or verdicts that this one does not
+            log.warning("decision %s cannot be read, and is left out: %s", row.id, error)
+
+
+def _decision_from_row(row: Any) -> Decision:
+    body = json.loads(row.body)
+    return Decision(
+        at=from_micros(row.at),
+        action=ActionKind(row.action),
+        user=row.user_name,
+        job_name=row.job_name,
+        answer=Answer(row.answer),
+        policy_version=row.policy_version,
+        facts_hash=row.facts_hash,
+        job_id=row.job_id,
+        attempt=row.attempt,
+        pool=row.pool,
+        verdicts=_verdicts().validate_python(body["verdicts"]),
+        seen=body["seen"],
+    )

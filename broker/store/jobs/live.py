@@ -1,0 +1,90 @@
+"""What jobs have running, kept beside each job's view: who counts what runs need not read all about every job."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import Connection, case, select
+
+from broker.core.events.outcomes import JobState
+from broker.core.events.views import JobView
+from broker.core.market.offers import CapacityType, MoneyKind
+from broker.core.policy.policy import LiveAttempt
+from broker.store.jobs.quarantine import COLUMNS
+from broker.store.tables import JOB, UNCLOSED
+
+log = logging.getLogger(__name__)
+_FIELDS = tuple(field.name for field in fields(LiveAttempt))
+
+
+def of(view: JobView) -> tuple[LiveAttempt, ...]:
+    """The job's attempts whose machines may still exist, requested ones included."""
+    job = view.job
+    return tuple(
+        LiveAttempt(
+            job_id=view.id,
+            user=view.user,
+            team=job.team,
+            project=job.project,
+            workload=job.workload.value,
+            environment=job.environment,
+            gpus=attempt.placement.gpus,
+            accelerator=attempt.placement.offer.accelerator,
+            provider=attempt.placement.offer.provider,
+            money=attempt.placement.money,
+            pool=attempt.placement.offer.pool,
+            nodes=attempt.placement.nodes,
+            capacity_type=attempt.placement.offer.capacity_type,
+        )
+        for attempt in view.attempts
+        if not attempt.over
+    )
+
+
+def to_text(view: JobView) -> str:
+    """As it is kept; empty when nothing runs."""
+    found = () if view.closed else of(view)
+    return (
+        json.dumps([[getattr(one, name) for name in _FIELDS] for one in found], separators=(",", ":")) if found else ""
+    )
+
+
+@lru_cache(maxsize=16_384)
+def _from_text(text: str) -> tuple[LiveAttempt, ...]:
+    def attempt(values: list[object]) -> LiveAttempt:
+        kept = dict(zip(_FIELDS, values, strict=False))
+        # A newer version may know more of both; its machines are counted all the same, as the strictest would count.
+        money, capacity = str(kept["money"]), str(kept["capacity_type"])
+        kept["money"] = MoneyKind(money) if money in set(MoneyKind) else MoneyKind.CASH
+        kept["capacity_type"] = CapacityType(capacity) if capacity in set(CapacityType) else None
+        return LiveAttempt(**kept)  # type: ignore[arg-type] # written by `to_text`
+
+    return tuple(attempt(values) for values in json.loads(text))
+
+
+# Queued jobs had no attempt yet: a long queue costs nothing. Rows of before this was kept have their view only.
+_RUNNING = (
+    select(*COLUMNS[:-1], JOB.c.live, case((JOB.c.live.is_(None), JOB.c.view)).label("view"))
+    .where(UNCLOSED, JOB.c.state != JobState.QUEUED.value)
+    .order_by(JOB.c.submitted_at, JOB.c.id)
+)
+
+
+def attempts(connection: Connection, views_of: Callable[[Sequence[Any]], Sequence[JobView]]) -> list[LiveAttempt]:
+    """Every attempt whose machine may still exist, oldest job first. What is kept beside a view counts whether or not
+    the view can be read. ``views_of``: the views of those rows that can be read."""
+    found: list[LiveAttempt] = []
+    for row in connection.execute(_RUNNING).all():
+        if row.live:
+            try:
+                found += _from_text(row.live)
+            except (ValueError, TypeError, KeyError) as error:
+                log.error("job %s: nobody knows which machines it has: %s", row.id, error)
+        elif row.live is None:
+            found += (one for view in views_of([row]) for one in of(view))
+    return found

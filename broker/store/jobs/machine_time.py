@@ -1,0 +1,123 @@
+"""When the machines of attempts were there, kept beside the events: reports of a period read only what ran in it.
+Every function works inside the caller's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from broker.core.events.views import AttemptView, JobView
+from broker.core.market.offers import CapacityType, MoneyKind
+from broker.core.values.money import Money
+from broker.store.engine.times import from_micros, to_micros
+from broker.store.tables import MACHINE_TIME, STILL_THERE
+
+_KEY = ("job_id", "attempt")
+
+
+@dataclass(frozen=True, slots=True)
+class MachineTime:
+    """The machines of one attempt: ``nodes`` of them with ``count`` accelerators each, from ``since`` until ``until``
+    (UTC; None: not known to be gone). ``price``: of one machine, USD per hour, as the attempt was placed."""
+
+    job_id: str
+    attempt: int
+    team: str | None
+    money: MoneyKind
+    provider: str
+    capacity_type: CapacityType
+    accelerator: str | None
+    count: int
+    nodes: int
+    price: Money | None
+    since: datetime
+    until: datetime | None
+
+    @property
+    def gpus(self) -> int:
+        return self.count * self.nodes
+
+    @property
+    def price_per_gpu(self) -> Money | None:
+        """USD per hour and accelerator; None where it was unknown, and without accelerators."""
+        return self.price.share(1, self.count) if self.price is not None and self.count else None
+
+
+def keep(connection: Connection, before: JobView | None, after: JobView) -> None:
+    """Write down what of the attempts has changed between two views of a job."""
+    known = {attempt.number: attempt for attempt in before.attempts} if before else {}
+    for attempt in after.attempts:
+        earlier = known.get(attempt.number)
+        if attempt is earlier or attempt.up_since is None:
+            continue
+        if earlier is None or earlier.up_since is None:
+            connection.execute(MACHINE_TIME.insert(), _row(after, attempt))
+        elif (earlier.up_since, earlier.gone_at) != (attempt.up_since, attempt.gone_at):
+            row = _row(after, attempt)
+            same = [MACHINE_TIME.c[name] == row[name] for name in _KEY]
+            connection.execute(MACHINE_TIME.update().where(*same).values(since=row["since"], until=row["until"]))
+
+
+def _row(view: JobView, attempt: AttemptView) -> dict[str, Any]:
+    job, placement, offer = view.job, attempt.placement, attempt.placement.offer
+    assert attempt.up_since is not None, "only machines that came up have a time"
+    return {
+        "job_id": view.id,
+        "attempt": attempt.number,
+        "since": to_micros(attempt.up_since),
+        "until": STILL_THERE if attempt.gone_at is None else to_micros(attempt.gone_at),
+        "user_name": view.user,
+        "team": job.team,
+        "project": job.project,
+        "workload": job.workload.value,
+        "environment": job.environment,
+        "money": placement.money.value,
+        "provider": offer.provider,
+        "region": offer.region,
+        "capacity_type": offer.capacity_type.value,
+        "instance_type": offer.instance_type,
+        "accelerator": offer.accelerator,
+        "count": offer.count,
+        "nodes": placement.nodes,
+        "micros": None if offer.price is None else offer.price.micros,
+    }
+
+
+def forget(connection: Connection, job_id: str) -> None:
+    """Drop what is kept of a job, to be kept anew."""
+    connection.execute(MACHINE_TIME.delete().where(MACHINE_TIME.c.job_id == job_id))
+
+
+def read(
+    connection: Connection, *, since: datetime | None = None, job_ids: Sequence[str] | None = None
+) -> Iterator[MachineTime]:
+    """The machine time of real machines that lasted until ``since`` (UTC) or later, or that of some jobs; oldest first.
+    Simulated machines are left out."""
+    c = MACHINE_TIME.c
+    query = select(MACHINE_TIME).where(c.money != MoneyKind.SANDBOX.value).order_by(c.since, c.job_id, c.attempt)
+    if since is not None:
+        query = query.where(c.until >= to_micros(since))
+    if job_ids is not None:
+        query = query.where(c.job_id.in_(job_ids))
+    return map(_time, connection.execute(query))
+
+
+def _time(row: Any) -> MachineTime:
+    return MachineTime(
+        job_id=row.job_id,
+        attempt=row.attempt,
+        team=row.team,
+        money=MoneyKind(row.money),
+        provider=row.provider,
+        capacity_type=CapacityType(row.capacity_type),
+        accelerator=row.accelerator,
+        count=row._mapping["count"],
+        nodes=row.nodes,
+        price=None if row.micros is None else Money(row.micros),
+        since=from_micros(row.since),
+        until=None if row.until == STILL_THERE else from_micros(row.until),
+    )

@@ -1,0 +1,52 @@
+"""All open jobs at a stroke, for whoever looks after all of them again and again: what changed, and what each holds
+and spent, in a number of queries that does not grow with the number of jobs. Inside the caller's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, func, select
+
+from broker.core.market.offers import MoneyKind
+from broker.ledger.entries import Balance
+from broker.store.jobs.quarantine import COLUMNS
+from broker.store.ledger.ledger import balance_of
+from broker.store.tables import BALANCE, EVENT, JOB, UNCLOSED
+
+_AT_ONCE = 5_000  # values that a query may have, in either database
+_LAST = select(func.max(EVENT.c.seq)).where(EVENT.c.job_id == JOB.c.id).correlate(JOB).scalar_subquery()
+_LAST_EVENTS = select(JOB.c.id, _LAST).where(UNCLOSED).order_by(JOB.c.submitted_at, JOB.c.id)
+_OF_THESE = JOB.c.id.in_(bindparam("jobs", expanding=True))
+_LAST_EVENTS_OF = _LAST_EVENTS.where(_OF_THESE)
+_VIEWS = select(*COLUMNS).where(_OF_THESE)
+# Not a join: SQLite would begin it with the balances of all jobs that there ever were.
+_BALANCES = select(BALANCE).where(BALANCE.c.job_id.in_(select(JOB.c.id).where(UNCLOSED)))
+
+
+def last_events(connection: Connection, job_ids: Sequence[str] | None) -> dict[str, int]:
+    """The number of the last event of each open job, or of those of ``job_ids`` that are, oldest job first."""
+    if job_ids is None:
+        rows = connection.execute(_LAST_EVENTS)
+    else:
+        rows = connection.execute(_LAST_EVENTS_OF, {"jobs": job_ids})
+    return {row[0]: row[1] for row in rows}
+
+
+def views(connection: Connection, job_ids: Sequence[str]) -> Iterator[Any]:
+    """The rows of those jobs, with what `broker.store.jobs.quarantine` needs to read them."""
+    for some in _portions(job_ids):
+        yield from connection.execute(_VIEWS, {"jobs": some})
+
+
+def balances(connection: Connection) -> dict[str, dict[MoneyKind, Balance]]:
+    """The balances of all open jobs that have money."""
+    found: dict[str, dict[MoneyKind, Balance]] = {}
+    for row in connection.execute(_BALANCES):
+        found.setdefault(row.job_id, {})[MoneyKind(row.money)] = balance_of(row)
+    return found
+
+
+def _portions(job_ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    for first in range(0, len(job_ids), _AT_ONCE):
+        yield job_ids[first : first + _AT_ONCE]

@@ -1,0 +1,62 @@
+"""Reading the kept views of jobs: one that cannot be read is set aside with its reason, and the others are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from broker.core.errors import UnreadableJob
+from broker.core.events import earlier_records
+from broker.core.events.folding import of_an_older_view
+from broker.core.events.record_format import UnreadableRecord, read_stamped, stamped
+from broker.core.events.views import JobView
+from broker.store.tables import JOB
+
+COLUMNS = (JOB.c.id, JOB.c.name, JOB.c.user_name, JOB.c.state, JOB.c.view)
+"""What a query must select for `Quarantine`: beside the view what tells people which job it is."""
+
+
+class Quarantine:
+    """The jobs that one look at the store came across and could not read."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, UnreadableJob] = {}
+
+    @property
+    def jobs(self) -> Sequence[UnreadableJob]:
+        """Each once, in the order in which they were met."""
+        return tuple(self._jobs.values())
+
+    def view(self, row: Any) -> JobView:
+        """The view of a row of `COLUMNS`. Raises `UnreadableJob`."""
+        try:
+            return read_stamped(row.view, _views().validate_json, earlier_records.view, of_an_older_view)
+        except UnreadableRecord as error:
+            found = UnreadableJob(
+                row.id, str(error), newer=error.newer, name=row.name, user=row.user_name, state=row.state
+            )
+            self._jobs[row.id] = found
+            raise found from error
+
+    def views(self, rows: Iterable[Any]) -> list[JobView]:
+        """The views of those rows that can be read."""
+        found = []
+        for row in rows:
+            try:
+                found.append(self.view(row))
+            except UnreadableJob:  # it is told by `jobs`
+                continue
+        return found
+
+
+def to_text(view: JobView) -> str:
+    """The view as it is kept."""
+    return stamped(_views().dump_json(view).decode())
+
+
+@cache
+def _views() -> TypeAdapter[JobView]:
+    return TypeAdapter(JobView)

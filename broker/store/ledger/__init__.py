@@ -1,0 +1,1 @@
+"""Ledger entries and the sums kept beside them."""

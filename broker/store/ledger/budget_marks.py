@@ -1,0 +1,54 @@
+"""Which marks budgets have passed, and when it was first seen: so that people are told once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+
+from sqlalchemy import and_, select
+
+from broker.core.notices import Notice
+from broker.core.values.money import Money
+from broker.store import outbox
+from broker.store.engine.database import Database
+from broker.store.engine.times import from_micros, to_micros
+from broker.store.ledger.tables import MARK
+
+
+class BudgetMarks:
+    """Reached as ``store.budget_marks``. Every method is a transaction of its own and may raise `StoreProblem`. Marks
+    belong to a budget of that amount in that period: with another amount they are passed anew."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def since(self, budget: str, period_start: datetime, amount: Money) -> Mapping[str, datetime]:
+        """Every mark passed, and when it was first seen (UTC)."""
+        c = MARK.c
+        mine = and_(c.budget == budget, c.period_start == to_micros(period_start), c.amount == amount.micros)
+        with self._database.reading() as connection:
+            return {row.mark: from_micros(row.at) for row in connection.execute(select(c.mark, c.at).where(mine))}
+
+    def passed(
+        self,
+        budget: str,
+        period_start: datetime,
+        amount: Money,
+        notices: Mapping[str, Notice],
+        quiet: Collection[str],
+        targets: Iterable[str],
+        at: datetime,
+    ) -> Sequence[str]:
+        """Put marks on record, and their notices on their way in the same transaction, but for the ``quiet`` ones;
+        returns the marks that are new. However many processes see it: it is told once."""
+        told = tuple(targets)
+        row = {"budget": budget, "period_start": to_micros(period_start), "amount": amount.micros}
+        with self._database.writing() as connection:
+            mine = and_(*(MARK.c[name] == value for name, value in row.items()))
+            known = set(connection.scalars(select(MARK.c.mark).where(mine)))
+            new = [mark for mark in notices if mark not in known]
+            for mark in new:
+                connection.execute(MARK.insert().values(**row, mark=mark, at=to_micros(at)))
+                if mark not in quiet:
+                    outbox.add(connection, notices[mark], told, at)
+        return new

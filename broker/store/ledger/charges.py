@@ -1,0 +1,122 @@
+"""What providers said that they charged, as they said it last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, and_, delete, select
+
+from broker.core.market.capacity import Charge
+from broker.core.values.money import Money
+from broker.store.engine.database import Database
+from broker.store.engine.times import from_micros, to_micros
+from broker.store.ledger.tables import CHARGE
+
+API = "api"
+
+
+class Charges:
+    """Reached as ``store.ledger.charges``. Every method is a transaction of its own and may raise `StoreProblem`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def record(
+        self, charges: Iterable[Charge], *, source: str, at: datetime, whole_of: tuple[str, datetime] | None = None
+    ) -> int:
+        """Keep what was charged; how many were new or have changed. Recorded again they change nothing.
+
+        ``whole_of``: a provider and a time: these are all of its charges that start then or later, so that others on
+        record are no more. Those of one provider, key and time in one call are told apart by their order.
+        """
+        fresh = _rows(charges, source, at)
+        with self._database.writing() as connection:
+            return _record(connection, fresh, whole_of)
+
+    def all(self, provider: str | None = None) -> list[Charge]:
+        """Every charge, or a provider's, oldest first."""
+        with self._database.reading() as connection:
+            return read(connection, provider)
+
+    def sources(self, provider: str) -> set[str]:
+        """Where its charges come from: ``api``, or names of files."""
+        with self._database.reading() as connection:
+            query = select(CHARGE.c.source).where(CHARGE.c.provider == provider).distinct()
+            return set(connection.scalars(query))
+
+
+def read(connection: Connection, provider: str | None = None, since: datetime | None = None) -> list[Charge]:
+    """`Charges.all`, as this transaction sees them; of those the ones that end after ``since`` (UTC)."""
+    query = select(CHARGE).order_by(CHARGE.c.starts, CHARGE.c.provider, CHARGE.c.key, CHARGE.c.line)
+    if provider is not None:
+        query = query.where(CHARGE.c.provider == provider)
+    if since is not None:
+        query = query.where(CHARGE.c.ends > to_micros(since))
+    return [_charge(row) for row in connection.execute(query)]
+
+
+_KEY = ("provider", "key", "starts", "ends", "line")
+
+
+def _rows(charges: Iterable[Charge], source: str, at: datetime) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """By primary key."""
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for charge in charges:
+        row: dict[str, Any] = {
+            "provider": charge.provider,
+            "key": charge.key,
+            "starts": to_micros(charge.starts),
+            "ends": to_micros(charge.ends),
+            "line": charge.about.get("line", ""),
+        }
+        said, number = row["line"], 1
+        while tuple(row[name] for name in _KEY) in rows:
+            number += 1
+            row["line"] = f"{said}#{number}"
+        rows[tuple(row[name] for name in _KEY)] = {
+            **row,
+            "micros": charge.amount.micros,
+            "estimated": charge.estimated,
+            "source": source,
+            "read_at": to_micros(at),
+        }
+    return rows
+
+
+def _record(
+    connection: Connection, fresh: dict[tuple[Any, ...], dict[str, Any]], whole_of: tuple[str, datetime] | None
+) -> int:
+    providers = {row["provider"] for row in fresh.values()} | ({whole_of[0]} if whole_of else set())
+    edges = [row["ends"] for row in fresh.values()] + ([to_micros(whole_of[1])] if whole_of else [])
+    if not edges:
+        return 0
+    others = and_(CHARGE.c.provider.in_(providers), CHARGE.c.ends >= min(edges))
+    known = {
+        tuple(getattr(row, name) for name in _KEY): (row.micros, row.estimated)
+        for row in connection.execute(select(CHARGE).where(others))
+    }
+    changed = [key for key, row in fresh.items() if known.get(key) != (row["micros"], row["estimated"])]
+    gone = []
+    if whole_of is not None:
+        provider, since = whole_of[0], to_micros(whole_of[1])
+        gone = [key for key in known.keys() - fresh.keys() if key[0] == provider and key[2] >= since]
+    for key in [*(key for key in changed if key in known), *gone]:
+        same = and_(*(CHARGE.c[name] == value for name, value in zip(_KEY, key, strict=True)))
+        connection.execute(delete(CHARGE).where(same))
+    if changed:
+        connection.execute(CHARGE.insert(), [fresh[key] for key in changed])
+    return len(changed) + len(gone)
+
+
+def _charge(row: Any) -> Charge:
+    return Charge(
+        provider=row.provider,
+        starts=from_micros(row.starts),
+        ends=from_micros(row.ends),
+        amount=Money(row.micros),
+        key=row.key,
+        estimated=bool(row.estimated),
+        about={"line": row.line} if row.line else {},
+    )

@@ -1,0 +1,244 @@
+"""Ledger rows: posting, and each job's balance. Every function works inside the caller's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    CompoundSelect,
+    Connection,
+    and_,
+    bindparam,
+    func,
+    literal,
+    select,
+    text,
+    union_all,
+    update,
+)
+from sqlalchemy.exc import IntegrityError
+
+from broker.core.market.offers import CapacityType, MoneyKind
+from broker.core.ports import BudgetSpec
+from broker.core.values.burns import Burn
+from broker.core.values.money import Money
+from broker.ledger.entries import Account, Balance, Dates, Entry, Movement, Tags, dates_after
+from broker.reconciler.journal import OpenHold
+from broker.store.engine.statement_cache import question
+from broker.store.engine.times import from_micros, to_micros
+from broker.store.ledger import metering, movement_sums, spent_sums
+from broker.store.ledger.spent_sums import has_patterns, in_scope
+from broker.store.policy import approvals
+from broker.store.tables import BALANCE, ENTRY, STILL_HELD
+
+_NAMES = BALANCE.columns.keys()
+# One question instead of two, whether it is there and to make it: while one process posts, all others wait.
+_OPEN = text(
+    f"INSERT INTO ledger_balance ({', '.join(_NAMES)}) VALUES (:{', :'.join(_NAMES)}) ON CONFLICT DO NOTHING"  # noqa: S608  # our own names
+).execution_options(preserve_rowcount=True)
+
+
+def post(connection: Connection, entries: Sequence[Entry]) -> None:
+    """Insert entries and keep the balances. Raises ValueError for a movement that was posted before; then the
+    transaction is over."""
+    if not entries:
+        return
+    try:
+        connection.execute(ENTRY.insert(), [_to_row(entry) for entry in entries])
+    except IntegrityError as error:
+        ids = ", ".join(dict.fromkeys(entry.movement_id for entry in entries))
+        raise ValueError(f"movement {ids} was posted before, or one of them") from error
+    spent_sums.keep(connection, entries)
+    movement_sums.keep(connection, entries)
+    _keep_balances(connection, entries)
+    approvals.keep(connection, entries)
+
+
+def _keep_balances(connection: Connection, entries: Sequence[Entry]) -> None:
+    by_job: dict[tuple[str, MoneyKind], list[Entry]] = {}
+    for entry in entries:
+        by_job.setdefault((entry.tags.job_id, entry.money), []).append(entry)
+    for group in by_job.values():
+        _keep_balance(connection, group)
+
+
+def _keep_balance(connection: Connection, entries: Sequence[Entry]) -> None:
+    """Add entries of one job and kind of money to its kept sums."""
+    first = entries[0]
+    sums = dict.fromkeys(Account, 0)
+    for entry in entries:
+        sums[entry.account] += entry.amount.micros
+    row = {
+        **{account.value: micros for account, micros in sums.items()},
+        "job_id": first.tags.job_id,
+        "money": first.money.value,
+        **_dates_row(_dates(entries, Money.ZERO, None)),
+        "user_name": first.tags.user,
+        "team": first.tags.team,
+        "project": first.tags.project,
+        "workload": first.tags.workload,
+        "environment": first.tags.environment,
+    }
+    as_a_rule_the_first = any(entry.movement is Movement.HOLD for entry in entries)
+    if as_a_rule_the_first and connection.execute(_OPEN, row).rowcount:
+        return
+    same = and_(BALANCE.c.job_id == first.tags.job_id, BALANCE.c.money == first.money.value)
+    columns = (BALANCE.c.held, BALANCE.c.holds_from, BALANCE.c.holds_to, BALANCE.c.burns)
+    kept = connection.execute(select(*columns).where(same)).first()
+    if kept is None:
+        connection.execute(_OPEN, row)
+        return
+    connection.execute(
+        update(BALANCE)
+        .where(same)
+        .values(
+            **{account.value: BALANCE.c[account.value] + micros for account, micros in sums.items()},
+            **_dates_row(_dates(entries, Money(kept.held), dates_of(kept))),
+        )
+    )
+
+
+def _dates(entries: Sequence[Entry], held: Money, dates: Dates | None) -> Dates | None:
+    """The dates of a hold after these entries; ``held`` and ``dates`` before them."""
+    for entry in entries:
+        if entry.account is Account.HELD:
+            held += entry.amount
+            dates = dates_after(dates, held, entry)
+    return dates
+
+
+def _dates_row(dates: Dates | None) -> dict[str, int]:
+    if dates is None:
+        return {"holds_from": 0, "holds_to": 0, "burns": 0}
+    return {
+        "holds_from": to_micros(dates.start),
+        "holds_to": to_micros(dates.end),
+        "burns": dates.rate.micros,
+    }
+
+
+def dates_of(row: Any) -> Dates | None:
+    """The dates of the hold of a kept balance; None where nothing is held."""
+    if not row.held:
+        return None
+    return Dates(from_micros(row.holds_from), from_micros(row.holds_to), Money(row.burns))
+
+
+def balance_of(row: Any) -> Balance:
+    """A kept balance as a value."""
+    return Balance(Money(row.available), Money(row.held), Money(row.spent), dates_of(row))
+
+
+def rebuild(connection: Connection) -> None:
+    """Make balances and kept sums anew from the entries, and drop the meters: each is made anew by the next settlement
+    of its attempt."""
+    connection.execute(BALANCE.delete())
+    spent_sums.forget(connection)
+    movement_sums.forget(connection)
+    metering.forget(connection)
+    entries = read(connection, None)
+    spent_sums.keep(connection, entries)
+    movement_sums.keep(connection, entries)
+    _keep_balances(connection, entries)
+
+
+def read(connection: Connection, job_id: str | None) -> list[Entry]:
+    """All entries, or one job's, in posting order."""
+    query = select(ENTRY).order_by(ENTRY.c.id)
+    if job_id is not None:
+        query = query.where(ENTRY.c.job_id == job_id)
+    return [_from_row(row) for row in connection.execute(query)]
+
+
+def balance(connection: Connection, job_id: str) -> dict[MoneyKind, Balance]:
+    """The kept sums of one job."""
+    rows = connection.execute(select(BALANCE).where(BALANCE.c.job_id == job_id))
+    return {MoneyKind(row.money): balance_of(row) for row in rows}
+
+
+def open_holds(connection: Connection, budget: BudgetSpec) -> list[OpenHold]:
+    """What jobs still hold under the budget."""
+    c = BALANCE.c
+    counted = (STILL_HELD, c.money.in_(budget.counts), *in_scope(connection, BALANCE.c, budget))
+    columns = (c.job_id, c.money, c.held, c.holds_from, c.holds_to, c.burns)
+    # Sorted here: to have them in order, SQLite would read the balances of all jobs in the order of the primary key.
+    rows = sorted(tuple(row) for row in connection.execute(select(*columns).where(*counted)))
+    return [OpenHold(job_id, MoneyKind(kind), _burn(held, *dates)) for job_id, kind, held, *dates in rows]
+
+
+def held(connection: Connection, budget: BudgetSpec, until: datetime) -> list[Burn]:
+    """What jobs still hold under the budget: one sum for what lasts no longer than ``until``, then each that does."""
+    edge = to_micros(until)
+    rows = connection.execute(question(_held, connection, budget, looks_up=has_patterns(budget)), {"edge": edge}).all()
+    return [_burn(int(micros), *dates) for micros, *dates in rows if micros]
+
+
+def _burn(held: int, holds_from: int, holds_to: int, burns: int) -> Burn:
+    return Burn(Money(held), from_micros(holds_from), from_micros(holds_to), Money(burns))
+
+
+def _held(connection: Connection | None, budget: BudgetSpec) -> CompoundSelect[Any]:
+    c, edge = BALANCE.c, bindparam("edge", type_=BigInteger)
+    counted = (STILL_HELD, c.money.in_(budget.counts), *in_scope(connection, c, budget))
+    sum_of_short = select(func.sum(c.held), edge, edge, literal(0)).where(*counted, c.holds_to <= edge)
+    return union_all(sum_of_short, select(c.held, c.holds_from, c.holds_to, c.burns).where(*counted, c.holds_to > edge))
+
+
+def _to_row(entry: Entry) -> dict[str, object]:
+    tags = entry.tags
+    return {
+        "movement_id": entry.movement_id,
+        "movement": entry.movement.value,
+        "account": entry.account.value,
+        "micros": entry.amount.micros,
+        "money": entry.money.value,
+        "at": to_micros(entry.at),
+        "covers_from": to_micros(entry.covers_from),
+        "covers_to": to_micros(entry.covers_to),
+        "job_id": tags.job_id,
+        "user_name": tags.user,
+        "team": tags.team,
+        "project": tags.project,
+        "workload": tags.workload,
+        "environment": tags.environment,
+        "attempt": tags.attempt,
+        "provider": tags.provider,
+        "region": tags.region,
+        "capacity_type": tags.capacity_type.value if tags.capacity_type else None,
+        "accelerator": tags.accelerator,
+        "gpus": tags.gpus,
+        "note": entry.note,
+        "rate": None if entry.rate is None else entry.rate.micros,
+    }
+
+
+def _from_row(row: Any) -> Entry:
+    return Entry(
+        movement_id=row.movement_id,
+        movement=Movement(row.movement),
+        account=Account(row.account),
+        amount=Money(row.micros),
+        money=MoneyKind(row.money),
+        at=from_micros(row.at),
+        covers_from=from_micros(row.covers_from),
+        covers_to=from_micros(row.covers_to),
+        tags=Tags(
+            job_id=row.job_id,
+            user=row.user_name,
+            team=row.team,
+            project=row.project,
+            workload=row.workload,
+            environment=row.environment,
+            attempt=row.attempt,
+            provider=row.provider,
+            region=row.region,
+            capacity_type=CapacityType(row.capacity_type) if row.capacity_type else None,
+            accelerator=row.accelerator,
+            gpus=row.gpus,
+        ),
+        note=row.note,
+        rate=None if row.rate is None else Money(row.rate),
+    )

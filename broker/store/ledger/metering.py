@@ -1,0 +1,99 @@
+"""How far the machine time of attempts is settled: one row for each attempt, kept in the transaction of its entries.
+
+A row can be thrown away: the next settlement of the attempt makes it anew from its entries (`posted`). Every function
+works inside the caller's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, and_, bindparam, case, func, select, text
+
+from broker.core.values.money import Money
+from broker.ledger.entries import EGRESS, Account
+from broker.ledger.meter import HOUR, Meter
+from broker.ledger.sums import QUARTER
+from broker.reconciler.journal import Posted
+from broker.store.engine.times import from_micros, to_micros
+from broker.store.ledger.tables import METERING
+from broker.store.tables import ENTRY
+
+_AT_ONCE = 5_000  # values that a query may have, in either database
+_NAMES = METERING.columns.keys()
+_OF_JOBS = select(METERING).where(METERING.c.job_id.in_(bindparam("jobs", expanding=True)))
+_KEEP = text(
+    f"INSERT INTO metering ({', '.join(_NAMES)}) VALUES (:{', :'.join(_NAMES)})"  # noqa: S608  # our own names
+    " ON CONFLICT (job_id, attempt) DO UPDATE SET"
+    f" {', '.join(f'{name} = excluded.{name}' for name in _NAMES if name not in ('job_id', 'attempt'))}"
+)
+
+
+def read(connection: Connection, job_ids: Sequence[str]) -> dict[str, dict[int, Meter]]:
+    """The meters of those jobs, by attempt. Jobs without any are left out."""
+    found: dict[str, dict[int, Meter]] = {}
+    for first in range(0, len(job_ids), _AT_ONCE):
+        for row in connection.execute(_OF_JOBS, {"jobs": job_ids[first : first + _AT_ONCE]}):
+            found.setdefault(row.job_id, {})[row.attempt] = _meter(row)
+    return found
+
+
+def keep(connection: Connection, meters: Mapping[str, Mapping[int, Meter]]) -> None:
+    """Keep the meters of attempts, by job and attempt, instead of those that were kept before."""
+    rows = [
+        {
+            "job_id": job_id,
+            "attempt": attempt,
+            "settled": meter.settled.micros,
+            "settled_to": to_micros(meter.settled_to),
+            "since": to_micros(meter.since),
+            "rate": meter.rate.micros,
+            "cost": meter.cost // HOUR,
+            "cost_rest": meter.cost % HOUR,
+            "moved": meter.moved.micros,
+            "ended": meter.ended,
+        }
+        for job_id, some in sorted(meters.items())
+        for attempt, meter in sorted(some.items())
+    ]
+    if rows:
+        connection.execute(_KEEP, rows)
+
+
+def forget(connection: Connection) -> None:
+    """Drop every meter."""
+    connection.execute(METERING.delete())
+
+
+def posted(connection: Connection, job_id: str, attempt: int) -> Posted:
+    """What was posted as spent for an attempt. It takes the longer the more often the attempt was settled."""
+    c = ENTRY.c
+    egress = c.movement_id.startswith(f"{job_id}/{attempt}/{EGRESS}/", autoescape=True)
+    quarter = c.covers_from // QUARTER
+    # Entries within one quarter of an hour are added up: what comes of them is compared by such quarters only.
+    within = and_(c.covers_to <= (quarter + 1) * QUARTER, c.covers_to > c.covers_from)
+    group = case((within, quarter), else_=-c.id)
+    query = (
+        select(func.sum(c.micros), func.min(c.covers_from), func.max(c.covers_to), egress)
+        .where(c.job_id == job_id, c.attempt == attempt, c.account == Account.SPENT.value)
+        .group_by(group, egress)
+    )
+    time, moved = [], Money.ZERO
+    for micros, start, end, is_egress in connection.execute(query):
+        if is_egress:
+            moved += Money(int(micros))
+        else:
+            time.append((from_micros(start), from_micros(end), Money(int(micros))))
+    return Posted(time, moved)
+
+
+def _meter(row: Any) -> Meter:
+    return Meter(
+        settled=Money(row.settled),
+        settled_to=from_micros(row.settled_to),
+        since=from_micros(row.since),
+        rate=Money(row.rate),
+        cost=row.cost * HOUR + row.cost_rest,
+        moved=Money(row.moved),
+        ended=row.ended,
+    )

@@ -1,0 +1,90 @@
+"""What each job's movements come to, kept as sums in the transaction of the entries, so that nobody has to read the
+entries of a job that has run for weeks. Every function works inside the caller's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, select, text
+
+from broker.core.market.offers import MoneyKind
+from broker.core.values.money import Money
+from broker.ledger.entries import ROUTES, Entry, Movement, Sum, Tags
+from broker.store.engine.times import from_micros, to_micros
+from broker.store.ledger.tables import MOVED
+
+_AT_ONCE = 5_000  # values that a query may have, in either database
+_NO_ATTEMPT = 0  # a key column cannot be NULL
+_KEY = ("job_id", "attempt", "money", "movement")
+_NAMES = MOVED.columns.keys()
+_OF_JOBS = (
+    select(MOVED)
+    .where(MOVED.c.job_id.in_(bindparam("jobs", expanding=True)))
+    .order_by(*(MOVED.c[name] for name in _KEY))
+)
+# SQLite and PostgreSQL have different names for the smaller and the larger of two values; both know CASE.
+_EARLIER = "{0} = CASE WHEN excluded.{0} < movement_sum.{0} THEN excluded.{0} ELSE movement_sum.{0} END"
+_LATER = "{0} = CASE WHEN excluded.{0} > movement_sum.{0} THEN excluded.{0} ELSE movement_sum.{0} END"
+_ADD = text(
+    f"INSERT INTO movement_sum ({', '.join(_NAMES)}) VALUES (:{', :'.join(_NAMES)})"  # noqa: S608  # our own names
+    f" ON CONFLICT ({', '.join(_KEY)}) DO UPDATE SET micros = movement_sum.micros + excluded.micros,"
+    " movements = movement_sum.movements + excluded.movements,"
+    f" {_EARLIER.format('covers_from')}, {_LATER.format('covers_to')}, {_LATER.format('at')}"
+)
+
+
+def keep(connection: Connection, entries: Iterable[Entry]) -> None:
+    """Add entries to the sums. Of the two entries of a movement, the one on the account that receives counts."""
+    rows: dict[tuple[object, ...], dict[str, Any]] = {}
+    for entry in entries:
+        if entry.account is not ROUTES[entry.movement][1]:
+            continue
+        start, end, at = map(to_micros, (entry.covers_from, entry.covers_to, entry.at))
+        key = (entry.tags.job_id, entry.tags.attempt or _NO_ATTEMPT, entry.money.value, entry.movement.value)
+        row = rows.get(key)
+        if row is None:
+            figures = {"micros": entry.amount.micros, "movements": 1, "covers_from": start, "covers_to": end, "at": at}
+            rows[key] = {**dict(zip(_KEY, key, strict=True)), **figures, "user_name": entry.tags.user}
+            continue
+        row["micros"] += entry.amount.micros
+        row["movements"] += 1
+        row |= {
+            "covers_from": min(row["covers_from"], start),
+            "covers_to": max(row["covers_to"], end),
+            "at": max(row["at"], at),
+        }
+    if rows:
+        connection.execute(_ADD, [rows[key] for key in sorted(rows, key=str)])
+
+
+def forget(connection: Connection) -> None:
+    """Drop every sum, to be kept anew."""
+    connection.execute(MOVED.delete())
+
+
+def read(connection: Connection, job_ids: Sequence[str]) -> dict[str, list[Sum]]:
+    """The sums of those jobs: two for each kept row, one on each account. Jobs without entries are left out."""
+    found: dict[str, list[Sum]] = {}
+    for first in range(0, len(job_ids), _AT_ONCE):
+        for row in connection.execute(_OF_JOBS, {"jobs": job_ids[first : first + _AT_ONCE]}):
+            found.setdefault(row.job_id, []).extend(_both(row))
+    return found
+
+
+def _both(row: Any) -> Iterator[Sum]:
+    movement = Movement(row.movement)
+    source, target = ROUTES[movement]
+    for account, micros in ((source, -row.micros), (target, row.micros)):
+        yield Sum(
+            movement_id="sum",
+            movement=movement,
+            account=account,
+            amount=Money(micros),
+            money=MoneyKind(row.money),
+            at=from_micros(row.at),
+            covers_from=from_micros(row.covers_from),
+            covers_to=from_micros(row.covers_to),
+            tags=Tags(row.job_id, row.user_name, attempt=row.attempt or None),
+            count=row.movements,
+        )

@@ -1,0 +1,140 @@
+"""What was spent and which machines ran in a period, added up by the database. Inside the caller's transaction.
+
+What an attempt spent is kept as a sum for each reason. A sum whose time lies within the period is taken whole. Where a
+period begins or ends within it, its entries are counted one by one, those at the edge in part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Float, and_, case, cast, func, literal, not_, select
+
+from broker.core.market.offers import MoneyKind
+from broker.core.values.money import Money
+from broker.ledger.entries import ROUTES, Account, Balance
+from broker.ledger.sums import amount_before
+from broker.store.engine.times import to_micros
+from broker.store.ledger.ledger import balance_of
+from broker.store.ledger.tables import MOVED
+from broker.store.tables import BALANCE, ENTRY, MACHINE_TIME, STILL_HELD, STILL_THERE
+
+_HOUR = 3_600_000_000.0
+NONE = "(none)"
+_SPENT = [movement.value for movement, (_, target) in ROUTES.items() if target is Account.SPENT]
+_T = MACHINE_TIME.c
+# How machine time is grouped; `broker.app.billing.report` says what each means.
+DIMENSIONS: Mapping[str, ColumnElement[Any]] = {
+    "team": _T.team,
+    "project": _T.project,
+    "user": _T.user_name,
+    "workload": _T.workload,
+    "environment": _T.environment,
+    "job": _T.job_id,
+    "provider": _T.provider,
+    "region": _T.region,
+    "capacity_type": _T.capacity_type,
+    "accelerator": func.coalesce(_T.accelerator, "cpu"),
+    "instance_type": _T.instance_type,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """A half-open time (UTC; None: no bound), seen at ``now``. ``sandbox``: whether of simulated machines alone, or of
+    all others."""
+
+    since: datetime | None
+    until: datetime | None
+    now: datetime
+    sandbox: bool = False
+
+
+@dataclass(slots=True)
+class Spent:
+    """What a group spent by kind of money (USD), the machine time in hours, and how many attempts of how many jobs had
+    machines in the period."""
+
+    money: dict[MoneyKind, Money] = field(default_factory=dict)
+    gpu_hours: float = 0.0
+    machine_hours: float = 0.0
+    attempts: int = 0
+    jobs: int = 0
+
+    def add(self, kind: MoneyKind, amount: Money) -> None:
+        self.money[kind] = self.money.get(kind, Money.ZERO) + amount
+
+
+def spent_by(connection: Connection, dimension: str, period: Period) -> dict[str, Spent]:
+    """By the values of one of `DIMENSIONS`, of the attempts whose machines were there in the period."""
+    group = _group(dimension)
+    left, right = _edges(period)
+    within = _within(period, left, right)
+    now = to_micros(period.now)
+    known = case((_T.until == STILL_THERE, now), else_=_T.until)
+    last = case((known > right, right), else_=known)
+    first = case((_T.since < left, left), else_=_T.since)
+    hours = case((last > first, cast(last - first, Float) / _HOUR), else_=0.0)
+    found: dict[str, Spent] = {}
+    rows = connection.execute(
+        select(
+            group,
+            func.sum(hours * _T.count * _T.nodes),
+            func.sum(hours * _T.nodes),
+            func.count(),
+            func.count(_T.job_id.distinct()),
+        )
+        .where(within)
+        .group_by(group)
+    )
+    for name, gpu_hours, machine_hours, attempts, jobs in rows:
+        found[name] = Spent({}, float(gpu_hours), float(machine_hours), attempts, jobs)
+    moved = MACHINE_TIME.join(MOVED, and_(MOVED.c.job_id == _T.job_id, MOVED.c.attempt == _T.attempt))
+    spent = (within, MOVED.c.movement.in_(_SPENT))
+    whole = and_(MOVED.c.covers_from >= left, MOVED.c.covers_to < right)
+    sums = select(group, MOVED.c.money, func.sum(MOVED.c.micros)).select_from(moved).where(*spent, whole)
+    for name, kind, micros in connection.execute(sums.group_by(group, MOVED.c.money)):
+        found[name].add(MoneyKind(kind), Money(int(micros)))
+    c = ENTRY.c
+    own = and_(c.job_id == _T.job_id, c.attempt == _T.attempt, c.movement == MOVED.c.movement, c.money == MOVED.c.money)
+    entries = (
+        select(group, c.money, c.micros, c.covers_from, c.covers_to)
+        .select_from(moved.join(ENTRY, own))
+        .where(*spent, not_(whole), c.account == Account.SPENT.value, c.covers_to >= left, c.covers_from < right)
+    )
+    for name, kind, micros, start, end in connection.execute(entries):
+        part = amount_before(micros, start, end, right) - amount_before(micros, start, end, left)
+        found[name].add(MoneyKind(kind), Money(part))
+    return found
+
+
+def groups_of(connection: Connection, dimension: str, period: Period, job_ids: list[str]) -> set[tuple[str, str]]:
+    """The pairs of job and group in which these jobs are counted by `spent_by`."""
+    query = select(_T.job_id, _group(dimension)).where(_within(period, *_edges(period)), _T.job_id.in_(job_ids))
+    return {(job_id, name) for job_id, name in connection.execute(query.distinct())}
+
+
+def holding(connection: Connection) -> dict[str, dict[MoneyKind, Balance]]:
+    """The balances of the jobs that hold money."""
+    found: dict[str, dict[MoneyKind, Balance]] = {}
+    for row in connection.execute(select(BALANCE).where(STILL_HELD)):
+        found.setdefault(row.job_id, {})[MoneyKind(row.money)] = balance_of(row)
+    return found
+
+
+def _group(dimension: str) -> ColumnElement[str]:
+    return func.coalesce(func.nullif(DIMENSIONS[dimension], ""), NONE)
+
+
+def _edges(period: Period) -> tuple[int, int]:
+    """The period in microseconds; without a bound, beyond all times."""
+    left = -STILL_THERE if period.since is None else to_micros(period.since)
+    return left, STILL_THERE if period.until is None else to_micros(period.until)
+
+
+def _within(period: Period, left: int, right: int) -> ColumnElement[bool]:
+    kind = _T.money == MoneyKind.SANDBOX.value if period.sandbox else _T.money != MoneyKind.SANDBOX.value
+    return and_(_T.until >= literal(left), _T.since < literal(right), kind)

@@ -1,0 +1,208 @@
+"""What was spent, kept as sums per group of tags and slot of time (a day, a quarter of an hour, UTC), in the same
+transaction as the entries. Every function works inside the caller's transaction.
+
+What covers more than a day (a commitment, a month's charge) is not split up but counted one by one: there are few.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, func, literal, or_, select, text
+
+from broker.core.ports import BudgetSpec
+from broker.core.values.money import Money
+from broker.ledger.budgets import matches
+from broker.ledger.entries import Account, Entry
+from broker.ledger.sums import DAY, QUARTER, SIZES, amount_before, slots, spans
+from broker.store.engine.statement_cache import question
+from broker.store.engine.times import from_micros, to_micros
+from broker.store.ledger.tables import GROUP, SUM
+from broker.store.tables import ENTRY
+
+# In order, so that PostgreSQL, too, asks the index of the few that are long instead of reading the whole ledger.
+_ANY_LONG = (
+    "(SELECT 1 FROM ledger_entry WHERE account = 'spent' AND covers_to - covers_from > 86400000000"
+    " AND covers_to > :left AND covers_from < :right ORDER BY covers_to LIMIT 1)"
+)
+_LAST_LONG = text(
+    "SELECT covers_to FROM ledger_entry WHERE account = 'spent' AND covers_to - covers_from > 86400000000"
+    " ORDER BY covers_to DESC LIMIT 1"
+)
+_PATTERN_SIGNS = "*?["
+_ADD = text(
+    "INSERT INTO spend_sum (size, group_id, slot, micros) VALUES (:size, :group_id, :slot, :micros)"
+    " ON CONFLICT (size, group_id, slot) DO UPDATE SET micros = spend_sum.micros + excluded.micros"
+)
+
+
+def keep(connection: Connection, entries: Iterable[Entry]) -> None:
+    """Add entries to the sums. Groups are known from the first entry on, spent or not."""
+    groups: dict[str, int] = {}
+    sums: dict[tuple[int, int, int], int] = defaultdict(int)
+    for entry in entries:
+        key = _key(entry)
+        if key not in groups:
+            groups[key] = _group(connection, key, entry)
+        start, end = to_micros(entry.covers_from), to_micros(entry.covers_to)
+        if entry.account is not Account.SPENT or end - start > DAY:
+            continue
+        for size in SIZES:
+            for slot, micros in slots(entry.amount.micros, start, end, size):
+                sums[size, groups[key], slot] += micros
+    # In one order always: nobody waits for another who waits for him.
+    rows = [
+        {"size": size, "group_id": group, "slot": slot, "micros": m} for (size, group, slot), m in sorted(sums.items())
+    ]
+    if rows:
+        connection.execute(_ADD, rows)
+
+
+def forget(connection: Connection) -> None:
+    """Drop every sum, to be kept anew."""
+    connection.execute(SUM.delete())
+    connection.execute(GROUP.delete())
+
+
+def spent(connection: Connection, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
+    """What was spent under the budget in [start, end): the kept sums, and entry by entry what they cannot tell."""
+    left, right = to_micros(start), to_micros(end)
+    whole, rest = spans(left, right)
+    about: dict[str, object] = {"left": left, "right": right}
+    for n, (size, first, after) in enumerate(whole):
+        about |= {f"size_{n}": size, f"first_{n}": first, f"after_{n}": after}
+    asked = (budget, len(whole), connection.dialect.name)
+    query = question(_kept_query, connection, asked, looks_up=has_patterns(budget))
+    micros, any_long = connection.execute(query, about).one()
+    total = int(micros)
+    if any_long:
+        total += _one_by_one(connection, budget, left, right, ENTRY.c.covers_to - ENTRY.c.covers_from > DAY)
+    for piece in rest:
+        short = and_(ENTRY.c.covers_to - ENTRY.c.covers_from <= DAY, ENTRY.c.covers_to <= piece[1] + DAY)
+        total += _one_by_one(connection, budget, *piece, short)
+    return Money(total)
+
+
+def spent_until(connection: Connection, budget: BudgetSpec) -> datetime:
+    """A time after which nothing was spent under the budget: the end of the last slot, and of what is longer than a
+    day, whosever it is."""
+    query = question(_last_slot_query, connection, budget, looks_up=has_patterns(budget))
+    slot, long = connection.scalar(query), connection.scalar(_LAST_LONG)
+    return from_micros(max(0 if slot is None else (slot + 1) * QUARTER, long or 0))
+
+
+def _last_slot_query(connection: Connection | None, budget: BudgetSpec) -> Select[Any]:
+    """The last slot of any group that counts under a budget. Each group asks the index for its own."""
+    last = select(func.max(SUM.c.slot)).where(SUM.c.size == QUARTER, SUM.c.group_id == GROUP.c.id).correlate(GROUP)
+    mine = select(last.scalar_subquery().label("slot"))
+    groups = mine.where(GROUP.c.money.in_(budget.counts), *in_scope(connection, GROUP.c, budget)).subquery()
+    return select(func.max(groups.c.slot))
+
+
+def _kept_query(connection: Connection | None, about: tuple[BudgetSpec, int, str]) -> Select[Any]:
+    """What was spent under a budget in so many ranges of whole slots, and whether there is anything longer than a day:
+    one question, as everybody who writes asks it while others wait."""
+    budget, ranges, dialect = about
+    groups = select(GROUP.c.id).where(GROUP.c.money.in_(budget.counts), *in_scope(connection, GROUP.c, budget))
+    # PostgreSQL finds the groups first, and asks the index for each, only where they are an array.
+    numbers = func.any(func.array(groups.scalar_subquery())) if dialect == "postgresql" else None
+    counted = SUM.c.group_id.in_(groups) if numbers is None else SUM.c.group_id == numbers
+    sums = [
+        select(func.coalesce(func.sum(SUM.c.micros), 0))
+        .where(
+            SUM.c.size == bindparam(f"size_{n}"),
+            SUM.c.slot >= bindparam(f"first_{n}"),
+            SUM.c.slot < bindparam(f"after_{n}"),
+            counted,
+        )
+        .scalar_subquery()
+        for n in range(ranges)
+    ]
+    return select(sum(sums, literal(0)), text(_ANY_LONG))
+
+
+def kept(connection: Connection) -> dict[tuple[str, int, int], int]:
+    """Every sum that is not zero, by the tags as JSON, the size of the slot and the slot."""
+    groups = {row.id: row.key for row in connection.execute(select(GROUP.c.id, GROUP.c.key))}
+    rows = connection.execute(select(SUM).where(SUM.c.micros != 0))
+    return {(groups[row.group_id], row.size, row.slot): row.micros for row in rows}
+
+
+def spent_in_full(connection: Connection, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
+    """The same, added up from all entries: what the kept sums are proven by."""
+    left, right = to_micros(start), to_micros(end)
+    return Money(_one_by_one(connection, budget, left, right, ENTRY.c.covers_to >= left))
+
+
+def _one_by_one(connection: Connection, budget: BudgetSpec, left: int, right: int, which: ColumnElement[bool]) -> int:
+    c = ENTRY.c
+    query = select(c.micros, c.covers_from, c.covers_to).where(
+        c.account == Account.SPENT.value,
+        c.money.in_(budget.counts),
+        *in_scope(connection, ENTRY.c, budget),
+        which,
+        or_(c.covers_to > left, c.covers_from >= left),
+        c.covers_to >= left,
+        c.covers_from < right,
+    )
+    return sum(amount_before(*row, right) - amount_before(*row, left) for row in connection.execute(query))
+
+
+def has_patterns(budget: BudgetSpec) -> bool:
+    """Whether some names stand for others, which must be looked up."""
+    return any(_is_pattern(names) for names in _scope(budget).values())
+
+
+def _scope(budget: BudgetSpec) -> Mapping[str, tuple[str, ...]]:
+    """The names by column."""
+    return {
+        "team": budget.teams,
+        "project": budget.projects,
+        "workload": budget.workloads,
+        "user_name": budget.users,
+        "environment": budget.environments,
+    }
+
+
+def _is_pattern(names: tuple[str, ...]) -> bool:
+    return any(sign in name for name in names for sign in _PATTERN_SIGNS)
+
+
+def in_scope(connection: Connection | None, columns: Any, budget: BudgetSpec) -> list[ColumnElement[bool]]:
+    """Which rows count. Patterns stand for the names that occur and match: no database matches them as rules do.
+    ``connection``: needed for patterns only."""
+    conditions: list[ColumnElement[bool]] = []
+    for column, names in _scope(budget).items():
+        if _is_pattern(names):
+            assert connection is not None
+            occurring = connection.scalars(select(GROUP.c[column]).distinct())
+            conditions.append(columns[column].in_([name for name in occurring if matches(names, name)]))
+        elif names:
+            conditions.append(columns[column].in_(names))
+    return conditions
+
+
+def _tags(entry: Entry) -> Sequence[str | None]:
+    tags = entry.tags
+    return entry.money.value, tags.user, tags.team, tags.project, tags.workload, tags.environment
+
+
+def _key(entry: Entry) -> str:
+    return json.dumps(_tags(entry), separators=(",", ":"))
+
+
+_BY_KEY = select(GROUP.c.id).where(GROUP.c.key == bindparam("key"))
+
+
+def _group(connection: Connection, key: str, entry: Entry) -> int:
+    known = connection.scalar(_BY_KEY, {"key": key})
+    if known is not None:
+        return int(known)
+    names = ("money", "user_name", "team", "project", "workload", "environment")
+    made = connection.execute(GROUP.insert().values(key=key, **dict(zip(names, _tags(entry), strict=True))))
+    assert made.inserted_primary_key is not None
+    return int(made.inserted_primary_key[0])

@@ -1,0 +1,1 @@
+"""Offers, price history, polls, watches and recorded holdings."""

@@ -1,0 +1,157 @@
+"""When capacity came and went, and how attempts ended: what risks are estimated from. Small answers, made in SQL."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from sqlalchemy import BigInteger, Connection, Select, and_, bindparam, func, or_, select, union_all
+
+from broker.core.market.offers import Availability, CapacityType, Offer, OfferQuery
+from broker.store.engine.statement_cache import question, values_of
+from broker.store.engine.times import from_micros
+from broker.store.market.market import conditions, has_patterns
+from broker.store.market.offer_rows import OFFER_QUERY, to_offers
+from broker.store.market.polls import CODES, ENDED
+from broker.store.tables import EVENT, JOB, OFFER, POLL, POOL, PRICE
+
+_CAN_BE_HAD = {CODES[Availability.AVAILABLE]: True, CODES[Availability.UNAVAILABLE]: False, ENDED: False}
+_ATTEMPT = ("launch_requested", "machine_up", "attempt_ended")
+_MOST_JOBS = 1_000
+_BATCH = 10_000
+_OFFERS = OFFER_QUERY.add_columns(OFFER.c.id, OFFER.c.polled_by).where(
+    OFFER.c.id.in_(bindparam("series", expanding=True))
+)
+
+
+class Told(NamedTuple):
+    """What one source told of a pool. ``offer``: its newest word; ``changes``: from when on (microseconds since 1970)
+    it could be had (True), was sold out or no longer told of (False), or neither was known (None); ``looked``: when
+    its provider was last asked with success."""
+
+    offer: Offer
+    changes: tuple[tuple[int, bool | None], ...]
+    looked: int
+
+
+class Ran(NamedTuple):
+    """One attempt whose machines came up. ``offer``: its offer; times in microseconds; ``ended`` None while it goes on;
+    ``cause``: the `broker.core.events.outcomes.Cause` of its end."""
+
+    offer: Offer
+    nodes: int
+    since: int
+    ended: int | None
+    cause: str
+
+
+def told(connection: Connection, query: OfferQuery, since: int) -> list[Told]:
+    """The changes of availability since then, the state in force at ``since`` first, of the series that match and were
+    told to be available at some time. Changes of price alone are left out."""
+    changes: dict[int, list[tuple[int, bool | None]]] = {}
+    asked = question(_turned_query, connection, query, looks_up=has_patterns(query))
+    for series, at, code in connection.execute(asked, {"since": since}):
+        changes.setdefault(series, []).append((at, _CAN_BE_HAD.get(code)))
+    known = [series for series, points in changes.items() if any(state for _, state in points)]
+    looked = _looked_at(connection)
+    found = []
+    for first in range(0, len(known), _BATCH):
+        offers = connection.execute(_OFFERS, {"series": known[first : first + _BATCH]}).all()
+        for offer, row in zip(to_offers([row[:-2] for row in offers]), offers, strict=True):
+            points = changes[row.id]
+            found.append(Told(offer, tuple(points), looked.get(row.polled_by, points[-1][0])))
+    return found
+
+
+def _turned_query(connection: Connection | None, query: OfferQuery) -> Select[Any]:
+    """Each change of availability of the series that match, and the state of each at ``:since``."""
+    since = bindparam("since", type_=BigInteger)
+    mine = select(OFFER.c.id).join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id)
+    wanted = [condition for _, condition in conditions(connection, query)]
+    before = PRICE.alias("before")
+    newest = select(before.c.at).where(before.c.series == OFFER.c.id, before.c.at < since)
+    in_force = (
+        select(PRICE.c.series, PRICE.c.at, PRICE.c.availability)
+        .join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id)
+        .join(
+            PRICE,
+            and_(
+                PRICE.c.series == OFFER.c.id,
+                PRICE.c.at == newest.order_by(before.c.at.desc()).limit(1).scalar_subquery(),
+            ),
+        )
+        .where(*wanted)
+    )
+    later = select(PRICE.c.series, PRICE.c.at, PRICE.c.availability).where(
+        PRICE.c.series.in_(mine.where(*wanted)), PRICE.c.at >= since
+    )
+    c = union_all(in_force, later).subquery().c
+    previous = func.lag(c.availability).over(partition_by=c.series, order_by=c.at).label("previous")
+    turned = select(c.series, c.at, c.availability, previous).subquery().c
+    return (
+        select(turned.series, turned.at, turned.availability)
+        .where(or_(turned.previous.is_(None), turned.previous != turned.availability))
+        .order_by(turned.series, turned.at)
+    )
+
+
+def _looked_at_query() -> Select[Any]:
+    providers = values_of(POLL.c.provider)
+    well = select(POLL.c.finished).where(POLL.c.provider == providers.c.value, POLL.c.error == "")
+    return select(providers.c.value, well.order_by(POLL.c.finished.desc()).limit(1).scalar_subquery())
+
+
+_LOOKED_AT = _looked_at_query()
+
+
+def _looked_at(connection: Connection) -> dict[str, int]:
+    """When each provider was last asked with success."""
+    return {row[0]: row[1] for row in connection.execute(_LOOKED_AT) if row[1] is not None}
+
+
+def ran(connection: Connection, since: int) -> list[Ran]:
+    """The attempts of the newest jobs that were submitted since then, in order of job and number."""
+    jobs = (
+        select(JOB.c.id)
+        .where(and_(JOB.c.submitted_at >= since, JOB.c.state != "queued"))
+        .order_by(JOB.c.submitted_at.desc())
+        .limit(_MOST_JOBS)
+    )
+    rows = connection.execute(
+        select(EVENT.c.job_id, EVENT.c.attempt, EVENT.c.at, EVENT.c.kind, EVENT.c.body)
+        .where(EVENT.c.job_id.in_(jobs), EVENT.c.kind.in_(_ATTEMPT))
+        .order_by(EVENT.c.job_id, EVENT.c.seq)
+    )
+    attempts: dict[tuple[str, int], dict[str, Any]] = {}
+    for row in rows:
+        attempts.setdefault((row.job_id, row.attempt), {})[row.kind] = row
+    return [_ran(told) for told in attempts.values() if "machine_up" in told and "launch_requested" in told]
+
+
+def _ran(told: Mapping[str, Any]) -> Ran:
+    placement = json.loads(told["launch_requested"].body)["placement"]
+    ended, said = told.get("attempt_ended"), placement["offer"]
+    since = told["machine_up"].at
+    offer = Offer(
+        provider=said["provider"],
+        region=said["region"],
+        zone=said["zone"],
+        instance_type=said["instance_type"],
+        accelerator=said["accelerator"],
+        count=said["count"],
+        capacity_type=CapacityType(said["capacity_type"]),
+        price=None,
+        as_of=from_micros(since),
+        source=said["source"],
+        term_months=said["term_months"],
+        score=said["score"],
+        interruption_rate=said["interruption_rate"],
+    )
+    return Ran(
+        offer=offer,
+        nodes=placement["nodes"],
+        since=since,
+        ended=None if ended is None else ended.at,
+        cause="" if ended is None else json.loads(ended.body)["cause"],
+    )

@@ -1,0 +1,195 @@
+"""What the market was: offers at a moment, and what changed over a time. Answered from changes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Connection, ScalarSelect, and_, case, func, literal, select
+from sqlalchemy.sql.selectable import FromClause
+
+from broker.core.market.offers import Availability, Offer, OfferQuery
+from broker.core.values.money import Money
+from broker.store.engine.times import from_micros, to_micros
+from broker.store.market.market import conditions
+from broker.store.market.offer_rows import OFFER_QUERY, PLACE, SAID, to_offers
+from broker.store.market.polls import CODES, ENDED
+from broker.store.records import AvailabilityPoint, PastOffer, PricePoint, Series, SignalPoint
+from broker.store.tables import OFFER, POLL, POOL, PRICE, SIGNAL
+
+_KINDS = {code: Availability(kind) for kind, code in CODES.items()}
+_known_since = func.coalesce(PRICE.c.learned, PRICE.c.at)
+_AS_OF = len(PLACE) + 1  # where `OFFER_QUERY` has the date
+_MACHINE = ("provider", "region", "instance_type", "accelerator", "count", "capacity_type", "term_months")
+
+
+class _Change(NamedTuple):
+    at: int
+    micros: int | None
+    availability: int
+    learned: int | None
+
+
+def series(connection: Connection, query: OfferQuery) -> list[Series]:
+    """See `MarketHistory.series`."""
+    wanted = [condition for _, condition in conditions(connection, query)]
+    rows = connection.execute(
+        OFFER_QUERY.add_columns(OFFER.c.polled_by, OFFER.c.ended_at).where(*wanted).order_by(OFFER.c.id)
+    ).all()
+    found = to_offers([row[:-2] for row in rows])
+    return [
+        Series(offer, row.polled_by, None if row.ended_at is None else from_micros(row.ended_at))
+        for offer, row in zip(found, rows, strict=True)
+    ]
+
+
+def offers_at(connection: Connection, when: datetime, known_at: datetime | None, query: OfferQuery) -> list[PastOffer]:
+    """See `MarketHistory.offers_at`."""
+    moment = to_micros(when)
+    known = moment if known_at is None else to_micros(known_at)
+    rows = connection.execute(_then(connection, moment, None if known_at is None else known, query)).all()
+    rows = _without_superseded(rows)
+    seen = _seen(connection, {row.polled_by for row in rows}, min(moment, known) if known_at else moment)
+    dated = [(*row[:_AS_OF], max(row.since, seen.get(row.polled_by, row.since)), *row[_AS_OF + 1 : -3]) for row in rows]
+    as_time = lru_cache(maxsize=4096)(from_micros)  # most share their dates
+    seen_at = {provider: from_micros(at) for provider, at in seen.items()}
+    found = [
+        PastOffer(offer, as_time(since), as_time(since if learned is None else learned), seen_at.get(polled_by))
+        for offer, (*_, since, learned, polled_by) in zip(to_offers(dated), rows, strict=True)
+    ]
+    if query.max_price is not None:
+        most = query.max_price
+        found = [past for past in found if past.offer.price is not None and past.offer.price <= most]
+    return found
+
+
+def _then(connection: Connection, when: int, known: int | None, query: OfferQuery) -> Any:
+    """Every offer told of at that moment, in the columns of `OFFER_QUERY` and then since, learned, polled_by."""
+    before, told = PRICE.alias("before"), SIGNAL.alias("told")
+    in_force = [before.c.series == OFFER.c.id, before.c.at <= when]
+    if known is not None:
+        in_force.append(func.coalesce(before.c.learned, before.c.at) <= known)
+    newest = _newest(before, in_force)
+    signalled = _newest(told, [told.c.series == OFFER.c.id, told.c.at <= (when if known is None else min(when, known))])
+    then = {
+        "micros": PRICE.c.micros,
+        "availability": case({code: kind.value for code, kind in _KINDS.items()}, value=PRICE.c.availability),
+        "unavailable_because": literal(""),
+        "score": SIGNAL.c.score,
+        "interruption_rate": SIGNAL.c.interruption_rate,
+    }
+    places = [POOL.c[name] for name in PLACE]
+    said = [then.get(name, OFFER.c[name]).label(name) for name in SAID]
+    more = (PRICE.c.at.label("since"), PRICE.c.learned.label("learned"), OFFER.c.polled_by)
+    return (
+        select(*places, OFFER.c.source, PRICE.c.at.label("as_of"), *said, *more)
+        .join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id)
+        .join(PRICE, and_(PRICE.c.series == OFFER.c.id, PRICE.c.at == newest))
+        .outerjoin(SIGNAL, and_(SIGNAL.c.series == OFFER.c.id, SIGNAL.c.at == signalled))
+        .where(PRICE.c.availability != ENDED, *(condition for _, condition in conditions(connection, query)))
+        .order_by(OFFER.c.id)
+    )
+
+
+def _newest(table: FromClause, wanted: Sequence[ColumnElement[bool]]) -> ScalarSelect[int]:
+    return select(table.c.at).where(*wanted).order_by(table.c.at.desc()).limit(1).scalar_subquery()
+
+
+def _without_superseded(rows: Sequence[Any]) -> list[Any]:
+    """Reference prices stand back where a live source told a price of the same machine, as they do now."""
+
+    def machine(row: Any) -> tuple[Any, ...]:
+        return tuple(getattr(row, name) for name in _MACHINE)
+
+    if not any(row.reference for row in rows):
+        return list(rows)
+    live = {machine(row) for row in rows if not row.reference and row.micros is not None}
+    return [row for row in rows if not row.reference or machine(row) not in live]
+
+
+def _seen(connection: Connection, providers: set[str], by: int) -> dict[str, int]:
+    """The end of the last complete poll of each provider by that moment."""
+    found = {}
+    for provider in providers:
+        finished = connection.scalar(
+            select(POLL.c.finished)
+            .where(POLL.c.provider == provider, POLL.c.complete, POLL.c.finished <= by)
+            .order_by(POLL.c.finished.desc())
+            .limit(1)
+        )
+        if finished is not None:
+            found[provider] = finished
+    return found
+
+
+def price_points(
+    connection: Connection, offer: Offer, start: datetime, end: datetime, known_at: datetime | None
+) -> list[PricePoint]:
+    """See `MarketHistory.price_series`."""
+    found: list[PricePoint] = []
+    for change in _changes(connection, offer, start, end, known_at):
+        gone = change.micros is None or change.availability == ENDED
+        price = None if gone else Money(change.micros or 0)
+        if not found or found[-1].price != price:
+            learned = change.at if change.learned is None else change.learned
+            found.append(PricePoint(from_micros(change.at), price, from_micros(learned)))
+    return found
+
+
+def availability_points(
+    connection: Connection, offer: Offer, start: datetime, end: datetime
+) -> list[AvailabilityPoint]:
+    """See `MarketHistory.availability_series`."""
+    found: list[AvailabilityPoint] = []
+    for change in _changes(connection, offer, start, end, None):
+        availability = _KINDS.get(change.availability)
+        if not found or found[-1].availability != availability:
+            found.append(AvailabilityPoint(from_micros(change.at), availability))
+    return found
+
+
+def signal_points(connection: Connection, offer: Offer, start: datetime, end: datetime) -> list[SignalPoint]:
+    """See `MarketHistory.signal_series`."""
+    one = series_of(connection, offer)
+    if one is None:
+        return []
+    rows = _in_force_and_later(connection, SIGNAL, one, start, end, [])
+    return [SignalPoint(from_micros(row.at), row.score, row.interruption_rate) for row in rows]
+
+
+def series_of(connection: Connection, offer: Offer) -> int | None:
+    """The id of the offer's price series; None where there is none."""
+    return connection.scalar(
+        select(OFFER.c.id)
+        .join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id)
+        .where(POOL.c.key == offer.pool, OFFER.c.source == offer.source)
+    )
+
+
+def _changes(
+    connection: Connection, offer: Offer, start: datetime, end: datetime, known_at: datetime | None
+) -> Iterator[_Change]:
+    """The change in force at ``start``, then each one up to ``end`` (included)."""
+    one = series_of(connection, offer)
+    if one is None:
+        return
+    known = [] if known_at is None else [_known_since <= to_micros(known_at)]
+    for row in _in_force_and_later(connection, PRICE, one, start, end, known):
+        yield _Change(row.at, row.micros, row.availability, row.learned)
+
+
+def _in_force_and_later(
+    connection: Connection,
+    table: FromClause,
+    one: int,
+    start: datetime,
+    end: datetime,
+    known: Sequence[ColumnElement[bool]],
+) -> list[Any]:
+    at, begin = table.c.at, to_micros(start)
+    mine = select(table).where(table.c.series == one, *known)
+    first = connection.execute(mine.where(at <= begin).order_by(at.desc()).limit(1)).first()
+    later = connection.execute(mine.where(at > begin, at <= to_micros(end)).order_by(at)).all()
+    return ([first] if first else []) + list(later)

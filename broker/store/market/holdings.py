@@ -1,0 +1,73 @@
+"""Capacity that was paid for or promised, as people recorded it. A mistake is removed, which is kept, not deleted."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, func, select
+
+from broker.core.errors import UnknownName
+from broker.core.values.money import Money
+from broker.economics.reserve.holdings import Holding, HoldingKind, RecordedHolding
+from broker.store.engine.times import from_micros, to_micros
+from broker.store.tables import HOLDING
+
+
+def holdings(connection: Connection) -> list[RecordedHolding]:
+    """All that were not removed, in the order in which they were added."""
+    rows = connection.execute(select(HOLDING).where(HOLDING.c.removed_at.is_(None)).order_by(HOLDING.c.number))
+    return [_recorded(row) for row in rows]
+
+
+def add(connection: Connection, holding: Holding, *, by: str, at: datetime) -> RecordedHolding:
+    """Put it on record. Numbers count up and are never used again."""
+    number = (connection.scalar(select(func.max(HOLDING.c.number))) or 0) + 1
+    connection.execute(
+        HOLDING.insert().values(
+            number=number,
+            kind=holding.kind.value,
+            accelerator=holding.accelerator,
+            gpus=holding.gpus,
+            provider=holding.provider,
+            site=holding.site,
+            starts=to_micros(holding.starts),
+            ends=to_micros(holding.ends),
+            upfront=holding.upfront.micros,
+            hourly=holding.hourly.micros,
+            watts=holding.watts,
+            note=holding.note,
+            added_at=to_micros(at),
+            added_by=by,
+            removed_at=None,
+            removed_by="",
+        )
+    )
+    return RecordedHolding(number, holding, from_micros(to_micros(at)), by)
+
+
+def remove(connection: Connection, number: int, *, by: str, at: datetime) -> RecordedHolding:
+    """Take it off the record and return it. Raises `UnknownName` when there is none of that number."""
+    known = {recorded.number: recorded for recorded in holdings(connection)}
+    if number not in known:
+        raise UnknownName("holding", str(number), [str(known_number) for known_number in known])
+    change = HOLDING.update().where(HOLDING.c.number == number)
+    connection.execute(change.values(removed_at=to_micros(at), removed_by=by))
+    return known[number]
+
+
+def _recorded(row: Any) -> RecordedHolding:
+    holding = Holding(
+        kind=HoldingKind(row.kind),
+        accelerator=row.accelerator,
+        gpus=row.gpus,
+        provider=row.provider,
+        site=row.site,
+        starts=from_micros(row.starts),
+        ends=from_micros(row.ends),
+        upfront=Money(row.upfront),
+        hourly=Money(row.hourly),
+        watts=row.watts,
+        note=row.note,
+    )
+    return RecordedHolding(row.number, holding, from_micros(row.added_at), row.added_by)

@@ -1,0 +1,145 @@
+"""Questions to the market tables, answered in SQL: which offers are current, which a query leaves out, what prices
+were."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from fnmatch import fnmatchcase
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, case, func, select
+
+from broker.core.job.reasons import Reason
+from broker.core.market.offers import MoneyKind, Offer, OfferQuery
+from broker.core.values.money import Money
+from broker.store.engine.statement_cache import question
+from broker.store.engine.times import from_micros, to_micros
+from broker.store.market.offer_rows import OFFER_QUERY, to_offers
+from broker.store.tables import OFFER, POOL, PRICE
+
+CPU = "cpu"  # among the accelerators of a query: machines without one
+_CURRENT = and_(OFFER.c.ended_at.is_(None), ~OFFER.c.superseded)
+_WILD = frozenset("*?[")
+
+
+def offers(connection: Connection, query: OfferQuery) -> list[Offer]:
+    """The current offers that match, unavailable ones included.
+
+    ``count`` is the least number of accelerators a machine must have; ``"cpu"`` among the accelerators means machines
+    without one, whatever the count.
+    """
+    asked = question(_offers_query, connection, query, looks_up=has_patterns(query))
+    return to_offers(connection.execute(asked).all())
+
+
+def _offers_query(connection: Connection | None, query: OfferQuery) -> Select[Any]:
+    wanted = [condition for _, condition in conditions(connection, query)]
+    if query.max_price is not None:
+        wanted.append(OFFER.c.micros <= query.max_price.micros)
+    return OFFER_QUERY.where(_CURRENT, *wanted).order_by(OFFER.c.id)
+
+
+def has_patterns(query: OfferQuery) -> bool:
+    """Whether some names stand for others, which must be looked up."""
+    return any(_WILD & set(name) for name in (*query.providers, *query.regions))
+
+
+def count_offers(connection: Connection) -> int:
+    """How many offers are current."""
+    return connection.scalar(select(func.count()).select_from(OFFER).where(_CURRENT)) or 0
+
+
+def rejected_in_sql(connection: Connection, query: OfferQuery, *, simulated: bool = False) -> dict[Reason, int]:
+    """Why the current offers that `offers` leaves out were left out, counted; most frequent first.
+
+    The first condition that fails gives the reason, in the planner's order. ``max_price`` narrows a list for people
+    and turns nothing down, so it is not looked at. ``simulated``: whether simulated offers take part; else that is
+    what is said of them.
+    """
+    if replace(query, max_price=None) == OfferQuery():
+        return {}
+    simulated = simulated or MoneyKind.SANDBOX.value in query.providers
+    query_of = _rejected_of_all if simulated else _rejected_of_real
+    asked = question(query_of, connection, query, looks_up=has_patterns(query))
+    return {Reason(row.reason): row.total for row in connection.execute(asked) if row.reason is not None}
+
+
+def _rejected_of_all(connection: Connection | None, query: OfferQuery) -> Select[Any]:
+    return _counted([(~condition, reason.value) for reason, condition in conditions(connection, query)])
+
+
+def _rejected_of_real(connection: Connection | None, query: OfferQuery) -> Select[Any]:
+    wanted = conditions(connection, query)
+    left_out = ~and_(*(condition for _, condition in wanted))
+    simulated = and_(left_out, OFFER.c.money == MoneyKind.SANDBOX.value)
+    reasons = [(~condition, reason.value) for reason, condition in wanted]
+    return _counted([(simulated, Reason.SANDBOX_NOT_ASKED_FOR.value), *reasons])
+
+
+def _counted(reasons: list[tuple[ColumnElement[bool], str]]) -> Select[Any]:
+    reason = case(*reasons).label("reason")
+    total = func.count().label("total")
+    return (
+        select(reason, total)
+        .join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id)
+        .where(_CURRENT)
+        .group_by(reason)
+        .order_by(total.desc(), reason)
+    )
+
+
+def conditions(connection: Connection | None, query: OfferQuery) -> list[tuple[Reason, ColumnElement[bool]]]:
+    """What a pool must be, each with the reason of those that are not. ``connection``: needed for patterns only."""
+    c = POOL.c
+    found: list[tuple[Reason, ColumnElement[bool]]] = []
+    if query.providers:
+        found.append((Reason.WRONG_PROVIDER, c.provider.in_(_matching(connection, "provider", query.providers))))
+    if query.regions:
+        found.append((Reason.WRONG_REGION, c.region.in_(_matching(connection, "region", query.regions))))
+    if query.capacity_types:
+        types = [kind.value for kind in query.capacity_types]
+        found.append((Reason.WRONG_CAPACITY_TYPE, c.capacity_type.in_(types)))
+    if query.accelerators:
+        names = ["" if name == CPU else name for name in query.accelerators]
+        reason = Reason.NOT_A_CPU_OFFER if names == [""] else Reason.WRONG_ACCELERATOR
+        found.append((reason, c.accelerator.in_(names)))
+    if query.count is not None:
+        enough = c.count >= query.count
+        if CPU in query.accelerators:
+            enough = enough | (c.accelerator == "")
+        found.append((Reason.TOO_FEW_ACCELERATORS, enough))
+    return found
+
+
+def _matching(connection: Connection | None, column: str, patterns: Sequence[str]) -> list[str]:
+    """The names that occur and match; patterns are few and so are names, so they are matched here, the same on every
+    database."""
+    if not any(_WILD & set(pattern) for pattern in patterns):
+        return list(patterns)
+    assert connection is not None
+    names = connection.scalars(select(POOL.c[column]).distinct())
+    return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
+
+
+_SERIES = (
+    select(OFFER.c.id)
+    .join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id)
+    .where(POOL.c.key == bindparam("pool"), OFFER.c.source == bindparam("source"))
+)
+_PRICED = select(PRICE.c.at, PRICE.c.micros).where(PRICE.c.series == bindparam("series"), PRICE.c.micros.is_not(None))
+_IN_FORCE = _PRICED.where(PRICE.c.at <= bindparam("start")).order_by(PRICE.c.at.desc()).limit(1)
+_TOLD_LATER = _PRICED.where(PRICE.c.at > bindparam("start"), PRICE.c.at <= bindparam("end")).order_by(PRICE.c.at)
+
+
+def price_series(connection: Connection, offer: Offer, start: datetime, end: datetime) -> list[tuple[datetime, Money]]:
+    """The prices of the offer's pool and source: the one in force at ``start`` first, then each that was told up to
+    ``end`` (included), also where only the availability had changed. Where no price was told, the last one goes on."""
+    series = connection.scalar(_SERIES, {"pool": offer.pool, "source": offer.source})
+    if series is None:
+        return []
+    asked = {"series": series, "start": to_micros(start)}
+    first = connection.execute(_IN_FORCE, asked).first()
+    later = connection.execute(_TOLD_LATER, {**asked, "end": to_micros(end)}).all()
+    return [(from_micros(row.at), Money(row.micros)) for row in ([first] if first else []) + list(later)]

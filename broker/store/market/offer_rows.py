@@ -1,0 +1,156 @@
+"""Offers to rows and back. Plain tuples and Core rows, no ORM: a poll brings a hundred thousand of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import select
+
+from broker.core.market.offers import Availability, Billing, CapacityType, Interconnect, MoneyKind, Offer
+from broker.core.values.money import Money
+from broker.store.engine.times import from_micros
+from broker.store.tables import OFFER, POOL
+
+# What an offer says beside its price's date, in the order of `said`.
+SAID = (
+    "micros",
+    "availability",
+    "unavailable_because",
+    "score",
+    "interruption_rate",
+    "slots",
+    "amortised",
+    "cpus",
+    "memory_gib",
+    "interconnect",
+    "engine",
+    "money",
+    "reference",
+    "bill_minimum",
+    "bill_granularity",
+    "bill_free_within",
+    "max_age",
+)
+PLACE = ("provider", "region", "zone", "instance_type", "accelerator", "count", "capacity_type", "term_months")
+OFFER_QUERY = select(
+    *(POOL.c[name] for name in PLACE), OFFER.c.source, OFFER.c.as_of, *(OFFER.c[name] for name in SAID)
+).join_from(OFFER, POOL, OFFER.c.pool_id == POOL.c.id)
+
+_TICK = timedelta(microseconds=1)
+_CAPACITY = {kind.value: kind for kind in CapacityType}
+_AVAILABILITY = {kind.value: kind for kind in Availability}
+_INTERCONNECT: dict[str | None, Interconnect | None] = {None: None, **{kind.value: kind for kind in Interconnect}}
+_MONEY = {kind.value: kind for kind in MoneyKind}
+
+
+def said(offer: Offer, micros: int | None) -> tuple[Any, ...]:
+    """The values of `SAID`, with ``micros`` as the price."""
+    return (
+        micros,
+        offer.availability.value,
+        offer.unavailable_because,
+        offer.score,
+        offer.interruption_rate,
+        offer.slots,
+        None if offer.amortised is None else offer.amortised.micros,
+        offer.cpus,
+        offer.memory_gib,
+        None if offer.interconnect is None else offer.interconnect.value,
+        offer.engine,
+        offer.money.value,
+        offer.reference,
+        *_billing_ticks(offer.billing),
+        None if offer.max_age is None else offer.max_age // _TICK,
+    )
+
+
+def place(offer: Offer) -> dict[str, object]:
+    """The columns of `POOL` but its id and key."""
+    return {
+        "provider": offer.provider,
+        "region": offer.region,
+        "zone": offer.zone,
+        "instance_type": offer.instance_type,
+        "accelerator": offer.accelerator or "",
+        "count": offer.count,
+        "capacity_type": offer.capacity_type.value,
+        "term_months": offer.term_months,
+    }
+
+
+def to_offers(rows: Sequence[Any]) -> list[Offer]:
+    """Offers from rows of `OFFER_QUERY`."""
+    as_time: Callable[[int], Any] = lru_cache(maxsize=1024)(from_micros)
+    return [
+        Offer(
+            provider=provider,
+            region=region,
+            zone=zone,
+            instance_type=instance_type,
+            accelerator=accelerator or None,
+            count=count,
+            capacity_type=_CAPACITY[capacity_type],
+            price=None if micros is None else Money(micros),
+            as_of=as_time(as_of),
+            source=source,
+            term_months=term_months,
+            amortised=None if amortised is None else Money(amortised),
+            cpus=cpus,
+            memory_gib=memory_gib,
+            interconnect=_INTERCONNECT[interconnect],
+            availability=_AVAILABILITY[availability],
+            unavailable_because=unavailable_because,
+            score=score,
+            interruption_rate=interruption_rate,
+            slots=slots,
+            engine=engine,
+            money=_MONEY[money],
+            reference=reference,
+            billing=_billing(minimum, granularity, free_within),
+            max_age=None if max_age is None else timedelta(microseconds=max_age),
+        )
+        for (
+            provider,
+            region,
+            zone,
+            instance_type,
+            accelerator,
+            count,
+            capacity_type,
+            term_months,
+            source,
+            as_of,
+            micros,
+            availability,
+            unavailable_because,
+            score,
+            interruption_rate,
+            slots,
+            amortised,
+            cpus,
+            memory_gib,
+            interconnect,
+            engine,
+            money,
+            reference,
+            minimum,
+            granularity,
+            free_within,
+            max_age,
+        ) in rows
+    ]
+
+
+@lru_cache(maxsize=256)
+def _billing_ticks(billing: Billing) -> tuple[int, int, int]:
+    return billing.minimum // _TICK, billing.granularity // _TICK, billing.free_if_interrupted_within // _TICK
+
+
+@lru_cache(maxsize=256)
+def _billing(minimum: int, granularity: int, free_within: int) -> Billing:
+    return Billing(
+        timedelta(microseconds=minimum), timedelta(microseconds=granularity), timedelta(microseconds=free_within)
+    )

@@ -1,0 +1,307 @@
+"""One poll into the market tables: current offers, changes of price or availability, and the poll itself."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import groupby
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Executable, Table, bindparam, exists, func, select, update
+
+from broker.core.market.offers import Availability, Offer
+from broker.store.engine.statement_cache import values_of
+from broker.store.engine.times import from_micros, to_micros
+from broker.store.market.clock_rewind import redate
+from broker.store.market.offer_rows import SAID, place, said
+from broker.store.records import PollRun, PollStatus
+from broker.store.tables import OFFER, POLL, POOL, PRICE, SIGNAL
+
+# Codes of `price_change.availability`; ENDED: the provider no longer tells of the offer.
+CODES = {
+    Availability.AVAILABLE.value: 0,
+    Availability.UNAVAILABLE.value: 1,
+    Availability.NO_QUOTA.value: 2,
+    Availability.UNKNOWN.value: 3,
+}
+ENDED = 4
+_SIGNALS = slice(SAID.index("score"), SAID.index("interruption_rate") + 1)
+_BATCH = 2_000
+_T = TypeVar("_T")
+
+
+@dataclass(slots=True)
+class _Writes:
+    """What one poll comes to, gathered before it is written: its number, when it began and ended, the moment it
+    speaks of, the rows it could not use by reason, and the rows to write."""
+
+    run: int
+    begun: int
+    now: int
+    speaks_of: int
+    counts: Counter[str]
+    touched: list[tuple[int, int]] = field(default_factory=list)
+    updated: list[dict[str, Any]] = field(default_factory=list)
+    fresh: list[tuple[str, Offer, int, tuple[Any, ...]]] = field(default_factory=list)
+    ended: list[dict[str, Any]] = field(default_factory=list)
+    changes: list[dict[str, Any]] = field(default_factory=list)
+    signals: list[dict[str, Any]] = field(default_factory=list)
+
+
+def record_poll(
+    connection: Connection,
+    provider: str,
+    *,
+    started: datetime,
+    finished: datetime,
+    offers: Sequence[Offer],
+    skipped: Mapping[str, int],
+    error: str,
+    complete: bool,
+    status: PollStatus,
+    hint: str,
+    keep_unchanged: bool,
+    speaks_of: datetime | None,
+) -> PollRun:
+    """Store what a poll saw; returns it as it is on record, with what was found wrong in storing it.
+
+    A price that makes no sense is kept as unknown and counted (``invalid_price``); of two offers with one id the
+    first counts (``duplicate``); a date that has not come yet is taken for the end of the poll (``dated_ahead``). A
+    poll that a later one has overtaken changes nothing (``overtaken``).
+    """
+    counts = Counter(skipped)
+    run = _next_id(connection, POLL)
+    begun, now = to_micros(started), to_micros(finished)
+    if _overtaken(connection, provider, begun, now):
+        counts["overtaken"] = len(offers)
+        complete, offers = False, ()
+    else:
+        redate(connection, provider, begun, now, CODES, ENDED)
+    known = _known(connection, provider)
+    writes = _Writes(run, begun, now, begun if speaks_of is None else to_micros(speaks_of), counts)
+    told: set[tuple[str, str]] = set()
+    for offer in offers:
+        key = (offer.pool, offer.source)
+        if key in told:
+            counts["duplicate"] += 1
+            continue
+        told.add(key)
+        micros = None if offer.price is None else offer.price.micros
+        if micros is not None and not offer.has_valid_price():
+            counts["invalid_price"] += 1
+            micros = None
+        as_of = to_micros(offer.as_of)
+        if as_of > now:
+            counts["dated_ahead"] += 1
+            as_of = now
+        words = said(offer, micros)
+        before = known.get(key)
+        if before is None:
+            writes.fresh.append((key[0], offer, as_of, words))
+        else:
+            _again(writes, before, as_of, words)
+    if complete:
+        _end_untold(writes, known, told)
+    _insert_fresh(connection, writes, provider)
+    _write(connection, writes)
+    if writes.fresh or writes.updated or writes.ended:
+        _supersede(connection)
+    row = {"provider": provider, "complete": complete, "status": status.value, "error": error, "hint": hint}
+    row |= {"changed": len(writes.changes), "skipped": json.dumps(counts)}
+    if not keep_unchanged:
+        _forget_the_same(connection, row)
+    connection.execute(POLL.insert().values(id=run, started=begun, finished=now, seen=len(told), **row))
+    return _run(connection.execute(select(POLL).where(POLL.c.id == run)).one())
+
+
+def _forget_the_same(connection: Connection, row: Mapping[str, Any]) -> None:
+    """The provider's newest poll so far, if it changed nothing either and ended in the same way."""
+    newest = select(func.max(POLL.c.id)).where(POLL.c.provider == row["provider"]).scalar_subquery()
+    same = (POLL.c[name] == row[name] for name in ("complete", "status", "error", "skipped"))
+    connection.execute(POLL.delete().where(POLL.c.id == newest, POLL.c.changed == 0, *same))
+
+
+def _known(connection: Connection, provider: str) -> dict[tuple[str, str], Any]:
+    """The provider's rows by (pool, source): id, date, last changes, end, then what `SAID` names."""
+    c = OFFER.c
+    known = (c.id, c.as_of, c.changed_at, c.ended_at, c.signalled_at)
+    columns = (POOL.c.key, c.source, *known, *(c[name] for name in SAID))
+    query = select(*columns).join_from(OFFER, POOL, c.pool_id == POOL.c.id).where(c.polled_by == provider)
+    return {(row[0], row[1]): row for row in connection.execute(query).all()}
+
+
+def _overtaken(connection: Connection, provider: str, begun: int, now: int) -> bool:
+    """Whether a poll of the provider that began later is stored already. One that began after this one had ended
+    tells of a clock that was set back, and must not block the store until time catches up."""
+    newest = connection.scalar(select(func.max(POLL.c.started)).where(POLL.c.provider == provider))
+    return newest is not None and begun < newest <= now
+
+
+def _again(writes: _Writes, before: Any, as_of: int, words: tuple[Any, ...]) -> None:
+    """An offer that was known."""
+    _, _, series, _, changed_at, ended_at, signalled_at, *known_words = before
+    if ended_at is None and words == tuple(known_words):
+        writes.touched.append((series, as_of))
+        return
+    if ended_at is not None or words[:2] != tuple(known_words[:2]):
+        # What was looked for in vain at its end is not brought back before this poll by an older date of its own.
+        at = as_of if ended_at is None or as_of > ended_at else writes.speaks_of
+        # Two changes of a series never share a moment: a correction of a dated price lands just after it.
+        changed_at = max(at, changed_at + 1)
+        _change(writes, series, changed_at, words[0], CODES[words[1]])
+    if words[_SIGNALS] != tuple(known_words[_SIGNALS]):
+        signalled_at = _signal(writes, series, words, signalled_at)
+    row = {"changed_at": changed_at, "signalled_at": signalled_at, **dict(zip(SAID, words, strict=True))}
+    writes.updated.append({"b_id": series, "as_of": as_of, "run": writes.run, **row})
+
+
+def _signal(writes: _Writes, series: int, words: tuple[Any, ...], before: int | None) -> int:
+    """Scores and rates have no date of their own: they hold from the poll on that tells of them."""
+    at = writes.begun if before is None else max(writes.begun, before + 1)
+    score, rate = words[_SIGNALS]
+    writes.signals.append({"series": series, "at": at, "score": score, "interruption_rate": rate})
+    return at
+
+
+def _change(writes: _Writes, series: int, at: int, micros: int | None, availability: int) -> None:
+    learned = writes.now if at < writes.begun else None
+    row = {"series": series, "at": at, "micros": micros, "availability": availability, "learned": learned}
+    writes.changes.append(row)
+
+
+def _end_untold(writes: _Writes, known: Mapping[tuple[str, str], Any], told: set[tuple[str, str]]) -> None:
+    """What a complete poll did not tell of had ended by the moment that it speaks of, or just after the date at which
+    it was last said to hold, where that is later."""
+    for key, row in known.items():
+        if key not in told and row.ended_at is None:
+            at = max(writes.speaks_of, row.as_of + 1, row.changed_at + 1)
+            writes.ended.append({"b_id": row.id, "changed_at": at, "ended_at": at})
+            _change(writes, row.id, at, row.micros, ENDED)
+
+
+def _insert_fresh(connection: Connection, writes: _Writes, provider: str) -> None:
+    """Rows for offers never seen before. Ids are counted here: nobody else writes meanwhile."""
+    next_pool, next_series = _next_id(connection, POOL), _next_id(connection, OFFER)
+    pools: dict[str, int] = {}
+    for batch in _batches(writes.fresh):
+        keys = [key for key, *_ in batch]
+        known_pools = connection.execute(select(POOL.c.key, POOL.c.id).where(POOL.c.key.in_(keys)))
+        pools |= {row.key: row.id for row in known_pools}
+        same_pool = OFFER.c.pool_id.in_([pools[key] for key in keys if key in pools])
+        others = {(row.pool_id, row.source) for row in connection.execute(select(OFFER).where(same_pool))}
+        new_pools: list[dict[str, Any]] = []
+        new_offers: list[dict[str, Any]] = []
+        for key, offer, as_of, words in batch:
+            pool = pools.get(key)
+            if pool is None:
+                pool = pools[key] = next_pool
+                next_pool += 1
+                new_pools.append({"id": pool, "key": key, **place(offer)})
+            elif (pool, offer.source) in others:
+                writes.counts["told_by_another_provider"] += 1
+                continue
+            about = {"id": next_series, "pool_id": pool, "source": offer.source, "polled_by": provider}
+            signalled = _signal(writes, next_series, words, None) if words[_SIGNALS] != (None, None) else None
+            dates = {"run": writes.run, "as_of": as_of, "changed_at": as_of, "signalled_at": signalled}
+            said_now = dict(zip(SAID, words, strict=True))
+            new_offers.append({**about, **dates, "ended_at": None, "superseded": False, **said_now})
+            _change(writes, next_series, as_of, words[0], CODES[words[1]])
+            next_series += 1
+        _many(connection, POOL.insert(), new_pools)
+        _many(connection, OFFER.insert(), new_offers)
+
+
+def _next_id(connection: Connection, table: Table) -> int:
+    return (connection.scalar(select(func.max(table.c.id))) or 0) + 1
+
+
+def _batches(rows: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    """A few thousand at a time: a statement's parameters are copied on their way to the database."""
+    return (rows[first : first + _BATCH] for first in range(0, len(rows), _BATCH))
+
+
+def _many(connection: Connection, statement: Executable, rows: Sequence[Mapping[str, Any]]) -> None:
+    for batch in _batches(rows):
+        connection.execute(statement, batch)
+
+
+def _write(connection: Connection, writes: _Writes) -> None:
+    def change(rows: Sequence[Mapping[str, Any]], **fixed: Any) -> None:
+        named: dict[str, Any] = {name: bindparam(name) for name in (rows[0] if rows else ()) if name != "b_id"}
+        _many(connection, update(OFFER).where(OFFER.c.id == bindparam("b_id")).values(**named, **fixed), rows)
+
+    _touch(connection, writes)
+    change(writes.updated, ended_at=None)
+    change(writes.ended, availability=Availability.UNAVAILABLE.value, unavailable_because="no longer offered")
+    _many(connection, PRICE.insert(), writes.changes)
+    _many(connection, SIGNAL.insert(), writes.signals)
+
+
+def _touch(connection: Connection, writes: _Writes) -> None:
+    """Offers that are as they were, but for when: most have one date and ids in a row, so few statements will do."""
+    by_date: dict[int, list[int]] = defaultdict(list)
+    for series, as_of in writes.touched:
+        by_date[as_of].append(series)
+    rows: list[dict[str, int]] = []
+    for as_of, ids in by_date.items():
+        for _, in_a_row in groupby(enumerate(sorted(ids)), key=lambda place: place[1] - place[0]):
+            members = [series for _, series in in_a_row]
+            rows.append({"b_first": members[0], "b_last": members[-1], "as_of": as_of, "run": writes.run})
+    within = OFFER.c.id.between(bindparam("b_first"), bindparam("b_last"))
+    _many(connection, update(OFFER).where(within).values(as_of=bindparam("as_of"), run=bindparam("run")), rows)
+
+
+def _supersede(connection: Connection) -> None:
+    """Reference prices stand back where a live source tells of the same machine, and return when it stops."""
+    listed, live, live_pool = POOL.alias("listed"), OFFER.alias("live"), POOL.alias("live_pool")
+    same = [
+        live_pool.c[name].is_not_distinct_from(listed.c[name])
+        for name in ("provider", "region", "instance_type", "accelerator", "count", "capacity_type", "term_months")
+    ]
+    told_live = exists().where(
+        listed.c.id == OFFER.c.pool_id,
+        *same,
+        live.c.pool_id == live_pool.c.id,
+        ~live.c.reference,
+        live.c.ended_at.is_(None),
+        live.c.micros.is_not(None),
+    )
+    connection.execute(update(OFFER).where(OFFER.c.reference).values(superseded=told_live))
+
+
+_PROVIDERS = values_of(POLL.c.provider)
+_NEWEST = select(func.max(POLL.c.id)).where(POLL.c.provider == _PROVIDERS.c.value).scalar_subquery()
+_LAST = select(POLL).where(POLL.c.id.in_(select(_NEWEST).select_from(_PROVIDERS))).order_by(POLL.c.provider)
+
+
+def last_polls(connection: Connection) -> dict[str, PollRun]:
+    """The newest poll of each provider."""
+    return {row.provider: _run(row) for row in connection.execute(_LAST)}
+
+
+def poll_runs(connection: Connection, provider: str | None, since: datetime | None, limit: int | None) -> list[PollRun]:
+    """Polls of a provider, or of all, newest first."""
+    query = select(POLL).order_by(POLL.c.id.desc()).limit(limit)
+    if provider is not None:
+        query = query.where(POLL.c.provider == provider)
+    if since is not None:
+        query = query.where(POLL.c.finished >= to_micros(since))
+    return [_run(row) for row in connection.execute(query)]
+
+
+def _run(row: Any) -> PollRun:
+    return PollRun(
+        provider=row.provider,
+        started=from_micros(row.started),
+        finished=from_micros(row.finished),
+        seen=row.seen,
+        changed=row.changed,
+        complete=row.complete,
+        skipped=json.loads(row.skipped),
+        error=row.error,
+        status=PollStatus(row.status),
+        hint=row.hint,
+    )

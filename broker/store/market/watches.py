@@ -1,0 +1,75 @@
+"""Watches on prices, and where each of them stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from functools import cache
+
+from pydantic import TypeAdapter
+from sqlalchemy import select, update
+
+from broker.core.market.watches import Watch, WatchState
+from broker.core.notices import Notice
+from broker.store.engine.database import Database
+from broker.store.outbox import add as add_notice
+from broker.store.tables import WATCH
+
+
+class Watches:
+    """Reached as ``store.market.watches``. Every method is a transaction of its own and may raise `StoreProblem`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, watch: Watch) -> bool:
+        """Keep it; False, and nothing changes, where there is one of that name."""
+        with self._database.writing() as connection:
+            if connection.execute(select(WATCH.c.name).where(WATCH.c.name == watch.name)).first() is not None:
+                return False
+            body, state = _watch().dump_json(watch).decode(), _state().dump_json(WatchState()).decode()
+            connection.execute(WATCH.insert().values(name=watch.name, body=body, state=state))
+            return True
+
+    def remove(self, name: str) -> bool:
+        """Forget it; whether there was one."""
+        with self._database.writing() as connection:
+            return bool(connection.execute(WATCH.delete().where(WATCH.c.name == name)).rowcount)
+
+    def all(self) -> list[tuple[Watch, WatchState]]:
+        """Every watch and where it stands, by name."""
+        with self._database.reading() as connection:
+            rows = connection.execute(select(WATCH).order_by(WATCH.c.name)).all()
+        return [(_watch().validate_json(row.body), _state().validate_json(row.state)) for row in rows]
+
+    def move(
+        self,
+        watch: Watch,
+        before: WatchState,
+        after: WatchState,
+        *,
+        notice: Notice | None,
+        targets: Iterable[str],
+        at: datetime,
+    ) -> bool:
+        """Keep where the watch stands now, and put the notice about it on its way, both or neither. False, and nothing
+        changes, when it was removed or somebody else has moved it since."""
+        old, new = (_state().dump_json(state).decode() for state in (before, after))
+        body = _watch().dump_json(watch).decode()
+        with self._database.writing() as connection:
+            mine = (WATCH.c.name == watch.name, WATCH.c.body == body, WATCH.c.state == old)
+            if not connection.execute(update(WATCH).where(*mine).values(state=new)).rowcount:
+                return False
+            if notice is not None:
+                add_notice(connection, notice, targets, at)
+            return True
+
+
+@cache
+def _watch() -> TypeAdapter[Watch]:
+    return TypeAdapter(Watch)
+
+
+@cache
+def _state() -> TypeAdapter[WatchState]:
+    return TypeAdapter(WatchState)

@@ -1,0 +1,172 @@
+"""Standing grants and what is used of them, and what was asked and answered. One-time approvals are events of their
+jobs. A grant that is taken back is kept, not deleted."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import BigInteger, ColumnElement, Connection, exists, func, literal, literal_column, select, text
+
+from broker.core.errors import UnknownName
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.approvals import StandingGrant
+from broker.core.values.money import Money
+from broker.ledger.entries import Account, Entry, Movement
+from broker.store.engine.times import from_micros, to_micros
+from broker.store.jobs.quarantine import COLUMNS
+from broker.store.tables import BALANCE, EVENT, JOB, STANDING_GRANT, STANDING_USE, UNCLOSED
+
+KINDS = ("approval_asked", "approval_given", "approval_refused")
+# Written out, so that the database sees that its index of these events will do.
+_ABOUT_APPROVAL = EVENT.c.kind.in_([literal_column(f"'{kind}'") for kind in KINDS])
+# What jobs under a grant have spent and hold; what was paid before does not count.
+_USED = func.coalesce(func.sum(BALANCE.c.held + BALANCE.c.spent), 0)
+_COUNTS = BALANCE.c.money != MoneyKind.AMORTISED.value
+# The condition of the index of these rows, in its very words.
+_OPEN = text("NOT standing_use.closed")
+_AFTER_CLOSING = (Movement.ADJUST, Movement.RELEASE)
+_IN_USE = (Account.HELD, Account.SPENT)
+
+
+def standing(connection: Connection, at: datetime | None = None) -> list[StandingGrant]:
+    """Every standing grant, those taken back included, or those that are good ``at`` a time (UTC); oldest first."""
+    rows = connection.execute(select(STANDING_GRANT).order_by(STANDING_GRANT.c.number))
+    grants = [grant for grant in map(_grant, rows) if at is None or grant.active(at)]
+    if not grants:
+        return []
+    c = STANDING_USE.c
+    used = select(c.number, _USED.label("used")).join(BALANCE, BALANCE.c.job_id == c.job_id).where(_COUNTS, _OPEN)
+    mine = used.where(c.number.in_([grant.number for grant in grants])).group_by(c.number)
+    by_open_jobs = {row.number: Money(int(row.used)) for row in connection.execute(mine)}
+    return [replace(grant, used=grant.used + by_open_jobs.get(grant.number, Money.ZERO)) for grant in grants]
+
+
+def keep(connection: Connection, entries: Iterable[Entry]) -> None:
+    """Count what is moved for a job that is closed, such as a provider's later charge, in the grants that it used."""
+    moved: dict[str, int] = defaultdict(int)
+    for entry in entries:
+        if entry.movement in _AFTER_CLOSING and entry.account in _IN_USE and entry.money is not MoneyKind.AMORTISED:
+            moved[entry.tags.job_id] += entry.amount.micros
+    for job_id, micros in moved.items():
+        if micros:
+            numbers = select(STANDING_USE.c.number).where(STANDING_USE.c.job_id == job_id, STANDING_USE.c.closed)
+            _add(connection, numbers, literal(micros, BigInteger))
+
+
+def close(connection: Connection, job_id: str) -> None:
+    """The job is closed: what it has spent is kept with the grants that it used, and its balance is not read again."""
+    c = STANDING_USE.c
+    numbers = list(connection.scalars(select(c.number).where(c.job_id == job_id, _OPEN)))
+    if numbers:
+        spent = select(_USED).where(BALANCE.c.job_id == job_id, _COUNTS).scalar_subquery()
+        _add(connection, numbers, spent)
+        connection.execute(STANDING_USE.update().where(c.job_id == job_id).values(closed=True))
+
+
+def rebuild(connection: Connection) -> None:
+    """Make what closed jobs have used anew."""
+    connection.execute(STANDING_GRANT.update().values(closed_use=0))
+    connection.execute(STANDING_USE.update().values(closed=False))
+    used = select(STANDING_USE.c.job_id).distinct().join(JOB, JOB.c.id == STANDING_USE.c.job_id)
+    for job_id in list(connection.scalars(used.where(JOB.c.closed))):
+        close(connection, job_id)
+
+
+def _add(connection: Connection, numbers: Any, micros: ColumnElement[int]) -> None:
+    c = STANDING_GRANT.c
+    connection.execute(STANDING_GRANT.update().where(c.number.in_(numbers)).values(closed_use=c.closed_use + micros))
+
+
+def share(connection: Connection, number: int, job_id: str) -> Money:
+    """What of a grant's use is this job's."""
+    c = STANDING_USE.c
+    mine = select(_USED).join(BALANCE, BALANCE.c.job_id == c.job_id)
+    found = connection.scalar(mine.where(_COUNTS, c.number == number, c.job_id == job_id))
+    return Money(int(found or 0))
+
+
+def use(connection: Connection, number: int, job_id: str) -> None:
+    """Count the job under the grant. Twice is once."""
+    c = STANDING_USE.c
+    known = select(c.number).where(c.number == number, c.job_id == job_id)
+    if connection.scalar(known) is None:
+        connection.execute(STANDING_USE.insert().values(number=number, job_id=job_id))
+
+
+def give(connection: Connection, grant: StandingGrant) -> StandingGrant:
+    """Put it on record under the next number, which is never used again."""
+    number = (connection.scalar(select(func.max(STANDING_GRANT.c.number))) or 0) + 1
+    whom = {"rules": grant.rules, "users": grant.users, "teams": grant.teams, "projects": grant.projects}
+    at, until = to_micros(grant.at), to_micros(grant.until)
+    connection.execute(
+        STANDING_GRANT.insert().values(
+            number=number,
+            granted_by=grant.by,
+            at=at,
+            until=until,
+            total=grant.total.micros,
+            whom=json.dumps(whom, sort_keys=True),
+            note=grant.note,
+            revoked_at=None,
+            revoked_by="",
+        )
+    )
+    return replace(grant, number=number, at=from_micros(at), until=from_micros(until))
+
+
+def revoke(connection: Connection, number: int, *, by: str, at: datetime) -> StandingGrant:
+    """Take it back. Raises `UnknownName` when there is none of that number; one taken back already stays so."""
+    known = {grant.number: grant for grant in standing(connection)}
+    if number not in known:
+        raise UnknownName("standing grant", str(number), [str(one) for one in known])
+    if known[number].revoked_at is not None:
+        return known[number]
+    c = STANDING_GRANT.c
+    change = STANDING_GRANT.update().where(c.number == number)
+    connection.execute(change.values(revoked_at=to_micros(at), revoked_by=by))
+    return replace(known[number], revoked_at=from_micros(to_micros(at)), revoked_by=by)
+
+
+def asked_about(connection: Connection, limit: int) -> Sequence[str]:
+    """The jobs for which something was asked or answered, those of the newest word first."""
+    newest = select(EVENT.c.job_id).where(_ABOUT_APPROVAL).order_by(EVENT.c.at.desc(), EVENT.c.job_id)
+    words = limit
+    while True:
+        # There may be several words on a job: so many are read, newest first, as speak of enough jobs.
+        words *= 2
+        found = list(connection.scalars(newest.limit(words)))
+        jobs = list(dict.fromkeys(found))
+        if len(jobs) >= limit or len(found) < words:
+            return jobs[:limit]
+
+
+def maybe_asking(connection: Connection) -> Sequence[Any]:
+    """The rows, to be read by `broker.store.jobs.quarantine`, of the jobs not closed about which something was ever asked,
+    oldest first."""
+    about = exists().where(EVENT.c.job_id == JOB.c.id, _ABOUT_APPROVAL)
+    query = select(*COLUMNS).where(UNCLOSED, about).order_by(JOB.c.submitted_at, JOB.c.id)
+    return connection.execute(query).all()
+
+
+def _grant(row: Any) -> StandingGrant:
+    whom = {key: tuple(names) for key, names in json.loads(row.whom).items()}
+    return StandingGrant(
+        number=row.number,
+        by=row.granted_by,
+        at=from_micros(row.at),
+        until=from_micros(row.until),
+        total=Money(row.total),
+        note=row.note,
+        revoked_at=None if row.revoked_at is None else from_micros(row.revoked_at),
+        revoked_by=row.revoked_by,
+        used=Money(row.closed_use),
+        rules=whom["rules"],
+        users=whom["users"],
+        teams=whom["teams"],
+        projects=whom["projects"],
+    )

@@ -1,0 +1,57 @@
+"""The versions of the policy set: who activated which files, when."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from hashlib import sha256
+from typing import Any
+
+from sqlalchemy import Connection, func, select
+
+from broker.store.engine.times import from_micros, to_micros
+from broker.store.records import PolicyVersion
+from broker.store.tables import POLICY
+
+_NUMBER = select(func.max(POLICY.c.number))
+
+
+def active(connection: Connection) -> PolicyVersion | None:
+    """The version in force; None when none was ever activated."""
+    row = connection.execute(select(POLICY).order_by(POLICY.c.number.desc()).limit(1)).first()
+    return None if row is None else _version(row)
+
+
+def number(connection: Connection) -> int:
+    """The number of the version in force; 0 when none was ever activated."""
+    return connection.scalar(_NUMBER) or 0
+
+
+def history(connection: Connection) -> list[PolicyVersion]:
+    """Every version, newest first."""
+    return [_version(row) for row in connection.execute(select(POLICY).order_by(POLICY.c.number.desc()))]
+
+
+def activate(connection: Connection, files: Mapping[str, str], *, by: str, at: datetime, note: str) -> PolicyVersion:
+    """Put a set of files in force. One that is in force already is returned as it is, and nothing is recorded."""
+    text = json.dumps(dict(files), sort_keys=True, ensure_ascii=False)
+    digest = sha256(text.encode()).hexdigest()
+    before = active(connection)
+    if before is not None and before.sha256 == digest:
+        return before
+    number = before.number + 1 if before else 1
+    row = {"number": number, "activated_at": to_micros(at), "activated_by": by, "sha256": digest}
+    connection.execute(POLICY.insert().values(**row, files=text, note=note))
+    return PolicyVersion(number, from_micros(to_micros(at)), by, digest, dict(files), note)
+
+
+def _version(row: Any) -> PolicyVersion:
+    return PolicyVersion(
+        number=row.number,
+        activated_at=from_micros(row.activated_at),
+        by=row.activated_by,
+        sha256=row.sha256,
+        files=json.loads(row.files),
+        note=row.note,
+    )

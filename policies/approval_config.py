@@ -1,0 +1,98 @@
+"""Who is asked, and for how long: what every rule says that asks before it lets something through."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from datetime import timedelta
+from fnmatch import fnmatchcase
+
+from pydantic import StrictBool, model_validator
+
+from broker.core.policy.policy import Answer, Verdict
+from broker.core.validation import each
+from broker.core.values.units import PositiveDuration
+from policies.fields import Part, Patterns
+from policies.references import PATTERN_SIGNS
+
+
+class Asking(Part):
+    """``approvers``: names of operating-system users, or patterns; any one of them decides. An ask nobody answers ends
+    after ``expires``. ``own_requests``: whether approvers may approve what they ask for themselves."""
+
+    approvers: Patterns
+    expires: PositiveDuration = timedelta(hours=24)
+    own_requests: StrictBool = False
+
+
+class MayAsk(Part):
+    """A budget or a guardrail, whose ``action`` may be to ask: then ``approvers``, ``expires`` and ``own_requests`` are
+    those of `Asking`."""
+
+    action: str = "deny"
+    approvers: Patterns = ()
+    expires: PositiveDuration | None = None
+    own_requests: StrictBool = False
+
+    @model_validator(mode="after")
+    def _somebody_to_ask(self) -> MayAsk:
+        if self.action == "ask" and not self.approvers:
+            each([("action", None)], _nobody_to_ask)
+        said = {"approvers": self.approvers, "expires": self.expires, "own_requests": self.own_requests}
+        only_for("ask", self.action, (key for key, value in said.items() if value))
+        return self
+
+    @property
+    def asking(self) -> Asking | None:
+        """Whom it asks; None where it does something else."""
+        if self.action != "ask":
+            return None
+        more = {"expires": self.expires} if self.expires else {}
+        return Asking(approvers=self.approvers, own_requests=self.own_requests, **more)
+
+
+def among(approvers: Iterable[str], people: Collection[str]) -> tuple[str, ...]:
+    """Who is asked where teams list ``people`` (names or patterns): of each approver, only those who are listed, too.
+
+    For a pattern that reaches further than the lists, that is the listed names it matches. Without people, anybody may
+    be meant.
+    """
+    if not people:
+        return tuple(approvers)
+    found: list[str] = []
+    for approver in approvers:
+        listed = any(within(approver, one) for one in people)
+        found += [approver] if listed else [one for one in people if within(one, approver)]
+    return tuple(dict.fromkeys(found))
+
+
+def within(inner: str, outer: str) -> bool:
+    """Whether everybody whom a name or pattern stands for is meant by another one. Between patterns, only where that is
+    plain to see: nobody may approve because of a doubt."""
+    told = not PATTERN_SIGNS.intersection(inner) or not ("[" in inner or "?" in outer or "[" in outer)
+    return inner == outer or (told and fnmatchcase(inner, outer))
+
+
+def _nobody_to_ask(*_: object) -> None:
+    raise ValueError("`ask` needs `approvers`: who is asked, such as approvers: [ann, bob]")
+
+
+def only_for(meant: str, action: str, keys: Iterable[str]) -> None:
+    """Raises a finding for each of these keys unless the action is the one that they are for."""
+
+    def misplaced(key: str, _: object) -> None:
+        if action != meant:
+            raise ValueError(f"is for `action: {meant}` only; the action here is {action}")
+
+    each([(key, None) for key in keys], misplaced)
+
+
+def asks_instead(verdict: Verdict, asking: Asking) -> Verdict:
+    """The verdict as a question: somebody of those named is to be asked first."""
+    return replace(
+        verdict,
+        answer=Answer.ASK,
+        approvers=asking.approvers,
+        expires=asking.expires,
+        own_requests=asking.own_requests,
+    )

@@ -1,0 +1,224 @@
+"""What policy files say, looked at as they are written, beyond the form of each part: names used twice, teams that no
+file lists, rules that cover each other, files that contradict each other, conditions that make no sense.
+
+Works on the documents, so that a file's other mistakes are found at the same time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from broker.core.documents import Document, Path, dotted
+from broker.core.errors import Problem, did_you_mean
+from policies.approval_config import among
+from policies.conditions import Condition, condition
+from policies.overlaps import said_orders, twins
+from policies.references import PATTERN_SIGNS, entries, listed_members, named_approvers, named_providers, named_teams
+from policies.registry import GUARDRAILS, rule_class
+
+if TYPE_CHECKING:
+    from policies.cel_typecheck import Mistake
+
+_UNKNOWN_KEY = re.compile(r"guardrails\[\d+\]\.(\w+)")
+_EXCEPT_IN_BUDGET = re.compile(r"budgets\[\d+\]\.except")
+_TELLING = 3  # letters of a key, to tell what it was to become
+
+
+def conditions(document: Document, text: str) -> tuple[dict[Path, Condition], list[Problem], list[Problem]]:
+    """The conditions of a file by the entry they belong to, what is wrong with the others, and which of them cannot be
+    evaluated for jobs that leave something out."""
+    found: dict[Path, Condition] = {}
+    problems: list[Problem] = []
+    doubts: list[Problem] = []
+    lines = text.removeprefix("\ufeff").splitlines()
+    for path, entry in entries(document):
+        said = entry.get("when")
+        if not isinstance(said, str) or not said.strip():
+            continue  # a mistake of form
+        from policies.cel_typecheck import Mistake  # only where there is a condition
+
+        try:
+            found[path] = condition(said)
+        except Mistake as mistake:
+            problems.append(_located(document, lines, (*path, "when"), said, mistake))
+            continue
+        for name, at in found[path].unasked:
+            unsure = Mistake(at, _unsure(name, found[path], budget=path[0] == "budgets"))
+            doubts.append(_located(document, lines, (*path, "when"), said, unsure))
+    return found, problems, doubts
+
+
+def _unsure(name: str, asked: Condition, *, budget: bool) -> str:
+    """What becomes of a condition about something that may be absent, and what to write instead."""
+    names = [one for one, _ in asked.unasked]
+    text = " ".join(asked.text.splitlines()).strip()
+    said = f"({text})" if "||" in text or "?" in text else text
+    there = " && ".join([*(f"has({one})" for one in names), said])
+    if not budget:
+        return (
+            f"{name} may be absent, and the rule applies then as if the condition were met; if it should not: {there}"
+        )
+    either = " || ".join([*(f"!has({one})" for one in names), said])
+    return f"{name} may be absent, and the budget grants nothing then; to say so: {there}; to grant anyway: {either}"
+
+
+def _located(document: Document, lines: Sequence[str], path: Path, said: str, mistake: Mistake) -> Problem:
+    """The finding, at the very character where the text stands in one line as it is."""
+    line, column = document.values[path]
+    stands = lines[line - 1][column - 1 :] if line <= len(lines) else ""
+    quoted = stands[:1] in ("'", '"')
+    if stands[quoted:].startswith(said):
+        return Problem(line, column + quoted + mistake.at, dotted(path), str(mistake))
+    where = f" (at {said[mistake.at : mistake.at + 20]!r})" if mistake.at < len(said) else " (at its end)"
+    return Problem(line, column, dotted(path), f"{mistake}{where}")
+
+
+@dataclass
+class Together:
+    """All files, and what was found in each: by file. ``names``: the policy's name, by file; ``providers``: those that
+    are known. ``wrong``: the keys, by file, of which it is known already that what they say is wrong: nothing follows
+    from that. ``complete``: whether no file is left out because it cannot be read, so that what none lists is listed
+    nowhere."""
+
+    documents: Sequence[Document]
+    names: Mapping[str, str]
+    providers: Collection[str] = ()
+    wrong: Mapping[str, Collection[str]] = field(default_factory=dict)
+    complete: bool = True
+    problems: dict[str, list[Problem]] = field(default_factory=lambda: defaultdict(list))
+
+    def look(self) -> Mapping[str, list[Problem]]:
+        """What is wrong between the parts of the files, by file."""
+        self._policy_names()
+        self._names()
+        self._places()
+        if self.complete:
+            self._teams()
+            self._approvers()
+        self._orders()
+        for document in self.documents:
+            self._covered_twice(document)
+        return self.problems
+
+    def _add(self, document: Document, path: Path, message: str, *, at_key: bool = False) -> None:
+        self.problems[document.file].append(document.problem(path, message, at_key=at_key))
+
+    def _policy_names(self) -> None:
+        taken: dict[str, str] = {}
+        for document in self.documents:
+            name = self.names[document.file]
+            if name in taken:
+                message = f"the policy name {name!r} is taken by {taken[name]}; give one a `policy:` of its own"
+                self._add(document, ("policy",), message)
+            taken[name] = document.file
+
+    def _names(self) -> None:
+        taken: dict[str, str] = {}
+        for document in self.documents:
+            for path, entry in entries(document):
+                name = entry.get("name")
+                if not isinstance(name, str):
+                    continue
+                if name in taken:
+                    message = f"the name {name!r} is used in {taken[name]} already; no two may have one name"
+                    self._add(document, (*path, "name"), message)
+                taken.setdefault(name, f"{document.file}:{document.values[path][0]}")
+
+    def _teams(self) -> None:
+        listed = [document.data.get("teams") for document in self.documents]
+        teams = {team for one in listed if isinstance(one, dict) for team in one}
+        if not teams:
+            return  # any name may be right
+        for document in self.documents:
+            for path, team in named_teams(document):
+                if team not in teams:
+                    message = f"no file lists a team {team!r}{did_you_mean(team, teams)}"
+                    self._add(document, path, message, at_key=path[-1] == team)
+
+    def _places(self) -> None:
+        """A provider that is nearly called like one of ours is a slip, and where it is denied a gate left open. Others
+        may be called anything: they come with catalogues."""
+        for document in self.documents:
+            for path, name in named_providers(document):
+                meant = did_you_mean(name, self.providers)
+                if meant and name.lower() not in self.providers:
+                    message = f"no provider is called {name!r}{meant} If one will be, write it as a pattern"
+                    self._add(document, path, f"{message}, such as '{name[:-1]}[{name[-1]}]'")
+
+    def _approvers(self) -> None:
+        """Once files list people, an approver must be one of them: what nobody can grant stays shut by mistake."""
+        people = listed_members(self.documents)
+        if not people:
+            return  # any name may be right
+        for document in self.documents:
+            for path, name in named_approvers(document):
+                if among([name], people):
+                    continue
+                if PATTERN_SIGNS.intersection(name):
+                    message = f"no file lists a member of a team whom {name!r} means, so there is nobody to ask"
+                    self._add(document, path, f"{message}; expected a pattern of listed names, or one of them")
+                    continue
+                known = [person for person in people if not PATTERN_SIGNS.intersection(person)]
+                meant = did_you_mean(name, known)
+                message = (
+                    f"no file lists {name!r} as a member of a team, so there is nobody of that name to ask"
+                    f"{f'{meant} Or add' if meant else '; add'} the team, such as finance: {{members: [{name}]}}"
+                )
+                self._add(document, path, message)
+
+    def _orders(self) -> None:
+        """One order of capacity for everybody, and one for each scope that has its own."""
+        first: dict[str, tuple[object, str]] = {}
+        for document in self.documents:
+            for path, whom, order in said_orders(document):
+                place = f"{document.file}:{document.problem(path, '').line}"
+                before, where = first.setdefault(whom, (order, place))
+                if before != order and not self._wrong_at(document, path):
+                    same = " for the same jobs" if len(path) > len(("capacity", "order")) else ""
+                    self._add(document, path, f"contradicts the order{same} in {where}; there can be one only")
+
+    def _covered_twice(self, document: Document) -> None:
+        for path, message in twins(document, lambda path: self._is_wrong(document, path)):
+            self._add(document, path, message)
+
+    def _is_wrong(self, document: Document, path: Path) -> bool:
+        """Whether it is not known what an entry is about, because that is written wrong. How much a budget grants and
+        what an entry is called make no difference to that."""
+        entry = dotted(path)
+        return bool(self._wrong_at(document, path) - {f"{entry}.amount", f"{entry}.name"})
+
+    def _wrong_at(self, document: Document, path: Path) -> set[str]:
+        """The keys there, and below, of which it is known that what they say is wrong."""
+        part = dotted(path)
+        return {
+            key for key in self.wrong.get(document.file, ()) if key == part or key.startswith((f"{part}.", f"{part}["))
+        }
+
+
+def at_home(problem: Problem) -> Problem:
+    """The finding of an unknown key of a guardrail, with where that key belongs, or what begins like it."""
+    if _EXCEPT_IN_BUDGET.fullmatch(problem.key):
+        message = (
+            "a budget counts what everybody in its scope spends; only a guardrail has exceptions: narrow the scope"
+        )
+        return replace(problem, message=message)
+    found = _UNKNOWN_KEY.fullmatch(problem.key)
+    if not found or not problem.unknown_key:
+        return problem
+    key = found[1]
+    homes = [kind for kind in GUARDRAILS if key in _keys_of(kind)]
+    if homes:
+        return replace(problem, message=f"unknown key; it belongs in a rule, such as {homes[0]}: {{{key}: …}}")
+    longer = [kind for kind in GUARDRAILS if kind.startswith(key) and len(key) >= _TELLING]
+    if longer:
+        return replace(problem, message=f"unknown key; did you mean {' or '.join(map(repr, longer))}?")
+    return problem
+
+
+def _keys_of(kind: str) -> set[str]:
+    fields = rule_class(kind).Config.model_fields
+    return {field.alias or name for name, field in fields.items()} - {"root"}

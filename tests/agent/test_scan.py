@@ -1,0 +1,150 @@
+"""When a checkpoint of the program is finished."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from broker.agent.renames import Renames
+from broker.agent.scan import NOTES, Scanner, open_writers
+
+
+class Seen:
+    """A scanner whose open writers and renames are told by the test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.busy: set[str] = set()
+        self.renamed: set[str] = set()
+        self.scanner = Scanner(folder, lambda: self.busy, self._take)
+
+    def _take(self) -> set[str]:
+        taken, self.renamed = self.renamed, set()
+        return taken
+
+    def scan(self, **how: bool) -> list[str]:
+        return [one.name for one in self.scanner.scan(**how)]
+
+
+@pytest.fixture
+def seen(tmp_path: Path) -> Seen:
+    return Seen(tmp_path)
+
+
+def test_two_scans_without_a_change(seen: Seen, tmp_path: Path) -> None:
+    (tmp_path / "step_1").write_text("a")
+    assert seen.scan() == []
+    (tmp_path / "step_1").write_text("ab")
+    assert seen.scan() == [], "it changed"
+    assert seen.scan() == ["step_1"]
+    assert seen.scan() == ["step_1"], "until it is saved"
+    seen.scanner.saved("step_1", seen.scanner.scan()[0].signature)
+    assert seen.scan() == []
+    (tmp_path / "step_1").write_text("abc")
+    assert seen.scan() == []
+    assert seen.scan() == ["step_1"], "a new content is a new checkpoint"
+
+
+def test_an_open_writer_keeps_it_back(seen: Seen, tmp_path: Path) -> None:
+    (tmp_path / "step_1").write_text("a")
+    seen.busy = {"step_1"}
+    assert seen.scan() + seen.scan() + seen.scan() == []
+    seen.busy = set()
+    assert seen.scan() == ["step_1"]
+
+
+def test_renamed_into_place_is_finished_at_once(seen: Seen, tmp_path: Path) -> None:
+    (tmp_path / "step_1").write_text("a")
+    seen.renamed = {"step_1"}
+    assert seen.scan() == ["step_1"]
+    assert seen.scan() == ["step_1"], "also if saving it failed the first time"
+
+
+@pytest.mark.parametrize("draft", [".step_1", "step_1.tmp", "step_1.partial"])
+def test_unfinished_names_are_not_checkpoints_until_renamed(seen: Seen, tmp_path: Path, draft: str) -> None:
+    (tmp_path / draft).mkdir()
+    (tmp_path / draft / "weights").write_text("a")
+    assert seen.scan() + seen.scan() == []
+    (tmp_path / draft).rename(tmp_path / "step_1")
+    assert seen.scan() == ["step_1"], "also where the kernel tells nothing"
+
+
+def test_the_helpers_note_says_finished_and_which_step(seen: Seen, tmp_path: Path) -> None:
+    (tmp_path / "latest").write_text("a")
+    note = {"latest": {"inode": (tmp_path / "latest").stat().st_ino, "step": 77}}
+    (tmp_path / NOTES).write_text(json.dumps(note))
+    assert [(one.name, one.step) for one in seen.scanner.scan()] == [("latest", 77)]
+    os.link(tmp_path / "latest", tmp_path / ".keep")  # so that the inode is not used again
+    (tmp_path / "latest").unlink()
+    (tmp_path / "latest").write_text("another file")
+    assert seen.scan() == [], "the note is about another file"
+
+
+def test_after_the_end_everything_is_finished_unless_it_was_killed(seen: Seen, tmp_path: Path) -> None:
+    (tmp_path / "step_1").write_text("a")
+    assert seen.scan(ended=True, killed=True) == []
+    assert seen.scan(ended=True) == ["step_1"]
+
+
+def test_empty_things_and_links_are_none(seen: Seen, tmp_path: Path) -> None:
+    (tmp_path / "marker").touch()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "step_1").write_text("a")
+    (tmp_path / "latest").symlink_to("step_1")
+    assert seen.scan(ended=True) == ["step_1"]
+
+
+def test_a_link_out_of_the_folder_is_trouble(seen: Seen, tmp_path: Path) -> None:
+    folder = tmp_path / "step_1"
+    folder.mkdir()
+    (folder / "shadow").symlink_to("/etc/hostname")
+    assert seen.scan() == []
+    assert "link out of the checkpoint folder" in seen.scanner.trouble["step_1"]
+
+
+def test_oldest_first(seen: Seen, tmp_path: Path) -> None:
+    for age, name in enumerate(["step_9", "step_10"]):
+        (tmp_path / name).write_text("a")
+        os.utime(tmp_path / name, (age, age))
+    assert seen.scan(ended=True) == ["step_9", "step_10"]
+
+
+def test_of_the_same_moment_the_higher_step_is_the_newer(seen: Seen, tmp_path: Path) -> None:
+    for name in ("step_10", "step_5", "step_9"):
+        (tmp_path / name).write_text(name)
+        os.utime(tmp_path / name, ns=(1, 1))
+    assert seen.scan(ended=True) == ["step_5", "step_9", "step_10"]
+
+
+def test_what_was_restored_is_not_new(seen: Seen, tmp_path: Path) -> None:
+    (tmp_path / "step_1").write_text("a")
+    seen.renamed = {"step_1"}
+    seen.scanner.adopt()
+    assert seen.scan(ended=True) == []
+
+
+def test_open_writers_are_found(tmp_path: Path) -> None:
+    (tmp_path / "read").write_text("a")
+    (tmp_path / "folder").mkdir()
+    with (tmp_path / "read").open(), (tmp_path / "folder" / "w").open("w"), (tmp_path / "append").open("a"):
+        assert open_writers(tmp_path, os.getsid(0)) == {"folder", "append"}
+        assert open_writers(tmp_path, 1) == set(), "other people's processes"
+    assert open_writers(tmp_path, os.getsid(0)) == set()
+
+
+def test_the_kernel_tells_of_renames(tmp_path: Path) -> None:
+    watch = Renames(tmp_path)
+    (tmp_path / "in place").write_text("a")
+    (tmp_path / ".draft").write_text("a")
+    (tmp_path / ".draft").rename(tmp_path / "ünïcode name")
+    (tmp_path / ".folder").mkdir()
+    (tmp_path / ".folder").rename(tmp_path / "folder")
+    assert watch.since_last() == {"ünïcode name", "folder"}
+    assert watch.since_last() == set()
+
+
+def test_a_folder_that_is_gone_is_an_error_of_the_system(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="nowhere"):
+        Scanner(tmp_path / "nowhere", set).scan()

@@ -1,0 +1,109 @@
+"""A store that is away, and checkpoints that it has torn."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from broker.agent.formats import Lease
+from broker.core.events.events import CheckpointSaved, CheckpointTrouble, Restored
+from broker.core.events.outcomes import Cause
+from tests.agent.node import SAVE, Node, eventually
+
+SLEEP = "echo up; exec sleep 300"
+
+
+def test_a_store_in_trouble_does_not_stop_training(node: Node) -> None:
+    node.spec(
+        SAVE + "save step_1; echo up; while [ ! -e go ]; do sleep 0.02; done; rm go; save step_2; echo done; sleep 0.3"
+    )
+    (node.job / "checkpoints").write_text("in the way")  # every upload fails with an error of the operating system
+    agent = node.start()
+    node.until_said("up")
+    trouble = node.until_event("checkpoint_trouble")
+    assert isinstance(trouble, CheckpointTrouble)
+    assert "Not a directory" in trouble.because or "cannot" in trouble.because
+    (node.scratch() / "checkpoints" / "go").touch()
+    node.until_said("done")
+    (node.job / "checkpoints").unlink()
+    assert agent.wait(60) == 0
+    assert set(node.saved()) == {1, 2}, "made up for"
+    assert [body.kind for body in node.events()].count("checkpoint_trouble") <= 3, "said, not shouted"
+
+
+def cannot_save(node: Node, *, patience: float) -> subprocess.Popen[str]:
+    """An agent whose command ends with a checkpoint that the run folder does not take."""
+    spec = SAVE + "echo up; while [ ! -e go ]; do sleep 0.02; done; rm go; save step_1"
+    node.spec(spec, intervals={"patience": patience})
+    agent = node.start()
+    node.until_said("up")
+    (node.job / "checkpoints").write_text("in the way")
+    (node.scratch() / "checkpoints" / "go").touch()
+    return agent
+
+
+def test_what_could_not_be_saved_is_said_and_not_thrown_away(node: Node) -> None:
+    assert cannot_save(node, patience=0.5).wait(60) == 0
+    assert node.ending().evidence == "not saved: step_1"
+    assert (node.scratch() / "checkpoints" / "step_1").exists()
+
+
+def test_who_is_told_to_stop_does_not_go_on_trying_to_save(node: Node) -> None:
+    agent = cannot_save(node, patience=600)
+    node.until_event("checkpoint_trouble")
+    node.runs.write_lease(1, Lease(stop="cancelled_by_user"))
+    assert agent.wait(60) == 0
+    assert (node.ending().cause, node.ending().evidence) == (Cause.COMPLETED, "not saved: step_1")
+
+
+def test_a_run_folder_that_is_not_there_in_time(node: Node) -> None:
+    agent = node.start()  # no spec yet
+    eventually(lambda: "there is no spec.json" in node.said(), "it says what it waits for")
+    node.spec("echo late")
+    assert agent.wait(60) == 0
+    assert node.output() == ["late"]
+
+
+def _truncate(newest: str, node: Node) -> None:
+    file = node.job / "checkpoints" / newest / "rank-0" / "step_2"
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+def _flip(newest: str, node: Node) -> None:
+    file = node.job / "checkpoints" / newest / "rank-0" / "step_2"
+    file.write_bytes(b"X" + file.read_bytes()[1:])
+
+
+def _remove(newest: str, node: Node) -> None:
+    (node.job / "checkpoints" / newest / "rank-0" / "step_2").unlink()
+
+
+def _halve(newest: str, node: Node) -> None:
+    manifest = node.job / "checkpoints" / newest / "manifest.json"
+    manifest.write_bytes(manifest.read_bytes()[: manifest.stat().st_size // 2])
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (_truncate, "step_2 has 3 bytes instead of 4"),
+        (_flip, "step_2 has another content than was saved"),
+        (_remove, "step_2 is missing"),
+        (_halve, "its manifest cannot be read"),
+    ],
+)
+def test_a_torn_checkpoint_is_passed_over_with_the_reason(
+    node: Node, damage: Callable[[str, Node], None], reason: str
+) -> None:
+    assert node.run(SAVE + "save step_1 one; sleep 0.2; save step_2 two") == 0
+    newest = [body.checkpoint for body in node.events() if isinstance(body, CheckpointSaved)][-1]
+    damage(newest, node)
+    assert node.run("cat $GPUBROKER_CHECKPOINT_DIR/*", attempt=2) == 0
+    restored = node.events(2)[1]
+    assert isinstance(restored, Restored)
+    assert restored.step == 1
+    assert [one.checkpoint for one in restored.passed_over] == [newest]
+    assert restored.passed_over[0].because.startswith(reason)
+    assert node.output(2) == ["one"]

@@ -1,0 +1,169 @@
+"""One rank of an attempt, end to end: how it begins, runs and ends by itself."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+
+import pytest
+
+from broker.core.events.events import Restored
+from broker.core.events.outcomes import Cause
+from tests.agent.node import SAVE, Node, alive, eventually
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def test_a_life_from_claim_to_exit(node: Node) -> None:
+    before = now()
+    assert node.run(SAVE + "echo working; save step_5; save step_10") == 0
+    events = node.events()
+    assert [body.kind for body in events[:3]] == ["claimed", "restored", "command_started"]
+    assert node.saved() == [5, 10], "the last one, too, though the command ended at once"
+    assert isinstance(events[1], Restored)
+    assert events[1].checkpoint is None
+    ending = node.ending()
+    assert (ending.cause, ending.exit_status, ending.step) == (Cause.COMPLETED, 0, 10)
+    assert before <= ending.at <= now()
+    state = node.runs.read_state(1)
+    assert state.heartbeat is not None
+    assert state.heartbeat.step == 10
+    assert [claim.rank for claim in state.claims] == [0]
+    assert node.output() == ["working"]
+    assert [node.runs.verify(one.id) for one in node.runs.checkpoints()] == [None, None]
+    assert not (node.scratch() / "checkpoints").exists(), "what is safe in the store does not fill the disk"
+
+
+@pytest.mark.parametrize("instead", ["", "; touch $GPUBROKER_CHECKPOINT_DIR"])
+def test_a_command_that_takes_its_checkpoint_folder_away_ends_as_it_ends(node: Node, instead: str) -> None:
+    node.spec(f"cd /; rm -r $GPUBROKER_CHECKPOINT_DIR{instead}; exit 3", intervals={"patience": 600})
+    assert node.start().wait(60) == 3
+    assert (node.ending().cause, node.ending().exit_status) == (Cause.EXIT_STATUS, 3)
+
+
+def test_the_next_attempt_goes_on_from_the_newest_checkpoint(node: Node) -> None:
+    assert node.run(SAVE + "save step_5; save step_10 ten; exit 1") == 1
+    assert node.run("cat $GPUBROKER_CHECKPOINT_DIR/*; ls $GPUBROKER_CHECKPOINT_DIR", attempt=2) == 0
+    restored = node.events(2)[1]
+    assert isinstance(restored, Restored)
+    assert (restored.step, restored.passed_over) == (10, ())
+    assert node.output(2) == ["ten", "step_10"]
+    assert node.saved(2) == [], "what was restored is not saved again"
+
+
+def test_the_command_finds_its_environment(node: Node) -> None:
+    names = "JOB_ID ATTEMPT RANK NODES CHECKPOINT_DIR PROGRESS_FILE STORE"
+    script = f"for n in {names}; do v=GPUBROKER_$n; echo $n=${{!v}}; done; "
+    script += "echo $COLOUR $SKYPILOT_NUM_GPUS_PER_NODE; pwd; umask"
+    node.spec(script, envs={"COLOUR": "red"}, gpus=4)
+    old = os.umask(0o022)
+    try:
+        assert node.start(env={"GPUBROKER_STORE": "postgresql://user:password@host"}).wait(60) == 0
+    finally:
+        os.umask(old)
+    said = dict(line.split("=") for line in node.output()[:7])
+    assert (said["JOB_ID"], said["ATTEMPT"], said["RANK"], said["NODES"]) == ("j", "1", "0", "1")
+    assert said["CHECKPOINT_DIR"].startswith(str(node.scratch()))
+    assert said["STORE"] == "", "the broker's own settings are not the job's business"
+    assert node.output()[7:] == ["red 4", str(node.scratch() / "work"), "0022"]
+    assert not (node.scratch().stat().st_mode | node.job.stat().st_mode) & 0o077, "private"
+
+
+def test_progress_is_what_the_program_says_else_what_its_checkpoints_are_called(node: Node) -> None:
+    node.spec('echo \'{"step": 7, "total": 20}\' > $GPUBROKER_PROGRESS_FILE; exec sleep 300')
+    node.start()
+
+    def step() -> bool:
+        heart = node.runs.read_state(1).heartbeat
+        return heart is not None and (heart.step, heart.total, heart.phase) == (7, 20, "running")
+
+    eventually(step, "the heartbeat tells the progress")
+
+
+def test_the_helper_saves_whole_and_tells_the_step(node: Node) -> None:
+    script = """python3 - <<'END'
+from gpubroker_checkpoint import newest, progress, save
+assert newest() is None
+with save("latest.txt", step=42) as path:
+    path.write_text("first")
+with save("latest.txt", step=43) as path:
+    path.write_text("second")
+with save("folder", step=44) as path:
+    path.mkdir()
+    (path / "part").write_text("third")
+try:
+    with save("broken") as path:
+        path.write_text("half")
+        raise KeyError
+except KeyError:
+    pass
+print(newest().name)
+progress(44, 100)
+END"""
+    assert node.run(script) == 0
+    assert node.saved()[-1] == 44
+    assert node.output() == ["folder"]
+    assert all("broken" not in one.id for one in node.runs.checkpoints())
+
+
+def test_only_the_newest_are_kept(node: Node) -> None:
+    script = SAVE + "for i in 1 2 3 4 5; do save step_$i; sleep 0.15; done"
+    assert node.run(script, keep=2) == 0
+    assert node.saved() == [1, 2, 3, 4, 5]
+    assert [one.step for one in node.runs.checkpoints()] == [4, 5]
+    assert len(list((node.job / "checkpoints").iterdir())) == 2, "nothing of the others is left"
+
+
+def test_the_exit_status_is_passed_on_with_the_last_words(node: Node) -> None:
+    assert node.run("echo; echo 'ValueError: no' >&2; exit 3") == 3
+    ending = node.ending()
+    assert (ending.cause, ending.exit_status) == (Cause.EXIT_STATUS, 3)
+    assert ending.evidence == "exit status 3; ValueError: no"
+
+
+@pytest.mark.parametrize("script", ["kill -9 $$", "bash -c 'kill -9 $$'; exit $?"])
+def test_a_signal_is_told_as_one(node: Node, script: str) -> None:
+    assert node.run(script) == 137
+    assert (node.ending().cause, node.ending().exit_status) == (Cause.KILLED_BY_SIGNAL, 137)
+    assert "SIGKILL" in node.ending().evidence
+
+
+def test_a_setup_that_fails_says_so_and_the_command_is_not_run(node: Node) -> None:
+    assert node.run("echo ran", setup="echo preparing; exit 4") == 4
+    assert (node.ending().cause, node.ending().exit_status) == (Cause.EXIT_STATUS, 4)
+    assert node.ending().evidence == "setup: exit status 4; preparing"
+    assert node.output() == ["preparing"]
+    assert "command_started" not in [body.kind for body in node.events()]
+
+
+def test_setup_comes_first(node: Node) -> None:
+    assert node.run("echo two", setup="echo one") == 0
+    assert node.output() == ["one", "two"]
+
+
+def test_a_folder_that_is_not_there_cannot_start(node: Node) -> None:
+    assert node.run("true", workdir="/nowhere/at/all") != 0
+    assert node.ending().cause is Cause.CANNOT_START
+    assert "/nowhere/at/all" in node.ending().evidence
+
+
+def test_a_killed_program_loses_what_it_wrote_in_place_and_keeps_what_it_renamed(node: Node) -> None:
+    """A torn file cannot be told from a whole one once its writer is dead."""
+    script = SAVE + "save step_1; sleep 0.2; save step_2; echo half > step_3; kill -9 $$"
+    assert node.run(script) == 137
+    assert node.saved() == [1, 2]
+
+
+def test_what_is_written_in_place_counts_when_it_rests(node: Node) -> None:
+    node.spec("cd $GPUBROKER_CHECKPOINT_DIR; echo one > step_1; exec 3> step_2; echo two >&3; echo up; exec sleep 300")
+    node.start()
+    node.until_said("up")
+    eventually(lambda: node.saved() == [1], "the closed one is saved")
+    eventually(lambda: (node.runs.read_state(1).heartbeat or 0) and node.saved() == [1], "the open one is not")
+
+
+def test_what_runs_on_in_the_background_ends_with_the_command(node: Node) -> None:
+    assert node.run("sleep 300 & echo $!; setsid sleep 300 & echo $!") == 0
+    assert not [line for line in node.output() if alive(int(line))]

@@ -1,0 +1,184 @@
+"""Budgets in use: later charges, marks told once, work stopped, forecasts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from broker.app.alerts import notify
+from broker.app.billing import budgets
+from broker.app.billing.budgets import OverBudgets
+from broker.app.billing.budgets import budgets as lines
+from broker.app.jobs.submit import submit
+from broker.app.wiring import Broker
+from broker.cli.billing import budget_view
+from broker.core.errors import NotAllowed
+from broker.core.events import events as ev
+from broker.core.events.outcomes import Cause
+from broker.core.events.views import JobView
+from broker.core.job.file import parse_job
+from broker.core.job.jobs import Job
+from broker.core.market.offers import MoneyKind
+from broker.core.values.money import Money
+from broker.ledger.entries import Movement, move
+from broker.reconciler.controllers.enforcement import Enforcement
+from broker.reconciler.settlement.settlement import tags_of
+
+LATER = Money.usd("100.01")
+
+
+@pytest.fixture(autouse=True)
+def mailed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was sent, by its title."""
+    sent: list[str] = []
+    monkeypatch.setattr(notify, "_send", lambda notice, address: sent.append(notice.title) or "")
+    return sent
+
+
+def grant(broker: Broker, **more: str) -> None:
+    terms = {"name": "pretend", "amount": "$100", "period": "quarter", "counts": "[sandbox]", **more}
+    said = ", ".join(f"{key}: {value}" for key, value in terms.items())
+    broker.store.activate_policy({"test.yaml": f"version: 1\npolicy: t\nbudgets: [{{{said}}}]\n"}, by="test")
+    broker.settings.notify = {"owner": SecretStr("json://nobody")}
+
+
+def job(broker: Broker, cost: str = "$5") -> Job:
+    text = (
+        f"name: count\nrun: 'true'\nresources: {{accelerators: 'L4:1'}}\nmax_cost: {cost}\n"
+        "constraints: {providers: [sandbox]}\n"
+    )
+    return parse_job(text, file="job.yaml", now=broker.clock.now())
+
+
+def charge(broker: Broker, view: JobView, amount: Money, name: str = "late") -> None:
+    """What a provider bills long after, above every hold."""
+    now = broker.clock.now()
+    with broker.store.writing() as tx:
+        tx.post(
+            move(
+                Movement.ADJUST,
+                amount,
+                movement_id=f"{view.id}/{name}",
+                money=MoneyKind.SANDBOX,
+                at=now,
+                covers=(now, now),
+                tags=tags_of(view),
+            )
+        )
+
+
+def test_a_later_charge_overdraws_the_budget_alerts_and_blocks(broker: Broker, mailed: list[str]) -> None:
+    grant(broker)
+    view = submit(broker, job(broker))
+    charge(broker, view, LATER)
+    (line,) = lines(broker)
+    assert (line.use.spent, line.left) == (LATER, -(view.max_cost or Money.ZERO) - Money.usd("0.01"))
+    assert line.forecast.expected >= LATER
+    told = budgets.check(broker)
+    assert [notice.key.rpartition("/")[2] for notice in told] == ["100%", "forecast", "overdrawn"]
+    assert "No new job is admitted until there is room" in told[2].body
+    notify.deliver(broker.store, broker.clock, broker.settings.notify)
+    assert f"Budget pretend is overdrawn by $5.01 for {line.period_name}" in mailed
+    with pytest.raises(NotAllowed, match=r"it is overdrawn by \$5\.01"):
+        submit(broker, job(broker, "$1"))
+    assert set(lines(broker)[0].marks) == {"50%", "80%", "100%", "forecast", "overdrawn", "exceeded"}
+
+
+def test_each_mark_is_told_once_whoever_looks(
+    broker: Broker, new_broker: Callable[[], Broker], mailed: list[str]
+) -> None:
+    grant(broker, alerts="[50%, 80%]")
+    view = submit(broker, job(broker))
+    assert budgets.check(broker) == []
+    charge(broker, view, Money.usd(50))
+    assert len(budgets.check(broker)) == 1
+    restarted = new_broker()
+    restarted.settings.notify = broker.settings.notify
+    for each in (broker, restarted):
+        assert budgets.check(each) == []
+        notify.deliver(each.store, each.clock, each.settings.notify)
+    charge(restarted, view, Money.usd(30), "more")
+    (notice,) = budgets.check(restarted)
+    assert notice.title.startswith("Budget pretend: 80% of $100.00 is used in Q")
+    notify.deliver(broker.store, broker.clock, broker.settings.notify)
+    assert len(mailed) == len(set(mailed)) == 2
+    assert len(budgets.notices_about(broker, "pretend")) == 2
+
+
+def test_another_amount_is_alerted_about_anew(broker: Broker) -> None:
+    grant(broker, alerts="[50%]")
+    charge(broker, submit(broker, job(broker)), Money.usd(50))
+    assert len(budgets.check(broker)) == 1
+    grant(broker, alerts="[50%]", amount="$90")
+    assert len(budgets.check(broker)) == 1
+
+
+def test_a_delivery_that_fails_is_visible_and_tried_again(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    grant(broker, alerts="[50%]")
+    charge(broker, submit(broker, job(broker)), Money.usd(50))
+    budgets.check(broker)
+    monkeypatch.setattr(notify, "_send", lambda notice, address: "the service cannot be reached")
+    notify.deliver(broker.store, broker.clock, broker.settings.notify)
+    (waiting,) = budgets.notices_about(broker)
+    assert (waiting.tries, waiting.error) == (1, "the service cannot be reached")
+    assert waiting.next_try is not None
+    (line,) = lines(broker)
+    told = "\n".join(budget_view.story(line, [waiting]))
+    assert "not yet sent to owner, tried 1 time (the service cannot be reached): Budget pretend: 50%" in told
+    assert budget_view.document(line, [waiting])["notices"][0]["error"] == "the service cannot be reached"
+
+
+def test_what_runs_is_stopped_with_the_rules_words(broker: Broker) -> None:
+    grant(broker, action="stop", grace="10m")
+    view = submit(broker, job(broker))
+    with broker.store.writing() as tx:
+        view = tx.append(view.id, [(1, ev.Launched(handle="x"))], broker.clock.now())
+    later, over = [broker.clock.now()], OverBudgets(broker)
+
+    def judge() -> bool:
+        with broker.store.reading() as look:
+            money = look.balance(view.id)
+        return Enforcement(
+            broker.store, broker.policy, lambda: later[0], every=timedelta(0), over=lambda *about: over(*about)
+        )(view, money)
+
+    charge(broker, view, Money.usd(95))
+    budgets.check(broker)
+    assert not judge()
+    charge(broker, view, Money.usd("5.01"), "more")
+    budgets.check(broker)
+    later[0] += timedelta(minutes=9)
+    assert not judge(), "within the grace"
+    later[0] += timedelta(minutes=2)
+    assert judge()
+    with broker.store.reading() as look:
+        stopped = look.job(view.id)
+        assert look.decisions(job_id=view.id)[0].verdicts
+    assert stopped is not None
+    assert stopped.attempts[0].stop_requested is Cause.STOPPED_BY_POLICY
+    assert "budget pretend of $100.00" in stopped.attempts[0].stop_why
+    assert "test.yaml:3" in stopped.attempts[0].stop_why
+
+
+def test_a_budget_that_only_alerts_lets_more_pass_than_there_is(broker: Broker) -> None:
+    grant(broker, action="alert", amount="$7")
+    submit(broker, job(broker))
+    submit(broker, job(broker))
+    assert lines(broker)[0].left == Money.usd(-3)
+    (told,) = [notice for notice in budgets.check(broker) if notice.key.endswith("overdrawn")]
+    assert "Jobs are still admitted" in told.body
+
+
+def test_the_days_of_a_period_add_up(broker: Broker) -> None:
+    grant(broker)
+    view = submit(broker, job(broker))
+    charge(broker, view, Money.usd(3))
+    (line,) = lines(broker)
+    found = budgets.days(broker, line)
+    assert found[0].total == Money.ZERO
+    later: Any = [day.until for day in found]
+    assert later == sorted(set(later))

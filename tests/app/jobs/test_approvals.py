@@ -1,0 +1,398 @@
+"""Asking first: the money is held, the right people decide, and what was approved is not asked again."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from broker.app.jobs import approvals, jobs
+from broker.app.jobs.approvals import Ahead, Standing
+from broker.app.jobs.submit import preview, submit
+from broker.app.service import background
+from broker.app.service.reconciler_setup import reconciler
+from broker.app.wiring import Broker
+from broker.cli.render.reasons import ended, waits
+from broker.core.errors import InvalidInput, NotAllowed, UnknownName
+from broker.core.events import events as ev
+from broker.core.events.outcomes import Cause, JobState
+from broker.core.events.views import JobView
+from broker.core.job.file import parse_job
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.policy import Answer
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
+from broker.reconciler.loop import Tick
+
+POLICY = """\
+version: 1
+policy: t
+budgets: [{name: pretend, amount: $100, period: month, counts: [sandbox]}]
+guardrails:
+  - {name: big, approve_above: {cost: $2, approvers: [bob, carol], expires: 6h}}
+"""
+JOB = "name: {name}\nrun: 'true'\nresources: {{cpus: 1}}\nmax_duration: 10h\nwork: 2h\nmax_cost: {cost}\n"
+SANDBOX = "constraints: {providers: [sandbox]}\n"
+MORE = jobs.More(max_cost=Money.usd(5), max_duration=timedelta(hours=48))
+
+
+@pytest.fixture
+def clock(broker: Broker) -> ManualClock:
+    made = ManualClock(broker.clock.now())
+    broker.__dict__["clock"] = made
+    return made
+
+
+@pytest.fixture
+def act_as(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Whoever acts, by name."""
+    return lambda name: monkeypatch.setattr(Broker, "user", name)
+
+
+@pytest.fixture(autouse=True)
+def _in_force(broker: Broker, clock: ManualClock, act_as: Any) -> None:
+    broker.store.activate_policy({"t.yaml": POLICY}, by="test")
+    act_as("ann")
+
+
+def start(broker: Broker, cost: str = "$3", name: str = "big") -> JobView:
+    job = parse_job(JOB.format(name=name, cost=cost) + SANDBOX, file="job.yaml", now=broker.clock.now())
+    return submit(broker, job)
+
+
+def held(broker: Broker, view: JobView) -> Money:
+    with broker.store.reading() as look:
+        balance = look.balance(view.id).get(MoneyKind.SANDBOX)
+    return balance.held if balance else Money.ZERO
+
+
+def tick(broker: Broker) -> Tick:
+    return reconciler(broker).tick()
+
+
+def now_of(broker: Broker, view: JobView) -> JobView:
+    return jobs.find(broker, view.id)
+
+
+def bodies(broker: Broker, view: JobView) -> list[str]:
+    return [event.body.kind for event in jobs.events(broker, view)]
+
+
+class TestSubmission:
+    def test_a_dear_job_holds_its_money_and_waits_and_its_near_twin_starts(self, broker: Broker) -> None:
+        dear, cheap = start(broker, "$2.01"), start(broker, "$2", "small")
+        assert (dear.state, dear.attempts, held(broker, dear)) == (JobState.AWAITING_APPROVAL, (), Money.usd("2.01"))
+        assert dear.asked is not None
+        assert dear.asked.approvers == ("bob", "carol")
+        assert dear.asked.expires_at == broker.clock.now() + timedelta(hours=6)
+        assert cheap.state is JobState.LAUNCHING
+
+    def test_what_waits_holds_money_that_others_cannot_have(self, broker: Broker) -> None:
+        broker.store.activate_policy({"t.yaml": POLICY.replace("$100", "$4")}, by="test")
+        start(broker, "$3")
+        with pytest.raises(NotAllowed, match=r"\$1(\.00)? is left"):
+            start(broker, "$1.50", "other")
+
+    def test_the_preview_says_that_it_will_be_asked(self, broker: Broker) -> None:
+        text = JOB.format(name="j", cost="$3") + SANDBOX
+        assert preview(broker, parse_job(text, file="j", now=broker.clock.now())).exit_code == 6
+
+    def test_granted_it_is_launched_and_not_asked_again(self, broker: Broker, act_as: Any) -> None:
+        view = start(broker)
+        act_as("bob")
+        after = approvals.grant(broker, view.id, "agreed")
+        assert (after.state, after.asked, after.grants[0].by) == (JobState.PLANNED, None, "bob")
+        assert tick(broker).steps >= 1
+        launched = now_of(broker, view)
+        assert launched.attempts
+        assert held(broker, view) == Money.usd(3)
+        with broker.store.writing() as tx:
+            tx.append(view.id, [(1, ev.AttemptEnded(cause=Cause.MACHINE_LOST))], broker.clock.now())
+        given = next(e.body for e in jobs.events(broker, view) if isinstance(e.body, ev.ApprovalGiven))
+        assert (given.by, given.note, given.rules) == ("bob", "agreed", ("big",))
+        with broker.store.reading() as look:
+            assert [one.answer for one in reversed(look.decisions(job_id=view.id))] == [Answer.ASK, Answer.ALLOW]
+
+    def test_refused_it_ends_and_gives_the_money_back(self, broker: Broker, act_as: Any) -> None:
+        view = start(broker)
+        act_as("carol")
+        after = approvals.refuse(broker, view.id, "too dear")
+        assert (after.state, ended(after.ending)) == (JobState.CANCELLED, "refused by carol: too dear")
+        assert held(broker, view) == Money.ZERO
+        tick(broker)
+        assert now_of(broker, view).closed
+
+    def test_not_answered_it_expires_with_whoever_reconciles(self, broker: Broker, clock: ManualClock) -> None:
+        view = start(broker)
+        clock.advance(timedelta(hours=6) - timedelta(seconds=1))
+        assert tick(broker).idle, "it waits for people"
+        assert not background.work_left(broker)
+        assert now_of(broker, view).state is JobState.AWAITING_APPROVAL
+        clock.advance(timedelta(seconds=1))
+        assert background.work_left(broker)
+        tick(broker)
+        after = now_of(broker, view)
+        assert (after.state, ended(after.ending)) == (JobState.CANCELLED, "the request for approval expired")
+        assert (held(broker, view), after.closed) == (Money.ZERO, True)
+
+    def test_cancelled_it_ends_unanswered(self, broker: Broker, act_as: Any) -> None:
+        view = start(broker)
+        jobs.cancel(broker, view)
+        tick(broker)
+        assert (now_of(broker, view).state, held(broker, view)) == (JobState.CANCELLED, Money.ZERO)
+        assert [one.state for one in approvals.requests(broker, all_of_them=True)] == [Standing.WITHDRAWN]
+
+
+class TestWhoMayAnswer:
+    def test_a_stranger_may_not(self, broker: Broker, act_as: Any) -> None:
+        view = start(broker)
+        act_as("mallory")
+        with pytest.raises(NotAllowed, match="you are mallory, and not among those who approve"):
+            approvals.grant(broker, view.id)
+        with pytest.raises(NotAllowed, match="mallory"):
+            approvals.refuse(broker, view.id)
+        assert now_of(broker, view).asked is not None
+
+    def test_root_is_no_approver(self, broker: Broker, act_as: Any) -> None:
+        view = start(broker)
+        act_as("root")
+        with pytest.raises(NotAllowed, match="you are root"):
+            approvals.grant(broker, view.id)
+
+    def test_nobody_approves_their_own_request(self, broker: Broker, act_as: Any) -> None:
+        act_as("bob")
+        view = start(broker)
+        with pytest.raises(NotAllowed, match="your own request") as refused:
+            approvals.grant(broker, view.id)
+        assert refused.value.hint == "ask carol"
+
+    def test_unless_the_policy_says_so(self, broker: Broker, act_as: Any) -> None:
+        text = POLICY.replace("expires: 6h", "own_requests: true")
+        broker.store.activate_policy({"t.yaml": text}, by="test")
+        act_as("bob")
+        assert approvals.grant(broker, start(broker).id).state is JobState.PLANNED
+
+    def test_too_late_is_too_late(self, broker: Broker, clock: ManualClock, act_as: Any) -> None:
+        view = start(broker)
+        clock.advance(timedelta(hours=6))
+        act_as("bob")
+        with pytest.raises(NotAllowed, match="too late"):
+            approvals.grant(broker, view.id)
+
+    def test_an_answer_is_given_once(self, broker: Broker, act_as: Any) -> None:
+        view = start(broker)
+        act_as("bob")
+        approvals.grant(broker, view.id)
+        with pytest.raises(NotAllowed, match="waits for no approval"):
+            approvals.refuse(broker, view.id)
+
+    def test_two_rules_need_a_yes_each(self, broker: Broker, act_as: Any) -> None:
+        more = "  - {name: long, approve_above: {duration: 5h, approvers: [dave], expires: 2h}}\n"
+        broker.store.activate_policy({"t.yaml": POLICY + more}, by="test")
+        view = start(broker)
+        assert view.asked is not None
+        assert view.asked.expires_at == broker.clock.now() + timedelta(hours=2), "the shorter time"
+        act_as("bob")
+        half = approvals.grant(broker, view.id)
+        assert half.state is JobState.AWAITING_APPROVAL
+        assert half.asked is not None
+        assert half.asked.approvers == ("dave",)
+        with pytest.raises(NotAllowed, match=r"not among|already"):
+            approvals.grant(broker, view.id)
+        act_as("dave")
+        assert approvals.grant(broker, view.id).state is JobState.PLANNED
+        tick(broker)
+        assert now_of(broker, view).attempts
+
+
+def launched(broker: Broker, cost: str = "$2") -> JobView:
+    """A job below the threshold that runs."""
+    return start(broker, cost, "small")
+
+
+class TestMoreForAJob:
+    def test_more_for_what_runs_waits_while_it_goes_on(self, broker: Broker, act_as: Any) -> None:
+        view = launched(broker)
+        before = held(broker, view)
+        after = jobs.extend(broker, view, MORE)
+        assert (after.state, after.max_cost) == (JobState.LAUNCHING, Money.usd(2))
+        assert after.asked is not None
+        assert after.asked.total == Money.usd(5)
+        assert held(broker, view) == before + after.asked.held[MoneyKind.SANDBOX]
+        with pytest.raises(NotAllowed, match="waits for approval already"):
+            jobs.extend(broker, view, jobs.More(max_cost=Money.usd(6)))
+        act_as("bob")
+        granted = approvals.grant(broker, view.id)
+        assert (granted.max_cost, granted.asked) == (Money.usd(5), None)
+        assert bodies(broker, view)[-2:] == ["approval_given", "extended"]
+
+    def test_what_waits_is_not_there_for_what_runs(self, broker: Broker, act_as: Any) -> None:
+        from broker.reconciler.settlement.funds import funds_of
+
+        view = launched(broker)
+
+        def paid_until(now: JobView) -> datetime | None:
+            with broker.store.reading() as look:
+                entries, series = look.entries(view.id), look.price_series
+                return funds_of(now, now.attempts[0], entries, series, broker.clock.now()).paid_until
+
+        first = paid_until(view)
+        asked = jobs.extend(broker, view, MORE)
+        assert first is not None
+        assert paid_until(asked) == first
+        act_as("bob")
+        later = paid_until(approvals.grant(broker, view.id))
+        assert later is not None
+        assert later > first
+
+    def test_refused_it_goes_on_with_what_it_had(self, broker: Broker, act_as: Any) -> None:
+        view = launched(broker)
+        before = held(broker, view)
+        jobs.extend(broker, view, MORE)
+        act_as("bob")
+        after = approvals.refuse(broker, view.id, "no")
+        assert (after.state, after.max_cost, after.asked) == (JobState.LAUNCHING, Money.usd(2), None)
+        assert held(broker, view) == before
+
+    def test_a_paused_job_waits_for_approval_and_then_goes_on(self, broker: Broker, act_as: Any) -> None:
+        view = launched(broker)
+        with broker.store.writing() as tx:
+            tx.append(view.id, [(1, ev.AttemptEnded(cause=Cause.MAX_COST))], broker.clock.now())
+        tick(broker)
+        paused = now_of(broker, view)
+        assert (paused.state, held(broker, view)) == (JobState.PAUSED_BUDGET, Money.ZERO)
+        asked = jobs.extend(broker, paused, MORE)
+        assert asked.state is JobState.AWAITING_APPROVAL
+        tick(broker)
+        assert held(broker, view) > Money.ZERO, "what is asked for stays held"
+        act_as("bob")
+        approvals.grant(broker, view.id)
+        tick(broker)
+        assert len(now_of(broker, view).attempts) == 2
+
+    def test_a_paused_job_whose_request_is_refused_stays_paused(self, broker: Broker, act_as: Any) -> None:
+        view = launched(broker)
+        with broker.store.writing() as tx:
+            tx.append(view.id, [(1, ev.AttemptEnded(cause=Cause.MAX_COST))], broker.clock.now())
+        tick(broker)
+        jobs.extend(broker, view, MORE)
+        act_as("carol")
+        after = approvals.refuse(broker, view.id, "no")
+        assert (after.state, waits(after.waiting)) == (JobState.PAUSED_BUDGET, "refused by carol: no")
+        assert held(broker, view) == Money.ZERO
+
+
+class TestStandingGrants:
+    @pytest.fixture
+    def ahead(self, broker: Broker, act_as: Any) -> Any:
+        def give(by: str = "bob", **changes: Any) -> Any:
+            said = {"total": Money.usd(7), "until": broker.clock.now() + timedelta(days=7), "users": ("ann",)} | changes
+            act_as(by)
+            given = approvals.grant_ahead(broker, Ahead(**said))
+            act_as("ann")
+            return given
+
+        return give
+
+    def test_it_lets_through_until_its_money_is_used(self, broker: Broker, ahead: Any) -> None:
+        given = ahead(note="thesis")
+        first, second, third = (start(broker, "$3", name) for name in ("a", "b", "c"))
+        assert [one.state for one in (first, second)] == [JobState.LAUNCHING] * 2
+        assert third.state is JobState.AWAITING_APPROVAL
+        assert bodies(broker, first) == ["submitted", "approval_given", "launch_requested"]
+        known = approvals.standing_grants(broker)
+        assert [(one.number, one.by, one.used, one.note) for one in known] == [
+            (given.number, "bob", Money.usd(6), "thesis")
+        ]
+
+    def test_what_it_let_through_moves_without_being_asked_again(
+        self, broker: Broker, clock: ManualClock, ahead: Any, act_as: Any
+    ) -> None:
+        given = ahead()
+        view = start(broker)
+        act_as("bob")
+        approvals.revoke(broker, given.number)
+        with broker.store.writing() as tx:
+            tx.append(view.id, [(1, ev.AttemptEnded(cause=Cause.MACHINE_LOST))], clock.now())
+        clock.advance(timedelta(minutes=2))
+        tick(broker)
+        assert len(now_of(broker, view).attempts) == 2
+        assert start(broker, name="next").state is JobState.AWAITING_APPROVAL
+
+    @pytest.mark.parametrize(
+        "changes", [{"users": ("eve",)}, {"teams": ("nlp",)}, {"total": Money.usd("2.99")}], ids=str
+    )
+    def test_it_is_for_whom_and_how_much_it_says(self, broker: Broker, ahead: Any, changes: Any) -> None:
+        ahead(**changes)
+        assert start(broker).state is JobState.AWAITING_APPROVAL
+
+    def test_it_ends(self, broker: Broker, clock: ManualClock, ahead: Any) -> None:
+        ahead()
+        clock.advance(timedelta(days=7))
+        assert start(broker).state is JobState.AWAITING_APPROVAL
+        assert approvals.standing_grants(broker) == []
+        assert len(approvals.standing_grants(broker, all_of_them=True)) == 1
+
+    def test_who_is_no_approver_any_more_has_granted_nothing(self, broker: Broker, ahead: Any) -> None:
+        ahead()
+        broker.store.activate_policy({"t.yaml": POLICY.replace("[bob, carol]", "[carol]")}, by="test")
+        assert start(broker).state is JobState.AWAITING_APPROVAL
+
+    def test_nobody_grants_themselves_anything_ahead(self, broker: Broker, ahead: Any, act_as: Any) -> None:
+        with pytest.raises(NotAllowed, match="nobody approves their own requests") as refused:
+            ahead(users=("ann", "bob"))
+        assert refused.value.hint == "ask carol"
+        ahead(users=("*",))
+        act_as("bob")
+        assert start(broker).state is JobState.AWAITING_APPROVAL
+
+    def test_what_makes_no_sense_is_refused(self, broker: Broker, ahead: Any) -> None:
+        with pytest.raises(InvalidInput, match="for whom"):
+            ahead(users=())
+        with pytest.raises(InvalidInput, match="is past"):
+            ahead(until=broker.clock.now())
+        with pytest.raises(UnknownName, match="big"):
+            ahead(rules=("bgi",))
+        with pytest.raises(NotAllowed, match="no rule of the active policy asks mallory"):
+            ahead(by="mallory")
+        with pytest.raises(NotAllowed, match="bob, carol"):
+            ahead(by="mallory", rules=("big",))
+
+
+def test_the_list_tells_all_that_was_asked_and_answered(broker: Broker, act_as: Any) -> None:
+    first, second = start(broker, name="a"), start(broker, name="b")
+    act_as("bob")
+    approvals.grant(broker, first.id, "fine")
+    waiting = approvals.requests(broker)
+    assert [(one.view.id, one.state) for one in waiting] == [(second.id, Standing.WAITING)]
+    told = {one.view.id: one for one in approvals.requests(broker, all_of_them=True)}
+    assert (told[first.id].state, told[first.id].decided_by, told[first.id].note) == (
+        Standing.APPROVED,
+        ("bob",),
+        "fine",
+    )
+
+
+def test_a_budget_may_ask_too(broker: Broker, act_as: Any) -> None:
+    text = "version: 1\npolicy: t\nbudgets: [{name: small, amount: $2, period: month, counts: [sandbox], ACT}]\n"
+    said = text.replace("ACT", "action: ask, approvers: [olga]")
+    broker.store.activate_policy({"t.yaml": said}, by="test")
+    view = start(broker)
+    assert view.asked is not None
+    assert (view.asked.approvers, held(broker, view)) == (("olga",), Money.usd(3))
+    act_as("olga")
+    approvals.grant(broker, view.id)
+    tick(broker)
+    assert now_of(broker, view).attempts
+
+
+def test_a_standing_grant_is_for_teams_that_there_are(broker: Broker, act_as: Any) -> None:
+    teams = POLICY + "teams: {nlp: {members: [ann, bob, carol]}}\n"
+    broker.store.activate_policy({"t.yaml": teams}, by="test")
+    act_as("bob")
+    until = broker.clock.now() + timedelta(days=1)
+    with pytest.raises(UnknownName, match="unknown team 'nlpp'; did you mean 'nlp'"):
+        approvals.grant_ahead(broker, Ahead(Money.usd(9), until, teams=("nlpp",)))
+    for name in ("nlp", "nl*"):
+        assert approvals.grant_ahead(broker, Ahead(Money.usd(9), until, teams=(name,)))

@@ -1,0 +1,265 @@
+"""The queue placed together decides for real: who gets the machines that are free, who waits, and who rents."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from broker.app.jobs import jobs
+from broker.app.jobs.queue import LinedUp, queue
+from broker.app.jobs.submit import submit
+from broker.app.wiring import Broker
+from broker.cli.render.reasons import waits
+from broker.core.events import events as ev
+from broker.core.events.outcomes import Cause, JobState
+from broker.core.events.views import JobView
+from broker.core.events.wait_reasons import QueueTurn
+from broker.core.job.file import parse_job
+from broker.core.job.jobs import Job
+from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
+from broker.placement.conditions import Conditions
+from broker.reconciler.controllers.placement import Market, Placing
+from broker.reconciler.visit_order import in_turn
+
+POLICY = "version: 1\npolicy: t\nbudgets: [{name: all, amount: $10000, period: month}]\n"
+WAITS = POLICY + "capacity: {wait_for_paid: 30h}\n"
+KINDS = {"own": CapacityType.OWNED, "acme": CapacityType.ON_DEMAND, "cheap": CapacityType.SPOT}
+
+
+@pytest.fixture
+def site(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Broker:
+    """Two owned machines; the same can be rented at $10 an hour."""
+    broker.__dict__["clock"] = ManualClock(broker.clock.now())
+    broker.store.activate_policy({"t.yaml": WAITS}, by="test")
+    for place in ("submit", "queue"):
+        monkeypatch.setattr(f"broker.app.{place}.market_for", lambda *_, **__: market(broker, "own", "acme"))
+    return broker
+
+
+def market(broker: Broker, *providers: str) -> Market:
+    def offer(provider: str, **more: Any) -> Offer:
+        price = {"own": "0", "acme": "10", "cheap": "3"}[provider]
+        return Offer(
+            provider, "us-1", None, "box", "H100", 1, KINDS[provider], Money.usd(price), broker.clock.now(), "test",
+            cpus=8, memory_gib=64, availability=Availability.AVAILABLE, engine="local", interruption_rate=0.0, **more,
+        )  # fmt: skip
+
+    own = {"money": MoneyKind.AMORTISED, "slots": 2}
+    found = [offer(provider, **(own if provider == "own" else {})) for provider in providers]
+    return Market(found, Conditions(engines={"local": broker.engine("local").honours | {"several_nodes"}}), {})
+
+
+def job(broker: Broker, name: str, more: str = "") -> Job:
+    text = f"name: {name}\nrun: 'true'\nresources: {{accelerators: 'H100:1'}}\nmax_duration: 20h\nwork: 2h\n{more}"
+    return parse_job(text, file="job.yaml", now=broker.clock.now())
+
+
+def queued(broker: Broker, name: str, more: str = "", rested: timedelta = timedelta(minutes=11)) -> JobView:
+    """In line, money held, nothing launched. ``rested``: how long ago a launch failed; for ten minutes the pool is left
+    alone."""
+    view = submit(broker, job(broker, name, more))
+    if not view.attempts:
+        return view
+    with broker.store.writing() as tx:
+        tx.append(view.id, [(1, ev.AttemptEnded(cause=Cause.NO_CAPACITY))], broker.clock.now())
+    assert isinstance(broker.clock, ManualClock)
+    broker.clock.advance(rested)
+    return jobs.find(broker, name)
+
+
+def look(broker: Broker, *providers: str, line: LinedUp | None = None) -> dict[str, str]:
+    """One look of the reconciler at all that wait: by name, who runs it, or why it waits."""
+    policy, line = broker.policy(), line or LinedUp(broker)
+    place = Placing(
+        broker.store, lambda _: market(broker, *(providers or ("own", "acme"))), lambda: policy, broker.clock.now,
+        lot=line.lot, missing_secrets=lambda job: job.secrets, refused=line.refused,
+    )  # fmt: skip
+    with broker.store.reading() as look_:
+        waiting = look_.unclosed()
+    for view in in_turn(waiting, broker.clock.now()):
+        if all(attempt.over for attempt in view.attempts):
+            place(view)
+    with broker.store.reading() as look_:
+        views = look_.unclosed()
+    return {
+        view.job.name: view.latest.placement.offer.provider
+        if view.latest is not None and not view.latest.over
+        else waits(view.waiting)
+        for view in views
+    }
+
+
+def test_a_gang_that_matters_gets_its_machines_together_and_the_others_wait(site: Broker) -> None:
+    for name, more in (("a", ""), ("b", ""), ("gang", "num_nodes: 2\npriority: high\n")):
+        queued(site, name, more)
+    found = look(site)
+    assert found["gang"] == "own"
+    assert found["a"].startswith("waits for its turn on own/")
+    assert found["b"].startswith("waits for its turn on own/")
+
+
+def test_who_may_not_wait_by_policy_rents(site: Broker) -> None:
+    site.store.activate_policy({"t.yaml": POLICY}, by="test")
+    for name, more in (("a", ""), ("gang", "num_nodes: 2\npriority: high\n")):
+        queued(site, name, more)
+    assert look(site) == {"gang": "own", "a": "acme"}
+
+
+def test_who_would_be_late_rents_and_leaves_the_machines_to_those_who_can_wait(site: Broker) -> None:
+    for name in ("a", "b"):
+        queued(site, name, "priority: high\n")
+    queued(site, "hurried", "deadline: 3h\n")
+    assert look(site) == {"a": "own", "b": "own", "hurried": "acme"}
+
+
+def test_teams_share(site: Broker) -> None:
+    for name, team in (("a", "one"), ("b", "one"), ("c", "two")):
+        queued(site, name, f"team: {team}\n")
+    found = look(site)
+    assert found["c"] == "own"
+    assert sorted(found[name] == "own" for name in "ab") == [False, True]
+
+
+def test_no_machine_is_kept_for_whose_secrets_are_not_here(site: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN", "to be submitted with")
+    queued(site, "a", "num_nodes: 2\npriority: high\nsecrets: [TOKEN]\n")
+    queued(site, "b")
+    found = look(site, "own", line=LinedUp(site, lambda job: job.secrets))
+    assert found["a"].startswith("waits for secrets TOKEN")
+    assert found["b"] == "own"
+
+
+def test_no_machine_is_kept_for_whom_the_gate_refuses(site: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.app.jobs.queue.market_for", lambda *_, **__: market(site, "own"))
+    seconds = [0.0]
+    monkeypatch.setattr("broker.app.jobs.queue.time.monotonic", lambda: seconds[0])
+    queued(site, "a", "num_nodes: 2\npriority: high\nproject: long\n")
+    queued(site, "b")
+    short = "guardrails: [{name: short, max_job_duration: 10h, scope: {project: long}}]\n"
+    site.store.activate_policy({"t.yaml": WAITS + short}, by="test")
+    line = LinedUp(site)
+    found = look(site, "own", line=line)
+    seconds[0] += 15
+    again = look(site, "own", line=line)
+    assert found["a"].startswith("it may run for 20h, the limit is 10h a job")
+    assert found["b"].startswith("waits for its turn on own/")
+    assert again["b"] == "own"
+
+
+def test_no_machine_is_kept_for_whose_launch_there_just_failed(site: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.app.jobs.queue.market_for", lambda *_, **__: market(site, "own"))
+    queued(site, "b")
+    queued(site, "a", "num_nodes: 2\npriority: high\n", rested=timedelta(minutes=1))
+    turns = {one.view.job.name: one.turn for one in queue(site).waiting}
+    assert turns["a"].option is None
+    assert turns["b"].start == 0
+    assert look(site, "own") == {"a": "1 × a launch there failed a short while ago", "b": "own"}
+
+
+def test_a_pool_that_was_left_alone_for_a_while_is_in_the_queue_again(site: Broker) -> None:
+    queued(site, "a", rested=timedelta(minutes=9))
+    pools = []
+    for _ in range(2):
+        option = queue(site).waiting[0].turn.option
+        assert option is not None
+        pools.append(option.name.split("/")[0])
+        assert isinstance(site.clock, ManualClock)
+        site.clock.advance(timedelta(minutes=2))
+    assert pools == ["acme", "own"]
+
+
+def test_a_clock_that_was_set_back_keeps_nobody_from_a_pool_for_longer(site: Broker) -> None:
+    queued(site, "a", rested=timedelta(0))
+    assert isinstance(site.clock, ManualClock)
+    site.clock.time -= timedelta(minutes=30)  # by now its launch failed half an hour ahead
+    option = queue(site).waiting[0].turn.option
+    assert option is not None
+    assert option.name.startswith("own/")
+
+
+def test_whom_the_gate_refused_is_back_in_line_after_some_tries(site: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.app.jobs.queue.market_for", lambda *_, **__: market(site, "own"))
+    seconds = [0.0]
+    monkeypatch.setattr("broker.app.jobs.queue.time.monotonic", lambda: seconds[0])
+    big, small = queued(site, "a", "num_nodes: 2\npriority: high\n"), queued(site, "b")
+    line, now = LinedUp(site), site.clock.now()
+    line.refused(big)
+    found = []
+    for _ in range(6):
+        seconds[0] += 15
+        pools = line.lot(big, now).taken  # a try of its own: on what is left over, or what is its turn
+        found.append((len(pools), line.lot(small, now).first is not None))
+    assert found == [(1, True)] * 4 + [(0, False)] * 2
+
+
+def test_each_team_s_own_order_of_capacity_holds(site: Broker) -> None:
+    for name, team in (("a", "one"), ("b", "two")):
+        queued(site, name, f"team: {team}\n")
+    order = "capacity: {wait_for_paid: 30h, order: [owned], exceptions: [{scope: {team: two}, order: [on_demand]}]}\n"
+    site.store.activate_policy({"t.yaml": POLICY + order}, by="test")
+    found = {one.view.job.name: one.turn.entry.options[0].name for one in queue(site).waiting}
+    assert {name: option.split("/")[0] for name, option in found.items()} == {"a": "own", "b": "acme"}
+
+
+def test_what_follows_the_round_is_what_the_queue_showed(site: Broker) -> None:
+    for name in "abc":
+        queued(site, name)
+    shown = {one.view.job.name: one.turn.start for one in queue(site).waiting}
+    found = look(site)
+    assert {name for name, start in shown.items() if start == 0} == {name for name in "abc" if found[name] == "own"}
+
+
+def test_placing_the_queue_again_and_again_does_not_take_all_the_time(
+    site: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = [0.0]
+
+    def monotonic() -> float:
+        seconds[0] += 1.0  # whatever is done takes a second
+        return seconds[0]
+
+    monkeypatch.setattr("broker.app.jobs.queue.time.monotonic", monotonic)
+    lined_up, now = LinedUp(site), site.clock.now()
+    first = [queued(site, name) for name in "ab"]
+    assert [lined_up.lot(view, now).wait for view in first] == [None, None]
+    late = queued(site, "c")
+    assert lined_up.lot(late, now).wait == QueueTurn()
+    seconds[0] += 20
+    turn = lined_up.lot(late, now).wait
+    assert turn is not None
+    assert turn.pool.startswith("own/")
+
+
+def test_jobs_that_are_not_submitted_are_placed_beside_those_that_wait(site: Broker) -> None:
+    queued(site, "first", "priority: high\n")
+    found = queue(site, [job(site, "a"), job(site, "a"), job(site, "late", "deadline: 1h\n")])
+    by_name = {one.view.id: one for one in found.waiting}
+    assert {name for name, one in by_name.items() if one.planned} == {"a", "a (2)", "late"}
+    assert by_name["late"].turn.late
+    assert all(one.turn.option is not None for one in found.waiting)
+    with site.store.reading() as look_:
+        assert len(look_.unclosed()) == 1, "nothing was submitted"
+
+
+@pytest.mark.parametrize(
+    ("providers", "more", "leaves_it"),
+    [
+        (("acme", "cheap"), "deadline: 20h\n", True),
+        (("acme", "cheap"), "", False),
+        (("acme", "cheap"), "value_of_time: $1\n", True),
+        (("acme",), "deadline: 20h\n", False),
+        (("own", "acme", "cheap"), "deadline: 20h\n", False),
+    ],
+    ids=["a deadline and spot", "neither deadline nor value", "time has its price", "no spot", "owned comes first"],
+)
+def test_where_a_strategy_has_a_say_submit_leaves_the_first_attempt_to_it(
+    site: Broker, monkeypatch: pytest.MonkeyPatch, providers: tuple[str, ...], more: str, leaves_it: bool
+) -> None:
+    monkeypatch.setattr("broker.app.jobs.submit.market_for", lambda *_, **__: market(site, *providers))
+    view = submit(site, job(site, "j", more))
+    assert bool(view.attempts) is not leaves_it
+    assert (view.state is JobState.QUEUED) is leaves_it

@@ -1,0 +1,84 @@
+"""The run folders of a store's jobs lie in one place: another one is refused before anything is stored or held."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from broker.app.jobs.jobs import cancel
+from broker.app.jobs.runs_root import claim, root
+from broker.app.jobs.submit import submit
+from broker.app.service import background
+from broker.app.service.reconciler_setup import reconciler
+from broker.app.wiring import Broker
+from broker.core.errors import InvalidInput
+from broker.core.events.views import JobView
+from broker.core.job.file import parse_job
+
+
+def asked(broker: Broker, name: str) -> JobView:
+    text = f"name: {name}\nrun: 'true'\nresources: {{cpus: 1}}\nmax_duration: 1h\n"
+    return submit(broker, parse_job(text, file="job.yaml", now=broker.clock.now()))
+
+
+@pytest.fixture
+def elsewhere(new_broker: Callable[[], Broker], tmp_path: Path) -> Broker:
+    """The same store, by a process whose settings name another place."""
+    broker = new_broker()
+    broker.settings.runs = (tmp_path / "elsewhere").as_uri()
+    return broker
+
+
+def test_another_place_is_refused_while_a_job_is_open(broker: Broker, elsewhere: Broker) -> None:
+    first = asked(broker, "first")
+    with pytest.raises(InvalidInput) as caught:
+        asked(elsewhere, "second")
+    assert broker.settings.runs_url in str(caught.value)
+    assert first.id in str(caught.value)
+    assert f"set GPUBROKER_RUNS={broker.settings.runs_url}" in caught.value.hint
+    with broker.store.reading() as look:
+        assert [view.id for view in look.jobs()] == [first.id]
+    asked(broker, "second")
+
+
+def test_another_place_is_fine_once_nobody_looks_at_the_first(broker: Broker, elsewhere: Broker) -> None:
+    cancel(broker, asked(broker, "first"))
+    worker = reconciler(broker)
+    while background.work_left(broker):
+        worker.tick()
+    with broker.store.lead() as leading:
+        assert leading
+        with pytest.raises(InvalidInput, match="reconciler that looks for them there still runs"):
+            asked(elsewhere, "second")
+    asked(elsewhere, "second")
+    with pytest.raises(InvalidInput, match="have not ended"):
+        asked(broker, "third")
+
+
+def test_who_names_no_place_goes_with_the_one_there_is(broker: Broker, elsewhere: Broker, tmp_path: Path) -> None:
+    asked(broker, "first")
+    elsewhere.settings.runs, elsewhere.settings.home = None, tmp_path / "home"
+    asked(elsewhere, "second")
+    assert root(elsewhere) == broker.settings.runs_url
+    with pytest.raises(InvalidInput, match="have not ended"):
+        claim(elsewhere)  # as a service that would look for them in its own place
+
+
+def test_one_folder_under_two_names_is_one_place(broker: Broker, elsewhere: Broker, tmp_path: Path) -> None:
+    asked(broker, "first")
+    (tmp_path / "link").symlink_to(tmp_path)
+    elsewhere.settings.runs = (tmp_path / "link" / "runs").as_uri() + "/"
+    asked(elsewhere, "second")
+
+
+def test_a_reconciler_looks_where_the_jobs_are_whoever_starts_it(
+    broker: Broker, elsewhere: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked(broker, "first")
+    started: list[dict[str, str]] = []
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, env, **__: started.append(env))
+    assert background.ensure(elsewhere)
+    assert started[0]["GPUBROKER_RUNS"] == broker.settings.runs_url

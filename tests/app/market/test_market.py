@@ -1,0 +1,65 @@
+"""How old what local sources said may get before they are asked again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+import pytest
+
+from broker.app.market.market import freshen
+from broker.app.wiring import Broker
+from broker.core.values.clock import ManualClock
+from broker.store.engine.leader import Duty
+from broker.store.records import PollRun, PollStatus
+
+
+def test_a_poll_that_hung_once_leaves_owned_machines_unasked_for_a_minute_at_most(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock(broker.clock.now())
+    broker.__dict__["clock"] = clock
+    freshen(broker)
+    began = clock.now()
+    clock.advance(timedelta(minutes=1))
+    for name in broker.registries.local_providers:
+        broker.store.record_poll(
+            name, started=began, finished=clock.now(), offers=[], skipped={}, error="", complete=True,
+            status=PollStatus.OK, hint="", keep_unchanged=False,
+        )  # fmt: skip
+    clock.advance(timedelta(seconds=59))
+    assert not [result.provider for result in freshen(broker)]
+    clock.advance(timedelta(seconds=2))
+    assert "owned" in [result.provider for result in freshen(broker)]
+
+
+def test_nobody_looks_what_is_due_before_it_can_be(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, looks = ManualClock(broker.clock.now()), 0
+    broker.__dict__["clock"] = clock
+    freshen(broker)
+    last_polls = broker.store.last_polls
+
+    def counted() -> Mapping[str, PollRun]:
+        nonlocal looks
+        looks += 1
+        return last_polls()
+
+    monkeypatch.setattr(broker.store, "last_polls", counted)
+
+    assert not freshen(broker)
+    assert looks == 1, "it finds out until when nothing is due"
+    clock.advance(timedelta(seconds=0.2))
+    assert not freshen(broker)
+    assert looks == 1
+    clock.advance(timedelta(seconds=0.2))
+    assert "owned" in [result.provider for result in freshen(broker)]
+
+
+def test_of_many_at_once_one_asks_for_all(broker: Broker) -> None:
+    clock = ManualClock(broker.clock.now())
+    broker.__dict__["clock"] = clock
+    freshen(broker, sandbox=True)
+    clock.advance(timedelta(seconds=1))
+    with broker.store.lead(Duty.LOCAL):
+        assert not freshen(broker, sandbox=True), "another process asks already"
+    assert {result.provider for result in freshen(broker, sandbox=True)} == {"owned", "sandbox"}

@@ -1,0 +1,174 @@
+"""What prices were, over a period and at a moment."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.app.market.price_history import PriceHistory, at, over
+from broker.app.wiring import Broker
+from broker.core.errors import InvalidInput, UnknownName
+from broker.core.market.offers import Availability, CapacityType, Offer, OfferQuery
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
+from broker.store.records import AvailabilityPoint, PricePoint
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+def offer(price: str | None = "16", hours_ago: float = 0, **changed: Any) -> Offer:
+    fields: dict[str, Any] = {
+        "provider": "aws", "region": "us-east-1", "zone": None, "instance_type": "p5", "accelerator": "H100",
+        "count": 8, "capacity_type": CapacityType.SPOT, "price": None if price is None else Money.usd(price),
+        "as_of": NOW - hours_ago * HOUR, "source": "api", "availability": Availability.AVAILABLE,
+    }  # fmt: skip
+    return Offer(**(fields | changed))
+
+
+def poll(broker: Broker, hours_ago: float, *offers: Offer, provider: str = "aws", **more: Any) -> None:
+    when = NOW - hours_ago * HOUR
+    broker.store.record_poll(provider, started=when, finished=when, offers=offers, **more)
+
+
+@pytest.fixture
+def broker(broker: Broker) -> Broker:
+    broker.__dict__["clock"] = ManualClock(NOW)
+    return broker
+
+
+def every(_: Offer) -> bool:
+    return True
+
+
+def test_a_series_is_cut_at_each_change(broker: Broker) -> None:
+    poll(broker, 10, offer("16", 10))
+    poll(broker, 8, offer("20", 8))
+    poll(broker, 6)
+    poll(broker, 4, offer("12", 4))
+    poll(broker, 2, offer("12", 2))
+    period = over(broker, OfferQuery(), NOW - 9 * HOUR, NOW, every)
+    (one,) = period.histories
+    cut = [((NOW - s.start) / HOUR, (NOW - s.end) / HOUR, s.price and str(s.price.dollars)) for s in one.stretches]
+    assert cut == [(9, 8, "16"), (8, 6, "20"), (6, 4, None), (4, 2, "12")]
+    assert one.changes == 2
+    assert one.mean == Money.usd("16")  # (1 h × 16 + 2 h × 20 + 2 h × 12) / 5 h
+    assert one.known_until == NOW - 2 * HOUR  # nobody has asked since
+    assert one.available_part == 1.0
+
+
+def test_what_the_last_poll_was_the_first_to_tell_is_part_of_it(broker: Broker) -> None:
+    poll(broker, 2, offer("16", 2))
+    (one,) = over(broker, OfferQuery(), NOW - 9 * HOUR, NOW, every).histories
+    assert (one.known, one.mean, one.changes) == ([Money.usd("16")], Money.usd("16"), 0)
+    poll(broker, 1, offer("20", 1))
+    (one,) = over(broker, OfferQuery(), NOW - 9 * HOUR, NOW, every).histories
+    assert (one.known, one.mean, one.changes) == ([Money.usd("16"), Money.usd("20")], Money.usd("16"), 1)
+    poll(broker, 0)
+    (one,) = over(broker, OfferQuery(), NOW - 9 * HOUR, NOW, every).histories
+    assert [stretch.price for stretch in one.stretches] == [Money.usd("16"), Money.usd("20")]  # and then no more
+
+
+def test_the_cheapest_come_first_and_unfit_ones_not_at_all(broker: Broker) -> None:
+    poll(broker, 5, offer("16", 5), offer("8", 5, region="us-west-2"), offer("1", 5, count=1, instance_type="x"))
+    poll(broker, 5, offer("9", 5, provider="gcp", count=0, accelerator=None), provider="gcp")
+    poll(broker, 5, offer("9", 5, provider="sandbox"), provider="sandbox")
+    period = over(broker, OfferQuery(), NOW - 9 * HOUR, NOW, lambda one: one.count != 1)
+    found = [(one.offer.provider, one.offer.region) for one in period.histories]
+    assert found == [("aws", "us-west-2"), ("aws", "us-east-1"), ("gcp", "us-east-1")]
+    period = over(broker, OfferQuery(), NOW - 9 * HOUR, NOW, every, most=1)
+    assert (len(period.histories), period.matching) == (1, 4)
+    simulated = over(broker, OfferQuery(providers=("sandbox",)), NOW - 9 * HOUR, NOW, every)
+    assert [one.offer.provider for one in simulated.histories] == ["sandbox"]
+
+
+def test_reference_prices_stand_back_where_there_are_live_ones(broker: Broker) -> None:
+    poll(broker, 9, offer("30", 9, source="book", reference=True), provider="book")
+    assert len(over(broker, OfferQuery(), NOW - 9 * HOUR, NOW, every).histories) == 1
+    poll(broker, 5, offer("16", 5))
+    (one,) = over(broker, OfferQuery(), NOW - 9 * HOUR, NOW, every).histories
+    assert one.offer.source == "api"
+
+
+def test_what_ended_before_the_period_is_not_in_it(broker: Broker) -> None:
+    poll(broker, 9, offer("16", 9))
+    poll(broker, 7)
+    assert not over(broker, OfferQuery(), NOW - 5 * HOUR, NOW, every).matching
+    (one,) = over(broker, OfferQuery(), NOW - 8 * HOUR, NOW, every).histories
+    assert one.ended == one.known_until == NOW - 7 * HOUR
+
+
+def test_an_empty_history_says_when_it_began(broker: Broker) -> None:
+    period = over(broker, OfferQuery(), NOW - 9 * HOUR, NOW, every)
+    assert (period.histories, period.matching, period.began) == ((), 0, None)
+    poll(broker, 5, offer(None, 5))
+    period = over(broker, OfferQuery(), NOW - 9 * HOUR, NOW, every)
+    assert (period.histories, period.unpriced, period.began) == ((), 1, NOW - 5 * HOUR)
+
+
+def test_names_that_nothing_has_are_said(broker: Broker) -> None:
+    poll(broker, 5, offer("16", 5))
+    with pytest.raises(UnknownName, match="did you mean 'aws'"):
+        over(broker, OfferQuery(providers=("aws", "awss")), NOW - HOUR, NOW, every)
+    with pytest.raises(UnknownName, match="did you mean 'us-east-1'"):
+        over(broker, OfferQuery(regions=("us-eest-1",)), NOW - HOUR, NOW, every)
+    with pytest.raises(UnknownName, match="region"):
+        at(broker, OfferQuery(regions=("us-eest-1",)), NOW - HOUR, every)
+    over(broker, OfferQuery(providers=("owned",)), NOW - HOUR, NOW, every)  # there is one, only without offers
+
+
+def test_periods_and_moments_that_are_none(broker: Broker) -> None:
+    with pytest.raises(InvalidInput, match="before it begins"):
+        over(broker, OfferQuery(), NOW - HOUR, NOW - 2 * HOUR, every)
+    with pytest.raises(InvalidInput, match="future"):
+        over(broker, OfferQuery(), NOW + HOUR, NOW + 2 * HOUR, every)
+    with pytest.raises(InvalidInput, match="not come yet"):
+        at(broker, OfferQuery(), NOW + HOUR, every)
+    with pytest.raises(InvalidInput, match="not come yet"):
+        at(broker, OfferQuery(), NOW, every, NOW + HOUR)
+    assert over(broker, OfferQuery(), NOW - HOUR, NOW + HOUR, every).end == NOW
+
+
+def test_a_moment_by_what_was_known_then(broker: Broker) -> None:
+    poll(broker, 9, offer("16", 9))
+    poll(broker, 5, offer("20", 8))  # dated three hours before it was told
+    (now,) = at(broker, OfferQuery(), NOW - 7 * HOUR, every)
+    (then,) = at(broker, OfferQuery(), NOW - 7 * HOUR, every, NOW - 7 * HOUR)
+    assert (now.offer.price, then.offer.price) == (Money.usd("20"), Money.usd("16"))
+
+
+MICROS = st.integers(1, 10**9)
+
+
+@given(st.lists(st.tuples(st.integers(0, 100), st.one_of(st.none(), MICROS)), max_size=12), st.integers(1, 100))
+def test_stretches_cover_what_is_known_without_overlap(changes: list[tuple[int, int | None]], end: int) -> None:
+    points = tuple(
+        PricePoint(NOW + hour * HOUR, None if micros is None else Money(micros), NOW)
+        for hour, micros in sorted(dict(changes).items())
+    )
+    start, until = NOW, NOW + end * HOUR
+    one = PriceHistory(offer(), start, until, until, None, points, (), ())
+    found = one.stretches
+    assert all(a.end == b.start for a, b in pairwise(found))
+    assert all(start <= stretch.start < stretch.end <= until for stretch in found[:-1])
+    assert all(start <= stretch.start <= stretch.end <= until for stretch in found[-1:])
+    if found:
+        assert found[-1].end == until
+    if one.known:
+        assert one.mean is not None
+        assert min(one.known) <= one.mean <= max(one.known)
+    else:
+        assert one.mean is None
+
+
+def test_the_time_in_which_nobody_told_counts_neither_way() -> None:
+    kinds = [Availability.AVAILABLE, Availability.UNKNOWN, Availability.UNAVAILABLE, None]
+    points = tuple(AvailabilityPoint(NOW + n * HOUR, kind) for n, kind in enumerate(kinds))
+    end = NOW + 6 * HOUR
+    assert PriceHistory(offer(), NOW, end, end, None, (), points, ()).available_part == 0.5
+    assert PriceHistory(offer(), NOW, end, end, None, (), (), ()).available_part is None

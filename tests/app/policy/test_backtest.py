@@ -1,0 +1,369 @@
+"""Recorded decisions, judged again: exactly the same under the same policy, and by hand under another."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from broker.app.policy.backtest import Backtest, replay
+from broker.core.job.jobs import Job, Workload
+from broker.core.job.placements import Placement
+from broker.core.market.offers import CapacityType, MoneyKind, Offer
+from broker.core.policy.decisions import Decision, inputs_of, sealed, written
+from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Grant, LiveAttempt
+from broker.core.values.burns import Burn
+from broker.core.values.money import Money
+from broker.ledger.budgets import budget_uses, share_within
+from broker.ledger.entries import Account, Entry, Movement, Tags, held_burns, move
+from broker.reconciler.admission.admission import strictest
+from broker.reconciler.controllers.placement import hold_entries
+from policies.loader import load
+from policies.policyset import ActivePolicies
+
+START = datetime(2026, 11, 1, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+@dataclass
+class Month:
+    """A broker's month in miniature: the gate, the ledger, and the record, kept by the test itself."""
+
+    policy: ActivePolicies
+    entries: list[Entry] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+    running: list[tuple[datetime, LiveAttempt]] = field(default_factory=list)
+
+    def submit(
+        self,
+        at: datetime,
+        hold: str,
+        *,
+        cost: str | None = None,
+        hours: float = 1,
+        user: str = "ann",
+        team: str = "nlp",
+        placements: Sequence[Placement] = (),
+        grants: tuple[Grant, ...] = (),
+        **said: object,
+    ) -> Answer:
+        """A job that holds so much for so many hours and then comes to so much."""
+        job = Job(name=f"job-{len(self.decisions)}", run="x", team=team, **said)
+        window = (at, at + hours * HOUR)
+        chosen, *others = placements or [placement(at, hold, hours)]
+        burns = {MoneyKind.CASH: Burn.evenly(Money.usd(hold), window)}
+        action = Action(ActionKind.LAUNCH, job, user, chosen, {MoneyKind.CASH: Money.usd(hold)}, window, burns=burns)
+        facts = replace(self._facts(action, at), grants=grants)
+        verdicts = tuple(self.policy.judge(action, facts))
+        answer = strictest(verdicts)
+        job_id = f"{job.name}-id" if answer is not Answer.DENY else None
+        inputs = written(action, facts, others, counts_live=self.policy.counts_live)
+        self.decisions.append(
+            Decision(
+                at, ActionKind.LAUNCH, user, job.name, answer, self.policy.version,
+                sealed(inputs, self.policy.version), job_id, 1, chosen.offer.pool, verdicts, {"inputs": inputs},
+            )
+        )  # fmt: skip
+        if job_id is not None:
+            self._run(job_id, action, chosen, Money.usd(cost or hold))
+        return answer
+
+    def _facts(self, action: Action, now: datetime) -> Facts:
+        assert action.window is not None
+        uses = {}
+        for budget in self.policy.budgets(action.job, action.user):
+            mine = [e for e in self.entries if e.at <= now and (not budget.teams or e.tags.team in budget.teams)]
+            spends = [e for e in mine if e.account is Account.SPENT]
+            jobs = {e.tags.job_id for e in mine}
+            holds = [burn for job in jobs for burn in held_burns(e for e in mine if e.tags.job_id == job).values()]
+
+            def spent(start: datetime, end: datetime, spends: list[Entry] = spends) -> Money:
+                return sum(
+                    (share_within(e.amount, (e.covers_from, e.covers_to), (start, end)) for e in spends), Money.ZERO
+                )
+
+            uses[budget.id] = budget_uses(budget, action.window, now, spent, holds)
+        live = tuple(one for until, one in self.running if now < until)
+        return Facts(now, live, uses)
+
+    def _run(self, job_id: str, action: Action, placed: Placement, cost: Money) -> None:
+        assert action.window is not None
+        assert action.hold is not None
+        job, (at, ends) = action.job, action.window
+        offer = placed.offer
+        tags = Tags(
+            job_id, action.user, job.team, job.project, job.workload.value, job.environment, 1, offer.provider,
+            offer.region, offer.capacity_type, offer.accelerator, placed.gpus,
+        )  # fmt: skip
+        held = action.hold[MoneyKind.CASH]
+        self.entries += hold_entries(tags, {}, action.burns, Movement.HOLD, 1)
+        for what, amount, covers in (
+            (Movement.SETTLE, cost, (at, ends)), (Movement.RELEASE, held - cost, (ends, ends)),
+        ):  # fmt: skip
+            self.entries += move(
+                what, amount, movement_id=f"{job_id}/{what}", money=MoneyKind.CASH, at=ends, covers=covers, tags=tags
+            )
+        live = LiveAttempt(job_id, action.user, job.team, None, job.workload.value, None, placed.gpus, "H100", "aws",
+                           MoneyKind.CASH, capacity_type=CapacityType.ON_DEMAND)  # fmt: skip
+        self.running.append((ends, live))
+
+    def again(self, policy: str | None = None) -> Backtest:
+        return replay(self.decisions, self.entries, load({"p.yaml": policy}) if policy else self.policy)
+
+
+def placement(at: datetime, cost: str, hours: float = 1, *, provider: str = "aws", price: str = "8") -> Placement:
+    offer = Offer(provider, "us-east-1", None, "p5", "H100", 1, CapacityType.ON_DEMAND, Money.usd(price), at, "test")
+    return Placement(
+        offer, 1, Money.usd(price), Money.usd(cost), (), hours * HOUR, at + hours * HOUR, 1.0, 1.0, 0.0
+    )  # fmt: skip
+
+
+def budget(amount: str, more: str = "") -> str:
+    return f'version: 1\nbudgets: [{{name: monthly, amount: "{amount}", period: month}}]\n{more}'
+
+
+def answers(found: Backtest) -> list[str | None]:
+    return [one.answer.value if one.answer else None for one in found.outcomes]
+
+
+# --- the same policy ------------------------------------------------------------------------------------------------
+
+RULES = """
+guardrails:
+  - {name: few, max_concurrent_jobs: 4}
+  - {name: nlp-few, max_concurrent_gpus: 2, scope: {team: nlp}}
+  - {name: prices, max_price_per_gpu_hour: $9}
+  - {name: big, max_job_cost: $90, when: 'job.workload != "inference"'}
+  - {name: dear, max_job_cost: $35, action: ask, approvers: [olga], scope: {team: vision}}
+  - {name: long, approve_above: {duration: 8h, approvers: [olga], expires: 6h}, scope: {team: nlp, user: bob}}
+  - {name: nights, capacity_types: owned, when: 'hour_in("Europe/Berlin") < 4', scope: {team: vision}}
+"""
+TEAMS = """
+  - {name: nlp-weekly, amount: $300, period: week, timezone: Europe/Berlin, scope: {team: nlp}}
+"""
+
+
+def a_month(decisions: int = 520) -> Month:
+    policy = 'version: 1\nbudgets:\n  - {name: monthly, amount: "$1,500", period: month}' + TEAMS + RULES
+    month, dice = Month(load({"p.yaml": policy})), random.Random(7)
+    for n in range(decisions):
+        at = START + n * timedelta(minutes=80) + timedelta(seconds=dice.randrange(600))
+        hold = dice.choice((5, 20, 40, 95))
+        hours = dice.choice((1, 3, 9))
+        price = dice.choice(("4", "8", "9.5"))
+        month.submit(
+            at,
+            str(hold),
+            cost=str(hold * dice.randrange(2, 10) / 10),
+            hours=hours,
+            team=dice.choice(("nlp", "vision")),
+            user=dice.choice(("ann", "bob")),
+            placements=[placement(at, str(hold), hours, price=price)],
+            workload=dice.choice(list(Workload)),
+            grants=(Grant("olga", ("dear", "long"), Money.usd(50)),) if dice.random() < 0.3 else (),
+        )
+    return month
+
+
+@pytest.fixture(scope="module")
+def month() -> Month:
+    return a_month()
+
+
+def test_the_same_policy_says_exactly_the_same_of_a_month_of_500_decisions(month: Month) -> None:
+    found = month.again()
+
+    assert len(found.outcomes) >= 500
+    assert {one.decision.answer for one in found.outcomes} == set(Answer), "there is something to see"
+    approved = {v.name for one in month.decisions for v in one.verdicts if v.code == "approved"}
+    assert approved == {"dear", "long"}
+    denied_by = {v.name for one in month.decisions for v in one.verdicts if v.answer is Answer.DENY}
+    assert denied_by == {"monthly", "nlp-weekly", "few", "nlp-few", "prices", "big", "nights"}
+    assert [one.verdicts for one in found.outcomes] == [one.verdicts for one in month.decisions]
+    assert found.differences == ()
+    assert found.before == found.after
+
+
+def test_added_up_anew_from_the_ledger_the_budgets_come_to_what_was_recorded(month: Month) -> None:
+    # Another version, but the same rules: nothing is taken from the record but the questions.
+    text = "# said otherwise\nversion: 1\npolicy: other\nbudgets:\n"
+    text += '  - {name: monthly, amount: "$1,500", period: month}' + TEAMS + RULES
+    found = replay(month.decisions, month.entries, load({"p.yaml": text}))
+
+    assert found.differences == ()
+    assert [[v.figures for v in one.verdicts] for one in found.outcomes] == [
+        [v.figures for v in one.verdicts] for one in month.decisions
+    ]
+
+
+def test_an_altered_record_is_found(month: Month) -> None:
+    first, *rest = month.decisions
+    inputs = first.seen["inputs"]
+    assert isinstance(inputs, dict)
+    forged = {**dict(first.seen), "inputs": {**inputs, "others": [1]}}
+
+    with pytest.raises(ValueError, match="was altered"):
+        replay([replace(first, seen=forged), *rest], month.entries, month.policy)
+    assert inputs_of(first) is not None
+    assert inputs_of(replace(first, seen={})) is None
+    assert replay([replace(first, seen={})], month.entries, month.policy).unknown == 1
+
+
+# --- another policy, by hand ----------------------------------------------------------------------------------------
+
+
+def at(hours: float) -> datetime:
+    return START + timedelta(hours=hours)
+
+
+def test_a_smaller_budget_refuses_one_and_so_has_room_for_the_next() -> None:
+    month = Month(load({"p.yaml": budget("$200")}))
+    for n, hold in enumerate(("60", "50", "40")):
+        assert month.submit(at(2 * n), hold) is Answer.ALLOW
+
+    found = month.again(budget("$100"))
+
+    # 60 fit; 60 + 50 do not; as nothing was spent on those, 60 + 40 do.
+    assert answers(found) == ["allow", "deny", "allow"]
+    assert found.before.cost == {MoneyKind.CASH: Money.usd(150)}
+    assert found.after.cost == {MoneyKind.CASH: Money.usd(100)}
+    (difference,) = found.differences
+    assert (difference.cost_before, difference.cost_after) == (Money.usd(50), Money.ZERO)
+    assert difference.verdicts[-1].code == "over_budget"
+
+
+def test_what_was_spent_counts_not_what_was_held_once_it_is_over() -> None:
+    month = Month(load({"p.yaml": budget("$200")}))
+    month.submit(at(0), "90", cost="10", hours=1)
+    month.submit(at(0.5), "20", hours=1)
+    month.submit(at(2), "20", hours=1)
+
+    # 90 are held when the second one asks; when the third one asks, 10 were spent and nothing else.
+    assert answers(month.again(budget("$100"))) == ["allow", "deny", "allow"]
+
+
+def test_a_larger_budget_lets_through_what_was_refused_and_counts_its_plan() -> None:
+    month = Month(load({"p.yaml": budget("$100")}))
+    for n, hold in enumerate(("60", "50", "40")):
+        month.submit(at(2 * n), hold, placements=[placement(at(2 * n), "30")])
+    assert [one.answer.value for one in month.decisions] == ["allow", "deny", "allow"]
+
+    found = month.again(budget("$130"))
+
+    # 60 were spent; 50 are held then, of which the plan expects 30 to be spent: 60 + 30 + 40 = 130.
+    assert answers(found) == ["allow", "allow", "allow"]
+    assert found.after.cost == {MoneyKind.CASH: Money.usd(130)}
+    # With a dollar less, the third one does not fit any more.
+    assert answers(month.again(budget("$129"))) == ["allow", "allow", "deny"]
+
+
+def test_jobs_that_are_refused_occupy_nothing() -> None:
+    month = Month(load({"p.yaml": budget("$900")}))
+    for n in range(4):
+        month.submit(at(n / 10), "50" if n != 1 else "95", hours=2)
+
+    found = month.again(
+        budget("$900", "guardrails:\n- {name: big, max_job_cost: $90}\n- {name: two, max_concurrent_jobs: 2}\n")
+    )
+
+    # The second one is too dear, so the third one is the second that runs, and the fourth one too many.
+    assert answers(found) == ["allow", "deny", "allow", "deny"]
+
+
+def test_a_new_rule_that_counts_sees_those_that_hold_money() -> None:
+    month = Month(load({"p.yaml": budget("$900")}))
+    for n in range(3):
+        month.submit(at(n), "50", hours=2.5)
+    assert all(not inputs.live_kept for one in month.decisions if (inputs := inputs_of(one)))
+
+    found = month.again(budget("$900", "guardrails: [{name: two, max_concurrent_gpus: 2}]"))
+    assert answers(found) == ["allow", "allow", "deny"]
+    assert found.outcomes[-1].verdicts[-1].figures["running"] == "2"
+    # With room for one, the second one is refused, and so there is room for the third one at its time.
+    assert answers(month.again(budget("$900", "guardrails: [{name: one, max_concurrent_jobs: 1}]"))) == [
+        "allow", "deny", "deny",
+    ]  # fmt: skip
+
+
+def test_a_provider_that_is_forbidden_is_left_for_the_next_best_with_its_price_and_its_lateness() -> None:
+    month = Month(load({"p.yaml": budget("$900")}))
+    elsewhere = placement(at(0), "70", hours=5, provider="gcp", price="11")
+    month.submit(at(0), "100", cost="40", hours=6, deadline=4 * HOUR, placements=[placement(at(0), "40", 3), elsewhere])
+
+    found = month.again(budget("$900", "guardrails: [{name: not-aws, allowed_locations: {providers: {deny: aws}}}]"))
+
+    (one,) = found.outcomes
+    assert one.answer is Answer.ALLOW
+    assert one.pool is not None
+    assert one.pool.startswith("gcp/")
+    assert (one.cost_before, one.cost_after) == (Money.usd(40), Money.usd(66)), "6 h were metered, at $11"
+    assert (one.late_before, one.late_after) == (False, True)
+    assert (found.before.late, found.after.late) == (0, 1)
+
+
+def test_what_comes_after_a_refusal_was_never_asked() -> None:
+    month = Month(load({"p.yaml": budget("$900")}))
+    month.submit(at(0), "80", cost="60", hours=4)
+    (launch,) = month.decisions
+    inputs = inputs_of(launch)
+    assert inputs is not None
+    moved = replace(inputs.action, kind=ActionKind.RE_PLACE, hold={}, job_id=launch.job_id, submitted_at=at(0))
+    facts = replace(inputs.facts, now=at(1))
+    kept = written(moved, facts)
+    version = month.policy.version
+    month.decisions.append(
+        replace(
+            launch, at=at(1), action=ActionKind.RE_PLACE, seen={"inputs": kept}, facts_hash=sealed(kept, version),
+            verdicts=tuple(month.policy.judge(moved, facts)),
+        )
+    )  # fmt: skip
+
+    assert month.again().differences == ()
+    found = month.again(budget("$50"))
+    assert answers(found) == ["deny", None]
+    assert found.after.cost == {}
+    # A rule that only the move is refused by saves what would have been spent after it: 15 of 60 were spent before.
+    month.entries = [replace(e, at=at(0.9)) if e.movement is Movement.SETTLE else e for e in month.entries]
+    month.entries = [
+        e if e.movement is not Movement.SETTLE else replace(e, amount=e.amount.share(1, 4)) for e in month.entries
+    ]
+    later = [replace(e, at=at(4), amount=e.amount * 3) for e in month.entries if e.movement is Movement.SETTLE]
+    month.entries += later
+    freeze = 'guardrails: [{name: f, freeze: {from: "2026-11-01T01:00", to: "2026-11-02"}}]'
+    found = month.again(budget("$900", freeze))
+    assert answers(found) == ["allow", "deny"]
+    assert (found.before.cost, found.after.cost) == (
+        {MoneyKind.CASH: Money.usd(60)}, {MoneyKind.CASH: Money.usd(15)},
+    )  # fmt: skip
+
+
+def test_what_is_asked_instead_of_denied_counts_as_granted() -> None:
+    month = Month(load({"p.yaml": budget("$900", "guardrails: [{name: big, max_job_cost: $50}]")}))
+    for n, hold in enumerate(("60", "50", "70")):
+        month.submit(at(2 * n), hold, placements=[placement(at(2 * n), "30")])
+    assert [one.answer.value for one in month.decisions] == ["deny", "allow", "deny"]
+
+    asks = (
+        "guardrails: [{name: big, max_job_cost: $50, action: ask, approvers: [olga]}, {name: most, max_job_cost: $65}]"
+    )
+    found = month.again(budget("$900", asks))
+
+    # 60 is asked about and its plan expects 30; 50 was spent; 70 is above what anybody may approve.
+    assert answers(found) == ["ask", "allow", "deny"]
+    assert (found.after.asked, found.after.denied) == (1, 1)
+    assert found.after.cost == {MoneyKind.CASH: Money.usd(80)}
+
+
+def test_what_nobody_need_be_asked_about_is_taken_first() -> None:
+    month = Month(load({"p.yaml": budget("$900")}))
+    elsewhere = placement(at(0), "70", hours=5, provider="gcp", price="11")
+    month.submit(at(0), "100", cost="40", hours=6, placements=[placement(at(0), "40", 3), elsewhere])
+
+    asks = "guardrails: [{name: g, allowed_locations: {providers: {deny: PLACE}}, action: ask, approvers: [olga]}]"
+    (one,) = month.again(budget("$900", asks.replace("PLACE", "aws"))).outcomes
+    assert (one.answer, (one.pool or "").partition("/")[0], one.cost_after) == (Answer.ALLOW, "gcp", Money.usd(66))
+    (one,) = month.again(budget("$900", asks.replace("PLACE", "[aws, gcp]"))).outcomes
+    assert (one.answer, (one.pool or "").partition("/")[0]) == (Answer.ASK, "aws")

@@ -1,0 +1,98 @@
+"""The service's page: who may read it, what it says, and that it says so while the store is away."""
+
+from __future__ import annotations
+
+import json
+import threading
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from broker.app.market.market import freshen
+from broker.app.service.health import Pulses
+from broker.app.service.metrics import Page, address, is_loopback
+from broker.app.wiring import Broker
+from broker.core.errors import InvalidInput, StoreProblem
+
+
+@pytest.fixture
+def pulses() -> Pulses:
+    return Pulses()
+
+
+@pytest.fixture
+def page(broker: Broker, pulses: Pulses) -> Iterator[Page]:
+    page, stop = Page(broker, pulses, "127.0.0.1:0", None), threading.Event()
+    thread = threading.Thread(target=page.run, args=(stop,))
+    thread.start()
+    yield page
+    stop.set()
+    thread.join()
+
+
+def numbers(page: Page) -> dict[tuple[str, str], float]:
+    """Every sample by its name and the values of its labels."""
+    text = page.answer("/metrics", "")[2].decode()
+    families = text_string_to_metric_families(text)
+    return {(s.name, ",".join(s.labels.values())): s.value for family in families for s in family.samples}
+
+
+def test_prometheus_reads_duties_jobs_and_prices(broker: Broker, page: Page, pulses: Pulses) -> None:
+    freshen(broker)
+    pulses.looked("jobs", 0.5, steps=2)
+    found = numbers(page)
+    assert found["gpubroker_up", ""] == 1
+    assert found["gpubroker_duty", "jobs,leading"] == 1
+    assert found["gpubroker_duty", "jobs,standing_by"] == 0
+    assert found["gpubroker_looks_total", "jobs"] == 1
+    assert found["gpubroker_steps_total", "jobs"] == 2
+    assert found["gpubroker_look_seconds", "jobs"] == 0.5
+    assert found["gpubroker_offers", "owned"] >= 1
+    assert found["gpubroker_live_attempts", ""] == 0
+    assert 0 <= found["gpubroker_price_age_seconds", "owned"] < 60
+
+
+def test_a_store_that_is_away_is_a_number_too(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(self: Broker) -> None:
+        raise StoreProblem("away")
+
+    monkeypatch.setattr(Broker, "store", property(away))
+    assert numbers(page)["gpubroker_up", ""] == 0
+
+
+def test_health_is_a_status(page: Page, pulses: Pulses) -> None:
+    pulses.stands_by("jobs")
+    with urllib.request.urlopen(f"{page.url}/healthz", timeout=10) as answer:
+        assert json.load(answer) == {"healthy": True, "duties": {"jobs": "standing_by"}, "ill": {}}
+    pulses.failed("jobs")
+    assert page.answer("/healthz", "")[0] == 503
+    assert page.answer("/", "")[0] == 404
+
+
+def test_others_need_the_token(broker: Broker, pulses: Pulses) -> None:
+    with pytest.raises(InvalidInput, match="no token"):
+        Page(broker, pulses, "0.0.0.0:0", None)
+    page = Page(broker, pulses, "0.0.0.0:0", "open sesame")
+    assert page.answer("/metrics", "")[0] == 401
+    assert page.answer("/healthz", "Bearer wrong")[0] == 401
+    assert page.answer("/healthz", "Bearer open sesame")[0] == 200
+    page._server.server_close()
+
+
+@pytest.mark.parametrize("listen", ["9464", "127.0.0.1:", ":9464", "127.0.0.1:99999", "127.0.0.1:http"])
+def test_what_is_no_address_is_refused(listen: str) -> None:
+    with pytest.raises(InvalidInput, match="is no address"):
+        address(listen)
+
+
+def test_addresses_of_this_machine_alone() -> None:
+    assert all(map(is_loopback, ["127.0.0.1", "::1", "localhost", "127.8.9.1"]))
+    assert not any(map(is_loopback, ["0.0.0.0", "::", "10.0.0.1", "example.org"]))
+    assert address("[::1]:9464") == ("::1", 9464)
+
+
+def test_a_port_in_use_is_said(broker: Broker, page: Page, pulses: Pulses) -> None:
+    with pytest.raises(InvalidInput, match="cannot listen"):
+        Page(broker, pulses, f"127.0.0.1:{page.port}", None)

@@ -1,0 +1,83 @@
+"""`gpubroker report billed` and `gpubroker report charges`, on a store with one job that cost money."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.core.values.clock import SystemClock
+from broker.reconciler.settlement.batch import post_due
+from broker.store import Store, open_store
+from tests.contracts.sweeping import LONG_AGO, record_jobs
+
+
+@pytest.fixture
+def store(home: Path) -> Iterator[Store]:
+    opened = open_store(f"sqlite:///{home / 'gpubroker.db'}", clock=SystemClock())
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def ran(store: Store, home: Path) -> str:
+    """The key of an attempt that cost $20: an hour at twenty dollars, two days ago."""
+    with store.writing() as tx:
+        record_jobs(tx, lasted=timedelta(hours=1), provider="pricebook")
+        view = tx.job("over")
+        assert view is not None
+        post_due(tx, [view], LONG_AGO)
+    return "over-1"
+
+
+def bill(tmp_path: Path, key: str, amount: str) -> Path:
+    path = tmp_path / "bill.csv"
+    days = [f"{LONG_AGO + timedelta(days=day):%Y-%m-%d}" for day in range(2)]
+    path.write_text(f"key,day,amount\n{key},{days[0]},{amount}\n{key},{days[1]},0\n,{days[1]},3\n")  # over midnight
+    return path
+
+
+def test_nothing_ran(gpubroker: Any, home: Path) -> None:
+    done = gpubroker("report", "billed")
+    assert done.code == 0
+    assert "no attempt paid in cash" in done.out
+    assert gpubroker("report", "charges", "fetch").code == 0
+
+
+def test_from_a_file_to_the_ledger(gpubroker: Any, ran: str, tmp_path: Path) -> None:
+    before = gpubroker("report", "billed", "--json").json
+    assert [row["billed"] for row in before["rows"]] == [None]
+    done = gpubroker("report", "charges", "import", bill(tmp_path, ran, "26"), "--provider", "pricebook", "--json")
+    assert done.code == 0
+    assert (done.json["adjusted"], done.json["unknown"]) == ([{"key": ran, "difference": "6.00"}], [])
+    assert len(done.json["alerts"]) == 2
+    again = gpubroker("report", "charges", "import", bill(tmp_path, ran, "26"), "--provider", "pricebook", "--json")
+    assert (again.json["changed"], again.json["adjusted"]) == ({"pricebook": 0}, [])
+    after = gpubroker("report", "billed", "--by", "job", "--json").json
+    row = next(one for one in after["rows"] if one["group"] == "over")
+    assert (row["quoted"], row["metered"], row["billed"], row["difference"], row["adjusted"]) == (
+        "20.00", "20.00", "26.00", "6.00", "6.00",
+    )  # fmt: skip
+    assert after["for_others"] == {"pricebook": "3.00"}
+    shown = gpubroker("report", "billed", "--by", "attempt").out
+    assert "+$6.00 (+30.0 %)" in shown
+    assert "pricebook charged $3.00 for resources outside gpubroker" in shown
+
+
+def test_charges_for_what_is_not_known_here_are_told(gpubroker: Any, home: Path, tmp_path: Path) -> None:
+    file = bill(tmp_path, "over-1", "26")
+    done = gpubroker("report", "charges", "import", file, "--provider", "pricebook")
+    assert "warning: no attempt in this store has the key over-1" in done.err
+    assert gpubroker("report", "charges", "import", file, "--provider", "pricebook", "--json").json["unknown"] == [
+        "over-1"
+    ]
+    assert "pricebook charged $29.00 for resources outside gpubroker" in gpubroker("report", "billed").out
+
+
+def test_what_cannot_be_grouped_by(gpubroker: Any, home: Path) -> None:
+    done = gpubroker("report", "billed", "--by", "colour")
+    assert done.code == 2
+    assert "provider, job, attempt" in done.err

@@ -1,0 +1,186 @@
+"""`gpubroker plan`: placements, money, verdict, reasons, and the exit code of each way to fail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.cli.render.hints import REMEDIES
+from broker.core.job.reasons import Reason
+
+
+def test_a_job_this_machine_can_run(gpubroker: Any, job: Path) -> None:
+    done = gpubroker("plan", job)
+    assert done.code == 0
+    assert "owned/local" in done.out
+    assert "No policy is active: owned and sandbox capacity only" in done.out
+    assert "nothing is held" in done.out
+    document = gpubroker("plan", job, "--json").json
+    (best,) = document["placements"]
+    assert best["offer"]["provider"] == "owned"
+    assert best["duration"] >= 60
+    assert document["feasible"] + document["rejected"] == document["offers_seen"]
+    assert document["exit_code"] == 0
+    assert document["verdict"]["answer"] == "allow"
+    assert document["hold"] == {}
+
+
+def test_terms_add_up_to_the_cost_and_all_is_explained(gpubroker: Any, sandbox_job: Path, policy: Path) -> None:
+    document = gpubroker("plan", sandbox_job, "--json").json
+    for placement in document["placements"]:
+        total = sum(round(float(term["amount"]) * 1e6) for term in placement["terms"])
+        assert total == round(float(placement["expected_cost"]) * 1e6)
+    explained = gpubroker("plan", sandbox_job, "--explain").out
+    assert "compute" in explained
+    assert "start-up" in explained
+    assert "[wrong_accelerator]" in explained
+    assert "fix:" in explained
+    rejected = document["rejected"]
+    assert f"Rejected: {rejected:,} of" in explained
+
+
+@pytest.mark.parametrize("work", ["work: 2h\n", ""])
+@pytest.mark.parametrize("value", ["$2.50", ""])
+def test_what_is_ranked_by_is_itemised_too(
+    gpubroker: Any, sandbox_job: Path, write: Any, work: str, value: str
+) -> None:
+    text = sandbox_job.read_text().replace("work: 2h\n", work)
+    file = write("valued.yaml", text + (f"value_of_time: {value}\n" if value else ""))
+    placements = gpubroker("plan", file, "--json").json["placements"]
+    ranked = [micros(placement["ranked_by"]) for placement in placements]
+    assert ranked == sorted(ranked)
+    for placement in placements:
+        terms = [micros(term["amount"]) for term in placement["terms"] + placement["ranking_terms"]]
+        assert sum(terms) == micros(placement["ranked_by"])
+        named = {term["name"]: term["how"] for term in placement["ranking_terms"]}
+        assert named.get("value of time", "").endswith("× $2.50/h" if value else "")
+        assert ("for a useful hour" in named) == (not work)
+    explained = gpubroker("plan", file, "--explain").out
+    assert ("= ranking value" in explained) == bool(value or not work)
+
+
+def micros(usd: str) -> int:
+    return round(float(usd) * 1e6)
+
+
+def test_as_many_placements_are_explained_as_are_shown(gpubroker: Any, sandbox_job: Path) -> None:
+    for limit in (1, 5):
+        explained = gpubroker("plan", sandbox_job, "--explain", "-n", str(limit)).out
+        assert sum(" per useful hour; " in line for line in explained.splitlines()) == limit
+
+
+def test_what_an_hour_is_worth_by_policy_is_itemised_with_its_figure(
+    gpubroker: Any, sandbox_job: Path, policy: Path
+) -> None:
+    policy.write_text(policy.read_text() + "defaults: {value_of_time: $3}\n")
+    (best,) = gpubroker("plan", sandbox_job, "--policy", policy, "-n", "1", "--json").json["placements"]
+    (term,) = best["ranking_terms"]
+    assert term["how"].endswith("× $3.00/h")
+    assert micros(term["amount"]) == pytest.approx(3e6 * best["duration"] / 3600, abs=1)
+
+
+def test_nothing_can_satisfy_it_exits_4_with_counted_reasons(gpubroker: Any, write: Any) -> None:
+    file = write("job.yaml", "run: echo\nresources: {accelerators: 'H100:8'}\n")
+    done = gpubroker("plan", file)
+    assert done.code == 4
+    assert "No placement" in done.out
+    assert "× another accelerator than the job asks for  [wrong_accelerator]" in done.out
+    document = gpubroker("plan", file, "--json")
+    assert document.code == 4
+    reasons = {reason["reason"]: reason["count"] for reason in document.json["reasons"]}
+    assert reasons["wrong_accelerator"] > 0
+    assert sum(reasons.values()) == document.json["offers_seen"]
+    assert all(reason["what_would_change_it"] for reason in document.json["reasons"])
+
+
+def test_a_deadline_nobody_can_meet_exits_4(gpubroker: Any, write: Any) -> None:
+    file = write("job.yaml", "run: echo\nresources: {cpus: 1}\nwork: 10h\ndeadline: 1h\n")
+    done = gpubroker("plan", file, "--json")
+    assert done.code == 4
+    assert "misses_deadline" in [reason["reason"] for reason in done.json["reasons"]]
+
+
+def test_over_budget_exits_3_with_budget_asked_and_left(gpubroker: Any, sandbox_job: Path, policy: Path) -> None:
+    done = gpubroker("plan", sandbox_job)
+    assert done.code == 3
+    assert "Denied" in done.out
+    assert "budget pretend of $3.00 for" in done.out
+    assert "asked; $3.00 is left" in done.out
+    verdicts = gpubroker("plan", sandbox_job, "--json").json["verdict"]["verdicts"]
+    (denial,) = [verdict for verdict in verdicts if verdict["answer"] == "deny"]
+    assert denial["figures"]["budget"] == "pretend"
+    assert denial["figures"]["left"] == "3.00"
+    assert float(denial["figures"]["asked"]) > 3
+
+
+def test_every_placement_denied_exits_3(gpubroker: Any, sandbox_job: Path, write: Any) -> None:
+    strict = write("strict.yaml", "version: 1\nguardrails: [{name: tight, max_price_per_gpu_hour: $0.01}]\n")
+    assert gpubroker("policy", "apply", strict).code == 0
+    done = gpubroker("plan", sandbox_job)
+    assert done.code == 3
+    assert "denied_by_policy" in done.out
+
+
+def test_what_if_judges_by_other_files_and_changes_nothing(
+    gpubroker: Any, sandbox_job: Path, policy: Path, write: Any
+) -> None:
+    rich = write("rich.yaml", "version: 1\nbudgets: [{name: more, amount: $900, period: month, counts: [sandbox]}]\n")
+    done = gpubroker("plan", sandbox_job, "--policy", rich)
+    assert done.code == 0
+    assert "by these policy files" in done.out
+    assert gpubroker("policy", "show", "--json").json["active"]["number"] == 1
+    assert gpubroker("plan", sandbox_job).code == 3
+
+
+def test_what_if_switches_hold_for_the_planner_too(gpubroker: Any, write: Any) -> None:
+    """`allow_reference_prices` and the like are read from the what-if files, not from the active policy."""
+    file = write("job.yaml", "run: echo\nresources: {cpus: 1}\nmax_duration: 1h\n")
+    gpus = write("gpus.yaml", "version: 1\ndefaults: {cpu_jobs_on_gpus: true}\n")
+    strict = {r["reason"] for r in gpubroker("plan", file, "--json").json["reasons"]}
+    loose = {r["reason"] for r in gpubroker("plan", file, "--policy", gpus, "--json").json["reasons"]}
+    assert "not_a_cpu_offer" in strict
+    assert "not_a_cpu_offer" not in loose
+
+
+def test_a_policy_named_by_the_environment_is_adopted(
+    gpubroker: Any, job: Path, write: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write("team.yaml", "version: 1\nbudgets: [{name: b, amount: $9, period: month}]\n")
+    monkeypatch.setenv("GPUBROKER_POLICY", str(file))
+    done = gpubroker("plan", job)
+    assert done.code == 0
+    assert "Adopted" in done.err
+    assert "Adopted" not in gpubroker("plan", job).err
+    assert gpubroker("policy", "show", "--json").json["active"]["note"] == "adopted from GPUBROKER_POLICY"
+
+
+def test_every_reason_has_a_remedy() -> None:
+    assert set(REMEDIES) == set(Reason)
+
+
+def test_offers_that_cost_more_than_the_job_may_are_counted(gpubroker: Any, sandbox_job: Path, policy: Path) -> None:
+    assert gpubroker("plan", sandbox_job, "--json").json["over_max_cost"] == 0
+    sandbox_job.write_text(sandbox_job.read_text() + "max_cost: $1\n")
+    document = gpubroker("plan", sandbox_job, "--json", "--limit", "1000").json
+    costs = [float(placement["expected_cost"]) for placement in document["placements"]]
+    over = sum(cost > 1 for cost in costs)
+    assert 0 < over < len(costs) == document["feasible"]
+    assert document["over_max_cost"] == over
+    explained = gpubroker("plan", sandbox_job, "--explain").out
+    assert f"match, {over} of them above the job's max_cost of $1.00;" in explained
+
+
+def test_what_cannot_be_submitted_promises_no_hold(gpubroker: Any, sandbox_job: Path, write: Any) -> None:
+    budget = "version: 1\npolicy: p\nbudgets: [{name: pretend, amount: %s, period: month, counts: [sandbox]}]\n"
+    assert gpubroker("policy", "apply", write("p.yaml", budget % "$100")).code == 0
+    allowed = gpubroker("plan", sandbox_job)
+    assert "is held at submission" in allowed.out
+    assert gpubroker("plan", sandbox_job, "--json").json["hold"] != {}
+    assert gpubroker("policy", "apply", write("p.yaml", budget % "$0.01")).code == 0
+    denied = gpubroker("plan", sandbox_job)
+    assert denied.code == 3
+    assert "Denied by the active policy" in denied.out
+    assert "is held" not in denied.out
+    assert gpubroker("plan", sandbox_job, "--json").json["hold"] == {}

@@ -1,0 +1,313 @@
+"""`gpubroker policy`, `budget` and `report`."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from broker.cli.policy.policy_view import rule_table
+from policies.loader import load
+
+
+def test_check_says_what_the_files_say_and_changes_nothing(gpubroker: Any, write: Any) -> None:
+    file = write("p.yaml", "version: 1\nbudgets: [{name: b, amount: $9, period: month}]\n")
+    done = gpubroker("policy", "check", file)
+    assert done.code == 0
+    assert "The files are valid" in done.out
+    document = gpubroker("policy", "check", file, "--json").json
+    assert document["valid"] is True
+    assert [rule["name"] for rule in document["rules"]] == ["b"]
+    assert document["defaults"]["grants_cash"] is True
+    assert gpubroker("policy", "show", "--json").json == {"active": None}
+
+
+def test_a_wrong_file_is_not_activated(gpubroker: Any, write: Any, policy: Path) -> None:
+    bad = write("bad.yaml", "version: 1\nbudgets:\n  - {name: b, amount: 9, period: fortnight}\n")
+    for command in ("check", "apply"):
+        done = gpubroker("policy", command, bad)
+        assert done.code == 2
+        assert f"{bad}:3" in done.err
+    assert gpubroker("policy", "show", "--json").json["active"]["number"] == 1
+
+
+def test_versions_differences_and_history(gpubroker: Any, policy: Path) -> None:
+    assert "Nothing changed" in gpubroker("policy", "apply", policy).out
+    policy.write_text(policy.read_text().replace("$500", "$600"))
+    done = gpubroker("policy", "apply", policy, "--note", "more", "--diff")
+    assert "-  - {name: real, amount: $500, period: month}" in done.out
+    assert "+  - {name: real, amount: $600, period: month}" in done.out
+    assert "Rules: 1 changed." in done.out
+    assert "Version 2 is active" in done.out
+    document = gpubroker("policy", "show", "--history", "--files", "--json").json
+    assert [version["number"] for version in document["history"]] == [2, 1]
+    assert document["active"]["note"] == "more"
+    assert "$600" in document["active"]["files"][str(policy)]
+    assert "version 2" in gpubroker("policy", "show").out
+    assert "$600" in gpubroker("policy", "show", "--files").out
+    assert "more" in gpubroker("policy", "show", "--history").out
+    again = gpubroker("policy", "apply", policy, "--json").json
+    assert again["changed"] is False
+
+
+def test_explain_gives_every_rules_verdict(gpubroker: Any, sandbox_job: Path, policy: Path, write: Any) -> None:
+    document = gpubroker("policy", "explain", sandbox_job, "--json").json
+    answers = {verdict["name"]: verdict["answer"] for verdict in document["verdicts"]}
+    assert answers == {
+        "membership": "allow", "budget-required": "allow", "real": "allow", "pretend": "deny", "prices": "allow",
+    }  # fmt: skip
+    assert document["answer"] == "deny"
+    assert "The policy denies it" in gpubroker("policy", "explain", sandbox_job).out
+    rich = write("rich.yaml", "version: 1\nbudgets: [{name: more, amount: $90, period: month, counts: [sandbox]}]\n")
+    assert gpubroker("policy", "explain", sandbox_job, "--policy", rich, "--json").json["answer"] == "allow"
+    nothing = write("none.yaml", "run: echo\nresources: {accelerators: 'H100:8'}\n")
+    assert gpubroker("policy", "explain", nothing).code == 4
+
+
+def test_explain_shows_rules_that_turn_every_placement_down(gpubroker: Any, sandbox_job: Path, write: Any) -> None:
+    tight = write("tight.yaml", "version: 1\nguardrails: [{name: tight, max_price_per_gpu_hour: $0.01}]\n")
+    document = gpubroker("policy", "explain", sandbox_job, "--policy", tight, "--json").json
+    (denial,) = [verdict for verdict in document["verdicts"] if verdict["answer"] == "deny"]
+    assert denial["name"] == "tight"
+    assert denial["source"] == f"{tight}:2"
+    assert document["planned"] is False
+    shown = gpubroker("policy", "explain", sandbox_job, "--policy", tight).out
+    assert "The policy denies this placement." in shown
+    assert "The plan has no placement left" in shown
+
+
+def test_explain_says_what_the_plan_says(gpubroker: Any, sandbox_job: Path, write: Any) -> None:
+    plain = "version: 1\nbudgets: [{name: b, amount: $100, period: month, counts: [sandbox]}]\nguardrails:\n"
+    file = write("p.yaml", f"{plain}  - {{name: r, capacity_types: [on_demand]}}\n")
+    document = gpubroker("policy", "explain", sandbox_job, "--policy", file, "--json").json
+    assert (document["planned"], document["answer"]) == (True, "allow")
+    assert gpubroker("plan", sandbox_job, "--policy", file, "--json").json["verdict"]["answer"] == "allow"
+    assert "The policy allows it." in gpubroker("policy", "explain", sandbox_job, "--policy", file).out
+
+
+def test_schema(gpubroker: Any) -> None:
+    schema = gpubroker("policy", "schema").json
+    assert schema["$schema"].startswith("https://json-schema.org/")
+    assert "budgets" in schema["properties"]
+
+
+def test_budgets(gpubroker: Any, policy: Path) -> None:
+    listed = gpubroker("budget", "list", "--json").json["budgets"]
+    assert [(b["id"], b["limit"], b["left"]) for b in listed] == [
+        ("real", "500.00", "500.00"),
+        ("pretend", "3.00", "3.00"),
+    ]
+    one = gpubroker("budget", "show", "pretend")
+    assert "$3.00" in one.out
+    assert "scope all jobs" in one.out
+    assert "did you mean 'pretend'" in gpubroker("budget", "show", "pretnd").err
+    assert "real" in gpubroker("budget", "list").out
+
+
+def test_a_budget_is_told_in_full_and_drawn(gpubroker: Any, policy: Path, tmp_path: Path) -> None:
+    shown = gpubroker("budget", "show", "pretend")
+    assert "launches beyond the limit: denied; alerts at: 50%, 80%, 100%, forecast" in shown.out
+    document = gpubroker("budget", "show", "pretend", "--json").json
+    assert document["forecast"]["committed"] == document["forecast"]["expected"] == "0.00"
+    assert (document["action"], document["passed"], document["notices"]) == ("deny", {}, [])
+    assert "Budget pretend" in gpubroker("budget", "show", "pretend", "--chart").out
+    page = tmp_path / "budget.html"
+    assert gpubroker("budget", "show", "--picture", page).code == 0
+    assert "Budget pretend" in page.read_text()
+
+
+def test_without_a_policy_there_is_no_budget(gpubroker: Any) -> None:
+    assert "no budget is active" in gpubroker("budget", "list").out
+    assert "No policy is active" in gpubroker("policy", "show").out
+
+
+def test_spend(gpubroker: Any, write: Any, policy: Path) -> None:
+    assert "nothing was spent" in gpubroker("report", "spend").out
+    file = write("job.yaml", "run: echo\nresources: {accelerators: 'L4:1'}\nconstraints: {providers: [sandbox]}\n"
+                 "max_duration: 1h\nmax_cost: $2\nteam: nlp\n")  # fmt: skip
+    assert gpubroker("submit", file, "--yes", "--detach").code == 0
+    document = gpubroker("report", "spend", "--sandbox", "--by", "capacity-type", "--json").json
+    (row,) = document["rows"]
+    assert row["group"] == "spot"
+    assert row["sandbox"] == "0.00"
+    assert float(row["held"]) > 0
+    assert document["total"]["held"] == row["held"]
+    assert gpubroker("report", "spend", "--json").json["rows"] == []
+    assert "nlp" in gpubroker("report", "spend", "--sandbox", "--since", "1d", "--until", "2199-01-01").out
+
+
+# --- trying policies out --------------------------------------------------------------------------------------------
+
+CASES = """\
+cases:
+  - {name: a small one fits, offer: {accelerator: L4, price: $1}, asks: $20, expect: allow}
+  - {name: a big one does not, asks: $501, expect: deny, because: real}
+"""
+
+
+def test_cases_beside_a_policy(gpubroker: Any, policy: Path, write: Any) -> None:
+    cases = write("policy.test.yaml", CASES)
+    done = gpubroker("policy", "test", cases)
+    assert done.code == 0
+    assert "2 cases passed." in done.out
+    assert gpubroker("policy", "test", cases.parent, "--json").json["passed"] == 2
+    write("policy.test.yaml", CASES.replace("$501", "$499"))
+    failed = gpubroker("policy", "test", cases)
+    assert failed.code == 1
+    assert "FAIL" in failed.out
+    assert "expected deny, got allow: no rule objects" in failed.out
+    document = gpubroker("policy", "test", cases, "--json")
+    assert (document.code, document.json["failed"]) == (1, 1)
+    assert document.json["cases"][1]["source"] == f"{cases}:3"
+
+
+def test_files_of_cases_are_no_policies(gpubroker: Any, policy: Path, write: Any) -> None:
+    cases = write("policy.test.yaml", CASES)
+    document = gpubroker("policy", "check", cases.parent, "--json").json
+    assert {rule["source"].partition(":")[0] for rule in document["rules"]} == {str(policy)}
+    for command in ("check", "apply"):
+        both = gpubroker("policy", command, policy, cases)
+        assert both.code == 0
+        assert f"note: ignored, test cases and not rules: {cases}; run `gpubroker policy test {cases}`" in both.err
+        assert gpubroker("policy", command, policy, cases, "--json").json["left_out"] == [str(cases)]
+        alone = gpubroker("policy", command, cases)
+        assert alone.code == 2
+        assert f"{cases}: holds cases, not rules" in alone.err
+        assert f"hint: `gpubroker policy test {cases}` tries them" in alone.err
+    assert gpubroker("policy", "check", policy, "--json").json["left_out"] == []
+    done = gpubroker("policy", "test", policy)
+    assert done.code == 2
+    assert "expected a name that ends in .test.yaml" in done.err
+    wrong = gpubroker("policy", "test", write("x.test.yaml", "policies: policy.yaml\ncases: [{name: a, expect: no}]"))
+    assert wrong.code == 2
+    assert "x.test.yaml:2" in wrong.err
+
+
+def test_explain_shows_what_the_rules_saw(gpubroker: Any, sandbox_job: Path, policy: Path) -> None:
+    shown = gpubroker("policy", "explain", sandbox_job).out
+    assert "Facts: user " in shown
+    assert "budget pretend from" in shown
+    document = gpubroker("policy", "explain", sandbox_job, "--json").json
+    assert document["inputs"]["action"]["kind"] == "launch"
+    assert document["inputs"]["facts"]["budgets"]["pretend"][0]["spent"] == "0.00"
+
+
+def test_a_submitted_job_is_explained_from_the_record_and_replayed(gpubroker: Any, write: Any, policy: Path) -> None:
+    file = write("job.yaml", "name: tiny\nrun: echo\nresources: {accelerators: 'L4:1'}\n"
+                 "constraints: {providers: [sandbox]}\nmax_duration: 1h\nmax_cost: $2\n")  # fmt: skip
+    submitted = gpubroker("submit", file, "--yes", "--detach", "--json")
+    assert submitted.code == 0, submitted.err
+    explained = gpubroker("policy", "explain", "tiny")
+    assert explained.code == 0
+    assert "launch on sandbox/" in explained.out
+    (decision,) = gpubroker("policy", "explain", "tiny", "--json").json["decisions"]
+    assert {verdict["name"] for verdict in decision["verdicts"]} >= {"real", "pretend", "prices", "membership"}
+    assert len(decision["facts_hash"]) == 64
+    assert gpubroker("policy", "explain", "unheard-of").code == 2
+
+    same = gpubroker("policy", "backtest", policy, "--from", "1d", "--json").json
+    assert (same["decisions"], same["same"], same["differences"]) == (1, 1, [])
+    strict = write("strict.yaml", "version: 1\nbudgets: [{name: p, amount: $0.01, period: day, counts: [sandbox]}]\n")
+    (difference,) = gpubroker("policy", "backtest", strict, "--from", "1d", "--json").json["differences"]
+    assert (difference["before"], difference["after"]) == ("allow", "deny")
+    assert difference["objections"][0]["name"] == "p"
+    shown = gpubroker("policy", "backtest", strict, "--from", "1d").out
+    assert "1 decision judged again, 0 unchanged." in shown
+    assert gpubroker("policy", "backtest", strict, "--from", "1d", "--to", "2d").code == 2
+
+
+def test_what_a_rule_says_stands_in_the_table_and_in_json(gpubroker: Any, write: Any) -> None:
+    file = write(
+        "p.yaml",
+        "version: 1\nbudgets:\n  - {name: b, amount: $9, period: month, action: stop}\n"
+        "  - {name: f, amount: $8, period: fixed, from: 2026-11-01, to: 2026-11-30}\nguardrails:\n"
+        "  - {name: p, max_price_per_gpu_hour: {H100: $4, default: $3}}\n"
+        "  - {name: c, max_job_cost: $5, action: ask, approvers: [olga, bob]}\n"
+        "  - {name: l, reference_prices: forbidden}\n",
+    )
+    shown = " ".join(gpubroker("policy", "check", file).out.split())
+    for said in (
+        "budget: $9 per month; stops",
+        "budget: $8 2026-11-01 to 2026-11-30",
+        "max_price_per_gpu_hour: {H100: $4, default: $3}",
+        "max_job_cost: $5; asks olga or bob",
+        "reference_prices: forbidden",
+    ):
+        assert said in shown
+    rules = {rule["name"]: rule for rule in gpubroker("policy", "check", file, "--json").json["rules"]}
+    assert rules["c"]["approvers"] == ["olga", "bob"]
+    assert rules["p"]["says"] == {"name": "p", "max_price_per_gpu_hour": {"H100": "$4", "default": "$3"}}
+
+
+def test_explain_says_whom_the_policy_asks(gpubroker: Any, sandbox_job: Path, write: Any) -> None:
+    text = "version: 1\nbudgets: [{name: s, amount: $900, period: month, counts: [sandbox]}]\nguardrails:\n"
+    asks = write("asks.yaml", f"{text}  - {{name: c, max_job_cost: $0.01, action: ask, approvers: [olga]}}\n")
+    assert "The policy asks olga first." in gpubroker("policy", "explain", sandbox_job, "--policy", asks).out
+
+
+def test_a_file_that_is_not_there_is_said_with_the_one_that_was_meant(gpubroker: Any, policy: Path) -> None:
+    done = gpubroker("policy", "check", policy.with_name(f"x{policy.name}"))
+    assert done.code == 2
+    assert "there is no such file" in done.err
+    assert f"did you mean '{policy.name}'?" in done.err
+
+
+DEFAULTS = """\
+version: 1
+defaults:
+  max_duration: 12h
+capacity:
+  order: [owned, spot]
+  wait_for_paid: 2h
+  exceptions:
+    - {scope: {workload: inference}, order: [on_demand]}
+budgets: [{name: b, amount: $9, period: month}]
+"""
+
+
+def test_each_default_is_shown_with_whose_it_is(gpubroker: Any, write: Any) -> None:
+    file, other = write("p.yaml", DEFAULTS), write("q.yaml", "version: 1\ndefaults: {max_duration: 20h}\n")
+    assert gpubroker("policy", "apply", file, other).code == 0
+    for command in (("show",), ("check", file, other)):
+        shown = gpubroker("policy", *command).out.splitlines()
+        for said, where in (
+            ("a job without max_duration is stopped after 12h 00m", f"{file}:3"),
+            ("cash may be spent", f"{file}:9"),
+            ("jobs wait up to 2h 00m for paid capacity before they rent", f"{file}:6"),
+            ("capacity order: owned, spot", f"{file}:5"),
+            ("capacity order for workload inference: on_demand", f"{file}:8"),
+        ):
+            assert f"{said} ({where})" in shown
+    document = gpubroker("policy", "show", "--json").json["active"]
+    assert document["defaults_said_at"] == {
+        "max_duration": f"{file}:3", "grants_cash": f"{file}:9", "capacity_order": f"{file}:5",
+        "wait_for_paid": f"{file}:6",
+    }  # fmt: skip
+    assert document["capacity_exceptions"] == [
+        {"scope": "workload inference", "order": ["on_demand"], "source": f"{file}:8"}
+    ]
+
+
+def test_defaults_that_nobody_says_are_built_in(gpubroker: Any, write: Any) -> None:
+    shown = gpubroker("policy", "check", write("p.yaml", "version: 1\npolicy: x\n")).out.splitlines()
+    assert "a job without max_duration is stopped after 24h 00m (built in)" in shown
+    assert "no budget grants cash, so none is spent (built in)" in shown
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_for_whom_and_when_a_rule_applies_is_shown_at_any_width(width: int) -> None:
+    text = (
+        "version: 1\nguardrails:\n  - {name: large-runs-by-day, max_job_duration: 8h, scope: {environment: research},"
+        " when: 'spend.asked > 5000.0 && hour_in(\"Europe/Paris\") >= 8'}\n"
+    )
+    told = io.StringIO()
+    console = Console(file=told, width=width)
+    console.print(*rule_table(console, load({"/policies/of/the/company/enterprise.yaml": text})))
+    lines = told.getvalue().splitlines()
+    shown = " ".join(" ".join(lines).split())
+    assert max(map(len, lines)) <= width
+    for said in ("max_job_duration: 8h", "environment research", "spend.asked", ">= 8"):
+        assert said in shown

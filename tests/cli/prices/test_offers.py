@@ -1,0 +1,233 @@
+"""`gpubroker offers`: filters, order, groups, and what each row says of itself."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from io import StringIO
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from broker.app.market.market import Listing
+from broker.cli.prices import offer_groups, risk_view
+from broker.cli.prices import offer_view as view
+from broker.core.market.offers import Availability, CapacityType, Offer
+from broker.core.values.money import Money
+from broker.placement.pricing.hazard import Basis, Risk, Seen
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+FIELDS = {
+    "provider", "region", "zone", "instance_type", "accelerator", "count", "capacity_type", "term_months",
+    "price_per_hour", "price_per_gpu_hour", "availability", "score", "interruption_rate", "as_of", "source", "engine",
+    "reference", "money", "age_seconds", "stale",
+}  # fmt: skip
+
+
+def offer(price: str | None = "8", **changed: Any) -> Offer:
+    fields: dict[str, Any] = {
+        "provider": "aws", "region": "us-east-1", "zone": None, "instance_type": "p5", "accelerator": "H100",
+        "count": 8, "capacity_type": CapacityType.ON_DEMAND, "price": None if price is None else Money.usd(price),
+        "as_of": NOW - timedelta(minutes=5), "source": "api", "max_age": timedelta(hours=1),
+        "availability": Availability.AVAILABLE,
+    }  # fmt: skip
+    return Offer(**(fields | changed))
+
+
+def offers_of(gpubroker: Any, *arguments: str) -> list[Any]:
+    done = gpubroker("offers", "--json", *arguments)
+    assert done.code == 0
+    found: list[Any] = done.json["offers"]
+    return found
+
+
+def test_a_fresh_install_shows_a_market(gpubroker: Any) -> None:
+    document = gpubroker("offers", "--json").json
+    listed = document["offers"]
+    assert len(listed) == document["matching"] == document["total"] > 100
+    assert set(listed[0]) >= FIELDS
+    assert {row["source"] for row in listed} == {"pricebook", "owned"}
+    assert all(row["reference"] for row in listed if row["source"] == "pricebook")
+    assert all(row["as_of"].endswith("Z") for row in listed)
+    prices = [Decimal(row["price_per_gpu_hour"]) for row in listed if row["price_per_gpu_hour"]]
+    assert prices == sorted(prices)
+
+
+def test_filters(gpubroker: Any) -> None:
+    assert {(o["accelerator"], o["count"]) for o in offers_of(gpubroker, "--gpu", "nvidia-h100:8")} == {("H100", 8)}
+    assert {o["accelerator"] for o in offers_of(gpubroker, "-g", "H100", "-g", "L4")} == {"H100", "L4"}
+    assert {o["accelerator"] for o in offers_of(gpubroker, "--gpu", "cpu")} == {None}
+    assert {o["capacity_type"] for o in offers_of(gpubroker, "--spot", "--owned")} == {"spot", "owned"}
+    assert {o["capacity_type"] for o in offers_of(gpubroker, "--reserved")} == {"reserved"}
+    assert {o["provider"] for o in offers_of(gpubroker, "--provider", "a*")} == {"aws", "azure"}
+    assert all(o["region"].startswith("us-") for o in offers_of(gpubroker, "--region", "us-*"))
+    cheap = offers_of(gpubroker, "--max-price", "$1", "--on-demand")
+    assert cheap
+    assert all(Decimal(o["price_per_gpu_hour"]) <= 1 for o in cheap)
+    assert len(offers_of(gpubroker, "--limit", "3")) == 3
+
+
+def test_only_what_can_be_had_and_only_what_is_live(gpubroker: Any) -> None:
+    kinds = {o["availability"] for o in offers_of(gpubroker, "--provider", "sandbox", "--gpu", "H100")}
+    assert {"available", "unavailable"} & kinds
+    available = offers_of(gpubroker, "--provider", "sandbox", "--available")
+    assert {o["availability"] for o in available} == {"available"}
+    assert offers_of(gpubroker, "--live", "--provider", "aws") == []
+    assert {o["source"] for o in offers_of(gpubroker, "--live")} == {"owned"}
+    assert {o["instance_type"] for o in offers_of(gpubroker, "--machine-type", "p5.48*")} == {"p5.48xlarge"}
+    assert offers_of(gpubroker, "--machine-type", "p5") == []
+
+
+def test_groups_by_nothing_are_refused(gpubroker: Any) -> None:
+    done = gpubroker("offers", "--group-by", ",")
+    assert done.code == 2
+    assert "expected one or more of gpu, machine" in done.err
+
+
+def test_simulated_offers_only_when_they_are_asked_for(gpubroker: Any) -> None:
+    simulated = offers_of(gpubroker, "--provider", "sandbox")
+    assert {o["money"] for o in simulated} == {"sandbox"}
+    assert all(o["money"] != "sandbox" for o in offers_of(gpubroker))
+    document = gpubroker("offers", "--json").json
+    assert document["total"] == document["matching"]
+    shown = gpubroker("offers", "--provider", "sandbox", "-n", "2")
+    assert "simulated" in shown.out
+
+
+def test_the_footer_says_how_much_is_not_shown(gpubroker: Any) -> None:
+    done = gpubroker("offers", "--spot", "-n", "2")
+    total = gpubroker("offers", "--json").json["total"]
+    matching = len(offers_of(gpubroker, "--spot"))
+    assert f"2 of {matching} matching offers shown ({total} known); use --all" in done.out
+    assert "reference price" in done.out
+    assert "0 of" in gpubroker("offers", "--gpu", "H100:7").out
+
+
+def test_what_is_meant_by_a_wrong_name(gpubroker: Any) -> None:
+    assert "did you mean 'aws'" in gpubroker("offers", "--provider", "awss").err
+    assert "did you mean 'H100'" in gpubroker("offers", "--gpu", "H10").err
+
+
+def test_groups(gpubroker: Any) -> None:
+    document = gpubroker("offers", "--gpu", "H100", "--group-by", "gpu,provider", "--json").json
+    groups = document["groups"]
+    assert {group["gpu"] for group in groups} == {"H100"}
+    assert len({group["provider"] for group in groups}) == len(groups)
+    assert sum(group["offers"] for group in groups) == document["matching"]
+    cheapest = [Decimal(group["cheapest"]["price_per_gpu_hour"]) for group in groups]
+    assert cheapest == sorted(cheapest)
+    assert "cheapest" in gpubroker("offers", "--group-by", "capacity-type").out
+
+
+@pytest.mark.parametrize("sort", ["gpu-price", "price", "provider", "gpu", "age", "interruptions"])
+def test_every_order(gpubroker: Any, sort: str) -> None:
+    assert len(offers_of(gpubroker, "--sort", sort)) > 100
+
+
+def test_spot_saves_against_on_demand_of_the_same_machine_only() -> None:
+    spot = offer("2", capacity_type=CapacityType.SPOT)
+    elsewhere = offer("2", capacity_type=CapacityType.SPOT, region="eu-west-1")
+    rows = view.rows([spot, elsewhere, offer("8"), offer("10", source="book")], NOW)
+    assert [row.discount for row in rows] == [0.75, None, None, None]
+
+
+def test_age_and_staleness() -> None:
+    fresh, old, book = view.rows(
+        [offer(), offer(as_of=NOW - timedelta(hours=2)), offer(as_of=NOW - timedelta(days=900), reference=True)], NOW
+    )
+    assert [fresh.stale, old.stale, book.stale] == [False, True, False]
+    assert old.age == timedelta(hours=2)
+
+
+def test_offers_without_a_price_come_last_and_have_none_in_json() -> None:
+    rows = sorted(view.rows([offer(None), offer("80"), offer("8")], NOW), key=view.sort_key("gpu-price"))
+    assert [row.offer.price for row in rows] == [Money.usd("8"), Money.usd("80"), None]
+    assert view.as_json(rows[-1])["price_per_hour"] is None
+
+
+@pytest.mark.parametrize("name", ["gpu-price", "price", "age", "interruptions"])
+def test_offers_of_one_price_have_one_order(name: str) -> None:
+    rows = view.rows([offer("8", zone=zone, source=source) for zone in "ab" for source in "xy"], NOW)
+    mixed = [rows[2], rows[0], rows[3], rows[1]]
+    assert sorted(mixed, key=view.sort_key(name)) == rows
+
+
+def test_what_is_sold_out_is_never_the_cheapest_of_a_group() -> None:
+    out = offer("1", availability=Availability.UNAVAILABLE, zone="a")
+    (group,) = offer_groups.groups(view.rows([out, offer("8", zone="b")], NOW), ["gpu"])
+    assert group.count == 2
+    assert group.cheapest is not None
+    assert group.cheapest.offer.price == Money.usd("8")
+    (nothing,) = offer_groups.groups(view.rows([out], NOW), ["gpu"])
+    assert nothing.cheapest is None
+
+
+@pytest.mark.parametrize("width", [60, 80, 140])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    console = Console(width=width, force_terminal=True, record=True, file=StringIO())
+    rows = view.rows([offer(region="a-region-with-a-long-name", zone=f"zone-{n}") for n in range(3)], NOW)
+    for part in view.table(console, rows, 5, Listing(tuple(row.offer for row in rows), 5, NOW)):
+        console.print(part, highlight=False)
+    lines = console.export_text().splitlines()
+    assert max(map(len, lines)) <= width
+    header = lines[0]
+    assert all(title in header for title in ("provider", "GPU", "purchase type", "$/GPU-h"))
+    assert ("source" in header) == (width == 140)
+    assert "note" in header
+    assert all("live" in line for line in lines[2:5])
+    assert any("hidden columns" in line for line in lines) == (width < 140)
+
+
+def test_eighty_columns_have_room_for_the_age_and_the_kind_of_source() -> None:
+    console = Console(width=80, force_terminal=True, record=True, file=StringIO())
+    term: dict[str, Any] = {"capacity_type": CapacityType.RESERVED, "term_months": 36, "accelerator": "RTX4090"}
+    book = offer(region="north-america", reference=True)
+    rows = view.rows([offer(provider="hyperstack", count=1, **term), book], NOW)
+    for part in view.table(console, rows, 2, Listing(tuple(row.offer for row in rows), 2, NOW)):
+        console.print(part, highlight=False)
+    header, _, live, listed, *_ = console.export_text().splitlines()
+    assert header.split()[-2:] == ["age", "note"]
+    assert live.split()[-3:] == ["5", "min", "live"]
+    assert listed.split()[-3:] == ["5", "min", "ref"]
+
+
+def test_what_was_typed_is_quoted_and_a_region_that_is_none_is_said(gpubroker: Any) -> None:
+    assert "Value error" not in gpubroker("offers", "--sort", "colour").err
+    assert "got 'cheap'" in gpubroker("offers", "--max-price", "cheap").err
+    wrong = gpubroker("offers", "--region", "us-esat-1")
+    assert wrong.code == 2
+    assert "did you mean 'us-east-1'" in wrong.err
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_nothing_of_a_risk_is_cut_off_where_the_terminal_is_narrow(width: int) -> None:
+    far = offer(zone="z" * 40, accelerator="A100-80GB", count=8)
+    risk = Risk(0.21, 2.0, (0.2,) * 6, Basis.FAMILY, 0.15, family=Seen(12_345.0, 1_234))
+    known: Any = SimpleNamespace(of=lambda _: risk)
+    console = Console(width=width, record=True, file=StringIO())
+    for part in risk_view.table(console, view.rows([far], NOW), 1, Listing((far,), 1, NOW), known):
+        console.print(part)
+    shown = console.export_text()
+    assert shown.count("z") == 40
+    for word in ("A100-80GB:8", "on-demand", "0.21", "similar", "1,234", "12,345", "live"):
+        assert word in shown
+    assert max(map(len, shown.splitlines())) <= width
+
+
+def test_risk_is_shown_with_what_it_rests_on(gpubroker: Any) -> None:
+    spot = gpubroker("offers", "--gpu", "H100:8", "--spot", "--risk", "--json")
+    risk = spot.json["offers"][0]["risk"]
+    assert set(risk) == {
+        "interruptions_per_hour", "mean_life", "time_to_return", "by_age", "basis", "prior_per_hour", "own", "family",
+    }  # fmt: skip
+    assert (risk["basis"], risk["own"]) == ("assumed", {"hours": 0, "losses": 0})
+    assert risk["mean_life"] == pytest.approx(3600 / risk["interruptions_per_hour"])
+    shown = gpubroker("offers", "--gpu", "H100:8", "--risk", "--sort", "interruptions")
+    assert "assumed" in shown.out
+    assert "interruptions/h" in shown.out
+    both = gpubroker("offers", "--risk", "--group-by", "gpu")
+    assert both.code == 2
+    assert "--group-by" in both.err

@@ -1,0 +1,95 @@
+"""Charts in the terminal."""
+
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.text import Text
+
+from broker.cli.render.charts.chart import Bars, Chart, Line
+from broker.cli.render.charts.terminal import in_terminal
+
+START = datetime(2026, 10, 22, tzinfo=UTC)
+DAYS = [START + timedelta(days=n) for n in range(31)]
+
+
+def prices(*names: str) -> Chart:
+    lines = [Line(name, DAYS, [2.0 + i + 0.1 * (n % 7) for n in range(31)], step=True) for i, name in enumerate(names)]
+    return Chart("H100:8, the last 30 days", "time", "USD per GPU-hour", lines, note="Source: this store.")
+
+
+@pytest.mark.parametrize("width", [40, 80, 140])
+@pytest.mark.parametrize("colour", [False, True])
+def test_it_says_what_it_shows_within_the_width(width: int, colour: bool) -> None:
+    shown = Text.from_ansi(in_terminal(prices("aws us-east-1", "gcp"), width=width, colour=colour)).plain.split("\n")
+    assert shown[0] == "H100:8, the last 30 days"
+    assert shown[1] == "USD per GPU-hour"
+    assert shown[-1] == "Source: this store."
+    assert any("aws us-east-1" in line and ("gcp" in line or width < 60) for line in shown[-4:])
+    assert "Nov " in "\n".join(shown)
+    assert max(len(line) for line in shown) <= width
+    assert len(shown) <= 26
+
+
+def test_without_colours_each_line_has_its_sign() -> None:
+    shown = in_terminal(prices("aws", "gcp"), width=80)
+    assert "\x1b" not in shown
+    assert shown.count("•") > 20
+    assert shown.count("×") > 20
+    assert "\x1b[36m━" in in_terminal(prices("aws", "gcp"), width=80, colour=True)
+
+
+def test_the_greatest_is_above_the_least() -> None:
+    lines = in_terminal(Chart("", "GPUs", "", [Line("x", [0, 1], [10.0, 20.0])]), width=60).split("\n")
+    columns = {line.index("•"): n for n, line in enumerate(lines[:-2]) if "•" in line}
+    assert columns[min(columns)] > columns[max(columns)]
+
+
+def test_a_logarithmic_scale_is_drawn_evenly() -> None:
+    chart = Chart("", "n", "", [Line("x", [0, 1, 2, 3], [1.0, 10.0, 100.0, 1000.0])], log_y=True)
+    rows = [n for n, line in enumerate(in_terminal(chart, width=60, height=22).split("\n")) if "┤" in line]
+    assert len(rows) >= 4
+    assert max(b - a for a, b in pairwise(rows)) < 8
+
+
+def test_bars_show_their_values_the_unknown_and_the_negative() -> None:
+    teams = ["nlp", "a team with a long name"]
+    bars = [Bars("cash", teams, [1203.5, 33.0]), Bars("saved", teams, [None, -300.0])]
+    shown = in_terminal(Chart("Spend", "team", "USD", bars=bars), width=80)
+    for text in ("1,203.5", "33", "-300", "–", "a team with a long name", "• cash", "× saved"):
+        assert text in shown
+    assert max(len(line) for line in shown.split("\n")) <= 80
+
+
+@pytest.mark.parametrize(
+    "chart",
+    [
+        Chart("t", "x", "y"),
+        Chart("t", "x", "y", [Line("a", [], [])]),
+        Chart("t", "x", "y", [Line("a", [1, 2], [None, float("nan")])]),
+        Chart("t", "x", "y", bars=[Bars("a", [], [])]),
+        Chart("t", "x", "y", bars=[Bars("a", ["b"], [None])]),
+        Chart("t", "x", "y", [Line("a", [1], [0.0])], log_y=True),
+    ],
+)
+def test_nothing_to_draw_is_said(chart: Chart) -> None:
+    assert "nothing to draw" in in_terminal(chart, width=80)
+
+
+def test_names_cannot_steer_the_terminal() -> None:
+    chart = Chart("a\x1b[31mb", "x", "y", [Line("c\x07\x1b]0;d", [1, 2], [1, 2])], note="e\x9bf")
+    assert not {"\x1b", "\x07", "\x9b"} & set(in_terminal(chart, width=80))
+
+
+FINITE = st.floats(-1e9, 1e9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(FINITE, st.one_of(st.none(), FINITE)), max_size=20), st.integers(1, 150), st.booleans())
+def test_whatever_the_values_it_fits(points: list[tuple[float, float | None]], width: int, log: bool) -> None:
+    points = sorted(points, key=lambda point: point[0])
+    line = Line("p5", [x for x, _ in points], [y for _, y in points], step=True)
+    shown = in_terminal(Chart("title", "x", "y", [line], log_y=log), width=width)
+    assert max(len(text) for text in shown.split("\n")) <= max(width, 30)

@@ -1,0 +1,102 @@
+"""Every key of SkyPilot 0.14's task schema is honoured, or refused by name with a reason."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+import yaml
+
+from broker.core.errors import InvalidInput
+from broker.core.job.file import parse_job
+from broker.core.job.file.schema import JobFile, Machine, Resources
+from broker.core.job.file.skypilot import HONOURED_IN_RESOURCES, HONOURED_IN_TASK, REFUSED_IN_RESOURCES, REFUSED_IN_TASK
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+
+# Written down from skypilot 0.14.1: get_task_schema, get_resources_schema.
+TASK_KEYS = [
+    "name", "workdir", "event_callback", "num_nodes", "resources", "file_mounts", "service", "pool", "setup", "run",
+    "envs", "secrets", "managed_secrets", "inputs", "outputs", "file_mounts_mapping", "config", "volumes",
+    "volume_mounts", "api_server_access", "_metadata",
+]  # fmt: skip
+RESOURCE_KEYS = [
+    "cloud", "region", "zone", "infra", "cpus", "memory", "accelerators", "instance_type", "use_spot", "job_recovery",
+    "volumes", "disk_size", "ephemeral_storage", "disk_tier", "network_tier", "local_disk", "max_hourly_cost", "ports",
+    "labels", "accelerator_args", "_no_missing_accel_warnings", "image_id", "autostop", "priority", "priority_class",
+    "_docker_login_config", "_is_image_managed", "_requires_fuse", "_cluster_config_overrides", "any_of", "ordered",
+]  # fmt: skip
+
+TASK_VALUES: dict[str, Any] = {
+    "name": "x", "workdir": ".", "num_nodes": 2, "resources": {"cpus": 4}, "file_mounts": {"/data": "s3://bucket"},
+    "setup": "pip install x", "run": "python x.py", "envs": {"A": "1"}, "secrets": ["HF_TOKEN"],
+}  # fmt: skip
+RESOURCE_VALUES: dict[str, Any] = {
+    "cloud": "aws", "region": "us-east-1", "zone": "us-east-1a", "infra": "aws", "cpus": "4+", "memory": "16+",
+    "accelerators": "H100:8", "gpus": "H100:8", "instance_type": "p5.48xlarge", "use_spot": True, "disk_size": 100,
+    "image_id": "docker:pytorch/pytorch", "any_of": [{"accelerators": "H100:8"}], "ordered": [{"accelerators": "L4"}],
+}  # fmt: skip
+
+
+def test_the_tables_cover_the_schema_and_nothing_else() -> None:
+    assert sorted(HONOURED_IN_TASK | set(REFUSED_IN_TASK)) == sorted(TASK_KEYS)
+    # `gpus` is SkyPilot's alias, resolved before its schema is looked at.
+    assert sorted(HONOURED_IN_RESOURCES | set(REFUSED_IN_RESOURCES)) == sorted([*RESOURCE_KEYS, "gpus"])
+    assert not HONOURED_IN_TASK & set(REFUSED_IN_TASK)
+    assert not HONOURED_IN_RESOURCES & set(REFUSED_IN_RESOURCES)
+    assert set(JobFile.model_fields) >= HONOURED_IN_TASK
+    assert set(Resources.model_fields) >= HONOURED_IN_RESOURCES
+
+
+def job_with(data: dict[str, Any]) -> Any:
+    return parse_job(yaml.safe_dump({"run": "true"} | data), file="task.yaml", now=NOW)
+
+
+@pytest.mark.parametrize("key", TASK_KEYS)
+def test_each_task_key(key: str) -> None:
+    if key in HONOURED_IN_TASK:
+        assert job_with({key: TASK_VALUES[key]}) != job_with({"name": "task2"})
+        return
+    with pytest.raises(InvalidInput) as caught:
+        job_with({key: {"any": "thing"}})
+    (problem,) = caught.value.problems
+    assert problem.key == key
+    assert problem.line
+    assert problem.message == f"SkyPilot's key is not honoured here: {REFUSED_IN_TASK[key]}"
+
+
+@pytest.mark.parametrize("key", [*RESOURCE_KEYS, "gpus"])
+@pytest.mark.parametrize("group", [None, "any_of", "ordered"])
+def test_each_resources_key(key: str, group: str | None) -> None:
+    if group and key in ("any_of", "ordered"):
+        return
+    if key in HONOURED_IN_RESOURCES:
+        machine = {key: RESOURCE_VALUES[key]}
+        assert job_with({"resources": {group: [machine]} if group else machine}).resources != job_with({}).resources
+        return
+    machine = {key: "anything"}
+    with pytest.raises(InvalidInput) as caught:
+        job_with({"resources": {group: [machine]} if group else machine})
+    (problem,) = caught.value.problems
+    assert problem.key == (f"resources.{group}[0].{key}" if group else f"resources.{key}")
+    assert problem.message == f"SkyPilot's key is not honoured here: {REFUSED_IN_RESOURCES[key]}"
+
+
+@pytest.mark.parametrize("key", sorted(set(TASK_KEYS) - {"run"}))
+def test_a_task_key_left_empty_is_not_given_as_in_skypilot(key: str) -> None:
+    assert job_with({key: None}) == job_with({})
+
+
+@pytest.mark.parametrize("key", RESOURCE_KEYS)
+def test_a_resources_key_left_empty_is_not_given_as_in_skypilot(key: str) -> None:
+    assert job_with({"resources": {key: None}}) == job_with({})
+
+
+def test_every_reason_says_what_to_do() -> None:
+    reasons = {**REFUSED_IN_TASK, **REFUSED_IN_RESOURCES}
+    assert all(len(reason) > 30 and not reason.endswith(".") for reason in reasons.values())
+
+
+def test_machine_knows_every_honoured_key_of_an_entry() -> None:
+    assert set(Machine.model_fields) >= HONOURED_IN_RESOURCES - {"any_of", "ordered"}

@@ -1,0 +1,283 @@
+"""The accelerator table: figures against published datasheets, names against what providers really say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from importlib import resources
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.core.errors import UnknownName
+from broker.core.values import accelerators
+from broker.core.values.accelerators import canonical, known, lookup, relative_throughput
+
+RAW = tomllib.loads(resources.files("broker.core.values").joinpath("gpus.toml").read_text(encoding="utf-8"))
+
+# name: GB, dense 16-bit TFLOPS, dense FP8 TFLOPS, INT8 TOPS, memory bandwidth GB/s, W
+DATASHEETS = {
+    "T4": (16, 65, None, 130, 320, 70),
+    "L4": (24, 121, 242.5, 242.5, 300, 72),
+    "A10": (24, 125, None, 250, 600, 150),
+    "A40": (48, 149.7, None, 299.3, 696, 300),
+    "A6000": (48, 154.8, None, 309.7, 768, 300),
+    "L40S": (48, 362, 733, 733, 864, 350),
+    "RTX3090": (24, 71, None, 284, 936, 350),
+    "RTX4090": (24, 165.2, 330.3, 660.6, 1008, 450),
+    "RTX5090": (32, 209.5, 419, 838, 1792, 575),
+    "V100": (16, 125, None, None, 900, 300),
+    "A100": (40, 312, None, 624, 1555, 400),
+    "A100-80GB": (80, 312, None, 624, 2039, 400),
+    "H100": (80, 989, 1979, 1979, 3350, 700),
+    "H100-PCIe": (80, 756, 1513, 1513, 2000, 350),
+    "H100-NVL": (94, 835, 1671, 1671, 3900, 400),
+    "H200": (141, 989, 1979, 1979, 4800, 700),
+    "B200": (180, 2250, 4500, 4500, 8000, 1000),
+    "GB200": (186, 2500, 5000, 5000, 8000, 1200),
+    "B300": (288, 2250, 4500, None, 8000, 1100),
+    "MI300X": (192, 1307.4, 2614.9, 2614.9, 5300, 750),
+    "MI325X": (256, 1307.4, 2614.9, 2614.9, 6000, 1000),
+    "MI355X": (288, 2516.6, 5033.2, 5033.2, 8000, 1400),
+    "tpu-v4": (32, 275, None, 275, 1200, 192),
+    "tpu-v5litepod": (16, 197, None, 393, 819, None),
+    "tpu-v5p": (95, 459, None, 918, 2765, None),
+    "tpu-v6e": (32, 918, None, 1836, 1638, None),
+    "Inferentia2": (32, 190, 190, 380, 820, None),
+    "Trainium": (32, 190, 190, 380, 820, None),
+    "Trainium2": (96, 667, 1299, None, 2900, None),
+    "Gaudi2": (96, 432, 865, None, 2460, 600),
+    "Gaudi3": (128, 1835, 1835, None, 3700, 900),
+}
+
+
+@pytest.mark.parametrize("name", DATASHEETS)
+def test_the_table_agrees_with_the_datasheet(name: str) -> None:
+    card = lookup(name)
+    shown = (
+        card.memory_gb,
+        card.tflops_16bit,
+        card.tflops_fp8,
+        card.tops_int8,
+        card.bandwidth_gb_s,
+        card.tdp_w,
+    )
+    for ours, theirs in zip(shown, DATASHEETS[name], strict=True):
+        assert ours == (theirs if theirs is None else pytest.approx(theirs, rel=0.001))
+
+
+def test_every_card_of_the_plan_is_there() -> None:
+    assert set(known()) >= {*DATASHEETS, "A10G", "V100-32GB", "RTXPRO6000"}
+
+
+@pytest.mark.parametrize(
+    ("name", "link", "bandwidth"),
+    [
+        ("V100", "nvlink", 300),
+        ("A100", "nvlink", 600),
+        ("H100", "nvlink", 900),
+        ("B200", "nvlink", 1800),
+        ("RTX4090", None, None),
+        ("L40S", None, None),
+        ("RTX3090", "nvlink", 112.5),
+        ("MI300X", "infinity_fabric", 896),
+    ],
+)
+def test_links(name: str, link: str | None, bandwidth: float | None) -> None:
+    assert (lookup(name).link, lookup(name).link_gb_s) == (link, bandwidth)
+
+
+@pytest.mark.parametrize(
+    ("name", "capability"),
+    [
+        ("V100", (7, 0)),
+        ("T4", (7, 5)),
+        ("A100", (8, 0)),
+        ("A10G", (8, 6)),
+        ("L4", (8, 9)),
+        ("H100", (9, 0)),
+        ("B200", (10, 0)),
+        ("B300", (10, 3)),
+        ("RTX5090", (12, 0)),
+        ("MI300X", None),
+    ],
+)
+def test_compute_capability(name: str, capability: tuple[int, int] | None) -> None:
+    assert lookup(name).compute_capability == capability
+
+
+def test_mig_exists_where_nvidia_has_it() -> None:
+    assert {name for name in known() if lookup(name).mig_slices == 7} == {
+        *("A100", "A100-80GB", "H100", "H100-PCIe", "H100-NVL", "GH200", "H200", "H200-NVL", "B200", "GB200", "B300"),
+    }
+    assert lookup("A30").mig_slices == 4
+    assert lookup("L40S").mig_slices == 0
+
+
+@pytest.mark.parametrize("name", RAW)
+def test_each_row_is_sound(name: str) -> None:
+    row = RAW[name]
+    assert len(row["source"]) > 15, "names the document"
+    assert row["vendor"] in {"nvidia", "amd", "google", "aws", "intel"}
+    numbers = {key: value for key, value in row.items() if isinstance(value, int | float) and value is not True}
+    assert {key: value for key, value in numbers.items() if value <= 0} == {}, "unknown is left out, never 0"
+    assert 2014 <= row["year"] <= 2026
+    assert 1 <= row["maturity"] <= 5
+    assert ("link" in row) == ("link_gb_s" in row)
+    low, high = row.get("street_price_usd", (1, 2))
+    assert 0 < low < high
+    assert 0.9 * row["memory_gb"] <= row.get("memory_gib", row["memory_gb"]) <= row["memory_gb"]
+    if row["vendor"] == "nvidia":
+        assert "compute_capability" in row
+    if "tflops_bf16" in row and "tflops_fp16" in row:
+        assert row["tflops_bf16"] == row["tflops_fp16"]
+    if "tflops_fp8" in row:
+        assert row["tflops_bf16"] <= row["tflops_fp8"] <= 2.1 * row["tflops_bf16"]
+
+
+def test_no_name_means_two_things() -> None:
+    owner: dict[str, str] = {}
+    for name, row in RAW.items():
+        for said in (name, *row.get("aliases", ())):
+            key = accelerators._key(said)
+            assert owner.setdefault(key, said) == said, f"{said!r} of {name} is also {owner[key]!r}"
+
+
+SAID_BY = {
+    # NVML and nvidia-smi
+    "NVIDIA H100 80GB HBM3": "H100",
+    "NVIDIA H100 PCIe": "H100-PCIe",
+    "NVIDIA H100 NVL": "H100-NVL",
+    "NVIDIA A100-SXM4-40GB": "A100",
+    "NVIDIA A100-PCIE-40GB": "A100",
+    "NVIDIA A100-SXM4-80GB": "A100-80GB",
+    "NVIDIA A100 80GB PCIe": "A100-80GB",
+    "Tesla T4": "T4",
+    "Tesla V100-SXM2-16GB": "V100",
+    "Tesla V100-SXM2-32GB": "V100-32GB",
+    "NVIDIA GeForce RTX 4090": "RTX4090",
+    "NVIDIA RTX A6000": "A6000",
+    "NVIDIA RTX 6000 Ada Generation": "RTX6000-Ada",
+    "NVIDIA RTX PRO 6000 Blackwell Server Edition": "RTXPRO6000",
+    "NVIDIA GH200 480GB": "GH200",
+    "AMD Instinct MI300X OAM": "MI300X",
+    # EC2 DescribeInstanceTypes
+    "A10G": "A10G",
+    "RTX PRO Server 6000": "RTXPRO6000",
+    "Trainium2": "Trainium2",
+    # Google Cloud accelerator types
+    "nvidia-tesla-t4": "T4",
+    "nvidia-l4": "L4",
+    "nvidia-tesla-a100": "A100",
+    "nvidia-a100-80gb": "A100-80GB",
+    "nvidia-h100-80gb": "H100",
+    "nvidia-h100-mega-80gb": "H100",
+    "nvidia-h200-141gb": "H200",
+    "nvidia-b200": "B200",
+    "nvidia-gb200": "GB200",
+    "nvidia-rtx-pro-6000": "RTXPRO6000",
+    "tpu-v5-lite-podslice": "tpu-v5litepod",
+    # Azure families
+    "StandardNDASv4_A100Family": "A100",
+    "standardNDSH100v5Family": "H100",
+    # RunPod, Vast.ai, Lambda, Verda, SkyPilot
+    "NVIDIA B300 SXM6 AC": "B300",
+    "H100 SXM": "H100",
+    "RTX 6000Ada": "RTX6000-Ada",
+    "RTX PRO 6000 WS": "RTXPRO6000-WK",
+    "A100 (80 GB SXM4)": "A100-80GB",
+    "H200 SXM5 141GB": "H200",
+    "NVIDIA H200 NVL": "H200-NVL",
+    "Quadro RTX 6000": "RTX6000",
+    "T4g": "T4g",
+    "B200 SXM6 180GB": "B200",
+    "A100-80GB-SXM": "A100-80GB",
+    "RTXA6000": "A6000",
+    # people
+    "h100": "H100",
+    "a100-80gb": "A100-80GB",
+    "rtx_4090": "RTX4090",
+    "Gaudi 3": "Gaudi3",
+    "TPU-v5e": "tpu-v5litepod",
+}
+
+
+@pytest.mark.parametrize("said", SAID_BY)
+def test_what_providers_and_drivers_say_is_understood(said: str) -> None:
+    assert canonical(said) == SAID_BY[said]
+
+
+@pytest.mark.parametrize(
+    ("said", "gib", "meant"),
+    [
+        ("A100", 40, "A100"),
+        ("A100", 80, "A100-80GB"),
+        ("A100 SXM4", 79.6, "A100-80GB"),
+        ("V100", 32, "V100-32GB"),
+        ("Tesla V100", 16, "V100"),
+        ("H100", 79.6, "H100"),
+        ("H100", 94, "H100-NVL"),
+        ("L40S", 44.7, "L40S"),
+        ("A10G", 22.35, "A10G"),
+        ("B300", 268.6, "B300"),
+        ("H200", 141, "H200"),
+        ("B200", 179.06, "B200"),
+    ],
+)
+def test_memory_tells_variants_of_one_name_apart(said: str, gib: float, meant: str) -> None:
+    assert canonical(said, memory_gib=gib) == meant
+
+
+@given(st.sampled_from(known()), st.sampled_from([str.upper, str.lower, str.title]), st.sampled_from([" ", "_", "-"]))
+def test_spelling_does_not_matter(name: str, case: object, separator: str) -> None:
+    assert canonical(case(name.replace("-", separator))) == name  # type: ignore[operator]  # a str method
+
+
+@pytest.mark.parametrize("name", known())
+def test_a_canonical_name_is_its_own(name: str) -> None:
+    assert canonical(name) == name == lookup(name).name
+
+
+@pytest.mark.parametrize("typo", ["H10O", "RTX4909", "A100-80G", "MI300Y"])
+def test_an_unknown_name_is_refused_with_a_suggestion(typo: str) -> None:
+    with pytest.raises(UnknownName, match="did you mean"):
+        canonical(typo)
+
+
+@pytest.mark.parametrize("nonsense", ["", " ", "-", "abacus", "tpu-v5p-0", "tpu-v4-1", "tpu-v99-8", "H100-8"])
+def test_nonsense_is_refused(nonsense: str) -> None:
+    with pytest.raises(UnknownName):
+        lookup(nonsense)
+
+
+def test_a_tpu_slice_is_the_sum_of_its_chips() -> None:
+    assert lookup("tpu-v5litepod-8").memory_gb == 8 * 16
+    assert lookup("tpu-v6e-4").tflops_bf16 == 4 * 918
+    assert lookup("tpu-v5p-8").tflops_bf16 == 4 * 459, "v5p counts TensorCores, two a chip"
+    assert lookup("v5p-16").name == canonical("TPU-v5p-16") == "tpu-v5p-16"
+    assert lookup("tpu-v5e-1").name == "tpu-v5litepod-1"
+
+
+def test_work_is_converted_by_dense_16_bit_compute() -> None:
+    assert relative_throughput("H100", "A100-80GB") == pytest.approx(989.5 / 312)
+    assert relative_throughput("T4", "V100") == pytest.approx(65 / 125)
+    assert relative_throughput("K80", "K80") == 1.0
+    assert relative_throughput("K80", "A100") is None
+    with pytest.raises(UnknownName):
+        relative_throughput("A100", "abacus")
+
+
+@given(st.sampled_from(known()), st.sampled_from(known()))
+def test_conversion_there_and_back_changes_nothing(one: str, other: str) -> None:
+    there, back = relative_throughput(one, other), relative_throughput(other, one)
+    assert (there is None) == (back is None)
+    if there is not None and back is not None:
+        assert there * back == pytest.approx(1)
+
+
+def test_importing_does_not_read_the_table() -> None:
+    code = "import broker.core.values.accelerators as a; print(a._table.cache_info().currsize)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "0"

@@ -1,0 +1,306 @@
+"""A rehearsal stage for the reconciler: an engine and run folders in memory, driven by the test, on a manual clock.
+
+Not a stand-in for the real engines (those have their own tests and the contract suite): it makes whole lives of jobs
+quick to play, faults and lies included.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from broker.core.errors import BrokerError, GiveUp
+from broker.core.events import events as ev
+from broker.core.events.outcomes import Cause, JobState
+from broker.core.events.views import AttemptView, JobView
+from broker.core.job.jobs import Job, Retry, Work
+from broker.core.market.offers import Availability, CapacityType, MoneyKind, Offer
+from broker.core.policy.decisions import Decision
+from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Source, Usage, Verdict
+from broker.core.ports import BudgetSpec, EngineState, Launch, Observation, PolicyDefaults
+from broker.core.values.burns import Burn
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
+from broker.ledger.entries import Movement, Tags, faults
+from broker.placement.conditions import Conditions
+from broker.reconciler.admission.launch_check import Judge, Rejudging
+from broker.reconciler.controllers.enforcement import Enforcement
+from broker.reconciler.controllers.placement import Market, Placing, hold_entries, launch_request
+from broker.reconciler.interpret import Dated, ExitRecord, NodeState
+from broker.reconciler.loop import Reconciler, Timing
+from broker.reconciler.runfolder.mailbox import Lease
+from broker.store import Store
+
+MINUTE = timedelta(minutes=1)
+
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9-]{1,40}")
+
+
+def must_be_plain(key: str) -> None:
+    """Raises `GiveUp` for a key that the contract of engines does not accept."""
+    if not _PLAIN_KEY.fullmatch(key):
+        raise GiveUp(f"{key!r} is no key of an attempt")
+
+
+@dataclass
+class Machine:
+    launch: Launch
+    since: datetime
+    gone_at: datetime | None = None
+    interrupted: bool = False
+
+
+@dataclass
+class StageEngine:
+    """Machines that exist at once and stay until something happens to them. It accepts and answers what the contract of
+    engines says (`tests/contracts/test_doubles.py`).
+
+    ``failing``: what the next calls raise, by the name of the call, one each. ``refuse``: the same of ``submit`` alone.
+    ``silent``, ``keeps_machines``: what every ``find``, every ``cancel`` raises until it is taken away again.
+    """
+
+    clock: ManualClock
+    name: str = "stage"
+    honours: frozenset[str] = frozenset()
+    remote: bool = False
+    machines: dict[str, Machine] = field(default_factory=dict)
+    submitted: list[str] = field(default_factory=list)
+    refuse: list[BrokerError] = field(default_factory=list)
+    lies: dict[str, Observation] = field(default_factory=dict)
+    silent: BrokerError | None = None
+    keeps_machines: Exception | None = None
+    asked_to_end: list[str] = field(default_factory=list)
+    failing: dict[str, list[Exception]] = field(default_factory=dict)
+
+    def submit(self, launch: Launch) -> str:
+        self._fails("submit")
+        if self.refuse:
+            raise self.refuse.pop(0)
+        must_be_plain(launch.key)
+        self.submitted.append(launch.key)
+        self.machines.setdefault(launch.key, Machine(launch, self.clock.now()))
+        return launch.key
+
+    def find(self, key: str) -> str | None:
+        self._fails("find")
+        if self.silent is not None:
+            raise self.silent
+        return key if key in self.machines else None
+
+    def observe(self, handles: Sequence[str]) -> Mapping[str, Observation]:
+        self._fails("observe")
+        return {handle: self.lies.get(handle) or self.look(handle) for handle in handles}
+
+    def look(self, handle: str) -> Observation:
+        machine = self.machines.get(handle)
+        if machine is None:
+            return Observation(EngineState.LOST)
+        state = EngineState.UP if machine.gone_at is None else EngineState.GONE
+        evidence = "" if machine.gone_at is None else "the machine is gone"
+        return Observation(state, machine.since, machine.gone_at, machine.interrupted, evidence)
+
+    def cancel(self, handle: str) -> None:
+        self.asked_to_end.append(handle)
+        self._fails("cancel")
+        if self.keeps_machines is not None:
+            raise self.keeps_machines
+        machine = self.machines.get(handle)
+        if machine is not None and machine.gone_at is None:
+            machine.gone_at = self.clock.now()
+
+    def logs(self, handle: str) -> Iterator[str]:
+        self._fails("logs")
+        return iter(())
+
+    def _fails(self, call: str) -> None:
+        if self.failing.get(call):
+            raise self.failing[call].pop(0)
+
+    def take_back(self, handle: str) -> None:
+        self.machines[handle].gone_at = self.clock.now()
+        self.machines[handle].interrupted = True
+
+
+@dataclass
+class StageMailbox:
+    """Run folders that the test writes into as the agent would."""
+
+    clock: ManualClock
+    nodes: dict[str, NodeState] = field(default_factory=dict)
+    leases: dict[str, list[Lease]] = field(default_factory=dict)
+    prepared: list[str] = field(default_factory=list)
+    broken: BrokerError | None = None
+
+    def url(self, view: JobView, attempt: AttemptView) -> str:
+        return f"memory:///{view.id}/attempts/{attempt.number}"
+
+    def prepare(self, view: JobView, attempt: AttemptView, lease: Lease) -> None:
+        if self.broken is not None:
+            raise self.broken
+        self.prepared.append(attempt.key)
+        self.leases.setdefault(attempt.key, []).append(lease)
+
+    def write_lease(self, view: JobView, attempt: AttemptView, lease: Lease) -> None:
+        self.leases.setdefault(attempt.key, []).append(lease)
+
+    def lease(self, view: JobView, attempt: AttemptView) -> Lease | None:
+        return next(reversed(self.leases.get(attempt.key, [])), None)
+
+    def read(self, view: JobView, attempt: AttemptView) -> NodeState:
+        if self.broken is not None:
+            raise self.broken
+        node = self.nodes.get(attempt.key, NodeState())
+        return replace(node, journal=node.journal[attempt.agent_events :])
+
+    def says(self, key: str, *bodies: ev.EventBody) -> None:
+        """Append to the journal of an attempt, and beat its heart."""
+        node, now = self.nodes.get(key, NodeState()), self.clock.now()
+        journal = (*node.journal, *(Dated(now, body) for body in bodies))
+        self.nodes[key] = replace(node, journal=journal, heartbeat_at=now)
+
+    def starts(self, key: str, restored: str | None = None) -> None:
+        self.says(key, ev.Claimed(host="node"), ev.Restored(checkpoint=restored), ev.CommandStarted())
+
+    def exits(self, key: str, cause: Cause, status: int | None = None) -> None:
+        node = self.nodes.get(key, NodeState())
+        self.nodes[key] = replace(node, exit=ExitRecord(self.clock.now(), cause, status))
+
+
+@dataclass
+class OpenPolicy:
+    """Allows everything, or denies what the test names."""
+
+    denied: frozenset[str] = frozenset()
+    version: str = "test"
+    defaults: PolicyDefaults = field(default_factory=lambda: PolicyDefaults(grants_cash=True))
+
+    needs_usage: bool = False
+    counts_live: bool = True
+    asks: bool = True
+
+    def budgets(self, job: Job, user: str) -> Sequence[BudgetSpec]:
+        return ()
+
+    def capacity_order(self, job: Job) -> tuple[str, ...]:
+        return ()
+
+    def judge(self, action: Action, facts: Facts) -> Sequence[Verdict]:
+        answer = Answer.DENY if action.kind.value in self.denied else Answer.ALLOW
+        return [Verdict(answer, "budget", "test", f"{action.kind} is denied", Source("test.yaml", 1))]
+
+
+class Stage:
+    """One store, one engine, one reconciler; time stands still until `pass_time`."""
+
+    def __init__(self, store: Store, clock: ManualClock) -> None:
+        self.store, self.clock = store, clock
+        self.engine, self.mailbox, self.policy = StageEngine(clock), StageMailbox(clock), OpenPolicy()
+        self.usage: list[Usage] = []
+        self.offers = [offer(clock.now(), "spot-a", CapacityType.SPOT, "1"), offer(clock.now(), "od", price="3")]
+        self.restart()
+
+    def restart(self) -> None:
+        """A new broker process over the same store: nothing is remembered but what is stored."""
+        place = Placing(self.store, lambda job: self._market(), lambda: self.policy, self.clock.now)
+        enforce = Enforcement(self.store, lambda: self.policy, self.clock.now, lambda view, attempt: self.usage)
+        self.reconciler = Reconciler(
+            self.store, lambda name: self.engine, self.mailbox, self.clock, place, self.judge(),
+            Timing(retry_place=timedelta(0)),
+            enforce=enforce, max_unattended=enforce.max_unattended,
+        )  # fmt: skip
+
+    def judge(self) -> Judge:
+        """Who judges launches that were delayed, by the stage's policy and offers as they are then."""
+        return Rejudging(self.store, lambda job: self._market(), lambda: self.policy, self.clock.now)
+
+    def _market(self) -> Market:
+        return Market(self.offers, Conditions(engines={"stage": frozenset()}, sandbox=True), {})
+
+    def submit(self, job: Job | None = None, hold: str = "100", hours: float = 24) -> str:
+        from broker.placement.planner import make_plan
+
+        job, now, job_id = (
+            job or Job(name="j", run="x", work=Work(duration=timedelta(hours=2))),
+            self.clock.now(),
+            "j-1",
+        )
+        plan = make_plan(job, self.offers, now=now, submitted_at=now, conditions=self._market().conditions)
+        submitted = ev.Submitted(
+            job=job, user="ann", max_duration_seconds=hours * 3600, deadline=job.deadline_at(now),
+            work_seconds=7200, on_demand=ev.Baseline(pool="od", rate=Money.usd("3"), throughput=1.0),
+        )  # fmt: skip
+        window = (now, now + timedelta(hours=hours))
+        with self.store.writing() as tx:
+            burns = {plan.placements[0].money: Burn.evenly(Money.usd(hold), window)}
+            tx.record(
+                Decision(
+                    now, ActionKind.LAUNCH, "ann", job.name, Answer.ALLOW, self.policy.version, "", job_id=job_id,
+                    attempt=1,
+                )
+            )  # fmt: skip
+            tx.post(hold_entries(Tags(job_id, "ann"), {}, burns, Movement.HOLD, 1))
+            tx.append(job_id, [(None, submitted), (1, launch_request(job_id, 1, plan.placements[0]))], now)
+        return job_id
+
+    def pass_time(self, by: timedelta = timedelta(0), times: int = 1) -> JobView:
+        """Let time pass and look, so many times."""
+        for _ in range(times):
+            self.clock.advance(by)
+            for key, node in self.mailbox.nodes.items():
+                if self.engine.machines[key].gone_at is None and node.exit is None:
+                    self.mailbox.nodes[key] = replace(node, heartbeat_at=self.clock.now())
+            self.reconciler.tick()
+        return self.view
+
+    def decided(self) -> list[Decision]:
+        """What was decided about the job since it was admitted, newest first."""
+        with self.store.reading() as look:
+            return [one for one in look.decisions(job_id="j-1") if one.action is not ActionKind.LAUNCH]
+
+    @property
+    def view(self) -> JobView:
+        with self.store.reading() as look:
+            view = look.job("j-1")
+        assert view is not None
+        return view
+
+    def money(self, kind: MoneyKind = MoneyKind.CASH) -> tuple[Money, Money]:
+        """Held and spent."""
+        with self.store.reading() as look:
+            balance = look.balance("j-1")[kind]
+        return balance.held, balance.spent
+
+
+def offer(now: datetime, name: str, capacity: CapacityType = CapacityType.ON_DEMAND, price: str = "1") -> Offer:
+    return Offer(
+        "stage", "here", name, "box", None, 0, capacity, Money.usd(price), now, "test", cpus=4, memory_gib=16,
+        availability=Availability.AVAILABLE, engine="stage", interruption_rate=0.1,
+    )  # fmt: skip
+
+
+def retrying(failures: int) -> Job:
+    return Job(name="j", run="x", work=Work(duration=timedelta(hours=2)), retry=Retry(failures=failures))
+
+
+def running(stage: Stage) -> str:
+    """Submitted, launched on the cheaper spot pool, running. Its key."""
+    stage.submit()
+    stage.pass_time()
+    stage.mailbox.starts("j-1-1")
+    assert stage.pass_time().state is JobState.RUNNING
+    return "j-1-1"
+
+
+def finish(stage: Stage, key: str, cause: Cause = Cause.COMPLETED) -> None:
+    stage.mailbox.exits(key, cause, 0)
+    stage.pass_time()
+    stage.pass_time()
+
+
+def settled_and_closed(stage: Stage) -> None:
+    assert stage.view.closed
+    assert stage.money()[0] == Money.ZERO
+    with stage.store.reading() as look:
+        assert faults(look.entries()) == []

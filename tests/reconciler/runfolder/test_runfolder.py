@@ -1,0 +1,169 @@
+"""The broker's side of the run folders."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from broker.agent.clock import NodeClock
+from broker.agent.formats import Exit, Spec, attempt_path
+from broker.agent.formats import Lease as AgentLease
+from broker.agent.journal import Journal
+from broker.agent.store import Store
+from broker.core.errors import Malformed, Unreachable
+from broker.core.events.events import (
+    CheckpointSaved,
+    CheckpointTrouble,
+    Claimed,
+    CommandStarted,
+    LaunchRequested,
+    NoticeReceived,
+    Restored,
+    Submitted,
+)
+from broker.core.events.lifecycle import Event, fold
+from broker.core.events.outcomes import Cause
+from broker.core.events.views import JobView
+from broker.core.job.jobs import CheckpointPlan, Job
+from broker.core.job.placements import Placement
+from broker.core.market.offers import CapacityType, Offer
+from broker.core.values.clock import ManualClock, ScaledClock
+from broker.core.values.money import Money
+from broker.reconciler.admission.admission import STOP_GRACE
+from broker.reconciler.runfolder.mailbox import Lease
+from broker.reconciler.runfolder.runfolder import RunFolder, RunFolders
+
+NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
+SECRET = "value-of-a-secret"
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> RunFolder:
+    return RunFolder(tmp_path.as_uri(), "j")
+
+
+@pytest.fixture
+def store(tmp_path: Path, runs: RunFolder) -> Store:
+    """The agent's hand on the same folder."""
+    return Store.open((tmp_path / "j").as_uri())
+
+
+def view_of(job: Job) -> JobView:
+    offer = Offer("p", "r", None, "i", "L4", 2, CapacityType.SPOT, Money.usd(1), NOW, "s")
+    placement = Placement(offer, job.num_nodes, Money.usd(1), Money.usd(1), (), None, None, 1.0, 1.0, 0.0)
+    submitted = Submitted(job=job, user="u", max_duration_seconds=3600)
+    request = LaunchRequested(key="j-1", engine="local", placement=placement)
+    return fold([Event("j", 1, NOW, None, submitted), Event("j", 2, NOW, 1, request)])
+
+
+def test_an_empty_folder_says_nothing(runs: RunFolder) -> None:
+    state = runs.read_state(1)
+    assert (state.claims, state.heartbeat, state.journal, state.exit) == ((), None, (), None)
+    assert runs.checkpoints() == []
+    assert list(runs.logs(1)) == []
+    assert runs.verify("0001-000000000001-x") == "it was never finished: it has no manifest"
+
+
+def test_every_entry_of_the_agent_is_an_event(runs: RunFolder, store: Store) -> None:
+    journal = Journal(store, attempt_path(1, "journal.json"), NodeClock())
+    journal.append("claimed", host="h")
+    journal.append("restored", checkpoint=None, step=None, passed_over=[{"checkpoint": "c", "because": "torn"}])
+    journal.append("command_started")
+    journal.checkpoint_trouble("full")
+    journal.checkpoint_saved("c", 5, 100, 0.25)
+    journal.append("notice_received", source="s", terminates_at="2026-03-02T12:00:00.000000Z")
+    journal.flush()
+    entries = runs.read_state(1).journal
+    kinds = [Claimed, Restored, CommandStarted, CheckpointTrouble, CheckpointSaved, NoticeReceived]
+    assert [type(entry.body) for entry in entries] == kinds
+    assert entries[-1].body == NoticeReceived(source="s", terminates_at=NOW)
+    assert entries[4].body == CheckpointSaved(checkpoint="c", step=5, size=100, seconds=0.25)
+    assert runs.read_state(1, seen=4).journal == entries[4:]
+    assert runs.read_state(1, seen=6).journal == ()
+
+
+def test_what_is_not_the_agents_to_say_is_refused(runs: RunFolder, store: Store) -> None:
+    for entry in ({"kind": "job_closed"}, {"kind": "nonsense"}, {"kind": "claimed", "more": 1}):
+        document = {"entries": [{"at": "2026-03-02T12:00:00Z", **entry}]}
+        store.write_json(attempt_path(1, "journal.json"), document)
+        with pytest.raises(Malformed, match="cannot be understood"):
+            runs.read_state(1)
+    store.write(attempt_path(1, "journal.json"), b"{half")
+    with pytest.raises(Malformed, match="journal"):
+        runs.read_state(1)
+
+
+def test_how_it_ended(runs: RunFolder, store: Store) -> None:
+    for cause in Cause:
+        store.write_json(attempt_path(1, "exit.json"), Exit(cause.value, NOW, 1, "why", 7).to_json())
+        ending = runs.read_state(1).exit
+        assert ending is not None
+        assert (ending.cause, ending.at, ending.exit_status, ending.step) == (cause, NOW, 1, 7)
+    store.write_json(attempt_path(1, "exit.json"), Exit("unheard_of", NOW).to_json())
+    with pytest.raises(Malformed):
+        runs.read_state(1)
+
+
+def test_logs_are_lines_over_the_seams_of_the_pieces(runs: RunFolder, store: Store) -> None:
+    store.write(attempt_path(1, "logs/0-000000.log"), b"one\ntw")
+    store.write(attempt_path(1, "logs/0-000001.log"), b"o\n\nfour")
+    store.write(attempt_path(1, "logs/1-000000.log"), b"another rank\n")
+    assert list(runs.logs(1)) == ["one", "two", "", "four"]
+    assert list(runs.logs(1, rank=1)) == ["another rank"]
+
+
+def test_a_store_out_of_reach_is_retry_later(tmp_path: Path, runs: RunFolder) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Unreachable):
+        RunFolder((tmp_path / "file").as_uri(), "j")
+    (tmp_path / "j" / "attempts").write_text("in the way")
+    with pytest.raises(Unreachable, match=r"cannot write attempts/1/lease\.json") as caught:
+        runs.write_lease(1, AgentLease())
+    assert "GPUBROKER_RUNS" in caught.value.hint
+
+
+def test_the_reconcilers_view(tmp_path: Path) -> None:
+    clock = ManualClock(NOW)
+    folders = RunFolders(tmp_path.as_uri(), clock)
+    job = Job(
+        name="n", run="python3 train.py", setup="make", envs={"A": "1"}, workdir=str(tmp_path), num_nodes=3,
+        secrets=("TOKEN",), checkpoint=CheckpointPlan(keep=5),
+    )  # fmt: skip
+    view = view_of(job)
+    attempt = view.attempts[0]
+    until = NOW + timedelta(hours=1)
+    folders.prepare(view, attempt, Lease(until))
+    assert folders.url(view, attempt) == f"{tmp_path.as_uri()}/j/attempts/1"
+    at = tmp_path / "j" / "attempts" / "1"
+    spec = Spec.from_json(json.loads((at / "spec.json").read_text()))
+    assert (spec.job_id, spec.attempt, spec.key, spec.nodes, spec.gpus, spec.keep) == ("j", 1, "j-1", 3, 2, 5)
+    assert (spec.command, spec.setup, spec.envs, spec.workdir) == (
+        "python3 train.py",
+        "make",
+        {"A": "1"},
+        str(tmp_path),
+    )
+    assert spec.clock == NodeClock()
+    assert "TOKEN" not in (at / "spec.json").read_text()
+    assert 2 * spec.grace + 2 * spec.intervals.mail < STOP_GRACE.total_seconds(), (
+        "stopping fits into what is held for it"
+    )
+    folders.write_lease(view, attempt, Lease(until, stop=Cause.MAX_COST))
+    lease = AgentLease.from_json(json.loads((at / "lease.json").read_text()))
+    assert (lease.paid_until, lease.stop, lease.renewed_at) == (until, "max_cost", NOW)
+    node = folders.read(view, attempt)
+    assert (node.journal, node.heartbeat_at, node.exit) == ((), None, None)
+
+
+def test_a_sandbox_clock_goes_along(tmp_path: Path) -> None:
+    clock = ScaledClock(datetime.now(UTC), NOW, 240.0)
+    folders = RunFolders(tmp_path.as_uri(), clock)
+    view = view_of(Job(name="n", run="true"))
+    spec = folders.spec(view, view.attempts[0])
+    assert abs(spec.clock.now() - clock.now()) < timedelta(seconds=240)
+    assert spec.intervals.mail < 1
+    assert 2 * spec.grace * clock.scale < STOP_GRACE.total_seconds()
+    assert Spec.from_json(json.loads(json.dumps(spec.to_json()))) == spec

@@ -1,0 +1,455 @@
+"""A launch that reaches its engine late is judged again first: at present prices, by the rules in force then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from broker.cli.render.reasons import waits
+from broker.core.errors import LoginMissing, Unreachable
+from broker.core.events import events as ev
+from broker.core.events.outcomes import AttemptState, Cause, JobState
+from broker.core.job.jobs import Job, Work
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.approvals import Question
+from broker.core.policy.policy import Answer
+from broker.core.ports import Launch
+from broker.core.values.burns import Burn
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
+from broker.ledger.entries import Movement, Tags, faults
+from broker.reconciler.admission.launch_check import Validity
+from broker.reconciler.controllers.placement import hold_entries
+from broker.reconciler.runfolder.mailbox import Lease
+from broker.store import Store, open_store
+from policies.loader import load
+from tests.empty_store import empty_store
+from tests.reconciler.rehearsal import MINUTE, Stage, StageEngine, offer
+
+DAY = timedelta(days=1)
+HOLD = "102"  # an hour at $98, and what stopping takes
+BUDGET = "budgets: [{name: money, amount: $AMOUNT, period: month}]\n"
+FREEZE = "guardrails: [{name: winter, freeze: {from: 2026-01-01, to: 2027-01-01}}]\n"
+ELSEWHERE = "guardrails: [{name: place, allowed_locations: {providers: {deny: stage}}}]\n"
+
+
+def policy(said: str = "", amount: str = "1000") -> str:
+    return "version: 1\npolicy: t\n" + BUDGET.replace("AMOUNT", amount) + said
+
+
+@dataclass
+class Recording(StageEngine):
+    """Keeps the launches that reached it without a judgement that still counts: by the policies in force at that
+    moment, and recent enough."""
+
+    store: Store | None = None
+    in_force: Callable[[], str] = lambda: ""
+    unjudged: list[str] = field(default_factory=list)
+
+    def submit(self, launch: Launch) -> str:
+        assert self.store is not None
+        job_id, number = launch.key.rsplit("-", 1)
+        with self.store.reading() as look:
+            last = look.last_judged(job_id, int(number))
+        recent = last is not None and timedelta(0) <= self.clock.now() - last.at <= Validity().judgement
+        if last is None or not recent or (last.answer, last.policy_version) != (Answer.ALLOW, self.in_force()):
+            self.unjudged.append(launch.key)
+        return super().submit(launch)
+
+
+class Market(Stage):
+    """One machine at $98 an hour, policies from files, and an engine that records how it is called."""
+
+    engine: Recording
+
+    def __init__(self, store: Store, clock: ManualClock) -> None:
+        super().__init__(store, clock)
+        self.engine = Recording(clock, store=store, in_force=lambda: self.policy.version)
+        self.offers = [offer(clock.now(), "od", price="98")]
+        self.apply(policy())
+
+    def apply(self, text: str) -> None:
+        self.policy = load({"t.yaml": text})  # type: ignore[assignment]  # the real one in place of the stage's
+
+    def requested(self) -> None:
+        job = Job(name="j", run="x", work=Work(duration=timedelta(hours=1)), max_duration=timedelta(hours=1))
+        self.submit(job, hold=HOLD, hours=1)
+
+    def costs(self, price: str) -> None:
+        self.offers = [offer(self.clock.now(), "od", price=price)]
+
+    def another_job_holds(self, amount: str) -> None:
+        """Some other job holds so much of the month in which the stage's clock stands."""
+        now = self.clock.now()
+        burn = Burn.evenly(Money.usd(amount), (now, now + timedelta(hours=1)))
+        with self.store.writing() as tx:
+            tx.post(hold_entries(Tags("other", "bob"), {}, {MoneyKind.CASH: burn}, Movement.HOLD, 1))
+
+    @property
+    def causes(self) -> list[Cause | None]:
+        return [attempt.cause for attempt in self.view.attempts]
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.system)])
+def store(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Store]:
+    """An empty store, on either database."""
+    sqlite = request.param == "sqlite"
+    url = empty_store(tmp_path / "store.db") if sqlite else request.getfixturevalue("new_postgres")()
+    opened = open_store(url, clock=clock)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def market(store: Store, clock: ManualClock) -> Iterator[Market]:
+    """Whatever a test does, no launch reaches the engine without a judgement by the rules in force at that moment."""
+    made = Market(store, clock)
+    yield made
+    assert made.engine.unjudged == []
+
+
+def engine_away(market: Market) -> None:
+    market.engine.silent = Unreachable("time-out")
+
+
+def folder_away(market: Market) -> None:
+    market.mailbox.broken = Unreachable("503")
+
+
+def back(market: Market) -> None:
+    market.engine.silent = market.mailbox.broken = None
+
+
+@dataclass(frozen=True)
+class Delay:
+    """For how long the launch is delayed, by what, and whether the broker is another process then."""
+
+    of: timedelta
+    by: Callable[[Market], None] = engine_away
+    restart: bool = False
+
+    def begin(self, market: Market) -> None:
+        self.by(market)
+        market.requested()
+        view = market.pass_time()
+        assert view.attempts[0].state is AttemptState.REQUESTED
+
+    def end(self, market: Market) -> None:
+        """The time passes, what was away is back, and the broker looks as often as it likes."""
+        market.pass_time(self.of)
+        assert market.engine.submitted == []
+        back(market)
+        if self.restart:
+            market.restart()
+        market.offers = [replace(one, as_of=market.clock.now()) for one in market.offers]
+        market.pass_time(timedelta(seconds=5), times=6)
+
+
+DELAYS = {
+    "minutes": Delay(5 * MINUTE),
+    "minutes, restarted": Delay(5 * MINUTE, restart=True),
+    "minutes, run folder": Delay(5 * MINUTE, folder_away),
+    "20 days": Delay(20 * DAY),
+    "20 days, restarted": Delay(20 * DAY, restart=True),
+    "20 days, run folder": Delay(20 * DAY, folder_away, restart=True),
+}
+
+
+@pytest.fixture(params=list(DELAYS.values()), ids=list(DELAYS))
+def delay(request: pytest.FixtureRequest) -> Delay:
+    found: Delay = request.param
+    return found
+
+
+def test_where_nothing_changed_it_is_launched_once(market: Market, delay: Delay) -> None:
+    delay.begin(market)
+    delay.end(market)
+    (launched,) = market.engine.submitted
+    assert market.view.latest is not None
+    assert launched == market.view.latest.key
+    assert market.money()[0] == Money.usd(HOLD)
+
+
+def test_a_price_that_rose_is_judged_and_held(market: Market, delay: Delay) -> None:
+    delay.begin(market)
+    market.costs("300")
+    delay.end(market)
+    assert market.causes == [Cause.REQUEST_EXPIRED, None]
+    assert market.engine.submitted == ["j-1-2"]
+    assert market.view.attempts[1].placement.rate == Money.usd(300)
+    assert market.money()[0] >= Money.usd(300)
+
+
+def test_a_price_that_rose_above_the_budget_is_refused(market: Market, delay: Delay) -> None:
+    market.apply(policy(amount="200"))
+    delay.begin(market)
+    market.costs("300")
+    delay.end(market)
+    assert market.engine.submitted == []
+    assert market.view.state is JobState.PAUSED_BUDGET
+    assert "budget money of $200" in waits(market.view.waiting)
+
+
+def test_a_price_that_fell_is_the_price_of_the_launch(market: Market) -> None:
+    """At a fixed price, what the launch says is what the ledger books."""
+    delay = DELAYS["minutes"]
+    delay.begin(market)
+    market.costs("50")
+    delay.end(market)
+    assert market.causes == [Cause.REQUEST_EXPIRED, None]
+    assert market.engine.submitted == ["j-1-2"]
+    assert market.view.attempts[1].placement.rate == Money.usd(50)
+
+
+@pytest.mark.parametrize(
+    ("in_force", "words"),
+    [
+        (policy(FREEZE), "nothing is started until"),
+        (policy(ELSEWHERE), "stage is not allowed"),
+        ("version: 1\npolicy: t\n", "no policy grants ann a cash budget"),
+    ],
+    ids=["freeze", "provider denied", "no budget"],
+)
+def test_what_the_policies_deny_by_now_waits_in_their_words(
+    market: Market, delay: Delay, in_force: str, words: str
+) -> None:
+    delay.begin(market)
+    market.apply(in_force)
+    delay.end(market)
+    assert market.engine.submitted == []
+    assert market.causes[0] in (Cause.DENIED_BEFORE_LAUNCH, Cause.REQUEST_EXPIRED)
+    assert market.view.latest is not None
+    assert market.view.latest.state.final
+    assert words in waits(market.view.waiting)
+    with market.store.reading() as look:
+        assert faults(look.entries()) == []
+
+    market.apply(policy())
+    market.pass_time(MINUTE, times=7)
+    assert market.engine.submitted == [market.view.latest.key] == ["j-1-2"], "allowed again, it is placed anew"
+
+
+def test_a_denial_before_the_request_expires_is_recorded_with_its_cause(market: Market) -> None:
+    delay = DELAYS["minutes"]
+    delay.begin(market)
+    market.apply(policy(ELSEWHERE))
+    delay.end(market)
+    first = market.view.attempts[0]
+    assert first.cause is Cause.DENIED_BEFORE_LAUNCH
+    assert "stage is not allowed" in first.evidence
+    assert first.gone, "no machine was asked for"
+    (refusal,) = [one for one in market.decided() if one.attempt == 1]
+    assert (refusal.answer, refusal.policy_version) == (Answer.DENY, market.policy.version)
+
+
+def test_what_an_earlier_process_launched_is_found_and_left_to_enforcement(market: Market, delay: Delay) -> None:
+    """Launched, and killed before that was written down: a launch is found before it is judged."""
+    market.requested()
+    attempt = market.view.attempts[0]
+    market.mailbox.prepare(market.view, attempt, Lease())
+    market.engine.submit(Launch(attempt.key, market.view.job, attempt.placement, "memory:///x"))
+    delay.by(market)
+    market.pass_time(delay.of)
+    back(market)
+    market.restart()
+    market.apply(policy(ELSEWHERE))
+    view = market.pass_time()
+    assert market.engine.submitted == [attempt.key]
+    assert view.attempts[0].handle == attempt.key
+    stopped = market.pass_time(MINUTE).attempts[0].stop_requested
+    over = (Cause.MAX_DURATION, Cause.PAID_UNTIL)
+    assert stopped in (Cause.STOPPED_BY_POLICY, *over), "after 20 days its hour and the time of its money are over"
+
+
+def test_a_secret_that_was_missing_does_not_keep_an_old_judgement(market: Market) -> None:
+    missing = [True]
+
+    def secrets(_: object) -> dict[str, str]:
+        if missing[0]:
+            raise LoginMissing("secrets not in the environment: TOKEN")
+        return {}
+
+    market.reconciler._secrets = secrets
+    market.requested()
+    market.pass_time(MINUTE, times=30)
+    assert len(market.view.attempts) == 1, "what cannot be tried is not requested again and again"
+    market.costs("300")
+    missing[0] = False
+    market.pass_time(timedelta(seconds=5), times=4)
+    assert market.engine.submitted == ["j-1-2"]
+    assert market.view.attempts[1].placement.rate == Money.usd(300)
+
+
+def test_an_engine_that_asks_to_come_later_is_given_what_is_judged_at_that_moment(market: Market) -> None:
+    market.engine.refuse = [Unreachable("time-out") for _ in range(30)]
+    market.requested()
+    market.pass_time(timedelta(seconds=10), times=31)
+    assert market.engine.submitted == ["j-1-1"]
+    again = [one for one in market.decided() if one.attempt == 1]
+    assert 4 <= len(again) <= 6, "once a minute, not at every look"
+
+
+def test_an_engine_that_asks_to_come_later_does_not_see_a_denied_launch(market: Market) -> None:
+    market.engine.refuse = [Unreachable("time-out")]
+    market.requested()
+    market.pass_time()
+    market.apply(policy(FREEZE))  # within the minute for which the judgement would have counted
+    market.pass_time(timedelta(seconds=1), times=3)
+    assert market.engine.submitted == []
+    assert market.causes == [Cause.DENIED_BEFORE_LAUNCH]
+
+
+def test_an_offer_that_is_gone_or_stale_is_not_launched(market: Market) -> None:
+    delay = DELAYS["minutes"]
+    delay.begin(market)
+    market.offers = []
+    delay.end(market)
+    assert market.engine.submitted == []
+    assert market.causes == [Cause.REQUEST_EXPIRED]
+    assert "cannot be had any more" in market.view.attempts[0].evidence
+    market.offers = [replace(offer(market.clock.now(), "od", price="98"), max_age=MINUTE)]
+    market.pass_time(timedelta(seconds=10))
+    assert market.engine.submitted == ["j-1-2"]
+
+
+def test_the_only_machine_of_a_pool_is_still_the_attempts_own(market: Market) -> None:
+    market.offers = [replace(one, slots=1) for one in market.offers]
+    delay = DELAYS["minutes"]
+    delay.begin(market)
+    delay.end(market)
+    assert market.engine.submitted == ["j-1-1"]
+
+
+def test_the_request_expires_where_the_broker_did_not_look(market: Market) -> None:
+    """Nobody looked for half an hour: the process died after it had written the request down."""
+    market.requested()
+    market.clock.advance(30 * MINUTE)
+    market.offers = [replace(one, as_of=market.clock.now()) for one in market.offers]
+    market.restart()
+    market.pass_time(timedelta(seconds=3), times=3)
+    assert market.causes == [Cause.REQUEST_EXPIRED, None]
+    assert market.engine.submitted == ["j-1-2"]
+
+
+def test_a_clock_that_was_set_back_leaves_no_judgement_valid(market: Market) -> None:
+    engine_away(market)
+    market.clock.advance(2 * DAY)
+    market.offers = [replace(one, as_of=market.clock.now()) for one in market.offers]
+    market.requested()
+    market.clock.time -= DAY
+    market.apply(policy(ELSEWHERE))
+    market.pass_time()
+    back(market)
+    market.pass_time(timedelta(seconds=3), times=3)
+    assert market.engine.submitted == []
+
+
+def test_a_month_whose_budget_another_job_holds_is_not_paid_from(market: Market) -> None:
+    """Requested for the rest of March, launched in April: the money is judged for the time in which it is used."""
+    market.clock.advance(market.clock.now().replace(month=3, day=31, hour=21) - market.clock.now())
+    market.costs("98")
+    delay = Delay(4 * timedelta(hours=1))
+    delay.begin(market)
+    market.clock.advance(delay.of)
+    market.another_job_holds("999")
+    market.clock.time -= delay.of
+    delay.end(market)
+    assert market.engine.submitted == []
+    assert market.view.state is JobState.PAUSED_BUDGET or "budget money" in waits(market.view.waiting)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_budget_that_was_lowered_is_not_paid_from(market: Market, restart: bool) -> None:
+    delay = Delay(5 * MINUTE, restart=restart)
+    delay.begin(market)
+    market.apply(policy(amount="500"))
+    market.another_job_holds("450")
+    delay.end(market)
+    assert market.engine.submitted == []
+    assert market.causes == [Cause.DENIED_BEFORE_LAUNCH]
+    assert "budget money of $500" in waits(market.view.waiting)
+
+
+def test_money_that_does_not_pay_for_a_start_by_now_starts_nothing(market: Market) -> None:
+    market.engine.silent = Unreachable("time-out")
+    job = Job(name="j", run="x", work=Work(duration=timedelta(hours=1)), max_cost=Money.usd("0.5"))
+    market.submit(job, hold="0.5", hours=1)
+    market.pass_time()
+    back(market)
+    market.pass_time(5 * MINUTE, times=2)
+    assert market.engine.submitted == []
+    assert market.view.state is JobState.PAUSED_BUDGET
+    assert "does not pay for a start" in market.view.attempts[0].evidence
+
+
+def test_money_that_waits_for_an_answer_does_not_pay_for_a_delayed_launch(market: Market) -> None:
+    """Half a dollar is held for the job, and $100 more for what somebody is still asked about."""
+    market.apply(policy(amount="150"))
+    engine_away(market)
+    job = Job(name="j", run="x", work=Work(duration=timedelta(hours=1)), max_duration=timedelta(hours=1))
+    market.submit(job, hold="0.5", hours=1)
+    now = market.clock.now()
+    burn = Burn.evenly(Money.usd("100.5"), (now, now + timedelta(hours=1)))
+    asked = ev.ApprovalAsked(
+        by="ann", extension=True, total=Money.usd(200), held={MoneyKind.CASH: Money.usd(100)},
+        questions=(Question(rule="big", approvers=("olga",)),),
+    )  # fmt: skip
+    with market.store.writing() as tx:
+        tx.post(
+            hold_entries(
+                Tags("j-1", "ann"), {MoneyKind.CASH: Money.usd("0.5")}, {MoneyKind.CASH: burn}, Movement.TOP_UP, 2
+            )
+        )
+        tx.append("j-1", [(None, asked)], now)
+    market.pass_time(5 * MINUTE)
+    back(market)
+    market.pass_time(timedelta(seconds=5), times=4)
+    assert market.engine.submitted == []
+    assert market.causes == [Cause.DENIED_BEFORE_LAUNCH]
+
+
+def test_a_longer_limit_that_was_granted_meanwhile_is_held_for(market: Market) -> None:
+    delay = DELAYS["minutes"]
+    delay.begin(market)
+    with market.store.writing() as tx:
+        tx.append("j-1", [(None, ev.Extended(by="ann", max_duration_seconds=7200))], market.clock.now())
+    delay.end(market)
+    assert market.engine.submitted == ["j-1-1"]
+    assert market.money()[0] >= Money.usd(196)
+
+
+def test_a_job_cancelled_while_it_is_judged_is_not_launched(market: Market) -> None:
+    delay = DELAYS["minutes"]
+    delay.begin(market)
+    real = market._market
+
+    def meanwhile() -> object:
+        if not market.view.cancel_requested:
+            with market.store.writing() as tx:
+                tx.append("j-1", [(None, ev.CancelRequested(by="ann"))], market.clock.now())
+        return real()
+
+    market._market = meanwhile  # type: ignore[method-assign, assignment]  # the moment between look and transaction
+    delay.end(market)
+    assert market.engine.submitted == []
+    assert market.causes == [Cause.CANCELLED_BY_USER]
+
+
+def test_a_policy_activated_while_it_is_judged_judges_it(market: Market) -> None:
+    """Between the look at the market and the transaction another process activates a policy."""
+    delay = DELAYS["minutes"]
+    delay.begin(market)
+    real = market._market
+
+    def meanwhile() -> object:
+        market.apply(policy(ELSEWHERE))
+        return real()
+
+    market._market = meanwhile  # type: ignore[method-assign, assignment]  # the moment between look and transaction
+    delay.end(market)
+    assert market.engine.submitted == []
+    assert market.causes == [Cause.DENIED_BEFORE_LAUNCH]

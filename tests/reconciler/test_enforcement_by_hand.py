@@ -1,0 +1,366 @@
+"""When what runs is judged, by what, and what is kept where the policy cannot be read."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker.core.errors import InvalidInput, Unreachable
+from broker.core.events import events as ev
+from broker.core.events.outcomes import AttemptState, Cause
+from broker.core.events.views import AttemptView, JobView
+from broker.core.job.jobs import Job
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.decisions import inputs_of
+from broker.core.policy.policy import (
+    Action,
+    ActionKind,
+    Answer,
+    BudgetUse,
+    Facts,
+    Grant,
+    IdleLimit,
+    Source,
+    Usage,
+    Verdict,
+)
+from broker.core.ports import BudgetSpec, PolicyDefaults
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
+from broker.ledger.entries import Balance
+from broker.reconciler.controllers.enforcement import Enforcement, judge_running
+from tests.reconciler.rehearsal import OpenPolicy
+from tests.reconciler.settlement.test_charges import UP, life
+
+SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
+NOW = UP + 3 * HOUR
+TEAM = BudgetSpec("team", "month", "UTC", frozenset({"cash"}))
+OTHER = replace(TEAM, id="other")
+PAID = {
+    MoneyKind.CASH: Balance(held=Money.usd(7), spent=Money.usd(2)),
+    MoneyKind.SANDBOX: Balance(held=Money.usd(40), spent=Money.usd(20)),
+    MoneyKind.AMORTISED: Balance(held=Money.usd(500), spent=Money.usd(300)),
+}
+
+
+@dataclass
+class Rules(OpenPolicy):
+    """Answers the same to everything, and keeps what it was asked."""
+
+    answers: tuple[Answer, ...] = (Answer.ALLOW,)
+    asked: list[tuple[Action, Facts]] = field(default_factory=list)
+    specs: tuple[BudgetSpec, ...] = ()
+    rules: tuple[Any, ...] = ()
+    conditions: Mapping[str, str] = field(default_factory=dict)
+
+    def judge(self, action: Action, facts: Facts) -> Sequence[Verdict]:
+        self.asked.append((action, facts))
+        return [
+            Verdict(answer, "limit", f"rule {number}", f"reason {number}", Source("team.yaml", number))
+            for number, answer in enumerate(self.answers, 1)
+        ]
+
+    def budgets(self, job: Job, user: str) -> Sequence[BudgetSpec]:
+        assert (job.name, user) == ("train", "ann")
+        return self.specs
+
+    def when(self, name: str) -> str:
+        return self.conditions.get(name, "")
+
+
+@dataclass
+class Journal:
+    """One job, and what is written about it."""
+
+    job_now: JobView | None
+    recorded: list[Any] = field(default_factory=list)
+    appended: list[Any] = field(default_factory=list)
+
+    @contextmanager
+    def writing(self) -> Iterator[Any]:
+        yield SimpleNamespace(
+            job=lambda job_id: self.job_now if job_id == "train" else None,
+            record=self.recorded.append,
+            append=lambda *what: self.appended.append(what),
+        )
+
+
+class Judge:
+    """The gate over one running job, on a clock of the test's own."""
+
+    def __init__(self, policy: Rules | None = None, **more: Any) -> None:
+        self.view = life(closed=False)
+        self.policy, self.unreadable, self.reads = policy or Rules(), "", 0
+        self.clock, self.journal = ManualClock(NOW), Journal(self.view)
+        self.gate = Enforcement(self.journal, self._read, self.clock.now, **more)  # type: ignore[arg-type]  # a double
+
+    def _read(self) -> Rules:
+        self.reads += 1
+        if self.unreadable:
+            raise InvalidInput(self.unreadable)
+        return self.policy
+
+    def look(self, after: timedelta = timedelta(0), view: JobView | None = None) -> bool:
+        self.clock.time += after
+        return self.gate(view or self.view, PAID)
+
+    @property
+    def times(self) -> int:
+        return len(self.policy.asked)
+
+
+def attempted(view: JobView, **changes: Any) -> JobView:
+    return replace(view, attempts=(replace(view.attempts[0], **changes),))
+
+
+class TestWhen:
+    @pytest.mark.parametrize(
+        "rests",
+        [
+            lambda view: replace(view, attempts=()),
+            lambda view: replace(view, cancel_requested=True),
+            lambda view: attempted(view, stop_requested=Cause.MAX_COST),
+            lambda view: attempted(view, state=AttemptState.REQUESTED),
+            lambda view: attempted(view, state=AttemptState.INTERRUPTED),
+        ],
+    )
+    def test_only_what_runs_and_is_not_stopping_is_judged(self, rests: Any) -> None:
+        judge = Judge(Rules(answers=(Answer.DENY,)))
+        assert not judge.look(view=rests(judge.view))
+        assert judge.times == 0
+        assert judge.reads == 0
+
+    def test_each_job_is_judged_every_fifteen_seconds(self) -> None:
+        judge = Judge()
+        assert [judge.look() or judge.times for _ in range(2)] == [1, 1]
+        assert judge.reads == 1
+        assert [judge.look(14.9 * SECOND) or judge.times, judge.look(0.1 * SECOND) or judge.times] == [1, 2]
+        assert not judge.look(10 * SECOND, replace(judge.view, id="another"))
+        assert judge.times == 3
+
+    def test_how_often_can_be_said(self) -> None:
+        judge = Judge(every=HOUR)
+        assert [judge.look(after) or judge.times for after in (0 * SECOND, 59 * SECOND, HOUR)] == [1, 1, 2]
+
+    def test_a_clock_that_was_set_back_delays_nothing(self) -> None:
+        judge = Judge()
+        judge.look()
+        judge.look(-HOUR)
+        assert (judge.times, judge.reads) == (2, 2)
+
+    def test_what_rested_is_judged_at_once(self) -> None:
+        judge = Judge()
+        judge.look()
+        judge.look(SECOND, attempted(judge.view, stop_requested=Cause.MAX_COST))
+        judge.look(SECOND)
+        assert judge.times == 2
+
+    def test_a_changed_policy_counts_once_it_is_read_every_three_seconds(self) -> None:
+        judge = Judge()
+        judge.look()
+        judge.policy = Rules(version="2")
+        assert [judge.look(after) or (judge.reads, judge.times) for after in (2.9 * SECOND, 0.1 * SECOND)] == [
+            (1, 0),
+            (2, 1),
+        ]
+
+
+class TestWhat:
+    def test_a_denial_stops_the_attempt_with_the_words_of_the_rules_that_deny(self) -> None:
+        judge = Judge(Rules(answers=(Answer.DENY, Answer.ALLOW, Answer.ASK, Answer.DENY)))
+        assert judge.look()
+        body = ev.StopRequested(
+            cause=Cause.STOPPED_BY_POLICY, by="the policy", why="reason 1 (team.yaml:1); reason 4 (team.yaml:4)"
+        )
+        assert judge.journal.appended == [("train", [(1, body)], NOW)]
+        (decision,) = judge.journal.recorded
+        assert decision.answer is Answer.DENY
+
+    @pytest.mark.parametrize("answer", [Answer.ALLOW, Answer.ASK])
+    def test_what_is_not_denied_goes_on(self, answer: Answer) -> None:
+        judge = Judge(Rules(answers=(answer,)))
+        assert not judge.look()
+        assert (judge.times, judge.journal.recorded, judge.journal.appended) == (1, [], [])
+
+    @pytest.mark.parametrize("now", [None, "later"])
+    def test_a_job_that_changed_meanwhile_is_looked_at_again(self, now: str | None) -> None:
+        judge = Judge(Rules(answers=(Answer.DENY,)))
+        judge.journal.job_now = replace(judge.view, seq=judge.view.seq + 1) if now else None
+        assert judge.look()
+        assert (judge.journal.recorded, judge.journal.appended) == ([], [])
+        judge.journal.job_now, before = judge.view, judge.reads
+        assert judge.look()
+        assert len(judge.journal.appended) == 1, "at once, not only after fifteen seconds"
+        assert judge.reads == before + 2, "the policy is read anew, and compared once more when it is recorded"
+
+    def test_usage_is_read_where_a_rule_needs_it(self) -> None:
+        def usage(view: JobView, attempt: AttemptView) -> list[Usage]:
+            assert (view.id, attempt.number) == ("train", 1)
+            return [Usage(NOW, 3.0)]
+
+        judge = Judge(usage=usage)
+        judge.look()
+        judge.policy = Rules(version="2", needs_usage=True)
+        judge.look(HOUR)
+        assert judge.policy.asked[0][0].usage == (Usage(NOW, 3.0),)
+
+        def silent(view: JobView, attempt: AttemptView) -> list[Usage]:
+            raise Unreachable("time-out")
+
+        judge = Judge(Rules(needs_usage=True), usage=silent)
+        judge.look()
+        assert judge.policy.asked[0][0].usage == ()
+
+    def test_exceeded_budgets_of_the_job_are_told(self) -> None:
+        use = BudgetUse(UP, NOW, Money.usd(9), Money.ZERO, NOW)
+
+        def over(policy: Rules, now: object) -> Mapping[str, tuple[BudgetUse, ...]]:
+            assert (policy.version, now) == ("test", NOW)
+            return {"team": (use,), "theirs": (use, use)}
+
+        judge = Judge(Rules(specs=(TEAM, OTHER)), over=over)
+        judge.look()
+        assert judge.policy.asked[0][1].budgets == {"team": (use,)}
+
+        def unknown(policy: Rules, now: object) -> Mapping[str, tuple[BudgetUse, ...]]:
+            raise Unreachable("the store is busy")
+
+        judge = Judge(Rules(specs=(TEAM, OTHER)), over=unknown)
+        judge.look()
+        assert judge.policy.asked[0][1].budgets == {}
+
+    def test_without_anything_to_tell_nothing_is_told(self) -> None:
+        judge = Judge(Rules(specs=(TEAM,), needs_usage=True))
+        judge.look()
+        ((action, facts),) = judge.policy.asked
+        assert (action.usage, facts.budgets) == ((), {})
+
+
+class TestJudgeRunning:
+    """The attempt of `life` costs $5 an hour and has run for three hours."""
+
+    def decided(self, policy: Rules, view: JobView | None = None, **more: Any) -> Any:
+        view = view or life(closed=False)
+        return judge_running(PAID, policy, view, view.attempts[0], [Usage(NOW, 3.0)], NOW, **more)
+
+    def test_what_the_rules_are_told(self) -> None:
+        policy, grant = Rules(), Grant("bob", ("limit",), Money.usd(9), 8)
+        view = replace(life(closed=False), grants=(grant,), folded=2)
+        assert self.decided(policy, view) is None
+        ((action, facts),) = policy.asked
+        assert action == Action(
+            ActionKind.CONTINUE, view.job, "ann", placement=view.attempts[0].placement, elapsed=3 * HOUR,
+            spent=Money.usd(22), held=Money.usd(47), job_id="train", submitted_at=UP, attempts=3,
+            usage=(Usage(NOW, 3.0),),
+        )  # fmt: skip
+        assert facts == Facts(NOW, grants=(grant,))
+
+    def test_the_record_of_a_denial(self) -> None:
+        policy = Rules(answers=(Answer.DENY,), specs=(TEAM,), version="7")
+        use = BudgetUse(UP, NOW, Money.usd(9), Money.ZERO, NOW)
+        decision = self.decided(policy, over={"team": (use,)})
+        assert (decision.at, decision.action, decision.user, decision.job_name) == (
+            NOW, ActionKind.CONTINUE, "ann", "train",
+        )  # fmt: skip
+        assert (decision.answer, decision.policy_version, decision.job_id) == (Answer.DENY, "7", "train")
+        assert (decision.attempt, decision.pool) == (1, life().attempts[0].placement.offer.pool)
+        assert [verdict.message for verdict in decision.verdicts] == ["reason 1"]
+        inputs = inputs_of(decision)
+        assert inputs is not None
+        assert inputs.facts.budgets == {"team": (use,)}
+        assert decision.facts_hash not in ("", self.decided(replace(policy, version="8")).facts_hash)
+        assert decision.facts_hash == self.decided(policy, over={"team": (use,)}).facts_hash
+
+
+class Idle:
+    """A rule about idleness with a limit of its own, or none."""
+
+    def __init__(self, name: str, limit: IdleLimit | None) -> None:
+        self.name, self.limit = name, limit
+        self.actions: list[Action] = []
+
+    def idle_limit(self, action: Action) -> IdleLimit | None:
+        self.actions.append(action)
+        return self.limit
+
+
+TOO_IDLE, VERY_IDLE = IdleLimit(5.0, HOUR, "an hour"), IdleLimit(1.0, 2 * HOUR, "two hours")
+
+
+class TestWhatIsKept:
+    """What nodes are granted follows the policy that could be read last."""
+
+    def test_the_shorter_time_without_a_broker_counts(self) -> None:
+        def longest(job: timedelta | None, policy: timedelta | None) -> timedelta | None:
+            judge = Judge(Rules(defaults=PolicyDefaults(max_unattended=policy)))
+            return judge.gate.max_unattended(judge.view.job.model_copy(update={"max_unattended": job}))
+
+        assert longest(HOUR, 2 * HOUR) == longest(2 * HOUR, HOUR) == HOUR
+        assert longest(HOUR, None) == longest(None, HOUR) == HOUR
+        assert longest(None, None) is None
+
+    def test_without_a_policy_what_the_job_says_counts(self) -> None:
+        judge = Judge()
+        judge.unreadable = "of a newer version"
+        assert judge.gate.max_unattended(judge.view.job.model_copy(update={"max_unattended": HOUR})) == HOUR
+        assert judge.gate.idle_limits(judge.view) == ()
+        assert judge.gate.edges_ahead(judge.view, MoneyKind.CASH) == ()
+        assert not judge.look()
+
+    def test_the_last_policy_counts_while_none_can_be_read(self) -> None:
+        rules = (Idle("a", TOO_IDLE),)
+        judge = Judge(Rules(rules=rules, specs=(TEAM,), defaults=PolicyDefaults(max_unattended=HOUR)))
+        judge.look()
+        judge.unreadable = "of a newer version"
+        judge.look(HOUR)
+        assert judge.times == 1, "what runs is not judged by it"
+        assert judge.gate.max_unattended(judge.view.job) == HOUR
+        assert judge.gate.idle_limits(judge.view) == (TOO_IDLE,)
+        assert judge.gate.edges_ahead(judge.view, MoneyKind.CASH)
+
+    def test_the_rules_without_a_condition_are_left_to_the_node(self) -> None:
+        rules = (Idle("a", TOO_IDLE), Idle("b", VERY_IDLE), Idle("c", None), Idle("d", VERY_IDLE), SimpleNamespace())
+        judge = Judge(Rules(rules=rules, conditions={"b": "job.team == 'x'"}))
+        assert judge.gate.idle_limits(judge.view) == (TOO_IDLE, VERY_IDLE)
+        assert rules[0].actions == [Action(ActionKind.CONTINUE, judge.view.job, "ann")]
+        assert rules[1].actions == []
+        judge.policy = replace(judge.policy, rules=rules[:1])
+        judge.clock.advance(HOUR)
+        assert judge.gate.idle_limits(judge.view) == (TOO_IDLE, VERY_IDLE), "the same version says the same"
+        judge.policy = replace(judge.policy, version="2")
+        judge.clock.advance(HOUR)
+        assert judge.gate.idle_limits(judge.view) == (TOO_IDLE,)
+
+    def test_where_no_rule_is_about_idleness_no_node_ends_for_it(self) -> None:
+        judge = Judge(Rules(rules=(SimpleNamespace(),)))
+        assert judge.gate.idle_limits(judge.view) == ()
+
+    def test_the_ends_of_the_periods_of_its_budgets(self) -> None:
+        judge = Judge(Rules(specs=(TEAM,)))
+        assert judge.gate.edges_ahead(judge.view, MoneyKind.CASH) == (NOW.replace(month=4, day=1, hour=0),)
+        assert judge.gate.edges_ahead(judge.view, MoneyKind.SANDBOX) == ()
+
+
+def test_a_policy_that_cannot_be_read_is_logged_once_until_that_changes(caplog: pytest.LogCaptureFixture) -> None:
+    judge = Judge()
+
+    def warned() -> int:
+        judge.look(HOUR)
+        return len(caplog.records)
+
+    with caplog.at_level(logging.WARNING):
+        judge.unreadable = "of a newer version"
+        assert [warned(), warned()] == [1, 1]
+        judge.unreadable = "not a policy"
+        assert [warned(), warned()] == [2, 2]
+        judge.unreadable = ""
+        assert warned() == 2
+        judge.unreadable = "not a policy"
+        assert warned() == 3

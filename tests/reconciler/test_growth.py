@@ -1,0 +1,167 @@
+"""A job for which no capacity is to be had, or whose launches fail, tries on without growing, and not for ever."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import select
+
+from broker.core.errors import NoCapacity, QuotaExceeded
+from broker.core.events import events as ev
+from broker.core.events.outcomes import Cause, JobState
+from broker.core.events.wait_reasons import LaunchesFailed
+from broker.core.job.jobs import Job, Retry
+from broker.core.ports import EngineState, Observation
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
+from broker.store import Store
+from broker.store.tables import JOB
+from tests.reconciler.rehearsal import MINUTE, Stage, finish, retrying, settled_and_closed
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def stage(store: Store, clock: ManualClock) -> Stage:
+    return Stage(store, clock)
+
+
+class SoldOut(list[Exception]):
+    """Refusals without end."""
+
+    def __bool__(self) -> bool:
+        return True
+
+    def pop(self, index: object = -1) -> Exception:  # type: ignore[override]  # as the stage asks
+        return NoCapacity("sold out: " + "no machine of that kind in this zone for the moment; " * 5)
+
+
+def stored(stage: Stage) -> int:
+    """Bytes of the job's row."""
+    with stage.store._database.reading() as connection:
+        row = connection.execute(select(JOB).where(JOB.c.id == "j-1")).one()
+    return sum(len(str(value)) for value in row)
+
+
+def test_refusals_leave_a_row_of_the_same_size_however_many_they_are(stage: Stage) -> None:
+    """The row is written anew with each event. Ten thousand of them: `tests/core/events/test_folding.py`."""
+    stage.submit()
+    sizes = []
+    placed = stage.view.attempts[0].placement
+    for number in range(1, 121):
+        stage.clock.advance(5 * MINUTE)
+        requested = ev.LaunchRequested(key=f"j-1-{number}", engine="stage", placement=placed)
+        ended = ev.AttemptEnded(cause=Cause.NO_CAPACITY, evidence="sold out " * 50)
+        with stage.store.writing() as tx:
+            tx.append("j-1", [(number, requested), (number, ended)][number == 1 :], stage.clock.now())
+        sizes.append(stored(stage))
+    assert stage.view.attempt_count == 120
+    assert max(sizes) < 24_000
+    assert max(sizes[20:]) - min(sizes[20:]) < 100
+
+
+def test_a_pool_without_capacity_is_asked_ever_less_often(stage: Stage) -> None:
+    stage.offers = [stage.offers[1]]
+    stage.engine.refuse = SoldOut()
+    stage.submit()
+    for _ in range(24 * 12):
+        stage.clock.advance(5 * MINUTE)
+        stage.reconciler.tick()
+    assert 20 < stage.view.attempt_count < 30, "once an hour after the first"
+    assert stored(stage) < 24_000
+    stage.engine.refuse = []
+    for _ in range(61):
+        if not stage.engine.submitted:
+            stage.pass_time(MINUTE)
+    assert stage.engine.submitted == [f"j-1-{stage.view.attempt_count}"], "capacity that is back is found"
+    stage.mailbox.starts(stage.engine.submitted[0])
+    stage.pass_time()
+    finish(stage, stage.engine.submitted[0])
+    settled_and_closed(stage)
+
+
+def doomed(stage: Stage, by: timedelta, times: int) -> None:
+    """Time passes on an engine whose machines come up, and never get as far as the agent."""
+    for _ in range(times):
+        stage.clock.advance(by)
+        stage.reconciler.tick()
+        for machine in stage.engine.machines.values():
+            if machine.gone_at is None and stage.clock.now() - machine.since > MINUTE:
+                machine.gone_at = stage.clock.now()
+
+
+@pytest.mark.parametrize(("limit", "launched"), [(None, 10), (3, 3)])
+def test_launches_that_fail_in_a_row_pause_the_job_with_the_evidence(
+    stage: Stage, limit: int | None, launched: int
+) -> None:
+    retry = Retry() if limit is None else Retry(launches=limit)
+    stage.submit(retrying(0).model_copy(update={"retry": retry}))
+    doomed(stage, 5 * MINUTE, 24 * 12)
+    view = stage.view
+    assert (view.state, len(stage.engine.submitted)) == (JobState.PAUSED_BUDGET, launched)
+    assert isinstance(view.waiting, LaunchesFailed)
+    assert (view.waiting.count, view.waiting.cause) == (launched, Cause.LAUNCH_FAILED)
+    assert any(pool.startswith("stage/od/") for pool in view.waiting.pools)
+    assert stage.money()[0] == Money.ZERO, "it holds nothing while it waits for a person"
+    assert stage.money()[1] > Money.ZERO, "machines that came up were billed"
+    with stage.store.writing() as tx:
+        tx.append("j-1", [(None, ev.Extended(by="ann"))], stage.clock.now())
+    stage.pass_time(HOUR, times=2)
+    key = f"j-1-{launched + 1}"
+    assert stage.engine.submitted[-1] == key, "whoever mended it lets it go on"
+
+
+def test_an_agent_that_spoke_starts_the_count_anew(stage: Stage) -> None:
+    stage.submit(retrying(0).model_copy(update={"retry": Retry(launches=3)}))
+    while stage.view.failed_launches < 2:
+        doomed(stage, 5 * MINUTE, 1)
+    while not stage.view.attempts[-1].handle or stage.view.attempts[-1].over:
+        stage.pass_time(MINUTE)
+    key = stage.engine.submitted[-1]
+    stage.mailbox.starts(key)
+    stage.pass_time()
+    assert stage.view.failed_launches == 0
+    assert stage.view.state is JobState.RUNNING
+
+
+def test_capacity_that_is_not_to_be_had_pauses_nothing(stage: Stage) -> None:
+    stage.engine.refuse = SoldOut()
+    stage.submit(retrying(0).model_copy(update={"retry": Retry(launches=2)}))
+    for _ in range(48):
+        stage.clock.advance(HOUR)
+        stage.reconciler.tick()
+    assert stage.view.state is JobState.INTERRUPTED
+    assert stage.view.failed_launches == 0
+
+
+def test_machines_that_start_and_fail_are_billed_and_do_not_go_on_for_ever(stage: Stage) -> None:
+    """Each is booked from when it may exist, though it never comes up; what is held pays for so many and no more."""
+    stage.offers = [replace(stage.offers[1], price=Money.usd("98"))]
+    stage.submit(Job(name="j", run="x", max_cost=Money.usd("150")), hold="150")
+    launched = 0
+    for _ in range(12 * 30):
+        stage.clock.advance(2 * MINUTE)
+        stage.reconciler.tick()
+        for key, machine in stage.engine.machines.items():
+            age = stage.clock.now() - machine.since
+            starting = Observation(EngineState.PENDING, machine.since)
+            failed = Observation(EngineState.GONE, machine.since, machine.since + 16 * MINUTE, evidence="no answer")
+            stage.engine.lies[key] = starting if age < 16 * MINUTE else failed
+        launched = len(stage.engine.submitted)
+    spent = stage.money()[1]
+    assert launched <= 10
+    assert spent >= Money.usd("98").for_duration(15 * MINUTE) * launched
+    assert spent <= Money.usd("185"), "the hold, and what it takes to stop"
+    assert stage.view.state is JobState.PAUSED_BUDGET
+
+
+def test_a_quota_that_does_not_reach_is_like_capacity_that_is_not_there(stage: Stage) -> None:
+    stage.offers = [stage.offers[1]]
+    stage.engine.refuse = [QuotaExceeded("0 of 8")] * 3
+    stage.submit()
+    while not stage.engine.submitted:
+        stage.pass_time(30 * MINUTE)
+    assert stage.engine.refuse == []
+    assert stage.view.failed_launches == 0

@@ -1,0 +1,54 @@
+"""Placing a job again: what changes between its plan and its transaction, and money that does not pay for a start."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from broker.cli.render.reasons import waits
+from broker.core.events.outcomes import JobState
+from broker.core.job.jobs import Job, Work
+from broker.core.market.offers import Billing
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
+from broker.reconciler.controllers.placement import Market
+from broker.store import Store
+from tests.reconciler.rehearsal import MINUTE, OpenPolicy, Stage, offer, running
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def stage(store: Store, clock: ManualClock) -> Stage:
+    return Stage(store, clock)
+
+
+def test_a_policy_activated_after_the_plan_judges_the_next_attempt(stage: Stage) -> None:
+    stage.engine.take_back(running(stage))
+    real = stage._market
+
+    def meanwhile() -> Market:
+        stage.policy = OpenPolicy(denied=frozenset({"re_place", "extend"}), version="stricter")
+        return real()
+
+    stage._market = meanwhile  # type: ignore[method-assign]  # the moment between plan and transaction
+    stage.pass_time(MINUTE, times=3)
+    assert len(stage.view.attempts) == 1, "what the policy in force denies is not even requested"
+    assert "re_place is denied" in waits(stage.view.waiting)
+
+
+def test_money_that_does_not_pay_for_a_start_pauses_the_job(stage: Stage) -> None:
+    """An hour at least is billed, and the job has money for a quarter of one left."""
+    stage.offers = [replace(offer(stage.clock.now(), "od", price="10"), billing=Billing(minimum=HOUR))]
+    job = Job(name="j", run="x", work=Work(duration=2 * HOUR), max_cost=Money.usd("12.5"))
+    stage.submit(job, hold="12.5")
+    stage.pass_time()
+    stage.mailbox.starts("j-1-1")
+    stage.pass_time(MINUTE)
+    stage.engine.take_back("j-1-1")
+    view = stage.pass_time(MINUTE, times=3)
+    assert stage.engine.submitted == ["j-1-1"]
+    assert view.state is JobState.PAUSED_BUDGET
+    assert "does not pay for a start" in waits(view.waiting)

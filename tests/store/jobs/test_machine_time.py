@@ -1,0 +1,167 @@
+"""When machines were there, kept beside the events, and what was spent in a period."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from broker.core.events import events as ev
+from broker.core.events.outcomes import Cause
+from broker.core.market.offers import MoneyKind
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
+from broker.ledger.budgets import share_within
+from broker.ledger.entries import Account
+from broker.store import Store, open_store
+from broker.store.ledger.spending import DIMENSIONS, Period, Spent
+from tests.past import HOUR, finished, started
+from tests.store.older import take_back
+from tests.store.recorded_store import RECORDED_AT, write_recorded
+
+NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+
+
+def rows(store: Store) -> list[tuple[object, ...]]:
+    with store._database.reading() as connection:
+        query = "SELECT * FROM machine_time ORDER BY job_id, attempt"
+        return [tuple(row) for row in connection.exec_driver_sql(query)]
+
+
+def test_machine_time_begins_when_machines_come_up_and_ends_when_they_are_gone(store: Store) -> None:
+    with store.writing() as tx:
+        submitted = ev.Submitted(job=started_job(), user="ann", max_duration_seconds=3600)
+        tx.append("waits", [(None, submitted)], NOW)
+    job_id = started(store, 3, NOW)
+    with store.reading() as look:
+        (one,) = look.machine_time(since=NOW + 100 * HOUR)
+        assert (one.job_id, one.attempt, one.since, one.until) == (job_id, 1, NOW + 10 * MINUTE, None)
+        assert (one.gpus, one.accelerator, one.price) == (8, "H100", Money.usd("10"))
+        assert one.price_per_gpu == Money.usd("1.25")
+    gone = NOW + 2 * HOUR
+    ended = [(1, ev.AttemptEnded(cause=Cause.COMPLETED)), (1, ev.MachineGone(gone_at=gone))]
+    with store.writing() as tx:
+        tx.append(job_id, ended, gone + HOUR)
+    with store.reading() as look:
+        assert [one.until for one in look.machine_time(since=gone)] == [gone]
+        assert look.machine_time(since=gone + timedelta(microseconds=1)) == []
+        assert [one.job_id for one in look.machine_time(job_ids=[job_id, "waits"])] == [job_id]
+
+
+def started_job() -> ev.Job:
+    return ev.Job(name="waits", run="x")
+
+
+def test_machine_time_made_anew_is_what_was_kept(store: Store) -> None:
+    for number in range(3):
+        finished(store, number, NOW - number * HOUR)
+    started(store, 1, NOW)
+    before = rows(store)
+    assert len(before) == 4
+    store.rebuild()
+    assert rows(store) == before
+
+
+def test_the_upgrade_of_a_store_fills_machine_time_and_environments(url: str, clock: ManualClock) -> None:
+    store = open_store(url, clock=clock)
+    for number in range(3):
+        finished(store, number, NOW - number * HOUR)
+    started(store, 1, NOW)
+    before = rows(store)
+    with store.reading() as look:
+        names = look.names_in_jobs()
+    assert names["environment"] == {"production", "research"}
+    with store._database.writing() as connection:
+        take_back(connection, "0010")
+        connection.exec_driver_sql("UPDATE job SET view = '{' WHERE id = 'past-02-tmplt'")
+    store.close()
+    with closing(open_store(url, clock=clock)) as store:
+        assert rows(store) == [row for row in before if row[0] != "past-02-tmplt"], "an unreadable job is left out"
+        with store.reading() as look:
+            assert look.names_in_jobs() == names
+
+
+def test_the_upgrade_of_a_store_of_an_earlier_version_gives_what_its_events_give(tmp_path: Path) -> None:
+    url = write_recorded(tmp_path / "store.db")
+    with closing(open_store(url, clock=ManualClock(RECORDED_AT))) as store:
+        kept = rows(store)
+        store.rebuild()
+        assert kept
+        assert rows(store) == kept
+
+
+def added_up(store: Store, dimension: str, period: Period) -> dict[str, Spent]:
+    """The same, entry by entry and attempt by attempt."""
+    found: dict[str, Spent] = {}
+    start = period.since or datetime.min.replace(tzinfo=UTC)
+    end = period.until or datetime.max.replace(tzinfo=UTC)
+    of_job = {"team": "team", "project": "project", "environment": "environment", "workload": "workload"}
+    jobs: dict[str, set[str]] = {}
+    with store.reading() as look:
+        for view in look.jobs():
+            for attempt in view.attempts:
+                up, gone = attempt.up_since, attempt.gone_at
+                if up is None or up >= end or (gone is not None and gone < start):
+                    continue
+                offer = attempt.placement.offer
+                if dimension in of_job:
+                    name = getattr(view.job, of_job[dimension])
+                else:
+                    name = {"user": view.user, "job": view.id}.get(dimension) or getattr(offer, dimension)
+                name = str(name) if name else "(none)"
+                spent = found.setdefault(name, Spent())
+                hours = max((min(gone or period.now, end) - max(up, start)) / HOUR, 0)
+                spent.machine_hours += hours * attempt.placement.nodes
+                spent.gpu_hours += hours * attempt.placement.gpus
+                spent.attempts += 1
+                jobs.setdefault(name, set()).add(view.id)
+                spent.jobs = len(jobs[name])
+                for entry in look.entries(view.id):
+                    if entry.account is Account.SPENT and entry.tags.attempt == attempt.number:
+                        covers = (entry.covers_from, entry.covers_to)
+                        if entry.covers_from < end and entry.covers_to >= start:
+                            spent.add(entry.money, share_within(entry.amount, covers, (start, end)))
+    return found
+
+
+PERIODS = {
+    "all of it": (None, None),
+    "ends within attempts": (None, NOW - 22 * HOUR - 17 * MINUTE),
+    "begins within attempts": (NOW - 23 * HOUR + 7 * MINUTE, None),
+    "an hour": (NOW - 23 * HOUR, NOW - 22 * HOUR),
+    "before everything": (None, NOW - 1000 * HOUR),
+    "to come": (NOW + HOUR, None),
+}
+
+
+@pytest.mark.parametrize("dimension", sorted(DIMENSIONS))
+def test_what_was_spent_in_a_period_is_the_sum_over_its_entries(store: Store, dimension: str) -> None:
+    for number in range(6):
+        finished(store, number, NOW - (20 + number) * HOUR)
+    started(store, 1, NOW - HOUR)
+    for name, (since, until) in PERIODS.items():
+        period = Period(since, until, NOW)
+        with store.reading() as look:
+            found = look.spent_by(dimension, period)
+        wanted = added_up(store, dimension, period)
+        assert found.keys() == wanted.keys(), name
+        for group, spent in wanted.items():
+            assert found[group].money == spent.money, (name, group)
+            assert (found[group].attempts, found[group].jobs) == (spent.attempts, spent.jobs), (name, group)
+            assert found[group].gpu_hours == pytest.approx(spent.gpu_hours)
+            assert found[group].machine_hours == pytest.approx(spent.machine_hours)
+        with store.reading() as look:
+            assert look.spent_by(dimension, Period(since, until, NOW, sandbox=True)) == {}
+    total = sum((sum(one.money.values(), Money.ZERO) for one in found.values()), Money.ZERO)
+    assert total == Money.ZERO, "nothing is spent in a time to come"
+
+
+def test_what_holds_money_is_told_with_its_balance(store: Store) -> None:
+    finished(store, 0, NOW - 5 * HOUR)
+    job_id = started(store, 1, NOW - HOUR)
+    with store.reading() as look:
+        assert look.holding() == {job_id: look.balance(job_id)}
+        assert look.holding()[job_id][MoneyKind.CASH].held == Money.usd("40")

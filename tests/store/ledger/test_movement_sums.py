@@ -1,0 +1,113 @@
+"""What a job's movements come to is kept as sums: the same as adding up all entries, at a cost that does not grow."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from broker.core.market.offers import MoneyKind
+from broker.core.values.clock import ManualClock
+from broker.core.values.money import Money
+from broker.ledger.entries import Entry, Movement, Sum, Tags, move, movements
+from broker.store import Store, open_store
+from tests.store.older import take_back
+from tests.store.work import statements_work
+
+T = datetime(2026, 3, 2, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+_ids = itertools.count()
+
+MOVED = st.tuples(
+    st.sampled_from(Movement),
+    st.integers(1, 10**12),
+    st.sampled_from(["a", "b"]),
+    st.sampled_from([None, 1, 2]),
+    st.sampled_from([MoneyKind.CASH, MoneyKind.AMORTISED]),
+    st.integers(0, 50),
+    st.integers(0, 50),
+)
+
+
+def entries_of(kind: Movement, micros: int, job: str, attempt: int | None, money: MoneyKind, start: int, at: int):
+    covers = (T + start * HOUR, T + (start + 1) * HOUR)
+    amount = Money(0 if kind is Movement.DATE else micros)
+    return move(
+        kind, amount, movement_id=f"s{next(_ids)}", money=money, at=T + at * HOUR, covers=covers,
+        tags=Tags(job, "ada", attempt=attempt),
+    )  # fmt: skip
+
+
+def added_up(entries: Sequence[Entry]) -> set[Sum]:
+    """The sums, from all entries."""
+    groups: dict[tuple[object, ...], list[Entry]] = defaultdict(list)
+    for entry in entries:
+        groups[entry.tags.attempt, entry.movement, entry.account, entry.money].append(entry)
+    return {
+        Sum(
+            "sum", some[0].movement, some[0].account, sum((e.amount for e in some), Money.ZERO), some[0].money,
+            max(e.at for e in some), min(e.covers_from for e in some), max(e.covers_to for e in some),
+            Tags(some[0].tags.job_id, "ada", attempt=some[0].tags.attempt), count=len(some),
+        )
+        for some in groups.values()
+    }  # fmt: skip
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.lists(MOVED, max_size=8), max_size=6))
+def test_sums_are_what_the_entries_come_to(store: Store, batches: list[list[tuple]]) -> None:
+    number = next(_ids)
+    jobs = [f"{name}-{number}" for name in "ab"]
+    for batch in batches:
+        with store.writing() as tx:
+            tx.post([entry for k, m, job, *rest in batch for entry in entries_of(k, m, f"{job}-{number}", *rest)])
+
+    def check() -> None:
+        with store.reading() as look:
+            kept = look.sums(jobs)
+            for job in jobs:
+                entries = look.entries(job)
+                assert set(kept.get(job, ())) == added_up(entries)
+                assert movements(kept.get(job, ())) == len({entry.movement_id for entry in entries})
+
+    check()
+    store.rebuild()
+    check()
+
+
+def test_the_upgrade_makes_the_sums_of_a_store_without_them(url: str, clock: ManualClock) -> None:
+    store = open_store(url, clock=clock)
+    with store.writing() as tx:
+        for number, kind in enumerate(one for one in Movement if one is not Movement.DATE):  # that came later
+            for attempt in (None, 1, 1):
+                tx.post(entries_of(kind, 10 + number, "a", attempt, MoneyKind.CASH, number, number))
+    with store.reading() as look:
+        before = look.sums(["a"])
+    with store._database.writing() as connection:
+        take_back(connection, "0007")
+    store.close()
+    store = open_store(url, clock=clock)
+    with store.reading() as look:
+        assert look.sums(["a"]) == before
+    store.close()
+
+
+def test_reading_the_sums_costs_the_same_for_a_long_history(store: Store) -> None:
+    def post(count: int) -> None:
+        with store.writing() as tx:
+            for hour in range(count):
+                tx.post(entries_of(Movement.SETTLE, 5, "a", 1, MoneyKind.CASH, hour, hour))
+
+    post(10)
+    with statements_work(store) as short, store.reading() as look:
+        look.sums(["a"])
+    post(500)
+    with statements_work(store) as long, store.reading() as look:
+        (_, spent) = look.sums(["a"])["a"]
+    assert spent.count == 510
+    assert spent.amount == Money(2550)
+    assert long.done == short.done
