@@ -1,8 +1,8 @@
 """``when:`` of a rule: a condition in CEL that says to which requests the rule applies.
 
-Checked when the file is loaded (`policies.cel_typecheck`), evaluated by the CEL library, which is imported only where some rule
-has a condition. What cannot be evaluated (a limit that the job does not name, say) counts as met, and a budget grants
-nothing then: a gate never opens by a mistake. Where that may happen is told when the file is checked.
+Checked when the file is loaded (`policies.cel_typecheck`), evaluated by the CEL library, which is imported only where
+some rule has a condition. What cannot be evaluated (a limit that the job does not name, say) counts as met, and a
+budget grants nothing then: a gate never opens by a mistake. Where that may happen is told when the file is checked.
 """
 
 from __future__ import annotations

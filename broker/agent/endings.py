@@ -32,7 +32,8 @@ class Ended:
     during: str = ""
 
     def cause(self, said: Sequence[str], unsaved: Sequence[str]) -> tuple[str, int | None, str]:
-        """Cause (one of `broker.core.events.outcomes.Cause`), exit status and evidence. ``said``: the command's last words;
+        """Cause (one of `broker.core.events.outcomes.Cause`), exit status and evidence. ``said``: the command's last
+        words;
         ``unsaved``: checkpoints that could not be made durable."""
         status = shell_status(self.status)
         if self.could_not_start:

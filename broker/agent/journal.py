@@ -1,7 +1,8 @@
 """The agent's journal: what happened, in order, for the broker to fold into the job's events.
 
-Entries have the shape of the event bodies in `broker.core.events.events` (those of ``FROM_AGENT``) plus ``at``. The document
-is rewritten whole with each change; entries never change or go away, so a reader may remember how many it has seen.
+Entries have the shape of the event bodies in `broker.core.events.events` (those of ``FROM_AGENT``) plus ``at``. The
+document is rewritten whole with each change; entries never change or go away, so a reader may remember how many it has
+seen.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from broker.core.values.clock import Clock
 from broker.engines.detached import KEY, Slot
 from broker.engines.owner import note_owner, owner_of
 from broker.engines.slurm_commands import Row, cluster_name, from_accounting, own_jobs, run
-from broker.reconciler.runfolder.runfolder import RunFolder
+from broker.runfolder.runfolder import RunFolder
 
 _HANDLE = re.compile(r"slurm:(?P<cluster>[A-Za-z0-9._-]+):(?P<number>[0-9]+):(?P<key>[A-Za-z0-9-]{1,40})")
 _SCRIPT = Path(__file__).with_name("slurm_job.sh")

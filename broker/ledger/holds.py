@@ -18,6 +18,9 @@ from broker.core.market.offers import Billing, MoneyKind, Offer
 from broker.core.values.burns import Burn, rate_over
 from broker.core.values.money import Money, divide_half_even, in_microseconds
 
+# How long a machine may still be billed after it was told to stop: final checkpoint, upload, removal.
+STOP_GRACE = timedelta(minutes=2)
+
 _NO_TIME = timedelta(0)
 _HOUR_IN_MICROSECONDS = in_microseconds(timedelta(hours=1))
 _PER_SECOND = Billing()

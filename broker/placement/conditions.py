@@ -32,8 +32,8 @@ class Conditions:
     policies cap it or ``by_carbon`` ranks by it: expected emissions first (of a useful hour, where the work is not
     known), cost between equals, what is not known last.
 
-    ``hazard``: interruptions per hour of one machine of an offer, by what was seen of it (`broker.placement.pricing.hazard`)
-    or by the priors. ``away``: hours until lost capacity returns, likewise.
+    ``hazard``: interruptions per hour of one machine of an offer, by what was seen of it
+    (`broker.placement.pricing.hazard`) or by the priors. ``away``: hours until lost capacity returns, likewise.
 
     ``paces``: how fast earlier attempts of the job, or of one of its name and team, went on which machines.
 

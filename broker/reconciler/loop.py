@@ -30,21 +30,22 @@ from broker.core.market.offers import MoneyKind
 from broker.core.ports import Engine, EngineState, Launch
 from broker.core.values.clock import Clock
 from broker.ledger.entries import Balance, balances
+from broker.ledger.journal import Journal, Writing
 from broker.reconciler import decide
 from broker.reconciler.admission.approvals import refuse
 from broker.reconciler.admission.launch_check import Judge, Objection, Ruling
-from broker.reconciler.interpret import Dated, Patience, Silence, news
+from broker.reconciler.interpret import Patience, Silence, news
 from broker.reconciler.isolation import isolated
-from broker.reconciler.journal import Journal, Writing
+from broker.reconciler.leases import EdgesAhead, IdleLimits, Leases, MaxUnattended
 from broker.reconciler.progress import billed_time
 from broker.reconciler.removal import Removals
-from broker.reconciler.runfolder.leases import EdgesAhead, IdleLimits, Leases, MaxUnattended
-from broker.reconciler.runfolder.mailbox import Lease, Mailbox
 from broker.reconciler.settlement.batch import Settling, post_due
 from broker.reconciler.settlement.settlement import release
 from broker.reconciler.signals import Signals
 from broker.reconciler.visit_order import in_turn
 from broker.reconciler.worklist import Worklist
+from broker.runfolder.mailbox import Lease, Mailbox
+from broker.runfolder.node_state import Dated
 
 log = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from broker.core.errors import BrokerError, RetryLater
 from broker.core.events.views import AttemptView, JobView
 from broker.core.ports import Engine, Observation
-from broker.reconciler.interpret import NodeState
 from broker.reconciler.isolation import isolated
-from broker.reconciler.runfolder.leases import Leases
-from broker.reconciler.runfolder.mailbox import Mailbox
+from broker.reconciler.leases import Leases
+from broker.runfolder.mailbox import Mailbox
+from broker.runfolder.node_state import NodeState
 
 log = logging.getLogger(__name__)
 

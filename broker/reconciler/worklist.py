@@ -16,8 +16,8 @@ from broker.core.market.offers import MoneyKind, Offer
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.entries import Balance, Sum, balances
+from broker.ledger.journal import Journal
 from broker.ledger.meter import Meter
-from broker.reconciler.journal import Journal
 
 log = logging.getLogger(__name__)
 _NONE: Mapping[MoneyKind, Balance] = {}

@@ -26,7 +26,7 @@ from broker.store.tables import SETTING
 
 if TYPE_CHECKING:
     from broker.economics.reserve.holdings import Holding, RecordedHolding
-    from broker.reconciler.journal import Journal
+    from broker.ledger.journal import Journal
     from broker.store.ledger.budget_marks import BudgetMarks
     from broker.store.ledger.charges import Charges
     from broker.store.market.watches import Watches
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Store:
-    """One open store: a `broker.reconciler.journal.Journal` and the market, policy and setting tables.
+    """One open store: a `broker.ledger.journal.Journal` and the market, policy and setting tables.
 
     Thread-safe, and several processes may have the same store open. Every method is a transaction of its own and may
     raise `StoreProblem`.

@@ -309,8 +309,8 @@ class OfferRow(Row, table=True):
 
 class PriceRow(Row, table=True):
     """One change of an offer's price or availability, in force from ``at`` until the next of its series. ``learned``:
-    when it was learned, where that was after ``at``. ``availability``: a code of `broker.store.market.market`. Kept narrow: a
-    year of a large market is some thirty million of these."""
+    when it was learned, where that was after ``at``. ``availability``: a code of `broker.store.market.market`. Kept
+    narrow: a year of a large market is some thirty million of these."""
 
     __tablename__: ClassVar[str] = "price_change"
     __table_args__ = ({"sqlite_with_rowid": False},)
@@ -359,8 +359,8 @@ class HoldingRow(Row, table=True):
 
 
 class WatchRow(Row, table=True):
-    """One watch on prices. ``body``: a `broker.core.market.watches.Watch` as JSON; ``state``: its `WatchState`, which also
-    tells whether somebody else has changed it since."""
+    """One watch on prices. ``body``: a `broker.core.market.watches.Watch` as JSON; ``state``: its `WatchState`, which
+    also tells whether somebody else has changed it since."""
 
     __tablename__: ClassVar[str] = "price_watch"
 

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from broker.agent.formats import Intervals, Lease, Spec
 from broker.core.events.events import CheckpointSaved, EventBody
-from broker.reconciler.interpret import ExitRecord
-from broker.reconciler.runfolder.runfolder import RunFolder
+from broker.runfolder.node_state import ExitRecord
+from broker.runfolder.runfolder import RunFolder
 
 _Answer = TypeVar("_Answer")
 AGENT = (sys.executable, "-P", "-m", "broker.agent")

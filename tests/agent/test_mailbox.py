@@ -16,7 +16,7 @@ from broker.agent.formats import Intervals, Lease, Spec
 from broker.agent.journal import Journal
 from broker.agent.mailbox import Mailbox
 from broker.agent.store import Store, StoreTrouble
-from broker.reconciler.runfolder.runfolder import RunFolder
+from broker.runfolder.runfolder import RunFolder
 
 SECONDS = 30.0  # after which something that should have happened has not
 CANCELLED = Lease(stop="cancelled_by_user")

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 
 from broker.agent.formats import Lease, Spec
-from broker.reconciler.runfolder.runfolder import RunFolder
+from broker.runfolder.runfolder import RunFolder
 from tests.agent.node import AGENT, eventually
 from tests.fakes.gcs import GcsBucket
 

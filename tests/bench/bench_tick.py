@@ -37,7 +37,7 @@ from broker.reconciler.admission.launch_check import Ruling
 from broker.reconciler.controllers.enforcement import Enforcement
 from broker.reconciler.controllers.placement import attempt_key, hold_entries
 from broker.reconciler.loop import Reconciler, Tick
-from broker.reconciler.runfolder.runfolder import RunFolders
+from broker.runfolder.runfolder import RunFolders
 from broker.store import Store, open_store
 from policies.loader import load
 

@@ -16,7 +16,7 @@ from broker.app.wiring import Broker, Registries
 from broker.reconciler.controllers import placement
 from broker.reconciler.interpret import Patience
 from broker.reconciler.loop import Timing
-from broker.reconciler.runfolder.runfolder import RunFolders
+from broker.runfolder.runfolder import RunFolders
 from tests.chaos.control import Control
 from tests.chaos.lying import Lying
 

@@ -15,7 +15,7 @@ from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, faults
-from broker.reconciler.runfolder.runfolder import RunFolder
+from broker.runfolder.runfolder import RunFolder
 from tests.billing import metered
 from tests.chaos.evidence import Attempted, Manifests, attempts, marks
 from tests.chaos.load import MORE_TIME, Fate, Load, Planned

@@ -38,8 +38,8 @@ from broker.core.job.placements import Placement
 from broker.core.market.machines import ListsMachines
 from broker.core.ports import Engine, EngineState, Launch, Observation
 from broker.core.values.clock import Clock, ScaledClock
-from broker.reconciler.interpret import ExitRecord
-from broker.reconciler.runfolder.runfolder import RunFolder
+from broker.runfolder.node_state import ExitRecord
+from broker.runfolder.runfolder import RunFolder
 
 _Answer = TypeVar("_Answer")
 NEEDS = {"several_nodes", "workdir", "setup", "file_mounts", "secrets", "image"}

@@ -18,7 +18,7 @@ from broker.core.job.placements import Placement
 from broker.core.market.offers import CapacityType, Offer
 from broker.core.ports import RunsInstances
 from broker.core.values.money import Money
-from broker.reconciler.journal import Writing
+from broker.ledger.journal import Writing
 from broker.reconciler.sweep import Standing
 from broker.settings import Settings
 from cli import registries

@@ -22,8 +22,8 @@ from broker.core.job.placements import Placement
 from broker.core.market.offers import CapacityType
 from broker.core.ports import Engine, EngineState, Launch, Observation
 from broker.core.values.clock import Clock, ManualClock
-from broker.reconciler.interpret import ExitRecord
-from broker.reconciler.runfolder.mailbox import Lease
+from broker.runfolder.mailbox import Lease
+from broker.runfolder.node_state import ExitRecord
 from tests.contracts.engine_contract import Bench, EngineContract
 from tests.money.clock import StageClock
 from tests.money.cloud import Cloud, Fate

@@ -35,7 +35,7 @@ from broker.agent.formats import Intervals
 from broker.app.jobs.submit import read_job, submit
 from broker.app.service import background, reconciler_setup
 from broker.app.wiring import Broker
-from broker.reconciler.runfolder.runfolder import RunFolders
+from broker.runfolder.runfolder import RunFolders
 from broker.settings import Settings
 from cli import registries
 

@@ -11,8 +11,8 @@ from datetime import datetime
 from broker.core.errors import GiveUp, RetryLater
 from broker.core.events.views import AttemptView, JobView
 from broker.core.policy.policy import Usage
-from broker.reconciler.interpret import ExitRecord, NodeState
-from broker.reconciler.runfolder.mailbox import Lease
+from broker.runfolder.mailbox import Lease
+from broker.runfolder.node_state import ExitRecord, NodeState
 from tests.money.clock import StageClock
 
 

@@ -20,7 +20,7 @@ ROOMS = (
     "broker/reconciler/controllers/enforcement.py",
     "broker/reconciler/settlement/funds.py",
     "broker/reconciler/isolation.py",
-    "broker/reconciler/runfolder/leases.py",
+    "broker/reconciler/leases.py",
     "broker/reconciler/controllers/placement.py",
     "broker/reconciler/admission/launch_check.py",
     "broker/reconciler/removal.py",

@@ -31,7 +31,7 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Account
 from broker.placement.conditions import Conditions
 from broker.reconciler.controllers.placement import Market
-from broker.reconciler.runfolder.runfolder import RunFolders
+from broker.runfolder.runfolder import RunFolders
 from broker.settings import Settings
 from cli import registries
 from tests.empty_store import empty_store

@@ -28,9 +28,9 @@ from broker.placement.conditions import Conditions
 from broker.reconciler.admission.launch_check import Judge, Rejudging
 from broker.reconciler.controllers.enforcement import Enforcement
 from broker.reconciler.controllers.placement import Market, Placing, hold_entries, launch_request
-from broker.reconciler.interpret import Dated, ExitRecord, NodeState
 from broker.reconciler.loop import Reconciler, Timing
-from broker.reconciler.runfolder.mailbox import Lease
+from broker.runfolder.mailbox import Lease
+from broker.runfolder.node_state import Dated, ExitRecord, NodeState
 from broker.store import Store
 
 MINUTE = timedelta(minutes=1)

@@ -24,7 +24,7 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags, faults
 from broker.reconciler.admission.launch_check import Validity
 from broker.reconciler.controllers.placement import hold_entries
-from broker.reconciler.runfolder.mailbox import Lease
+from broker.runfolder.mailbox import Lease
 from broker.store import Store, open_store
 from policies.loader import load
 from tests.empty_store import empty_store

@@ -16,7 +16,7 @@ from broker.core.events.views import AttemptView, JobView
 from broker.core.ports import EngineState, Observation
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
-from broker.reconciler.runfolder.mailbox import Lease
+from broker.runfolder.mailbox import Lease
 from broker.store import Store
 from tests.reconciler.rehearsal import MINUTE, Stage, retrying, running, settled_and_closed
 

@@ -21,7 +21,7 @@ from broker.core.market.offers import CapacityType
 from broker.core.ports import EngineState, Launch
 from broker.core.values.clock import ScaledClock
 from broker.core.values.money import Money
-from broker.reconciler.runfolder.runfolder import RunFolder
+from broker.runfolder.runfolder import RunFolder
 from broker.simulation.engine import Sandbox
 from broker.simulation.market import World
 from tests.contracts.engine_contract import Bench, EngineContract, alive, eventually, lines

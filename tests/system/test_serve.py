@@ -22,7 +22,8 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(700)]
 
 KILLS = 20
 JOBS = 10
-# The next one looks every second (`broker.app.service.reconcile_duty.STAND_BY`); how long a busy machine makes that is no failure.
+# The next one looks every second (`broker.app.service.reconcile_duty.STAND_BY`); how long a busy machine makes that is
+# no failure.
 PATIENCE = 180.0
 
 JOB = """\

@@ -1,4 +1,5 @@
-"""Watches on prices: made, listed, and looked at after polls; who is to be told is told by `broker.app.alerts.notify`."""
+"""Watches on prices: made, listed, and looked at after polls; who is to be told is told by
+`broker.app.alerts.notify`."""
 
 from __future__ import annotations
 
@@ -158,8 +159,8 @@ def _check_watch(broker: Broker, watch: Watch) -> None:
 
 
 class Watching:
-    """The duty of looking at watches and of sending what could not be sent, for `broker.app.service.serve`. Any number of
-    processes may have it. ``tell``: told of each notice; ``say``: of trouble, once each time it changes."""
+    """The duty of looking at watches and of sending what could not be sent, for `broker.app.service.serve`. Any number
+    of processes may have it. ``tell``: told of each notice; ``say``: of trouble, once each time it changes."""
 
     name = "watching"
 

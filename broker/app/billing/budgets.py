@@ -20,8 +20,8 @@ from broker.core.values.money import Money, alike
 from broker.ledger.budgets import budget_uses, period_containing, period_name, told_as_one_until
 from broker.ledger.forecast import EXCEEDED, FORECAST, OVERDRAWN, Draw, Forecast, forecast, passed
 from broker.ledger.holds import ledger_rate
+from broker.ledger.journal import OpenHold, Reading
 from broker.ledger.shares import BudgetShare, budget_shares
-from broker.reconciler.journal import OpenHold, Reading
 from broker.store.outbox import Dispatch
 
 log = logging.getLogger(__name__)
@@ -202,8 +202,8 @@ def _notice(line: BudgetLine, mark: str) -> Notice:
 
 
 class OverBudgets:
-    """Budgets that stop what runs and are exceeded, for `broker.reconciler.controllers.enforcement`: by their ids, with the time when
-    that was first seen. Asked for every job, read every few seconds."""
+    """Budgets that stop what runs and are exceeded, for `broker.reconciler.controllers.enforcement`: by their ids, with
+    the time when that was first seen. Asked for every job, read every few seconds."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

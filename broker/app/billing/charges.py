@@ -107,7 +107,8 @@ _IMPORT = "import its bill: gpubroker report charges import FILE"
 
 
 def import_file(broker: Broker, file: Path, provider: str = "") -> Recorded:
-    """Read charges from a CSV file (`broker.app.billing.charges_file`), and act on them. The same file again changes nothing.
+    """Read charges from a CSV file (`broker.app.billing.charges_file`), and act on them. The same file again changes
+    nothing.
 
     Raises `InvalidInput` with every line that is wrong (then nothing is kept), and for a provider whose charges come
     from its API: they would count twice.

@@ -201,7 +201,7 @@ def _try_runs(url: str) -> None:
     (`InvalidInput`, `Unreachable`)."""
     parts = urlsplit(url)
     if parts.scheme != "file":
-        from broker.reconciler.runfolder.runfolder import RunFolder  # brings the object store along
+        from broker.runfolder.runfolder import RunFolder  # brings the object store along
 
         RunFolder(url, "doctor")
         return

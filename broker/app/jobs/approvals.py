@@ -20,8 +20,8 @@ from broker.core.events.views import JobView
 from broker.core.policy.approvals import Asked, Question, StandingGrant, named
 from broker.core.ports import PolicySet
 from broker.core.values.money import Money
+from broker.ledger.journal import Writing
 from broker.reconciler.admission.approvals import refuse as refuse_in
-from broker.reconciler.journal import Writing
 
 # How many jobs about which something was asked a list goes back to.
 _MOST_JOBS = 200
@@ -108,8 +108,8 @@ def grant(broker: Broker, reference: str, reason: str = "") -> JobView:
     goes on, or has the limits that were asked for. The policies of now say who is asked: what none of them asks any
     more needs nobody's yes.
 
-    ``reference``: as `broker.app.jobs.jobs.find` takes it. Raises `UnknownName`, and `NotAllowed` when nothing is asked,
-    it is too late, the user is not among those who may approve it, or the policies deny it by now.
+    ``reference``: as `broker.app.jobs.jobs.find` takes it. Raises `UnknownName`, and `NotAllowed` when nothing is
+    asked, it is too late, the user is not among those who may approve it, or the policies deny it by now.
     """
     view = find(broker, reference)
     with broker.store.writing() as tx:

@@ -24,11 +24,11 @@ from broker.core.values.money import Money, alike
 from broker.core.values.units import print_duration
 from broker.ledger.entries import Account, Balance, Movement
 from broker.ledger.holds import ledger_rate
+from broker.ledger.journal import Reading, Writing
 from broker.ledger.shares import BudgetShare, budget_shares
 from broker.reconciler.admission.admission import Admission, facts_of, re_place
 from broker.reconciler.admission.approvals import ask, of_ask, through_standing
 from broker.reconciler.controllers.placement import decision_of, held_of, hold_entries, movements_of
-from broker.reconciler.journal import Reading, Writing
 from broker.reconciler.progress import billed_time, machine_time, on_demand_cost
 from broker.reconciler.settlement.settlement import tags_of
 

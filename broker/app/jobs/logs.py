@@ -11,7 +11,7 @@ from broker.app.service.reconciler_setup import run_folders
 from broker.app.wiring import Broker
 from broker.core.errors import RetryLater
 from broker.core.events.views import JobView
-from broker.reconciler.runfolder.log_tail import Printed
+from broker.runfolder.log_tail import Printed
 
 _LOOK_EVERY = 0.5  # seconds of the wall clock
 _REVIVE_EVERY = 4  # looks

@@ -9,7 +9,7 @@ from broker.app.jobs import jobs
 from broker.app.wiring import Broker
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
-from broker.reconciler.runfolder.retention import Kept, drop, kept, superfluous
+from broker.runfolder.retention import Kept, drop, kept, superfluous
 
 _ENDED = (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
 

@@ -33,6 +33,7 @@ from broker.core.policy.policy import Action, ActionKind, Answer, LiveAttempt
 from broker.core.ports import BudgetSpec, PolicySet
 from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags
+from broker.ledger.journal import Reading, Writing
 from broker.ledger.shares import BudgetShare, budget_shares
 from broker.placement.planner import make_plan
 from broker.placement.pricing.time_value import start_is_open
@@ -50,7 +51,6 @@ from broker.reconciler.admission.admission import (
 from broker.reconciler.admission.approvals import ask, of_ask, through_standing
 from broker.reconciler.admission.paid_capacity import wait_for_paid
 from broker.reconciler.controllers.placement import Market, decision_of, hold_entries, launch_request, waits_for_paid
-from broker.reconciler.journal import Reading, Writing
 
 if TYPE_CHECKING:
     from broker.app.advise.model_job import Sizing

@@ -111,9 +111,9 @@ def is_scheduled(broker: Broker) -> bool:
 
 
 class Polling:
-    """The duty of polling a store's providers, for `broker.app.service.serve`. One process of a store has it at a time; the
-    others stand by and take over when that one is gone. ``tell``: told of each poll; ``say``: of taking and losing the
-    lead."""
+    """The duty of polling a store's providers, for `broker.app.service.serve`. One process of a store has it at a time;
+    the others stand by and take over when that one is gone. ``tell``: told of each poll; ``say``: of taking and losing
+    the lead."""
 
     name = "polling"
 

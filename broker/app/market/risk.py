@@ -1,4 +1,5 @@
-"""How risky capacity is, by what the store has seen: `broker.placement.pricing.hazard` over history, attempts and signals."""
+"""How risky capacity is, by what the store has seen: `broker.placement.pricing.hazard` over history, attempts and
+signals."""
 
 from __future__ import annotations
 

@@ -164,8 +164,8 @@ def difference(before: Mapping[str, str], after: Mapping[str, str]) -> str:
 
 
 def decisions_about(broker: Broker, reference: str) -> Sequence[Decision]:
-    """Every decision about a job that was submitted, oldest first. ``reference``: as `broker.app.jobs.jobs.find` takes it.
-    Raises `UnknownName`."""
+    """Every decision about a job that was submitted, oldest first. ``reference``: as `broker.app.jobs.jobs.find` takes
+    it. Raises `UnknownName`."""
     from broker.app.jobs.jobs import find
 
     view = find(broker, reference)

@@ -1,4 +1,5 @@
-"""The duty of looking after a store's jobs, for `broker.app.service.serve`: what the background reconciler does, as a service.
+"""The duty of looking after a store's jobs, for `broker.app.service.serve`: what the background reconciler does, as a
+service.
 
 One process of a store has it at a time. The others stand by and take over within `STAND_BY` of its end, or, on
 PostgreSQL, of the database's noticing that its connection is gone.

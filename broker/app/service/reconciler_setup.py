@@ -26,7 +26,7 @@ from broker.reconciler.controllers.strategy_advice import Moving, Strategist
 from broker.reconciler.controllers.top_up import Pace, TopUp
 from broker.reconciler.isolation import isolated
 from broker.reconciler.loop import Enforcer, Reconciler, Timing
-from broker.reconciler.runfolder.runfolder import RunFolders
+from broker.runfolder.runfolder import RunFolders
 
 # At most a fifth of the time goes into asking whether what runs should move.
 _REST = 4.0

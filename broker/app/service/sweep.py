@@ -1,4 +1,5 @@
-"""Sweeping: what nobody looks after is found, told, and ended by whoever may. `broker.reconciler.sweep` decides what it is.
+"""Sweeping: what nobody looks after is found, told, and ended by whoever may. `broker.reconciler.sweep` decides what it
+is.
 
 Nothing here launches, and nothing is ended that `Standing.ORPHAN` does not allow.
 """

@@ -11,8 +11,8 @@ _LONGEST = 100 * 365
 
 
 def length(option: str, text: str) -> timedelta:
-    """A duration as `broker.core.values.units` reads it (``720h``, ``30d``), or in years of 365 days or months of a twelfth of
-    a year: ``3y``, ``36mo``. Raises `InvalidInput` naming the option."""
+    """A duration as `broker.core.values.units` reads it (``720h``, ``30d``), or in years of 365 days or months of a
+    twelfth of a year: ``3y``, ``36mo``. Raises `InvalidInput` naming the option."""
     from broker.cli import filters
 
     bare = text.strip().lower()

@@ -171,7 +171,8 @@ def _terms(console: Console, seen: Preview, limit: int, value: Money) -> list[Re
             Text.assemble(
                 ("\n" if number == 1 else "", ""),
                 (f"{number}. {placement.offer.pool}", "bold"),
-                f": {formats.money(placement.expected_cost)}{unit}, {placement.throughput:.2g}× the reference throughput,"
+                f": {formats.money(placement.expected_cost)}{unit},"
+                f" {placement.throughput:.2g}× the reference throughput,"
                 f" {formats.percent(placement.useful_fraction)} useful time,"
                 f" {formats.rate(effective_price(placement))} per useful hour; price from {placement.offer.source}",
             )

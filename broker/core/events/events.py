@@ -1,6 +1,7 @@
 """What happened to a job, as immutable facts in one ordered stream per job.
 
-The stream is the truth; everything people query is a projection of it (`broker.core.events.lifecycle.fold`). An event with
+The stream is the truth; everything people query is a projection of it (`broker.core.events.lifecycle.fold`). An event
+with
 ``attempt`` None concerns the job itself. Times are UTC; ``at`` is when it happened as far as is known, ``seq`` the
 order in which it was recorded (1, 2, 3, … without gaps).
 """

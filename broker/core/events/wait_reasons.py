@@ -1,8 +1,8 @@
 """Why a job waits, was refused or is paused, and why it ended: two closed unions that events and views carry.
 
 Each reason has a code (``kind``) and typed fields. Decisions compare types and fields; only the command line puts them
-into words (`broker.cli.render.reasons`). Fields named ``message``, ``evidence``, ``because``, ``note`` and ``text`` hold
-what somebody else said, for people alone. Amounts are USD, times UTC.
+into words (`broker.cli.render.reasons`). Fields named ``message``, ``evidence``, ``because``, ``note`` and ``text``
+hold what somebody else said, for people alone. Amounts are USD, times UTC.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from broker.agent.store import split_folder
 from broker.core.events.outcomes import Cause
 from broker.core.ports import EngineState, Observation
 from broker.engines.detached import Slot
-from broker.reconciler.runfolder.runfolder import AttemptFolder, RunFolder
+from broker.runfolder.runfolder import AttemptFolder, RunFolder
 
 UNKNOWN = Observation(EngineState.LOST, evidence="SkyPilot knows nothing of it")
 

@@ -35,7 +35,7 @@ from broker.engines.skypilot.aftermath import UNKNOWN, folder_of, from_record, r
 from broker.engines.skypilot.ends import Ends
 from broker.engines.skypilot.sdk import Cluster, Request, Sdk
 from broker.engines.skypilot.task import CLOUDS, cluster_name, key_of, task_config, waits_in_line
-from broker.reconciler.runfolder.agent_bundle import write_agent
+from broker.runfolder.agent_bundle import write_agent
 
 _HANDLE = re.compile(r"skypilot:(?P<place>[0-9a-f]{12}):(?P<key>[A-Za-z0-9-]{1,40})")
 _PATIENCE = timedelta(minutes=2)  # from the stop in the lease to force: the command's grace and the last upload

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 
-from broker.reconciler.runfolder.agent_bundle import OBSTORE
+from broker.runfolder.agent_bundle import OBSTORE
 
 # A folder of each attempt's own, and in it of each rank's: nodes, and attempts, may share one home.
 _FOLDER = ".gpubroker"

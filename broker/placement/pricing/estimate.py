@@ -3,7 +3,8 @@
     E[cost] = (remaining work / (x·η)) · price · nodes + start-up billed + egress + keeping checkpoints
 
 ``x``: how fast the offer's accelerators do the job's work, relative to the machine its ``work:`` is given for. ``η``:
-the part of billed time that becomes progress (`broker.placement.pricing.checkpoints.expected_run`). Every dollar stands in a
+the part of billed time that becomes progress (`broker.placement.pricing.checkpoints.expected_run`). Every dollar stands
+in a
 `CostTerm` that says how it came about. Waiting for capacity is not in it. Decisions use marginal prices: what is paid
 because of them.
 """

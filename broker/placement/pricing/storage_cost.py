@@ -1,4 +1,5 @@
-"""What keeping checkpoints costs while a job goes on, and afterwards: list prices of stores from ``storage_cost.toml``."""
+"""What keeping checkpoints costs while a job goes on, and afterwards: list prices of stores from
+``storage_cost.toml``."""
 
 from __future__ import annotations
 

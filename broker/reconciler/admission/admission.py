@@ -26,14 +26,20 @@ from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.budgets import budget_uses, told_as_one_until
 from broker.ledger.entries import Balance
-from broker.ledger.holds import Exposure, burn_of, exposures, hold_needed, ledger_rate, longest_billed, paid_until
+from broker.ledger.holds import (
+    STOP_GRACE,
+    Exposure,
+    burn_of,
+    exposures,
+    hold_needed,
+    ledger_rate,
+    longest_billed,
+    paid_until,
+)
+from broker.ledger.journal import Reading
 from broker.placement.planner import Deny, fallbacks
 from broker.placement.wait_for_reserved import PAID
 from broker.reconciler.admission.pending_requests import lacks_room, with_asks
-from broker.reconciler.journal import Reading
-
-# How long a machine may still be billed after it was told to stop: final checkpoint, upload, removal.
-STOP_GRACE = timedelta(minutes=2)
 
 _STRICTNESS = (Answer.ALLOW, Answer.ASK, Answer.DENY)
 

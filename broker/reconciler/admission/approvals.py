@@ -15,8 +15,8 @@ from broker.core.policy.approvals import Asked, expiry, lasts, questions, standi
 from broker.core.policy.decisions import Decision
 from broker.core.values.money import Money
 from broker.ledger.entries import Balance
+from broker.ledger.journal import Writing
 from broker.reconciler.admission.admission import Admission
-from broker.reconciler.journal import Writing
 from broker.reconciler.settlement.settlement import release, release_of, waiting
 
 _ASKED_AT = "asked_at"  # in `Decision.seen`

@@ -22,11 +22,11 @@ from broker.core.job.reasons import count_reasons
 from broker.core.policy.policy import Action, ActionKind, Answer, Facts
 from broker.core.ports import PolicySet
 from broker.ledger.entries import Movement
+from broker.ledger.journal import Journal, Reading, Writing
 from broker.placement.planner import make_plan
 from broker.reconciler.admission.admission import facts_of, re_place, with_occupancy
 from broker.reconciler.admission.approvals import through_standing, usable
 from broker.reconciler.controllers.placement import Market, MarketFor, decision_of, held_of, hold_entries, movements_of
-from broker.reconciler.journal import Journal, Reading, Writing
 from broker.reconciler.progress import billed_time, remaining_work
 from broker.reconciler.settlement.settlement import tags_of
 

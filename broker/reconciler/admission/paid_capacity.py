@@ -1,4 +1,5 @@
-"""Waiting for paid capacity: what occupies it, read from the store, for the decision in `broker.placement.wait_for_reserved`."""
+"""Waiting for paid capacity: what occupies it, read from the store, for the decision in
+`broker.placement.wait_for_reserved`."""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ from datetime import datetime, timedelta
 from broker.core.job.placements import Plan
 from broker.core.market.offers import Offer
 from broker.core.policy.policy import LiveAttempt
+from broker.ledger.journal import Reading
 from broker.placement.wait_for_reserved import PAID, Occupant, Waiting, worth_waiting
-from broker.reconciler.journal import Reading
 
 
 def wait_for_paid(

@@ -10,7 +10,7 @@ from broker.core.events.views import JobView
 from broker.core.policy.policy import Action, Answer, BudgetUse, Facts, OpenAsk
 from broker.core.ports import BudgetSpec, PolicySet
 from broker.core.values.money import Money
-from broker.reconciler.journal import OpenHold, Reading
+from broker.ledger.journal import OpenHold, Reading
 
 
 def lacks_room(policy: PolicySet, action: Action, facts: Facts) -> bool:

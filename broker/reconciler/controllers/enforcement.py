@@ -22,8 +22,8 @@ from broker.core.ports import LimitsIdleness, PolicySet
 from broker.core.values.money import Money
 from broker.ledger.budgets import edges_ahead
 from broker.ledger.entries import Balance
+from broker.ledger.journal import Journal
 from broker.reconciler.admission.admission import strictest
-from broker.reconciler.journal import Journal
 from broker.reconciler.progress import billed_time
 
 log = logging.getLogger(__name__)

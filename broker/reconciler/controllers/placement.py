@@ -31,13 +31,13 @@ from broker.core.ports import PolicySet
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.entries import Balance, Entry, Movement, Tags, move, movements
+from broker.ledger.journal import Journal, Reading
 from broker.placement.conditions import Conditions
 from broker.placement.planner import make_plan
 from broker.placement.wait_for_reserved import Waiting
 from broker.reconciler.admission.admission import Admission, denials, facts_of, re_place, still_free, with_occupancy
 from broker.reconciler.admission.approvals import ask, of_ask, through_standing, usable
 from broker.reconciler.admission.paid_capacity import wait_for_paid
-from broker.reconciler.journal import Journal, Reading
 from broker.reconciler.progress import billed_time, remaining_work
 from broker.reconciler.settlement.settlement import tags_of
 

@@ -19,12 +19,12 @@ from broker.core.events.views import AttemptView, JobView
 from broker.core.job.placements import Placement
 from broker.core.job.reasons import Reason
 from broker.core.market.offers import Availability, CapacityType, Offer
+from broker.ledger.journal import Journal
 from broker.placement.pricing.time_value import better_place, value_of_time, worth_waiting
 from broker.placement.strategy import live
 from broker.placement.strategy.choose import course_for
 from broker.placement.strategy.situation import Course, Decision, Mode, Situation
 from broker.reconciler.controllers.placement import Advice, Plans
-from broker.reconciler.journal import Journal
 from broker.reconciler.progress import remaining_work
 
 log = logging.getLogger(__name__)

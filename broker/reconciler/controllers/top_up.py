@@ -28,11 +28,11 @@ from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.budgets import edges_ahead
 from broker.ledger.entries import Balance, Movement
-from broker.ledger.holds import billed_at_a_stroke, burn_of
-from broker.reconciler.admission.admission import STOP_GRACE, Admission, facts_of, keep_going
+from broker.ledger.holds import STOP_GRACE, billed_at_a_stroke, burn_of
+from broker.ledger.journal import Journal, Reading, Writing
+from broker.reconciler.admission.admission import Admission, facts_of, keep_going
 from broker.reconciler.admission.approvals import ask, of_ask, through_standing, usable
 from broker.reconciler.controllers.placement import decision_of, held_of, hold_entries, movements_of
-from broker.reconciler.journal import Journal, Reading, Writing
 from broker.reconciler.progress import billed_time
 from broker.reconciler.settlement.funds import Funds, funds_of
 from broker.reconciler.settlement.settlement import tags_of

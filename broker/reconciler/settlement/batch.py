@@ -12,8 +12,8 @@ from itertools import islice
 
 from broker.core.events.views import JobView
 from broker.ledger.entries import Entry, Sum
+from broker.ledger.journal import Journal, Writing
 from broker.ledger.meter import Meter
-from broker.reconciler.journal import Journal, Writing
 from broker.reconciler.settlement.settlement import LATE, is_due, settle
 
 # So many jobs are settled in one transaction, which keeps every other writer waiting, and so many in one look.

@@ -11,11 +11,11 @@ from broker.core.market.offers import Billing, CapacityType, MoneyKind
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Balance, Entry, balances
-from broker.ledger.holds import ledger_rate, paid_until, shortfall
+from broker.ledger.holds import STOP_GRACE, ledger_rate, paid_until, shortfall
 from broker.ledger.meter import Meter
-from broker.reconciler.admission.admission import STOP_GRACE, egress_of
-from broker.reconciler.runfolder.mailbox import Lease
+from broker.reconciler.admission.admission import egress_of
 from broker.reconciler.settlement.settlement import SeriesOf, waiting
+from broker.runfolder.mailbox import Lease
 
 EdgesOf = Callable[[], Sequence[datetime]]
 

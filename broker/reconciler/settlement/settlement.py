@@ -12,8 +12,8 @@ from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Entry, Movement, Sum, Tags, balances, move, movements
 from broker.ledger.holds import Metering, PriceSeries, ledger_rate
+from broker.ledger.journal import Posted
 from broker.ledger.meter import Meter, Stretch, Usage, advance, fits, recount
-from broker.reconciler.journal import Posted
 from broker.reconciler.settlement.egress import movements_of, to_be_posted
 
 SeriesOf = Callable[[Offer, datetime, datetime], Sequence[tuple[datetime, Money]]]

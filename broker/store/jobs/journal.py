@@ -1,4 +1,4 @@
-"""Jobs as event streams, money as entries: `broker.reconciler.journal` over one database transaction."""
+"""Jobs as event streams, money as entries: `broker.ledger.journal` over one database transaction."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from broker.core.ports import BudgetSpec
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.entries import Balance, Entry, Sum
+from broker.ledger.journal import Judgement, OpenHold, Posted
 from broker.ledger.meter import Meter
-from broker.reconciler.journal import Judgement, OpenHold, Posted
 from broker.store.engine.statement_cache import distinct
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.jobs import live, machine_time, open_jobs, quarantine
@@ -48,7 +48,7 @@ _VIEW = select(*quarantine.COLUMNS).where(JOB.c.id == bindparam("job"))
 
 
 class StoreReading:
-    """One consistent look: `broker.reconciler.journal.Reading`, and lists for people. Lists leave out the jobs that this
+    """One consistent look: `broker.ledger.journal.Reading`, and lists for people. Lists leave out the jobs that this
     version cannot read; `unreadable` has those."""
 
     def __init__(self, connection: Connection) -> None:
@@ -275,7 +275,7 @@ class StoreReading:
 
 
 class StoreWriting(StoreReading):
-    """A transaction: `broker.reconciler.journal.Writing`."""
+    """A transaction: `broker.ledger.journal.Writing`."""
 
     def append(self, job_id: str, items: Sequence[tuple[int | None, EventBody]], at: datetime) -> JobView:
         """Append events to a job's stream, fold them, store and return the new view.

@@ -26,7 +26,7 @@ from broker.core.ports import BudgetSpec
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Balance, Dates, Entry, Movement, Tags, dates_after
-from broker.reconciler.journal import OpenHold
+from broker.ledger.journal import OpenHold
 from broker.store.engine.statement_cache import question
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.ledger import metering, movement_sums, spent_sums

@@ -12,9 +12,9 @@ from sqlalchemy import Connection, and_, bindparam, case, func, select, text
 
 from broker.core.values.money import Money
 from broker.ledger.entries import EGRESS, Account
+from broker.ledger.journal import Posted
 from broker.ledger.meter import HOUR, Meter
 from broker.ledger.sums import QUARTER
-from broker.reconciler.journal import Posted
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.ledger.tables import METERING
 from broker.store.tables import ENTRY

@@ -24,7 +24,7 @@ from broker.store.records import (
 
 
 class MarketHistory:
-    """Reached as ``store.market.market``. Times are UTC; every method is a consistent look of its own, changes nothing unless
+    """Reached as ``store.market``. Times are UTC; every method is a consistent look of its own, changes nothing unless
     it says so, and may raise `StoreProblem`.
 
     A series is what one source tells of one pool; an `Offer` names it by its ``pool`` and ``source``.

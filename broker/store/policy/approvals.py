@@ -146,8 +146,8 @@ def asked_about(connection: Connection, limit: int) -> Sequence[str]:
 
 
 def maybe_asking(connection: Connection) -> Sequence[Any]:
-    """The rows, to be read by `broker.store.jobs.quarantine`, of the jobs not closed about which something was ever asked,
-    oldest first."""
+    """The rows, to be read by `broker.store.jobs.quarantine`, of the jobs not closed about which something was ever
+    asked, oldest first."""
     about = exists().where(EVENT.c.job_id == JOB.c.id, _ABOUT_APPROVAL)
     query = select(*COLUMNS).where(UNCLOSED, about).order_by(JOB.c.submitted_at, JOB.c.id)
     return connection.execute(query).all()

@@ -28,8 +28,8 @@ from broker.core.ports import EngineState, Launch, Observation
 from broker.core.values.money import Money
 from broker.engines.local import Local
 from broker.ledger.entries import Movement, Tags, move
-from broker.reconciler.runfolder.runfolder import RunFolder
 from broker.reconciler.sweep import Kind, Standing
+from broker.runfolder.runfolder import RunFolder
 from tests.contracts.engine_contract import eventually
 from tests.unreadable import damage_view
 

@@ -16,8 +16,8 @@ from broker.core.market.offers import Billing
 from broker.core.policy.policy import Action, Facts, Verdict
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
-from broker.ledger.holds import exposures, hold_needed, paid_until
-from broker.reconciler.admission.admission import STOP_GRACE, lasts, least_to_start
+from broker.ledger.holds import STOP_GRACE, exposures, hold_needed, paid_until
+from broker.reconciler.admission.admission import lasts, least_to_start
 from broker.store import Store
 from tests.reconciler.rehearsal import MINUTE, OpenPolicy, Stage, offer
 

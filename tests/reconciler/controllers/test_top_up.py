@@ -23,7 +23,7 @@ from broker.core.policy.policy import Action, ActionKind, Answer, Facts, Source,
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Movement, faults
-from broker.reconciler.admission.admission import STOP_GRACE
+from broker.ledger.holds import STOP_GRACE
 from broker.reconciler.admission.approvals import refuse
 from broker.reconciler.controllers.top_up import Pace, TopUp, Why, need_of
 from broker.reconciler.settlement.funds import Funds

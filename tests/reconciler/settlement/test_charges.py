@@ -20,7 +20,7 @@ from broker.core.market.capacity import Charge
 from broker.core.market.offers import CapacityType, MoneyKind, Offer
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Entry, Movement, balances, faults, move
-from broker.reconciler.journal import Posted
+from broker.ledger.journal import Posted
 from broker.reconciler.settlement.charges import (
     RIPE_AFTER,
     Charged,

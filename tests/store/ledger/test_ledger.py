@@ -16,7 +16,7 @@ from broker.core.values.burns import Burn
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Balance, Entry, Movement, Tags, balances, faults, move
-from broker.reconciler.journal import OpenHold
+from broker.ledger.journal import OpenHold
 from broker.store import Store, open_store
 from broker.store.ledger import spent_sums
 from broker.store.ledger.tables import GROUP, SUM

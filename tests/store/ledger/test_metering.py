@@ -9,8 +9,8 @@ from broker.core.ports import BudgetSpec
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import EGRESS, Movement, Tags, faults, move
+from broker.ledger.journal import Posted
 from broker.ledger.meter import HOUR, Meter
-from broker.reconciler.journal import Posted
 from broker.reconciler.settlement.batch import post_due
 from broker.store import Store
 from tests.reconciler.settlement.test_batch import runs

@@ -44,7 +44,8 @@ def upgrade() -> None:
         sa.Column("ended", sa.Boolean(), nullable=False),
         sqlite_with_rowid=False,
     )
-    # Of the two entries of a movement, the one on the account that receives, as `broker.store.ledger.movement_sums` counts.
+    # Of the two entries of a movement, the one on the account that receives, as `broker.store.ledger.movement_sums`
+    # counts.
     op.execute(
         "INSERT INTO movement_sum SELECT job_id, coalesce(attempt, 0), money, movement, sum(micros), count(*),"
         " min(covers_from), max(covers_to), max(at), max(user_name) FROM ledger_entry"

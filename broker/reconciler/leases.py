@@ -17,9 +17,9 @@ from broker.core.job.jobs import Job
 from broker.core.market.offers import CapacityType, MoneyKind
 from broker.core.policy.policy import IdleLimit
 from broker.reconciler.progress import billed_time
-from broker.reconciler.runfolder.mailbox import Lease, Mailbox
 from broker.reconciler.settlement.funds import funds_of, lease_of
 from broker.reconciler.worklist import Worklist
+from broker.runfolder.mailbox import Lease, Mailbox
 
 log = logging.getLogger(__name__)
 

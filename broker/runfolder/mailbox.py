@@ -1,4 +1,4 @@
-"""The run folder as the reconciler sees it. `broker.reconciler.runfolder.runfolder` is the real one, on an object store."""
+"""The run folder as the reconciler sees it. `broker.runfolder.runfolder` is the real one, on an object store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 from broker.core.events.outcomes import Cause
 from broker.core.events.views import AttemptView, JobView
 from broker.core.policy.policy import IdleLimit
-from broker.reconciler.interpret import NodeState
+from broker.runfolder.node_state import NodeState
 
 
 @dataclass(frozen=True, slots=True)

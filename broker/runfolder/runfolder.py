@@ -1,6 +1,6 @@
 """The broker's side of the run folders: what it writes for the agent, what it reads back.
 
-`RunFolder` is one job's folder; `RunFolders` is all of them as the reconciler wants them (`broker.reconciler.runfolder.mailbox`).
+`RunFolder` is one job's folder; `RunFolders` is all of them as the reconciler wants them (`broker.runfolder.mailbox`).
 The layout and the documents are the agent's (`broker.agent.formats`). Every call may be repeated. A store that
 does not answer is `Unreachable`; a document that makes no sense is `Malformed`.
 """
@@ -31,9 +31,9 @@ from broker.core.events.views import AttemptView, JobView
 from broker.core.policy import policy
 from broker.core.policy.policy import Usage
 from broker.core.values.clock import Clock, ScaledClock
-from broker.reconciler.admission.admission import STOP_GRACE
-from broker.reconciler.interpret import Dated, ExitRecord, NodeState
-from broker.reconciler.runfolder.mailbox import Lease as Granted
+from broker.ledger.holds import STOP_GRACE
+from broker.runfolder.mailbox import Lease as Granted
+from broker.runfolder.node_state import Dated, ExitRecord, NodeState
 
 
 @cache

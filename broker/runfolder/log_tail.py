@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from broker.agent.output import PIECE
-from broker.reconciler.runfolder.runfolder import RunFolder, no_longer_kept
+from broker.runfolder.runfolder import RunFolder, no_longer_kept
 
 
 class Printed:

@@ -12,8 +12,8 @@ from obstore.store import MemoryStore
 from broker.agent.output import OutputUploader
 from broker.agent.store import Store, StoreTrouble
 from broker.core.errors import Unreachable
-from broker.reconciler.runfolder.log_tail import Printed
-from broker.reconciler.runfolder.runfolder import RunFolder
+from broker.runfolder.log_tail import Printed
+from broker.runfolder.runfolder import RunFolder
 
 
 class Patchy(Store):

@@ -11,8 +11,8 @@ import pytest
 from broker.agent.checkpoints import FOLDER, Manifest, SavedFile, checkpoint_id, manifest_path, verify
 from broker.agent.store import Store
 from broker.core.errors import Unreachable
-from broker.reconciler.runfolder import retention
-from broker.reconciler.runfolder.retention import Kept, drop, kept, superfluous
+from broker.runfolder import retention
+from broker.runfolder.retention import Kept, drop, kept, superfluous
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import obstore
 
-from broker.reconciler.runfolder import agent_bundle
-from broker.reconciler.runfolder.agent_bundle import agent_archive, write_agent
+from broker.runfolder import agent_bundle
+from broker.runfolder.agent_bundle import agent_archive, write_agent
 
 
 def test_the_same_agent_is_the_same_bytes() -> None:

@@ -32,9 +32,9 @@ from broker.core.job.placements import Placement
 from broker.core.market.offers import CapacityType, Offer
 from broker.core.values.clock import ManualClock, ScaledClock
 from broker.core.values.money import Money
-from broker.reconciler.admission.admission import STOP_GRACE
-from broker.reconciler.runfolder.mailbox import Lease
-from broker.reconciler.runfolder.runfolder import RunFolder, RunFolders
+from broker.ledger.holds import STOP_GRACE
+from broker.runfolder.mailbox import Lease
+from broker.runfolder.runfolder import RunFolder, RunFolders
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 SECRET = "value-of-a-secret"

@@ -13,9 +13,9 @@ from broker.core.events.views import AttemptView, JobView
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.policy import IdleLimit
 from broker.core.values.clock import ManualClock
-from broker.reconciler.runfolder.leases import Leases
-from broker.reconciler.runfolder.mailbox import Lease
+from broker.reconciler.leases import Leases
 from broker.reconciler.worklist import Worklist
+from broker.runfolder.mailbox import Lease
 from broker.store import Store
 from tests.reconciler.rehearsal import MINUTE, Stage, retrying, running
 
@@ -233,7 +233,7 @@ def test_renewals_of_thousands_are_spread_and_none_comes_too_late(stage: Stage) 
 
 def test_each_look_of_the_reconciler_has_its_share(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     limits: list[IdleLimit] = []
-    monkeypatch.setattr("broker.reconciler.runfolder.leases._A_LOOK", 1)
+    monkeypatch.setattr("broker.reconciler.leases._A_LOOK", 1)
     monkeypatch.setattr(stage.reconciler._leases, "_idle_limits", lambda view: limits)
     stage.offers = [replace(o, money=MoneyKind.AMORTISED) for o in stage.offers]
     key = running(stage)
