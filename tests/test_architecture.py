@@ -26,13 +26,13 @@ class Kind(NamedTuple):
 
     module: str
     registry: str
-    room: str
+    room: str | tuple[str, ...]
     suite: str
 
 
 KINDS = {
     "provider": Kind("providers.registry", "PROVIDERS", "providers.", "ProviderContract"),
-    "engine": Kind("broker.engines.registry", "ENGINES", "broker.engines.", "EngineContract"),
+    "engine": Kind("broker.engines.registry", "ENGINES", ("broker.engines.", "broker.simulation."), "EngineContract"),
     "rule": Kind("policies.registry", "RULES", "policies.rules.", "RuleContract"),
 }
 

@@ -45,9 +45,8 @@ def test_only_the_standard_library_and_obstore(file: Path) -> None:
 
 def test_it_runs_out_of_one_file(node: Node, tmp_path: Path) -> None:
     source = tmp_path / "source"
-    shutil.copytree(PACKAGE, source / "broker" / "launch" / "agent", ignore=shutil.ignore_patterns("__pycache__"))
-    for empty in (source / "broker", source / "broker" / "launch"):
-        (empty / "__init__.py").touch()
+    shutil.copytree(PACKAGE, source / "broker" / "agent", ignore=shutil.ignore_patterns("__pycache__"))
+    (source / "broker" / "__init__.py").touch()
     archive = tmp_path / "agent.pyz"
     zipapp.create_archive(source, archive, main="broker.agent.__main__:main")
     node.spec(SAVE + "save step_1; python3 -c 'import gpubroker_checkpoint'")
