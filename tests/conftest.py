@@ -31,7 +31,8 @@ _BY_THE_WALL = ("tests/engines/", "tests/agent/", "tests/demo/", "tests/examples
 
 
 def pytest_configure() -> None:
-    """A run in the background of a script (`make test &`) ignores Ctrl-C, and so would all it starts; tests press it."""
+    """A run in the background of a script (`make test &`) ignores Ctrl-C, and so would all it starts; tests press
+    it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
