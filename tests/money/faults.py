@@ -36,8 +36,8 @@ FAULTS = (
         "2",
         "a writer's snapshot is taken while it waits for the lock",
         "broker/store/engine/database.py",
-        "_begin_postgres(connection, IsolationLevel.READ_COMMITTED, read_only=None)",
-        "_begin_postgres(connection, IsolationLevel.REPEATABLE_READ, read_only=None)",
+        '"BEGIN ISOLATION LEVEL READ COMMITTED;"',
+        '"BEGIN ISOLATION LEVEL REPEATABLE READ;"',
         (
             "tests/system/test_postgres_defaults.py::test_a_writer_that_waited_for_its_turn_sees_what_the_one_before_committed",
         ),

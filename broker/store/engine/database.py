@@ -18,7 +18,6 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +34,17 @@ _WAL_PAUSE = 0.02
 # least often. With short pauses of random length, all have the same chance.
 _TURN_PAUSE = (0.001, 0.004)
 _STILL_GOOD = 2.0  # seconds for which a connection to PostgreSQL that was used is taken to be there
-_CONNECT = {"connect_timeout": 10}  # seconds, for PostgreSQL
+_CONNECT: dict[str, Any] = {"connect_timeout": 10, "autocommit": True}  # seconds; `_BEGIN_READING` says why
 _WAL_LIMIT = 64 * 1024 * 1024
 # Any constant will do; advisory locks are per database.
 _WRITE_LOCK = 0x67707562
-# In one statement, since everybody else waits for whoever holds the lock; what stands first is done first.
-_TAKE_TURNS = (
-    f"SELECT set_config('lock_timeout', '{int(BUSY_SECONDS * 1000)}ms', true), pg_advisory_xact_lock({_WRITE_LOCK})"
+# Connections to PostgreSQL are in autocommit mode, so that these begin a transaction, in one message with what comes
+# first in it: the driver's own beginning is a message of its own, for whose answer everybody waits. What stands first
+# is done first. Who may write is left to the defaults: an administrator, or a full disk, may forbid it.
+_BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_BEGIN_WRITING = (
+    "BEGIN ISOLATION LEVEL READ COMMITTED;"
+    f" SELECT set_config('lock_timeout', '{int(BUSY_SECONDS * 1000)}ms', true), pg_advisory_xact_lock({_WRITE_LOCK})"
 )
 
 
@@ -67,23 +70,19 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """One consistent snapshot, in which nothing can be written on PostgreSQL."""
-        with explained(self.where), self.engine.connect() as connection:
+        with explained(self.where), self.engine.connect() as connection, connection.begin():
             if not self.is_sqlite:
-                _begin_postgres(connection, IsolationLevel.REPEATABLE_READ, read_only=True)
-            with connection.begin():
-                yield connection
+                connection.exec_driver_sql(_BEGIN_READING)
+            yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """A transaction that no other write transaction of this store overlaps."""
         with explained(self.where), self.engine.connect() as connection:
             connection = connection.execution_options(gpubroker_writes=True)
-            if not self.is_sqlite:
-                # Who may write is left to the defaults: an administrator, or a full disk, may forbid it.
-                _begin_postgres(connection, IsolationLevel.READ_COMMITTED, read_only=None)
             with connection.begin():
                 if not self.is_sqlite:
-                    connection.exec_driver_sql(_TAKE_TURNS)
+                    connection.exec_driver_sql(_BEGIN_WRITING)
                 yield connection
 
     @contextmanager
@@ -189,19 +188,6 @@ def _use_wal(connection: sqlite3.Connection) -> None:
             if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or not tries_left:
                 raise
         time.sleep(_WAL_PAUSE)
-
-
-class IsolationLevel(IntEnum):
-    """As psycopg numbers them; it is not imported for a store in a file."""
-
-    READ_COMMITTED = 2
-    REPEATABLE_READ = 3
-
-
-def _begin_postgres(connection: Connection, level: IsolationLevel, *, read_only: bool | None) -> None:
-    """Say how the connection's next transaction begins. ``read_only``: None leaves it to the defaults."""
-    driver: Any = connection.connection.driver_connection
-    driver.isolation_level, driver.read_only = level, read_only
 
 
 def _postgres_engine(url: URL) -> Engine:

@@ -1,7 +1,8 @@
 """One leader per store and duty: whoever holds its lock looks after the jobs, or polls the providers. The lock goes
 with the process, however it dies.
 
-SQLite: a lock file beside the database. PostgreSQL: a session's advisory lock, so leaders on other machines count, too.
+SQLite: a lock file beside the database. PostgreSQL: an advisory lock, so leaders on other machines count, too. It lasts
+as long as a session, or, for what is done in a moment, as long as a transaction.
 """
 
 from __future__ import annotations
@@ -45,6 +46,10 @@ def lead(database: Database, duty: Duty) -> Iterator[StillLeading | None]:
         with _file_lead(database.path, duty, wait=0 if duty is Duty.LOCAL else 0.5) as still:
             yield still
         return
+    if duty is Duty.LOCAL:
+        with _short_lead(database, duty) as still:
+            yield still
+        return
     with database.apart() as connection:
         if not connection.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": _LOCKS[duty]}):
             yield None
@@ -66,6 +71,15 @@ def lead(database: Database, duty: Duty) -> Iterator[StillLeading | None]:
         finally:
             if still():
                 connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": _LOCKS[duty]})
+
+
+@contextmanager
+def _short_lead(database: Database, duty: Duty) -> Iterator[StillLeading | None]:
+    """A lead that ends with a transaction of a connection that is used again: each submission may take it, and a
+    connection of its own costs the server more than the rest of a submission does."""
+    with database.reading() as connection:
+        taken = connection.scalar(text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": _LOCKS[duty]})
+        yield (lambda: True) if taken else None
 
 
 def is_led(database: Database, duty: Duty) -> bool:

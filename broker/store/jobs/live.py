@@ -9,7 +9,7 @@ from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, case, select
+from sqlalchemy import Connection, bindparam, or_, select
 
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
@@ -67,24 +67,27 @@ def _from_text(text: str) -> tuple[LiveAttempt, ...]:
     return tuple(attempt(values) for values in json.loads(text))
 
 
-# Queued jobs had no attempt yet: a long queue costs nothing. Rows of before this was kept have their view only.
+# Queued jobs had no attempt yet: a long queue costs nothing. Each submission reads these rows twice, so nothing else is
+# selected. Rows of before ``live`` was kept have their view only, which is read apart.
 _RUNNING = (
-    select(*COLUMNS[:-1], JOB.c.live, case((JOB.c.live.is_(None), JOB.c.view)).label("view"))
-    .where(UNCLOSED, JOB.c.state != JobState.QUEUED.value)
+    select(JOB.c.id, JOB.c.live)
+    .where(UNCLOSED, JOB.c.state != JobState.QUEUED.value, or_(JOB.c.live.is_(None), JOB.c.live != ""))
     .order_by(JOB.c.submitted_at, JOB.c.id)
 )
+_VIEW = select(*COLUMNS).where(JOB.c.id == bindparam("job"))
 
 
 def attempts(connection: Connection, views_of: Callable[[Sequence[Any]], Sequence[JobView]]) -> list[LiveAttempt]:
     """Every attempt whose machine may still exist, oldest job first. What is kept beside a view counts whether or not
     the view can be read. ``views_of``: the views of those rows that can be read."""
     found: list[LiveAttempt] = []
-    for row in connection.execute(_RUNNING).all():
-        if row.live:
-            try:
-                found += _from_text(row.live)
-            except (ValueError, TypeError, KeyError) as error:
-                log.error("job %s: nobody knows which machines it has: %s", row.id, error)
-        elif row.live is None:
-            found += (one for view in views_of([row]) for one in of(view))
+    for job_id, text in connection.execute(_RUNNING).all():
+        if text is None:
+            rows = connection.execute(_VIEW, {"job": job_id}).all()
+            found += (one for view in views_of(rows) for one in of(view))
+            continue
+        try:
+            found += _from_text(text)
+        except (ValueError, TypeError, KeyError) as error:
+            log.error("job %s: nobody knows which machines it has: %s", job_id, error)
     return found
