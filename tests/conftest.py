@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from tests.counts import FULL
+
 if TYPE_CHECKING:
     from broker.core.values.clock import ManualClock
     from broker.store import Store
 
 # How many examples a property is tried with where its test does not say itself. Time is no criterion: machines differ.
-settings.register_profile("quick", deadline=None, max_examples=40)
+settings.register_profile("quick", deadline=None, max_examples=25)
 settings.register_profile("full", deadline=None, max_examples=300)
-settings.load_profile("full" if os.environ.get("GPUBROKER_TEST_FULL") else "quick")
+settings.load_profile("full" if FULL else "quick")
 
 
 # These run real processes against the wall clock: one after the other, so that they do not starve each other.
@@ -46,11 +48,26 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if collection_path.name == "test_live.py" and not config.getoption("live") else None
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """In the quick run one more than there are processors: the one that has the tests by the wall mostly waits."""
+    return (os.cpu_count() or 1) + (not FULL)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    first = set()
     for item in items:
-        where = item.nodeid
-        if where.startswith(_BY_THE_WALL) and item.get_closest_marker("system") is None:
+        if item.nodeid.startswith(_BY_THE_WALL) and item.get_closest_marker("system") is None:
             item.add_marker(pytest.mark.xdist_group("by the wall"))
+            first.add(item)
+    # First what one worker does alone, so that the others do not wait for it at the end.
+    items.sort(key=lambda item: item not in first)
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests stay until the end: they are not looked through for garbage again and again."""
+    gc.freeze()
+    gc.set_threshold(50_000)
 
 
 @pytest.fixture

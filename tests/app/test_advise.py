@@ -70,6 +70,7 @@ def test_the_quick_look_and_the_store_tell_the_same(broker: Broker) -> None:
         return broker
 
     now = datetime.now(UTC)
+    (broker.settings.home / "store.db").unlink()
     listed = known(broker.settings.store_url, now, whole)  # the store is not there yet, and is not made
     assert "store" not in broker.__dict__
     freshen(broker)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import cache
 from itertools import product
 from random import Random
@@ -14,6 +13,7 @@ from broker.backtest.placement.market import Market, Pool
 from broker.backtest.placement.replay import replay
 from broker.placement.strategy.pacing import UniformProgress
 from broker.placement.strategy.situation import Course, Task
+from tests.counts import FULL
 
 pytest.importorskip("numpy", reason="planning needs the extra 'backtest'")
 
@@ -21,7 +21,7 @@ from broker.placement.strategy.prepare import Prepared, learn, prepare, start
 
 HOUR = 3600.0
 TICK = 600.0
-SEEDS = 60 if "GPUBROKER_TEST_FULL" in os.environ else 16
+SEEDS = 60 if FULL else 16
 TASK = Task(24 * HOUR, 30 * HOUR, 720, TICK)
 
 # Mean hours with capacity, and without.

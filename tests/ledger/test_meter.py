@@ -18,6 +18,7 @@ from broker.core.values.money import Money, divide_half_even
 from broker.ledger.budgets import period_containing, periods_touching, share_within
 from broker.ledger.holds import Metering, cost_of
 from broker.ledger.meter import Meter, Stretch, Usage, advance, fits, recount
+from tests.counts import FULL
 
 START = datetime(2026, 10, 24, 22, 10, tzinfo=UTC)  # clocks go back in Berlin in the night after
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
@@ -96,7 +97,7 @@ BILLING = st.sampled_from(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400 if FULL else 100, deadline=None)
 @given(
     steps=STEPS,
     billing=BILLING,

@@ -15,13 +15,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
+from tests.counts import FULL
 from tests.money.moves import MOVES, Move
 from tests.money.play import Stage, drawn, printed, replay, shortest
 from tests.money.promise import broken
 from tests.money.stores import postgres_store, sqlite_store
 from tests.money.world import World
 
-FULL = bool(os.environ.get("GPUBROKER_TEST_FULL"))
 OFTEN = ("launches", "holds", "period ends", "denials", "moves refused")  # in one of ten scripts at least, on average
 SEQUENCES = int(os.environ.get("GPUBROKER_TEST_SEQUENCES", "300" if FULL else "25"))
 # Parts of the promise that are known not to hold yet.

@@ -19,6 +19,7 @@ from broker.core.values.money import Money
 from broker.placement.conditions import Conditions
 from broker.placement.offer_index import Board
 from broker.placement.pricing.priors import interruption_rate
+from tests.counts import FULL
 
 Make = Any
 CARDS = ("H100", "A100", "A100-80GB")
@@ -125,7 +126,7 @@ def test_the_markets_are_worth_the_ranking(make: Make) -> None:
 
 
 @given(seed=st.integers(0, 10**9))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150 if FULL else 40, deadline=None)
 def test_the_ranking_is_the_plans(make: Make, seed: int) -> None:
     chance = random.Random(seed)
     offers, job = market(make, chance, 120), jobs(make, chance)

@@ -13,6 +13,7 @@ from broker.core.values.money import Money
 from policies.cel_typecheck import Mistake, check
 from policies.conditions import ENVIRONMENT, Variables, condition
 from tests.contracts.rule_contract import NOW, action, job, placement
+from tests.counts import FULL
 
 VARIABLES = [
     *(f"{group}.{name}" for group, names in ENVIRONMENT.items() if not isinstance(names, str) for name in names),
@@ -69,7 +70,11 @@ def expressions(draw: st.DrawFn, kind: str = "bool", depth: int = 3) -> str:
 
 
 @given(expressions())
-@settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@settings(
+    max_examples=1500 if FULL else 200,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
 def test_what_the_check_lets_through_can_be_evaluated(text: str) -> None:
     try:
         checked = check(text, ENVIRONMENT)

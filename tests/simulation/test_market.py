@@ -18,6 +18,7 @@ from broker.core.values.accelerators import canonical
 from broker.core.values.money import Money
 from broker.simulation.market import DEFAULT_SEED, DEFAULT_START, Faults, World
 from broker.simulation.scenario import BUILT_IN, Behaviour, load_scenario, parse_scenario
+from tests.counts import FULL
 
 START = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 DEMO = load_scenario("demo")
@@ -154,7 +155,7 @@ def test_offers_say_how_they_are_billed_and_how_long_they_hold() -> None:
 
 
 @given(seed=seeds, at=moments, pool=st.integers(0, 10_000))
-@settings(max_examples=100)
+@settings(max_examples=100 if FULL else 25)
 def test_a_sell_out_of_spot_takes_its_machines(seed: int, at: datetime, pool: int) -> None:
     """Until a machine is taken its pool had capacity all the time, and none from then on if a sell-out took it."""
     world = World(DEFAULT, seed, START)

@@ -15,6 +15,7 @@ from broker.backtest.placement.optimum import optimum
 from broker.backtest.placement.replay import replay
 from broker.placement.strategy.pacing import Greedy, OnDemandOnly, UniformProgress
 from broker.placement.strategy.situation import Decision, Mode, Situation, Task
+from tests.counts import FULL
 
 np = pytest.importorskip("numpy", reason="the optimum needs the extra 'backtest'")
 
@@ -67,14 +68,14 @@ def small(draw: st.DrawFn, most_ticks: int = 6) -> tuple[Market, Task]:
     return Market("small", "small", gap, pools), Task(work, deadline, changeover, gap)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60 if FULL else 25, deadline=None)
 @given(small())
 def test_agrees_with_brute_force(case: tuple[Market, Task]) -> None:
     market, task = case
     assert optimum(market, 0, task) == pytest.approx(brute_force(market, task), rel=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60 if FULL else 25, deadline=None)
 @given(small(most_ticks=40))
 def test_is_never_above_a_policy(case: tuple[Market, Task]) -> None:
     market, task = case

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections import defaultdict
@@ -23,10 +22,10 @@ from broker.placement.offer_index import Board
 from broker.placement.pricing.priors import interruption_rate
 from broker.placement.queue.entry import entry_of
 from broker.placement.queue.queue import Entry, Free, place
+from tests.counts import FULL
 from tests.placement.test_offer_index import circumstances, jobs, market
 
 Make = Any
-FULL = os.environ.get("GPUBROKER_TEST_FULL") == "1"
 
 
 def entry(make: Make, offers: list[Any], conditions: Conditions | None = None, **changed: Any) -> Entry:
@@ -104,7 +103,7 @@ def test_at_most_eight_limited_pools(make: Make) -> None:
 
 
 @given(seed=st.integers(0, 10**9))
-@settings(max_examples=600 if FULL else 150, deadline=None)
+@settings(max_examples=600 if FULL else 40, deadline=None)
 def test_alone_in_the_queue_a_job_gets_what_its_plan_has_first(make: Make, seed: int) -> None:
     """Whatever it and the policies say of time, orders, machines and deadlines, and for the same money."""
     chance = random.Random(seed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections.abc import Sequence
@@ -16,8 +15,7 @@ from hypothesis import strategies as st
 from broker.core.job.jobs import Priority
 from broker.placement.queue.exact import place_exactly
 from broker.placement.queue.queue import TIERS, Entry, Free, Option, Rules, Turn, in_turn, place, total, weights
-
-FULL = os.environ.get("GPUBROKER_TEST_FULL") == "1"
+from tests.counts import FULL
 
 
 def job(name: str = "a", hours: float = 4, price: float | None = 10, **changed: object) -> Entry:

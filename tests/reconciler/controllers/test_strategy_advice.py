@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,13 +19,13 @@ from broker.placement.strategy.choose import course_for
 from broker.placement.strategy.situation import Course, Decision, Situation, Task
 from broker.reconciler.controllers.strategy_advice import Moving, Said
 from broker.store import Store, open_store
+from tests.counts import FULL
 from tests.empty_store import empty_store
 from tests.reconciler.rehearsal import Stage
 from tests.reconciler.trace_stage import TraceStage, pool_name
 
 HOUR = 3600.0
 TICK = 600.0
-FULL = "GPUBROKER_TEST_FULL" in os.environ
 
 
 def spells(*hours: float) -> list[bool]:

@@ -19,11 +19,14 @@ from broker.core.policy.decisions import Decision
 from broker.core.policy.policy import ActionKind, Answer, Source, Verdict
 from broker.core.values.money import Money
 from broker.store import Store
+from tests.counts import FULL
 from tests.strategies import Stream, event_streams
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 OFFER = Offer("aws", "us-east-1", None, "p5", "H100", 8, CapacityType.SPOT, Money.usd("20"), NOW, "api")
-SHARED = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SHARED = settings(
+    max_examples=40 if FULL else 20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 def submitted(name: str = "llama", **more: object) -> ev.Submitted:

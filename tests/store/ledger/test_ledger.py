@@ -20,11 +20,14 @@ from broker.ledger.journal import OpenHold
 from broker.store import Store, open_store
 from broker.store.ledger import spent_sums
 from broker.store.ledger.tables import GROUP, SUM
+from tests.counts import FULL
 from tests.store.older import take_back
 
 T = datetime(2026, 3, 2, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
-SHARED = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SHARED = settings(
+    max_examples=40 if FULL else 20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 _ids = itertools.count()
 
 

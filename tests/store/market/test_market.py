@@ -17,11 +17,14 @@ from broker.core.market.offers import Availability, CapacityType, MoneyKind, Off
 from broker.core.values.money import Money
 from broker.store import Store
 from tests import strategies
+from tests.counts import FULL
 
 T = datetime(2026, 3, 2, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 LATE = T + timedelta(days=999)  # after everything that is drawn
-SHARED = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SHARED = settings(
+    max_examples=40 if FULL else 20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 def offer(name: str = "p5", price: int | None = 100, at: datetime = T, **more: object) -> Offer:

@@ -24,6 +24,7 @@ from broker.core.job.jobs import (
 from broker.core.market.offers import CapacityType, Interconnect
 from broker.core.values.accelerators import known
 from broker.core.values.money import Money
+from tests.counts import FULL
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 YEARS = timedelta(days=3650)
@@ -161,7 +162,7 @@ def jobs(draw: st.DrawFn) -> Job:
     )
 
 
-@settings(max_examples=200)
+@settings(max_examples=200 if FULL else 40)
 @given(jobs())
 def test_parsing_a_printed_job_gives_the_same_job(job: Job) -> None:
     assert parse_job(print_job(job), file="any.yaml", now=NOW) == job
