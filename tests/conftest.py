@@ -29,7 +29,14 @@ settings.load_profile("full" if FULL else "quick")
 
 
 # These run real processes against the wall clock: one after the other, so that they do not starve each other.
-_BY_THE_WALL = ("tests/engines/", "tests/agent/", "tests/demo/", "tests/examples/", "tests/system/")
+_BY_THE_WALL = (
+    "tests/engines/",
+    "tests/simulation/test_engine.py",
+    "tests/agent/",
+    "tests/demo/",
+    "tests/examples/",
+    "tests/system/",
+)
 
 
 def pytest_configure() -> None:
