@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-HELPER = Path(__file__).parents[3] / "broker" / "launch" / "agent"
+HELPER = Path(__file__).parents[2] / "broker" / "agent"
 
 
 def start(code: str, folder: Path) -> subprocess.Popen[str]:

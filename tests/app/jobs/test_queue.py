@@ -36,7 +36,7 @@ def site(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Broker:
     broker.__dict__["clock"] = ManualClock(broker.clock.now())
     broker.store.activate_policy({"t.yaml": WAITS}, by="test")
     for place in ("submit", "queue"):
-        monkeypatch.setattr(f"broker.app.{place}.market_for", lambda *_, **__: market(broker, "own", "acme"))
+        monkeypatch.setattr(f"broker.app.jobs.{place}.market_for", lambda *_, **__: market(broker, "own", "acme"))
     return broker
 
 

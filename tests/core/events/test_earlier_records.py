@@ -17,7 +17,7 @@ from broker.core.events.wait_reasons import Cancelled, Completed, EarlierWords, 
 from broker.core.job.placements import Moved
 from tests.strategies import Stream, event_streams
 
-RECORDED = Path(__file__).parent / "recorded"
+RECORDED = Path(__file__).parents[1] / "recorded"
 EVENTS = (RECORDED / "events-2.jsonl").read_text("utf-8").splitlines()
 
 

@@ -31,7 +31,7 @@ from broker.core.market.offers import CapacityType, Interconnect
 from broker.core.values.money import Money
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
-EXAMPLES = Path(__file__).parents[3] / "examples"
+EXAMPLES = Path(__file__).parents[4] / "examples"
 
 FULL = """\
 name: llama-7b-qlora
