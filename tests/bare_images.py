@@ -54,7 +54,7 @@ def main() -> None:
     for version in VERSIONS:
         if python(version) is None or library(version) is not None:
             continue
-        wanted = ["--target", root / version, "--python-version", version, "--only-binary", ":all:"]
+        wanted = ["--target", str(root / version), "--python-version", version, "--only-binary", ":all:"]
         quiet = ["--quiet", "--disable-pip-version-check", "--root-user-action", "ignore"]
         command = [sys.executable, "-m", "pip", "install", *quiet, *wanted, requirement(version)]
         subprocess.run(command, check=True)

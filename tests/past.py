@@ -92,10 +92,11 @@ def started(store: Store, number: int, at: datetime, *, of: str = "open") -> str
 def finished(store: Store, number: int, at: datetime) -> str:
     """Let a job run for two hours from ``at`` (UTC): settled twice, ended, the rest released, closed."""
     job_id = started(store, number, at, of="past")
-    for hours, bodies in (
+    ends: Sequence[tuple[int, list[tuple[int | None, ev.EventBody]]]] = (
         (1, []),
         (2, [(1, ev.AttemptEnded(cause=Cause.COMPLETED)), (1, ev.MachineGone(gone_at=at + 2 * HOUR))]),
-    ):
+    )
+    for hours, bodies in ends:
         now = at + hours * HOUR
         with store.writing() as tx:
             view = tx.append(job_id, bodies, now) if bodies else tx.job(job_id)

@@ -13,7 +13,7 @@ import cli
 from broker.agent.formats import Intervals
 from broker.app.service import reconciler_setup
 from broker.app.wiring import Broker, Registries
-from broker.reconciler.controllers import placement
+from broker.core.events import folding
 from broker.reconciler.interpret import Patience
 from broker.reconciler.loop import Timing
 from broker.runfolder.runfolder import RunFolders
@@ -61,11 +61,11 @@ def among_liars(control: Control) -> None:
         known: dict[str, Any] = broker.__dict__.setdefault("_liars", {})
         return known.setdefault(name, Lying(real_engine(broker, name), control))
 
-    Broker.engine = engine  # type: ignore[method-assign]  # a fault is put in
-    Broker.clock = JumpyClock(control)  # type: ignore[assignment,misc]  # a fault is put in
+    Broker.engine = engine  # type: ignore[method-assign,assignment]  # a fault is put in
+    Broker.clock = JumpyClock(control)  # type: ignore[assignment]  # a fault is put in
     reconciler_setup.run_folders = lambda broker: RunFolders(broker.settings.runs_url, broker.clock, BRISK)
-    reconciler_setup.Timing = lambda **given: timing  # type: ignore[assignment,misc]  # a fault is put in
-    placement._COOL_DOWN = timedelta(seconds=15)  # ten minutes for one pool would outlast the run
+    vars(reconciler_setup)["Timing"] = lambda **given: timing  # a fault is put in
+    folding._FIRST_REST = timedelta(seconds=15)  # ten minutes for one pool would outlast the run
 
 
 def registries() -> Registries:

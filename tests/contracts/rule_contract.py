@@ -71,7 +71,12 @@ def placement(price: str = "32", *, nodes: int = 1, **changes: Any) -> Placement
 
 def action(kind: ActionKind = ActionKind.LAUNCH, **changes: Any) -> Action:
     """A launch by ann of team nlp, for the next ten hours."""
-    said = {"job": job(), "user": "ann", "placement": placement(), "window": (NOW, NOW + timedelta(hours=10))}
+    said: dict[str, Any] = {
+        "job": job(),
+        "user": "ann",
+        "placement": placement(),
+        "window": (NOW, NOW + timedelta(hours=10)),
+    }
     return Action(kind, **said | changes)
 
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from broker.app.service.sweep import end, sweep
 from broker.app.store_identity import store_id
@@ -61,9 +62,8 @@ def broker_with(provider: RunsInstances, tmp_path: Path, lasted: timedelta = tim
     """A broker that knows this provider alone, with a job whose attempt runs there, and one whose attempt is long over
     and ``lasted`` so long."""
     name = provider.name  # type: ignore[attr-defined]  # every provider has one
-    plugged = replace(
-        registries(), providers={name: ""}, local_providers=(), build_provider=lambda *_, **__: provider, engines={}
-    )
+    build: Any = lambda *_, **__: provider  # noqa: E731  # as `replace` names it
+    plugged = replace(registries(), providers={name: ""}, local_providers=(), build_provider=build, engines={})
     home = tmp_path / "home"
     home.mkdir()
     broker = Broker(Settings(home=home, store=empty_store(home / "store.db")), plugged)

@@ -131,7 +131,7 @@ def fuse_databases(fuse: Fuse) -> None:
         written.clear()
         if what:
             fuse.point(f"before commit of {what}")
-        real(dialect, connection)
+        real(dialect, connection)  # type: ignore[no-untyped-call]  # SQLAlchemy leaves it untyped
         if what:
             fuse.point(f"after commit of {what}")
 
@@ -169,7 +169,7 @@ def live(life: Life) -> None:
     folders: Callable[[Broker], Any] = lambda made_for: Fused(  # noqa: E731  # one expression, used once
         RunFolders(made_for.settings.runs_url, made_for.clock, BRISK), "folders", fuse
     )
-    reconciler_setup.run_folders = folders
+    reconciler_setup.run_folders = folders  # type: ignore[assignment]  # a fault is put in
     assert broker.store is not None  # opened and up to date: only what the job causes is to be hit
     fuse_databases(fuse)
     if life.pace != 1.0 and broker.store.setting("clock") is None:

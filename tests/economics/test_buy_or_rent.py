@@ -175,7 +175,7 @@ def test_a_higher_rent_never_speaks_for_renting(case: Case, factor: float) -> No
 )
 def test_bad_input_is_refused(wrong: dict[str, float], says: str) -> None:
     with pytest.raises(InvalidInput, match=says):
-        replace(A100, **wrong)  # type: ignore[arg-type]  # any field
+        replace(A100, **wrong)
 
 
 @pytest.mark.parametrize("hours", [0, -1, 25])

@@ -81,6 +81,7 @@ def test_options_for_each_card_and_precision() -> None:
     assert ("RTX3090", Precision.FP8) not in named, "no FP8 units"
     h100 = named["H100", Precision.FP16]
     assert h100.monthly_usd_on_demand == pytest.approx(h100.gpus * 3.0 * 730)
+    assert h100.monthly_usd_on_demand is not None
     assert h100.monthly_usd_owned == pytest.approx(h100.monthly_usd_on_demand / 2)
     assert h100.meets_latency
     assert named["H100", Precision.INT4].gpus <= h100.gpus

@@ -54,7 +54,7 @@ def test_ridge_point_of_the_a100() -> None:
 def test_a_model_that_does_not_fit_has_no_speed() -> None:
     big = decode(lookup("RTX4090"), parameters=70e9, precision=Precision.FP16)
     assert not big.fits
-    assert big.tokens_per_second is big.latency_per_token_ms is big.bound is None
+    assert (big.tokens_per_second, big.latency_per_token_ms, big.bound) == (None, None, None)
     assert decode(lookup("H100"), parameters=70e9, precision=Precision.FP16, gpus=2).fits
 
 

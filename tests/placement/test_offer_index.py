@@ -98,8 +98,9 @@ def jobs(make: Make, chance: random.Random) -> Job:
 
 def circumstances(make: Make, chance: random.Random) -> Conditions:
     """What policies and the installation may say."""
+    base: Conditions = make.conditions
     return replace(
-        make.conditions,
+        base,
         allow_reference_prices=chance.random() < 0.5,
         capacity_order=chance.choice(((), ("reserved", "spot"), ("owned", "reserved"))),
         cpu_jobs_on_gpus=chance.random() < 0.5,

@@ -280,7 +280,7 @@ def test_a_cheaper_price_never_ranks_a_pool_worse(
 def test_more_work_left_never_costs_less_nor_ends_sooner(
     make: Make, offer_is: dict[str, Any], hours: float, more: float, job_is: dict[str, Any]
 ) -> None:
-    feasible = {"price": "10", "availability": Availability.AVAILABLE, "slots": None, "engine": "cloud"}
+    feasible: dict[str, Any] = {"price": "10", "availability": Availability.AVAILABLE, "slots": None, "engine": "cloud"}
     feasible |= {"reference": False, "max_age": None, "provider": "aws", "money": MoneyKind.CASH, "count": 8}
     offer = make.offer(**(offer_is | feasible))
     job = make.job(**(job_is | {"deadline": None, "work": Work(duration=timedelta(hours=300))}))

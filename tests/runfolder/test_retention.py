@@ -11,7 +11,6 @@ import pytest
 from broker.agent.checkpoints import FOLDER, Manifest, SavedFile, checkpoint_id, manifest_path, verify
 from broker.agent.store import Store
 from broker.core.errors import Unreachable
-from broker.runfolder import retention
 from broker.runfolder.retention import Kept, drop, kept, superfluous
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -101,7 +100,7 @@ def test_a_manifest_goes_first(folder: str, monkeypatch: pytest.MonkeyPatch) -> 
         gone.append(path.rpartition("/")[2])
         delete(self, path)
 
-    monkeypatch.setattr(retention.Store, "delete", watched)
+    monkeypatch.setattr(Store, "delete", watched)
     drop(folder, [kept(folder)[0]])
     assert gone == ["manifest.json", "step_1"]
 

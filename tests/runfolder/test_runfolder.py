@@ -19,12 +19,13 @@ from broker.core.events.events import (
     CheckpointTrouble,
     Claimed,
     CommandStarted,
+    Event,
     LaunchRequested,
     NoticeReceived,
     Restored,
     Submitted,
 )
-from broker.core.events.lifecycle import Event, fold
+from broker.core.events.lifecycle import fold
 from broker.core.events.outcomes import Cause
 from broker.core.events.views import JobView
 from broker.core.job.jobs import CheckpointPlan, Job

@@ -270,7 +270,7 @@ def test_a_gang_whose_data_and_checkpoints_lie_elsewhere_by_hand(make: Make, cap
     )
     place = {"provider": "owned", "region": "attic"} if owned else {}
     offer = make.spot("12.50", rate=0.12, capacity_type=capacity, **place)
-    store = {"store_location": "aws/us-west-2", "keeping": keeping_rate("aws/us-west-2")}
+    store: dict[str, Any] = {"store_location": "aws/us-west-2", "keeping": keeping_rate("aws/us-west-2")}
     placement = estimate(make, offer, job, **store)
 
     hazard, write, start = 2 * 0.12, 20 / 0.5 / 3600, 0.0 if owned else 5 / 60
