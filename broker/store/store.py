@@ -168,8 +168,8 @@ class Store:
 
     def last_polls(self) -> Mapping[str, PollRun]:
         """The newest poll of each provider."""
-        with self._database.reading() as connection:
-            return polls.last_polls(connection)
+        with self.reading() as look:
+            return look.last_polls()
 
     def offers(self, query: OfferQuery | None = None) -> list[Offer]:
         """The current offers that match, as `StoreReading.offers`; all of them without a query."""
@@ -233,8 +233,8 @@ class Store:
 
     def setting(self, key: str) -> str | None:
         """A fact about this store; None when it was never set."""
-        with self._database.reading() as connection:
-            return connection.scalar(select(SETTING.c.value).where(SETTING.c.key == key))
+        with self.reading() as look:
+            return look.setting(key)
 
     def set_setting(self, key: str, value: str) -> None:
         """Set a fact about this store."""

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from broker.store.jobs.journal import StoreReading
 
 _KEY = "runs"  # the setting of the store that says where they lie
 
@@ -41,9 +45,12 @@ def claim(broker: Broker) -> None:
     )
 
 
-def agree(broker: Broker) -> None:
+def agree(broker: Broker, look: StoreReading) -> None:
     """The same for whoever submits: raises `InvalidInput` only where its settings name a place. Where they name none,
-    its job goes where those of the store are."""
+    its job goes where those of the store are. As a rule a look at the store shows that nothing is to be done."""
+    kept = look.setting(_KEY)
+    if kept is not None and _same(kept, broker.settings.runs_url):
+        return
     if broker.settings.runs is not None:
         claim(broker)
         return

@@ -15,7 +15,7 @@ from broker.app.jobs.disk_space import check_room
 from broker.app.jobs.nearest import for_submission, once
 from broker.app.jobs.refusals import denied, denied_everywhere, too_little
 from broker.app.jobs.runs_root import agree
-from broker.app.market.market import freshen, market_for, wants_sandbox
+from broker.app.market.market import fresh_look, market_for, wants_sandbox
 from broker.app.wiring import Broker
 from broker.core.documents import MAX_BYTES
 from broker.core.errors import Alternative, BrokerError, InvalidInput
@@ -140,8 +140,7 @@ def read_job(path: Path, now: datetime) -> Job:
 def preview(broker: Broker, job: Job, policy: PolicySet | None = None, *, by_carbon: bool = False) -> Preview:
     """What would happen if the job were submitted now; nothing is held. ``policy`` and ``by_carbon`` (rank by what the
     placements emit) are for what-if questions only."""
-    freshen(broker, sandbox=wants_sandbox(job))
-    with broker.store.reading() as look:
+    with fresh_look(broker, sandbox=wants_sandbox(job)) as look:
         chosen, now = policy or broker.policy(look), broker.clock.now()
         seen = _planned(broker, job, chosen, look, now, by_carbon=by_carbon)
         if not seen.plan.placements:
@@ -231,8 +230,8 @@ def submit(broker: Broker, job: Job, agreed: Preview | None = None) -> JobView:
     """
     _can_be_run_from_here(broker, job)
     while True:
-        freshen(broker, sandbox=wants_sandbox(job))
-        with broker.store.reading() as look:
+        with fresh_look(broker, sandbox=wants_sandbox(job)) as look:
+            agree(broker, look)
             policy = broker.policy(look)
             seen = _planned(broker, job, policy, look, broker.clock.now())
         if not seen.plan.placements:
@@ -342,7 +341,6 @@ def _can_be_run_from_here(broker: Broker, job: Job) -> None:
             f"secrets not in the environment: {', '.join(missing)}", hint="export them, then submit again"
         )
     check_room(broker, job)
-    agree(broker)
 
 
 def _first_events(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -38,6 +39,20 @@ _SHARED_AGE = timedelta(seconds=5)
 _BOOK_AGE = timedelta(days=1)
 
 
+@contextmanager
+def fresh_look(broker: Broker, *, sandbox: bool = False) -> Iterator[StoreReading]:
+    """A look at the store that has what local sources say now (`freshen`). Where none of them is due, as for most
+    submissions of many at once, the store is asked for that in the same transaction as for the rest."""
+    with broker.store.reading() as look:
+        now = broker.clock.now()
+        if now < broker.fresh_until.get(sandbox, now) or not _due(broker, look.last_polls(), now, sandbox=sandbox):
+            yield look
+            return
+    freshen(broker, sandbox=sandbox)
+    with broker.store.reading() as look:
+        yield look
+
+
 def freshen(broker: Broker, *, sandbox: bool = False) -> list[PollResult]:
     """Poll the local sources that are due; with ``sandbox`` its market, too. So an empty store fills itself. The store
     is asked which are due only once one of them may be."""
@@ -47,15 +62,10 @@ def freshen(broker: Broker, *, sandbox: bool = False) -> list[PollResult]:
     if now < broker.fresh_until.get(sandbox, now):
         return []
     runs = broker.store.last_polls()
-    names = (*broker.registries.local_providers, SANDBOX) if sandbox else broker.registries.local_providers
-    ages = {name: _age(broker, name, runs.get(name)) for name in names}
-    due = [name for name in names if name not in runs or now - runs[name].finished >= ages[name]]
-    if not due:
-        broker.fresh_until[sandbox] = min((runs[name].finished + ages[name] for name in names), default=now)
     done, asked_by_many = [], []
-    for name in due:
+    for name, age in _due(broker, runs, now, sandbox=sandbox).items():
         if name in runs and _is_live(broker, name) and now - runs[name].finished < _SHARED_AGE * broker.clock.scale:
-            asked_by_many.append(name)
+            asked_by_many.append((name, age))
         else:
             done.append(
                 poll(broker.provider(name), broker.store, broker.clock, keep_unchanged=not _is_live(broker, name))
@@ -65,10 +75,21 @@ def freshen(broker: Broker, *, sandbox: bool = False) -> list[PollResult]:
     # Many processes at once: one asks, the others take what it said a moment ago instead of writing the same.
     with broker.store.lead(Duty.LOCAL) as mine:
         runs = broker.store.last_polls() if mine else runs
-        for name in asked_by_many if mine else ():
-            if broker.clock.now() - runs[name].finished >= ages[name]:
+        for name, age in asked_by_many if mine else ():
+            if broker.clock.now() - runs[name].finished >= age:
                 done.append(poll(broker.provider(name), broker.store, broker.clock, keep_unchanged=False))
     return done
+
+
+def _due(broker: Broker, runs: Mapping[str, PollRun], now: datetime, *, sandbox: bool) -> dict[str, timedelta]:
+    """The local sources to be asked again, with the age at which each is. ``runs``: the newest poll of each. Where none
+    is due, it is remembered until when."""
+    names = (*broker.registries.local_providers, SANDBOX) if sandbox else broker.registries.local_providers
+    ages = {name: _age(broker, name, runs.get(name)) for name in names}
+    due = {name: age for name, age in ages.items() if name not in runs or now - runs[name].finished >= age}
+    if not due:
+        broker.fresh_until[sandbox] = min((runs[name].finished + age for name, age in ages.items()), default=now)
+    return due
 
 
 def _is_live(broker: Broker, name: str) -> bool:

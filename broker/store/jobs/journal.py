@@ -36,14 +36,15 @@ from broker.store.jobs import live, machine_time, open_jobs, quarantine
 from broker.store.jobs.machine_time import MachineTime
 from broker.store.ledger import ledger, metering, movement_sums, spending, spent_sums
 from broker.store.ledger.spending import Period, Spent
-from broker.store.market import market
+from broker.store.market import market, polls
 from broker.store.policy import approvals, policies
-from broker.store.records import PolicyVersion
-from broker.store.tables import DECISION, EVENT, JOB, UNCLOSED
+from broker.store.records import PolicyVersion, PollRun
+from broker.store.tables import DECISION, EVENT, JOB, SETTING, UNCLOSED
 
 log = logging.getLogger(__name__)
 
 _LAST = "\U0010ffff"  # no character comes after it
+_SETTING = select(SETTING.c.value).where(SETTING.c.key == bindparam("key"))
 _VIEW = select(*quarantine.COLUMNS).where(JOB.c.id == bindparam("job"))
 
 
@@ -240,6 +241,14 @@ class StoreReading:
     def rejected_in_sql(self, query: OfferQuery, *, simulated: bool = False) -> Mapping[Reason, int]:
         """Why the current offers that `offers` leaves out were left out, counted (``max_price`` is not looked at)."""
         return market.rejected_in_sql(self._connection, query, simulated=simulated)
+
+    def last_polls(self) -> Mapping[str, PollRun]:
+        """The newest poll of each provider."""
+        return polls.last_polls(self._connection)
+
+    def setting(self, key: str) -> str | None:
+        """A fact about this store; None when it was never set."""
+        return self._connection.scalar(_SETTING, {"key": key})
 
     def decisions(
         self, *, job_id: str | None = None, since: datetime | None = None, limit: int | None = None

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Executable, Table, bindparam, exists, func, select, update
@@ -73,9 +74,12 @@ def record_poll(
     poll that a later one has overtaken changes nothing (``overtaken``).
     """
     counts = Counter(skipped)
-    run = _next_id(connection, POLL)
     begun, now = to_micros(started), to_micros(finished)
-    if _overtaken(connection, provider, begun, now):
+    last, newest = connection.execute(_BEFORE, {"provider": provider}).one()
+    run = (last or 0) + 1
+    # One that began after this one had ended tells of a clock that was set back, and must not block the store until
+    # time catches up.
+    if newest is not None and begun < newest <= now:
         counts["overtaken"] = len(offers)
         complete, offers = False, ()
     else:
@@ -113,8 +117,16 @@ def record_poll(
     row |= {"changed": len(writes.changes), "skipped": json.dumps(counts)}
     if not keep_unchanged:
         _forget_the_same(connection, row)
-    connection.execute(POLL.insert().values(id=run, started=begun, finished=now, seen=len(told), **row))
-    return _run(connection.execute(select(POLL).where(POLL.c.id == run)).one())
+    row |= {"id": run, "started": begun, "finished": now, "seen": len(told)}
+    connection.execute(POLL.insert(), row)
+    return _run(SimpleNamespace(**row))
+
+
+# The number of the last poll of all, and when the newest one of the provider began.
+_BEFORE = select(
+    select(func.max(POLL.c.id)).scalar_subquery(),
+    select(func.max(POLL.c.started)).where(POLL.c.provider == bindparam("provider")).scalar_subquery(),
+)
 
 
 def _forget_the_same(connection: Connection, row: Mapping[str, Any]) -> None:
@@ -131,13 +143,6 @@ def _known(connection: Connection, provider: str) -> dict[tuple[str, str], Any]:
     columns = (POOL.c.key, c.source, *known, *(c[name] for name in SAID))
     query = select(*columns).join_from(OFFER, POOL, c.pool_id == POOL.c.id).where(c.polled_by == provider)
     return {(row[0], row[1]): row for row in connection.execute(query).all()}
-
-
-def _overtaken(connection: Connection, provider: str, begun: int, now: int) -> bool:
-    """Whether a poll of the provider that began later is stored already. One that began after this one had ended
-    tells of a clock that was set back, and must not block the store until time catches up."""
-    newest = connection.scalar(select(func.max(POLL.c.started)).where(POLL.c.provider == provider))
-    return newest is not None and begun < newest <= now
 
 
 def _again(writes: _Writes, before: Any, as_of: int, words: tuple[Any, ...]) -> None:
@@ -184,6 +189,8 @@ def _end_untold(writes: _Writes, known: Mapping[tuple[str, str], Any], told: set
 
 def _insert_fresh(connection: Connection, writes: _Writes, provider: str) -> None:
     """Rows for offers never seen before. Ids are counted here: nobody else writes meanwhile."""
+    if not writes.fresh:
+        return
     next_pool, next_series = _next_id(connection, POOL), _next_id(connection, OFFER)
     pools: dict[str, int] = {}
     for batch in _batches(writes.fresh):
