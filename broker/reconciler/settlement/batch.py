@@ -1,5 +1,10 @@
 """What machines that run have cost, settled for many jobs in one transaction; in turn, so that nobody is starved.
 
+What is to be posted is reckoned from one look at the store, before the transaction that posts it: that one keeps every
+other writer waiting, and the first settlement after an upgrade reads all entries of a job. It posts only for jobs of
+which nothing else was recorded meanwhile. Jobs that were not settled, also because the process was killed, are due
+again with the next look.
+
 A job for which something is due joins the end of the line and leaves it when it was settled; more than a look settles
 wait for the next looks. So however many jobs run, each one's turn comes after no more than those before it.
 """
@@ -7,14 +12,15 @@ wait for the next looks. So however many jobs run, each one's turn comes after n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
 
 from broker.core.events.views import JobView
 from broker.ledger.entries import Entry, Sum
-from broker.ledger.journal import Journal, Writing
+from broker.ledger.journal import Journal, Reading, Writing
 from broker.ledger.meter import Meter
-from broker.reconciler.settlement.settlement import LATE, is_due, settle
+from broker.reconciler.settlement.settlement import LATE, Settled, is_due, settle
 
 # So many jobs are settled in one transaction, which keeps every other writer waiting, and so many in one look.
 AT_ONCE, AT_MOST = 10, 300
@@ -38,6 +44,47 @@ def post_due(
     tx.keep_meters(kept)
 
 
+@dataclass(frozen=True, slots=True)
+class _Reckoned:
+    """What settles a job, and what was on record of it when that was reckoned."""
+
+    view: JobView
+    sums: Sequence[Sum]
+    meters: Mapping[int, Meter]
+    settled: Settled
+
+
+def _reckon(look: Reading, views: Sequence[JobView], now: datetime, every: timedelta) -> list[_Reckoned]:
+    """What settles these jobs as a look at the store has them; those of which something was recorded since their view
+    was read, and those with nothing to be posted, are left out."""
+    ids = [view.id for view in views]
+    last, sums, meters = look.last_events(ids), look.sums(ids), look.meters(ids)
+    found = []
+    for view in views:
+        if last.get(view.id) != view.seq:
+            continue
+        known = sums.get(view.id, ()), meters.get(view.id, {})
+        settled = settle(view, *known, look.price_series, look.posted, now, every)
+        if settled.entries or settled.meters:
+            found.append(_Reckoned(view, *known, settled))
+    return found
+
+
+def _post(tx: Writing, reckoned: Sequence[_Reckoned]) -> None:
+    """Post what was reckoned for the jobs of which nothing was recorded since."""
+    ids = [one.view.id for one in reckoned]
+    last, sums, meters = tx.last_events(ids), tx.sums(ids), tx.meters(ids)
+    valid = [
+        one
+        for one in reckoned
+        if last.get(one.view.id) == one.view.seq
+        and sums.get(one.view.id, ()) == one.sums
+        and meters.get(one.view.id, {}) == one.meters
+    ]
+    tx.post([entry for one in valid for entry in one.settled.entries])
+    tx.keep_meters({one.view.id: one.settled.meters for one in valid})
+
+
 class Settling:
     """The line of one reconciler. ``every``: how long a machine may run between two settlements."""
 
@@ -58,9 +105,11 @@ class Settling:
             del self._line[view.id]
         for first in range(0, len(turn), self._at_once):
             some = turn[first : first + self._at_once]
-            with self._journal.writing() as tx:
-                last = tx.last_events([view.id for view in some])
-                post_due(tx, [view for view in some if last.get(view.id) == view.seq], now, self._every)
+            with self._journal.reading() as look:
+                reckoned = _reckon(look, some, now, self._every)
+            if reckoned:
+                with self._journal.writing() as tx:
+                    _post(tx, reckoned)
 
     def forget(self, job_id: str) -> None:
         """The job is closed."""

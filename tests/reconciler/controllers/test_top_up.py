@@ -117,6 +117,38 @@ def test_near_its_end_more_is_held_step_by_step_until_its_time_is_used_up(stage:
     assert len(decisions) == 4
 
 
+DAILY = 'version: 1\npolicy: team\nbudgets: [{name: daily, amount: "$1,000", period: day}]\n'
+
+
+def test_what_an_earlier_version_held_is_dated_at_its_rate_by_the_first_look_alone(stage: Stage) -> None:
+    """Earlier versions spread a hold evenly over the longest time of its job: $24 over three days, where $1 an hour is
+    used up in one. A look after an upgrade dates it anew, in one transaction a job, and no later look does."""
+    job = watched(stage, hold="24", hours=72)
+    stage.policy = load({"team.yaml": DAILY})
+    with stage.store.reading() as look:
+        before = look.balance("j-1")[MoneyKind.CASH]
+    assert before.burn is not None
+    assert before.burn.rate < Money.usd("1")
+    stage.pass_time()
+    while job.top_up(stage.view):
+        pass
+    (dated,) = job.told(ev.HoldDated)
+    assert isinstance(dated, ev.HoldDated)
+    assert (dated.amount, dated.rate, dated.because) == (before.held, Money.usd("1"), Why.FASTER.value)
+    with stage.store.reading() as look:
+        after, entries = look.balance("j-1")[MoneyKind.CASH], len(look.entries("j-1"))
+    assert after.burn is not None
+    assert (after.held, after.burn.rate) == (before.held, Money.usd("1"))
+    assert after.burn.end - stage.clock.now() == 24 * HOUR
+    again = Watched(stage, TopUp(stage.store, lambda: stage.policy, stage.clock.now))  # the next process
+    assert not again.top_up(stage.view)
+    again.pass_time(MINUTE, times=3)
+    assert job.told(ev.HoldDated) == [dated]
+    with stage.store.reading() as look:
+        new = look.entries("j-1")[entries:]
+    assert {entry.movement for entry in new} == {Movement.SETTLE}
+
+
 def test_the_node_is_granted_what_is_held_for_it(stage: Stage) -> None:
     job = watched(stage)
     before = stage.mailbox.leases["j-1-1"][-1].paid_until
