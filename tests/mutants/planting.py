@@ -25,6 +25,7 @@ def loaded_functions(modules: Sequence[str]) -> Mapping[Place, list[FunctionType
     for module in modules:
         importlib.import_module(name_of(module))
     found: dict[Place, list[FunctionType]] = defaultdict(list)
+    gc.unfreeze()  # what is frozen is not listed
     for thing in gc.get_objects():
         if isinstance(thing, FunctionType) and (loaded_from := files.get(thing.__code__.co_filename)):
             found[loaded_from, thing.__code__.co_qualname, thing.__code__.co_firstlineno].append(thing)
