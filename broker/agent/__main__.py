@@ -41,6 +41,12 @@ def main(given: list[str] | None = None) -> int:
         os.set_inheritable(descriptor, False)  # the command must not hold it
     scratch = arguments.scratch or Path(tempfile.mkdtemp(prefix="gpubroker-"))
     make_private(scratch)
+    if scratch.is_symlink() or scratch.stat().st_uid != os.geteuid():
+        logging.getLogger("gpubroker-agent").error(
+            "%s is a link or belongs to another user; what lies in it would run as this job. Give another --scratch",
+            scratch,
+        )
+        return 2
     try:
         store = Store.open(job)
     except StoreTrouble as error:

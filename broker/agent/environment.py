@@ -9,6 +9,9 @@ from pathlib import Path
 
 from broker.agent.formats import Spec
 
+SEES_VARIABLE = "GPUBROKER_JOB_SEES"
+"""Set by engines whose agent inherits more than jobs may see: the names that a job may see, separated by commas."""
+
 
 @dataclass(frozen=True)
 class Scratch:
@@ -59,8 +62,8 @@ class Scratch:
 def job_environment(
     spec: Spec, rank: int, addresses: Sequence[str], scratch: Scratch, inherited: Mapping[str, str]
 ) -> dict[str, str]:
-    """The inherited variables (without gpubroker's own settings, which may name databases and keys), the job's, then
-    ours and those that SkyPilot tasks expect."""
+    """The inherited variables that ``SEES_VARIABLE`` names (all where it is not set, but never gpubroker's own
+    settings, which may name databases and keys), the job's, then ours and those that SkyPilot tasks expect."""
     own = {
         "GPUBROKER_JOB_ID": spec.job_id,
         "GPUBROKER_ATTEMPT": str(spec.attempt),
@@ -69,7 +72,8 @@ def job_environment(
         "GPUBROKER_CHECKPOINT_DIR": str(scratch.checkpoints),
         "GPUBROKER_PROGRESS_FILE": str(scratch.progress),
     }
-    given = {name: value for name, value in inherited.items() if not name.startswith("GPUBROKER_")}
+    sees = inherited[SEES_VARIABLE].split(",") if SEES_VARIABLE in inherited else list(inherited)
+    given = {name: inherited[name] for name in sees if name in inherited and not name.startswith("GPUBROKER_")}
     sky = {
         "SKYPILOT_NODE_RANK": str(rank),
         "SKYPILOT_NUM_NODES": str(spec.nodes),

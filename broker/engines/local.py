@@ -7,7 +7,6 @@ heartbeat), which is early by one heartbeat at most.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -18,6 +17,7 @@ from broker.core.market.machines import Machine
 from broker.core.ports import EngineState, Launch, Observation
 from broker.core.values.clock import Clock
 from broker.engines.detached import Slot
+from broker.engines.environment import agent_environment
 from broker.engines.handles import Handles
 from broker.engines.owner import living, note_owner
 
@@ -43,7 +43,7 @@ class Local:
             return [*agent, "--gang", launch.key, "--scratch", str(slot.folder), "--hold", str(lock)]
 
         note_owner(slot, launch, self._clock)
-        slot.start(arguments, {**os.environ, **launch.secrets})
+        slot.start(arguments, agent_environment(launch.secrets))
         return self._handles.of(launch.key)
 
     def find(self, key: str) -> str | None:

@@ -30,6 +30,7 @@ from broker.core.market.offers import Offer
 from broker.core.ports import EngineState, Launch, Observation
 from broker.core.values.clock import Clock
 from broker.engines.detached import KEY, Slot
+from broker.engines.environment import BASICS
 from broker.engines.owner import note_owner, owner_of
 from broker.engines.slurm_commands import Row, cluster_name, from_accounting, own_jobs, run
 from broker.runfolder.runfolder import RunFolder
@@ -100,7 +101,7 @@ class Slurm:
             about = {"run_folder": launch.run_folder, "nodes": launch.placement.nodes}
             slot.write("launch.json", {**about, "at": self._clock.now().isoformat()})
             note_owner(slot, launch, self._clock)
-            names = [name for name in (*_BASICS, *self._settings.environment) if name in os.environ]
+            names = [name for name in (*BASICS, *self._settings.environment) if name in os.environ]
             secrets = {**launch.secrets, "GPUBROKER_SCRIPT": str(_SCRIPT)}
             export = f"--export={','.join([*names, *secrets])}"
             agent = [*self._settings.agent, "--folder", launch.run_folder]
@@ -246,8 +247,6 @@ class Slurm:
         return _from_record(slot.keep_first("gone.json", record))
 
 
-# What a job's environment starts from; everything else of the submitting process stays here.
-_BASICS = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
 _UNKNOWN = Observation(EngineState.LOST, evidence="Slurm knows nothing of it")
 _WORDS = {
     "BOOT_FAIL": "a node could not be started",

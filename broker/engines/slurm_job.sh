@@ -16,6 +16,10 @@ if [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then
 fi
 rank="${GPUBROKER_ON_NODE:+$SLURM_PROCID}"
 unset GPUBROKER_ON_NODE GPUBROKER_SCRIPT
+# Another user may have made a folder of this name; what lies in it would run as this job.
+if ! mkdir -m 700 "$scratch" 2>/dev/null && { [ -L "$scratch" ] || [ ! -O "$scratch" ]; }; then
+  scratch="$(mktemp -d "$scratch-XXXXXX")" || exit 75
+fi
 "$@" --rank "${rank:-0}" --gang "$SLURM_JOB_ID" --scratch "$scratch" &
 child=$!
 trap 'kill -TERM "$child" 2>/dev/null' TERM

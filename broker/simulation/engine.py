@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from broker.core.market.machines import Machine as Listed
 from broker.core.ports import EngineState, Launch, Observation
 from broker.core.values.clock import Clock, ScaledClock
 from broker.engines.detached import Slot
+from broker.engines.environment import agent_environment
 from broker.engines.handles import Handles
 from broker.engines.owner import living, note_owner
 from broker.simulation.machine import STOP_PATIENCE, Machine
@@ -75,7 +75,7 @@ class Sandbox:
                 program = [sys.executable, "-P", "-m", "broker.simulation.machine"]
                 return [*program, str(slot.folder), str(lock)]
 
-            slot.start(arguments, {**os.environ, **launch.secrets})
+            slot.start(arguments, agent_environment(launch.secrets))
         return handle
 
     def find(self, key: str) -> str | None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -219,3 +220,12 @@ def test_it_runs_where_the_job_says(bench: Bench, tmp_path: Path) -> None:
     handle = bench.engine.submit(launch)
     bench.until(handle, EngineState.GONE)
     assert list(bench.engine.logs(handle)) == [str(tmp_path / "project")]
+
+
+def test_a_job_sees_no_key_of_the_broker_and_its_own_secrets(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    show = 'echo "${AWS_SECRET_ACCESS_KEY:-nothing} $CUDA_VISIBLE_DEVICES $TOKEN ${HOME:+home}"; env | grep -c hunter2'
+    handle = bench.engine.submit(replace(bench.launch(f"{show} || true"), secrets={"TOKEN": "mine"}))
+    bench.until(handle, EngineState.GONE)
+    assert list(bench.engine.logs(handle)) == ["nothing 0 mine home", "0"]

@@ -1,0 +1,40 @@
+"""Which variables of the broker's environment a job on this machine sees.
+
+The broker's environment holds cloud keys, database addresses and notification passwords. A job gets the variables
+named here, its own ``envs:`` and its ``secrets:``; the agent, which uploads checkpoints, keeps the rest. This prevents
+leaks into logs and child processes; it is no isolation from the account that the job runs under.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from broker.agent.environment import SEES_VARIABLE
+
+BASICS = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
+"""What every shell expects."""
+
+_NAMES = frozenset(BASICS) | {
+    "LD_LIBRARY_PATH",
+    "PYTHONDONTWRITEBYTECODE",
+    "PYTHONPATH",
+    "PYTHONUNBUFFERED",
+    "REQUESTS_CA_BUNDLE",
+    "SSL_CERT_DIR",
+    "SSL_CERT_FILE",
+    "TMPDIR",
+    "TZ",
+    "VIRTUAL_ENV",
+    "XDG_CACHE_HOME",
+    "XDG_RUNTIME_DIR",
+}
+# Settings of accelerators, of numeric libraries and of Conda: names without credentials.
+_PREFIXES = ("CONDA_", "CUDA_", "LC_", "MKL_", "NCCL_", "NVIDIA_", "OMP_", "OPENBLAS_", "TORCH_")
+
+
+def agent_environment(secrets: Mapping[str, str]) -> dict[str, str]:
+    """The environment of an agent on this machine: the broker's own, the job's secrets, and the list of the names that
+    the agent may hand on to the job's commands."""
+    names = [name for name in os.environ if name in _NAMES or name.startswith(_PREFIXES)]
+    return {**os.environ, **secrets, SEES_VARIABLE: ",".join(sorted({*names, *secrets}))}
