@@ -35,6 +35,7 @@ _BY_THE_WALL = (
     "tests/agent/",
     "tests/demo/",
     "tests/examples/",
+    "tests/public/",
     "tests/system/",
 )
 

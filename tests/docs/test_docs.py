@@ -36,7 +36,7 @@ def tracked(pattern: str) -> list[Path]:
 
 DOCUMENTS = tracked("*.md")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-COMMAND = re.compile(r"(?:^|[\s`(/])gpubroker +([a-z-][^`\n]*)", re.MULTILINE)
+COMMAND = re.compile(r"(?:^|[\s`(/])gpubroker +(?!import )([a-z-][^`\n]*)", re.MULTILINE)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 

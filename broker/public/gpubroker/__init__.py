@@ -1,0 +1,92 @@
+"""gpubroker from Python: plan, submit and follow jobs with the use cases of the command line.
+
+::
+
+    from pathlib import Path
+    from gpubroker import Client
+
+    with Client() as client:
+        job = client.read_job(Path("train.yaml"))
+        print(client.plan(job).plan.placements)
+        result = client.submit(job).result()
+        print(result.state, result.cost)
+
+`Client` opens the store that the settings name, as the operating-system user. `Job` and its parts are a job as a value;
+amounts are `Money` in USD, times are UTC, durations are `timedelta`. Every error that is raised on purpose is a
+`BrokerError` with ``message``, ``where`` and ``hint``. Only the names below are the interface; everything else may
+change with any version.
+"""
+
+from __future__ import annotations
+
+from gpubroker._parts_found import check_parts
+
+check_parts()
+
+from broker.app.jobs.submit import DearerNow, NoFeasibleCapacity, Preview
+from broker.core.errors import (
+    ApprovalNeeded,
+    BrokerError,
+    InvalidInput,
+    MissingExtra,
+    NotAllowed,
+    RetryLater,
+    StoreProblem,
+    UnknownName,
+    UnreadableJob,
+)
+from broker.core.events.outcomes import JobState
+from broker.core.events.wait_reasons import EndReason, WaitReason
+from broker.core.job.jobs import (
+    CheckpointPlan,
+    Constraints,
+    Data,
+    Job,
+    MachineRequest,
+    Model,
+    Priority,
+    Retry,
+    Work,
+    Workload,
+)
+from broker.core.job.placements import Placement, Plan
+from broker.core.market.offers import CapacityType, Interconnect, Offer
+from broker.core.values.money import Money
+from gpubroker.client import Client, JobResult, SubmittedJob
+
+__all__ = [
+    "ApprovalNeeded",
+    "BrokerError",
+    "CapacityType",
+    "CheckpointPlan",
+    "Client",
+    "Constraints",
+    "Data",
+    "DearerNow",
+    "EndReason",
+    "Interconnect",
+    "InvalidInput",
+    "Job",
+    "JobResult",
+    "JobState",
+    "MachineRequest",
+    "MissingExtra",
+    "Model",
+    "Money",
+    "NoFeasibleCapacity",
+    "NotAllowed",
+    "Offer",
+    "Placement",
+    "Plan",
+    "Preview",
+    "Priority",
+    "Retry",
+    "RetryLater",
+    "StoreProblem",
+    "SubmittedJob",
+    "UnknownName",
+    "UnreadableJob",
+    "WaitReason",
+    "Work",
+    "Workload",
+]

@@ -1,0 +1,188 @@
+"""The client: one broker over one store, the jobs submitted to it, and their results."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Self
+
+from broker.app.alerts import approvers
+from broker.app.jobs import jobs
+from broker.app.jobs.submit import Preview, preview, read_job, submit
+from broker.app.policy.policies import adopt
+from broker.app.service import background
+from broker.app.wiring import Broker
+from broker.core.events.outcomes import JobState
+from broker.core.events.views import JobView
+from broker.core.events.wait_reasons import EndReason, WaitReason
+from broker.core.job.jobs import Job
+from broker.core.values.money import Money
+from broker.settings import check_names, read_settings
+from cli import registries
+
+_LOOK_EVERY = timedelta(seconds=0.5)  # of the broker's clock, while somebody waits for a job
+_SETTLING = timedelta(seconds=20)  # of the wall clock: how long the bill of a job that has ended is waited for
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """Where a job stands once time alone changes nothing more about it.
+
+    ``state``: `SUCCEEDED`, `FAILED` or `CANCELLED`; or `AWAITING_APPROVAL` or `PAUSED_BUDGET`, when a person has to act
+    before it goes on. ``end_reason`` says why it ended, ``wait_reason`` what it waits for. ``cost``, in USD: what the
+    ledger has; ``on_demand``: the same work on the cheapest on-demand machine at submission, and ``savings`` the
+    difference (None: no such machine, or the job has not ended).
+    """
+
+    id: str
+    state: JobState
+    end_reason: EndReason | None
+    wait_reason: WaitReason | None
+    cost: Money
+    on_demand: Money | None
+    savings: Money | None
+    attempts: int
+    interruptions: int
+
+    @property
+    def succeeded(self) -> bool:
+        return self.state is JobState.SUCCEEDED
+
+
+class SubmittedJob:
+    """A job in the store. What it says of itself is read from the store at each call."""
+
+    def __init__(self, broker: Broker, job_id: str) -> None:
+        self._broker = broker
+        self.id = job_id
+
+    def __repr__(self) -> str:
+        return f"<SubmittedJob {self.id}>"
+
+    @property
+    def job(self) -> Job:
+        """What was submitted."""
+        return self._view().job
+
+    @property
+    def state(self) -> JobState:
+        """Where it stands now."""
+        return self._view().state
+
+    @property
+    def submitted_at(self) -> datetime:
+        """UTC."""
+        return self._view().submitted_at
+
+    def result(self, timeout: timedelta | None = None) -> JobResult:
+        """Wait until the job is over and its bill settled, or until it needs a person to go on; `JobResult.state` says
+        which. A background reconciler that stopped is started again meanwhile.
+
+        Raises `TimeoutError` when ``timeout`` (of the wall clock) is over first; the job goes on.
+        """
+        began, ended = time.monotonic(), None
+        while True:
+            view, now = self._view(), time.monotonic()
+            if view.state.final and ended is None:
+                ended = now
+            if view.closed or jobs.waiting_for_people(view) or (ended and now - ended > _SETTLING.total_seconds()):
+                return self._result(view)
+            if timeout is not None and now - began > timeout.total_seconds():
+                raise TimeoutError(f"{self.id} is {view.state.value} after {timeout.total_seconds():g} s; it goes on")
+            background.revive(self._broker)
+            self._broker.clock.sleep(_LOOK_EVERY.total_seconds())
+
+    def logs(self, attempt: int | None = None) -> Iterator[str]:
+        """The lines that its command has printed so far, attempt by attempt (or of one), oldest first."""
+        return jobs.logs(self._broker, self._view(), attempt)
+
+    def cancel(self) -> None:
+        """Ask for it to be stopped, checkpoint first. Changes nothing of a job that has ended. Raises `NotAllowed` for
+        somebody else's job."""
+        jobs.cancel(self._broker, self._view())
+        background.revive(self._broker)
+
+    def _view(self) -> JobView:
+        return jobs.find(self._broker, self.id)
+
+    def _result(self, view: JobView) -> JobResult:
+        bill = jobs.bill(self._broker, view)
+        return JobResult(
+            id=view.id,
+            state=view.state,
+            end_reason=view.ending,
+            wait_reason=view.waiting,
+            cost=bill.so_far,
+            on_demand=bill.on_demand,
+            savings=bill.savings,
+            attempts=view.attempt_count,
+            interruptions=view.interruptions,
+        )
+
+
+class Client:
+    """A broker over one store, as the operating-system user of this process. Not thread-safe: one for each thread.
+
+    ``home``: the data folder; None: the one in the settings (``gpubroker.toml``, ``GPUBROKER_*``), which say the rest.
+    Raises `InvalidInput` for settings that are wrong.
+    """
+
+    def __init__(self, *, home: Path | None = None) -> None:
+        settings, plugged = read_settings(), registries()
+        if home is not None:
+            settings = settings.model_copy(update={"home": home})
+        check_names(settings, plugged.providers, plugged.engines)
+        self._broker = Broker(settings, plugged)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the store. Jobs go on in the background."""
+        if "store" in self._broker.__dict__:
+            self._broker.store.close()
+
+    def read_job(self, path: Path) -> Job:
+        """The job of a job file or SkyPilot task file. Raises `InvalidInput` with every finding."""
+        return read_job(path, self._broker.clock.now())
+
+    def plan(self, job: Job) -> Preview:
+        """Where the job would run, at what cost, and what the policies say; nothing is held or launched."""
+        adopt(self._broker)
+        return preview(self._broker, job)
+
+    def submit(self, job: Job, agreed: Preview | None = None) -> SubmittedJob:
+        """Hold the money and start the job in the background, as `gpubroker submit --yes` does.
+
+        ``agreed``: a plan that was looked at; a job that would cost more by now is not submitted. Without it, any cost
+        within the job's own limits is. A job that needs approval is submitted and waits for it. Raises `NotAllowed`,
+        `NoFeasibleCapacity`, `DearerNow`, `InvalidInput` or `StoreProblem`; then no job exists.
+        """
+        adopt(self._broker)
+        view = submit(self._broker, job, agreed)
+        background.ensure(self._broker, for_secrets_of=view)
+        approvers.tell(self._broker, view)
+        return SubmittedJob(self._broker, view.id)
+
+    def job(self, reference: str) -> SubmittedJob:
+        """A job by its id, a unique beginning of it, or its name (the newest of that name). Raises `UnknownName`, and
+        `UnreadableJob` for one that this version cannot read."""
+        return SubmittedJob(self._broker, jobs.find(self._broker, reference).id)
+
+    def jobs(
+        self,
+        *,
+        states: Sequence[JobState] = (),
+        user: str | None = None,
+        team: str | None = None,
+        limit: int | None = None,
+    ) -> list[SubmittedJob]:
+        """Jobs that match all that is given, newest first; those that this version cannot read are left out."""
+        found = jobs.search(self._broker, states=states, user=user, team=team, limit=limit)
+        return [SubmittedJob(self._broker, view.id) for view in found.views]

@@ -1,0 +1,37 @@
+"""Where the parts lie once they are installed: a build hook of hatchling, and nothing that runs afterwards.
+
+A wheel has one folder, ``gpubroker``, and the line in ``gpubroker.pth`` by which Python finds the parts in it; so no
+file of a general name (``cli.py``, ``policies``, ``providers``) lies in site-packages itself, where another
+distribution's would replace it. An editable install copies nothing: its line names this checkout.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+_PARTS = "gpubroker/_parts"
+_HERE = "broker/public"
+
+
+def wheel(root: Path) -> dict[str, str]:
+    """Paths in the checkout at ``root``, and where they lie in the wheel."""
+    of_broker = [f"broker/{entry.name}" for entry in (root / "broker").iterdir()]
+    parts = [part for part in of_broker if part not in (_HERE, "broker/__pycache__")]
+    return {
+        f"{_HERE}/gpubroker": "gpubroker",
+        f"{_HERE}/gpubroker.pth": "gpubroker.pth",
+        "examples": f"{_PARTS}/broker/examples",
+        **{part: f"{_PARTS}/{part}" for part in (*parts, "providers", "policies", "cli.py")},
+    }
+
+
+class Layout(BuildHookInterface[Any]):  # type: ignore[misc,unused-ignore]  # hatchling is there for builds alone
+    """Named in pyproject.toml."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """``version``: ``standard`` for a wheel, ``editable`` for an editable install."""
+        if version == "standard":
+            build_data["force_include"].update(wheel(Path(self.root)))
