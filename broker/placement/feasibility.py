@@ -52,13 +52,13 @@ class _Machine:
 class Request:
     """A job and its conditions, made ready for asking about many offers at one time ``now`` (UTC).
 
-    ``excluded``: pools not to be tried, each with the reason in words.
+    ``excluded``: pools not to be tried, each with the reason and its evidence.
     """
 
     job: Job
     conditions: Conditions
     now: datetime
-    excluded: Mapping[str, str]
+    excluded: Mapping[str, _Finding]
     machines: tuple[_Machine, ...]
     needs: frozenset[str]
     provider: _Matches
@@ -66,7 +66,9 @@ class Request:
     sandbox: bool
 
     @classmethod
-    def of(cls, job: Job, conditions: Conditions, now: datetime, excluded: Mapping[str, str] | None = None) -> Request:
+    def of(
+        cls, job: Job, conditions: Conditions, now: datetime, excluded: Mapping[str, _Finding] | None = None
+    ) -> Request:
         """Raises InvalidInput for a job that names a model and no machines: it must be sized first."""
         if job.model and not job.resources:
             raise InvalidInput(
@@ -193,9 +195,7 @@ def _to_be_had(offer: Offer, request: Request) -> _Finding | None:
         return Reason.NO_QUOTA, offer.unavailable_because
     if offer.slots is not None and offer.slots < request.job.num_nodes:
         return Reason.TOO_FEW_MACHINES, f"has {offer.slots}, needs {request.job.num_nodes}"
-    if request.excluded and (because := request.excluded.get(offer.pool)) is not None:
-        return Reason.LAUNCH_FAILED_LATELY, because
-    return None
+    return request.excluded.get(offer.pool) if request.excluded else None
 
 
 def _price(offer: Offer, request: Request) -> _Finding | None:

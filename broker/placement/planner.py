@@ -62,7 +62,7 @@ class Judge:
         submitted_at: datetime,
         conditions: Conditions,
         remaining: timedelta | None = None,
-        excluded: Mapping[str, str] | None = None,
+        excluded: Mapping[str, tuple[Reason, str]] | None = None,
         hazard: Hazard | None = None,
         deny: Deny | None = None,
     ) -> Judge:
@@ -111,7 +111,7 @@ def make_plan(
     submitted_at: datetime,
     conditions: Conditions | None = None,
     remaining: timedelta | None = None,
-    excluded: Mapping[str, str] | None = None,
+    excluded: Mapping[str, tuple[Reason, str]] | None = None,
     hazard: Hazard | None = None,
     deny: Deny | None = None,
 ) -> Plan:

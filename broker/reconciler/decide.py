@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from broker.core.events.folding import PUTS_POOL_OUT
 from broker.core.events.outcomes import AttemptState, Cause, JobState, Next
 from broker.core.events.views import AttemptView, JobView
 from broker.core.events.wait_reasons import (
@@ -245,12 +246,16 @@ def _place_after(ended_at: datetime, wait: timedelta, now: datetime, why: str) -
 
 
 def _patience(view: JobView) -> timedelta:
-    """How long to wait before the next attempt: nothing after one that got anywhere, else doubling."""
+    """How long to wait before the next attempt: nothing after one that got anywhere, or after one whose pool rests, as
+    another pool may work; else doubling."""
+    latest = view.latest
+    if latest is not None and latest.claimed_at is None and latest.cause in PUTS_POOL_OUT:
+        return timedelta(0)
     fruitless = 0
     for attempt in reversed(view.attempts):
         if not _came_to_nothing(attempt):
             break
-        fruitless += 1
+        fruitless += attempt.cause not in PUTS_POOL_OUT
     if fruitless == len(view.attempts):
         fruitless = view.attempt_count  # those that the view does not keep in full came to nothing as well
     return min(timedelta(seconds=2 ** min(fruitless, 20)), _SLOWEST_RETRY) if fruitless else timedelta(0)

@@ -260,6 +260,9 @@ class Reconciler:
             return self._delayed(view, attempt, error)
         except (AskAPerson, GiveUp) as error:
             return self._launch_failed(view, attempt, Cause.LAUNCH_REFUSED, error)
+        except Exception as error:  # nothing is known of an error that has no class: the engine may have launched it
+            log.exception("job %s, attempt %s: its launch", view.id, attempt.number)
+            return self._abandon(view, attempt, Cause.LAUNCH_FAILED, f"{type(error).__name__}: {error}")
         return self._append(view, (attempt.number, ev.Launched(handle=handle)))
 
     def _delayed(self, view: JobView, attempt: AttemptView, error: BrokerError) -> bool:

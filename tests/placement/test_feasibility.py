@@ -146,7 +146,7 @@ def test_the_first_check_in_the_documented_order_names_the_reason(make: Make) ->
         (Reason.NO_ENGINE, {"engine": "cloud"}),
         (Reason.ENGINE_CANNOT, {}),
     ]
-    request = Request.of(job, make.conditions, make.now, {pool_failed: "no capacity 3 min ago"})
+    request = Request.of(job, make.conditions, make.now, {pool_failed: (Reason.LAUNCH_FAILED_LATELY, "sold out")})
     for reason, mended in mending:
         found = why_not(offer, request)
         assert found is not None

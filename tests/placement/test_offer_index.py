@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from broker.core.job.jobs import CheckpointPlan, Constraints, Data, Job, MachineRequest, Work
 from broker.core.job.placements import Placement
+from broker.core.job.reasons import Reason
 from broker.core.market.offers import Availability, Billing, CapacityType, Interconnect, MoneyKind, Offer
 from broker.core.values.money import Money
 from broker.placement.conditions import Conditions
@@ -132,7 +133,7 @@ def test_the_ranking_is_the_plans(make: Make, seed: int) -> None:
     chance = random.Random(seed)
     offers, job = market(make, chance, 120), jobs(make, chance)
     conditions = circumstances(make, chance)
-    excluded = {chance.choice(offers).pool: "failed"}
+    excluded = {chance.choice(offers).pool: (Reason.LAUNCH_FAILED_LATELY, "failed")}
 
     def deny(placement: Placement) -> str | None:
         dirty = conditions.carbon is not None and (placement.kg_co2e_per_hour or math.inf) > 40

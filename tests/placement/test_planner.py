@@ -138,8 +138,9 @@ class TestPolicies:
 
     def test_excluded_pools_are_left_out(self, make: Make) -> None:
         offer = make.offer()
-        plan = make.plan([offer], excluded={offer.pool: "no capacity 2 min ago"})
-        assert only_reason(plan) is Reason.LAUNCH_FAILED_LATELY
+        plan = make.plan([offer], excluded={offer.pool: (Reason.LAUNCH_REFUSED, "no such image")})
+        assert only_reason(plan) is Reason.LAUNCH_REFUSED
+        assert plan.rejections[0].detail == "no such image"
 
 
 def test_endless_interruptions_are_a_reason_of_their_own(make: Make) -> None:

@@ -110,7 +110,6 @@ def test_machine_time_beyond_max_duration_stops_the_attempt() -> None:
         (Cause.COMPLETED, JobState.SUCCEEDED),
         (Cause.CANNOT_START, JobState.FAILED),
         (Cause.EXIT_STATUS, JobState.FAILED),
-        (Cause.LAUNCH_REFUSED, JobState.FAILED),
         (Cause.CANCELLED_BY_USER, JobState.CANCELLED),
     ],
 )
@@ -200,8 +199,18 @@ def test_what_its_own_node_stopped_by_a_policy_is_paused_with_the_words_of_the_n
     )
 
 
+@pytest.mark.parametrize("cause", [Cause.NO_CAPACITY, Cause.LAUNCH_FAILED, Cause.LAUNCH_REFUSED])
+def test_a_job_whose_pool_rests_looks_for_another_pool_at_once(cause: Cause) -> None:
+    view = life(request(), ended(Cause.REQUEST_EXPIRED), request(2), ended(cause))
+    assert isinstance(only(view, after=timedelta(minutes=4)), decide.Place)
+    after = life(request(), ended(cause), request(2), ended(Cause.REQUEST_EXPIRED))
+    wait = only(after, after=timedelta(minutes=4))
+    assert isinstance(wait, decide.Wait)
+    assert wait.until == NOW + timedelta(minutes=4, seconds=2), "only the second attempt delays the job"
+
+
 def test_launches_that_never_ran_are_repeated_ever_more_slowly() -> None:
-    view = life(request(), ended(Cause.NO_CAPACITY), request(2), ended(Cause.NO_CAPACITY))
+    view = life(request(), ended(Cause.REQUEST_EXPIRED), request(2), ended(Cause.REQUEST_EXPIRED))
     wait = only(view, after=timedelta(minutes=4))
     assert isinstance(wait, decide.Wait)
     assert wait.until == NOW + timedelta(minutes=4, seconds=4)
@@ -345,7 +354,7 @@ def test_machine_time_that_is_used_up_pauses_what_would_be_placed_and_nothing_el
     assert isinstance(
         only(life(*UP, ended(Cause.CANNOT_START), GONE, max_hours=1), billed=timedelta(hours=1)), decide.End
     )
-    waits = life(request(), ended(Cause.NO_CAPACITY), max_hours=1)
+    waits = life(request(), ended(Cause.REQUEST_EXPIRED), max_hours=1)
     assert isinstance(only(waits, after=timedelta(minutes=2), billed=timedelta(hours=1)), decide.Wait)
 
 
@@ -389,11 +398,11 @@ def test_what_follows_an_attempt_carries_its_evidence() -> None:
     assert after(Cause.PREEMPTED, "notice") == decide.Place("preempted: notice")
     assert after(Cause.PREEMPTED, "notice", after=timedelta(0)) == decide.Place("preempted: notice")
     assert after(Cause.MAX_DURATION, "24 h") == decide.Pause(stopped(Cause.MAX_DURATION, "24 h"))
-    lost = life(request(), ev.AttemptEnded(cause=Cause.NO_CAPACITY, evidence="full"))
+    lost = life(request(), ev.AttemptEnded(cause=Cause.REQUEST_EXPIRED, evidence="dear"))
     assert only(lost, after=timedelta(minutes=2)) == decide.Wait(
-        NOW + timedelta(minutes=2, seconds=2), "no_capacity: full"
+        NOW + timedelta(minutes=2, seconds=2), "request_expired: dear"
     )
-    assert only(lost, after=timedelta(minutes=3)) == decide.Place("no_capacity: full")
+    assert only(lost, after=timedelta(minutes=3)) == decide.Place("request_expired: dear")
 
 
 def test_a_pause_repeats_what_the_attempt_was_told() -> None:
@@ -410,7 +419,7 @@ def test_a_pause_repeats_what_the_attempt_was_told() -> None:
 
 
 def test_an_attempt_without_a_time_of_its_end_is_followed_as_if_it_ended_now() -> None:
-    view = life(request(), ended(Cause.NO_CAPACITY))
+    view = life(request(), ended(Cause.REQUEST_EXPIRED))
     undated = replace(view, attempts=(replace(view.attempts[0], ended_at=None),))
     step = only(undated, after=timedelta(hours=1))
     assert isinstance(step, decide.Wait)
@@ -422,7 +431,7 @@ def test_an_attempt_without_a_time_of_its_end_is_followed_as_if_it_ended_now() -
 
 @pytest.mark.parametrize(("failed", "seconds"), [(1, 2), (2, 4), (3, 8), (8, 256), (9, 300), (30, 300), (5000, 300)])
 def test_waits_double_up_to_five_minutes(failed: int, seconds: int) -> None:
-    view = life(request(), ended(Cause.NO_CAPACITY))
+    view = life(request(), ended(Cause.REQUEST_EXPIRED))
     (one,) = view.attempts
     many = tuple(replace(one, number=number) for number in range(1, failed + 1))
     step = only(replace(view, attempts=many), after=timedelta(minutes=2))

@@ -77,7 +77,7 @@ def test_a_failure_is_retried_from_the_checkpoint_as_often_as_the_job_says(stage
 def test_sold_out_capacity_is_left_for_the_next_offer_without_costing_anything(stage: Stage) -> None:
     stage.engine.refuse = [NoCapacity("sold out")]
     stage.submit()
-    stage.pass_time(timedelta(seconds=3), times=2)
+    stage.pass_time()
     assert stage.view.attempts[0].cause is Cause.NO_CAPACITY
     assert stage.view.attempts[1].placement.offer.zone == "od"
     stage.mailbox.starts("j-1-2")
@@ -87,8 +87,8 @@ def test_sold_out_capacity_is_left_for_the_next_offer_without_costing_anything(s
     settled_and_closed(stage)
 
 
-def test_a_launch_that_needs_a_person_fails_the_job_with_the_reason(stage: Stage) -> None:
-    stage.engine.refuse = [LoginMissing("no credentials", hint="set TOKEN")]
+def test_launches_that_need_a_person_everywhere_fail_the_job_with_the_reason(stage: Stage) -> None:
+    stage.engine.refuse = [LoginMissing("no credentials", hint="set TOKEN")] * 2
     stage.submit()
     stage.pass_time(MINUTE, times=2)
     assert stage.view.state is JobState.FAILED

@@ -22,7 +22,8 @@ from broker.placement.offer_index import Board
 from broker.placement.queue.entry import entry_of
 from broker.placement.queue.queue import EFFORT, Entry, Free, Rules, Turn, place
 from broker.reconciler.admission.admission import denials, facts_of
-from broker.reconciler.controllers.placement import Lot, Market, cooling_down, moving_on
+from broker.reconciler.controllers.placement import Lot, Market, moving_on
+from broker.reconciler.pools import left_alone
 from broker.reconciler.progress import billed_time, remaining_work
 from broker.reconciler.visit_order import lot_beside, lot_of, running_by_team, waits
 
@@ -100,7 +101,7 @@ def queue(
                 submitted_at=view.submitted_at,
                 conditions=replace(market.conditions, capacity_order=order, paces=paces),
                 remaining=remaining_work(view),
-                excluded=cooling_down(view, now),
+                excluded=left_alone(view, now),
                 deny=denials(policy, moving_on(view, now), facts[view.id]),
             )
         )

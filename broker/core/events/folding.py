@@ -7,6 +7,7 @@ and until when they are left alone, and how many launches in a row have failed. 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -20,29 +21,52 @@ KEPT = 8
 _FIRST_REST, _LONGEST_REST = timedelta(minutes=10), timedelta(hours=1)
 # How long a pool is left alone in whose queue the job waited for as long as its deadline allowed.
 _QUEUE_TOO_LONG = timedelta(hours=1)
-# After so long without another one, a pool's refusals are forgotten, and the next one counts as the first.
+# After so long without another one, the next failure in a pool counts as the first; what is older than the job's last
+# start is forgotten.
 _FORGOTTEN = 2 * _LONGEST_REST
 _MOST_WORDS = 160  # characters of the evidence that is kept for a pool
 
 _CAME_TO_NOTHING = (Next.OTHER_OFFER, Next.RE_PLACE)
 _FAILED_LAUNCHES = (Cause.LAUNCH_FAILED, Cause.MACHINE_LOST, Cause.AGENT_DIED, Cause.FENCED)
+PUTS_POOL_OUT = (Cause.NO_CAPACITY, Cause.LAUNCH_FAILED, Cause.LAUNCH_REFUSED)
+"""Without an agent's word, the pool of the attempt rests, or is banned, so that the job itself need not wait."""
 
 
 def ended(view: JobView, attempt: AttemptView) -> JobView:
     """The view after the end of one of its attempts: what follows from it for its pool, and for launches in a row."""
     if attempt.claimed_at is not None or attempt.ended_at is None:
         return view
-    if attempt.cause in _FAILED_LAUNCHES:
+    if attempt.cause in _FAILED_LAUNCHES and not _cost_nothing_yet(view, attempt):
         view = replace(view, failed_launches=view.failed_launches + 1)
     left_a_queue = attempt.cause is Cause.MOVED and attempt.queued_at is not None and attempt.up_since is None
-    if not left_a_queue and attempt.cause not in (Cause.NO_CAPACITY, Cause.LAUNCH_FAILED):
+    if not left_a_queue and attempt.cause not in PUTS_POOL_OUT:
         return view
     pool, at = attempt.placement.offer.pool, attempt.ended_at
-    known = {rest.pool: rest for rest in view.rests if at - rest.since < _FORGOTTEN}
-    times = known.pop(pool).times + 1 if pool in known else 1
+    tried = since_last_start(view)
+    known = {rest.pool: rest for rest in view.rests if rest.banned or rest in tried or at - rest.since < _FORGOTTEN}
+    before = known.pop(pool, None)
+    times = before.times + 1 if before is not None and at - before.since < _FORGOTTEN else 1
     length = _QUEUE_TOO_LONG if left_a_queue else min(_FIRST_REST * 2 ** min(times - 1, 16), _LONGEST_REST)
-    rest = PoolRest(pool, times, at, at + length, attempt.number, attempt.evidence[:_MOST_WORDS])
+    banned = attempt.cause is Cause.LAUNCH_REFUSED
+    rest = PoolRest(pool, times, at, at + length, attempt.number, attempt.evidence[:_MOST_WORDS], banned)
     return replace(view, rests=(*known.values(), rest))
+
+
+def _cost_nothing_yet(view: JobView, attempt: AttemptView) -> bool:
+    """Whether no machine came of it, in a pool where no launch of the job has failed before: the next pool may work."""
+    known = {rest.pool for rest in view.rests}
+    return attempt.handle is None and attempt.up_since is None and attempt.placement.offer.pool not in known
+
+
+def since_last_start(view: JobView) -> Sequence[PoolRest]:
+    """The pools where a launch failed since an agent of the job last spoke."""
+    started = max((attempt.number for attempt in view.attempts if attempt.claimed_at is not None), default=0)
+    return [rest for rest in view.rests if rest.attempt > started]
+
+
+def extended(view: JobView) -> JobView:
+    """The view after a person granted it more: what failed before does not count any more."""
+    return replace(view, failed_launches=0, rests=tuple(rest for rest in view.rests if not rest.banned))
 
 
 def claimed(view: JobView, attempt: AttemptView) -> JobView:
@@ -69,7 +93,7 @@ def of_an_older_view(view: JobView) -> JobView:
         elif attempt.state.final:
             view = ended(view, attempt)
         if attempt.number == view.extended_after:
-            view = replace(view, failed_launches=0)
+            view = extended(view)
     return folded(view)
 
 

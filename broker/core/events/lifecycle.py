@@ -120,12 +120,11 @@ def _job_event(view: JobView, event: Event) -> JobView:
             if state is JobState.PAUSED_BUDGET:
                 state = JobState.INTERRUPTED if view.attempts else JobState.QUEUED
             return replace(
-                view,
+                folding.extended(view),
                 state=state,
                 max_cost=view.max_cost if body.max_cost is None else body.max_cost,
                 max_duration=longer,
                 extended_after=view.attempt_count,
-                failed_launches=0,
                 waiting=None,
             )
         case ev.NothingFeasible():

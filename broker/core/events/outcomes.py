@@ -94,7 +94,8 @@ OUTCOMES: dict[Cause, Outcome] = {
     Cause.FENCED: Outcome(AttemptState.LOST, Next.RE_PLACE),
     Cause.NO_CAPACITY: Outcome(AttemptState.FAILED, Next.OTHER_OFFER),
     Cause.LAUNCH_FAILED: Outcome(AttemptState.FAILED, Next.OTHER_OFFER),
-    Cause.LAUNCH_REFUSED: Outcome(AttemptState.FAILED, Next.GIVE_UP),
+    # Refused for good there; other pools may take the job.
+    Cause.LAUNCH_REFUSED: Outcome(AttemptState.FAILED, Next.OTHER_OFFER),
     # No machine was asked for: the job is placed anew, through the gate.
     Cause.REQUEST_EXPIRED: Outcome(AttemptState.CANCELLED, Next.RE_PLACE),
     Cause.DENIED_BEFORE_LAUNCH: Outcome(AttemptState.CANCELLED, Next.RE_PLACE),

@@ -91,7 +91,8 @@ class AttemptView:
 @dataclass(frozen=True, slots=True)
 class PoolRest:
     """A pool that the job leaves alone ``until`` then (UTC): a launch failed there ``times`` times in a row, the last
-    time ``since`` then, in that ``attempt``, with that ``evidence``."""
+    time ``since`` then, in that ``attempt``, with that ``evidence``. ``banned``: for good, as the launch was refused;
+    until a person extends the job."""
 
     pool: str
     times: int
@@ -99,6 +100,7 @@ class PoolRest:
     until: datetime
     attempt: int
     evidence: str = ""
+    banned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +110,8 @@ class JobView:
     ``attempts``: those that had a machine or may have one, and the newest of the others, in order; ``folded``: how many
     others there were (`broker.core.events.folding`). ``waiting``: why it waits or is paused, None where it does not;
     ``ending``: why it is over, None where it is not or no reason is on record. ``failed_launches``: how many attempts
-    in a row ended before their agent spoke, those left out that the provider had no machine for. ``rests``: the pools
-    that the job leaves alone.
+    in a row ended before their agent spoke, without those that the provider had no machine for and the first in a pool
+    that came to no machine. ``rests``: the pools that the job leaves alone.
     """
 
     id: str

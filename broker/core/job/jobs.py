@@ -84,7 +84,8 @@ class Retry(Part):
     """How often a *failure* of the job is tried again (interruptions are not failures), and after how long.
 
     ``launches``: how many launches in a row may fail before the job is paused: machines that did not come up, or on
-    which the agent did not start. Capacity that was not to be had does not count: it cost nothing.
+    which the agent did not start. Capacity that was not to be had, and the first launch in a pool that came to no
+    machine, do not count: they cost nothing.
     """
 
     failures: int = Field(default=0, ge=0)

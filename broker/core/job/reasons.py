@@ -43,6 +43,7 @@ class Reason(StrEnum):
     MISSES_DEADLINE = "misses_deadline"
     TOO_OFTEN_INTERRUPTED = "too_often_interrupted"
     LAUNCH_FAILED_LATELY = "launch_failed_lately"
+    LAUNCH_REFUSED = "launch_refused"
     NEEDS_COMMITMENT = "needs_commitment"
     NO_ENGINE = "no_engine"
     ENGINE_NOT_INSTALLED = "engine_not_installed"
@@ -85,6 +86,7 @@ _TEXTS = {
     Reason.MISSES_DEADLINE: "the job would not finish by its deadline there",
     Reason.TOO_OFTEN_INTERRUPTED: "interruptions would leave the job hardly any progress there",
     Reason.LAUNCH_FAILED_LATELY: "a launch there failed a short while ago",
+    Reason.LAUNCH_REFUSED: "a launch of the job there was refused for good",
     Reason.NEEDS_COMMITMENT: "has to be bought for a term first",
     Reason.NO_ENGINE: "no engine here can run jobs there",
     Reason.ENGINE_NOT_INSTALLED: "the engine that runs jobs there is not installed",

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from broker.core.job.jobs import Job
 from broker.core.job.placements import Placement
+from broker.core.job.reasons import Reason
 from broker.core.values.money import Money
 from broker.placement.conditions import Conditions
 from broker.placement.formats import hours_of
@@ -31,7 +32,7 @@ def entry_of(
     conditions: Conditions,
     handed_in: datetime | None = None,
     remaining: timedelta | None = None,
-    excluded: Mapping[str, str] | None = None,
+    excluded: Mapping[str, tuple[Reason, str]] | None = None,
     deny: Deny | None = None,
 ) -> Entry:
     """The entry of a job that was submitted then, with at most nine options: limited pools, best first, until something

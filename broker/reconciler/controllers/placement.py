@@ -8,6 +8,7 @@ from datetime import datetime
 
 from broker.core.events import events as ev
 from broker.core.events.events import EventBody
+from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import (
     MoneyRefused,
@@ -38,6 +39,7 @@ from broker.placement.wait_for_reserved import Waiting
 from broker.reconciler.admission.admission import Admission, denials, facts_of, re_place, still_free, with_occupancy
 from broker.reconciler.admission.approvals import ask, of_ask, through_standing, usable
 from broker.reconciler.admission.paid_capacity import wait_for_paid
+from broker.reconciler.pools import left_alone, refused_everywhere, untried_first
 from broker.reconciler.progress import billed_time, remaining_work
 from broker.reconciler.settlement.settlement import tags_of
 
@@ -202,8 +204,11 @@ class Placing:
         if advice is not None and not advice.placements:
             return self._note(view, StrategyWaits(pool=advice.pool, because=advice.why), now)
         plan, at_risk = _late(view, plans)
-        if advice is not None:
-            plan = replace(plan, placements=advice.placements)
+        ordered = advice.placements if advice is not None else untried_first(plan.placements, view)
+        plan = replace(plan, placements=ordered)
+        if not plan.placements and (refused := refused_everywhere(view, plan.rejections)) is not None:
+            self._append(view, ev.JobEnded(state=JobState.FAILED, reason=refused), now)
+            return True
         if not plan.placements:
             return self._note(view, _nothing_fits(plan.rejections), now)
         if (waiting := self._waits(view, plans, plan, policy, now)) is not None:
@@ -284,7 +289,7 @@ class Placing:
                 submitted_at=view.submitted_at,
                 conditions=market.conditions,
                 remaining=remaining_work(view),
-                excluded=cooling_down(view, now),
+                excluded=left_alone(view, now),
                 deny=deny,
             )
 
@@ -296,14 +301,16 @@ class Placing:
 
     def _note(self, view: JobView, reason: WaitReason, now: datetime) -> bool:
         """Record why the job waits, unless that is on record already. Whether somebody was faster."""
-        if same_reason(reason, view.waiting):
-            return False
+        return not same_reason(reason, view.waiting) and not self._append(view, ev.NothingFeasible(reason=reason), now)
+
+    def _append(self, view: JobView, body: EventBody, now: datetime) -> bool:
+        """Whether it was recorded: not where somebody was faster."""
         with self._journal.writing() as tx:
             current = tx.job(view.id)
             if current is None or current.seq != view.seq:
-                return True
-            tx.append(view.id, [(None, ev.NothingFeasible(reason=reason))], now)
-        return False
+                return False
+            tx.append(view.id, [(None, body)], now)
+        return True
 
 
 def _own(lot: Lot, plans: Plans) -> Advice | None:
@@ -387,13 +394,3 @@ def moving_on(view: JobView, now: datetime) -> Action:
         submitted_at=view.submitted_at,
         attempts=view.attempt_count,
     )
-
-
-def cooling_down(view: JobView, now: datetime) -> dict[str, str]:
-    """The pools that the job leaves alone for now, as a launch of it failed there, each with the evidence; other jobs
-    may be luckier. A clock that was set back does not make it wait for the time that it showed before."""
-    return {
-        rest.pool: f"attempt {rest.attempt}: {rest.evidence}"
-        for rest in view.rests
-        if abs(now - rest.since) < rest.until - rest.since
-    }

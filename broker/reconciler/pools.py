@@ -1,0 +1,65 @@
+"""Which pools a job leaves alone after failed launches, and which of the others it tries first. Pure.
+
+A job reaches a pool that works however many pools fail: a pool where a launch failed rests, longer each time; pools
+that the job has not tried since its last start come first, however long their launches take to fail; a pool that
+refused for good is not tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+
+from broker.core.events.folding import since_last_start
+from broker.core.events.outcomes import Cause
+from broker.core.events.views import JobView, PoolRest
+from broker.core.events.wait_reasons import AttemptStopped
+from broker.core.job.placements import Placement
+from broker.core.job.reasons import Reason, Rejection
+
+# What time alone, a launch that ends elsewhere or another policy can change.
+_PASSING = frozenset(
+    {
+        Reason.UNAVAILABLE,
+        Reason.NO_QUOTA,
+        Reason.TOO_FEW_MACHINES,
+        Reason.NO_PRICE,
+        Reason.STALE_PRICE,
+        Reason.LAUNCH_FAILED_LATELY,
+        Reason.REFERENCE_PRICE,
+        Reason.DENIED_BY_POLICY,
+    }
+)
+
+
+def left_alone(view: JobView, now: datetime) -> dict[str, tuple[Reason, str]]:
+    """The pools that the job leaves alone now, each with the reason and its evidence; other jobs may have more success
+    there. A clock that was set back does not extend a rest."""
+    return {
+        rest.pool: (Reason.LAUNCH_REFUSED if rest.banned else Reason.LAUNCH_FAILED_LATELY, _evidence(rest))
+        for rest in view.rests
+        if rest.banned or abs(now - rest.since) < rest.until - rest.since
+    }
+
+
+def untried_first(placements: Collection[Placement], view: JobView) -> tuple[Placement, ...]:
+    """The placements with the pools first where the fewest launches have failed since the job last had an agent. The
+    order is otherwise as it was."""
+    tried = {rest.pool: rest.times for rest in since_last_start(view)}
+    return tuple(sorted(placements, key=lambda placement: tried.get(placement.offer.pool, 0)))
+
+
+def refused_everywhere(view: JobView, rejections: Collection[Rejection]) -> AttemptStopped | None:
+    """Why the job ends: every pool that could serve it refused its launch for good, and time changes nothing about the
+    others. None where something may still be had."""
+    reasons = {rejection.reason for rejection in rejections}
+    banned = [rest for rest in view.rests if rest.banned]
+    if not banned or Reason.LAUNCH_REFUSED not in reasons or reasons & _PASSING:
+        return None
+    last = max(banned, key=lambda rest: rest.attempt)
+    kept = view.attempt(last.attempt)
+    return AttemptStopped(cause=Cause.LAUNCH_REFUSED, evidence=kept.evidence if kept else last.evidence)
+
+
+def _evidence(rest: PoolRest) -> str:
+    return f"attempt {rest.attempt}: {rest.evidence}"
