@@ -21,6 +21,7 @@ from broker.app.market.market import freshen
 from broker.app.policy import policies
 from broker.app.service import background
 from broker.app.wiring import Broker, Registries
+from broker.core.actors import Actor, ProcessAccount
 from broker.core.errors import BrokerError
 from broker.core.events.events import Event
 from broker.core.events.outcomes import JobState
@@ -92,7 +93,9 @@ class Demo:
     """One demo in a folder of its own under ``home``: `prepare`, `plan`, `start`, `follow`, `summary`, in this
     order."""
 
-    def __init__(self, home: Path, registries: Registries, seed: int = DEFAULT_SEED, speed: float = SPEED) -> None:
+    def __init__(
+        self, home: Path, registries: Registries, actor: Actor, seed: int = DEFAULT_SEED, speed: float = SPEED
+    ) -> None:
         self.seed, self.speed = seed, speed
         self.home = _new_folder(home / "demo")
         settings = Settings(
@@ -104,19 +107,20 @@ class Demo:
             reconcile_every=0.2,
             settle_every=60.0,
         )
-        self.broker = Broker(settings, registries)
+        self.broker = Broker(settings, registries, ProcessAccount(actor.identity))
+        self._actor = actor
         self._job_id = ""
 
     def prepare(self) -> int:
         """Start the sandbox's time, apply the example policy, poll the market; how many offers it has."""
         self.broker.set_clock(self.speed, datetime.now(UTC).replace(minute=0, second=0, microsecond=0))
-        policies.apply(self.broker, [example("policy.yaml")], note="demo")
+        policies.apply(self.broker, [example("policy.yaml")], note="demo", by=self._actor)
         freshen(self.broker, sandbox=True)
         return len([o for o in self.broker.store.offers() if o.provider == SANDBOX])
 
     def plan(self) -> Preview:
         """The plan of the demo's job, and what the policy says to it."""
-        return preview(self.broker, self._job())
+        return preview(self.broker, self._job(), by=self._actor)
 
     def _job(self) -> Job:
         path = example("demo.yaml")
@@ -139,12 +143,12 @@ class Demo:
     def give_up(self) -> None:
         """Cancel the job, if there is one, and leave the rest to the background reconciler."""
         if self._job_id:
-            jobs.cancel(self.broker, jobs.find(self.broker, self._job_id))
+            jobs.cancel(self.broker, jobs.find(self.broker, self._job_id), by=self._actor)
             background.ensure(self.broker)
 
     def start(self, seen: Preview) -> JobView:
         """Submit the job and see to it that somebody reconciles."""
-        view = submit(self.broker, seen.job)
+        view = submit(self.broker, seen.job, by=self._actor)
         self._job_id = view.id
         background.ensure(self.broker)
         return view

@@ -6,17 +6,16 @@
 from __future__ import annotations
 
 import json
-import os
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
-from pwd import getpwuid
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import ValidationError
 
+from broker.core.actors import ProcessAccount
 from broker.core.errors import InvalidInput, Problem, StoreProblem
 from broker.core.market.offers import SANDBOX, Offer, OfferQuery, SkippedRow
 from broker.core.ports import Engine, PolicySet, Provider
@@ -73,14 +72,6 @@ class Registries:
     engine_extras: Mapping[str, str] = field(default_factory=dict)
 
 
-def process_user() -> str:
-    """The operating-system user of this process: not of LOGNAME or USER, which anybody may set."""
-    try:
-        return getpwuid(os.getuid()).pw_name
-    except KeyError:  # a user id without a name, as containers have them
-        return f"uid-{os.getuid()}"
-
-
 def engine_settings(name: str, engine: Any, asked: Mapping[str, Any]) -> Any:
     """What ``[engines.NAME]`` says, checked. Raises `InvalidInput` naming each setting that does not fit."""
     model = getattr(engine, "Settings", None)
@@ -99,35 +90,48 @@ def engine_settings(name: str, engine: Any, asked: Mapping[str, Any]) -> Any:
 
 
 class Broker:
-    """The parts of one broker over one store.
+    """The parts of one broker over one store, for one process. Who acts is not part of it: each use case that acts
+    takes an `Actor`.
 
-    Not thread-safe; several processes over one store are fine. Who acts is the operating-system user.
-    ``runs_for_others``: whether jobs of other users may run on this machine, under this process's account. A service
-    is run for that; a command that happens to look after the store is not: whoever approves a job, say, does not run
-    its commands as themselves.
+    Thread-safe: each part is made once, whichever thread asks first. Several processes over one store are fine.
+    ``account``: under which jobs run on this machine. ``store`` and ``clock``: instead of those that the settings and
+    the store name; whoever passes a store closes it.
     """
 
-    runs_for_others = False
-
-    def __init__(self, settings: Settings, registries: Registries) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        registries: Registries,
+        account: ProcessAccount,
+        *,
+        store: Store | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self.settings = settings
         self.registries = registries
+        self.account = account
+        # Making one part asks for others, so the thread that holds the lock may take it again.
+        self._making = threading.RLock()
+        self._store = store
+        self._clock = clock
         self._providers: dict[str, Provider] = {}
         self._engines: dict[str, Engine] = {}
-        self._policy: PolicySet | None = None
-        self._policy_number: int | None = None
+        self._policy: tuple[int, PolicySet] | None = None  # its version number with it, so that both change at once
         # With and without the simulated market: until when no local source is due (`broker.app.market.market.freshen`).
         self.fresh_until: dict[bool, datetime] = {}
+        self.asking_local_sources = threading.Lock()
 
     @property
-    def user(self) -> str:
-        """Who acts."""
-        return process_user()
-
-    @cached_property
     def store(self) -> Store:
         """The store, created or upgraded if need be; with the home folder where it lies there by default. Raises
         `StoreProblem`."""
+        if self._store is None:
+            with self._making:
+                if self._store is None:
+                    self._store = self._open_store()
+        return self._store
+
+    def _open_store(self) -> Store:
         from broker.store import open_store  # SQLAlchemy is not needed for --help
 
         if self.settings.store is None:
@@ -142,9 +146,21 @@ class Broker:
                 ) from error
         return open_store(self.settings.store_url, clock=SystemClock())
 
-    @cached_property
+    def close(self) -> None:
+        """Close the store, if it was opened."""
+        if self._store is not None:
+            self._store.close()
+
+    @property
     def clock(self) -> Clock:
         """The machine's clock; in a sandbox store that runs faster, that sandbox's."""
+        if self._clock is None:
+            with self._making:
+                if self._clock is None:
+                    self._clock = self._clock_of_the_store()
+        return self._clock
+
+    def _clock_of_the_store(self) -> Clock:
         anchor = self.store.setting("clock")
         if not anchor:
             return SystemClock()
@@ -154,7 +170,8 @@ class Broker:
     def set_clock(self, scale: float, starts_at: datetime) -> None:
         """Make this (new, sandbox-only) store's time start at ``starts_at`` and run ``scale`` times as fast."""
         self.store.keep_setting("clock", f"{datetime.now(UTC).isoformat()} {starts_at.isoformat()} {scale}")
-        self.__dict__.pop("clock", None)
+        with self._making:
+            self._clock = None
 
     def _settings_of(self, name: str) -> dict[str, Any]:
         return dict(self.settings.providers.get(name, {}))
@@ -178,31 +195,35 @@ class Broker:
 
     def provider(self, name: str) -> Provider:
         """A provider by name. Raises `UnknownName`, `MissingExtra`, or `InvalidInput` for bad settings of it."""
-        if name not in self._providers:
-            settings = self._sandbox() if name == SANDBOX else self._settings_of(name)
-            self._providers[name] = self.registries.build_provider(name, clock=self.clock, settings=settings)
-        return self._providers[name]
+        with self._making:
+            if name not in self._providers:
+                settings = self._sandbox() if name == SANDBOX else self._settings_of(name)
+                self._providers[name] = self.registries.build_provider(name, clock=self.clock, settings=settings)
+            return self._providers[name]
 
     def forget_provider(self, name: str) -> None:
         """Make it anew when it is next asked for: something may hang in the old one."""
-        self._providers.pop(name, None)
+        with self._making:
+            self._providers.pop(name, None)
 
     def engine(self, name: str) -> Engine:
         """An engine by name. Raises `UnknownName`, `MissingExtra`, or `InvalidInput` for bad settings of it."""
-        if name not in self._engines:
-            make = load(self.registries.engines, name, "engine", extras=self.registries.engine_extras)
-            settings: dict[str, Any] = self._sandbox() if name == SANDBOX else {}
-            if asked := self.settings.engines.get(name):
-                settings["settings"] = engine_settings(name, make, asked)
-            self._engines[name] = make(home=self.settings.home / "engines" / name, clock=self.clock, **settings)
-        return self._engines[name]
+        with self._making:
+            if name not in self._engines:
+                make = load(self.registries.engines, name, "engine", extras=self.registries.engine_extras)
+                settings: dict[str, Any] = self._sandbox() if name == SANDBOX else {}
+                if asked := self.settings.engines.get(name):
+                    settings["settings"] = engine_settings(name, make, asked)
+                self._engines[name] = make(home=self.settings.home / "engines" / name, clock=self.clock, **settings)
+            return self._engines[name]
 
     def policy(self, look: StoreReading | None = None) -> PolicySet:
         """The active policy set, as a look at the store has it or as it is now; the empty one when none was ever
         activated. Its files are read again only when another one was."""
         number = self.store.policy_number() if look is None else look.policy_number()
-        if self._policy is None or self._policy_number != number:
+        known = self._policy
+        if known is None or known[0] != number:
             stored = self.store.active_policy() if look is None else look.active_policy()
-            self._policy = self.registries.load_policies(stored.files if stored else {})
-            self._policy_number = stored.number if stored else 0
-        return self._policy
+            loaded = self.registries.load_policies(stored.files if stored else {})
+            known = self._policy = (stored.number if stored else 0, loaded)
+        return known[1]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.exceptions import TyperException
 
+from broker.cli.identity import process_actor
 from broker.cli.lazy import lazy_group
 from broker.cli.options import examples
 from broker.cli.terminal import Terminal
@@ -20,6 +21,7 @@ from broker.core.errors import BrokerError
 
 if TYPE_CHECKING:
     from broker.app.wiring import Registries
+    from broker.core.actors import Actor
 
 # In the order of the help.
 COMMANDS = {
@@ -79,9 +81,10 @@ def _command() -> Any:
     return typer.main.get_command(app)
 
 
-def run(arguments: Sequence[str], registries: Callable[[], Registries]) -> int:
-    """Run one command and return its exit code. Errors are printed as a sentence, or with --json as a document."""
-    terminal = Terminal(registries, as_json="--json" in arguments)
+def run(arguments: Sequence[str], registries: Callable[[], Registries], actor: Actor | None = None) -> int:
+    """Run one command as that person and return its exit code. ``actor``: the user of this process, unless given.
+    Errors are printed as a sentence, or with --json as a document."""
+    terminal = Terminal(registries, actor or process_actor(), as_json="--json" in arguments)
     try:
         code = _command().main(args=list(arguments), prog_name="gpubroker", standalone_mode=False, obj=terminal)
         return code if isinstance(code, int) else 0

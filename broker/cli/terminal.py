@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from broker.app.wiring import Broker, Registries
+    from broker.core.actors import Actor
     from broker.settings import Settings
 
 # Output to a pipe or a file is not wrapped.
@@ -26,10 +27,11 @@ T = TypeVar("T")
 
 
 class Terminal:
-    """One run of the program. ``as_json``: stdout gets one JSON document and nothing else."""
+    """One run of the program. ``as_json``: stdout gets one JSON document and nothing else. ``actor``: who runs it."""
 
-    def __init__(self, registries: Callable[[], Registries], *, as_json: bool) -> None:
+    def __init__(self, registries: Callable[[], Registries], actor: Actor, *, as_json: bool) -> None:
         self.registries = registries
+        self.actor = actor
         self.as_json = as_json
         self._broker: Broker | None = None
 
@@ -86,11 +88,12 @@ class Terminal:
         background reconciler that stopped with work left."""
         if self._broker is None:
             from broker.app.wiring import Broker
+            from broker.core.actors import ProcessAccount
             from broker.settings import check_names
 
             settings, registries = self.settings(warns=look_after), self.registries()
             check_names(settings, registries.providers, registries.engines)
-            self._broker = Broker(settings, registries)
+            self._broker = Broker(settings, registries, ProcessAccount(self.actor.identity))
             if look_after:
                 from broker.app.service.background import revive
 
@@ -104,7 +107,7 @@ class Terminal:
             return
         from broker.app.policy.policies import adopt
 
-        if adopted := adopt(broker):
+        if adopted := adopt(broker, by=self.actor):
             self.say(f"Adopted policy version {adopted.number} from GPUBROKER_POLICY: {', '.join(adopted.files)}")
 
     def refuse(self, error: BrokerError) -> int:
@@ -143,8 +146,8 @@ class Terminal:
 
     def close(self) -> None:
         """Close the store, if it was opened."""
-        if self._broker is not None and "store" in self._broker.__dict__:
-            self._broker.store.close()
+        if self._broker is not None:
+            self._broker.close()
 
 
 def _trimmed(part: RenderableType) -> RenderableType:

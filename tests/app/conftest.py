@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from broker.app.wiring import Broker
-from broker.core.values.clock import ManualClock
 from broker.settings import Settings
 from cli import registries
+from tests.actors import EVERYBODYS
 from tests.empty_store import empty_store
 
 
@@ -22,33 +22,14 @@ def new_broker(tmp_path: Path) -> Iterator[Callable[[], Broker]]:
 
     def new() -> Broker:
         settings = Settings(home=tmp_path, store=url, runs=(tmp_path / "runs").as_uri())
-        made.append(Broker(settings, registries()))
+        made.append(Broker(settings, registries(), EVERYBODYS))
         return made[-1]
 
     yield new
     for broker in made:
-        if "store" in broker.__dict__:
-            broker.store.close()
+        broker.close()
 
 
 @pytest.fixture
 def broker(new_broker: Callable[[], Broker]) -> Broker:
     return new_broker()
-
-
-@pytest.fixture(autouse=True)
-def _several_people(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests act as several people from one account."""
-    monkeypatch.setattr(Broker, "runs_for_others", True)
-
-
-@pytest.fixture
-def act_as(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Whoever acts, by name; first ann. Time stands still."""
-    broker.__dict__["clock"] = ManualClock(broker.clock.now())
-
-    def become(name: str) -> None:
-        monkeypatch.setattr(Broker, "user", name)
-
-    become("ann")
-    return become

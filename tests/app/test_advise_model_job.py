@@ -17,6 +17,7 @@ from broker.core.errors import InvalidInput
 from broker.core.job.jobs import Constraints, Job, Model, Work
 from broker.core.values.accelerators import lookup
 from broker.economics.memory import Layout, Method, Workload, estimate, usable_gib
+from tests.actors import ANN
 
 
 def job(parameters: float = 7e9, method: str = "qlora", **changes: Any) -> Job:
@@ -93,11 +94,11 @@ def test_models_that_make_no_sense_are_refused(wrong: dict[str, Any], says: str)
 
 def test_the_plan_says_how_and_the_job_that_is_submitted_has_machines(broker: Broker) -> None:
     wanted = job(extra={"tokens": 1e6}, constraints=Constraints(providers=("sandbox",)))
-    seen = preview(broker, wanted)
+    seen = preview(broker, wanted, by=ANN)
     assert seen.sizing is not None
     assert seen.plan.placements
     assert seen.plan.notes[0].startswith("sized from the model: 7B qlora needs 10.8 GiB")
-    view = submit(broker, seen.job, agreed=seen)
+    view = submit(broker, seen.job, agreed=seen, by=ANN)
     assert view.job.model == wanted.model
     assert view.job.resources == seen.job.resources != ()
 
@@ -106,9 +107,9 @@ def test_the_rules_of_thumb_of_the_active_policy_size_it(broker: Broker, tmp_pat
     wanted = job(constraints=Constraints(providers=("sandbox",)))
     file = tmp_path / "mine.yaml"
     file.write_text("version: 1\npolicy: mine\nrules_of_thumb: {memory_headroom: 0.6}\n", encoding="utf-8")
-    before = preview(broker, wanted).sizing
-    policies.apply(broker, [file])
-    seen = preview(broker, wanted)
+    before = preview(broker, wanted, by=ANN).sizing
+    policies.apply(broker, [file], by=ANN)
+    seen = preview(broker, wanted, by=ANN)
     assert before is not None
     assert seen.sizing is not None
     assert "L4:1" in before.machines
@@ -118,5 +119,5 @@ def test_the_rules_of_thumb_of_the_active_policy_size_it(broker: Broker, tmp_pat
 
 def test_a_job_with_machines_is_left_alone(new_broker: Callable[[], Broker]) -> None:
     wanted = Job(name="plain", run="true")
-    seen = preview(new_broker(), wanted)
+    seen = preview(new_broker(), wanted, by=ANN)
     assert (seen.job, seen.sizing) == (wanted, None)

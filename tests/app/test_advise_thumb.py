@@ -11,6 +11,7 @@ from broker.app.policy import policies
 from broker.app.wiring import Broker
 from broker.core.errors import BrokerError, InvalidInput
 from broker.economics.rules import DEFAULTS
+from tests.actors import ANN
 
 POLICY = "version: 1\npolicy: mine\nrules_of_thumb: {rent_below_hours_per_day: 5, spot_discount: [0.5, 0.8]}\n"
 
@@ -28,7 +29,7 @@ def test_without_a_store_or_a_policy_the_defaults_hold(broker: Broker) -> None:
 def test_what_the_active_policy_says_holds_by_either_way(broker: Broker, tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(POLICY, encoding="utf-8")
-    policies.apply(broker, [file])
+    policies.apply(broker, [file], by=ANN)
     found = active(broker.settings.store_url, never)
     assert (found.rent_below_hours_per_day, found.spot_discount) == (5, (0.5, 0.8))
     assert found.buy_above_hours_per_day == DEFAULTS.buy_above_hours_per_day
@@ -81,5 +82,5 @@ def test_a_wrong_section_is_found_when_the_policy_is_checked(
     told = [str(caught.value), *(problem.message for problem in getattr(caught.value, "problems", ()))]
     assert any(says in message for message in told), told
     with pytest.raises(BrokerError):
-        policies.apply(broker, [file])
+        policies.apply(broker, [file], by=ANN)
     assert broker.store.active_policy() is None

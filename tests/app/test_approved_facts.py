@@ -28,6 +28,7 @@ from broker.reconciler.admission.admission import _given
 from broker.reconciler.controllers.placement import Market
 from broker.settings import Settings
 from cli import registries
+from tests.actors import ANN, EVERYBODYS, OLGA, with_clock
 from tests.empty_store import empty_store
 from tests.reconciler.rehearsal import StageEngine, StageMailbox
 
@@ -58,11 +59,10 @@ class Site:
     """A broker on a clock set by hand, one engine in memory, and the offers that a test says."""
 
     def __init__(self, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.broker, self.clock, self.patch = broker, ManualClock(NOW), monkeypatch
-        broker.__dict__["clock"] = self.clock
+        self.clock = ManualClock(NOW)
+        self.broker = with_clock(broker, self.clock)
         self.engine, self.mailbox = StageEngine(self.clock), StageMailbox(self.clock)
         self.offers = [HOME]
-        self.user("ann")
 
         def market(*_: Any, **__: Any) -> Market:
             now = self.clock.now()
@@ -75,20 +75,15 @@ class Site:
         monkeypatch.setattr(self.mailbox.__class__, "usage", lambda *_: (), raising=False)
         monkeypatch.setattr(Broker, "engine", lambda _, name: self.engine)
 
-    def user(self, name: str) -> None:
-        self.patch.setattr(Broker, "user", name)
-
     def guard(self, entry: str, budget: str = "$100,000") -> None:
         files = {"t.yaml": f"{MONEY.replace('$100,000', budget)}guardrails: [{{name: g, {entry}, {ASKS}}}]\n"}
         self.broker.store.activate_policy(files, by="test")
 
     def submitted(self) -> JobView:
-        return submit(self.broker, parse_job(JOB, file="job.yaml", now=self.clock.now()))
+        return submit(self.broker, parse_job(JOB, file="job.yaml", now=self.clock.now()), by=ANN)
 
     def approve(self, job_id: str) -> None:
-        self.user("olga")
-        approvals.grant(self.broker, job_id)
-        self.user("ann")
+        approvals.grant(self.broker, job_id, by=OLGA)
 
     def look(self, times: int = 1, by: timedelta = timedelta(seconds=20)) -> JobView:
         reconciler = reconciler_setup.reconciler(self.broker)
@@ -123,7 +118,7 @@ class Site:
 def site(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     sqlite = request.param == "sqlite"
     url = empty_store(tmp_path / "store.db") if sqlite else str(request.getfixturevalue("new_postgres")())
-    broker = Broker(Settings(home=tmp_path, store=url, runs=(tmp_path / "runs").as_uri()), registries())
+    broker = Broker(Settings(home=tmp_path, store=url, runs=(tmp_path / "runs").as_uri()), registries(), EVERYBODYS)
     yield Site(broker, monkeypatch)
     broker.store.close()
 
@@ -222,10 +217,8 @@ def test_what_waited_for_its_engine_is_asked_again_at_another_price(site: Site) 
 
 def test_a_standing_grant_covers_other_places_until_it_is_taken_back(site: Site) -> None:
     site.guard(PLACES["location"])
-    site.user("olga")
     until = site.clock.now() + timedelta(days=3)
-    given = approvals.grant_ahead(site.broker, approvals.Ahead(Money.usd(5000), until, ("g",), users=("ann",)))
-    site.user("ann")
+    given = approvals.grant_ahead(site.broker, approvals.Ahead(Money.usd(5000), until, ("g",), users=("ann",)), by=OLGA)
     view = site.submitted()
     site.look()
     site.mailbox.starts(site.engine.submitted[0])
@@ -234,9 +227,7 @@ def test_a_standing_grant_covers_other_places_until_it_is_taken_back(site: Site)
     site.offers = [offer("aws", "us-1", "98")]
     assert site.look(3).attempts[-1].placement.offer.provider == "aws"
 
-    site.user("olga")
-    approvals.revoke(site.broker, given.number)
-    site.user("ann")
+    approvals.revoke(site.broker, given.number, by=OLGA)
     site.mailbox.starts(site.engine.submitted[1])
     assert site.look(3).state is JobState.RUNNING, "what was launched under it goes on"
     site.preempted()
@@ -256,7 +247,7 @@ def test_money_that_waits_for_an_answer_pays_for_no_other_place(site: Site) -> N
     site.look()
     site.mailbox.starts(site.engine.submitted[0])
     view = site.look()
-    jobs.extend(site.broker, view, jobs.More(max_duration=timedelta(hours=9)))
+    jobs.extend(site.broker, view, jobs.More(max_duration=timedelta(hours=9)), by=ANN)
     site.preempted()
     site.offers = [offer("gcp", "eu-1", "170")]  # $850 for five hours: $493 is held, and $390 waits for an answer
     view = site.look(3)
@@ -273,10 +264,8 @@ def test_a_standing_grant_that_lets_a_delayed_launch_through_is_used(site: Site)
     site.engine.silent = Unreachable("time-out")
     site.look()
     site.guard(PLACES["location"])
-    site.user("olga")
     until = site.clock.now() + timedelta(days=3)
-    approvals.grant_ahead(site.broker, approvals.Ahead(Money.usd(5000), until, ("g",), users=("ann",)))
-    site.user("ann")
+    approvals.grant_ahead(site.broker, approvals.Ahead(Money.usd(5000), until, ("g",), users=("ann",)), by=OLGA)
     site.engine.silent = None
     view = site.look()
     assert len(site.engine.submitted) == 1
@@ -351,7 +340,7 @@ def test_more_that_was_approved_while_it_ran_is_for_the_attempt_under_way(
     site.look()
     site.guard(PLACES["residency"])
     (running,) = site.views()
-    jobs.extend(site.broker, running, jobs.More(max_duration=timedelta(hours=9)))
+    jobs.extend(site.broker, running, jobs.More(max_duration=timedelta(hours=9)), by=ANN)
     site.approve(view.id)
     earlier()
     with site.broker.store.reading() as look:

@@ -24,6 +24,7 @@ from broker.core.policy.policy import ActionKind, Answer
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from policies.loader import load
+from tests.actors import ANN, BOB, with_clock
 
 POLICY = """\
 version: 1
@@ -44,18 +45,22 @@ FIRST = (ActionKind.LAUNCH, Answer.ALLOW, 1)
 
 
 @pytest.fixture
-def view(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> JobView:
+def broker(broker: Broker) -> Broker:
+    """Time stands still."""
+    return with_clock(broker, ManualClock(broker.clock.now()))
+
+
+@pytest.fixture
+def view(broker: Broker) -> JobView:
     """Ann's job of $2, launched."""
-    broker.__dict__["clock"] = ManualClock(broker.clock.now())
     broker.store.activate_policy({"t.yaml": POLICY}, by="test")
-    monkeypatch.setattr(Broker, "user", "ann")
-    return submit(broker, parse_job(JOB, file="job.yaml", now=broker.clock.now()))
+    return submit(broker, parse_job(JOB, file="job.yaml", now=broker.clock.now()), by=ANN)
 
 
 def more(broker: Broker, view: JobView, cost: str) -> JobView:
     broker.clock.advance(timedelta(minutes=1))  # type: ignore[attr-defined]  # the test's own clock
     longer = jobs.find(broker, view.id).max_duration + timedelta(hours=250)
-    return jobs.extend(broker, view, jobs.More(max_cost=Money.usd(cost), max_duration=longer))
+    return jobs.extend(broker, view, jobs.More(max_cost=Money.usd(cost), max_duration=longer), by=ANN)
 
 
 def said(found: Sequence[Decision]) -> list[tuple[ActionKind, Answer, int | None]]:
@@ -90,16 +95,14 @@ def test_a_refused_extension_takes_nothing(broker: Broker, view: JobView) -> Non
 
 def test_a_yes_is_to_what_was_recorded(broker: Broker, view: JobView, monkeypatch: pytest.MonkeyPatch) -> None:
     more(broker, view, "6")
-    monkeypatch.setattr(Broker, "user", "bob")
-    assert approvals.grant(broker, view.id).max_cost == Money.usd(6)
+    assert approvals.grant(broker, view.id, by=BOB).max_cost == Money.usd(6)
     assert said(decisions_about(broker, view.id)) == [FIRST, (ActionKind.EXTEND, Answer.ASK, 1)]
-    monkeypatch.setattr(Broker, "user", "ann")
     more(broker, view, "7")
     assert decisions_about(broker, view.id)[-1].answer is Answer.ASK, "more than was approved"
 
 
 def test_time_alone_is_an_extension_too(broker: Broker, view: JobView) -> None:
-    jobs.extend(broker, view, jobs.More(max_duration=timedelta(hours=11)))
+    jobs.extend(broker, view, jobs.More(max_duration=timedelta(hours=11)), by=ANN)
     assert said(decisions_about(broker, view.id))[1:] == [(ActionKind.EXTEND, Answer.ALLOW, 1)]
 
 
@@ -112,7 +115,7 @@ def test_of_a_paused_job_what_is_asked_is_on_record_and_what_is_judged_again_is_
         tx.append(view.id, ended, broker.clock.now())
     assert more(broker, view, "4").state is not JobState.AWAITING_APPROVAL
     assert said(decisions_about(broker, view.id)) == [FIRST], "the gate judges it when it is placed"
-    asked = jobs.extend(broker, view, jobs.More(max_cost=Money.usd(6)))
+    asked = jobs.extend(broker, view, jobs.More(max_cost=Money.usd(6)), by=ANN)
     assert asked.asked is not None
     assert said(decisions_about(broker, view.id)) == [FIRST, (ActionKind.EXTEND, Answer.ASK, None)]
 
@@ -138,7 +141,7 @@ def test_judged_again_what_it_was_given_is_not_counted_before_it_was_given(broke
 
 def test_a_policy_that_refuses_an_extension_leaves_the_job_what_it_had(broker: Broker, view: JobView) -> None:
     more(broker, view, "4")
-    jobs.extend(broker, view, jobs.More(max_duration=timedelta(hours=700)))
+    jobs.extend(broker, view, jobs.More(max_duration=timedelta(hours=700)), by=ANN)
 
     found = again(broker, view, POLICY.replace("$9", "$3"))
     assert [one.answer for one in found.outcomes] == [Answer.ALLOW, Answer.DENY, Answer.ALLOW], "it was not stopped"

@@ -15,6 +15,7 @@ from broker.cli.jobs import job_view
 from broker.cli.render.reasons import waits
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.values.money import Money
+from tests.actors import ANN, OLGA
 from tests.policies.guardrail_twins import (
     MACHINE,
     PAIRS,
@@ -83,12 +84,12 @@ def test_while_running_a_few(site: Broker) -> None:
     # What was stopped at its cost limit goes on from its checkpoint, once the limit and the job's own are higher.
     view = running.views["cost"]
     activate(site, entry(site, "cost", "max_job_cost: $100000", "cost"))
-    jobs.extend(site, view, jobs.More(max_cost=Money.usd(9000)))
+    jobs.extend(site, view, jobs.More(max_cost=Money.usd(9000)), by=ANN)
     running.until(running.all(JobState.RUNNING, "cost"), "it runs again")
     second = running.views["cost"].attempts[-1]
     assert second.number == 2
     # What a policy stopped needs neither more money nor more time to go on, once the policy lets it.
-    jobs.extend(site, running.views["locations"], jobs.More())
+    jobs.extend(site, running.views["locations"], jobs.More(), by=ANN)
     running.until(running.all(JobState.RUNNING, "locations"), "the other one runs again, too")
     assert second.resumed_from == max(c.id for c in view.attempts[0].checkpoints)
 
@@ -105,15 +106,13 @@ def test_while_running_all(site: Broker, half: int) -> None:
 def test_stopped_by_a_rule_that_asks_it_goes_on_once_somebody_approves(
     site: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Broker, "user", "ann")
     running = stopped_while_running(site, ["asks"])
     view = running.views["asks"]
 
-    jobs.extend(site, view, jobs.More())
+    jobs.extend(site, view, jobs.More(), by=ANN)
     running.until(running.all(JobState.AWAITING_APPROVAL, "asks"), "somebody is asked")
     assert len(running.views["asks"].attempts) == 1, "nothing runs before somebody says yes"
-    monkeypatch.setattr(Broker, "user", "olga")
-    approvals.grant(site, view.id, "worth it")
+    approvals.grant(site, view.id, "worth it", by=OLGA)
     running.until(running.all(JobState.RUNNING, "asks"), "it runs again")
     running.until(lambda: bool(running.views["asks"].attempts[-1].resumed_from), "it has found its checkpoint")
     assert running.views["asks"].attempts[-1].resumed_from == max(c.id for c in view.attempts[0].checkpoints)

@@ -3,7 +3,7 @@ no or no answer gives the money back."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -19,6 +19,7 @@ from broker.core.market.offers import MoneyKind
 from broker.core.policy.policy import Answer
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
+from tests.actors import ANN, OLGA, with_clock
 
 MONEY = "version: 1\npolicy: t\nbudgets: [{name: pretend, amount: $100, period: month, counts: [sandbox]}]\n"
 ASKS = "action: ask, approvers: [olga], expires: 6h"
@@ -26,15 +27,13 @@ COST = Money.usd(3)
 
 
 @pytest.fixture
-def clock(broker: Broker) -> ManualClock:
-    made = ManualClock(broker.clock.now())
-    broker.__dict__["clock"] = made
-    return made
+def clock() -> ManualClock:
+    return ManualClock(datetime.now(UTC))
 
 
-@pytest.fixture(autouse=True)
-def _as_ann(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Broker, "user", "ann")
+@pytest.fixture
+def broker(broker: Broker, clock: ManualClock) -> Broker:
+    return with_clock(broker, clock)
 
 
 def guard(broker: Broker, entry: str) -> None:
@@ -48,7 +47,7 @@ def job(broker: Broker) -> Job:
 
 def previewed(broker: Broker, entry: str) -> Preview:
     guard(broker, entry)
-    return preview(broker, job(broker))
+    return preview(broker, job(broker), by=ANN)
 
 
 def held(broker: Broker, job_id: str) -> Money:
@@ -61,7 +60,7 @@ def held(broker: Broker, job_id: str) -> Money:
 def asked(broker: Broker, clock: ManualClock) -> str:
     """A job about which somebody is asked."""
     guard(broker, f"max_job_cost: $2.99, {ASKS}")
-    view = submit(broker, job(broker))
+    view = submit(broker, job(broker), by=ANN)
     assert (view.state, view.attempts, held(broker, view.id)) == (JobState.AWAITING_APPROVAL, (), COST)
     assert view.asked is not None
     assert view.asked.approvers == ("olga",)
@@ -84,7 +83,7 @@ def asked(broker: Broker, clock: ManualClock) -> str:
     ],
 )
 def test_it_is_asked_about_where_it_would_be_denied(broker: Broker, entry: str, exit_code: int) -> None:
-    broker.__dict__["clock"] = ManualClock(broker.clock.now().replace(hour=12))
+    broker = with_clock(broker, ManualClock(broker.clock.now().replace(hour=12)))
 
     assert previewed(broker, entry).exit_code == exit_code
 
@@ -92,8 +91,7 @@ def test_it_is_asked_about_where_it_would_be_denied(broker: Broker, entry: str, 
 def test_a_yes_launches_it_and_nobody_is_asked_again(
     broker: Broker, asked: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Broker, "user", "olga")
-    approvals.grant(broker, asked, "worth it")
+    approvals.grant(broker, asked, "worth it", by=OLGA)
     reconciler(broker).tick()
 
     assert jobs.find(broker, asked).attempts
@@ -103,8 +101,7 @@ def test_a_yes_launches_it_and_nobody_is_asked_again(
 
 
 def test_a_no_gives_the_money_back(broker: Broker, asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Broker, "user", "olga")
-    after = approvals.refuse(broker, asked, "not this month")
+    after = approvals.refuse(broker, asked, "not this month", by=OLGA)
 
     assert (after.state, ended(after.ending)) == (JobState.CANCELLED, "refused by olga: not this month")
     assert held(broker, asked) == Money.ZERO
@@ -131,11 +128,9 @@ def test_nobody_is_asked_where_something_else_will_do(broker: Broker) -> None:
 
 def test_approved_ahead_it_is_not_asked_about(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     guard(broker, f"max_job_cost: $2.99, {ASKS}")
-    monkeypatch.setattr(Broker, "user", "olga")
     until = broker.clock.now() + timedelta(days=1)
-    approvals.grant_ahead(broker, approvals.Ahead(Money.usd(4), until, rules=("g",), users=("ann",)))
-    monkeypatch.setattr(Broker, "user", "ann")
+    approvals.grant_ahead(broker, approvals.Ahead(Money.usd(4), until, rules=("g",), users=("ann",)), by=OLGA)
 
-    assert submit(broker, job(broker)).attempts
-    second = submit(broker, job(broker))
+    assert submit(broker, job(broker), by=ANN).attempts
+    second = submit(broker, job(broker), by=ANN)
     assert second.state is JobState.AWAITING_APPROVAL, "what is left of the $4 does not cover it"

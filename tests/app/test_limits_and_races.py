@@ -15,11 +15,12 @@ from broker.app.billing.report import spend
 from broker.app.jobs import jobs
 from broker.app.jobs.submit import DearerNow, preview, submit
 from broker.app.market.market import market_for
-from broker.app.service import background, reconciler_setup
+from broker.app.service import background
 from broker.app.service.health import Pulses
 from broker.app.service.reconcile_duty import Reconciling
 from broker.app.service.reconciler_setup import missing_secrets, reconciler, secrets_of
 from broker.app.wiring import Broker
+from broker.core.actors import ProcessAccount
 from broker.core.errors import InvalidInput, LoginMissing, NotAllowed
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState
@@ -32,6 +33,7 @@ from broker.core.policy.policy import ActionKind
 from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.reconciler.controllers.placement import Placing
+from tests.actors import ANN, EVERYBODYS, ROOT, person, under
 
 SANDBOX = "constraints: {providers: [sandbox]}\n"
 
@@ -63,9 +65,9 @@ def placing(broker: Broker, **more: Any) -> Placing:
 
 def test_a_max_cost_that_does_not_pay_for_a_start_is_the_files_mistake(broker: Broker) -> None:
     grant(broker)
-    assert preview(broker, job(broker, SANDBOX + "max_cost: $0.000001\n")).exit_code == 2
+    assert preview(broker, job(broker, SANDBOX + "max_cost: $0.000001\n"), by=ANN).exit_code == 2
     with pytest.raises(InvalidInput, match=r"max_cost: \$0\.000001 does not pay for a start .* expected \$"):
-        submit(broker, job(broker, SANDBOX + "max_cost: $0.000001\n"))
+        submit(broker, job(broker, SANDBOX + "max_cost: $0.000001\n"), by=ANN)
     with broker.store.reading() as look:
         assert look.jobs() == []
 
@@ -73,14 +75,14 @@ def test_a_max_cost_that_does_not_pay_for_a_start_is_the_files_mistake(broker: B
 def test_machines_taken_while_a_lost_job_is_planned_are_not_given_twice(
     broker: Broker, new_broker: Callable[[], Broker]
 ) -> None:
-    first = lose(broker, submit(broker, job(broker, name="a")))
+    first = lose(broker, submit(broker, job(broker, name="a"), by=ANN))
     other, place, taken = new_broker(), placing(broker), list[JobView]()
     real = place.plans
 
     def meanwhile(*args: Any) -> Any:
         plan = real(*args)
         if not taken:
-            taken.append(submit(other, job(other, name="b")))
+            taken.append(submit(other, job(other, name="b"), by=ANN))
         return plan
 
     place.plans = meanwhile  # type: ignore[assignment, method-assign] # the moment between plan and transaction
@@ -103,41 +105,41 @@ def test_a_policy_activated_after_the_plan_judges_all_the_same(
 
     monkeypatch.setattr(broker.store, "writing", writing)
     with pytest.raises(NotAllowed, match=r"budget pretend of \$0\.01"):
-        submit(broker, job(broker, SANDBOX))
+        submit(broker, job(broker, SANDBOX), by=ANN)
 
 
 def test_what_was_agreed_to_is_not_launched_dearer(broker: Broker) -> None:
     grant(broker)
-    seen = preview(broker, job(broker, SANDBOX))
+    seen = preview(broker, job(broker, SANDBOX), by=ANN)
     assert seen.admission is not None
     less = replace(seen.admission, money={kind: amount - Money(1) for kind, amount in seen.admission.money.items()})
     with pytest.raises(DearerNow) as found:
-        submit(broker, seen.job, agreed=replace(seen, admission=less))
-    assert submit(broker, seen.job, agreed=found.value.preview).attempts
+        submit(broker, seen.job, agreed=replace(seen, admission=less), by=ANN)
+    assert submit(broker, seen.job, agreed=found.value.preview, by=ANN).attempts
 
 
 def test_extending_never_lowers(broker: Broker) -> None:
     grant(broker)
-    view = submit(broker, job(broker, SANDBOX))
+    view = submit(broker, job(broker, SANDBOX), by=ANN)
     with pytest.raises(InvalidInput, match=r"\$0\.01 is less than the job has already: \$0\.00 spent and \$"):
-        jobs.extend(broker, view, jobs.More(max_cost=Money.usd("0.01")))
-    assert jobs.extend(broker, view, jobs.More(max_cost=held(broker, view.id))).max_cost == held(broker, view.id)
+        jobs.extend(broker, view, jobs.More(max_cost=Money.usd("0.01")), by=ANN)
+    assert jobs.extend(broker, view, jobs.More(max_cost=held(broker, view.id)), by=ANN).max_cost == held(
+        broker, view.id
+    )
 
 
 def test_only_who_submitted_a_job_or_root_changes_it(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    view = submit(broker, job(broker))
-    monkeypatch.setattr(Broker, "user", "mallory")
+    view = submit(broker, job(broker), by=ANN)
     with pytest.raises(NotAllowed, match=f"{view.user}'s job, and you are mallory"):
-        jobs.cancel(broker, view)
+        jobs.cancel(broker, view, by=person("mallory"))
     with pytest.raises(NotAllowed, match="mallory"):
-        jobs.extend(broker, view, jobs.More(max_duration=timedelta(hours=99)))
-    monkeypatch.setattr(Broker, "user", "root")
-    assert jobs.cancel(broker, view).cancel_requested
+        jobs.extend(broker, view, jobs.More(max_duration=timedelta(hours=99)), by=person("mallory"))
+    assert jobs.cancel(broker, view, by=ROOT).cancel_requested
 
 
 def test_a_top_up_is_recorded_as_an_extension(broker: Broker) -> None:
     grant(broker)
-    view = submit(broker, job(broker, SANDBOX))
+    view = submit(broker, job(broker, SANDBOX), by=ANN)
     view = lose(broker, view)
     from broker.reconciler.loop import release_all
 
@@ -150,11 +152,11 @@ def test_a_top_up_is_recorded_as_an_extension(broker: Broker) -> None:
 
 def test_a_job_waits_for_secrets_that_this_process_lacks(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "x")
-    view = submit(broker, job(broker, "secrets: [HF_TOKEN]\n"))
-    assert secrets_of(view) == {"HF_TOKEN": "x"}
+    view = submit(broker, job(broker, "secrets: [HF_TOKEN]\n"), by=ANN)
+    assert secrets_of(view, EVERYBODYS) == {"HF_TOKEN": "x"}
     monkeypatch.delenv("HF_TOKEN")
     with pytest.raises(LoginMissing, match="HF_TOKEN"):
-        secrets_of(view)
+        secrets_of(view, EVERYBODYS)
     view = lose(broker, view)
     place = placing(broker, missing_secrets=missing_secrets)
     assert not place(view), "a note alone is no reason to look again at once"
@@ -176,8 +178,8 @@ def test_a_reconciler_gives_way_to_one_with_the_secrets(
     monkeypatch.setenv("HF_TOKEN", "x")
     started: list[dict[str, str]] = []
     monkeypatch.setattr(background.subprocess, "Popen", lambda *args, env, **more: started.append(env))
-    view = submit(broker, job(broker, "secrets: [HF_TOKEN]\n"))
-    submit(broker, job(broker), None)
+    view = submit(broker, job(broker, "secrets: [HF_TOKEN]\n"), by=ANN)
+    submit(broker, job(broker), None, by=ANN)
     monkeypatch.setattr("broker.reconciler.loop.Reconciler.tick", lambda self: Busy())
     other = new_broker()
     ticks = iter(range(3))
@@ -195,32 +197,28 @@ def test_a_reconciler_gives_way_to_one_with_the_secrets(
     assert started[0]["GPUBROKER_RECONCILER_TURN"] == broker.store.setting("reconciler_turn")
 
 
-def test_nobody_runs_the_job_of_somebody_else_as_themselves(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_runs_the_job_of_somebody_else_as_themselves(broker: Broker) -> None:
     """Whoever approves a job, or looks at it, may be the one whose process looks after the store."""
-    monkeypatch.setattr(Broker, "runs_for_others", False)
-    monkeypatch.setattr(Broker, "user", "ann")
-    view = submit(broker, job(broker))
+    view, carls = submit(broker, job(broker), by=ANN), under(ProcessAccount("carl"), broker)
     for _ in range(3):
-        reconciler(broker).tick()
+        reconciler(carls).tick()
     waiting = jobs.find(broker, view.id)
     assert waiting.state is JobState.LAUNCHING
-    assert waiting.waiting == OwnerMustStart(owner="ann", process_user=reconciler_setup.process_user())
-    assert background._waits_for_what_is_here(broker) == waiting, "ann's own process takes over"
-    monkeypatch.setattr(reconciler_setup, "process_user", lambda: "ann")
-    reconciler(broker).tick()
+    assert waiting.waiting == OwnerMustStart(owner="ann", process_user="carl")
+    anns = under(ProcessAccount("ann"), broker)
+    assert background._waits_for_what_is_here(anns) == waiting, "ann's own process takes over"
+    reconciler(anns).tick()
     latest = jobs.find(broker, view.id).latest
     assert latest is not None
     assert latest.handle
 
 
 def test_a_service_runs_the_jobs_of_all(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Broker, "runs_for_others", False)
-    monkeypatch.setattr(Broker, "user", "ann")
-    view, stop = submit(broker, job(broker)), threading.Event()
+    view, stop = submit(broker, job(broker), by=ANN), threading.Event()
     monkeypatch.setattr(
         "broker.app.service.reconcile_duty.looks", lambda service, *_: [reconciler(service).tick(), stop.set()][:0]
     )
-    Reconciling(broker, health=Pulses(), say=str).run(stop)
+    Reconciling(under(ProcessAccount("carl"), broker), health=Pulses(), say=str).run(stop)
     latest = jobs.find(broker, view.id).latest
     assert latest is not None
     assert latest.handle
@@ -228,7 +226,7 @@ def test_a_service_runs_the_jobs_of_all(broker: Broker, monkeypatch: pytest.Monk
 
 def test_reports_clip_machine_time_and_count_every_hold(broker: Broker) -> None:
     grant(broker)
-    view, now = submit(broker, job(broker, SANDBOX)), broker.clock.now()
+    view, now = submit(broker, job(broker, SANDBOX), by=ANN), broker.clock.now()
     with broker.store.writing() as tx:
         up = ev.MachineUp(since=now - timedelta(hours=100))
         tx.append(view.id, [(1, ev.Launched(handle="x")), (1, up)], now)
@@ -255,7 +253,7 @@ def test_a_later_hold_is_spread_over_its_own_time(broker: Broker) -> None:
     from broker.reconciler.settlement.settlement import release
 
     grant(broker)
-    view, now = submit(broker, job(broker, SANDBOX)), broker.clock.now()
+    view, now = submit(broker, job(broker, SANDBOX), by=ANN), broker.clock.now()
     (budget,) = broker.policy().budgets(view.job, view.user)
     with broker.store.writing() as tx:
         tx.post(release(view, tx.sums([view.id])[view.id], now))
@@ -273,7 +271,7 @@ def test_a_later_hold_is_spread_over_its_own_time(broker: Broker) -> None:
 
 
 def test_the_plan_says_that_sensitive_data_is_only_recorded(broker: Broker) -> None:
-    notes = preview(broker, job(broker, "data: {sensitive: true}\n")).plan.notes
+    notes = preview(broker, job(broker, "data: {sensitive: true}\n"), by=ANN).plan.notes
     assert any("data.sensitive" in note for note in notes)
 
 

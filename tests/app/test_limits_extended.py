@@ -15,6 +15,7 @@ from broker.core.events.outcomes import Cause, JobState
 from broker.core.job.file import parse_job
 from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
+from tests.actors import ANN, OLGA
 from tests.policies.guardrail_twins import COMMAND, Running, activate, billed_to_the_second, machine, site
 
 __all__ = ["machine", "site"]
@@ -36,8 +37,7 @@ def test_at_its_cost_limit_it_is_stopped_and_goes_on_once_more_is_approved(
         f"name: dear\nmax_duration: 2h\nresources: {{accelerators: 'H100:1'}}\nmax_cost: {LIMIT}\n"
         f"checkpoint: {{every: 1m}}\nrun: |\n  {indented}\n"
     )
-    monkeypatch.setattr(Broker, "user", "ann")
-    view = submit(site, parse_job(text, file="job.yaml", now=site.clock.now()))
+    view = submit(site, parse_job(text, file="job.yaml", now=site.clock.now()), by=ANN)
     running.views["dear"] = view
 
     running.until(running.all(JobState.PAUSED_BUDGET), "its money ends")
@@ -49,22 +49,20 @@ def test_at_its_cost_limit_it_is_stopped_and_goes_on_once_more_is_approved(
     with site.store.reading() as look:
         assert look.balance(view.id)[MoneyKind.CASH].spent <= LIMIT
 
-    asked = jobs.extend(site, view, jobs.More(max_cost=Money.usd(5000)))
+    asked = jobs.extend(site, view, jobs.More(max_cost=Money.usd(5000)), by=ANN)
     assert asked.state is JobState.AWAITING_APPROVAL
     assert asked.asked is not None
     assert asked.asked.total == Money.usd(5000)
     running.reconciler.tick()
     assert len(jobs.find(site, view.id).attempts) == 1, "nothing runs before somebody says yes"
-    monkeypatch.setattr(Broker, "user", "olga")
-    approvals.grant(site, view.id, "worth it")
+    approvals.grant(site, view.id, "worth it", by=OLGA)
 
     running.until(running.all(JobState.RUNNING), "it runs again")
     second = running.views["dear"].attempts[-1]
     assert second.number == 2
     running.until(lambda: bool(running.views["dear"].attempts[-1].resumed_from), "it has found its checkpoint")
     assert running.views["dear"].attempts[-1].resumed_from == max(c.id for c in first.checkpoints)
-    monkeypatch.setattr(Broker, "user", "ann")
-    jobs.cancel(site, view)
+    jobs.cancel(site, view, by=ANN)
     running.until(lambda: running.views["dear"].closed, "it is closed")
     billed_to_the_second(site, running.views["dear"])
     assert running.views["dear"].attempts[-1].requested_at - first.requested_at < timedelta(minutes=5)

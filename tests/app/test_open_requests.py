@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -13,6 +12,7 @@ from broker.app.jobs.submit import submit
 from broker.app.policy.backtest import replay
 from broker.app.policy.policies import decisions_about
 from broker.app.wiring import Broker
+from broker.core.actors import Actor
 from broker.core.errors import NotAllowed
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState
@@ -21,10 +21,11 @@ from broker.core.events.wait_reasons import StoppedByPolicy
 from broker.core.job.file import parse_job
 from broker.core.job.placements import Plan
 from broker.core.policy.policy import ActionKind, Answer
+from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.reconciler.admission.admission import facts_of, re_place
+from tests.actors import ANN, BOB, person, with_clock
 
-pytestmark = pytest.mark.usefixtures("act_as")
 DENIES = """\
 version: 1
 policy: t
@@ -41,10 +42,16 @@ budgets:
 """
 
 
-def start(broker: Broker, cost: str, name: str) -> JobView:
+@pytest.fixture
+def broker(broker: Broker) -> Broker:
+    """Time stands still."""
+    return with_clock(broker, ManualClock(broker.clock.now()))
+
+
+def start(broker: Broker, cost: str, name: str, by: Actor = ANN) -> JobView:
     text = f"name: {name}\nrun: 'true'\nresources: {{cpus: 1}}\nmax_duration: 900h\nmax_cost: {cost}\n"
     sandbox = "constraints: {providers: [sandbox]}\n"
-    return submit(broker, parse_job(text + sandbox, file="job.yaml", now=broker.clock.now()))
+    return submit(broker, parse_job(text + sandbox, file="job.yaml", now=broker.clock.now()), by=by)
 
 
 def because(view: JobView) -> str:
@@ -52,13 +59,12 @@ def because(view: JobView) -> str:
     return view.asked.questions[0].because
 
 
-def test_who_is_denied_for_want_of_money_is_told_what_waits_for_whom(broker: Broker, act_as: Any) -> None:
+def test_who_is_denied_for_want_of_money_is_told_what_waits_for_whom(broker: Broker) -> None:
     broker.store.activate_policy({"t.yaml": DENIES}, by="test")
     first = start(broker, "$3", "first")
     assert first.asked is not None
-    act_as("eve")
     with pytest.raises(NotAllowed) as denied:
-        start(broker, "$1.50", "second")
+        start(broker, "$1.50", "second", by=person("eve"))
     until = f"{first.asked.expires_at:%Y-%m-%d %H:%M}"
     assert (
         f"($0.00 spent, $3.00 held, $3.00 of it for what waits for approval: ann's {first.id}"
@@ -71,25 +77,21 @@ def test_who_is_denied_for_want_of_money_is_told_what_waits_for_whom(broker: Bro
     assert replayed.differences == (), "what was said can be said again"
 
 
-def test_once_it_is_decided_nothing_is_said_of_it(broker: Broker, act_as: Any) -> None:
+def test_once_it_is_decided_nothing_is_said_of_it(broker: Broker) -> None:
     broker.store.activate_policy({"t.yaml": DENIES}, by="test")
     first = start(broker, "$3", "first")
-    act_as("bob")
-    approvals.grant(broker, first.id)
+    approvals.grant(broker, first.id, by=BOB)
     with pytest.raises(NotAllowed) as denied:
-        start(broker, "$1.50", "second")
+        start(broker, "$1.50", "second", by=person("eve"))
     assert "waits for approval" not in denied.value.message
 
 
-def test_more_that_is_asked_for_a_job_that_runs_is_told_as_well_and_no_more_than_that(
-    broker: Broker, act_as: Any
-) -> None:
+def test_more_that_is_asked_for_a_job_that_runs_is_told_as_well_and_no_more_than_that(broker: Broker) -> None:
     broker.store.activate_policy({"t.yaml": DENIES}, by="test")
     running = start(broker, "$2", "first")
-    jobs.extend(broker, running, jobs.More(max_cost=Money.usd(3)))
-    act_as("eve")
+    jobs.extend(broker, running, jobs.More(max_cost=Money.usd(3)), by=ANN)
     with pytest.raises(NotAllowed, match=r"\$3\.00 held, \$1\.00 of it for what waits for approval"):
-        start(broker, "$1.50", "second")
+        start(broker, "$1.50", "second", by=person("eve"))
 
 
 class TestABudgetThatAsks:
@@ -97,39 +99,34 @@ class TestABudgetThatAsks:
     def _in_force(self, broker: Broker) -> None:
         broker.store.activate_policy({"t.yaml": ASKS}, by="test")
 
-    def test_a_request_may_be_for_more_than_the_whole_of_it_and_the_next_user_is_told(
-        self, broker: Broker, act_as: Any
-    ) -> None:
+    def test_a_request_may_be_for_more_than_the_whole_of_it_and_the_next_user_is_told(self, broker: Broker) -> None:
         first = start(broker, "$5", "first")
         assert first.state is JobState.AWAITING_APPROVAL
-        act_as("eve")
-        second = start(broker, "$1", "second")
+        second = start(broker, "$1", "second", by=person("eve"))
         assert second.state is JobState.AWAITING_APPROVAL
         # Ann could decide, but not on her own request.
         assert f"$5.00 of it for what waits for approval: ann's {first.id} (to be decided by bob" in because(second)
 
-    def test_nobody_piles_up_requests_beyond_the_whole_of_it(self, broker: Broker, act_as: Any) -> None:
+    def test_nobody_piles_up_requests_beyond_the_whole_of_it(self, broker: Broker) -> None:
         start(broker, "$4", "fits")
         start(broker, "$3", "first")
         with pytest.raises(NotAllowed, match=r"\$3\.00 of it is ann's own: open requests of one user hold"):
             start(broker, "$1.50", "second")
         assert start(broker, "$1", "small").state is JobState.AWAITING_APPROVAL, "up to the whole of it"
-        act_as("eve")
-        assert start(broker, "$4", "theirs").state is JobState.AWAITING_APPROVAL, "each user for themselves"
+        theirs = start(broker, "$4", "theirs", by=person("eve"))
+        assert theirs.state is JobState.AWAITING_APPROVAL, "each user for themselves"
 
-    def test_once_one_is_decided_the_next_can_be_asked(self, broker: Broker, act_as: Any) -> None:
+    def test_once_one_is_decided_the_next_can_be_asked(self, broker: Broker) -> None:
         start(broker, "$4", "fits")
         first = start(broker, "$3", "first")
-        act_as("bob")
-        approvals.refuse(broker, first.id)
-        act_as("ann")
+        approvals.refuse(broker, first.id, by=BOB)
         assert start(broker, "$3", "second").state is JobState.AWAITING_APPROVAL
 
     def test_nor_with_more_for_jobs_that_run(self, broker: Broker) -> None:
         one, two = start(broker, "$2", "one"), start(broker, "$2", "two")
-        jobs.extend(broker, one, jobs.More(max_cost=Money.usd(6)))
+        jobs.extend(broker, one, jobs.More(max_cost=Money.usd(6)), by=ANN)
         with pytest.raises(NotAllowed, match=r"ann's own: open requests of one user hold"):
-            jobs.extend(broker, two, jobs.More(max_cost=Money.usd(6)))
+            jobs.extend(broker, two, jobs.More(max_cost=Money.usd(6)), by=ANN)
 
     def test_nor_with_more_for_jobs_that_are_paused(self, broker: Broker) -> None:
         one, two = start(broker, "$2", "one"), start(broker, "$2", "two")
@@ -141,9 +138,9 @@ class TestABudgetThatAsks:
                     [(1, ended), (None, ev.Paused(reason=StoppedByPolicy(evidence="stopped")))],
                     broker.clock.now(),
                 )
-        jobs.extend(broker, jobs.find(broker, one.id), jobs.More(max_cost=Money.usd(6)))
+        jobs.extend(broker, jobs.find(broker, one.id), jobs.More(max_cost=Money.usd(6)), by=ANN)
         with pytest.raises(NotAllowed, match=r"ann's own: open requests of one user hold"):
-            jobs.extend(broker, jobs.find(broker, two.id), jobs.More(max_cost=Money.usd(6)))
+            jobs.extend(broker, jobs.find(broker, two.id), jobs.More(max_cost=Money.usd(6)), by=ANN)
         after = jobs.find(broker, two.id)
         assert (after.state, after.max_cost, after.asked) == (JobState.PAUSED_BUDGET, Money.usd(2), None)
         assert decisions_about(broker, two.id)[-1].answer is Answer.DENY, "the refusal is on record"

@@ -38,6 +38,7 @@ from broker.reconciler.loop import Reconciler
 from broker.settings import Settings
 from broker.store.market import availability_history
 from cli import registries
+from tests.actors import ANN, EVERYBODYS, with_clock
 from tests.empty_store import empty_store
 from tests.past import analyse, fill, looking_after, polled
 
@@ -100,10 +101,10 @@ def new_site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callabl
         home.mkdir()
         sqlite = request.param == "sqlite"
         url = empty_store(home / "store.db") if sqlite else str(request.getfixturevalue("new_postgres")())
-        broker = Broker(Settings(home=home, store=url, runs=(home / "runs").as_uri()), registries())
+        broker = Broker(Settings(home=home, store=url, runs=(home / "runs").as_uri()), registries(), EVERYBODYS)
         made.append(broker)
         clock = ManualClock(NOW)
-        broker.__dict__["clock"] = clock
+        broker = with_clock(broker, clock)
         broker.store.activate_policy({"plans.yaml": POLICY}, by="test")
         running = fill(broker.store, NOW, closed=closed)
         polled(broker.store, NOW, polls=closed)
@@ -130,7 +131,7 @@ def settle(site: Site) -> None:
 
 def new_job(site: Site) -> None:
     text = "name: new\nrun: 'true'\nresources: {accelerators: 'H100:8'}\nmax_duration: 1h\nteam: team-1\n"
-    submit(site.broker, parse_job(text, file="job.yaml", now=NOW))
+    submit(site.broker, parse_job(text, file="job.yaml", now=NOW), by=ANN)
 
 
 def listed(site: Site) -> None:
@@ -210,7 +211,7 @@ def work_left(site: Site) -> None:
 def changed(site: Site) -> None:
     view = jobs.find(site.broker, site.running[1])
     with suppress(BrokerError):
-        jobs.extend(site.broker, view, jobs.More(max_duration=timedelta(hours=500)))
+        jobs.extend(site.broker, view, jobs.More(max_duration=timedelta(hours=500)), by=ANN)
 
 
 USE_CASES: dict[str, Callable[[Site], None]] = {

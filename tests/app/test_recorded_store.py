@@ -20,6 +20,7 @@ from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.settings import Settings
 from cli import registries
+from tests.actors import ANN, EVERYBODYS, with_clock
 from tests.store.recorded_store import (
     DENIED,
     NEEDS_SECRET,
@@ -34,11 +35,10 @@ from tests.store.recorded_store import (
 @pytest.fixture
 def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
     """A broker of ann's over the recorded store. Its machines are gone: nothing of them is on this computer."""
-    monkeypatch.setattr(Broker, "user", "ann")
     monkeypatch.delenv("TEST_TOKEN", raising=False)
     settings = Settings(home=tmp_path, store=write_recorded(tmp_path / "store.db"), runs=(tmp_path / "runs").as_uri())
-    broker = Broker(settings, registries())
-    broker.__dict__["clock"] = ManualClock(RECORDED_AT)
+    broker = Broker(settings, registries(), EVERYBODYS)
+    broker = with_clock(broker, ManualClock(RECORDED_AT))
     yield broker
     broker.store.close()
 
@@ -80,7 +80,7 @@ def test_what_a_policy_file_called_secrets_denies_does_not_wait_for_secrets(
 def test_what_waited_can_be_cancelled_and_gives_back_what_it_held(old: Broker) -> None:
     waiting = (WAITING_FOR_APPROVAL, DENIED, NEEDS_SECRET, PAUSED)
     for job in waiting:
-        jobs.cancel(old, jobs.find(old, job))
+        jobs.cancel(old, jobs.find(old, job), by=ANN)
     look_on(old, times=4)
     ended = [jobs.find(old, job) for job in waiting]
     assert [view.state for view in ended] == [JobState.CANCELLED] * 4
@@ -99,7 +99,7 @@ def test_what_runs_on_another_computer_is_paid_on_and_hears_of_its_cancellation(
     look_on(old, times=20)
     assert spent() > before
     for job in RUNNING:
-        jobs.cancel(old, jobs.find(old, job))
+        jobs.cancel(old, jobs.find(old, job), by=ANN)
     look_on(old, times=2)
     assert [jobs.find(old, job).attempts[-1].stop_requested for job in RUNNING] == [Cause.CANCELLED_BY_USER] * 2
     assert ledger_faults(old) == []

@@ -25,6 +25,7 @@ from broker.core.policy.policy import ActionKind, Answer
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Movement
 from broker.reconciler.controllers.top_up import Pace
+from tests.actors import ANN
 from tests.policies.guardrail_twins import MACHINE, PRICE, Running, activate, machine, site
 
 __all__ = ["machine", "site"]
@@ -54,7 +55,9 @@ def started(site: Broker, monkeypatch: pytest.MonkeyPatch, finish: Path) -> Runn
     indented = COMMAND.replace("\n", "\n  ").rstrip()
     text = f"name: spot\nmax_duration: 10m\nresources: {{accelerators: 'H100:1'}}\nenvs: {{FINISH: '{finish}'}}\n"
     running.views["spot"] = submit(
-        site, parse_job(f"{text}run: |\n  {indented}\n{MACHINE}", file="job.yaml", now=site.clock.now())
+        site,
+        parse_job(f"{text}run: |\n  {indented}\n{MACHINE}", file="job.yaml", now=site.clock.now()),
+        by=ANN,
     )
     running.until(lambda: bool(running.views["spot"].checkpoint), "a checkpoint is saved")
     return running
@@ -123,7 +126,7 @@ def test_refused_it_is_checkpointed_stopped_and_billed_and_goes_on_to_its_end_wh
     assert seconds <= spent <= 5 * (seconds + 1), "each second at the price that was in force"
 
     activate(site)
-    jobs.extend(site, view, jobs.More())
+    jobs.extend(site, view, jobs.More(), by=ANN)
     running.until(lambda: bool(running.views["spot"].attempts[-1].resumed_from), "it has found its checkpoint")
     assert running.views["spot"].attempts[-1].resumed_from == max(
         (saved.id for saved in first.checkpoints), key=lambda id: int(id.rpartition("-")[2])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,6 +27,7 @@ from broker.core.job.reasons import Reason
 from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money
 from broker.settings import as_environment
+from tests.actors import ANN, EVERYBODYS
 
 SANDBOX = "constraints: {providers: [sandbox]}\n"
 POLICY = "version: 1\npolicy: test\nbudgets: [{name: pretend, amount: AMOUNT, period: month, counts: [sandbox]}]\n"
@@ -54,7 +54,7 @@ def end(broker: Broker, job_id: str, cause: Cause) -> None:
 
 
 def test_owned_capacity_works_without_any_policy_and_holds_nothing(broker: Broker) -> None:
-    view = submit(broker, job(broker))
+    view = submit(broker, job(broker), by=ANN)
     assert view.state is JobState.LAUNCHING
     assert view.attempts[0].placement.offer.provider == "owned"
     with broker.store.reading() as look:
@@ -64,7 +64,7 @@ def test_owned_capacity_works_without_any_policy_and_holds_nothing(broker: Broke
 
 def test_money_and_intent_are_written_together(broker: Broker) -> None:
     grant(broker)
-    view = submit(broker, job(broker, SANDBOX))
+    view = submit(broker, job(broker, SANDBOX), by=ANN)
     assert held(broker, view.id) > Money.ZERO
     assert view.attempts[0].key == f"{view.id}-1"
     assert ledger_faults(broker) == []
@@ -73,7 +73,7 @@ def test_money_and_intent_are_written_together(broker: Broker) -> None:
 def test_a_denied_job_does_not_exist_but_the_decision_is_kept(broker: Broker) -> None:
     grant(broker, "$0.01")
     with pytest.raises(NotAllowed, match=r"budget pretend of \$0\.01 .* asked; \$0\.01 is left"):
-        submit(broker, job(broker, SANDBOX))
+        submit(broker, job(broker, SANDBOX), by=ANN)
     with broker.store.reading() as look:
         assert look.jobs() == []
         assert look.entries() == []
@@ -82,20 +82,20 @@ def test_a_denied_job_does_not_exist_but_the_decision_is_kept(broker: Broker) ->
 
 def test_what_nothing_can_serve_is_the_markets_fault_and_what_policy_forbids_the_policys(broker: Broker) -> None:
     with pytest.raises(NoFeasibleCapacity) as found:
-        submit(broker, job(broker, "deadline: 1h\nwork: 9h\n"))
+        submit(broker, job(broker, "deadline: 1h\nwork: 9h\n"), by=ANN)
     assert "misses_deadline" in {str(reason) for reason in found.value.preview.counts}
     cash = "constraints: {providers: [aws]}\n"
-    assert preview(broker, job(broker, cash)).exit_code in (3, 4)
+    assert preview(broker, job(broker, cash), by=ANN).exit_code in (3, 4)
 
 
 def test_max_cost_means_everything(broker: Broker) -> None:
     grant(broker)
-    view = submit(broker, job(broker, SANDBOX + "max_cost: $0.50\n"))
+    view = submit(broker, job(broker, SANDBOX + "max_cost: $0.50\n"), by=ANN)
     assert held(broker, view.id) == Money.usd("0.50")
 
 
 def test_a_second_job_waits_for_our_own_machine_instead_of_being_refused(broker: Broker) -> None:
-    first, second = submit(broker, job(broker)), submit(broker, job(broker))
+    first, second = submit(broker, job(broker), by=ANN), submit(broker, job(broker), by=ANN)
     assert first.attempts
     assert not second.attempts
     assert second.state is JobState.QUEUED
@@ -110,7 +110,7 @@ def test_two_who_submit_at_once_do_not_get_the_same_machine(new_broker: Callable
         mine = new_broker()
         _ = mine.store
         ready.wait()
-        views.append(len(submit(mine, job(mine)).attempts))
+        views.append(len(submit(mine, job(mine), by=ANN).attempts))
 
     new_broker().store.close()
     threads = [threading.Thread(target=one) for _ in range(4)]
@@ -131,7 +131,7 @@ def test_a_budget_is_never_overdrawn_by_submissions_at_once(new_broker: Callable
         _ = mine.store
         ready.wait()
         with suppress(NotAllowed):
-            admitted.append(submit(mine, job(mine, SANDBOX + "max_cost: $1\n")).id)
+            admitted.append(submit(mine, job(mine, SANDBOX + "max_cost: $1\n"), by=ANN).id)
 
     threads = [threading.Thread(target=one) for _ in range(6)]
     for thread in threads:
@@ -145,28 +145,28 @@ def test_a_budget_is_never_overdrawn_by_submissions_at_once(new_broker: Callable
 
 def test_extending_a_running_job_takes_the_money_at_once_or_not_at_all(broker: Broker) -> None:
     grant(broker, "$1.50")
-    view = submit(broker, job(broker, SANDBOX + "max_cost: $1\n"))
+    view = submit(broker, job(broker, SANDBOX + "max_cost: $1\n"), by=ANN)
     with pytest.raises(InvalidInput, match="more than that"):
-        jobs.extend(broker, view, jobs.More(max_cost=Money.usd("0.5")))
+        jobs.extend(broker, view, jobs.More(max_cost=Money.usd("0.5")), by=ANN)
     with pytest.raises(NotAllowed, match="budget pretend"):
-        jobs.extend(broker, view, jobs.More(max_cost=Money.usd("2"), max_duration=timedelta(hours=30)))
+        jobs.extend(broker, view, jobs.More(max_cost=Money.usd("2"), max_duration=timedelta(hours=30)), by=ANN)
     assert held(broker, view.id) == Money.usd("1")
-    after = jobs.extend(broker, view, jobs.More(max_cost=Money.usd("1.25"), max_duration=timedelta(hours=30)))
+    after = jobs.extend(broker, view, jobs.More(max_cost=Money.usd("1.25"), max_duration=timedelta(hours=30)), by=ANN)
     assert after.max_cost == Money.usd("1.25")
     assert held(broker, view.id) == Money.usd("1.25")
     assert ledger_faults(broker) == []
 
 
 def test_an_ended_job_is_not_extended_and_cancelling_twice_is_once(broker: Broker) -> None:
-    view = submit(broker, job(broker))
-    jobs.cancel(broker, view)
-    assert jobs.cancel(broker, view).seq == 3
+    view = submit(broker, job(broker), by=ANN)
+    jobs.cancel(broker, view, by=ANN)
+    assert jobs.cancel(broker, view, by=ANN).seq == 3
     with pytest.raises(NotAllowed):
-        jobs.extend(broker, view, jobs.More(max_duration=timedelta(hours=99)))
+        jobs.extend(broker, view, jobs.More(max_duration=timedelta(hours=99)), by=ANN)
 
 
 def test_jobs_are_found_by_id_by_a_beginning_and_by_name(broker: Broker) -> None:
-    view = submit(broker, job(broker, name="llama"))
+    view = submit(broker, job(broker, name="llama"), by=ANN)
     for reference in (view.id, view.id[:-2], "llama"):
         assert jobs.find(broker, reference).id == view.id
     with pytest.raises(UnknownName, match="did you mean"):
@@ -177,11 +177,11 @@ def test_an_empty_store_adopts_policies_once_and_never_again(broker: Broker, tmp
     file = tmp_path / "p.yaml"
     file.write_text(POLICY.replace("AMOUNT", "$5"))
     broker.settings.policy = str(file)
-    adopted = policies.adopt(broker)
+    adopted = policies.adopt(broker, by=ANN)
     assert adopted is not None
     assert adopted.number == 1
     file.write_text(POLICY.replace("AMOUNT", "$500"))
-    assert policies.adopt(broker) is None
+    assert policies.adopt(broker, by=ANN) is None
 
 
 def test_a_policy_that_does_not_load_changes_nothing(broker: Broker, tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_a_policy_that_does_not_load_changes_nothing(broker: Broker, tmp_path: P
     bad = tmp_path / "bad.yaml"
     bad.write_text("version: 1\npolicy: x\nbugdets: []\n")
     with pytest.raises(InvalidInput) as found:
-        policies.apply(broker, [bad])
+        policies.apply(broker, [bad], by=ANN)
     assert ["did you mean 'budgets'" in str(problem) for problem in found.value.problems] == [True]
     active = broker.store.active_policy()
     assert active is not None
@@ -198,7 +198,7 @@ def test_a_policy_that_does_not_load_changes_nothing(broker: Broker, tmp_path: P
 
 def test_reports_add_up_to_the_ledger(broker: Broker) -> None:
     grant(broker)
-    view = submit(broker, job(broker, SANDBOX))
+    view = submit(broker, job(broker, SANDBOX), by=ANN)
     (row,) = spend(broker, "job", sandbox=True)
     assert (row.group, row.held) == (view.id, held(broker, view.id))
     assert spend(broker, "job") == [], "sandbox money stays out of real reports"
@@ -219,13 +219,13 @@ def test_a_background_process_gets_the_same_settings(broker: Broker, monkeypatch
 
 def test_work_is_left_while_time_alone_could_move_a_job(broker: Broker) -> None:
     assert not background.work_left(broker)
-    view = submit(broker, job(broker))
+    view = submit(broker, job(broker), by=ANN)
     assert background.work_left(broker)
     end(broker, view.id, Cause.PAID_UNTIL)
     with broker.store.writing() as tx:
         tx.append(view.id, [(None, ev.Paused(reason=MoneyEnded(evidence="money")))], broker.clock.now())
     assert not background.work_left(broker), "it waits for a person"
-    jobs.cancel(broker, view)
+    jobs.cancel(broker, view, by=ANN)
     assert background.work_left(broker)
 
 
@@ -248,20 +248,12 @@ def test_files_that_are_no_job_files(tmp_path: Path, broker: Broker, content: by
         read_job(tmp_path, broker.clock.now())
 
 
-def test_the_user_is_the_process_not_a_variable(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = broker.user
-    monkeypatch.setenv("LOGNAME", "boss")
-    monkeypatch.setenv("USER", "boss")
-    assert broker.user == before
-    assert os.environ["USER"] == "boss"
-
-
 def test_secrets_are_never_handed_to_another_users_job(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     from dataclasses import replace
 
     monkeypatch.setenv("TOKEN", "hush")
-    view = submit(broker, job(broker, "secrets: [TOKEN]\n"))
-    assert secrets_of(view) == {"TOKEN": "hush"}
+    view = submit(broker, job(broker, "secrets: [TOKEN]\n"), by=ANN)
+    assert secrets_of(view, EVERYBODYS) == {"TOKEN": "hush"}
     with pytest.raises(LoginMissing) as found:
-        secrets_of(replace(view, user="somebody-else"))
+        secrets_of(replace(view, user="somebody-else"), EVERYBODYS)
     assert "hush" not in str(found.value)

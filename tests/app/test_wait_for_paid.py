@@ -20,6 +20,7 @@ from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.placement.conditions import Conditions
 from broker.reconciler.controllers.placement import Market, Placing
+from tests.actors import ANN, with_clock
 
 POLICY = """\
 version: 1
@@ -33,7 +34,7 @@ WAITS = POLICY + "capacity: {wait_for_paid: 3h}\n"
 def site(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Broker:
     """One owned machine, and the same to be rented at $10 an hour."""
     clock = ManualClock(broker.clock.now())
-    broker.__dict__["clock"] = clock
+    broker = with_clock(broker, clock)
     broker.store.activate_policy({"t.yaml": WAITS}, by="test")
     monkeypatch.setattr("broker.app.jobs.submit.market_for", lambda *_, **__: market(broker))
     return broker
@@ -66,12 +67,12 @@ def where(broker: Broker, name: str) -> str:
 
 
 def test_it_waits_and_the_plan_and_the_job_say_why(site: Broker) -> None:
-    submit(site, job(site, "first"))
+    submit(site, job(site, "first"), by=ANN)
     assert where(site, "first") == "owned"
-    seen = preview(site, job(site, "second"))
+    seen = preview(site, job(site, "second"), by=ANN)
     assert seen.waiting is not None
     assert any("waits for box (owned)" in note for note in seen.plan.notes)
-    view = submit(site, job(site, "second"))
+    view = submit(site, job(site, "second"), by=ANN)
     assert (view.state, view.attempts) == (JobState.QUEUED, ())
     assert waits(view.waiting).startswith("waits for box (owned), expected to be free at ")
     assert "saves $" in waits(view.waiting)
@@ -79,8 +80,8 @@ def test_it_waits_and_the_plan_and_the_job_say_why(site: Broker) -> None:
 
 
 def test_the_machine_that_is_free_again_is_its(site: Broker) -> None:
-    first = submit(site, job(site, "first"))
-    view = submit(site, job(site, "second"))
+    first = submit(site, job(site, "first"), by=ANN)
+    view = submit(site, job(site, "second"), by=ANN)
     with site.store.writing() as tx:
         tx.append(first.id, [(1, ev.AttemptEnded(cause=Cause.COMPLETED))], site.clock.now())
     assert placing(site)(view)
@@ -88,8 +89,8 @@ def test_the_machine_that_is_free_again_is_its(site: Broker) -> None:
 
 
 def test_it_rents_when_it_has_waited_for_long_enough(site: Broker) -> None:
-    submit(site, job(site, "first"))
-    view = submit(site, job(site, "second"))
+    submit(site, job(site, "first"), by=ANN)
+    view = submit(site, job(site, "second"), by=ANN)
     assert isinstance(site.clock, ManualClock)
     site.clock.advance(timedelta(hours=3))  # the first one is overdue: nobody knows when it will be done
     assert placing(site)(view)
@@ -103,8 +104,8 @@ def test_it_rents_when_it_has_waited_for_long_enough(site: Broker) -> None:
 )
 def test_otherwise_it_rents_at_once(site: Broker, policy: str, work: str, deadline: str) -> None:
     site.store.activate_policy({"t.yaml": policy}, by="test")
-    submit(site, job(site, "first"))
-    submit(site, job(site, "second", work, deadline))
+    submit(site, job(site, "first"), by=ANN)
+    submit(site, job(site, "second", work, deadline), by=ANN)
     assert where(site, "second") == "acme"
 
 

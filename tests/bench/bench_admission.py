@@ -28,6 +28,7 @@ from broker.settings import Settings
 from broker.store import Store
 from broker.store.jobs.journal import StoreWriting
 from cli import registries
+from tests.actors import ANN, EVERYBODYS
 from tests.bench.bench_budgets import databases
 from tests.program import ROOT, kill, processes, run
 from tests.system.race_worker import job_text
@@ -38,7 +39,7 @@ POLICY = 'version: 1\npolicy: t\nbudgets: [{name: pretend, amount: "$1,000,000",
 
 def site(url: str, home: Path) -> Broker:
     """A broker with a market and a budget."""
-    broker = Broker(Settings(home=home, store=url, runs=(home / "runs").as_uri()), registries())
+    broker = Broker(Settings(home=home, store=url, runs=(home / "runs").as_uri()), registries(), EVERYBODYS)
     broker.store.activate_policy({"bench.yaml": POLICY}, by="bench")
     freshen(broker, sandbox=True)
     return broker
@@ -74,7 +75,7 @@ def by_itself(name: str, broker: Broker) -> None:
     first, *jobs = [
         parse_job(job_text(f"alone-{n}", "0.50"), file="job.yaml", now=broker.clock.now()) for n in range(ALONE + 1)
     ]
-    submit(broker, first)  # what is done once
+    submit(broker, first, by=ANN)  # what is done once
     server, held, writing = Server(broker), [0.0], Store.writing
 
     @contextmanager
@@ -87,7 +88,7 @@ def by_itself(name: str, broker: Broker) -> None:
     Store.writing = timed  # type: ignore[method-assign,assignment]  # what is measured
     wall, cpu, served = time.perf_counter(), time.process_time(), server.seconds
     for job in jobs:
-        submit(broker, job)
+        submit(broker, job, by=ANN)
     wall, cpu, served = time.perf_counter() - wall, time.process_time() - cpu, server.seconds - served
     Store.writing = writing  # type: ignore[method-assign]  # what is measured
     print(
@@ -132,10 +133,10 @@ def together(name: str, broker: Broker, home: Path, url: str) -> None:
 
 def write(home: Path, url: str) -> None:
     """One of several writers: submits a job for each name it reads, and says so."""
-    broker = Broker(Settings(home=home, store=url, runs=(home / "runs").as_uri()), registries())
+    broker = Broker(Settings(home=home, store=url, runs=(home / "runs").as_uri()), registries(), EVERYBODYS)
     for line in sys.stdin:
         job = parse_job(job_text(line.strip(), "0.50"), file="job.yaml", now=broker.clock.now())
-        print(submit(broker, job).id, flush=True)
+        print(submit(broker, job, by=ANN).id, flush=True)
 
 
 def told(writer: subprocess.Popen[str], names: list[str]) -> None:

@@ -32,6 +32,7 @@ from broker.settings import Settings
 from broker.store import Store
 from broker.store.jobs.journal import StoreWriting
 from cli import registries
+from tests.actors import ANN, EVERYBODYS, with_clock
 from tests.bench.bench_admission import Server
 from tests.past import analyse, fill, looking_after, offer
 
@@ -114,7 +115,7 @@ def under_the_lock(broker: Broker) -> Callable[[], object]:
 
 
 def new_job(broker: Broker) -> object:
-    return submit(broker, parse_job(JOB, file="job.yaml", now=NOW))
+    return submit(broker, parse_job(JOB, file="job.yaml", now=NOW), by=ANN)
 
 
 def unknown(broker: Broker) -> None:
@@ -167,8 +168,8 @@ def main(count: int, kind: str, folder: Path) -> None:
     gc.set_threshold(100_000, 20, 20)  # as the program itself does
     with tempfile.TemporaryDirectory(dir=folder) as name, database(kind, Path(name)) as url:
         home = Path(name)
-        broker = Broker(Settings(home=home, store=url, runs=(home / "runs").as_uri()), registries())
-        broker.__dict__["clock"] = ManualClock(NOW)
+        broker = Broker(Settings(home=home, store=url, runs=(home / "runs").as_uri()), registries(), EVERYBODYS)
+        broker = with_clock(broker, ManualClock(NOW))
         broker.store.activate_policy({"million.yaml": POLICY}, by="bench")
         began = time.perf_counter()
         running = fill(broker.store, NOW, closed=count)

@@ -24,6 +24,7 @@ from typing import Any
 from broker.app.wiring import Broker
 from broker.settings import read_settings
 from cli import registries
+from tests.actors import EVERYBODYS
 from tests.chaos.evidence import Manifests
 from tests.chaos.load import Load, Planned
 from tests.chaos.load import plan as plan_jobs
@@ -69,7 +70,7 @@ def run(
     """The whole run, once the stage stands. ``kinds``: the kinds of fault that strike."""
     os.environ.update(stage.variables)
     os.environ.pop("CHAOS_CONTROL")  # this process is spared
-    broker = Broker(read_settings(), registries())
+    broker = Broker(read_settings(), registries(), EVERYBODYS)
     broker.store.activate_policy({"chaos.yaml": POLICY}, by="chaos")
     planned = plan_jobs(seed, jobs, slurm=stage.cluster is not None)
     load = Load(broker, planned, stage.folder, at_once=max(12, jobs // 12), seconds=0.8 * seconds)

@@ -13,9 +13,11 @@ from pathlib import Path
 from broker.app.jobs import approvals, jobs
 from broker.app.jobs.submit import read_job, submit
 from broker.app.wiring import Broker
+from broker.cli.identity import process_actor
 from broker.core.errors import BrokerError
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
+from tests.actors import person
 
 # The lock goes with the last process that has it, however that ends: who does not get it is not alone. (Its file stands
 # for the job, or for one node of it.) A mark is one line: attempt, node, what.
@@ -37,6 +39,7 @@ echo "$GPUBROKER_ATTEMPT $GPUBROKER_RANK end" >> "$me"
 NEVER = 10**6
 # More than any clock jumps ahead, so that no job's time is used up by that; less than what somebody is asked for.
 MORE_TIME = timedelta(hours=96)
+APPROVER = person("approver")  # whoever runs this is the one who submits
 
 
 class Fate(StrEnum):
@@ -94,12 +97,6 @@ def text_of(job: Planned, marks: Path) -> str:
     )
 
 
-class _Approver(Broker):
-    """The same broker, with somebody else at it."""
-
-    user = "approver"  # whoever runs this is the one who submits
-
-
 class Load:
     """Hands jobs in, one after the other over so many ``seconds`` (wall). A store that is away is tried again; a job is
     never handed in twice. ``at_once``: so many are open at most, and then the next one waits."""
@@ -110,7 +107,6 @@ class Load:
         self._began, self._every = time.monotonic(), seconds / len(planned)
         self._planned = len(planned)
         self._plans = {job.name: job for job in planned}
-        self._approver = _Approver(broker.settings, broker.registries)
         self.approved: set[str] = set()
         self.refused: set[str] = set()
         self.extended: set[str] = set()
@@ -139,7 +135,7 @@ class Load:
                 file = self._folder / "jobs" / f"{job.name}.yaml"
                 file.parent.mkdir(exist_ok=True)
                 file.write_text(text_of(job, self._folder / "marks"))
-                submit(self._broker, read_job(file, self._broker.clock.now()))
+                submit(self._broker, read_job(file, self._broker.clock.now()), by=process_actor())
                 self._left.pop()
         except BrokerError as error:
             self.trouble.add(f"{type(error).__name__}: {error}"[:150])
@@ -150,13 +146,13 @@ class Load:
             job = self._plans[view.job.name]
             try:
                 if view.asked is not None and job.fate is Fate.REFUSED:
-                    approvals.refuse(self._approver, view.id, "chaos")
+                    approvals.refuse(self._broker, view.id, "chaos", by=APPROVER)
                     self.refused.add(job.name)
                 elif view.asked is not None:
-                    approvals.grant(self._approver, view.id, "chaos")
+                    approvals.grant(self._broker, view.id, "chaos", by=APPROVER)
                     self.approved.add(job.name)
                 elif job.longer and view.state is JobState.RUNNING and view.max_duration < MORE_TIME:
-                    jobs.extend(self._broker, view, jobs.More(max_duration=MORE_TIME))
+                    jobs.extend(self._broker, view, jobs.More(max_duration=MORE_TIME), by=process_actor())
                     self.extended.add(job.name)
             except BrokerError as error:
                 self.trouble.add(f"{type(error).__name__}: {error}"[:150])

@@ -18,6 +18,7 @@ from broker.app.service import background
 from broker.app.service.reconciler_setup import reconciler
 from broker.app.wiring import Broker
 from broker.cli.program import run
+from broker.core.actors import Actor
 from broker.reconciler.loop import Reconciler
 from providers import registry
 
@@ -91,12 +92,6 @@ def home(ready_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     return home
 
 
-@pytest.fixture(autouse=True)
-def _several_people(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests act as several people from one account."""
-    monkeypatch.setattr(Broker, "runs_for_others", True)
-
-
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """The reconcilers that commands would have started; none is."""
@@ -110,11 +105,12 @@ Gpubroker = Callable[..., Done]
 
 @pytest.fixture
 def gpubroker(home: Path, started: list[object], capfd: pytest.CaptureFixture[str]) -> Gpubroker:
-    """``gpubroker("offers", "--json")`` runs that command; its exit code, standard output and standard error."""
+    """``gpubroker("offers", "--json")`` runs that command, ``by`` somebody or by the user of this process; its exit
+    code, standard output and standard error."""
 
-    def command(*arguments: str | Path) -> Done:
+    def command(*arguments: str | Path, by: Actor | None = None) -> Done:
         capfd.readouterr()
-        code = run([str(argument) for argument in arguments], cli.registries)
+        code = run([str(argument) for argument in arguments], cli.registries, by)
         captured = capfd.readouterr()
         return Done(code, captured.out, captured.err)
 

@@ -23,6 +23,7 @@ from broker.ledger.journal import Writing
 from broker.reconciler.sweep import Standing
 from broker.settings import Settings
 from cli import registries
+from tests.actors import EVERYBODYS
 from tests.empty_store import empty_store
 
 LONG_AGO = datetime.now(UTC) - timedelta(days=2)
@@ -66,7 +67,7 @@ def broker_with(provider: RunsInstances, tmp_path: Path, lasted: timedelta = tim
     plugged = replace(registries(), providers={name: ""}, local_providers=(), build_provider=build, engines={})
     home = tmp_path / "home"
     home.mkdir()
-    broker = Broker(Settings(home=home, store=empty_store(home / "store.db")), plugged)
+    broker = Broker(Settings(home=home, store=empty_store(home / "store.db")), plugged, EVERYBODYS)
     with broker.store.writing() as tx:
         record_jobs(tx, lasted, name)
     try:

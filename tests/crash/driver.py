@@ -38,6 +38,7 @@ from broker.app.wiring import Broker
 from broker.runfolder.runfolder import RunFolders
 from broker.settings import Settings
 from cli import registries
+from tests.actors import ANN, EVERYBODYS
 
 # Agents look often, so that a life takes seconds.
 BRISK = Intervals(scan=0.05, mail=0.1, log=1.0, metrics=60.0, notice=1.0, patience=30.0)
@@ -142,7 +143,7 @@ class FusedBroker(Broker):
     """A broker whose engines are fused."""
 
     def __init__(self, settings: Settings, fuse: Fuse) -> None:
-        super().__init__(settings, registries())
+        super().__init__(settings, registries(), EVERYBODYS)
         self._fuse = fuse
 
     def engine(self, name: str) -> Any:
@@ -177,7 +178,7 @@ def live(life: Life) -> None:
     with broker.store.reading() as look:
         known = look.jobs(limit=1)
     if not known:
-        submit(broker, read_job(Path(life.job), broker.clock.now()))
+        submit(broker, read_job(Path(life.job), broker.clock.now()), by=ANN)
     background.run(broker)
 
 

@@ -22,6 +22,7 @@ from broker.core.ports import EngineState
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, faults
 from cli import registries
+from tests.actors import EVERYBODYS
 from tests.billing import metered
 from tests.crash.conftest import Drive
 from tests.crash.driver import Fused, settings_in
@@ -34,7 +35,7 @@ REPEATS = 3
 
 
 def check(folder: Path, engine: str) -> None:
-    broker = Broker(settings_in(folder / "home"), registries())
+    broker = Broker(settings_in(folder / "home"), registries(), EVERYBODYS)
     with broker.store.reading() as look:
         (view,) = look.jobs()
         entries = look.entries()

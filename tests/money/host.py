@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from broker.app.wiring import Broker, Registries
+from broker.app.wiring import Registries
 from broker.core.policy.policy import Action, Facts, Verdict
 from broker.core.ports import PolicySet
 from broker.reconciler.admission.admission import strictest
@@ -36,11 +36,6 @@ class Witness:
             judged = Judged(at, self._real.version, action.job.name, offer.pool, offer.price, strictest(said))
             self._world.judged.append(judged)
         return said
-
-
-class StageBroker(Broker):
-    user = "ann"  # whoever the script says
-    runs_for_others = True
 
 
 @lru_cache(maxsize=4096)

@@ -22,6 +22,7 @@ from broker.core.job.file import parse_job
 from broker.core.values.clock import SystemClock
 from broker.core.values.money import Money
 from broker.store import Store, open_store
+from tests.actors import ANN
 from tests.empty_store import empty_store
 from tests.money.moves import JOB, job_text
 from tests.money.oracle import Oracle
@@ -68,7 +69,7 @@ class Played:
         self.world.names.append(name)
         now = self.world.clock.now()
         job = parse_job(job_text(name, {**PLAIN, **said}), file="job.yaml", now=now)
-        return submitting.submit(self.world.acting("ann"), job)
+        return submitting.submit(self.world.broker, job, by=ANN)
 
     def passes(self, whole: timedelta, every: timedelta = HOUR) -> None:
         while whole > timedelta(0):
@@ -141,7 +142,7 @@ def test_an_extension_by_time_does_not_thin_out_what_is_held(store: Store) -> No
     before = played.held()
     assert before > Money.usd(2300)
     for more in (jobs.More(Money.usd(2400), 120 * DAY), jobs.More(None, 3000 * DAY)):
-        jobs.extend(played.world.acting("ann"), played.view(first), more)
+        jobs.extend(played.world.broker, played.view(first), more, by=ANN)
         assert played.held() >= before - Money.usd(1)
     with pytest.raises(NotAllowed):
         played.submit(**{**said, "max_cost": "$2200"}, nodes=3)
@@ -179,7 +180,7 @@ def test_two_jobs_of_which_one_waited_into_the_next_month_spend_no_more_than_tha
     played.until(DECEMBER + HOUR, every=6 * HOUR)
     with pytest.raises(NotAllowed):
         played.submit(**said, capacity="on_demand", nodes=25, max_cost="$2353")
-    jobs.cancel(played.world.acting("ann"), played.view(waits))
+    jobs.cancel(played.world.broker, played.view(waits), by=ANN)
     played.passes(HOUR)
     second = played.submit(**said, capacity="on_demand", nodes=25, max_cost="$2353")
     played.world.do_capacity("aws-spot", there=True)

@@ -24,6 +24,7 @@ from broker.core.values.clock import SystemClock
 from broker.core.values.money import Money
 from broker.core.values.units import parse_duration, parse_money
 from broker.store import Store, open_store
+from tests.actors import ANN
 from tests.empty_store import empty_store
 from tests.money.moves import ZONES, job_text
 from tests.money.test_holds import PLAIN, Played
@@ -58,7 +59,7 @@ def begun(store: Store, policy: str, **said: Any) -> tuple[Played, JobView]:
 
 def refused(played: Played, view: JobView, more: jobs.More) -> tuple[tuple[Alternative, ...], str]:
     with pytest.raises(NotAllowed) as found:
-        jobs.extend(played.world.acting("ann"), view, more)
+        jobs.extend(played.world.broker, view, more, by=ANN)
     assert found.value.alternatives or "ask whoever owns stage.yaml:" in found.value.hint
     return found.value.alternatives, found.value.hint
 
@@ -85,7 +86,7 @@ def test_the_most_money_that_fits_is_told_to_the_cent(store: Store) -> None:
     assert (later.max_cost, later.not_before) == (Money.usd(28), DECEMBER)
     assert "--max-cost '$28.00' from 2026-12-01 00:00 UTC on" in hint
     refused(played, view, jobs.More(max_cost=Money.usd(27) + CENT))
-    assert jobs.extend(played.world.acting("ann"), view, typed(played, now.instruction)).max_cost == Money.usd(27)
+    assert jobs.extend(played.world.broker, view, typed(played, now.instruction), by=ANN).max_cost == Money.usd(27)
 
 
 def test_the_most_time_that_fits_is_told_to_the_minute(store: Store) -> None:
@@ -96,7 +97,7 @@ def test_the_most_time_that_fits_is_told_to_the_minute(store: Store) -> None:
     assert now.instruction == f"gpubroker jobs extend {view.id} --max-duration 7h58m"
     assert (later.max_duration, later.not_before) == (20 * HOUR, DECEMBER)
     refused(played, view, jobs.More(max_duration=now.max_duration + MINUTE))
-    after = jobs.extend(played.world.acting("ann"), view, typed(played, now.instruction))
+    after = jobs.extend(played.world.broker, view, typed(played, now.instruction), by=ANN)
     assert after.max_duration == now.max_duration
 
 
@@ -160,7 +161,7 @@ def test_a_freeze_is_no_reason_to_speak_of_budgets(store: Store) -> None:
     text = f"version: 1\npolicy: stage\ndefaults: {{allow_stale_prices: true}}\n{more}"
     store.activate_policy({"stage.yaml": text}, by="cat")
     with pytest.raises(NotAllowed) as found:
-        jobs.extend(played.world.acting("ann"), view, jobs.More(max_cost=Money.usd(28)))
+        jobs.extend(played.world.broker, view, jobs.More(max_cost=Money.usd(28)), by=ANN)
     assert (found.value.alternatives, found.value.hint) == ((), "")
 
 
@@ -190,14 +191,14 @@ def test_the_same_request_passes_once_its_time_has_come(store: Store) -> None:
     assert later.not_before == DECEMBER
     played.until(DECEMBER + MINUTE)
     assert played.view(view).state is JobState.PAUSED_BUDGET, "its money has not lasted until then"
-    jobs.extend(played.world.acting("ann"), played.view(view), typed(played, later.instruction))
+    jobs.extend(played.world.broker, played.view(view), typed(played, later.instruction), by=ANN)
     played.passes(HOUR)
     assert len(played.view(view).attempts) == 2
 
 
 def planned(played: Played, **said: Any) -> Preview:
     job = parse_job(job_text("next", {**PLAIN, **VAST, **said}), file="job.yaml", now=START)
-    return preview(played.world.acting("ann"), job)
+    return preview(played.world.broker, job, by=ANN)
 
 
 def test_a_refused_job_says_which_lower_limits_and_which_later_period_pass(store: Store) -> None:
@@ -237,7 +238,7 @@ def test_what_is_said_to_pass_passes_and_a_step_more_does_not(store: Store, seed
             played.ask(**OTHER | {"max_cost": f"${draw.randrange(5, 60)}"})
     asked = jobs.More(Money.usd(draw.randrange(300, 2000)), timedelta(hours=draw.randrange(100, 2000)))
     try:
-        jobs.extend(played.world.acting("ann"), view, asked)
+        jobs.extend(played.world.broker, view, asked, by=ANN)
         return  # a budget of days has room for any time
     except NotAllowed as error:
         now = [one for one in error.alternatives if one.not_before is None]
@@ -248,7 +249,7 @@ def test_what_is_said_to_pass_passes_and_a_step_more_does_not(store: Store, seed
         beyond = jobs.More(cost + CENT, time) if cost != asked.max_cost else jobs.More(cost, time + MINUTE)
         refused(played, view, beyond)
     if now:
-        done = jobs.extend(played.world.acting("ann"), view, typed(played, draw.choice(now).instruction))
+        done = jobs.extend(played.world.broker, view, typed(played, draw.choice(now).instruction), by=ANN)
         assert done.max_cost in {one.max_cost for one in now}
     for line in budgets.budgets(played.world.broker):
         assert all(held <= line.limit for held in by_period(line).values())

@@ -21,6 +21,7 @@ from broker.ledger.entries import Account
 from broker.ledger.shares import BudgetShare
 from broker.reconciler.admission.admission import HoldLimit
 from broker.store import Store, open_store
+from tests.actors import ANN
 from tests.empty_store import empty_store
 from tests.money.moves import job_text
 from tests.money.play import drawn
@@ -63,8 +64,8 @@ HAND = [
 
 def test_plan_submit_and_budget_show_the_same_hold(played: Played) -> None:
     said = {**ON_DEMAND, "max_cost": "$40", "max_duration": "3d"}
-    broker = played.world.acting("ann")
-    planned = preview(broker, parse_job(job_text("planned", {**PLAIN, **said}), file="job.yaml", now=START))
+    broker = played.world.broker
+    planned = preview(broker, parse_job(job_text("planned", {**PLAIN, **said}), file="job.yaml", now=START), by=ANN)
     assert told(planned.shares) == HAND
     assert planned.admission is not None
     assert planned.admission.limited_by == {MoneyKind.CASH: HoldLimit.MAX_COST}
@@ -78,8 +79,10 @@ def test_plan_submit_and_budget_show_the_same_hold(played: Played) -> None:
 
 def test_the_limit_that_decides_is_told(played: Played) -> None:
     said = {**ON_DEMAND, "max_cost": "$400", "max_duration": "10h"}
-    broker = played.world.acting("ann")
-    planned = preview(broker, parse_job(job_text("planned", {**PLAIN, **said}), file="job.yaml", now=START)).admission
+    broker = played.world.broker
+    planned = preview(
+        broker, parse_job(job_text("planned", {**PLAIN, **said}), file="job.yaml", now=START), by=ANN
+    ).admission
     assert planned is not None
     assert planned.limited_by == {MoneyKind.CASH: HoldLimit.MAX_DURATION}
     # Ten hours, a minute of the provider's minimum and two to stop, at $32 an hour: the dearest machine it may get.

@@ -34,10 +34,11 @@ from broker.core.values.units import parse_duration
 from broker.ledger.entries import Entry, Movement
 from broker.settings import Settings
 from broker.store import Store
+from tests.actors import EVERYBODYS, person
 from tests.money.clock import StageClock
 from tests.money.cloud import ENGINE, Cloud, Fate, Machine
 from tests.money.folders import Folders
-from tests.money.host import Errors, StageBroker, Witness, loaded, plugged_in
+from tests.money.host import Errors, Witness, loaded, plugged_in
 from tests.money.launches import Judged, objections
 from tests.money.market import StageMarket
 from tests.money.moves import MOVES, Budget, Terms, job_text, terms_of
@@ -90,9 +91,8 @@ class World:
     def restart(self) -> None:
         """A new broker process: nothing is remembered but what is stored."""
         plugged = replace(plugged_in(), load_policies=self._policies)
-        self.broker = StageBroker(Settings(home=Path("/nowhere"), store=self.store_url, runs="s3://runs/here"), plugged)
-        self.broker.__dict__["store"] = self.store
-        self.broker.__dict__["clock"] = self.clock
+        settings = Settings(home=Path("/nowhere"), store=self.store_url, runs="s3://runs/here")
+        self.broker = Broker(settings, plugged, EVERYBODYS, store=self.store, clock=self.clock)
         self.broker._engines[ENGINE] = self.cloud
         with mock.patch.object(reconciler_setup, "run_folders", return_value=self.folders):
             self.reconciler = reconciler_setup.reconciler(self.broker)
@@ -156,12 +156,6 @@ class World:
         """Every job, oldest first."""
         with self.store.reading() as look:
             return list(reversed(look.jobs()))
-
-    def acting(self, user: str) -> Broker:
-        """The broker, with that user at it."""
-        self.broker.__dict__["user"] = user
-        StageBroker.user = user
-        return self.broker
 
     def _apply(self, terms: Terms | None) -> None:
         self.note_admitted()
@@ -227,10 +221,10 @@ class World:
 
     def do_submit(self, user: str, **said: Any) -> None:
         name = f"job{len(self.names) + 1}"
-        broker = self.acting(user)
+        broker = self.broker
         job = parse_job(job_text(name, said), file="job.yaml", now=self.clock.now())
         self.names.append(name)
-        submit.submit(broker, job)
+        submit.submit(broker, job, by=person(user))
 
     def _job(self, number: int) -> JobView | None:
         open_ones = [view for view in self.views() if not view.closed]
@@ -244,27 +238,27 @@ class World:
             Money.usd(max_cost.lstrip("$")) if max_cost else None,
             parse_duration(max_duration) if max_duration else None,
         )
-        jobs.extend(self.acting(view.user), view, more)
+        jobs.extend(self.broker, view, more, by=person(view.user))
         self.did["extensions"] += 1
 
     def do_cancel(self, job: int) -> None:
         view = self._job(job)
         if view is not None:
-            jobs.cancel(self.acting(view.user), view)
+            jobs.cancel(self.broker, view, by=person(view.user))
 
     def do_answer(self, job: int, who: str, yes: bool) -> None:
         waiting = [view for view in self.views() if view.asked is not None]
         if not waiting:
             return
         view = waiting[job % len(waiting)]
-        broker = self.acting(who or self._approver(view))
+        broker, by = self.broker, person(who or self._approver(view))
         if not yes:
-            approvals.refuse(broker, view.id)
+            approvals.refuse(broker, view.id, by=by)
             self.did["requests refused"] += 1
             return
         asked = self._question(view)
         before = {rule for rule, _ in view.asked.yes} if view.asked else set()
-        after = approvals.grant(broker, view.id)
+        after = approvals.grant(broker, view.id, by=by)
         self.did["approvals"] += 1
         if asked is not None:
             provider, price = asked
@@ -292,12 +286,12 @@ class World:
 
     def do_ahead(self, user: str, total: str, days: int) -> None:
         ahead = approvals.Ahead(Money.usd(total.lstrip("$")), self.clock.now() + timedelta(days=days), users=(user,))
-        approvals.grant_ahead(self.acting("cat"), ahead)
+        approvals.grant_ahead(self.broker, ahead, by=person("cat"))
 
     def do_revoke(self, which: int) -> None:
         standing = approvals.standing_grants(self.broker)
         if standing:
-            approvals.revoke(self.acting("cat"), standing[which % len(standing)].number)
+            approvals.revoke(self.broker, standing[which % len(standing)].number, by=person("cat"))
 
     def do_policy(self, **said: Any) -> None:
         self._apply(terms_of(said, self.clock.now()))
@@ -390,7 +384,7 @@ class World:
         self.note_admitted()
         for view in self.views():
             if not view.state.final:
-                jobs.cancel(self.acting(view.user), view)
+                jobs.cancel(self.broker, view, by=person(view.user))
         # Silence counts for half a minute a look at most; a quarter of an hour of it ends what never spoke.
         for minutes in (0, 1, 3, 3, *[0.5] * 40, 60, 3, 600, 3, 2000, 3, 20000, 3):
             self.passes(minutes * MINUTE)

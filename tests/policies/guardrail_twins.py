@@ -34,6 +34,7 @@ from broker.reconciler.controllers.placement import Market
 from broker.runfolder.runfolder import RunFolders
 from broker.settings import Settings
 from cli import registries
+from tests.actors import ANN, EVERYBODYS
 from tests.empty_store import empty_store
 from tests.program import kill, processes
 
@@ -174,7 +175,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: dict[str, Any
     settings = Settings(
         home=home, store=empty_store(tmp_path / "store.db"), runs=(home / "runs").as_uri(), settle_every=0.5
     )
-    broker = Broker(settings, registries())
+    broker = Broker(settings, registries(), EVERYBODYS)
 
     def market(*_: Any, **__: Any) -> Market:
         now = broker.clock.now()
@@ -207,7 +208,7 @@ class Running:
         self.reconciler = reconciler_setup.reconciler(broker)
 
     def submit(self, name: str, extra: str = "") -> None:
-        self.views[name] = submit(self.broker, job(self.broker, name, extra))
+        self.views[name] = submit(self.broker, job(self.broker, name, extra), by=ANN)
 
     def until(self, done: Callable[[], bool], what: str, seconds: float = 180) -> None:
         deadline = time.monotonic() + seconds

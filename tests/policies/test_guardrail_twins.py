@@ -10,6 +10,7 @@ import pytest
 from broker.app.jobs.submit import denied, preview, submit
 from broker.app.wiring import Broker
 from policies.registry import RULES
+from tests.actors import ANN
 from tests.policies.guardrail_twins import NOT_WHILE_RUNNING, PAIRS, activate, entry, job, machine, site
 
 __all__ = ["machine", "site"]
@@ -32,11 +33,11 @@ def test_at_the_gate(site: Broker, machine: dict[str, Any], name: str) -> None:
     asked = job(site, "a", pair.job)
     if name in ("jobs", "gpus"):
         activate(site)
-        submit(site, job(site, "a"))  # the first of two
+        submit(site, job(site, "a"), by=ANN)  # the first of two
 
     def said(text: str) -> int:
         activate(site, entry(site, "g", text, "a", pair.section))
-        return preview(site, asked).exit_code
+        return preview(site, asked, by=ANN).exit_code
 
     assert said(pair.lets) == 0
     assert said(pair.stops) == pair.ends
@@ -44,7 +45,7 @@ def test_at_the_gate(site: Broker, machine: dict[str, Any], name: str) -> None:
 
 def test_a_refusal_says_which_rule_where(site: Broker) -> None:
     activate(site, entry(site, "cheap", "max_job_cost: $2", "a"))
-    seen = preview(site, job(site, "a"))
+    seen = preview(site, job(site, "a"), by=ANN)
 
     assert seen.admission is not None
     assert str(denied(seen.admission)) == (

@@ -22,6 +22,7 @@ from broker.ledger.entries import Movement, balances, move
 from broker.reconciler.settlement.settlement import release, tags_of
 from broker.settings import Settings
 from cli import registries
+from tests.actors import ANN, EVERYBODYS
 
 
 def job_text(name: str, dollars: str) -> str:
@@ -61,7 +62,7 @@ def outcome(broker: Broker, name: str, dollars: str, part: str) -> dict[str, obj
     if view is None:
         job = parse_job(job_text(name, dollars), file="job.yaml", now=broker.clock.now())
         try:
-            view = submit(broker, job)
+            view = submit(broker, job, by=ANN)
         except NotAllowed as error:
             return {"name": name, "refused": error.exit_code, "seconds": time.monotonic() - began}
     seconds = time.monotonic() - began
@@ -71,7 +72,9 @@ def outcome(broker: Broker, name: str, dollars: str, part: str) -> dict[str, obj
 
 
 def main(home: str, store: str) -> None:
-    broker = Broker(Settings(home=Path(home), store=store, runs=(Path(home) / "runs").as_uri()), registries())
+    broker = Broker(
+        Settings(home=Path(home), store=store, runs=(Path(home) / "runs").as_uri()), registries(), EVERYBODYS
+    )
     broker.store.count_offers()
     print("ready", flush=True)
     for line in sys.stdin:

@@ -18,6 +18,7 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Account, faults
 from broker.settings import Settings
 from cli import registries
+from tests.actors import EVERYBODYS
 from tests.billing import metered
 from tests.program import eventually, kill, processes, run
 
@@ -83,7 +84,9 @@ class Away:
             "GPUBROKER_RECONCILE_EVERY": "0.2",
         }
         self.broker = Broker(
-            Settings(home=self.home, providers={"sandbox": {"scenario": str(folder / "market.toml")}}), registries()
+            Settings(home=self.home, providers={"sandbox": {"scenario": str(folder / "market.toml")}}),
+            registries(),
+            EVERYBODYS,
         )
         self.broker.set_clock(SPEED, datetime.now(UTC))
 

@@ -22,6 +22,7 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Account, faults
 from broker.settings import Settings
 from cli import registries
+from tests.actors import EVERYBODYS
 from tests.program import ROOT
 
 
@@ -107,7 +108,7 @@ def broker_at(tmp_path: Path) -> Iterator[Callable[[str, Money], Broker]]:
     made: list[Broker] = []
 
     def new(url: str, amount: Money) -> Broker:
-        broker = Broker(Settings(home=tmp_path, store=url, runs=(tmp_path / "runs").as_uri()), registries())
+        broker = Broker(Settings(home=tmp_path, store=url, runs=(tmp_path / "runs").as_uri()), registries(), EVERYBODYS)
         made.append(broker)
         text = (
             f'version: 1\npolicy: t\nbudgets: [{{name: pretend, amount: "{amount}", period: fixed,'

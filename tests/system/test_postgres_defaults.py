@@ -26,6 +26,7 @@ from broker.settings import Settings
 from broker.store import Store, open_store
 from broker.store.engine import database
 from cli import registries
+from tests.actors import ANN, EVERYBODYS
 from tests.program import eventually
 from tests.system.race_worker import job_text
 
@@ -162,7 +163,8 @@ def test_admissions_at_once_never_hold_more_than_the_budget(
     home = tmp_path / "home"
     home.mkdir()
     brokers = [
-        Broker(Settings(home=home, store=url, runs=(home / "runs").as_uri()), registries()) for _ in range(WRITERS)
+        Broker(Settings(home=home, store=url, runs=(home / "runs").as_uri()), registries(), EVERYBODYS)
+        for _ in range(WRITERS)
     ]
     brokers[0].store.activate_policy({"test.yaml": POLICY}, by="test")
     for broker in brokers:
@@ -175,7 +177,7 @@ def test_admissions_at_once_never_hold_more_than_the_budget(
         for each in range(JOBS_EACH):
             job = parse_job(job_text(f"job-{number}-{each}", "1.00"), file="job.yaml", now=broker.clock.now())
             try:
-                submit(broker, job)
+                submit(broker, job, by=ANN)
                 answers.append("admitted")
             except NotAllowed:
                 answers.append("refused")

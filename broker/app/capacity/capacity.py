@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from broker.core.actors import Actor
 from broker.core.errors import BrokerError, MissingExtra, NoLogin, did_you_mean
 from broker.core.market.capacity import Reservation
 from broker.core.market.offers import SANDBOX, CapacityType, Offer, OfferQuery
@@ -60,14 +61,14 @@ def provider_of(broker: Broker, name: str, *, owned: bool) -> tuple[str, str]:
     return name, f"{unknown}{meant}" if meant else f"{unknown}; known are {', '.join(sorted(known.values()))}"
 
 
-def add(broker: Broker, holding: Holding) -> RecordedHolding:
-    """Put it on record as the user who acts."""
-    return broker.store.add_holding(holding, by=broker.user)
+def add(broker: Broker, holding: Holding, *, by: Actor) -> RecordedHolding:
+    """Put it on record, as added by that person."""
+    return broker.store.add_holding(holding, by=by.identity)
 
 
-def remove(broker: Broker, number: int) -> RecordedHolding:
+def remove(broker: Broker, number: int, *, by: Actor) -> RecordedHolding:
     """Take it off the record. Raises `UnknownName` when there is none of that number."""
-    return broker.store.remove_holding(number, by=broker.user)
+    return broker.store.remove_holding(number, by=by.identity)
 
 
 def _reported(broker: Broker) -> tuple[list[Reservation], list[str], list[tuple[str, str]]]:

@@ -12,6 +12,7 @@ from broker.app.jobs.approval_reevaluation import answer, judged_anew
 from broker.app.jobs.jobs import find
 from broker.app.policy.unknown_names import has_account
 from broker.app.wiring import Broker
+from broker.core.actors import Actor
 from broker.core.errors import InvalidInput, NotAllowed, UnknownName, UnreadableJob, did_you_mean
 from broker.core.events import events as ev
 from broker.core.events.events import Event
@@ -103,7 +104,7 @@ def _decided(view: JobView, asked: Asked, event: Event, notes: Sequence[str]) ->
             return Request(view, asked, Standing.WITHDRAWN, event.at)
 
 
-def grant(broker: Broker, reference: str, reason: str = "") -> JobView:
+def grant(broker: Broker, reference: str, reason: str = "", *, by: Actor) -> JobView:
     """Say yes to what a job waits for, as far as it is for the user to say. Once everybody has who is asked, the job
     goes on, or has the limits that were asked for. The policies of now say who is asked: what none of them asks any
     more needs nobody's yes.
@@ -124,12 +125,12 @@ def grant(broker: Broker, reference: str, reason: str = "") -> JobView:
                 hint=f"`gpubroker approvals refuse {current.id}`, or let it wait until they are changed",
             )
         asked = anew.still(asked) if anew else asked
-        mine = _answerable(broker, current, asked) if asked.open else ()
+        mine = _answerable(by, current, asked) if asked.open else ()
         rules = tuple(question.rule for question in mine)
-        return answer(tx, current, anew, now, by=broker.user, rules=rules, note=reason)
+        return answer(tx, current, anew, now, by=by.identity, rules=rules, note=reason)
 
 
-def refuse(broker: Broker, reference: str, reason: str = "") -> JobView:
+def refuse(broker: Broker, reference: str, reason: str = "", *, by: Actor) -> JobView:
     """Say no to what a job waits for. What was held for it is given back; one that never ran ends, one that waits is
     paused, what runs goes on with what it had. Raises as `grant` does."""
     view = find(broker, reference)
@@ -140,8 +141,8 @@ def refuse(broker: Broker, reference: str, reason: str = "") -> JobView:
         except InvalidInput:  # a policy that cannot be read keeps nobody from giving money back
             anew = None
         still = asked if anew is None or anew.denials else anew.still(asked)
-        _answerable(broker, current, still if still.open else asked)
-        return refuse_in(tx, current, broker.clock.now(), by=broker.user, note=reason)
+        _answerable(by, current, still if still.open else asked)
+        return refuse_in(tx, current, broker.clock.now(), by=by.identity, note=reason)
 
 
 def _waits(broker: Broker, tx: Writing, view: JobView) -> tuple[JobView, Asked]:
@@ -160,9 +161,9 @@ def _waits(broker: Broker, tx: Writing, view: JobView) -> tuple[JobView, Asked]:
     return current, asked
 
 
-def _answerable(broker: Broker, current: JobView, asked: Asked) -> tuple[Question, ...]:
+def _answerable(by: Actor, current: JobView, asked: Asked) -> tuple[Question, ...]:
     """What of that the user may answer. Raises `NotAllowed`."""
-    who = broker.user
+    who = by.identity
     # Neither whose job it is nor who asks on their behalf approves it.
     mine = tuple(q for q in asked.answerable_by(who, current.user) if q.may_answer(who, asked.by))
     if mine:
@@ -197,14 +198,14 @@ class Ahead:
     note: str = ""
 
 
-def grant_ahead(broker: Broker, ahead: Ahead) -> StandingGrant:
+def grant_ahead(broker: Broker, ahead: Ahead, *, by: Actor) -> StandingGrant:
     """Approve ahead. What uses it is not asked again, up to its total over all jobs.
 
     Raises `InvalidInput` without anybody it is for, or without money or time, `UnknownName` for a rule that does not
     ask or a team that no file lists, and `NotAllowed` when the user may not approve what a rule asks, or would approve
     their own requests where no rule lets them.
     """
-    now, who = broker.clock.now(), broker.user
+    now, who = broker.clock.now(), by.identity
     if not (ahead.users or ahead.teams or ahead.projects):
         raise InvalidInput("it must be said for whom", hint="say --for-user, --for-team or --for-project")
     if ahead.total <= Money.ZERO:
@@ -274,11 +275,11 @@ def standing_grants(broker: Broker, *, all_of_them: bool = False) -> list[Standi
         return list(look.standing_grants(None if all_of_them else now))
 
 
-def revoke(broker: Broker, number: int) -> StandingGrant:
+def revoke(broker: Broker, number: int, *, by: Actor) -> StandingGrant:
     """Take a standing grant back; what was launched under it goes on. Raises `UnknownName`, and `NotAllowed` for
-    somebody else's, but for root."""
+    somebody else's, but for an administrator."""
     with broker.store.writing() as tx:
-        theirs = next((one.by for one in tx.standing_grants() if one.number == number), broker.user)
-        if broker.user not in (theirs, "root"):
-            raise NotAllowed(f"standing grant {number} is {theirs}'s, and you are {broker.user}", hint=f"ask {theirs}")
-        return tx.revoke_standing(number, by=broker.user, at=broker.clock.now())
+        theirs = next((one.by for one in tx.standing_grants() if one.number == number), by.identity)
+        if not by.may_act_for(theirs):
+            raise NotAllowed(f"standing grant {number} is {theirs}'s, and you are {by.identity}", hint=f"ask {theirs}")
+        return tx.revoke_standing(number, by=by.identity, at=broker.clock.now())

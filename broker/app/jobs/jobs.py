@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from broker.app.jobs.nearest import Limits, alternatives, as_text, once, smaller, starts_later
 from broker.app.wiring import Broker
+from broker.core.actors import Actor
 from broker.core.errors import Alternative, BrokerError, InvalidInput, NotAllowed, UnknownName, UnreadableJob
 from broker.core.events import events as ev
 from broker.core.events import lifecycle
@@ -60,23 +61,23 @@ def money_of(broker: Broker, view: JobView) -> Mapping[MoneyKind, Balance]:
         return look.balance(view.id)
 
 
-def cancel(broker: Broker, view: JobView) -> JobView:
+def cancel(broker: Broker, view: JobView, *, by: Actor) -> JobView:
     """Ask for the job to be stopped, checkpoint first. Cancelling again, or a job that has ended, changes nothing.
 
     Raises `NotAllowed` for somebody else's job.
     """
-    _only_ones_own(broker, view)
+    _only_ones_own(view, by)
     with broker.store.writing() as tx:
         current = tx.job(view.id) or view
         if current.cancel_requested or current.state.final:
             return current
-        return tx.append(view.id, [(None, ev.CancelRequested(by=broker.user))], broker.clock.now())
+        return tx.append(view.id, [(None, ev.CancelRequested(by=by.identity))], broker.clock.now())
 
 
 More = Limits  # what an extension asks for, in all
 
 
-def extend(broker: Broker, view: JobView, more: More) -> JobView:
+def extend(broker: Broker, view: JobView, more: More, *, by: Actor) -> JobView:
     """Raise a job's limits; a paused job goes on. One that was refused something goes on with the limits it has, too.
 
     For a running job the money is held here, in the same transaction, and the policies judge it; a paused one is
@@ -86,14 +87,14 @@ def extend(broker: Broker, view: JobView, more: More) -> JobView:
     already, `NotAllowed` for somebody else's job, one that has ended, one that waits for approval already, or when a
     policy refuses (then nothing changes, but the refusal is on record).
     """
-    _only_ones_own(broker, view)
+    _only_ones_own(view, by)
     if more.max_cost is None and more.max_duration is None and not _may_go_on_as_it_is(view):
         raise InvalidInput("nothing to extend", hint="say --max-cost or --max-duration")
     with broker.store.writing() as tx:
-        done = _extended(broker, tx, view, more, broker.clock.now())
+        done = _extended(broker, tx, view, more, by, broker.clock.now())
     if isinstance(done, JobView):
         return done
-    passing = _what_would_pass(broker, view, more, done)
+    passing = _what_would_pass(broker, view, more, by, done)
     raise NotAllowed(
         "; ".join(f"{v.message} ({v.source})" for v in done.objections),
         hint=as_text(passing, done),
@@ -101,7 +102,7 @@ def extend(broker: Broker, view: JobView, more: More) -> JobView:
     )
 
 
-def _what_would_pass(broker: Broker, view: JobView, more: More, refused: Admission) -> list[Alternative]:
+def _what_would_pass(broker: Broker, view: JobView, more: More, by: Actor, refused: Admission) -> list[Alternative]:
     """Extensions close to the refused one that the gate would let pass, as the store is now."""
     now = broker.clock.now()
     with broker.store.reading() as real:
@@ -112,7 +113,7 @@ def _what_would_pass(broker: Broker, view: JobView, more: More, refused: Admissi
         placement, balance = current.latest.placement, look.balance(view.id)
 
         def judge(limits: Limits) -> Admission:
-            _, after = _with_limits(broker, current, limits, now)
+            _, after = _with_limits(current, limits, by, now)
             return _judged(broker, look, after, placement, now)[0]
 
         beyond = Money.ZERO if current.max_cost is None else current.max_cost + Money(1)
@@ -127,7 +128,7 @@ def _command(view: JobView, limits: Limits) -> str:
     return f"gpubroker jobs extend {view.id}{cost}{time}"
 
 
-def _extended(broker: Broker, tx: Writing, view: JobView, more: More, now: datetime) -> JobView | Admission:
+def _extended(broker: Broker, tx: Writing, view: JobView, more: More, by: Actor, now: datetime) -> JobView | Admission:
     """The job with its new limits, or with the question about them; or the refusal. Its decision is recorded, unless it
     will be judged again before any money is held for it."""
     current = tx.job(view.id) or view
@@ -142,7 +143,7 @@ def _extended(broker: Broker, tx: Writing, view: JobView, more: More, now: datet
         _covers_what_is_held(tx.balance(view.id), more.max_cost)
     if more.max_duration is not None and more.max_duration <= current.max_duration:
         raise InvalidInput(f"max_duration is {print_duration(current.max_duration)} already; expected more than that")
-    body, after = _with_limits(broker, current, more, now)
+    body, after = _with_limits(current, more, by, now)
     if after.latest is None:
         return tx.append(view.id, [(None, body)], now)  # it is judged when it is placed
     found, record = _judged(broker, tx, after, after.latest.placement, now)
@@ -155,7 +156,7 @@ def _extended(broker: Broker, tx: Writing, view: JobView, more: More, now: datet
     if runs or refused or found.answer is Answer.ASK:
         tx.record(replace(record, job_id=view.id, attempt=after.latest.number if runs else None))
     if found.answer is Answer.ASK:
-        asked = ask(found, now, by=broker.user, extension=True, max_cost=more.max_cost, max_duration=more.max_duration)
+        asked = ask(found, now, by=by.identity, extension=True, max_cost=more.max_cost, max_duration=more.max_duration)
         tx.post(dated)
         return tx.append(view.id, [(None, asked)], now)
     if refused:
@@ -168,10 +169,10 @@ def _extended(broker: Broker, tx: Writing, view: JobView, more: More, now: datet
     return after
 
 
-def _with_limits(broker: Broker, view: JobView, more: More, now: datetime) -> tuple[ev.Extended, JobView]:
+def _with_limits(view: JobView, more: More, by: Actor, now: datetime) -> tuple[ev.Extended, JobView]:
     """The event that gives a job new limits, and the job after it."""
     seconds = None if more.max_duration is None else more.max_duration.total_seconds()
-    body = ev.Extended(by=broker.user, max_cost=more.max_cost, max_duration_seconds=seconds)
+    body = ev.Extended(by=by.identity, max_cost=more.max_cost, max_duration_seconds=seconds)
     return body, advance(view, ev.Event(view.id, view.seq + 1, now, None, body))
 
 
@@ -183,14 +184,10 @@ def _may_go_on_as_it_is(view: JobView) -> bool:
     return view.state is JobState.PAUSED_BUDGET and latest is not None and latest.cause not in own
 
 
-def _only_ones_own(broker: Broker, view: JobView) -> None:
-    """Who submitted a job may stop it or spend more on it; and root, who may be anybody. Raises `NotAllowed`.
-
-    Identity is the operating-system user (`Broker.user`). That keeps apart the people of one machine; over a store
-    that several machines share it goes as far as those who administer them are trusted.
-    """
-    if broker.user not in (view.user, "root"):
-        raise NotAllowed(f"{view.id} is {view.user}'s job, and you are {broker.user}", hint=f"ask {view.user}")
+def _only_ones_own(view: JobView, by: Actor) -> None:
+    """Who submitted a job may stop it or spend more on it; and an administrator. Raises `NotAllowed`."""
+    if not by.may_act_for(view.user):
+        raise NotAllowed(f"{view.id} is {view.user}'s job, and you are {by.identity}", hint=f"ask {view.user}")
 
 
 def _covers_what_is_held(balance: Mapping[MoneyKind, Balance], max_cost: Money) -> None:

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from broker.app.jobs.pace import paces_for
 from broker.app.market.market import market_for, query_for
 from broker.app.wiring import Broker
+from broker.core.actors import Actor
 from broker.core.events import events as ev
 from broker.core.events.events import Event
 from broker.core.events.lifecycle import advance
@@ -61,16 +62,17 @@ class Queue:
 
 
 def queue(
-    broker: Broker, also: Sequence[Job] = (), *, effort: int = EFFORT, left_out: Container[str] = frozenset()
+    broker: Broker, also: Sequence[JobView] = (), *, effort: int = EFFORT, left_out: Container[str] = frozenset()
 ) -> Queue:
     """The queue placed together: priorities, deadlines, fairness between teams and gangs kept. Changes nothing.
 
-    ``also``: jobs that are not submitted, placed as if they were, now. What runs is taken to give its machines back
-    when its plan says, or when its time is up. Pools that a job leaves alone after a failed launch are not kept for it.
+    ``also``: jobs that are not submitted (`as_if_submitted`), placed as if they were, now. What runs is taken to give
+    its machines back when its plan says, or when its time is up. Pools that a job leaves alone after a failed launch
+    are not kept for it.
     ``left_out``: the ids of jobs that are not placed.
     """
     now, policy = broker.clock.now(), broker.policy()
-    planned = {view.id: view for view in _as_if_submitted(also, broker.user, policy.defaults.max_duration, now)}
+    planned = {view.id: view for view in also}
     with broker.store.reading() as look:
         views = look.unclosed()
         facts_for = facts_of(look, policy, now)
@@ -169,8 +171,10 @@ class LinedUp:
         self._round = None if alone else queue(self._broker, effort=_LIVE_EFFORT, left_out=self._left_out)
 
 
-def _as_if_submitted(jobs: Sequence[Job], user: str, longest: timedelta, now: datetime) -> list[JobView]:
-    """The jobs as they would stand in the queue; of one name they are told apart by their number."""
+def as_if_submitted(broker: Broker, jobs: Sequence[Job], *, by: Actor) -> list[JobView]:
+    """The jobs as they would stand in the queue if that person submitted them now. Jobs of one name are told apart by
+    a number."""
+    longest, now = broker.policy().defaults.max_duration, broker.clock.now()
     views: dict[str, JobView] = {}
     for job in jobs:
         name, number = job.name, 2
@@ -178,7 +182,7 @@ def _as_if_submitted(jobs: Sequence[Job], user: str, longest: timedelta, now: da
             name, number = f"{job.name} ({number})", number + 1
         submitted = ev.Submitted(
             job=job,
-            user=user,
+            user=by.identity,
             deadline=job.deadline_at(now),
             max_duration_seconds=(job.max_duration or longest).total_seconds(),
             work_seconds=job.work.duration.total_seconds() if job.work else None,

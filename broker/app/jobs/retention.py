@@ -7,6 +7,7 @@ from datetime import datetime
 
 from broker.app.jobs import jobs
 from broker.app.wiring import Broker
+from broker.core.actors import Actor, Role
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.runfolder.retention import Kept, drop, kept, superfluous
@@ -28,12 +29,14 @@ class Pruned:
         return sum(one.size for one in self.gone)
 
 
-def prune(broker: Broker, ended_before: datetime, *, newest_too: bool = False, dry_run: bool = False) -> list[Pruned]:
+def prune(
+    broker: Broker, ended_before: datetime, *, by: Actor, newest_too: bool = False, dry_run: bool = False
+) -> list[Pruned]:
     """Delete the checkpoints of one's own jobs that were closed and ended before then, but for each job's newest whole
     one; with ``newest_too`` that one as well. The jobs of which something went, newest first; what they printed, did
     and cost stays. May be repeated after an error. Raises `Unreachable`."""
     done = []
-    for view in jobs.search(broker, states=_ENDED, user=None if broker.user == "root" else broker.user).views:
+    for view in jobs.search(broker, states=_ENDED, user=None if Role.ADMINISTRATOR in by.roles else by.identity).views:
         if not view.closed or view.ended_at is None or view.ended_at >= ended_before:
             continue
         folder = f"{broker.settings.runs_url.rstrip('/')}/{view.id}"

@@ -17,6 +17,7 @@ from broker.app.jobs.refusals import denied, denied_everywhere, too_little
 from broker.app.jobs.runs_root import agree
 from broker.app.market.market import fresh_look, market_for, wants_sandbox
 from broker.app.wiring import Broker
+from broker.core.actors import Actor
 from broker.core.documents import MAX_BYTES
 from broker.core.errors import Alternative, BrokerError, InvalidInput
 from broker.core.events import events as ev
@@ -79,13 +80,15 @@ class DearerNow(BrokerError):
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A plan and what the policies say to it. ``admission`` is None when nothing is left to judge. ``waits``: the job
-    fits capacity that our own jobs occupy, so it would be queued. ``offers``: the ones the plan was made from.
+    """A plan, for whom it was made, and what the policies say to it. ``admission`` is None when nothing is left to
+    judge. ``waits``: the job fits capacity that our own jobs occupy, so it would be queued. ``offers``: the ones the
+    plan was made from.
     ``sizing``: how machines were found for a job that names a model. ``waiting``: what of our own it had better wait
     for, although something could be rented now. ``budgets``: those that the job falls under.
     ``alternatives``: what the policies would let pass instead, where they refuse it."""
 
     job: Job
+    by: Actor
     plan: Plan
     left_out: Mapping[Reason, int]
     admission: Admission | None
@@ -137,21 +140,23 @@ def read_job(path: Path, now: datetime) -> Job:
     return job.model_copy(update={"workdir": str(folder)})
 
 
-def preview(broker: Broker, job: Job, policy: PolicySet | None = None, *, by_carbon: bool = False) -> Preview:
-    """What would happen if the job were submitted now; nothing is held. ``policy`` and ``by_carbon`` (rank by what the
-    placements emit) are for what-if questions only."""
+def preview(
+    broker: Broker, job: Job, policy: PolicySet | None = None, *, by: Actor, by_carbon: bool = False
+) -> Preview:
+    """What would happen if that person submitted the job now; nothing is held. ``policy`` and ``by_carbon`` (rank by
+    what the placements emit) are for what-if questions only."""
     with fresh_look(broker, sandbox=wants_sandbox(job)) as look:
         chosen, now = policy or broker.policy(look), broker.clock.now()
-        seen = _planned(broker, job, chosen, look, now, by_carbon=by_carbon)
+        seen = _planned(broker, job, by, chosen, look, now, by_carbon=by_carbon)
         if not seen.plan.placements:
             return seen
         facts_for, longest = facts_of(look, chosen, now, occupied_in(look, chosen, ())), seen.max_duration
-        admission = admit(seen.job, broker.user, seen.plan, chosen, facts_for, max_duration=longest, now=now)
+        admission = admit(seen.job, by.identity, seen.plan, chosen, facts_for, max_duration=longest, now=now)
         if admission.answer is Answer.DENY:
             facts_for = facts_of(once(look), chosen, now, occupied_in(look, chosen, ()))
             passing = for_submission(
                 admission, seen.plan, chosen, facts_for, max_duration=longest, now=now,
-                planned=lambda job: _planned(broker, job, chosen, look, now).plan,
+                planned=lambda job: _planned(broker, job, by, chosen, look, now).plan,
             )  # fmt: skip
             seen = replace(seen, alternatives=passing)
     if admission.short_of is not None:
@@ -160,12 +165,19 @@ def preview(broker: Broker, job: Job, policy: PolicySet | None = None, *, by_car
 
 
 def _planned(
-    broker: Broker, job: Job, policy: PolicySet, look: StoreReading, now: datetime, *, by_carbon: bool = False
+    broker: Broker,
+    job: Job,
+    by: Actor,
+    policy: PolicySet,
+    look: StoreReading,
+    now: datetime,
+    *,
+    by_carbon: bool = False,
 ) -> Preview:
     """The plan, of one look at the store, before the policies judge it as a whole."""
     job, sizing = _sized(job, look)
     market = market_for(broker, job, policy, by_carbon=by_carbon, look=look)
-    seen = _placed(broker, job, market, policy, look, now)
+    seen = _placed(job, by, market, policy, look, now)
     if sizing is None:
         return seen
     return replace(seen, sizing=sizing, plan=replace(seen.plan, notes=(*sizing.notes, *seen.plan.notes)))
@@ -183,9 +195,9 @@ def _sized(job: Job, look: StoreReading) -> tuple[Job, Sizing | None]:
     return sized(job, rules_of_thumb.of_files(active.files if active else {}))
 
 
-def _placed(broker: Broker, job: Job, market: Market, policy: PolicySet, look: Reading, now: datetime) -> Preview:
+def _placed(job: Job, by: Actor, market: Market, policy: PolicySet, look: Reading, now: datetime) -> Preview:
     max_duration = job.max_duration or policy.defaults.max_duration
-    action = Action(ActionKind.LAUNCH, job, broker.user, window=(now, now + max_duration))
+    action = Action(ActionKind.LAUNCH, job, by.identity, window=(now, now + max_duration))
     live = occupied_in(look, policy, market.offers)
     deny = denials(policy, action, facts_of(look, policy, now, live)(action))
 
@@ -211,15 +223,16 @@ def _placed(broker: Broker, job: Job, market: Market, policy: PolicySet, look: R
         unoccupied = plan(market.offers)
         waits, found = True, replace(unoccupied, notes=(*unoccupied.notes, f"it {waiting.why}"))
     found = replace(found, offers_seen=found.offers_seen + sum(market.left_out.values()))
-    budgets = policy.budgets(job, broker.user)
+    budgets = policy.budgets(job, by.identity)
     return Preview(
-        job, found, market.left_out, None, max_duration, waits, market.offers, waiting=waiting, budgets=budgets
+        job, by, found, market.left_out, None, max_duration, waits, market.offers, waiting=waiting, budgets=budgets
     )
 
 
-def submit(broker: Broker, job: Job, agreed: Preview | None = None) -> JobView:
-    """Admit the job and return it, its money held and its first launch requested (or queued, or awaiting approval).
-    Where a strategy has a say in where and when it starts, the job is queued, and the reconciler asks.
+def submit(broker: Broker, job: Job, agreed: Preview | None = None, *, by: Actor) -> JobView:
+    """Admit the job as that person's and return it, its money held and its first launch requested (or queued, or
+    awaiting approval). Where a strategy has a say in where and when it starts, the job is queued, and the reconciler
+    asks.
 
     ``agreed``: what somebody has seen and said yes to. Raises `DearerNow` when it would cost more than that,
     `NoFeasibleCapacity` (exit 4), `NotAllowed` (exit 3, the decision is recorded) or `InvalidInput` (a `max_cost` that
@@ -233,7 +246,7 @@ def submit(broker: Broker, job: Job, agreed: Preview | None = None) -> JobView:
         with fresh_look(broker, sandbox=wants_sandbox(job)) as look:
             agree(broker, look)
             policy = broker.policy(look)
-            seen = _planned(broker, job, policy, look, broker.clock.now())
+            seen = _planned(broker, job, by, policy, look, broker.clock.now())
         if not seen.plan.placements:
             if seen.exit_code == 4:
                 raise NoFeasibleCapacity(seen)
@@ -271,7 +284,7 @@ def _admit(
     job_id = new_job_id(job.name)
     tags = Tags(
         job_id=job_id,
-        user=broker.user,
+        user=seen.by.identity,
         team=job.team,
         project=job.project,
         workload=job.workload.value,
@@ -281,7 +294,7 @@ def _admit(
     tx.record(replace(record, job_id=job_id, attempt=1))
     tx.post(hold_entries(tags, {}, admission.burns, Movement.HOLD, 1))
     given = through_standing(tx, admission, job_id)
-    return tx.append(job_id, _first_events(broker, seen, policy, admission, job_id, given, now), now)
+    return tx.append(job_id, _first_events(seen, policy, admission, job_id, given, now), now)
 
 
 def _judged(
@@ -289,7 +302,7 @@ def _judged(
 ) -> tuple[Admission, Decision]:
     """What the policies say to a plan in this transaction, and the record of it."""
     facts_for = facts_of(tx, policy, now, live)
-    admission = admit(seen.job, broker.user, seen.plan, policy, facts_for, max_duration=seen.max_duration, now=now)
+    admission = admit(seen.job, seen.by.identity, seen.plan, policy, facts_for, max_duration=seen.max_duration, now=now)
     return admission, decision_of(admission, seen.plan, policy, facts_for(admission.action))
 
 
@@ -344,7 +357,6 @@ def _can_be_run_from_here(broker: Broker, job: Job) -> None:
 
 
 def _first_events(
-    broker: Broker,
     seen: Preview,
     policy: PolicySet,
     admission: Admission,
@@ -354,7 +366,7 @@ def _first_events(
 ) -> list[tuple[int | None, EventBody]]:
     submitted = ev.Submitted(
         job=seen.job,
-        user=broker.user,
+        user=seen.by.identity,
         deadline=seen.job.deadline_at(now),
         max_duration_seconds=seen.max_duration.total_seconds(),
         work_seconds=seen.plan.remaining.total_seconds() if seen.plan.remaining else None,

@@ -56,12 +56,17 @@ def fresh_look(broker: Broker, *, sandbox: bool = False) -> Iterator[StoreReadin
 def freshen(broker: Broker, *, sandbox: bool = False) -> list[PollResult]:
     """Poll the local sources that are due; with ``sandbox`` its market, too. So an empty store fills itself. The store
     is asked which are due only once one of them may be."""
-    from broker.store.engine.leader import Duty
-
     now = broker.clock.now()
     if now < broker.fresh_until.get(sandbox, now):
         return []
-    runs = broker.store.last_polls()
+    with broker.asking_local_sources:  # one thread asks, and the others find what it was told
+        return _ask_those_due(broker, sandbox=sandbox)
+
+
+def _ask_those_due(broker: Broker, *, sandbox: bool) -> list[PollResult]:
+    from broker.store.engine.leader import Duty
+
+    now, runs = broker.clock.now(), broker.store.last_polls()
     done, asked_by_many = [], []
     for name, age in _due(broker, runs, now, sandbox=sandbox).items():
         if name in runs and _is_live(broker, name) and now - runs[name].finished < _SHARED_AGE * broker.clock.scale:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from broker.app.market.market import market_for
 from broker.app.wiring import Broker
+from broker.core.actors import Actor
 from broker.core.documents import read_document
 from broker.core.errors import InvalidInput, did_you_mean
 from broker.core.job.jobs import Job
@@ -132,7 +133,7 @@ def _loaded(broker: Broker, files: Mapping[str, str]) -> PolicySet:
     return found
 
 
-def apply(broker: Broker, paths: Sequence[Path], note: str = "") -> tuple[PolicyVersion, str]:
+def apply(broker: Broker, paths: Sequence[Path], note: str = "", *, by: Actor) -> tuple[PolicyVersion, str]:
     """Make the files the active set; the new version and the difference from the one before, as a unified diff.
 
     A set that does not load is not activated, and the last good one goes on. The same set again changes nothing.
@@ -140,17 +141,17 @@ def apply(broker: Broker, paths: Sequence[Path], note: str = "") -> tuple[Policy
     files = read_files(paths)
     _loaded(broker, files)
     before = broker.store.active_policy()
-    version = broker.store.activate_policy(files, by=broker.user, note=note)
+    version = broker.store.activate_policy(files, by=by.identity, note=note)
     return version, difference(before.files if before else {}, files)
 
 
-def adopt(broker: Broker) -> PolicyVersion | None:
+def adopt(broker: Broker, *, by: Actor) -> PolicyVersion | None:
     """An empty personal store takes up the policy files that ``GPUBROKER_POLICY`` names; None if there is nothing to
     adopt. A store that has (or ever had) an active set is changed by `apply` alone."""
     if not broker.settings.policy or broker.store.active_policy() is not None:
         return None
     paths = [Path(part).expanduser() for part in broker.settings.policy.split(":") if part]
-    version, _ = apply(broker, paths, note="adopted from GPUBROKER_POLICY")
+    version, _ = apply(broker, paths, note="adopted from GPUBROKER_POLICY", by=by)
     return version
 
 
@@ -188,7 +189,7 @@ class Explained:
         return self.admission.answer if self.planned else Answer.DENY
 
 
-def explain(broker: Broker, job: Job, policy: PolicySet | None = None) -> Explained | None:
+def explain(broker: Broker, job: Job, policy: PolicySet | None = None, *, by: Actor) -> Explained | None:
     """Every rule's verdict on the placement that a plan of the job takes, with all its money; where the policies leave
     it none, on the one that would be best if they turned none down.
 
@@ -196,7 +197,7 @@ def explain(broker: Broker, job: Job, policy: PolicySet | None = None) -> Explai
     """
     from broker.app.jobs.submit import preview
 
-    seen, chosen = preview(broker, job, policy), policy or broker.policy()
+    seen, chosen = preview(broker, job, policy, by=by), policy or broker.policy()
     found = seen.admission
     now = seen.plan.made_at
     with broker.store.reading() as look:
@@ -208,5 +209,5 @@ def explain(broker: Broker, job: Job, policy: PolicySet | None = None) -> Explai
         plan = make_plan(seen.job, market.offers, now=now, submitted_at=now, conditions=conditions)
         if not plan.placements:
             return None
-        found = admit(seen.job, broker.user, plan, chosen, facts_for, max_duration=seen.max_duration, now=now)
+        found = admit(seen.job, by.identity, plan, chosen, facts_for, max_duration=seen.max_duration, now=now)
         return Explained(found, facts_for(found.action), planned=False)

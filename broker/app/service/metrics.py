@@ -62,7 +62,7 @@ class Page:
             raise MissingExtra("serve", "the page for Prometheus") from error
         self._token = token
         self._health = health
-        self._numbers = Numbers(Broker(broker.settings, broker.registries), health)
+        self._numbers = Numbers(broker, health)
         self._registry = prometheus_client.CollectorRegistry(auto_describe=False)
         self._registry.register(self._numbers)
         try:
@@ -128,7 +128,6 @@ class Numbers:
     def __init__(self, broker: Broker, health: Pulses) -> None:
         self._broker = broker
         self._health = health
-        self._asking = threading.Lock()  # a broker belongs to one thread at a time
 
     def collect(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -137,8 +136,7 @@ class Numbers:
         found: list[Metric] = []
         up = GaugeMetricFamily("gpubroker_up", "1 while the store answers.")
         try:
-            with self._asking:
-                found = list(self._of_the_store(GaugeMetricFamily))
+            found = list(self._of_the_store(GaugeMetricFamily))
             up.add_metric([], 1)
         except BrokerError:
             up.add_metric([], 0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 from broker.app.service.background import looks
 from broker.app.service.health import Pulses
@@ -24,9 +25,7 @@ class Reconciling:
     name = "jobs"
 
     def __init__(self, broker: Broker, *, health: Pulses, say: Callable[[str], None]) -> None:
-        # A broker belongs to one thread; the store itself may be shared, but not the engines made from it.
-        self._broker = Broker(broker.settings, broker.registries)
-        self._broker.runs_for_others = True
+        self._broker = Broker(broker.settings, broker.registries, replace(broker.account, for_others=True))
         self._health = health
         self._say = say
 

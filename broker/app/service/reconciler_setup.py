@@ -13,7 +13,8 @@ from broker.app.jobs.queue import LinedUp
 from broker.app.market.market import market_for
 from broker.app.market.strategy_history import record
 from broker.app.store_identity import store_id
-from broker.app.wiring import Broker, process_user
+from broker.app.wiring import Broker
+from broker.core.actors import ProcessAccount
 from broker.core.errors import OwnerOnly, SecretsAbsent
 from broker.core.events.views import JobView
 from broker.core.job.jobs import Job
@@ -122,10 +123,11 @@ def passed_on(broker: Broker, view: JobView) -> Mapping[str, str]:
     happens to look after the store.
     """
     latest = view.latest
-    others = view.user != process_user() and not broker.runs_for_others
+    account = broker.account
+    others = view.user != account.user and not account.for_others
     if others and latest is not None and not broker.engine(latest.engine).remote:
-        raise OwnerOnly(view.user, process_user())
-    return secrets_of(view)
+        raise OwnerOnly(view.user, account.user)
+    return secrets_of(view, account)
 
 
 def missing_secrets(job: Job) -> Sequence[str]:
@@ -133,14 +135,14 @@ def missing_secrets(job: Job) -> Sequence[str]:
     return [name for name in job.secrets if name not in os.environ]
 
 
-def secrets_of(view: JobView) -> Mapping[str, str]:
+def secrets_of(view: JobView, account: ProcessAccount) -> Mapping[str, str]:
     """The job's secrets, from this process's environment at launch; they are written nowhere.
 
     Raises `SecretsAbsent` where some are not there, and for another user's job: one's environment is nobody else's. A
     process that has them may launch the job later.
     """
-    if view.job.secrets and view.user != process_user():
-        raise SecretsAbsent(view.job.secrets, owner=view.user, process_user=process_user())
+    if view.job.secrets and view.user != account.user:
+        raise SecretsAbsent(view.job.secrets, owner=view.user, process_user=account.user)
     if missing := missing_secrets(view.job):
         raise SecretsAbsent(missing)
     return {name: os.environ[name] for name in view.job.secrets}

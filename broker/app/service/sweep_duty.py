@@ -24,7 +24,7 @@ class Sweeping:
 
     def __init__(self, broker: Broker, *, say: Callable[[str], None], every: float = EVERY) -> None:
         # A broker belongs to one thread; the store itself may be shared, but not the engines made from it.
-        self._broker = Broker(broker.settings, broker.registries)
+        self._broker = Broker(broker.settings, broker.registries, broker.account)
         self._rounds = Rounds(say, _FIRST_AFTER, every)
 
     def run(self, stop: threading.Event) -> None:

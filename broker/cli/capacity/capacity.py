@@ -115,7 +115,7 @@ def add(
             where="--price",
             hint="plans and findings compute the cost of a GPU-hour from it; --price 0 for free capacity",
         )
-    added = use_case.add(broker, holding)
+    added = use_case.add(broker, holding, by=terminal.actor)
     if doubt:
         terminal.say(Text(f"warning: {doubt}", style="yellow"))
     if as_json:
@@ -135,7 +135,7 @@ def remove(
     from broker.cli.capacity import capacity_view as view
 
     terminal = Terminal.of(context)
-    removed = use_case.remove(terminal.broker(), number)
+    removed = use_case.remove(terminal.broker(), number, by=terminal.actor)
     if as_json:
         terminal.answer(view.recorded(removed))
     else:

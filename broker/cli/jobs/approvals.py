@@ -44,10 +44,10 @@ def list_(
     from broker.cli.jobs import approvals_view as view
 
     terminal = Terminal.of(context)
-    broker = terminal.broker()
+    broker, me = terminal.broker(), terminal.actor.identity
     found = approvals.requests(broker, all_of_them=all_of_them)
     if mine:
-        found = [one for one in found if one.asked.answerable_by(broker.user, one.view.user)]
+        found = [one for one in found if one.asked.answerable_by(me, one.view.user)]
     standing = approvals.standing_grants(broker, all_of_them=all_of_them)
     now = broker.clock.now()
     told = {
@@ -56,12 +56,12 @@ def list_(
     if as_json:
         terminal.answer(
             {
-                "requests": [view.request_json(one, broker.user, told.get(one.view.id, ())) for one in found],
+                "requests": [view.request_json(one, me, told.get(one.view.id, ())) for one in found],
                 "standing": [view.standing_json(one, now) for one in standing],
             }
         )
     else:
-        terminal.show(*view.listing(terminal.out, found, standing, broker.user, now, told))
+        terminal.show(*view.listing(terminal.out, found, standing, me, now, told))
 
 
 @app.command(
@@ -120,9 +120,9 @@ def grant(
         _standing(terminal, broker, for_user or [], for_team or [], for_project or [], rule or [], total, until, reason,
                   as_json=as_json)  # fmt: skip
         return
-    after = approvals.grant(broker, job, reason)
+    after = approvals.grant(broker, job, reason, by=terminal.actor)
     by_whom = [body for event in jobs.events(broker, after) if isinstance(body := event.body, ApprovalGiven)]
-    mine = by_whom[-1].rules if by_whom and by_whom[-1].by == broker.user else ()
+    mine = by_whom[-1].rules if by_whom and by_whom[-1].by == terminal.actor.identity else ()
     word = f"approved ({', '.join(mine)})" if mine else "no approval needed: no active rule requires it any more"
     _answered(terminal, broker, after, word, as_json=as_json)
 
@@ -138,7 +138,7 @@ def refuse(context: typer.Context, job: Job, reason: Reason = "", as_json: AsJso
     terminal = Terminal.of(context)
     broker = terminal.broker()
     asked = jobs.find(broker, job).asked
-    after = approvals.refuse(broker, job, reason)
+    after = approvals.refuse(broker, job, reason, by=terminal.actor)
     rules = f" ({', '.join(one.rule for one in asked.open)})" if asked and asked.open else ""
     _answered(terminal, broker, after, f"refused{rules}", as_json=as_json)
 
@@ -154,7 +154,7 @@ def revoke(
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    _granted(terminal, broker, approvals.revoke(broker, number), "Revoked", as_json=as_json)
+    _granted(terminal, broker, approvals.revoke(broker, number, by=terminal.actor), "Revoked", as_json=as_json)
 
 
 def _answered(terminal: Terminal, broker: Broker, after: JobView, word: str, *, as_json: bool) -> None:
@@ -203,7 +203,7 @@ def _standing(
         raise InvalidInput(str(error), where="--total") from error
     end = _time_ahead(until, broker.clock.now())
     ahead = approvals.Ahead(amount, end, tuple(rules), tuple(users), tuple(teams), tuple(projects), reason)
-    given = approvals.grant_ahead(broker, ahead)
+    given = approvals.grant_ahead(broker, ahead, by=terminal.actor)
     terminal.say(*(Text(f"warning: {one}", style="yellow") for one in approvals.unheard_of(broker, ahead)))
     _granted(terminal, broker, given, "Granted", as_json=as_json)
 

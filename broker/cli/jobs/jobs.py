@@ -41,9 +41,8 @@ def list_jobs(
             raise UnknownName("state", name, known)
     terminal = Terminal.of(context)
     broker = terminal.broker()
-    found = jobs.search(
-        broker, states=[known[name] for name in wanted], user=broker.user if mine else None, team=team, limit=limit
-    )
+    states, user = [known[name] for name in wanted], terminal.actor.identity if mine else None
+    found = jobs.search(broker, states=states, user=user, team=team, limit=limit)
     now = broker.clock.now()
     billed = [(view, jobs.bill(broker, view)) for view in found.views]
     if as_json:
@@ -194,7 +193,7 @@ def cancel(context: typer.Context, job: JobReference, as_json: AsJson = False) -
     broker = terminal.broker()
     view = jobs.find(broker, job)
     over = view.state.final
-    after = jobs.cancel(broker, view)
+    after = jobs.cancel(broker, view, by=terminal.actor)
     background.revive(broker)
     if as_json:
         terminal.answer(job_document.document(after, jobs.bill(broker, after), None, broker.clock.now()))
@@ -239,7 +238,7 @@ def extend(
     except ValueError as error:
         raise InvalidInput(str(error), where=option) from error
     broker = terminal.broker()
-    after = jobs.extend(broker, jobs.find(broker, job), More(cost, duration))
+    after = jobs.extend(broker, jobs.find(broker, job), More(cost, duration), by=terminal.actor)
     background.revive(broker)
     tell_approvers(terminal, broker, after)
     if as_json:

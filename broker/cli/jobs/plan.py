@@ -70,7 +70,7 @@ def plan(
         alone = {"--explain": explain, "--policy": policy, "--rank": rank is not Rank.COST}
         raise typer.Exit(plan_together(terminal, broker, [wanted, *others], alone, as_json=as_json))
     what_if = check(broker, policy) if policy else None
-    seen = preview(broker, wanted, what_if, by_carbon=rank is Rank.CARBON)
+    seen = preview(broker, wanted, what_if, by=terminal.actor, by_carbon=rank is Rank.CARBON)
     chosen = what_if or broker.policy()
     if as_json:
         terminal.answer(view.document(seen, chosen, limit=limit))

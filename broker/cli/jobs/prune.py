@@ -42,7 +42,7 @@ def prune(
     terminal = Terminal.of(context)
     broker = terminal.broker()
     before = broker.clock.now() - kept
-    found = prune_checkpoints(broker, before, newest_too=newest_too, dry_run=True)
+    found = prune_checkpoints(broker, before, by=terminal.actor, newest_too=newest_too, dry_run=True)
     count = formats.plural(sum(len(one.gone) for one in found), "checkpoint")
     what = f"{count} of {formats.plural(len(found), 'job')}, {gigabytes(sum(one.size for one in found))}"
     doing = bool(found) and not dry_run
@@ -51,7 +51,7 @@ def prune(
             raise InvalidInput(f"deleting {what} needs confirmation", hint="add --yes, or --dry-run")
         doing = typer.confirm(f"Delete {what}?", default=False, err=True)
     if doing:
-        found = prune_checkpoints(broker, before, newest_too=newest_too)
+        found = prune_checkpoints(broker, before, by=terminal.actor, newest_too=newest_too)
     if as_json:
         terminal.answer(
             {

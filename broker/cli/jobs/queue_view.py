@@ -132,9 +132,9 @@ def plan_together(
         raise InvalidInput(
             f"{unsized[0]} names a model but no machines", where="JOB.yaml", hint="plan it alone: then it is sized"
         )
-    from broker.app.jobs.queue import queue  # other views of the queue come with one
+    from broker.app.jobs.queue import as_if_submitted, queue  # other views of the queue come with one
 
-    found = queue(broker, jobs)
+    found = queue(broker, as_if_submitted(broker, jobs, by=terminal.actor))
     if as_json:
         terminal.answer(document(found))
     else:

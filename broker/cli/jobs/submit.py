@@ -45,7 +45,7 @@ def submit(
     if not yes and not terminal.asks:
         raise InvalidInput("no terminal for the confirmation", hint="add --yes to submit without confirmation")
     terminal.adopt()
-    view, left = _agree_and_submit(terminal, broker, preview(broker, wanted), yes=yes)
+    view, left = _agree_and_submit(terminal, broker, preview(broker, wanted, by=terminal.actor), yes=yes)
     _afterwards(terminal, broker, view, detach=detach, left=left)
 
 
@@ -72,7 +72,7 @@ def _agree_and_submit(terminal: Terminal, broker: Broker, seen: Preview, *, yes:
             raise typer.Exit(0)
         try:
             with ctrl_c_waits() as pressed:
-                view = admit(broker, seen.job, agreed=None if yes else seen)
+                view = admit(broker, seen.job, agreed=None if yes else seen, by=terminal.actor)
                 background.ensure(broker, for_secrets_of=view)
                 terminal.say(f"Submitted as {view.id}.")
                 terminal.say(*(f"Held now: {line}." for line in held_view.shares_of(jobs.bill(broker, view).shares)))

@@ -64,7 +64,7 @@ def apply(
     terminal = Terminal.of(context)
     broker = terminal.broker()
     before, old = broker.store.active_policy(), _active(broker)
-    version, difference = policies.apply(broker, files, note)
+    version, difference = policies.apply(broker, files, note, by=terminal.actor)
     background.revive(broker)  # jobs may wait for an approval that is no longer needed
     changed, warnings = before is None or before.number != version.number, _warnings(broker, broker.policy())
     cases = policies.cases_among(files)
@@ -184,7 +184,7 @@ def explain(
     wanted = read_job(job, broker.clock.now())
     terminal.adopt()
     what_if = policies.check(broker, policy) if policy else None
-    explained = policies.explain(broker, wanted, what_if)
+    explained = policies.explain(broker, wanted, what_if, by=terminal.actor)
     if explained is None:
         raise _NothingToJudge("no placement is feasible, so there is none to judge", hint=f"see `gpubroker plan {job}`")
     if as_json:

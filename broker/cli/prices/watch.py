@@ -107,7 +107,7 @@ def _watch(
         name="",
         trigger=Trigger.AVAILABLE,
         made_at=broker.clock.now(),
-        made_by=broker.user,
+        made_by=terminal.actor.identity,
         machines=(*written, *(name for name, counts in machines.items() if not counts)),
         providers=tuple(provider or []),
         regions=tuple(region or []),

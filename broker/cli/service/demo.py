@@ -41,7 +41,9 @@ def demo(
     from broker.core.events.outcomes import JobState
 
     terminal = Terminal.of(context)
-    story = Demo(terminal.settings().home, terminal.registries(), DEFAULT_SEED if seed is None else seed)
+    story = Demo(
+        terminal.settings().home, terminal.registries(), terminal.actor, DEFAULT_SEED if seed is None else seed
+    )
     try:
         _market(terminal, story)
         _run(terminal, story, _plan(terminal, story))

@@ -15,6 +15,8 @@ from broker.app.jobs.submit import Preview, preview, read_job, submit
 from broker.app.policy.policies import adopt
 from broker.app.service import background
 from broker.app.wiring import Broker
+from broker.cli.identity import process_actor
+from broker.core.actors import Actor, EntryPoint, ProcessAccount
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.events.wait_reasons import EndReason, WaitReason
@@ -55,8 +57,9 @@ class JobResult:
 class SubmittedJob:
     """A job in the store. What it says of itself is read from the store at each call."""
 
-    def __init__(self, broker: Broker, job_id: str) -> None:
+    def __init__(self, broker: Broker, job_id: str, actor: Actor) -> None:
         self._broker = broker
+        self._actor = actor
         self.id = job_id
 
     def __repr__(self) -> str:
@@ -102,7 +105,7 @@ class SubmittedJob:
     def cancel(self) -> None:
         """Ask for it to be stopped, checkpoint first. Changes nothing of a job that has ended. Raises `NotAllowed` for
         somebody else's job."""
-        jobs.cancel(self._broker, self._view())
+        jobs.cancel(self._broker, self._view(), by=self._actor)
         background.revive(self._broker)
 
     def _view(self) -> JobView:
@@ -124,7 +127,7 @@ class SubmittedJob:
 
 
 class Client:
-    """A broker over one store, as the operating-system user of this process. Not thread-safe: one for each thread.
+    """A broker over one store, as the operating-system user of this process. Thread-safe.
 
     ``home``: the data folder; None: the one in the settings (``gpubroker.toml``, ``GPUBROKER_*``), which say the rest.
     Raises `InvalidInput` for settings that are wrong.
@@ -135,7 +138,8 @@ class Client:
         if home is not None:
             settings = settings.model_copy(update={"home": home})
         check_names(settings, plugged.providers, plugged.engines)
-        self._broker = Broker(settings, plugged)
+        self._actor = process_actor(EntryPoint.PYTHON)
+        self._broker = Broker(settings, plugged, ProcessAccount(self._actor.identity))
 
     def __enter__(self) -> Self:
         return self
@@ -145,8 +149,7 @@ class Client:
 
     def close(self) -> None:
         """Close the store. Jobs go on in the background."""
-        if "store" in self._broker.__dict__:
-            self._broker.store.close()
+        self._broker.close()
 
     def read_job(self, path: Path) -> Job:
         """The job of a job file or SkyPilot task file. Raises `InvalidInput` with every finding."""
@@ -154,8 +157,8 @@ class Client:
 
     def plan(self, job: Job) -> Preview:
         """Where the job would run, at what cost, and what the policies say; nothing is held or launched."""
-        adopt(self._broker)
-        return preview(self._broker, job)
+        adopt(self._broker, by=self._actor)
+        return preview(self._broker, job, by=self._actor)
 
     def submit(self, job: Job, agreed: Preview | None = None) -> SubmittedJob:
         """Hold the money and start the job in the background, as `gpubroker submit --yes` does.
@@ -164,16 +167,16 @@ class Client:
         within the job's own limits is. A job that needs approval is submitted and waits for it. Raises `NotAllowed`,
         `NoFeasibleCapacity`, `DearerNow`, `InvalidInput` or `StoreProblem`; then no job exists.
         """
-        adopt(self._broker)
-        view = submit(self._broker, job, agreed)
+        adopt(self._broker, by=self._actor)
+        view = submit(self._broker, job, agreed, by=self._actor)
         background.ensure(self._broker, for_secrets_of=view)
         approvers.tell(self._broker, view)
-        return SubmittedJob(self._broker, view.id)
+        return SubmittedJob(self._broker, view.id, self._actor)
 
     def job(self, reference: str) -> SubmittedJob:
         """A job by its id, a unique beginning of it, or its name (the newest of that name). Raises `UnknownName`, and
         `UnreadableJob` for one that this version cannot read."""
-        return SubmittedJob(self._broker, jobs.find(self._broker, reference).id)
+        return SubmittedJob(self._broker, jobs.find(self._broker, reference).id, self._actor)
 
     def jobs(
         self,
@@ -185,4 +188,4 @@ class Client:
     ) -> list[SubmittedJob]:
         """Jobs that match all that is given, newest first; those that this version cannot read are left out."""
         found = jobs.search(self._broker, states=states, user=user, team=team, limit=limit)
-        return [SubmittedJob(self._broker, view.id) for view in found.views]
+        return [SubmittedJob(self._broker, view.id, self._actor) for view in found.views]

@@ -22,6 +22,7 @@ from broker.core.notices import Notice
 from broker.core.policy.approvals import Question
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
+from tests.actors import ANN, OLGA, person, with_clock
 
 POLICY = """\
 version: 1
@@ -31,12 +32,16 @@ guardrails: [{name: dear, max_job_cost: $2, action: ask, approvers: [olga], expi
 
 
 @pytest.fixture
+def broker(broker: Broker) -> Broker:
+    """Time stands still."""
+    return with_clock(broker, ManualClock(broker.clock.now()))
+
+
+@pytest.fixture
 def sent(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> list[Notice]:
     """What was told."""
     told: list[Notice] = []
-    monkeypatch.setattr(Broker, "user", "ann")
     monkeypatch.setattr(notify, "_send", lambda notice, address: told.append(notice) or "")
-    broker.__dict__["clock"] = ManualClock(broker.clock.now())
     broker.settings.notify = {"ops": SecretStr("json://nobody")}
     broker.store.activate_policy({"t.yaml": POLICY}, by="test")
     return told
@@ -45,7 +50,7 @@ def sent(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> list[Notice]:
 def start(broker: Broker, cost: str = "$3") -> JobView:
     text = f"name: big\nrun: 'true'\nresources: {{cpus: 1}}\nmax_duration: 10h\nwork: 2h\nmax_cost: {cost}\n"
     job = parse_job(f"{text}constraints: {{providers: [sandbox]}}\n", file="job.yaml", now=broker.clock.now())
-    return submit(broker, job)
+    return submit(broker, job, by=ANN)
 
 
 def test_who_asks_for_what_and_what_to_type_is_told_once(
@@ -86,15 +91,16 @@ def test_more_that_is_asked_for_later_is_told_as_well(
 ) -> None:
     view = start(broker)
     approvers.tell(broker, view)
-    monkeypatch.setattr(Broker, "user", "olga")
-    approvals.grant(broker, view.id)
+    approvals.grant(broker, view.id, by=OLGA)
     reconciler(broker).tick()
-    monkeypatch.setattr(Broker, "user", "ann")
     clock = broker.clock
     assert isinstance(clock, ManualClock)
     clock.advance(timedelta(minutes=1))
     asked = jobs.extend(
-        broker, jobs.find(broker, view.id), jobs.More(max_cost=Money.usd(9), max_duration=timedelta(hours=48))
+        broker,
+        jobs.find(broker, view.id),
+        jobs.More(max_cost=Money.usd(9), max_duration=timedelta(hours=48)),
+        by=ANN,
     )
     approvers.tell(broker, asked)
     assert [notice.title for notice in sent] == [
@@ -154,9 +160,7 @@ def test_whom_a_pattern_matches_but_no_team_lists_is_not_asked_and_may_not_answe
     view = start(broker)
     approvers.tell(broker, view)
     assert sent[0].title.endswith("avery may approve")
-    monkeypatch.setattr(Broker, "user", "avril")
     with pytest.raises(NotAllowed, match="you are avril, and not among those who approve") as refused:
-        approvals.grant(broker, view.id)
+        approvals.grant(broker, view.id, by=person("avril"))
     assert refused.value.hint == "ask avery"
-    monkeypatch.setattr(Broker, "user", "avery")
-    assert approvals.grant(broker, view.id).asked is None
+    assert approvals.grant(broker, view.id, by=person("avery")).asked is None

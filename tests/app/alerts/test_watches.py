@@ -19,6 +19,7 @@ from broker.core.market.watches import Trigger, Watch
 from broker.core.notices import Notice
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
+from tests.actors import with_clock
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -57,7 +58,7 @@ def restarted(new_broker: Callable[[], Broker], clock: ManualClock) -> Callable[
 
     def new(**targets: str) -> Broker:
         broker = new_broker()
-        broker.__dict__["clock"] = clock
+        broker = with_clock(broker, clock)
         secrets = {name: SecretStr(address) for name, address in (targets or {"ops": "up://"}).items()}
         broker.settings = broker.settings.model_copy(update={"notify": secrets})
         return broker

@@ -27,6 +27,7 @@ from broker.core.values.money import Money
 from broker.ledger.entries import Movement, move
 from broker.reconciler.controllers.enforcement import Enforcement
 from broker.reconciler.settlement.settlement import tags_of
+from tests.actors import ANN
 
 LATER = Money.usd("100.01")
 
@@ -73,7 +74,7 @@ def charge(broker: Broker, view: JobView, amount: Money, name: str = "late") -> 
 
 def test_a_later_charge_overdraws_the_budget_alerts_and_blocks(broker: Broker, mailed: list[str]) -> None:
     grant(broker)
-    view = submit(broker, job(broker))
+    view = submit(broker, job(broker), by=ANN)
     charge(broker, view, LATER)
     (line,) = lines(broker)
     assert (line.use.spent, line.left) == (LATER, -(view.max_cost or Money.ZERO) - Money.usd("0.01"))
@@ -84,7 +85,7 @@ def test_a_later_charge_overdraws_the_budget_alerts_and_blocks(broker: Broker, m
     notify.deliver(broker.store, broker.clock, broker.settings.notify)
     assert f"Budget pretend is overdrawn by $5.01 for {line.period_name}" in mailed
     with pytest.raises(NotAllowed, match=r"it is overdrawn by \$5\.01"):
-        submit(broker, job(broker, "$1"))
+        submit(broker, job(broker, "$1"), by=ANN)
     assert set(lines(broker)[0].marks) == {"50%", "80%", "100%", "forecast", "overdrawn", "exceeded"}
 
 
@@ -92,7 +93,7 @@ def test_each_mark_is_told_once_whoever_looks(
     broker: Broker, new_broker: Callable[[], Broker], mailed: list[str]
 ) -> None:
     grant(broker, alerts="[50%, 80%]")
-    view = submit(broker, job(broker))
+    view = submit(broker, job(broker), by=ANN)
     assert budgets.check(broker) == []
     charge(broker, view, Money.usd(50))
     assert len(budgets.check(broker)) == 1
@@ -111,7 +112,7 @@ def test_each_mark_is_told_once_whoever_looks(
 
 def test_another_amount_is_alerted_about_anew(broker: Broker) -> None:
     grant(broker, alerts="[50%]")
-    charge(broker, submit(broker, job(broker)), Money.usd(50))
+    charge(broker, submit(broker, job(broker), by=ANN), Money.usd(50))
     assert len(budgets.check(broker)) == 1
     grant(broker, alerts="[50%]", amount="$90")
     assert len(budgets.check(broker)) == 1
@@ -119,7 +120,7 @@ def test_another_amount_is_alerted_about_anew(broker: Broker) -> None:
 
 def test_a_delivery_that_fails_is_visible_and_tried_again(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     grant(broker, alerts="[50%]")
-    charge(broker, submit(broker, job(broker)), Money.usd(50))
+    charge(broker, submit(broker, job(broker), by=ANN), Money.usd(50))
     budgets.check(broker)
     monkeypatch.setattr(notify, "_send", lambda notice, address: "the service cannot be reached")
     notify.deliver(broker.store, broker.clock, broker.settings.notify)
@@ -134,7 +135,7 @@ def test_a_delivery_that_fails_is_visible_and_tried_again(broker: Broker, monkey
 
 def test_what_runs_is_stopped_with_the_rules_words(broker: Broker) -> None:
     grant(broker, action="stop", grace="10m")
-    view = submit(broker, job(broker))
+    view = submit(broker, job(broker), by=ANN)
     with broker.store.writing() as tx:
         view = tx.append(view.id, [(1, ev.Launched(handle="x"))], broker.clock.now())
     later, over = [broker.clock.now()], OverBudgets(broker)
@@ -166,8 +167,8 @@ def test_what_runs_is_stopped_with_the_rules_words(broker: Broker) -> None:
 
 def test_a_budget_that_only_alerts_lets_more_pass_than_there_is(broker: Broker) -> None:
     grant(broker, action="alert", amount="$7")
-    submit(broker, job(broker))
-    submit(broker, job(broker))
+    submit(broker, job(broker), by=ANN)
+    submit(broker, job(broker), by=ANN)
     assert lines(broker)[0].left == Money.usd(-3)
     (told,) = [notice for notice in budgets.check(broker) if notice.key.endswith("overdrawn")]
     assert "Jobs are still admitted" in told.body
@@ -175,7 +176,7 @@ def test_a_budget_that_only_alerts_lets_more_pass_than_there_is(broker: Broker) 
 
 def test_the_days_of_a_period_add_up(broker: Broker) -> None:
     grant(broker)
-    view = submit(broker, job(broker))
+    view = submit(broker, job(broker), by=ANN)
     charge(broker, view, Money.usd(3))
     (line,) = lines(broker)
     found = budgets.days(broker, line)

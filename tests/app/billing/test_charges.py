@@ -26,6 +26,7 @@ from broker.ledger.entries import Movement, Tags, move
 from broker.reconciler.settlement.batch import post_due
 from broker.reconciler.settlement.charges import Standing
 from broker.reconciler.settlement.settlement import release
+from tests.actors import EVERYBODYS
 
 DAY = timedelta(days=1)
 MIDNIGHT = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - 9 * DAY
@@ -61,7 +62,7 @@ def broker(new_broker: Callable[[], Broker], cloud: Cloud) -> Broker:
     made = new_broker()
     made.settings.notify["desk"] = SecretStr("json://127.0.0.1:9/")
     plugged = {"providers": {"acme": "", "mute": ""}, "build_provider": lambda name, **_: _built(name, cloud)}
-    return Broker(made.settings, replace(made.registries, **plugged))  # type: ignore[arg-type]  # parts by name
+    return Broker(made.settings, replace(made.registries, **plugged), EVERYBODYS)  # type: ignore[arg-type]  # parts by name
 
 
 def _built(name: str, cloud: Cloud) -> object:
@@ -171,7 +172,7 @@ def test_bad_settings_of_one_provider_keep_no_other_from_being_asked(broker: Bro
             raise InvalidInput("no such region", where="[providers.mute]")
         return cloud
 
-    broker = Broker(broker.settings, replace(broker.registries, build_provider=built))  # type: ignore[arg-type]  # a part
+    broker = Broker(broker.settings, replace(broker.registries, build_provider=built), EVERYBODYS)  # type: ignore[arg-type]  # a part
     ran(broker, "first", "mute")
     cloud.bill = [charge(ran(broker, "train"), "53.25")]
     done = fetch(broker)

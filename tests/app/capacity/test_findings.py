@@ -17,6 +17,7 @@ from broker.core.values.money import Money
 from broker.economics.reserve.capacity_findings import FindingKind
 from broker.economics.reserve.holdings import Holding, HoldingKind
 from broker.reconciler.controllers.placement import launch_request
+from tests.actors import with_clock
 from tests.contracts.rule_contract import job, placement
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -25,8 +26,7 @@ START = NOW - timedelta(days=14)
 
 @pytest.fixture
 def site(broker: Broker) -> Broker:
-    broker.__dict__["clock"] = ManualClock(NOW)
-    return broker
+    return with_clock(broker, ManualClock(NOW))
 
 
 def ran(broker: Broker, name: str, start: datetime, end: datetime, **offer: Any) -> None:

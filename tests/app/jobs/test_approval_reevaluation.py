@@ -26,10 +26,12 @@ from broker.core.events.views import JobView
 from broker.core.job.file import parse_job
 from broker.core.market.offers import MoneyKind
 from broker.core.policy.policy import ActionKind, Answer
+from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.reconciler.admission.approvals import of_ask
 from broker.reconciler.controllers.placement import Placing
 from broker.store.jobs.journal import StoreReading
+from tests.actors import ANN, BOB, ROOT, person, with_clock
 
 BUDGET = """\
 version: 1
@@ -47,8 +49,14 @@ constraints: {providers: [sandbox]}
 """
 
 
+@pytest.fixture
+def broker(broker: Broker) -> Broker:
+    """Time stands still."""
+    return with_clock(broker, ManualClock(broker.clock.now()))
+
+
 @pytest.fixture(autouse=True)
-def big_is_asked(broker: Broker, act_as: Any) -> None:
+def big_is_asked(broker: Broker) -> None:
     govern(broker, BIG)
 
 
@@ -59,7 +67,7 @@ def govern(broker: Broker, *guardrails: str, budget: str = BUDGET) -> None:
 
 
 def start(broker: Broker, cost: str = "$3") -> JobView:
-    return submit(broker, parse_job(JOB.replace("COST", cost), file="job.yaml", now=broker.clock.now()))
+    return submit(broker, parse_job(JOB.replace("COST", cost), file="job.yaml", now=broker.clock.now()), by=ANN)
 
 
 def held(broker: Broker, view: JobView) -> Money:
@@ -73,41 +81,37 @@ def given(broker: Broker, view: JobView) -> list[tuple[str, tuple[str, ...]]]:
     return [(body.by, body.rules) for body in bodies if isinstance(body, ev.ApprovalGiven)]
 
 
-def test_a_grant_is_not_above_what_denies_by_now(broker: Broker, act_as: Any) -> None:
+def test_a_grant_is_not_above_what_denies_by_now(broker: Broker) -> None:
     view = start(broker)
     govern(broker, BIG, "  - {name: cheap, max_job_cost: $1}\n")
-    act_as("bob")
     with pytest.raises(NotAllowed) as refused:
-        approvals.grant(broker, view.id)
+        approvals.grant(broker, view.id, by=BOB)
     assert "cheap: it may cost $3.00, the limit is $1.00 a job" in refused.value.message
     assert "(t.yaml:" in refused.value.message
     after = jobs.find(broker, view.id)
     assert (after.state, given(broker, view), held(broker, view)) == (JobState.AWAITING_APPROVAL, [], Money.usd(3))
     govern(broker, BIG)
-    assert approvals.grant(broker, view.id).state is JobState.PLANNED, "once it is denied no more"
+    assert approvals.grant(broker, view.id, by=BOB).state is JobState.PLANNED, "once it is denied no more"
 
 
-def test_more_for_what_runs_is_denied_by_now_as_well(broker: Broker, act_as: Any) -> None:
+def test_more_for_what_runs_is_denied_by_now_as_well(broker: Broker) -> None:
     view = start(broker, "$2")
-    jobs.extend(broker, view, jobs.More(max_cost=Money.usd(5)))
+    jobs.extend(broker, view, jobs.More(max_cost=Money.usd(5)), by=ANN)
     govern(broker, BIG, "  - {name: cheap, max_job_cost: $4}\n")
-    act_as("bob")
     with pytest.raises(NotAllowed, match=r"cheap: it may cost \$5\.00"):
-        approvals.grant(broker, view.id)
+        approvals.grant(broker, view.id, by=BOB)
     after = jobs.find(broker, view.id)
     assert (after.max_cost, after.asked is not None) == (Money.usd(2), True)
-    assert approvals.refuse(broker, view.id).asked is None, "refusing is always possible"
+    assert approvals.refuse(broker, view.id, by=BOB).asked is None, "refusing is always possible"
 
 
-def test_who_is_asked_now_decides_and_who_was_asked_then_does_not(broker: Broker, act_as: Any) -> None:
+def test_who_is_asked_now_decides_and_who_was_asked_then_does_not(broker: Broker) -> None:
     view = start(broker)
     govern(broker, BIG.replace("[bob]", "[carol]"))
-    act_as("bob")
     for decide in (approvals.grant, approvals.refuse):
         with pytest.raises(NotAllowed, match="not among those who approve"):
-            decide(broker, view.id)
-    act_as("carol")
-    assert approvals.grant(broker, view.id).state is JobState.PLANNED
+            decide(broker, view.id, by=BOB)
+    assert approvals.grant(broker, view.id, by=person("carol")).state is JobState.PLANNED
     assert given(broker, view) == [("carol", ("big",))]
 
 
@@ -145,30 +149,27 @@ def test_policies_that_ask_as_before_or_deny_are_looked_at_once_each(broker: Bro
 def test_where_nobody_is_asked_any_more_anybody_may_send_it_on_and_nobody_has_approved_it(broker: Broker) -> None:
     view = start(broker)
     govern(broker)
-    after = approvals.grant(broker, view.id)
+    after = approvals.grant(broker, view.id, by=ANN)
     assert (after.state, after.grants, given(broker, view)) == (JobState.PLANNED, (), [("", ("big",))])
 
 
-def test_who_asks_on_behalf_of_somebody_does_not_approve_it(broker: Broker, act_as: Any) -> None:
+def test_who_asks_on_behalf_of_somebody_does_not_approve_it(broker: Broker) -> None:
     govern(broker, BIG.replace("[bob]", "[bob, root]"))
     view = start(broker, "$2")
-    act_as("root")
-    jobs.extend(broker, view, jobs.More(max_cost=Money.usd(5)))
+    jobs.extend(broker, view, jobs.More(max_cost=Money.usd(5)), by=ROOT)
     with pytest.raises(NotAllowed, match="nobody approves their own"):
-        approvals.grant(broker, view.id)
-    act_as("bob")
-    assert approvals.grant(broker, view.id).max_cost == Money.usd(5)
+        approvals.grant(broker, view.id, by=ROOT)
+    assert approvals.grant(broker, view.id, by=BOB).max_cost == Money.usd(5)
 
 
-def test_an_approval_ahead_answers_nothing_that_was_asked_before(broker: Broker, act_as: Any) -> None:
+def test_an_approval_ahead_answers_nothing_that_was_asked_before(broker: Broker) -> None:
     view = start(broker)
-    act_as("bob")
     until = broker.clock.now() + timedelta(days=1)
-    given_ahead = approvals.grant_ahead(broker, approvals.Ahead(Money.usd(9), until, users=("ann",)))
+    given_ahead = approvals.grant_ahead(broker, approvals.Ahead(Money.usd(9), until, users=("ann",)), by=BOB)
     govern(broker, BIG, "  - {name: dear, max_job_cost: $50}\n")
     reconciler(broker).tick()
     assert jobs.find(broker, view.id).asked is not None
-    approvals.grant(broker, view.id)
+    approvals.grant(broker, view.id, by=BOB)
     (standing,) = approvals.standing_grants(broker)
     assert (given(broker, view), standing.number, standing.used) == (
         [("bob", ("big",))],
@@ -177,39 +178,33 @@ def test_an_approval_ahead_answers_nothing_that_was_asked_before(broker: Broker,
     )
 
 
-def test_of_two_questions_the_one_that_is_still_asked_waits(broker: Broker, act_as: Any) -> None:
+def test_of_two_questions_the_one_that_is_still_asked_waits(broker: Broker) -> None:
     long = "  - {name: long, approve_above: {duration: 5h, approvers: [dave]}}\n"
     govern(broker, BIG, long)
     view = start(broker)
     govern(broker, long)
-    act_as("bob")
     with pytest.raises(NotAllowed, match="you are bob"):
-        approvals.grant(broker, view.id)
-    act_as("dave")
-    assert approvals.grant(broker, view.id).state is JobState.PLANNED
+        approvals.grant(broker, view.id, by=BOB)
+    assert approvals.grant(broker, view.id, by=person("dave")).state is JobState.PLANNED
     assert given(broker, view) == [("", ("big",)), ("dave", ("long",))]
 
 
 @pytest.mark.parametrize("runs", [False, True], ids=["a submission", "more for what runs"])
-def test_what_is_asked_by_now_and_was_not_then_is_asked_next(broker: Broker, act_as: Any, runs: bool) -> None:
+def test_what_is_asked_by_now_and_was_not_then_is_asked_next(broker: Broker, runs: bool) -> None:
     view = start(broker, "$2" if runs else "$3")
     if runs:
-        jobs.extend(broker, view, jobs.More(max_cost=Money.usd(3)))
+        jobs.extend(broker, view, jobs.More(max_cost=Money.usd(3)), by=ANN)
     before = held(broker, view)
     govern(broker, BIG, "  - {name: long, approve_above: {duration: 5h, approvers: [dave], expires: 2h}}\n")
-    act_as("bob")
-    after = approvals.grant(broker, view.id)
+    after = approvals.grant(broker, view.id, by=BOB)
     assert after.asked is not None
     assert (after.asked.approvers, after.asked.expires_at) == (("dave",), broker.clock.now() + timedelta(hours=2))
     assert (after.max_cost, held(broker, view)) == (Money.usd(2 if runs else 3), before)
-    act_as("dave")
-    done = approvals.grant(broker, view.id)
+    done = approvals.grant(broker, view.id, by=person("dave"))
     assert (done.asked, done.max_cost, held(broker, view)) == (None, Money.usd(3), before)
 
 
-def test_a_budget_that_asks_is_asked_of_whether_there_is_room_without_what_is_held_for_this(
-    broker: Broker, act_as: Any
-) -> None:
+def test_a_budget_that_asks_is_asked_of_whether_there_is_room_without_what_is_held_for_this(broker: Broker) -> None:
     small = BUDGET.replace("$100", "$2").replace("[sandbox]", "[sandbox], action: ask, approvers: [bob]")
     govern(broker, budget=small)
     view = start(broker)
@@ -225,7 +220,7 @@ def test_a_budget_that_asks_is_asked_of_whether_there_is_room_without_what_is_he
 def moved_while_asked(broker: Broker, before_it_moves: Callable[[], object] = lambda: None) -> JobView:
     """A job whose owner waits to hear about $5, and which was placed anew meanwhile: that is on record, too."""
     view = start(broker, "$2")
-    jobs.extend(broker, view, jobs.More(max_cost=Money.usd(5)))
+    jobs.extend(broker, view, jobs.More(max_cost=Money.usd(5)), by=ANN)
     with broker.store.writing() as tx:
         tx.append(view.id, [(1, ev.AttemptEnded(cause=Cause.MACHINE_LOST))], broker.clock.now())
     before_it_moves()
@@ -238,17 +233,15 @@ def moved_while_asked(broker: Broker, before_it_moves: Callable[[], object] = la
     return view
 
 
-def test_what_was_said_to_a_move_lifts_nothing_of_what_is_asked(broker: Broker, act_as: Any) -> None:
+def test_what_was_said_to_a_move_lifts_nothing_of_what_is_asked(broker: Broker) -> None:
     view = moved_while_asked(broker)
     govern(broker, BIG, "  - {name: dear, max_job_cost: $50}\n")
     reconciler(broker).tick()
     after = jobs.find(broker, view.id)
     assert (after.asked is not None, after.max_cost, given(broker, view)) == (True, Money.usd(2), [])
-    act_as("mallory")
     with pytest.raises(NotAllowed, match="you are mallory"):
-        approvals.grant(broker, view.id)
-    act_as("bob")
-    after = approvals.grant(broker, view.id)
+        approvals.grant(broker, view.id, by=person("mallory"))
+    after = approvals.grant(broker, view.id, by=BOB)
     assert (after.asked, after.max_cost, given(broker, view)) == (None, Money.usd(5), [("bob", ("big",))])
 
 
@@ -261,25 +254,22 @@ def test_a_rule_that_goes_lifts_what_is_asked_of_a_job_that_moved(broker: Broker
 
 
 def test_what_is_not_known_to_be_of_the_ask_lifts_nothing_and_denies_nothing(
-    broker: Broker, act_as: Any, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("broker.app.jobs.submit.of_ask", lambda record, at: record)  # as before asks were told apart
     view = start(broker)
     govern(broker, "  - {name: cheap, max_job_cost: $1}\n")
     reconciler(broker).tick()
-    act_as("mallory")
     with pytest.raises(NotAllowed, match="you are mallory"):
-        approvals.grant(broker, view.id)
+        approvals.grant(broker, view.id, by=person("mallory"))
     assert (given(broker, view), background.work_left(broker)) == ([], False)
-    act_as("bob")
-    assert approvals.grant(broker, view.id).state is JobState.PLANNED
+    assert approvals.grant(broker, view.id, by=BOB).state is JobState.PLANNED
 
 
-def test_what_the_policies_say_to_a_yes_is_on_record(broker: Broker, act_as: Any) -> None:
+def test_what_the_policies_say_to_a_yes_is_on_record(broker: Broker) -> None:
     view = start(broker)
     govern(broker, BIG, "  - {name: dear, max_job_cost: $50}\n")
-    act_as("bob")
-    approvals.grant(broker, view.id)
+    approvals.grant(broker, view.id, by=BOB)
     first, then = decisions_about(broker, view.id)
     assert [(verdict.name, verdict.answer) for verdict in then.verdicts if verdict.name in ("big", "dear")] == [
         ("big", Answer.ASK),
@@ -290,7 +280,7 @@ def test_what_the_policies_say_to_a_yes_is_on_record(broker: Broker, act_as: Any
 
 
 def test_where_the_record_cannot_be_read_those_who_were_asked_decide(
-    broker: Broker, act_as: Any, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         "broker.app.jobs.submit.of_ask", lambda record, at: replace(of_ask(record, at), facts_hash="other")
@@ -302,11 +292,10 @@ def test_where_the_record_cannot_be_read_those_who_were_asked_decide(
     assert jobs.find(broker, granted.id).asked is not None
     for decide in (approvals.grant, approvals.refuse):
         with pytest.raises(NotAllowed, match=r"not among those who approve|your own"):
-            decide(broker, granted.id)
-    act_as("bob")
-    assert approvals.refuse(broker, refused.id).asked is None
+            decide(broker, granted.id, by=ANN)
+    assert approvals.refuse(broker, refused.id, by=BOB).asked is None
     assert held(broker, refused) == Money.ZERO
-    assert approvals.grant(broker, granted.id).state is JobState.PLANNED
+    assert approvals.grant(broker, granted.id, by=BOB).state is JobState.PLANNED
 
 
 def test_moved_under_the_policies_of_now_what_is_asked_is_judged_by_them_all_the_same(broker: Broker) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from broker.app.service import background
 from broker.app.service.reconciler_setup import reconciler
 from broker.app.wiring import Broker
 from broker.cli.render.reasons import ended, waits
+from broker.core.actors import Actor
 from broker.core.errors import InvalidInput, NotAllowed, UnknownName
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState
@@ -24,6 +25,7 @@ from broker.core.policy.policy import Answer
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.reconciler.loop import Tick
+from tests.actors import ANN, BOB, OLGA, ROOT, person, with_clock
 
 POLICY = """\
 version: 1
@@ -38,27 +40,23 @@ MORE = jobs.More(max_cost=Money.usd(5), max_duration=timedelta(hours=48))
 
 
 @pytest.fixture
-def clock(broker: Broker) -> ManualClock:
-    made = ManualClock(broker.clock.now())
-    broker.__dict__["clock"] = made
-    return made
+def clock() -> ManualClock:
+    return ManualClock(datetime.now(UTC))
 
 
 @pytest.fixture
-def act_as(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Whoever acts, by name."""
-    return lambda name: monkeypatch.setattr(Broker, "user", name)
+def broker(broker: Broker, clock: ManualClock) -> Broker:
+    return with_clock(broker, clock)
 
 
 @pytest.fixture(autouse=True)
-def _in_force(broker: Broker, clock: ManualClock, act_as: Any) -> None:
+def _in_force(broker: Broker) -> None:
     broker.store.activate_policy({"t.yaml": POLICY}, by="test")
-    act_as("ann")
 
 
-def start(broker: Broker, cost: str = "$3", name: str = "big") -> JobView:
+def start(broker: Broker, cost: str = "$3", name: str = "big", by: Actor = ANN) -> JobView:
     job = parse_job(JOB.format(name=name, cost=cost) + SANDBOX, file="job.yaml", now=broker.clock.now())
-    return submit(broker, job)
+    return submit(broker, job, by=by)
 
 
 def held(broker: Broker, view: JobView) -> Money:
@@ -96,12 +94,11 @@ class TestSubmission:
 
     def test_the_preview_says_that_it_will_be_asked(self, broker: Broker) -> None:
         text = JOB.format(name="j", cost="$3") + SANDBOX
-        assert preview(broker, parse_job(text, file="j", now=broker.clock.now())).exit_code == 6
+        assert preview(broker, parse_job(text, file="j", now=broker.clock.now()), by=ANN).exit_code == 6
 
-    def test_granted_it_is_launched_and_not_asked_again(self, broker: Broker, act_as: Any) -> None:
+    def test_granted_it_is_launched_and_not_asked_again(self, broker: Broker) -> None:
         view = start(broker)
-        act_as("bob")
-        after = approvals.grant(broker, view.id, "agreed")
+        after = approvals.grant(broker, view.id, "agreed", by=BOB)
         assert (after.state, after.asked, after.grants[0].by) == (JobState.PLANNED, None, "bob")
         assert tick(broker).steps >= 1
         launched = now_of(broker, view)
@@ -114,10 +111,9 @@ class TestSubmission:
         with broker.store.reading() as look:
             assert [one.answer for one in reversed(look.decisions(job_id=view.id))] == [Answer.ASK, Answer.ALLOW]
 
-    def test_refused_it_ends_and_gives_the_money_back(self, broker: Broker, act_as: Any) -> None:
+    def test_refused_it_ends_and_gives_the_money_back(self, broker: Broker) -> None:
         view = start(broker)
-        act_as("carol")
-        after = approvals.refuse(broker, view.id, "too dear")
+        after = approvals.refuse(broker, view.id, "too dear", by=person("carol"))
         assert (after.state, ended(after.ending)) == (JobState.CANCELLED, "refused by carol: too dear")
         assert held(broker, view) == Money.ZERO
         tick(broker)
@@ -136,72 +132,64 @@ class TestSubmission:
         assert (after.state, ended(after.ending)) == (JobState.CANCELLED, "the request for approval expired")
         assert (held(broker, view), after.closed) == (Money.ZERO, True)
 
-    def test_cancelled_it_ends_unanswered(self, broker: Broker, act_as: Any) -> None:
+    def test_cancelled_it_ends_unanswered(self, broker: Broker) -> None:
         view = start(broker)
-        jobs.cancel(broker, view)
+        jobs.cancel(broker, view, by=ANN)
         tick(broker)
         assert (now_of(broker, view).state, held(broker, view)) == (JobState.CANCELLED, Money.ZERO)
         assert [one.state for one in approvals.requests(broker, all_of_them=True)] == [Standing.WITHDRAWN]
 
 
 class TestWhoMayAnswer:
-    def test_a_stranger_may_not(self, broker: Broker, act_as: Any) -> None:
+    def test_a_stranger_may_not(self, broker: Broker) -> None:
         view = start(broker)
-        act_as("mallory")
         with pytest.raises(NotAllowed, match="you are mallory, and not among those who approve"):
-            approvals.grant(broker, view.id)
+            approvals.grant(broker, view.id, by=person("mallory"))
         with pytest.raises(NotAllowed, match="mallory"):
-            approvals.refuse(broker, view.id)
+            approvals.refuse(broker, view.id, by=person("mallory"))
         assert now_of(broker, view).asked is not None
 
-    def test_root_is_no_approver(self, broker: Broker, act_as: Any) -> None:
+    def test_root_is_no_approver(self, broker: Broker) -> None:
         view = start(broker)
-        act_as("root")
         with pytest.raises(NotAllowed, match="you are root"):
-            approvals.grant(broker, view.id)
+            approvals.grant(broker, view.id, by=ROOT)
 
-    def test_nobody_approves_their_own_request(self, broker: Broker, act_as: Any) -> None:
-        act_as("bob")
-        view = start(broker)
+    def test_nobody_approves_their_own_request(self, broker: Broker) -> None:
+        view = start(broker, by=BOB)
         with pytest.raises(NotAllowed, match="your own request") as refused:
-            approvals.grant(broker, view.id)
+            approvals.grant(broker, view.id, by=BOB)
         assert refused.value.hint == "ask carol"
 
-    def test_unless_the_policy_says_so(self, broker: Broker, act_as: Any) -> None:
+    def test_unless_the_policy_says_so(self, broker: Broker) -> None:
         text = POLICY.replace("expires: 6h", "own_requests: true")
         broker.store.activate_policy({"t.yaml": text}, by="test")
-        act_as("bob")
-        assert approvals.grant(broker, start(broker).id).state is JobState.PLANNED
+        assert approvals.grant(broker, start(broker).id, by=BOB).state is JobState.PLANNED
 
-    def test_too_late_is_too_late(self, broker: Broker, clock: ManualClock, act_as: Any) -> None:
+    def test_too_late_is_too_late(self, broker: Broker, clock: ManualClock) -> None:
         view = start(broker)
         clock.advance(timedelta(hours=6))
-        act_as("bob")
         with pytest.raises(NotAllowed, match="too late"):
-            approvals.grant(broker, view.id)
+            approvals.grant(broker, view.id, by=BOB)
 
-    def test_an_answer_is_given_once(self, broker: Broker, act_as: Any) -> None:
+    def test_an_answer_is_given_once(self, broker: Broker) -> None:
         view = start(broker)
-        act_as("bob")
-        approvals.grant(broker, view.id)
+        approvals.grant(broker, view.id, by=BOB)
         with pytest.raises(NotAllowed, match="waits for no approval"):
-            approvals.refuse(broker, view.id)
+            approvals.refuse(broker, view.id, by=BOB)
 
-    def test_two_rules_need_a_yes_each(self, broker: Broker, act_as: Any) -> None:
+    def test_two_rules_need_a_yes_each(self, broker: Broker) -> None:
         more = "  - {name: long, approve_above: {duration: 5h, approvers: [dave], expires: 2h}}\n"
         broker.store.activate_policy({"t.yaml": POLICY + more}, by="test")
         view = start(broker)
         assert view.asked is not None
         assert view.asked.expires_at == broker.clock.now() + timedelta(hours=2), "the shorter time"
-        act_as("bob")
-        half = approvals.grant(broker, view.id)
+        half = approvals.grant(broker, view.id, by=BOB)
         assert half.state is JobState.AWAITING_APPROVAL
         assert half.asked is not None
         assert half.asked.approvers == ("dave",)
         with pytest.raises(NotAllowed, match=r"not among|already"):
-            approvals.grant(broker, view.id)
-        act_as("dave")
-        assert approvals.grant(broker, view.id).state is JobState.PLANNED
+            approvals.grant(broker, view.id, by=BOB)
+        assert approvals.grant(broker, view.id, by=person("dave")).state is JobState.PLANNED
         tick(broker)
         assert now_of(broker, view).attempts
 
@@ -212,22 +200,21 @@ def launched(broker: Broker, cost: str = "$2") -> JobView:
 
 
 class TestMoreForAJob:
-    def test_more_for_what_runs_waits_while_it_goes_on(self, broker: Broker, act_as: Any) -> None:
+    def test_more_for_what_runs_waits_while_it_goes_on(self, broker: Broker) -> None:
         view = launched(broker)
         before = held(broker, view)
-        after = jobs.extend(broker, view, MORE)
+        after = jobs.extend(broker, view, MORE, by=ANN)
         assert (after.state, after.max_cost) == (JobState.LAUNCHING, Money.usd(2))
         assert after.asked is not None
         assert after.asked.total == Money.usd(5)
         assert held(broker, view) == before + after.asked.held[MoneyKind.SANDBOX]
         with pytest.raises(NotAllowed, match="waits for approval already"):
-            jobs.extend(broker, view, jobs.More(max_cost=Money.usd(6)))
-        act_as("bob")
-        granted = approvals.grant(broker, view.id)
+            jobs.extend(broker, view, jobs.More(max_cost=Money.usd(6)), by=ANN)
+        granted = approvals.grant(broker, view.id, by=BOB)
         assert (granted.max_cost, granted.asked) == (Money.usd(5), None)
         assert bodies(broker, view)[-2:] == ["approval_given", "extended"]
 
-    def test_what_waits_is_not_there_for_what_runs(self, broker: Broker, act_as: Any) -> None:
+    def test_what_waits_is_not_there_for_what_runs(self, broker: Broker) -> None:
         from broker.reconciler.settlement.funds import funds_of
 
         view = launched(broker)
@@ -238,60 +225,53 @@ class TestMoreForAJob:
                 return funds_of(now, now.attempts[0], entries, series, broker.clock.now()).paid_until
 
         first = paid_until(view)
-        asked = jobs.extend(broker, view, MORE)
+        asked = jobs.extend(broker, view, MORE, by=ANN)
         assert first is not None
         assert paid_until(asked) == first
-        act_as("bob")
-        later = paid_until(approvals.grant(broker, view.id))
+        later = paid_until(approvals.grant(broker, view.id, by=BOB))
         assert later is not None
         assert later > first
 
-    def test_refused_it_goes_on_with_what_it_had(self, broker: Broker, act_as: Any) -> None:
+    def test_refused_it_goes_on_with_what_it_had(self, broker: Broker) -> None:
         view = launched(broker)
         before = held(broker, view)
-        jobs.extend(broker, view, MORE)
-        act_as("bob")
-        after = approvals.refuse(broker, view.id, "no")
+        jobs.extend(broker, view, MORE, by=ANN)
+        after = approvals.refuse(broker, view.id, "no", by=BOB)
         assert (after.state, after.max_cost, after.asked) == (JobState.LAUNCHING, Money.usd(2), None)
         assert held(broker, view) == before
 
-    def test_a_paused_job_waits_for_approval_and_then_goes_on(self, broker: Broker, act_as: Any) -> None:
+    def test_a_paused_job_waits_for_approval_and_then_goes_on(self, broker: Broker) -> None:
         view = launched(broker)
         with broker.store.writing() as tx:
             tx.append(view.id, [(1, ev.AttemptEnded(cause=Cause.MAX_COST))], broker.clock.now())
         tick(broker)
         paused = now_of(broker, view)
         assert (paused.state, held(broker, view)) == (JobState.PAUSED_BUDGET, Money.ZERO)
-        asked = jobs.extend(broker, paused, MORE)
+        asked = jobs.extend(broker, paused, MORE, by=ANN)
         assert asked.state is JobState.AWAITING_APPROVAL
         tick(broker)
         assert held(broker, view) > Money.ZERO, "what is asked for stays held"
-        act_as("bob")
-        approvals.grant(broker, view.id)
+        approvals.grant(broker, view.id, by=BOB)
         tick(broker)
         assert len(now_of(broker, view).attempts) == 2
 
-    def test_a_paused_job_whose_request_is_refused_stays_paused(self, broker: Broker, act_as: Any) -> None:
+    def test_a_paused_job_whose_request_is_refused_stays_paused(self, broker: Broker) -> None:
         view = launched(broker)
         with broker.store.writing() as tx:
             tx.append(view.id, [(1, ev.AttemptEnded(cause=Cause.MAX_COST))], broker.clock.now())
         tick(broker)
-        jobs.extend(broker, view, MORE)
-        act_as("carol")
-        after = approvals.refuse(broker, view.id, "no")
+        jobs.extend(broker, view, MORE, by=ANN)
+        after = approvals.refuse(broker, view.id, "no", by=person("carol"))
         assert (after.state, waits(after.waiting)) == (JobState.PAUSED_BUDGET, "refused by carol: no")
         assert held(broker, view) == Money.ZERO
 
 
 class TestStandingGrants:
     @pytest.fixture
-    def ahead(self, broker: Broker, act_as: Any) -> Any:
+    def ahead(self, broker: Broker) -> Any:
         def give(by: str = "bob", **changes: Any) -> Any:
             said = {"total": Money.usd(7), "until": broker.clock.now() + timedelta(days=7), "users": ("ann",)} | changes
-            act_as(by)
-            given = approvals.grant_ahead(broker, Ahead(**said))
-            act_as("ann")
-            return given
+            return approvals.grant_ahead(broker, Ahead(**said), by=person(by))
 
         return give
 
@@ -307,12 +287,11 @@ class TestStandingGrants:
         ]
 
     def test_what_it_let_through_moves_without_being_asked_again(
-        self, broker: Broker, clock: ManualClock, ahead: Any, act_as: Any
+        self, broker: Broker, clock: ManualClock, ahead: Any
     ) -> None:
         given = ahead()
         view = start(broker)
-        act_as("bob")
-        approvals.revoke(broker, given.number)
+        approvals.revoke(broker, given.number, by=BOB)
         with broker.store.writing() as tx:
             tx.append(view.id, [(1, ev.AttemptEnded(cause=Cause.MACHINE_LOST))], clock.now())
         clock.advance(timedelta(minutes=2))
@@ -339,13 +318,12 @@ class TestStandingGrants:
         broker.store.activate_policy({"t.yaml": POLICY.replace("[bob, carol]", "[carol]")}, by="test")
         assert start(broker).state is JobState.AWAITING_APPROVAL
 
-    def test_nobody_grants_themselves_anything_ahead(self, broker: Broker, ahead: Any, act_as: Any) -> None:
+    def test_nobody_grants_themselves_anything_ahead(self, broker: Broker, ahead: Any) -> None:
         with pytest.raises(NotAllowed, match="nobody approves their own requests") as refused:
             ahead(users=("ann", "bob"))
         assert refused.value.hint == "ask carol"
         ahead(users=("*",))
-        act_as("bob")
-        assert start(broker).state is JobState.AWAITING_APPROVAL
+        assert start(broker, by=BOB).state is JobState.AWAITING_APPROVAL
 
     def test_what_makes_no_sense_is_refused(self, broker: Broker, ahead: Any) -> None:
         with pytest.raises(InvalidInput, match="for whom"):
@@ -360,10 +338,9 @@ class TestStandingGrants:
             ahead(by="mallory", rules=("big",))
 
 
-def test_the_list_tells_all_that_was_asked_and_answered(broker: Broker, act_as: Any) -> None:
+def test_the_list_tells_all_that_was_asked_and_answered(broker: Broker) -> None:
     first, second = start(broker, name="a"), start(broker, name="b")
-    act_as("bob")
-    approvals.grant(broker, first.id, "fine")
+    approvals.grant(broker, first.id, "fine", by=BOB)
     waiting = approvals.requests(broker)
     assert [(one.view.id, one.state) for one in waiting] == [(second.id, Standing.WAITING)]
     told = {one.view.id: one for one in approvals.requests(broker, all_of_them=True)}
@@ -374,25 +351,23 @@ def test_the_list_tells_all_that_was_asked_and_answered(broker: Broker, act_as: 
     )
 
 
-def test_a_budget_may_ask_too(broker: Broker, act_as: Any) -> None:
+def test_a_budget_may_ask_too(broker: Broker) -> None:
     text = "version: 1\npolicy: t\nbudgets: [{name: small, amount: $2, period: month, counts: [sandbox], ACT}]\n"
     said = text.replace("ACT", "action: ask, approvers: [olga]")
     broker.store.activate_policy({"t.yaml": said}, by="test")
     view = start(broker)
     assert view.asked is not None
     assert (view.asked.approvers, held(broker, view)) == (("olga",), Money.usd(3))
-    act_as("olga")
-    approvals.grant(broker, view.id)
+    approvals.grant(broker, view.id, by=OLGA)
     tick(broker)
     assert now_of(broker, view).attempts
 
 
-def test_a_standing_grant_is_for_teams_that_there_are(broker: Broker, act_as: Any) -> None:
+def test_a_standing_grant_is_for_teams_that_there_are(broker: Broker) -> None:
     teams = POLICY + "teams: {nlp: {members: [ann, bob, carol]}}\n"
     broker.store.activate_policy({"t.yaml": teams}, by="test")
-    act_as("bob")
     until = broker.clock.now() + timedelta(days=1)
     with pytest.raises(UnknownName, match="unknown team 'nlpp'; did you mean 'nlp'"):
-        approvals.grant_ahead(broker, Ahead(Money.usd(9), until, teams=("nlpp",)))
+        approvals.grant_ahead(broker, Ahead(Money.usd(9), until, teams=("nlpp",)), by=BOB)
     for name in ("nlp", "nl*"):
-        assert approvals.grant_ahead(broker, Ahead(Money.usd(9), until, teams=(name,)))
+        assert approvals.grant_ahead(broker, Ahead(Money.usd(9), until, teams=(name,)), by=BOB)

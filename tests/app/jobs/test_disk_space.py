@@ -20,6 +20,7 @@ from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput, StoreProblem
 from broker.core.job.file import parse_job
 from broker.core.job.jobs import Job
+from tests.actors import ANN
 from tests.program import GPUBROKER, environment, run
 
 PATIENCE = 110.0  # a busy machine takes its time
@@ -63,13 +64,13 @@ def test_a_full_disk_under_the_store_or_the_run_folders(
     for folder, setting in ((tmp_path, "GPUBROKER_STORE"), (tmp_path / "runs", "GPUBROKER_RUNS")):
         disk({folder: disk_space.FULL - 1})
         with pytest.raises(StoreProblem, match="no room for another job: 50 MB free; 50 MB are needed") as refused:
-            submit(broker, job(broker))
+            submit(broker, job(broker), by=ANN)
         assert refused.value.where == str(folder)
         assert setting in refused.value.hint
         assert refused.value.exit_code == 2
     nothing_stored_or_held(broker)
     disk({tmp_path: disk_space.FULL, tmp_path / "runs": disk_space.FULL})
-    assert submit(broker, job(broker)).attempts
+    assert submit(broker, job(broker), by=ANN).attempts
 
 
 def test_a_checkpoint_must_fit_into_the_run_folder(
@@ -78,10 +79,10 @@ def test_a_checkpoint_must_fit_into_the_run_folder(
     large = job(broker, "checkpoint: {every: 10m, size: 14GB}\n")
     disk({tmp_path / "runs": 14 * 10**9})
     with pytest.raises(StoreProblem, match="50 MB are needed, and 14 GB for a checkpoint of this job"):
-        submit(broker, large)
+        submit(broker, large, by=ANN)
     nothing_stored_or_held(broker)
     disk({tmp_path / "runs": 15 * 10**9})
-    assert submit(broker, large).attempts
+    assert submit(broker, large, by=ANN).attempts
 
 
 @pytest.mark.parametrize("error", ["ENOSPC", "EDQUOT"])
@@ -93,14 +94,14 @@ def test_a_quota_is_met_although_the_disk_has_room(broker: Broker, monkeypatch: 
 
     monkeypatch.setattr(os, "posix_fallocate", refuse)
     with pytest.raises(StoreProblem, match=os.strerror(number)):
-        submit(broker, job(broker))
+        submit(broker, job(broker), by=ANN)
     nothing_stored_or_held(broker)
 
 
 def test_a_run_folder_that_cannot_be_written_to_is_another_matter(broker: Broker, tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("in the way")
     with pytest.raises(InvalidInput, match="run folders and checkpoints cannot be written there") as refused:
-        submit(broker, job(broker))
+        submit(broker, job(broker), by=ANN)
     assert refused.value.where == str(tmp_path / "runs")
 
 
@@ -122,7 +123,7 @@ def test_a_disk_that_fills_up_while_it_is_written(broker: Broker) -> None:
     for pages in range(0, 400, 5):
         limit[:] = [pages]
         try:
-            view = submit(broker, sandboxed)
+            view = submit(broker, sandboxed, by=ANN)
         except StoreProblem as error:
             refused.append(str(error))
             limit.clear()

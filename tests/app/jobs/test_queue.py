@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.app.jobs import jobs
-from broker.app.jobs.queue import LinedUp, queue
+from broker.app.jobs.queue import LinedUp, as_if_submitted, queue
 from broker.app.jobs.submit import submit
 from broker.app.wiring import Broker
 from broker.cli.render.reasons import waits
@@ -24,6 +24,7 @@ from broker.core.values.money import Money
 from broker.placement.conditions import Conditions
 from broker.reconciler.controllers.placement import Market, Placing
 from broker.reconciler.visit_order import in_turn
+from tests.actors import ANN, with_clock
 
 POLICY = "version: 1\npolicy: t\nbudgets: [{name: all, amount: $10000, period: month}]\n"
 WAITS = POLICY + "capacity: {wait_for_paid: 30h}\n"
@@ -33,7 +34,7 @@ KINDS = {"own": CapacityType.OWNED, "acme": CapacityType.ON_DEMAND, "cheap": Cap
 @pytest.fixture
 def site(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Broker:
     """Two owned machines; the same can be rented at $10 an hour."""
-    broker.__dict__["clock"] = ManualClock(broker.clock.now())
+    broker = with_clock(broker, ManualClock(broker.clock.now()))
     broker.store.activate_policy({"t.yaml": WAITS}, by="test")
     for place in ("submit", "queue"):
         monkeypatch.setattr(f"broker.app.jobs.{place}.market_for", lambda *_, **__: market(broker, "own", "acme"))
@@ -61,7 +62,7 @@ def job(broker: Broker, name: str, more: str = "") -> Job:
 def queued(broker: Broker, name: str, more: str = "", rested: timedelta = timedelta(minutes=11)) -> JobView:
     """In line, money held, nothing launched. ``rested``: how long ago a launch failed; for ten minutes the pool is left
     alone."""
-    view = submit(broker, job(broker, name, more))
+    view = submit(broker, job(broker, name, more), by=ANN)
     if not view.attempts:
         return view
     with broker.store.writing() as tx:
@@ -236,7 +237,8 @@ def test_placing_the_queue_again_and_again_does_not_take_all_the_time(
 
 def test_jobs_that_are_not_submitted_are_placed_beside_those_that_wait(site: Broker) -> None:
     queued(site, "first", "priority: high\n")
-    found = queue(site, [job(site, "a"), job(site, "a"), job(site, "late", "deadline: 1h\n")])
+    jobs = [job(site, "a"), job(site, "a"), job(site, "late", "deadline: 1h\n")]
+    found = queue(site, as_if_submitted(site, jobs, by=ANN))
     by_name = {one.view.id: one for one in found.waiting}
     assert {name for name, one in by_name.items() if one.planned} == {"a", "a (2)", "late"}
     assert by_name["late"].turn.late
@@ -260,6 +262,6 @@ def test_where_a_strategy_has_a_say_submit_leaves_the_first_attempt_to_it(
     site: Broker, monkeypatch: pytest.MonkeyPatch, providers: tuple[str, ...], more: str, leaves_it: bool
 ) -> None:
     monkeypatch.setattr("broker.app.jobs.submit.market_for", lambda *_, **__: market(site, *providers))
-    view = submit(site, job(site, "j", more))
+    view = submit(site, job(site, "j", more), by=ANN)
     assert bool(view.attempts) is not leaves_it
     assert (view.state is JobState.QUEUED) is leaves_it

@@ -22,6 +22,7 @@ from broker.core.policy.policy import Answer
 from broker.core.values.money import Money
 from broker.reconciler.controllers.placement import Market
 from policies.loader import load
+from tests.actors import ANN
 
 PRETEND = "version: 1\npolicy: test\nbudgets: [{name: pretend, amount: $100, period: month, counts: [sandbox]}]\n"
 ONLY_OWNED = PRETEND + "guardrails: [{name: ours, capacity_types: [owned]}]\n"
@@ -53,7 +54,7 @@ def test_a_job_that_policy_leaves_no_placement_is_on_record_and_can_be_judged_ag
 ) -> None:
     govern(broker, ONLY_OWNED)
     with pytest.raises(NotAllowed, match=r"test\.yaml:4"):
-        submit(broker, job(broker))
+        submit(broker, job(broker), by=ANN)
 
     (decision,) = on_record(broker)
     assert (decision.answer, decision.job_id) == (Answer.DENY, None)
@@ -75,7 +76,7 @@ def test_a_job_that_policy_leaves_no_placement_is_on_record_and_can_be_judged_ag
 def test_under_the_policy_that_refused_it_exactly_the_same_is_said(broker: Broker) -> None:
     govern(broker, ONLY_OWNED)
     with pytest.raises(NotAllowed):
-        submit(broker, job(broker))
+        submit(broker, job(broker), by=ANN)
     found = replay(on_record(broker), [], broker.policy())
     assert [one.verdicts for one in found.outcomes] == [one.verdicts for one in on_record(broker)]
     assert found.differences == ()
@@ -83,7 +84,7 @@ def test_under_the_policy_that_refused_it_exactly_the_same_is_said(broker: Broke
 
 def test_a_look_at_a_plan_leaves_no_record_and_a_refusal_at_the_terminal_does(broker: Broker) -> None:
     govern(broker, ONLY_OWNED)
-    seen = preview(broker, job(broker))
+    seen = preview(broker, job(broker), by=ANN)
     assert (seen.exit_code, seen.plan.placements, on_record(broker)) == (3, (), [])
     record_refusal(broker, seen)
     assert [one.answer for one in on_record(broker)] == [Answer.DENY]
@@ -91,7 +92,7 @@ def test_a_look_at_a_plan_leaves_no_record_and_a_refusal_at_the_terminal_does(br
 
 def test_what_would_be_allowed_by_now_is_no_refusal(broker: Broker) -> None:
     govern(broker, ONLY_OWNED)
-    seen = preview(broker, job(broker))
+    seen = preview(broker, job(broker), by=ANN)
     govern(broker, PRETEND)
     record_refusal(broker, seen)
     assert on_record(broker) == []
@@ -119,7 +120,7 @@ def test_what_only_the_switch_for_live_prices_refuses_is_on_record_and_said_agai
 ) -> None:
     govern(broker, LIVE_ONLY)
     with pytest.raises(NotAllowed, match="reference"):
-        submit(broker, job(broker))
+        submit(broker, job(broker), by=ANN)
 
     (decision,) = on_record(broker)
     said = [(one.name, one.code) for one in decision.verdicts if one.answer is Answer.DENY]
@@ -131,7 +132,7 @@ def test_what_only_the_switch_for_live_prices_refuses_is_on_record_and_said_agai
     (loosened,) = replayed(broker, allowed, tmp_path).outcomes
     assert (loosened.answer, loosened.cost_after > Money.ZERO) == (Answer.ALLOW, True)
     govern(broker, allowed)
-    submit(broker, job(broker))
+    submit(broker, job(broker), by=ANN)
     assert [one.answer for one in replay(on_record(broker)[:1], [], load({"t.yaml": LIVE_ONLY})).outcomes] == [
         Answer.DENY
     ], "and the other way round"
@@ -144,7 +145,7 @@ def test_with_no_policy_at_all_the_refusal_is_on_record(broker: Broker, monkeypa
 
     monkeypatch.setattr("broker.app.jobs.submit.market_for", market)
     with pytest.raises(NotAllowed, match="no policy grants"):
-        submit(broker, job(broker))
+        submit(broker, job(broker), by=ANN)
     (decision,) = on_record(broker)
     assert [one.code for one in decision.verdicts if one.answer is Answer.DENY] == ["no_budget"]
 
@@ -152,6 +153,6 @@ def test_with_no_policy_at_all_the_refusal_is_on_record(broker: Broker, monkeypa
 def test_a_freeze_alone_is_on_record(broker: Broker) -> None:
     govern(broker, PRETEND + "guardrails: [{name: holidays, freeze: {from: '2000-01-01', to: '9000-01-01'}}]\n")
     with pytest.raises(NotAllowed, match="nothing is started until 9000"):
-        submit(broker, job(broker))
+        submit(broker, job(broker), by=ANN)
     (decision,) = on_record(broker)
     assert [one.name for one in decision.verdicts if one.answer is Answer.DENY] == ["holidays"]

@@ -17,11 +17,12 @@ from broker.app.wiring import Broker
 from broker.core.errors import InvalidInput
 from broker.core.events.views import JobView
 from broker.core.job.file import parse_job
+from tests.actors import ANN
 
 
 def asked(broker: Broker, name: str) -> JobView:
     text = f"name: {name}\nrun: 'true'\nresources: {{cpus: 1}}\nmax_duration: 1h\n"
-    return submit(broker, parse_job(text, file="job.yaml", now=broker.clock.now()))
+    return submit(broker, parse_job(text, file="job.yaml", now=broker.clock.now()), by=ANN)
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def test_another_place_is_refused_while_a_job_is_open(broker: Broker, elsewhere:
 
 
 def test_another_place_is_fine_once_nobody_looks_at_the_first(broker: Broker, elsewhere: Broker) -> None:
-    cancel(broker, asked(broker, "first"))
+    cancel(broker, asked(broker, "first"), by=ANN)
     worker = reconciler(broker)
     while background.work_left(broker):
         worker.tick()

@@ -19,6 +19,7 @@ from broker.placement.conditions import Conditions
 from broker.placement.planner import make_plan
 from broker.reconciler.admission.admission import denials
 from policies.loader import load
+from tests.actors import ANN
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 OFFER = Offer(
@@ -82,7 +83,7 @@ def test_a_plan_ranked_by_carbon(broker: Broker) -> None:
         work=Work(duration=timedelta(hours=2), accelerator="L4", count=1),
         constraints=Constraints(providers=("sandbox",)),
     )
-    plain, green = preview(broker, job).plan, preview(broker, job, by_carbon=True).plan
+    plain, green = preview(broker, job, by=ANN).plan, preview(broker, job, by=ANN, by_carbon=True).plan
     assert {p.kg_co2e for p in plain.placements} == {None}
     emitted = [p.kg_co2e for p in green.placements]
     assert emitted == sorted(emitted, key=lambda kg: kg or 0.0)

@@ -12,13 +12,14 @@ from broker.app.wiring import Broker
 from broker.core.values.clock import ManualClock
 from broker.store.engine.leader import Duty
 from broker.store.records import PollRun, PollStatus
+from tests.actors import with_clock
 
 
 def test_a_poll_that_hung_once_leaves_owned_machines_unasked_for_a_minute_at_most(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = ManualClock(broker.clock.now())
-    broker.__dict__["clock"] = clock
+    broker = with_clock(broker, clock)
     freshen(broker)
     began = clock.now()
     clock.advance(timedelta(minutes=1))
@@ -35,7 +36,7 @@ def test_a_poll_that_hung_once_leaves_owned_machines_unasked_for_a_minute_at_mos
 
 def test_nobody_looks_what_is_due_before_it_can_be(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, looks = ManualClock(broker.clock.now()), 0
-    broker.__dict__["clock"] = clock
+    broker = with_clock(broker, clock)
     freshen(broker)
     last_polls = broker.store.last_polls
 
@@ -57,7 +58,7 @@ def test_nobody_looks_what_is_due_before_it_can_be(broker: Broker, monkeypatch: 
 
 def test_of_many_at_once_one_asks_for_all(broker: Broker) -> None:
     clock = ManualClock(broker.clock.now())
-    broker.__dict__["clock"] = clock
+    broker = with_clock(broker, clock)
     freshen(broker, sandbox=True)
     clock.advance(timedelta(seconds=1))
     with broker.store.lead(Duty.LOCAL):

@@ -21,6 +21,7 @@ from broker.placement.planner import make_plan
 from broker.settings import PollSettings, Settings
 from broker.store.records import PollStatus
 from cli import registries
+from tests.actors import EVERYBODYS
 from tests.empty_store import empty_store
 
 HOUR = timedelta(hours=1)
@@ -54,7 +55,7 @@ def clouds(tmp_path: Path) -> Iterator[Broker]:
         build_provider=lambda name, **_: Cloud(name, brokers[0]),
         local_providers=(),
     )
-    brokers.append(Broker(settings, plugged))
+    brokers.append(Broker(settings, plugged, EVERYBODYS))
     asked.clear()
     yield brokers[0]
     brokers[0].store.close()
@@ -88,7 +89,7 @@ def test_nobody_is_asked_for_a_store_that_cannot_be_written_to(clouds: Broker, t
     list(poll_now(clouds, ["cloud"]))
     asked.clear()
     url = f"sqlite:///file:{tmp_path / 'store.db'}?mode=ro&uri=true"
-    read_only = Broker(Settings(home=tmp_path, store=url), clouds.registries)
+    read_only = Broker(Settings(home=tmp_path, store=url), clouds.registries, EVERYBODYS)
     with pytest.raises(StoreProblem, match="cannot be written to"):
         poll_now(read_only, ["cloud"])
     assert asked == []

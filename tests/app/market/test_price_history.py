@@ -17,6 +17,7 @@ from broker.core.market.offers import Availability, CapacityType, Offer, OfferQu
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.store.records import AvailabilityPoint, PricePoint
+from tests.actors import with_clock
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -38,8 +39,7 @@ def poll(broker: Broker, hours_ago: float, *offers: Offer, provider: str = "aws"
 
 @pytest.fixture
 def broker(broker: Broker) -> Broker:
-    broker.__dict__["clock"] = ManualClock(NOW)
-    return broker
+    return with_clock(broker, ManualClock(NOW))
 
 
 def every(_: Offer) -> bool:

@@ -19,6 +19,7 @@ from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.placement.pricing.hazard import Basis
 from broker.placement.pricing.priors import interruption_rate
+from tests.actors import with_clock
 
 NOW = datetime(2026, 3, 22, 12, tzinfo=UTC)
 H100 = OfferQuery(accelerators=("H100",))
@@ -35,9 +36,7 @@ def offer(zone: str = "a", **changed: Any) -> Offer:
 
 @pytest.fixture
 def broker(new_broker: Callable[[], Broker]) -> Broker:
-    made = new_broker()
-    made.__dict__["clock"] = ManualClock(NOW)
-    return made
+    return with_clock(new_broker(), ManualClock(NOW))
 
 
 def told(broker: Broker, hours_ago: float, *offers: Offer) -> None:

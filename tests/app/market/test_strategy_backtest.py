@@ -17,6 +17,7 @@ from broker.core.job.jobs import CheckpointPlan, Job, MachineRequest, Work
 from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
+from tests.actors import with_clock
 
 pytest.importorskip("numpy", reason="a backtest needs the extra 'backtest'")
 
@@ -44,7 +45,7 @@ def offer(zone: str, price: str | None, capacity: CapacityType = CapacityType.SP
 @pytest.fixture
 def broker(broker: Broker) -> Broker:
     """Five days of polls, an hour apart: spot capacity goes for an hour in every four."""
-    broker.__dict__["clock"] = ManualClock(NOW)
+    broker = with_clock(broker, ManualClock(NOW))
     for hours_ago in range(120, -1, -1):
         at = NOW - hours_ago * HOUR
         gone = Availability.UNAVAILABLE if hours_ago % 4 == 0 else Availability.AVAILABLE
@@ -92,7 +93,7 @@ def test_the_answer_is_the_same_for_an_hour(broker: Broker) -> None:
     moment = often.model_copy(update={"deadline": NOW + 7 * HOUR})
     found: dict[object, list[dict[str, Any]]] = {}
     for minutes in (1, 59.9):
-        broker.__dict__["clock"] = ManualClock(NOW + timedelta(minutes=minutes))
+        broker = with_clock(broker, ManualClock(NOW + timedelta(minutes=minutes)))
         for job in (often, moment):
             done = job_backtest(broker, job, Request([], starts=4, policies=("gpubroker",)), days=3, deadline=None)
             assert (done.as_of, done.since.minute, done.until.second) == (NOW, 0, 0)
@@ -112,11 +113,11 @@ def test_windows_start_at_full_hours_whenever_the_record_began(broker: Broker) -
 def test_pools_that_are_gone_by_now_take_part(broker: Broker) -> None:
     last = NOW + timedelta(minutes=1)
     broker.store.record_poll("aws", started=last, finished=last, offers=[offer("a", "90", CapacityType.ON_DEMAND)])
-    broker.__dict__["clock"] = ManualClock(NOW + 2 * HOUR)
+    broker = with_clock(broker, ManualClock(NOW + 2 * HOUR))
     request = Request([], starts=5, policies=("omniscient",))
     found = job_backtest(broker, JOB, request, days=3, deadline=None)
     assert found.report.cells[0].pool == offer("a", None).pool
-    broker.__dict__["clock"] = ManualClock(NOW + timedelta(days=4))  # nobody started a job there within three days
+    broker = with_clock(broker, ManualClock(NOW + timedelta(days=4)))  # nobody started a job there within three days
     with pytest.raises(NothingServes, match="no spot offer"):
         job_backtest(broker, JOB, request, days=3, deadline=None)
 
@@ -134,7 +135,7 @@ def test_a_gang_of_nodes_pays_for_all_of_them_and_what_is_taken_for_granted_is_s
 def test_several_pools_and_what_was_left_out_is_said(broker: Broker) -> None:
     offers = [offer("a", "90", CapacityType.ON_DEMAND), *(offer(zone, "16") for zone in "abcdefghij")]
     broker.store.record_poll("aws", started=NOW, finished=NOW, offers=offers)
-    broker.__dict__["clock"] = ManualClock(NOW + 12 * HOUR)
+    broker = with_clock(broker, ManualClock(NOW + 12 * HOUR))
     done = job_backtest(broker, JOB, Request([], starts=99, policies=("greedy",)), days=1, deadline=None)
     (family,) = done.report.families()
     assert (family.pool, done.report.cells[0].pool) == ("8 pools together", "8 pools together")

@@ -30,6 +30,7 @@ from broker.engines.local import Local
 from broker.ledger.entries import Movement, Tags, move
 from broker.reconciler.sweep import Kind, Standing
 from broker.runfolder.runfolder import RunFolder
+from tests.actors import EVERYBODYS
 from tests.contracts.engine_contract import eventually
 from tests.unreadable import damage_view
 
@@ -47,12 +48,12 @@ POLICY = "version: 1\npolicy: sweeping\ndefaults: {end_orphans_after: 15m}\n"
 def broker(new_broker: Callable[[], Broker]) -> Broker:
     """One that can ask this machine, and no cloud."""
     made = new_broker()
-    return Broker(made.settings, replace(made.registries, providers={}))
+    return Broker(made.settings, replace(made.registries, providers={}), EVERYBODYS)
 
 
 def record(broker: Broker, job_id: str, *bodies: ev.EventBody) -> None:
     """A job with these events, some hours ago."""
-    submitted = ev.Submitted(job=Job(name=job_id, run="x"), user=broker.user, max_duration_seconds=86400)
+    submitted = ev.Submitted(job=Job(name=job_id, run="x"), user="ann", max_duration_seconds=86400)
     about_job = (ev.Submitted, ev.JobEnded, ev.JobClosed)
     with broker.store.writing() as tx:
         for body in (submitted, *bodies):
@@ -68,7 +69,7 @@ def hold(broker: Broker, job_id: str, amount: str) -> None:
         tx.post(
             move(
                 Movement.HOLD, Money.usd(amount), movement_id=f"{job_id}/hold/1/cash", money=MoneyKind.CASH,
-                at=HOURS_AGO, covers=(HOURS_AGO, HOURS_AGO + timedelta(days=1)), tags=Tags(job_id, broker.user),
+                at=HOURS_AGO, covers=(HOURS_AGO, HOURS_AGO + timedelta(days=1)), tags=Tags(job_id, "ann"),
             )
         )  # fmt: skip
 
@@ -103,7 +104,9 @@ def test_the_stores_id_stays_and_a_copy_has_another(broker: Broker, tmp_path: Pa
     assert mine == store_id(broker.store)
     assert len(mine) == 12
     (tmp_path / "copy.db").write_bytes((tmp_path / "store.db").read_bytes())
-    copy = Broker(broker.settings.model_copy(update={"store": f"sqlite:///{tmp_path / 'copy.db'}"}), broker.registries)
+    copy = Broker(
+        broker.settings.model_copy(update={"store": f"sqlite:///{tmp_path / 'copy.db'}"}), broker.registries, EVERYBODYS
+    )
     assert store_id(copy.store) != mine
     copy.store.close()
 

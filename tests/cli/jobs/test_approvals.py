@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from broker.app.alerts import notify
-from broker.app.wiring import Broker
+from broker.core.actors import Actor
+from tests.actors import ANN, OLGA
 from tests.cli.conftest import Gpubroker
 
 POLICY = """\
@@ -21,123 +21,110 @@ guardrails:
 """
 
 
-@pytest.fixture
-def act_as(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    return lambda name: monkeypatch.setattr(Broker, "user", name)
-
-
 @pytest.fixture(autouse=True)
-def asked(gpubroker: Gpubroker, write: Any, sandbox_job: Path, act_as: Any) -> Any:
+def asked(gpubroker: Gpubroker, write: Any, sandbox_job: Path) -> Any:
     """A job that waits for olga."""
-    act_as("ann")
-    assert gpubroker("policy", "apply", write("p.yaml", POLICY)).code == 0
-    return gpubroker("submit", sandbox_job, "--yes")
+    assert gpubroker("policy", "apply", write("p.yaml", POLICY), by=ANN).code == 0
+    return gpubroker("submit", sandbox_job, "--yes", by=ANN)
 
 
-def only(gpubroker: Gpubroker, *more: str) -> Any:
-    (found,) = gpubroker("approvals", "list", *more, "--json").json["requests"]
+def only(gpubroker: Gpubroker, *more: str, by: Actor = ANN) -> Any:
+    (found,) = gpubroker("approvals", "list", *more, "--json", by=by).json["requests"]
     return found
 
 
 def test_submitting_ends_with_6_and_says_what_to_do(asked: Any, gpubroker: Gpubroker) -> None:
-    job = only(gpubroker)["job"]
+    job = only(gpubroker, by=ANN)["job"]
     assert asked.code == 6
     assert f"error: {job} is waiting for approval: it may cost $" in asked.err
     assert f"hint: ask olga: `gpubroker approvals grant {job}`" in asked.err
 
 
 def test_the_same_as_json(asked: Any, gpubroker: Gpubroker, sandbox_job: Path) -> None:
-    done = gpubroker("submit", sandbox_job, "--yes", "--json")
+    done = gpubroker("submit", sandbox_job, "--yes", "--json", by=ANN)
     assert done.code == 6
     assert (done.json["state"], done.json["asked"]["approvers"]) == ("awaiting_approval", ["olga"])
 
 
-def test_the_list_says_whom_how_much_and_why(gpubroker: Gpubroker, act_as: Any) -> None:
-    found = only(gpubroker)
+def test_the_list_says_whom_how_much_and_why(gpubroker: Gpubroker) -> None:
+    found = only(gpubroker, by=ANN)
     assert (found["state"], found["user"], found["mine"]) == ("waiting", "ann", False)
     (question,) = found["questions"]
     assert (question["rule"], question["approvers"]) == ("big", ["olga"])
-    act_as("olga")
-    assert only(gpubroker, "--mine")["mine"]
-    shown = gpubroker("approvals", "list").out
+    assert only(gpubroker, "--mine", by=OLGA)["mine"]
+    shown = gpubroker("approvals", "list", by=OLGA).out
     assert "waiting" in shown
     assert f"You can decide: `gpubroker approvals grant {found['job']}`" in shown
 
 
-def test_granting_needs_the_right_person(gpubroker: Gpubroker, act_as: Any) -> None:
-    job = only(gpubroker)["job"]
-    own = gpubroker("approvals", "grant", job)
+def test_granting_needs_the_right_person(gpubroker: Gpubroker) -> None:
+    job = only(gpubroker, by=ANN)["job"]
+    own = gpubroker("approvals", "grant", job, by=ANN)
     assert (own.code, "you are ann, and not among those who approve" in own.err) == (3, True)
-    act_as("olga")
-    done = gpubroker("approvals", "grant", job, "--reason", "agreed")
+    done = gpubroker("approvals", "grant", job, "--reason", "agreed", by=OLGA)
     assert (done.code, done.out) == (0, f"{job}: approved (big); state: planned. See `gpubroker jobs show {job}`.\n")
-    told = only(gpubroker, "--all")
+    told = only(gpubroker, "--all", by=OLGA)
     assert (told["state"], told["decided_by"], told["reason"]) == ("approved", ["olga"], "agreed")
-    assert "approved by olga (big): agreed" in gpubroker("jobs", "show", job).out
+    assert "approved by olga (big): agreed" in gpubroker("jobs", "show", job, by=OLGA).out
 
 
 def test_what_no_rule_asks_any_more_needs_no_approval_and_what_is_denied_by_now_gets_none(
-    gpubroker: Gpubroker, act_as: Any, write: Any
+    gpubroker: Gpubroker, write: Any
 ) -> None:
-    job = only(gpubroker)["job"]
-    act_as("olga")
-    gpubroker("policy", "apply", write("p.yaml", POLICY + "  - {name: cheap, max_job_cost: $1}\n"))
-    denied = gpubroker("approvals", "grant", job)
+    job = only(gpubroker, by=ANN)["job"]
+    gpubroker("policy", "apply", write("p.yaml", POLICY + "  - {name: cheap, max_job_cost: $1}\n"), by=OLGA)
+    denied = gpubroker("approvals", "grant", job, by=OLGA)
     assert denied.code == 3
     assert "cheap: it may cost $" in denied.err
-    gpubroker("policy", "apply", write("p.yaml", POLICY.partition("guardrails")[0]))
-    done = gpubroker("approvals", "grant", job)
+    gpubroker("policy", "apply", write("p.yaml", POLICY.partition("guardrails")[0]), by=OLGA)
+    done = gpubroker("approvals", "grant", job, by=OLGA)
     assert done.out.startswith(f"{job}: no approval needed: no active rule requires it any more; state: planned.")
-    assert "no approval needed (big)" in gpubroker("jobs", "show", job).out
+    assert "no approval needed (big)" in gpubroker("jobs", "show", job, by=OLGA).out
 
 
-def test_refusing_ends_the_job(gpubroker: Gpubroker, act_as: Any) -> None:
-    job = only(gpubroker)["job"]
-    act_as("olga")
-    done = gpubroker("approvals", "refuse", job, "-m", "too dear", "--json")
+def test_refusing_ends_the_job(gpubroker: Gpubroker) -> None:
+    job = only(gpubroker, by=ANN)["job"]
+    done = gpubroker("approvals", "refuse", job, "-m", "too dear", "--json", by=OLGA)
     assert (done.json["state"], done.json["because"]) == ("cancelled", "refused by olga: too dear")
     assert done.json["held"]["sandbox"] == "0.00"
 
 
-def test_a_standing_grant_is_said_and_taken_back(gpubroker: Gpubroker, act_as: Any, sandbox_job: Path) -> None:
-    act_as("olga")
-    given = gpubroker("approvals", "grant", "--for-user", "ann", "--total", "$50", "--until", "30d", "-m", "thesis")
+def test_a_standing_grant_is_said_and_taken_back(gpubroker: Gpubroker, sandbox_job: Path) -> None:
+    given = gpubroker(
+        "approvals", "grant", "--for-user", "ann", "--total", "$50", "--until", "30d", "-m", "thesis", by=OLGA
+    )
     assert given.out.startswith("Granted: standing grant 1 for user ann: $50.00 in total until ")
     assert "warning" not in given.err
-    act_as("ann")
-    assert gpubroker("submit", sandbox_job, "--yes", "--detach").code == 0
-    (standing,) = gpubroker("approvals", "list", "--json").json["standing"]
+    assert gpubroker("submit", sandbox_job, "--yes", "--detach", by=ANN).code == 0
+    (standing,) = gpubroker("approvals", "list", "--json", by=ANN).json["standing"]
     assert (standing["by"], standing["rules"], standing["reason"]) == ("olga", ["big"], "thesis")
     assert float(standing["used"]) > 2
-    assert gpubroker("approvals", "revoke", "1").code == 3
-    act_as("olga")
-    assert gpubroker("approvals", "revoke", "1").code == 0
-    act_as("ann")
-    assert gpubroker("submit", sandbox_job, "--yes").code == 6
+    assert gpubroker("approvals", "revoke", "1", by=ANN).code == 3
+    assert gpubroker("approvals", "revoke", "1", by=OLGA).code == 0
+    assert gpubroker("submit", sandbox_job, "--yes", by=ANN).code == 6
 
 
 def test_a_policy_under_which_nobody_is_asked_sees_to_it_that_what_waited_goes_on(
     gpubroker: Gpubroker, write: Any, started: list[object]
 ) -> None:
     started.clear()
-    gpubroker("policy", "apply", write("p.yaml", POLICY.replace("cost: $2", "cost: $50")))
+    gpubroker("policy", "apply", write("p.yaml", POLICY.replace("cost: $2", "cost: $50")), by=ANN)
     assert len(started) == 1
 
 
 def test_a_standing_grant_for_oneself_is_refused_and_one_for_nobody_known_is_warned_of(
-    gpubroker: Gpubroker, act_as: Any, write: Any
+    gpubroker: Gpubroker, write: Any
 ) -> None:
-    act_as("olga")
     ahead = ("--total", "$50", "--until", "30d")
-    own = gpubroker("approvals", "grant", "--for-user", "olga", *ahead)
+    own = gpubroker("approvals", "grant", "--for-user", "olga", *ahead, by=OLGA)
     assert own.code == 3
     assert "nobody approves their own requests, ahead neither" in own.err
-    assert gpubroker("approvals", "list", "--json").json["standing"] == []
-    misspelt = gpubroker("approvals", "grant", "--for-user", "olag-x", "--for-user", "an*", *ahead, "--json")
+    assert gpubroker("approvals", "list", "--json", by=OLGA).json["standing"] == []
+    misspelt = gpubroker("approvals", "grant", "--for-user", "olag-x", "--for-user", "an*", *ahead, "--json", by=OLGA)
     assert misspelt.code == 0
     assert misspelt.err == "warning: no job here is by 'olag-x' so far; did you mean 'olga'?\n"
-    gpubroker("policy", "apply", write("p.yaml", POLICY.replace("expires: 6h", "own_requests: true")))
-    assert gpubroker("approvals", "grant", "--for-user", "olga", *ahead).code == 0
+    gpubroker("policy", "apply", write("p.yaml", POLICY.replace("expires: 6h", "own_requests: true")), by=OLGA)
+    assert gpubroker("approvals", "grant", "--for-user", "olga", *ahead, by=OLGA).code == 0
 
 
 @pytest.mark.parametrize(
@@ -155,7 +142,7 @@ def test_a_standing_grant_for_oneself_is_refused_and_one_for_nobody_known_is_war
     ],
 )
 def test_what_makes_no_sense_is_exit_2(gpubroker: Gpubroker, arguments: list[str], said: str) -> None:
-    done = gpubroker("approvals", *arguments)
+    done = gpubroker("approvals", *arguments, by=ANN)
     assert done.code == 2
     assert said in done.err
 
@@ -165,35 +152,38 @@ def test_who_could_not_be_told_is_said(
 ) -> None:
     monkeypatch.setenv("GPUBROKER_NOTIFY__OPS", "json://127.0.0.1")
     monkeypatch.setattr(notify, "_send", lambda notice, address: "the service cannot be reached")
-    done = gpubroker("submit", sandbox_job, "--yes")
+    done = gpubroker("submit", sandbox_job, "--yes", by=ANN)
     assert done.code == 6
     assert "not yet sent to ops (the service cannot be reached), will be retried." in " ".join(done.err.split())
-    told = " ".join(gpubroker("approvals", "list").out.split())
+    told = " ".join(gpubroker("approvals", "list", by=ANN).out.split())
     assert "not yet sent to ops, tried 1 time (the service cannot be reached): ann asks for $" in told
     (notice,) = (
-        one for request in gpubroker("approvals", "list", "--json").json["requests"] for one in request["notices"]
+        one
+        for request in gpubroker("approvals", "list", "--json", by=ANN).json["requests"]
+        for one in request["notices"]
     )
     assert (notice["target"], notice["tries"], notice["delivered_at"]) == ("ops", 1, None)
 
 
-def test_everybody_is_told_what_a_yes_covers(asked: Any, gpubroker: Gpubroker, write: Any, act_as: Any) -> None:
-    found = only(gpubroker)
+def test_everybody_is_told_what_a_yes_covers(asked: Any, gpubroker: Gpubroker, write: Any) -> None:
+    found = only(gpubroker, by=ANN)
     covers = found["covers"]
     assert f"${found['total']} in all, " in covers
     (question,) = found["questions"]
     assert question["covers"] == [], "beside the amount, the time and the GPUs this rule looks at nothing"
     assert f"an approval covers: {covers}" in asked.err
-    assert f"an approval covers: {covers}" in gpubroker("jobs", "show", found["job"]).out.replace("\n", " ")
-    act_as("olga")
-    gpubroker("approvals", "grant", "--for-user", "ann", "--total", "$9", "--until", "3d")
-    assert "at every place and price" in gpubroker("approvals", "list").out
+    assert f"an approval covers: {covers}" in gpubroker("jobs", "show", found["job"], by=ANN).out.replace("\n", " ")
+    gpubroker("approvals", "grant", "--for-user", "ann", "--total", "$9", "--until", "3d", by=OLGA)
+    assert "at every place and price" in gpubroker("approvals", "list", by=OLGA).out
 
 
 def test_the_place_is_said_where_the_rule_looks_at_it(gpubroker: Gpubroker, write: Any, sandbox_job: Path) -> None:
     entry = "{name: place, allowed_locations: {providers: [aws]}, action: ask, approvers: [olga]}"
-    assert gpubroker("policy", "apply", write("q.yaml", f"version: 1\nguardrails: [{entry}]\n{_MONEY}")).code == 0
-    gpubroker("submit", sandbox_job, "--yes")
-    newest = gpubroker("approvals", "list", "--json").json["requests"][-1]
+    assert (
+        gpubroker("policy", "apply", write("q.yaml", f"version: 1\nguardrails: [{entry}]\n{_MONEY}"), by=ANN).code == 0
+    )
+    gpubroker("submit", sandbox_job, "--yes", by=ANN)
+    newest = gpubroker("approvals", "list", "--json", by=ANN).json["requests"][-1]
     (question,) = newest["questions"]
     facts = {fact["aspect"]: fact["value"] for fact in question["covers"]}
     assert facts["provider"] == "sandbox"

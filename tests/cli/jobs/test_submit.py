@@ -24,6 +24,7 @@ from broker.app.wiring import Broker
 from broker.cli.jobs import follow as following
 from broker.cli.jobs import submit as command
 from broker.settings import read_settings
+from tests.actors import ANN, EVERYBODYS
 from tests.program import eventually
 
 
@@ -204,7 +205,7 @@ def test_ctrl_c_when_it_has_become_dearer_asks_nobody_again(
     def dearer(broker: Broker, wanted: Any, **_: Any) -> Any:
         signal.raise_signal(signal.SIGINT)
         monkeypatch.setattr(admission, "submit", admit)
-        raise admission.DearerNow(admission.preview(broker, wanted))
+        raise admission.DearerNow(admission.preview(broker, wanted, by=ANN))
 
     admit = admission.submit
     monkeypatch.setattr(admission, "submit", dearer)
@@ -268,7 +269,7 @@ def read_until(descriptor: int, text: str) -> str:
 
 def wait_for_the_background(home: Path) -> None:
     """The reconciler goes away by itself when nothing is left to do."""
-    broker = Broker(read_settings(), cli.registries())
+    broker = Broker(read_settings(), cli.registries(), EVERYBODYS)
     eventually(lambda: not background.running(broker), "the reconciler has gone away")
     view = jobs.find(broker, "real")
     assert view.closed

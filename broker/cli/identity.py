@@ -1,0 +1,27 @@
+"""Who runs this process: the only place that reads the operating system's user. The command line and the Python
+interface act as that person."""
+
+from __future__ import annotations
+
+import os
+from pwd import getpwuid
+
+from broker.core.actors import Actor, EntryPoint, Role
+
+_SUPERUSER = 0  # its user ID
+
+
+def process_actor(origin: EntryPoint = EntryPoint.COMMAND_LINE) -> Actor:
+    """The operating-system user of this process, and root as an administrator. LOGNAME and USER are not read, because
+    anybody may set them.
+
+    This keeps the people of one machine apart. Over a store that several machines share, it goes as far as the
+    administrators of these machines are trusted.
+    """
+    number = os.getuid()
+    try:
+        name = getpwuid(number).pw_name
+    except KeyError:  # a user ID without a name, as containers have them
+        name = f"uid-{number}"
+    roles = frozenset({Role.ADMINISTRATOR}) if number == _SUPERUSER else frozenset[Role]()
+    return Actor(name, roles, origin)

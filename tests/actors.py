@@ -1,0 +1,29 @@
+"""The people of the tests, and the account under which tests run jobs."""
+
+from __future__ import annotations
+
+from broker.app.wiring import Broker
+from broker.core.actors import Actor, ProcessAccount, Role
+from broker.core.values.clock import Clock
+
+
+def person(name: str) -> Actor:
+    """Somebody without a role."""
+    return Actor(name)
+
+
+ANN, BOB, OLGA = person("ann"), person("bob"), person("olga")
+ROOT = Actor("root", frozenset({Role.ADMINISTRATOR}))
+
+# Tests act as several people from one account.
+EVERYBODYS = ProcessAccount("ann", for_others=True)
+
+
+def under(account: ProcessAccount, broker: Broker) -> Broker:
+    """A broker over the same store in a process of that account."""
+    return Broker(broker.settings, broker.registries, account, store=broker.store)
+
+
+def with_clock(broker: Broker, clock: Clock) -> Broker:
+    """A broker over the same store whose time is that clock's."""
+    return Broker(broker.settings, broker.registries, broker.account, store=broker.store, clock=clock)
