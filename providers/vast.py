@@ -160,7 +160,7 @@ class Vast:
             unavailable_because=why,
             score=_reliability(row),
             slots=None if why else 1,
-            engine=None if reserved else "skypilot",
+            engine=None,  # no engine rents this very listing: SkyPilot takes the cheapest of a search of its own
             max_age=_MAX_AGE[capacity_type],
         )
 

@@ -17,7 +17,7 @@ _SPOT_AGE = timedelta(hours=6)
 _LIST_AGE = timedelta(days=7)
 
 # The clouds in which SkyPilot starts machines by the names that its own catalogues have.
-SKYPILOT_CLOUDS = ("aws", "azure", "gcp", "oci", "lambda", "runpod", "vast", "nebius")
+SKYPILOT_CLOUDS = ("aws", "azure", "gcp", "oci", "lambda", "runpod", "nebius")
 
 
 @dataclass(frozen=True, slots=True)

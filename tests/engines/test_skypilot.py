@@ -36,12 +36,17 @@ from broker.core.values.money import Money
 from broker.engines.skypilot import engine as skypilot_engine
 from broker.engines.skypilot import node, sdk
 from broker.engines.skypilot.engine import Skypilot, SkypilotSettings
+from broker.engines.skypilot.places import CLOUDS
 from broker.engines.skypilot.sdk import Sdk, meaning
-from broker.engines.skypilot.task import CLOUDS, task_config
+from broker.engines.skypilot.task import task_config
 from tests.contracts.engine_contract import Bench, EngineContract, eventually, lines
 from tests.fakes import skypilot as fake
 
 URL = "http://127.0.0.1:46580"
+
+
+def zones(region: str) -> dict[str, str]:
+    return {"use1-az6": "us-east-1b"} if region == "us-east-1" else {}
 
 
 def offer(provider: str = "aws", **more: object) -> Offer:
@@ -232,12 +237,11 @@ def test_without_skypilot_the_extra_is_named(tmp_path: Path, monkeypatch: pytest
 
 
 def test_the_placement_is_pinned() -> None:
-    config = task_config(launch(offer(), nodes=2), Path("/broker/agent.pyz"), {})
+    config = task_config(launch(offer(), nodes=2), Path("/broker/agent.pyz"), {}, CLOUDS, zones)
     assert config["num_nodes"] == 2
     assert config["resources"] == {
         "infra": "aws/us-east-1/us-east-1a",
         "instance_type": "p5.48xlarge",
-        "accelerators": {"H100": 8},
         "use_spot": True,
         "labels": {"gpubroker": "train-1"},
     }
@@ -252,16 +256,45 @@ def test_the_placement_is_pinned() -> None:
         ("aws", "us-east-1", None, "aws/us-east-1"),
         ("azure", "eastus", "1", "azure/eastus"),
         ("slurm", "lab", "lab:gpu", "slurm/lab/gpu"),
+        ("aws", "us-east-1", "use1-az6", "aws/us-east-1/us-east-1b"),
+        ("runpod", "secure", None, "runpod"),
+        ("oci", "global", None, "oci"),
     ],
 )
 def test_where_it_runs(provider: str, region: str, zone: str | None, expected: str) -> None:
-    config = task_config(launch(offer(provider, region=region, zone=zone)), Path("/a"), {})
+    config = task_config(launch(offer(provider, region=region, zone=zone)), Path("/a"), {}, CLOUDS, zones)
     assert config["resources"]["infra"] == expected
+
+
+def test_a_zone_that_the_account_does_not_have_is_another_offers_turn() -> None:
+    with pytest.raises(TryAnotherOffer, match=r"no zone use1-az9 in us-east-1; it has use1-az6"):
+        task_config(launch(offer(zone="use1-az9")), Path("/a"), {}, CLOUDS, zones)
+
+
+@pytest.mark.parametrize(
+    ("provider", "machine", "expected"),
+    [
+        ("gcp", "a3-megagpu-8g", None),
+        ("gcp", "n1-standard-8", {"H100": 8}),
+        ("azure", "Standard_NC40ads_H100_v5", None),
+        ("kubernetes", "any", {"H100": 8}),
+    ],
+)
+def test_accelerators_are_named_where_the_machine_does_not_say_them(
+    provider: str, machine: str, expected: dict[str, int] | None
+) -> None:
+    made = launch(replace(offer(provider, zone=None), instance_type=machine))
+    assert task_config(made, Path("/a"), {}, CLOUDS, zones)["resources"].get("accelerators") == expected
+
+
+def test_the_listing_of_vast_is_not_what_skypilot_would_rent() -> None:
+    with pytest.raises(TryAnotherOffer, match="no cloud 'vast'"):
+        task_config(launch(offer("vast")), Path("/a"), {}, CLOUDS, zones)
 
 
 def test_clouds_without_instance_types_are_asked_by_size() -> None:
     job = Job(name="train", run="true", resources=(MachineRequest(accelerator="H100", count=8, cpus=16),))
-    wanted = task_config(launch(offer("kubernetes"), job), Path("/a"), {})["resources"]
+    wanted = task_config(launch(offer("kubernetes"), job), Path("/a"), {}, CLOUDS, zones)["resources"]
     assert (wanted["cpus"], wanted["memory"]) == (16, 2048.0)
     assert "instance_type" not in wanted
 
@@ -278,7 +311,7 @@ def test_what_the_job_brings_is_passed_through() -> None:
         },
         resources=(MachineRequest(accelerator="H100", count=8, disk_gib=99.5, image="docker:nvcr.io/nvidia/pytorch"),),
     )
-    config = task_config(launch(offer(), job), Path("/a"), {"TOKEN": "s3cret"})
+    config = task_config(launch(offer(), job), Path("/a"), {"TOKEN": "s3cret"}, CLOUDS, zones)
     assert config["workdir"] == str(Path.cwd())
     assert config["file_mounts"]["/data"] == "s3://bucket/data"
     assert config["file_mounts"]["/etc/conf"] == str(Path.cwd() / "conf.yaml")
@@ -292,8 +325,8 @@ def test_what_the_job_brings_is_passed_through() -> None:
 
 def test_a_cloud_that_skypilot_does_not_know_is_said() -> None:
     with pytest.raises(TryAnotherOffer, match="no cloud 'lab'"):
-        task_config(launch(offer("lab")), Path("/a"), {})
-    config = task_config(launch(offer("lab", zone=None)), Path("/a"), {}, {**CLOUDS, "lab": "ssh"})
+        task_config(launch(offer("lab")), Path("/a"), {}, CLOUDS, zones)
+    config = task_config(launch(offer("lab", zone=None)), Path("/a"), {}, {**CLOUDS, "lab": "ssh"}, zones)
     assert config["resources"]["infra"] == "ssh/us-east-1"
 
 

@@ -32,9 +32,11 @@ from broker.core.values.clock import Clock
 from broker.engines.detached import KEY, Slot
 from broker.engines.owner import note_owner, owner_of
 from broker.engines.skypilot.aftermath import UNKNOWN, folder_of, from_record, run_folder, why_gone
+from broker.engines.skypilot.aws_zones import AwsZones
 from broker.engines.skypilot.ends import Ends
+from broker.engines.skypilot.places import CLOUDS, ZoneNames
 from broker.engines.skypilot.sdk import Cluster, Request, Sdk
-from broker.engines.skypilot.task import CLOUDS, cluster_name, key_of, task_config, waits_in_line
+from broker.engines.skypilot.task import cluster_name, key_of, task_config, waits_in_line
 from broker.runfolder.agent_bundle import write_agent
 
 _HANDLE = re.compile(r"skypilot:(?P<place>[0-9a-f]{12}):(?P<key>[A-Za-z0-9-]{1,40})")
@@ -87,7 +89,12 @@ class Skypilot:
     Settings: ClassVar = SkypilotSettings
 
     def __init__(
-        self, home: Path, clock: Clock, settings: SkypilotSettings | None = None, sdk: Sdk | None = None
+        self,
+        home: Path,
+        clock: Clock,
+        settings: SkypilotSettings | None = None,
+        sdk: Sdk | None = None,
+        aws_zones: ZoneNames | None = None,
     ) -> None:
         """``home``: the engine's own folder, made when needed. ``clock`` dates what SkyPilot does not. Contacts nobody.
         Raises `MissingExtra`."""
@@ -95,6 +102,7 @@ class Skypilot:
         self._clock = clock
         self._settings = settings or SkypilotSettings()
         self._sdk = sdk or Sdk()
+        self._aws_zones = aws_zones or AwsZones()
         self._refreshed = -math.inf
         self._seen: _Seen | None = None
 
@@ -119,7 +127,7 @@ class Skypilot:
             if known is not None:
                 return known
             clouds = {**CLOUDS, **self._settings.clouds}
-            config = task_config(launch, self._archive(), self._secrets(launch), clouds)
+            config = task_config(launch, self._archive(), self._secrets(launch), clouds, self._aws_zones)
             about = {
                 "run_folder": launch.run_folder,
                 "nodes": launch.placement.nodes,

@@ -18,15 +18,7 @@ from broker.core.market.machines import STORE_TAG, TAG
 from broker.core.market.offers import CapacityType, Offer
 from broker.core.ports import Launch
 from broker.engines.skypilot.node import archive_path, run_script, setup_script
-
-# SkyPilot's clouds by the names that our offers have.
-CLOUDS: Mapping[str, str] = {
-    name: name
-    for name in ("aws", "azure", "gcp", "oci", "lambda", "runpod", "vast", "nebius", "kubernetes", "ssh", "slurm")
-}
-# Clouds without instance types of their own: machines are asked for by what they must have.
-_BY_SIZE = frozenset({"kubernetes", "ssh", "slurm"})
-_WITHOUT_ZONES = frozenset({"azure", "lambda", "vast", "nebius", "kubernetes", "ssh"})
+from broker.engines.skypilot.places import BY_SIZE, ZoneNames, accelerators, infra
 
 
 def cluster_name(key: str) -> str:
@@ -42,20 +34,21 @@ def key_of(cluster: str) -> str:
 
 def waits_in_line(cloud: str | None) -> bool:
     """Whether machines there are queued for, so that a launch under way is no machine yet."""
-    return cloud in _BY_SIZE
+    return cloud in BY_SIZE
 
 
 def task_config(
-    launch: Launch, archive: Path, secrets: Mapping[str, str], clouds: Mapping[str, str] = CLOUDS
+    launch: Launch, archive: Path, secrets: Mapping[str, str], clouds: Mapping[str, str], aws_zones: ZoneNames
 ) -> dict[str, Any]:
     """The task as SkyPilot's YAML has it. ``archive``: the agent's file here. ``secrets``: variables that the node gets
-    and nobody writes down. Raises `TryAnotherOffer` for an offer of no cloud that SkyPilot knows."""
+    and nobody writes down. ``aws_zones``: see `places.infra`. Raises `TryAnotherOffer` for an offer of no cloud that
+    SkyPilot knows, and what `places.infra` raises."""
     job, key = launch.job, launch.key
     mounts = {place: _absolute(source) for place, source in job.file_mounts.items()}
     config: dict[str, Any] = {
         "name": cluster_name(key),
         "num_nodes": launch.placement.nodes,
-        "resources": resources(launch, clouds),
+        "resources": resources(launch, clouds, aws_zones),
         "file_mounts": {**mounts, archive_path(key): str(archive)},
         "setup": setup_script(key),
         "run": run_script(key, launch.run_folder, workdir=job.workdir is not None),
@@ -67,7 +60,7 @@ def task_config(
     return config
 
 
-def resources(launch: Launch, clouds: Mapping[str, str]) -> dict[str, Any]:
+def resources(launch: Launch, clouds: Mapping[str, str], aws_zones: ZoneNames) -> dict[str, Any]:
     """The offer, pinned, and what the job asks beyond it."""
     offer = launch.placement.offer
     cloud = clouds.get(offer.provider)
@@ -78,14 +71,14 @@ def resources(launch: Launch, clouds: Mapping[str, str]) -> dict[str, Any]:
             hint="if it has another name there, say so in GPUBROKER_ENGINES__SKYPILOT__CLOUDS",
         )
     wanted: dict[str, Any] = {
-        "infra": infra(offer, cloud),
+        "infra": infra(offer, cloud, aws_zones),
         "use_spot": offer.capacity_type is CapacityType.SPOT,
         "labels": {TAG: launch.key, **({STORE_TAG: launch.store} if launch.store else {})},
     }
     request = next((one for one in launch.job.resources if one.accelerator == offer.accelerator), None)
-    if offer.accelerator:
-        wanted["accelerators"] = {offer.accelerator: offer.count}
-    if cloud in _BY_SIZE:
+    if attached := accelerators(offer, cloud):
+        wanted["accelerators"] = attached
+    if cloud in BY_SIZE:
         wanted |= _size(offer, request)
     else:
         wanted["instance_type"] = offer.instance_type
@@ -94,12 +87,6 @@ def resources(launch: Launch, clouds: Mapping[str, str]) -> dict[str, Any]:
     if request is not None and request.image:
         wanted["image_id"] = request.image
     return wanted
-
-
-def infra(offer: Offer, cloud: str) -> str:
-    """``cloud/region[/zone]``; of a zone called ``region:zone``, as a Slurm partition is, the latter."""
-    zone = None if cloud in _WITHOUT_ZONES else offer.zone
-    return "/".join([cloud, offer.region, *([zone.removeprefix(f"{offer.region}:")] if zone else [])])
 
 
 def _size(offer: Offer, request: MachineRequest | None) -> dict[str, float]:

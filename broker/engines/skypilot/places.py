@@ -1,0 +1,53 @@
+"""Where SkyPilot is asked to launch an offer, in SkyPilot's own names of regions, zones and accelerators. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from broker.core.errors import TryAnotherOffer
+from broker.core.market.offers import Offer
+
+# SkyPilot's clouds by the names that our offers have. Vast is not among them: SkyPilot rents the cheapest listing of a
+# search at that moment, which is neither the machine nor the price of the offer.
+CLOUDS: Mapping[str, str] = {
+    name: name for name in ("aws", "azure", "gcp", "oci", "lambda", "runpod", "nebius", "kubernetes", "ssh", "slurm")
+}
+# Clouds without instance types of their own: machines are asked for by what they must have.
+BY_SIZE = frozenset({"kubernetes", "ssh", "slurm"})
+_WITHOUT_ZONES = frozenset({"azure", "lambda", "nebius", "kubernetes", "ssh"})
+# Prices that are the same everywhere are listed under a name that is no region; SkyPilot chooses one.
+_NO_REGIONS = frozenset({("runpod", "secure"), ("oci", "global")})
+# ``use1-az6``, ``usw2-lax1-az1``: the same place for every account; its name, ``us-east-1a``, is the account's own.
+_ZONE_ID = re.compile(r"[a-z0-9-]+-az[0-9]+")
+
+ZoneNames = Callable[[str], Mapping[str, str]]
+"""The zone names of SkyPilot's AWS account by zone ID, of one region."""
+
+
+def infra(offer: Offer, cloud: str, aws_zones: ZoneNames) -> str:
+    """``cloud[/region[/zone]]``. Of a zone called ``region:zone``, as a Slurm partition is, the latter. ``aws_zones``
+    is asked for offers of AWS with a zone ID only. Raises `TryAnotherOffer` where the account has no such zone, and
+    what
+    ``aws_zones`` raises."""
+    if (cloud, offer.region) in _NO_REGIONS:
+        return cloud
+    zone = None if cloud in _WITHOUT_ZONES else offer.zone
+    if cloud == "aws" and zone and _ZONE_ID.fullmatch(zone):
+        names = aws_zones(offer.region)
+        if zone not in names:
+            known = ", ".join(sorted(names)) or "none"
+            raise TryAnotherOffer(
+                f"the AWS account has no zone {zone} in {offer.region}; it has {known}",
+                where="skypilot",
+                hint="zones of AWS differ between accounts; `aws ec2 describe-availability-zones` lists them",
+            )
+        zone = names[zone]
+    return "/".join([cloud, offer.region, *([zone.removeprefix(f"{offer.region}:")] if zone else [])])
+
+
+def accelerators(offer: Offer, cloud: str) -> dict[str, int]:
+    """The accelerators to ask for beside the machine: none where the instance type has them built in, since SkyPilot
+    refuses a name that is not its own (``H100-MEGA`` for a3-megagpu, ``H100`` for Azure's NCads H100 v5)."""
+    attached = cloud == "gcp" and offer.instance_type.startswith("n1-")
+    return {offer.accelerator: offer.count} if offer.accelerator and (attached or cloud in BY_SIZE) else {}
