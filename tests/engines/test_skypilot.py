@@ -46,7 +46,7 @@ URL = "http://127.0.0.1:46580"
 
 
 def zones(region: str) -> dict[str, str]:
-    return {"use1-az6": "us-east-1b"} if region == "us-east-1" else {}
+    return {"use1-az6": "us-east-1a"} if region == "us-east-1" else {}
 
 
 def offer(provider: str = "aws", **more: object) -> Offer:
@@ -256,7 +256,7 @@ def test_the_placement_is_pinned() -> None:
         ("aws", "us-east-1", None, "aws/us-east-1"),
         ("azure", "eastus", "1", "azure/eastus"),
         ("slurm", "lab", "lab:gpu", "slurm/lab/gpu"),
-        ("aws", "us-east-1", "use1-az6", "aws/us-east-1/us-east-1b"),
+        ("aws", "us-east-1", "use1-az6", "aws/us-east-1/us-east-1a"),
         ("runpod", "secure", None, "runpod"),
         ("oci", "global", None, "oci"),
     ],

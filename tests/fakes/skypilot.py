@@ -25,6 +25,8 @@ from typing import Any
 
 import psutil
 
+from tests.fakes import skypilot_catalogue
+
 
 class StatusRefreshMode(Enum):
     NONE = "NONE"
@@ -54,6 +56,7 @@ class Task:
 
     @classmethod
     def from_yaml_config(cls, config: Mapping[str, Any]) -> Task:
+        skypilot_catalogue.check(config.get("resources", {}))
         return cls(config)
 
 

@@ -1,0 +1,83 @@
+"""What SkyPilot 0.14.1 accepts as a place and a machine, on a catalogue of one machine per cloud.
+
+`write` puts that catalogue where the real SkyPilot reads its own; `check` refuses what the real one was seen to refuse
+with it. `tests/system/test_skypilot_places.py` drives the same requests through both.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+# Cloud: regions, zones by name, machines with the accelerators that the real one finds in them.
+_PLACES: Mapping[str, tuple[str, str]] = {
+    "aws": ("us-east-1", "us-east-1a"),
+    "gcp": ("us-central1", "us-central1-a"),
+    "azure": ("eastus", ""),
+    "runpod": ("US", "US-KS-2"),
+    "oci": ("us-ashburn-1", "us-ashburn-1-AD-1"),
+}
+MACHINES: Mapping[str, Mapping[str, Mapping[str, int]]] = {
+    "aws": {"p5.48xlarge": {"H100": 8}},
+    "gcp": {"a3-megagpu-8g": {"H100-MEGA": 8}, "n1-standard-8": {}},
+    "azure": {"Standard_NC40ads_H100_v5": {"H100": 1}},
+    "runpod": {"1x_A100-80GB_SECURE": {"A100-80GB": 1}},
+    "oci": {"VM.GPU.A10.1": {"A10": 1}},
+}
+
+
+def check(wanted: Mapping[str, Any]) -> None:
+    """Raises the `ValueError` of the real one for ``resources`` of a task that name a region, a zone or a machine that
+    the catalogue does not have. Clouds without instance types, and clouds not listed here, are not looked at."""
+    cloud, _, rest = str(wanted.get("infra", "")).partition("/")
+    region, _, zone = rest.partition("/")
+    if cloud not in _PLACES:
+        return
+    known_region, known_zone = _PLACES[cloud]
+    if region and region != known_region:
+        raise ValueError(f"Invalid region {region!r}")
+    if zone and zone != known_zone:
+        raise ValueError(f"Invalid zone {zone!r} for region {region!r}")
+    machine = wanted.get("instance_type")
+    if machine is not None and machine not in MACHINES[cloud]:
+        raise ValueError(f"Invalid instance type {machine!r} for cloud {cloud}.")
+
+
+def write(home: Path) -> None:
+    """The catalogue as files below ``home/.sky``; zone IDs of AWS with the names that an account would have."""
+    plain = ["InstanceType", "AcceleratorName", "AcceleratorCount", "vCPUs", "MemoryGiB"]
+    columns = [*plain, "Price", "Region", "GpuInfo", "SpotPrice", "AvailabilityZone"]
+    for cloud, machines in MACHINES.items():
+        region, zone = _PLACES[cloud]
+        zone = "use1-az6" if cloud == "aws" else zone
+        rows: list[list[object]] = []
+        for machine, cards in machines.items():
+            ((card, count),) = cards.items() or [("", "")]
+            apart = cloud == "gcp"  # its accelerators have rows of their own
+            built_in = ["", ""] if apart else [card, count]
+            rows.append([machine, *built_in, 8, 64, 2.0, region, "" if apart else _about(card, count), 1.0, zone])
+            if apart and card:
+                rows.append(["", card, count, "", "", 2.0, region, _about(card, count), 1.0, zone])
+        if cloud == "gcp":
+            rows.append(["", "T4", 1, "", "", 0.4, region, _about("T4", 1), 0.1, zone])
+        _csv(home, f"{cloud}/vms.csv", columns, rows)
+    _csv(
+        home, "aws/az_mappings-default.csv", ["AvailabilityZoneName", "AvailabilityZone"], [["us-east-1a", "use1-az6"]]
+    )
+    _csv(home, "common/accelerators.csv", ["AcceleratorName", "Clouds"], [["H100", "['AWS']"], ["T4", "['GCP']"]])
+
+
+def _about(card: object, count: object) -> str:
+    gpu = {"Name": card, "Manufacturer": "NVIDIA", "Count": count, "MemoryInfo": {"SizeInMiB": 81920}}
+    return str({"Gpus": [gpu], "TotalGpuMemoryInMiB": 81920}) if card else ""
+
+
+def _csv(home: Path, name: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    place = home / ".sky" / "catalogs" / "v8" / name
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with place.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(header)
+        writer.writerows(rows)
