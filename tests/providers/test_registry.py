@@ -16,6 +16,7 @@ from providers.sandbox import Sandbox
 from tests.contracts.provider_contract import NOW, poll
 
 CLOCK = ManualClock(NOW)
+WITHOUT_NETWORK = ("owned", "pricebook", "sandbox")  # they ask no service, and offer something without settings
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
@@ -23,12 +24,12 @@ def test_every_registered_provider_is_made_without_settings(name: str) -> None:
     assert build(name, clock=CLOCK).name == name
 
 
-@pytest.mark.parametrize("name", ["owned", "pricebook", "sandbox"])
+@pytest.mark.parametrize("name", WITHOUT_NETWORK)
 def test_what_needs_no_network_offers_something_without_settings(name: str) -> None:
     assert poll(build(name, clock=CLOCK))
 
 
-@pytest.mark.parametrize("name", sorted({*PROVIDERS} - {"owned", "pricebook", "sandbox", "slurm"}))
+@pytest.mark.parametrize("name", sorted({*PROVIDERS} - {*WITHOUT_NETWORK, "slurm"}))
 def test_the_others_say_where_they_ask_and_which_setting_changes_it(name: str) -> None:
     provider = build(name, clock=CLOCK)
     setup = getattr(provider, "describe_setup", None) or import_module(type(provider).__module__).describe_setup
