@@ -9,7 +9,7 @@ import pytest
 from broker.core.errors import InvalidInput
 from policies.loader import load
 
-README = Path(__file__).parents[2] / "policies/README.md"
+REFERENCE = Path(__file__).parents[2] / "policies/REFERENCE.md"
 
 
 def between(*rules: str) -> list[str]:
@@ -206,8 +206,8 @@ def test_another_owners_shorter_default_mends_it() -> None:
     assert load({"p.yaml": one, "q.yaml": other}).warnings == []
 
 
-def test_the_readme_says_so() -> None:
-    text = " ".join(README.read_text("utf-8").split())
+def test_the_reference_says_so() -> None:
+    text = " ".join(REFERENCE.read_text("utf-8").split())
     for sentence in (
         "Rules of one file that leave nothing together",
         "Between several owners' files that is what both want",

@@ -1,4 +1,4 @@
-"""What the README of policies shows can be written as it stands there, and nothing that there is goes unsaid."""
+"""What the documents of policies show can be written as it stands there, and nothing that there is goes unsaid."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import pytest
 from policies.loader import load
 from policies.registry import GUARDRAILS, RULES
 
-README = (Path(__file__).parents[2] / "policies/README.md").read_text("utf-8")
+POLICIES = Path(__file__).parents[2] / "policies"
+README = (POLICIES / "README.md").read_text("utf-8")
+REFERENCE = (POLICIES / "REFERENCE.md").read_text("utf-8")
 TABLE = README.partition("| guardrail | how it is written")[2].partition("\n\n")[0]
 SNIPPETS = [said for said in re.findall(r"`([a-z_0-9]+: [^`]+)`", TABLE) if said.partition(":")[0] in GUARDRAILS]
 
@@ -26,6 +28,6 @@ def test_the_table_shows_every_guardrail() -> None:
     assert {said.partition(":")[0] for said in SNIPPETS} == set(RULES) - {"budget"}
 
 
-@pytest.mark.parametrize("said", re.findall(r"`(capacity: \{.*?\})`", README))
+@pytest.mark.parametrize("said", re.findall(r"`(capacity: \{.*?\})`", REFERENCE))
 def test_what_is_said_of_capacity_is_right(said: str) -> None:
     assert load({"p.yaml": f"version: 1\n{said}"})

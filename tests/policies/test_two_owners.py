@@ -39,7 +39,7 @@ guardrails:
   - {name: nlp-price, max_price_per_gpu_hour: $3, scope: {team: nlp}}
   - {name: nlp-places, allowed_locations: {providers: [gcp, azure]}, scope: {team: nlp}}
 """
-README = Path(__file__).parents[2] / "policies/README.md"
+REFERENCE = Path(__file__).parents[2] / "policies/REFERENCE.md"
 
 
 @pytest.fixture(params=[("a.yaml", "b.yaml"), ("b.yaml", "a.yaml")], ids=["finance first", "team first"])
@@ -168,8 +168,8 @@ def test_two_lists_of_a_team_without_a_common_member_are_warned_of() -> None:
         assert load({"a.yaml": finance, "b.yaml": team.replace("[carol, dave]", said)}).warnings == []
 
 
-def test_the_readme_says_so() -> None:
-    text = " ".join(README.read_text("utf-8").split())
+def test_the_reference_says_so() -> None:
+    text = " ".join(REFERENCE.read_text("utf-8").split())
 
     for sentence in (
         "Every rule judges; the strictest answer decides.",
