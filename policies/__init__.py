@@ -1,1 +1,1 @@
-"""Money rules that budget owners write: the policy-file schema, its loader, and the rules, one a file."""
+"""Budgets and guardrails that budget owners write: the policy-file schema, its loader, and one rule per file."""

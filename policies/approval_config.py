@@ -1,4 +1,4 @@
-"""Who is asked, and for how long: what every rule says that asks before it lets something through."""
+"""Approval settings shared by every rule that can require an approval: the approvers and the expiry."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from policies.references import PATTERN_SIGNS
 
 
 class Asking(Part):
-    """``approvers``: names of operating-system users, or patterns; any one of them decides. An ask nobody answers ends
-    after ``expires``. ``own_requests``: whether approvers may approve what they ask for themselves."""
+    """``approvers``: operating-system user names or patterns; any one of them decides. A request without a decision
+    ends after ``expires``. ``own_requests``: whether approvers may approve their own requests.
+    """
 
     approvers: Patterns
     expires: PositiveDuration = timedelta(hours=24)
@@ -26,8 +27,9 @@ class Asking(Part):
 
 
 class MayAsk(Part):
-    """A budget or a guardrail, whose ``action`` may be to ask: then ``approvers``, ``expires`` and ``own_requests`` are
-    those of `Asking`."""
+    """A budget or a guardrail. ``approvers``, ``expires`` and ``own_requests`` are those of `Asking` and apply to
+    ``action: ask`` only.
+    """
 
     action: str = "deny"
     approvers: Patterns = ()
@@ -44,7 +46,7 @@ class MayAsk(Part):
 
     @property
     def asking(self) -> Asking | None:
-        """Whom it asks; None where it does something else."""
+        """Approval settings, or None if the action is not ``ask``."""
         if self.action != "ask":
             return None
         more = {"expires": self.expires} if self.expires else {}
@@ -52,10 +54,10 @@ class MayAsk(Part):
 
 
 def among(approvers: Iterable[str], people: Collection[str]) -> tuple[str, ...]:
-    """Who is asked where teams list ``people`` (names or patterns): of each approver, only those who are listed, too.
+    """Approvers limited to ``people`` (names or patterns that teams list).
 
-    For a pattern that reaches further than the lists, that is the listed names it matches. Without people, anybody may
-    be meant.
+    A pattern wider than the lists becomes the listed names it matches. Without ``people`` the approvers are returned
+    unchanged.
     """
     if not people:
         return tuple(approvers)
@@ -67,18 +69,19 @@ def among(approvers: Iterable[str], people: Collection[str]) -> tuple[str, ...]:
 
 
 def within(inner: str, outer: str) -> bool:
-    """Whether everybody whom a name or pattern stands for is meant by another one. Between patterns, only where that is
-    plain to see: nobody may approve because of a doubt."""
+    """Whether every name that ``inner`` matches is matched by ``outer``. Between two patterns, True only where that is
+    certain: a doubt must not let anybody approve.
+    """
     told = not PATTERN_SIGNS.intersection(inner) or not ("[" in inner or "?" in outer or "[" in outer)
     return inner == outer or (told and fnmatchcase(inner, outer))
 
 
 def _nobody_to_ask(*_: object) -> None:
-    raise ValueError("`ask` needs `approvers`: who is asked, such as approvers: [ann, bob]")
+    raise ValueError("`ask` needs `approvers`, such as approvers: [ann, bob]")
 
 
 def only_for(meant: str, action: str, keys: Iterable[str]) -> None:
-    """Raises a finding for each of these keys unless the action is the one that they are for."""
+    """Raises a finding for each of these keys unless the action is ``meant``."""
 
     def misplaced(key: str, _: object) -> None:
         if action != meant:
@@ -88,7 +91,7 @@ def only_for(meant: str, action: str, keys: Iterable[str]) -> None:
 
 
 def asks_instead(verdict: Verdict, asking: Asking) -> Verdict:
-    """The verdict as a question: somebody of those named is to be asked first."""
+    """The verdict with `ASK` as its answer and the approvers to ask."""
     return replace(
         verdict,
         answer=Answer.ASK,

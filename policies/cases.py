@@ -1,12 +1,12 @@
-"""`policy test`: cases beside a policy file, each with a job, the facts, and the verdict that is expected.
+"""Cases for `policy test`: each has a job, the facts, and the expected verdict.
 
 ::
 
-    policies: [startup.yaml]          # beside this file; without it, x.test.yaml is about x.yaml
+    policies: [startup.yaml]          # beside this file; default for x.test.yaml: x.yaml
     cases:
       - name: a night of training fits
         user: ann
-        job: {workload: training, max_duration: 10h}       # keys of a job file; what is left out does not matter
+        job: {workload: training, max_duration: 10h}       # keys of a job file; others take defaults
         offer: {accelerator: H100, count: 8, price: $32}
         expect: allow
       - name: the month is used up
@@ -55,9 +55,10 @@ _MONDAY_NOON = datetime(2026, 1, 5, 12)  # noqa: DTZ001 - a local time, whose zo
 
 
 class OfferCase(Part):
-    """The capacity that is asked for: a machine on demand at a cloud, unless it says otherwise. ``accelerator`` and
-    ``count``: when left out, those of the first machine that the job names. ``price``: per hour and machine; $1 when
-    left out, and nothing for owned capacity. ``age``: how long ago the price was looked at."""
+    """The requested capacity; default: an on-demand cloud machine. ``accelerator`` and ``count`` default to the first
+    machine that the job names. ``price``: per hour and machine; default $1, or nothing for owned capacity. ``age``:
+    time since the price was read.
+    """
 
     provider: str = "aws"
     region: str = "us-east-1"
@@ -100,7 +101,7 @@ class OfferCase(Part):
         )
 
     def _machine(self, job: Job) -> tuple[str | None, int]:
-        """Accelerator and count; a job that names some is never judged as one without."""
+        """Accelerator and count. A job that names accelerators is never judged as a CPU job."""
         if "accelerator" in self.model_fields_set:
             wanted = [one for one in job.resources if one.accelerator == self.accelerator]
         else:
@@ -112,7 +113,7 @@ class OfferCase(Part):
 
 
 class RunningCase(Part):
-    """Something that runs already: somebody else's job, or, with ``job``, one that is named."""
+    """A running attempt: of another job, or of the job named ``job``."""
 
     job: str = ""
     user: str = "somebody"
@@ -128,16 +129,16 @@ class RunningCase(Part):
 
 
 class BusyCase(Part):
-    """How busy the accelerators were so long ago."""
+    """Utilisation of the accelerators at a time in the past."""
 
     ago: PositiveDuration
-    percent: Percent | None = Field(None, description="a percentage; 0 when left out")
+    percent: Percent | None = Field(None, description="a percentage; default 0")
 
 
 class Case(Part):
-    """A question and the answer that is expected. Times are UTC. ``asks``: the money to be held; when left out, what
-    ``max_duration`` (the policy's default without one) costs at the price. ``because``: rules or codes that must
-    object."""
+    """A request and its expected verdict. Times are UTC. ``asks``: the money to hold; default: the cost of
+    ``max_duration`` (or the policy's default) at the price. ``because``: rules or codes that must object.
+    """
 
     name: str
     expect: Answer
@@ -153,7 +154,7 @@ class Case(Part):
     running: tuple[RunningCase, ...] = ()
     cost_so_far: Limit | None = None
     ran_for: PositiveDuration = timedelta(0)
-    submitted: PositiveDuration | None = Field(None, description="how long ago the job was submitted")
+    submitted: PositiveDuration | None = Field(None, description="time since the job was submitted")
     attempts: AttemptCount | None = None
     busy: tuple[BusyCase, ...] = ()
 
@@ -168,12 +169,12 @@ class CaseFile(Part):
     @classmethod
     def _some(cls, cases: tuple[Case, ...]) -> tuple[Case, ...]:
         if not cases:
-            raise ValueError("is empty; a file of cases has one at least")
+            raise ValueError("is empty; add at least one case")
         return cases
 
 
 def judge_cases(policy: PolicySet, file: str, text: str) -> list[CaseResult]:
-    """What the policies say to every case of the file. Raises `InvalidInput` with every mistake in it."""
+    """Judge every case of the file. Raises `InvalidInput` with every problem of the file."""
     document = read_document(text, file=file, kind="file of policy cases")
     content, problems = validate(document, CaseFile)
     if content is None:
@@ -198,7 +199,7 @@ def judge_cases(policy: PolicySet, file: str, text: str) -> list[CaseResult]:
 
 
 def _job(case: Case, document: Document, index: int, problems: list[Problem]) -> Job | None:
-    """The job of a case, with what does not matter filled in."""
+    """The job of a case, with defaults for keys that do not matter."""
     offer = case.offer
     wanted = f"{offer.accelerator}:{offer.count or 1}" if offer.accelerator else None
     resources = {"accelerators": wanted} if wanted else {"cpus": 1}
@@ -216,7 +217,7 @@ def _job(case: Case, document: Document, index: int, problems: list[Problem]) ->
 
 
 def _wrong_jobs(document: Document) -> list[Problem]:
-    """What is wrong with the jobs of cases that are wrong themselves; nothing of times: nobody knows when it is."""
+    """Problems in the jobs of cases that are wrong themselves. Times are not checked: they depend on the clock."""
     found: list[Problem] = []
     listed = document.data.get("cases")
     for index, said in enumerate(listed if isinstance(listed, list) else ()):
@@ -248,7 +249,7 @@ def _words(verdict: Verdict) -> tuple[str, str, str]:
 
 
 def question(policy: PolicySet, case: Case, job: Job) -> tuple[Action, Facts]:
-    """What the gate would be asked in such a case."""
+    """The action and the facts that the case describes."""
     now = case.at.replace(tzinfo=UTC)
     offer = case.offer.offer(now, job)
     rate = (offer.price or Money.ZERO) * job.num_nodes
@@ -283,7 +284,7 @@ def question(policy: PolicySet, case: Case, job: Job) -> tuple[Action, Facts]:
 
 
 def _first(amounts: dict[str, Money], budget: str, *, first: bool) -> Money:
-    """What is said of a budget is of the period of now; those after it are untouched."""
+    """Amounts apply to the current period of a budget; later periods are unused."""
     return amounts.get(budget, Money.ZERO) if first else Money.ZERO
 
 

@@ -1,10 +1,8 @@
-"""Checks a CEL expression against declared variables before it is ever evaluated: names, types, and that it is a
-yes-or-no question. Pure.
+"""Type-checks a CEL expression against declared variables: names, types, and a boolean result. Pure.
 
-The CEL library parses and evaluates, but only finds out about types while it runs, one branch at a time. A policy must
-not fail that way at night, so its expressions are read here as well, with the column of what is wrong. What is
-understood: literals, variables and their fields, ``has()``, ``&& || ! == != < <= > >= in + - * / % ?:``, lists, and the
-functions of `_METHODS` and `_FUNCTIONS`.
+The CEL library finds type errors only at evaluation, one branch at a time. A policy must not fail at night, so its
+expressions are checked when the file is loaded, with the column of each error. Supported: literals, variables and their
+fields, ``has()``, ``&& || ! == != < <= > >= in + - * / % ?:``, lists, and the functions in `_METHODS` and `_FUNCTIONS`.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ _SUMS = {
     ("duration", "-", "duration"): "duration",
     ("string", "+", "string"): "string",
 }
-# Of a value: the types it may have, those of the arguments, and the result.
+# By method: types of the receiver, types of the arguments, type of the result.
 _METHODS: dict[str, tuple[tuple[str, ...], tuple[str, ...], str]] = {
     "startsWith": (("string",), ("string",), "bool"),
     "endsWith": (("string",), ("string",), "bool"),
@@ -61,7 +59,7 @@ _FUNCTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     "string": (("int", "double", "string"), "string"),
     "timestamp": (("string",), "timestamp"),
     "duration": (("string",), "duration"),
-    # Ours: the hour (0 to 23) and the day ("mon" to "sun") of now in a time zone.
+    # Added to CEL: the hour (0 to 23) and the day ("mon" to "sun") of now in a time zone.
     "hour_in": (("string",), "int"),
     "weekday_in": (("string",), "string"),
 }
@@ -69,7 +67,7 @@ _OF_A_ZONE = ("hour_in", "weekday_in")
 
 
 class Mistake(ValueError):
-    """What is wrong with an expression; ``at``: how many characters stand before it."""
+    """An error in an expression. ``at``: number of characters before it."""
 
     def __init__(self, at: int, message: str) -> None:
         super().__init__(message)
@@ -78,9 +76,10 @@ class Mistake(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """An expression that is right. ``uses``: the variables and fields in it, such as ``spend.asked``. ``literals``:
-    functions that are called with one literal, and where: what they are given can be tried out. ``unasked``: fields
-    that may be absent and are used where no ``has()`` has made sure of them, and where first."""
+    """A valid expression. ``uses``: its variables and fields, such as ``spend.asked``. ``literals``: calls with one
+    literal, and their offsets, so that the literal can be tried out. ``unasked``: optional fields used without a
+    guarding ``has()``, and the offset of the first use.
+    """
 
     text: str
     uses: frozenset[str]
@@ -89,7 +88,7 @@ class Checked:
 
 
 def check(text: str, declared: Declared) -> Checked:
-    """Raises `Mistake` for what cannot be understood, does not fit together, or is not a yes-or-no question."""
+    """Raises `Mistake` for an expression that cannot be parsed, has a type error, or is not boolean."""
     if len(text) > MAX_LENGTH:
         raise Mistake(0, f"is longer than {MAX_LENGTH} characters; split it into several rules")
     parser = _Parser(text, declared)
@@ -110,7 +109,7 @@ _EXAMPLE = "spend.asked > 100.0"
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The fields that are there for certain where an expression is true, and where it is false."""
+    """Optional fields that are present for certain where an expression is true, and where it is false."""
 
     true: frozenset[str] = frozenset()
     false: frozenset[str] = frozenset()
@@ -122,8 +121,9 @@ class _Known:
 
 
 class _Parser:
-    """Reads from left to right; every method returns the type of what it has read. ``known``: the fields that are there
-    for certain at this place; ``tells``: what the expression that was read last makes sure of."""
+    """Parses from left to right; every method returns the type of what it parsed. ``known``: optional fields that are
+    present at this place; ``tells``: fields that the last parsed expression guarantees.
+    """
 
     def __init__(self, text: str, declared: Declared) -> None:
         self.text, self.declared = text, declared
@@ -150,7 +150,7 @@ class _Parser:
         if match is None:
             sign = self.text[self.at]
             meant = "; write == to compare" if sign == "=" else f"; write {sign * 2}" if sign in "&|" else ""
-            self.stop(f"{sign!r} is not understood here{meant}")
+            self.stop(f"expected a value or an operator; got {sign!r}{meant}")
         self.kind, self.word = match.lastgroup or "", match[match.lastgroup or 0]
         self.position = match.end()
 
@@ -173,7 +173,7 @@ class _Parser:
         found = self.binary(0)
         if self.accept("?"):
             if found != "bool":
-                self.stop(f"expected something true or false before ?; this is {_a(found)}", start)
+                self.stop(f"expected a condition before ?; got {_a(found)}", start)
             before, asked = self.known, self.tells
             self.known = before | asked.true
             one = self.ternary()
@@ -187,7 +187,7 @@ class _Parser:
 
     def joined(self, one: str, other: str, at: int) -> str:
         if one != other:
-            self.stop(f"both outcomes must be of one kind; these are {_a(one)} and {_a(other)}", at)
+            self.stop(f"both outcomes need the same type; got {_a(one)} and {_a(other)}", at)
         return one
 
     def binary(self, level: int) -> str:
@@ -206,8 +206,9 @@ class _Parser:
         return left
 
     def beside(self, sign: str, first: int) -> str:
-        """What stands right of && or ||: there, what the left side asks is known; and what the right side asks decides
-        where the left one cannot be evaluated, whichever stands first."""
+        """The right side of && or ||. Fields that the left side checks are known on the right. CEL evaluates both sides
+        in either order, so a check on the right guards the left side too.
+        """
         before, asked, doubtful = self.known, self.tells, len(self.unasked)
         self.known = before | (asked.true if sign == "&&" else asked.false)
         found = self.binary(_LEVELS.index((sign,)) + 1)
@@ -220,18 +221,18 @@ class _Parser:
         if sign in ("&&", "||"):
             for side in (left, right):
                 if side != "bool":
-                    self.stop(f"{sign} joins conditions; on one side stands {_a(side)}", start if side == left else at)
+                    self.stop(f"{sign} joins conditions; one side is {_a(side)}", start if side == left else at)
             return "bool"
         fits = left == right or (left in _NUMBERS and right in _NUMBERS)
         if sign == "in":
             inner = right.removeprefix("list of ")
             alike = left == inner or (left in _NUMBERS and inner in _NUMBERS)
             if not right.startswith("list") or not alike:
-                self.stop(f"expected {_a(left)} in a list of the same kind; got {_a(left)} in {_a(right)}", at)
+                self.stop(f"expected {_a(left)} in a list of the same type; got {_a(left)} in {_a(right)}", at)
             return "bool"
         if sign in ("==", "!="):
             if not fits:
-                self.stop(f"{_a(left)} is never the same as {_a(right)}", at)
+                self.stop(f"{_a(left)} never equals {_a(right)}", at)
             return "bool"
         if sign in ("<", "<=", ">", ">="):
             if not fits or left not in _ORDERED:
@@ -252,12 +253,12 @@ class _Parser:
         if self.accept("!"):
             found = self.unary()
             if found != "bool":
-                self.stop(f"! stands before a condition; this is {_a(found)}", at)
+                self.stop(f"! needs a condition; got {_a(found)}", at)
             self.tells = _Known(self.tells.false, self.tells.true)
         elif self.accept("-"):
             found = self.unary()
             if found not in _NUMBERS:
-                self.stop(f"- stands before a number; this is {_a(found)}", at)
+                self.stop(f"- needs a number; got {_a(found)}", at)
         else:
             found = self.primary()
         self.depth -= 1
@@ -300,7 +301,7 @@ class _Parser:
         if not kinds:
             self.stop("is an empty list", at)
         if len(set(kinds)) > 1:
-            self.stop(f"a list holds values of one kind; this one has {' and '.join(map(_a, sorted(set(kinds))))}", at)
+            self.stop(f"a list holds values of one type; got {' and '.join(map(_a, sorted(set(kinds))))}", at)
         return f"list of {kinds[0]}"
 
     def variable(self, name: str, at: int) -> str:
@@ -326,12 +327,12 @@ class _Parser:
     def function(self, name: str, at: int) -> str:
         if name == "has":
             if self.kind != "name" or self.word not in self.declared:
-                self.stop("has() asks whether a field is known: expected has(job.max_cost)")
+                self.stop("has() checks that a field is present: expected has(job.max_cost)")
             group, start, doubtful = self.word, self.at, len(self.unasked)
             self.next()
             if self.variable(group, self.at) and not isinstance(self.declared[group], Mapping):
-                self.stop("has() asks whether a field is known: expected has(job.max_cost)", at)
-            del self.unasked[doubtful:]  # it asks
+                self.stop("has() checks that a field is present: expected has(job.max_cost)", at)
+            del self.unasked[doubtful:]  # has() guards this use
             self.tells = _Known(frozenset({"".join(self.text[start : self.at].split())}))
             self.expect(")")
             return "bool"
@@ -353,7 +354,7 @@ class _Parser:
             self.stop(f"{_a(of)} has no {name!r}{did_you_mean(name, _METHODS)}", at)
         owners, takes, gives = _METHODS[name]
         if of.split(" ")[0] not in owners:
-            self.stop(f"{name}() is for {' and '.join(map(_a, owners))}; this is {_a(of)}", at)
+            self.stop(f"{name}() needs {' or '.join(map(_a, owners))}; got {_a(of)}", at)
         for expected in takes:
             self.argument(name, (expected,))
         self.expect(")")
@@ -370,7 +371,7 @@ class _Parser:
 
 _WORDS = {
     "bool": "a condition", "int": "a whole number", "double": "a number", "string": "a text", "null": "null",
-    "timestamp": "a time", "duration": "a length of time", "list": "a list",
+    "timestamp": "a time", "duration": "a duration", "list": "a list",
 }  # fmt: skip
 
 
@@ -384,5 +385,5 @@ def _a(kind: str) -> str:
 
 def _hint(left: str, right: str) -> str:
     if "string" in (left, right) and {left, right} & {*_NUMBERS}:
-        return "; numbers stand without quotes"
+        return "; write numbers without quotes"
     return ""

@@ -1,4 +1,4 @@
-"""Who runs beside the job that is judged: what the rules count with that limit how much runs at once."""
+"""Attempts that run beside the judged job, for rules that limit concurrency."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from policies.scope import Scope
 
 @dataclass(frozen=True)
 class Running:
-    """What others run, and what it comes to."""
+    """Running attempts of other jobs, and their totals."""
 
     attempts: tuple[LiveAttempt, ...]
 
@@ -26,10 +26,10 @@ class Running:
 
 
 class Others:
-    """Everybody in a scope but the job itself, so that one that moves does not count twice.
+    """Every other job in a scope. The judged job is left out, so a job that moves does not count twice.
 
-    Simulated machines are counted with simulated ones only, real ones with real ones. The last answer is kept: a plan
-    asks about hundreds of placements with the same facts.
+    Simulated machines count with simulated ones only. The last answer is cached: a plan judges hundreds of placements
+    with the same facts.
     """
 
     def __init__(self, scope: Scope) -> None:
@@ -37,7 +37,7 @@ class Others:
         self._last: tuple[tuple[LiveAttempt, ...], str | None, bool, Running] | None = None
 
     def beside(self, action: Action, facts: Facts) -> Running:
-        """What runs beside that which is to be started."""
+        """Attempts that run beside the one to start."""
         simulated = action.placement is not None and action.placement.money is MoneyKind.SANDBOX
         if self._last is not None:
             live, job_id, of_these, found = self._last
@@ -52,10 +52,10 @@ class Others:
 
 
 def starts(action: Action) -> bool:
-    """Whether something is started that would run beside the others."""
+    """Whether the action starts an attempt."""
     return action.placement is not None and action.kind not in (ActionKind.CONTINUE, ActionKind.RESERVE)
 
 
 def whose(scope: Scope) -> str:
-    """`` for team nlp``; nothing where it is about everybody."""
+    """`` for team nlp``; empty without a scope."""
     return f" for {scope}" if str(scope) else ""

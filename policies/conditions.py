@@ -1,8 +1,8 @@
-"""``when:`` of a rule: a condition in CEL that says to which requests the rule applies.
+"""``when:`` of a rule: a CEL condition that selects the requests the rule applies to.
 
-Checked when the file is loaded (`policies.cel_typecheck`), evaluated by the CEL library, which is imported only where
-some rule has a condition. What cannot be evaluated (a limit that the job does not name, say) counts as met, and a
-budget grants nothing then: a gate never opens by a mistake. Where that may happen is told when the file is checked.
+Checked when the file is loaded (`policies.cel_typecheck`) and evaluated by the CEL library, which is imported only if
+some rule has a condition. A guardrail's condition that cannot be evaluated (an absent limit, say) counts as met, and a
+budget's as not met: an error never opens a gate. Loading warns where that may happen.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from broker.ledger.budgets import zone
 from policies.fields import meant_zone
 from policies.verdicts import allow
 
-# What conditions may ask about. Amounts are USD, times UTC, lengths of time hours unless the name says otherwise. Text
-# that a job does not give is ""; numbers and times with a "?" after their type may be absent: ask `has(job.max_cost)`
-# first.
+# Variables of conditions. Amounts are USD, times UTC, durations hours unless the name says otherwise. Text that a job
+# leaves out is ""; numbers and times marked "?" may be absent: check `has(job.max_cost)` first.
 ENVIRONMENT: Mapping[str, str | Mapping[str, str]] = {
     "action": "string",
     "user": "string",
@@ -50,9 +49,9 @@ ENVIRONMENT: Mapping[str, str | Mapping[str, str]] = {
 }  # fmt: skip
 
 
-# What an approval must cover where a condition asks about it. Of some variables nothing is to be covered: `JOB_S_OWN`
-# stand in the job file, which does not change; `LIMITED` are limited by every approval, up to its amount and time;
-# `PASSING` go on by themselves while an answer is waited for.
+# The aspect an approval must cover for each variable. Some variables need none: `JOB_S_OWN` are in the job file, which
+# does not change; every approval limits `LIMITED` to its amount and time; `PASSING` change while the request is
+# pending.
 _ASPECTS: Mapping[str, Aspect] = {
     "job.sensitive": Aspect.SENSITIVE_DATA,
     "job.data_location": Aspect.DATA_LOCATION,
@@ -77,7 +76,7 @@ _ASPECTS: Mapping[str, Aspect] = {
     "placement.rate": Aspect.RATE,
     "placement.expected_cost": Aspect.EXPECTED_COST,
     "placement.hours": Aspect.EXPECTED_HOURS,
-    "placement.finish": Aspect.EXPECTED_HOURS,  # the finish itself is put off while an answer is waited for
+    "placement.finish": Aspect.EXPECTED_HOURS,  # a pending request delays the finish
 }
 JOB_S_OWN = frozenset(
     {
@@ -90,7 +89,7 @@ PASSING = frozenset({"action", "time.now", "time.hour", "time.weekday"})
 
 
 def variables() -> str:
-    """Every variable that a condition may ask about, in one line: ``user, job.name, …``."""
+    """Every variable of conditions in one line: ``user, job.name, …``."""
     groups = ENVIRONMENT.items()
     return ", ".join(
         f"{group}.{{{', '.join(fields)}}}" if isinstance(fields, Mapping) else group for group, fields in groups
@@ -104,14 +103,14 @@ _HOUR = timedelta(hours=1)
 
 @dataclass(frozen=True, eq=False)
 class Condition:
-    """A condition that was checked. ``unasked``: what it is about and may be absent, with how far into the text."""
+    """A checked condition. ``unasked``: optional fields it uses unguarded, and their offsets in the text."""
 
     text: str
     uses: frozenset[str]
     unasked: tuple[tuple[str, int], ...] = ()
 
     def looks_at(self, action: Action) -> tuple[Fact, ...]:
-        """The facts that it asks about."""
+        """The facts that the condition reads."""
         aspects = (_ASPECTS.get(name) for name in sorted(self.uses))
         return seen(action, *dict.fromkeys(aspect for aspect in aspects if aspect is not None))
 
@@ -120,19 +119,19 @@ class Condition:
         return frozenset(name.partition(".")[0] for name in self.uses)
 
     def judge(self, rule: Rule, action: Action, facts: Facts, seen: Variables) -> Verdict:
-        """The rule's verdict where the condition holds, or cannot be evaluated; an allowance where it does not."""
+        """The rule's verdict if the condition is met or cannot be evaluated, else an allowance."""
         scope = getattr(rule, "scope", None)
         if scope is not None and not scope.covers(action):
             return rule.judge(action, facts)
         if action.hold is None and action.kind is not ActionKind.CONTINUE and "spend.asked" in self.uses:
-            return allow(rule, "no_amount_yet", "its condition is about the amount asked for, which is not known yet")
+            return allow(rule, "no_amount_yet", "its condition depends on the amount, which is not known yet")
         try:
             holds = self._program.execute(seen.context)
         except Exception as error:  # noqa: BLE001 - whatever a library raises, the gate stays shut
             return self._as_if_met(rule.judge(action, facts), _reason(error))
         if holds is True:
             return rule.judge(action, facts)
-        return allow(rule, "condition_not_met", "its condition does not hold")
+        return allow(rule, "condition_not_met", "its condition is not met")
 
     def _as_if_met(self, said: Verdict, reason: str) -> Verdict:
         if said.answer is Answer.ALLOW:
@@ -141,7 +140,7 @@ class Condition:
         return replace(said, message=message, figures={**said.figures, "when": self.text})
 
     def holds(self, seen: Variables) -> bool:
-        """Whether it is met; False when it cannot be evaluated. For what grants, where the other side is safe."""
+        """Whether the condition is met; False if it cannot be evaluated. For budgets: no grant in doubt."""
         try:
             return self._program.execute(seen.context) is True
         except Exception:  # noqa: BLE001 - what cannot be evaluated grants nothing
@@ -153,8 +152,8 @@ class Condition:
 
 
 def condition(text: str) -> Condition:
-    """A condition from its text. Raises `policies.cel_typecheck.Mistake`, with how far into the text the mistake is."""
-    from policies import cel_typecheck  # only where there is a condition
+    """Parse a condition. Raises `policies.cel_typecheck.Mistake` with the offset of the error."""
+    from policies import cel_typecheck  # imported only for files with conditions
 
     checked = cel_typecheck.check(text, ENVIRONMENT)
     for function, literal, at in checked.literals:
@@ -162,18 +161,18 @@ def condition(text: str) -> Condition:
     try:
         _compiled(text)
     except ValueError as error:
-        raise cel_typecheck.Mistake(0, f"is not understood: {str(error).splitlines()[0]}") from error
+        raise cel_typecheck.Mistake(0, f"cannot be parsed: {str(error).splitlines()[0]}") from error
     return Condition(text, checked.uses, checked.unasked)
 
 
 def _try_out(function: str, literal: str, at: int) -> None:
-    """A literal that a function cannot take is found now, not when it is evaluated."""
+    """Reject a literal that the function cannot take when the file is loaded, not at evaluation."""
     from policies.cel_typecheck import Mistake
 
     expected = {
         "matches": "a regular expression",
         "timestamp": "a time such as 2026-12-01T08:00:00Z",
-        "duration": "a length of time such as 90s, 30m or 1h30m",
+        "duration": "a duration such as 90s, 30m or 1h30m",
         "hour_in": "a time zone such as Europe/Berlin",
         "weekday_in": "a time zone such as Europe/Berlin",
     }.get(function)
@@ -185,13 +184,13 @@ def _try_out(function: str, literal: str, at: int) -> None:
             zone(_compiled(literal).execute({}))
         else:
             _compiled(call).execute({})
-    except Exception as error:  # whatever the library raises, the value in the file is what is wrong
+    except Exception as error:  # whatever the library raises, the literal is the cause
         meant = meant_zone(literal.strip("\"'")) if "time zone" in expected else ""
         raise Mistake(at, f"expected {expected}; got {literal}{meant}") from error
 
 
 class Variables:
-    """What the conditions of one judgement may ask about, made once, when the first is evaluated."""
+    """The variables of one judgement, computed when the first condition is evaluated."""
 
     def __init__(self, action: Action, facts: Facts, groups: frozenset[str]) -> None:
         self._action, self._facts, self._groups = action, facts, groups
@@ -230,8 +229,8 @@ def _context(values: Mapping[str, Any], now: datetime) -> Any:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, KeyError):
-        return f"{error.args[0]} is not known here (ask has() first)"
-    # Types were checked when the file was loaded: what is left is 0.0 / 0.0, which nothing can be compared with.
+        return f"{error.args[0]} is absent (check has() first)"
+    # Types were checked at loading: only 0.0 / 0.0 is left, which compares with nothing.
     if isinstance(error, ZeroDivisionError | TypeError):
         return "it divides by zero"
     return str(error).splitlines()[0]

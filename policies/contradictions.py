@@ -1,7 +1,7 @@
-"""Rules that leave nothing together: allowed lists without a common name, lists of members without a common member.
+"""Rules that allow nothing together: allowed lists without a common name, member lists without a common member.
 
-In one file, which has one author, that is a mistake. Between several owners' files it is what intersecting means, and
-told.
+In one file, with one author, that is an error. Between files of several owners it is the intended intersection, and a
+warning.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ _SPOT, _ON_DEMAND = CapacityType.SPOT.value, CapacityType.ON_DEMAND.value
 
 @dataclass(frozen=True)
 class DeadEnd:
-    """Rules, in their order, each with what it says (``says``); and what is left of that, in words (``leaves``)."""
+    """Rules in file order, each with its statement (``says``), and the result (``leaves``)."""
 
     rules: tuple[Rule, ...]
     says: tuple[str, ...]
     leaves: str
 
     def told(self, place: Callable[[Rule], Source], of: int) -> str:
-        """As it is told of one of the rules, which comes first: with the places of the others."""
+        """The message for the rule with index ``of``, with the places of the others."""
         order = [of, *(index for index in range(len(self.rules)) if index != of)]
         others = [f"{place(self.rules[index])} {self.says[index]}" for index in order[1:]]
         return f"{', and '.join([self.says[of], *others])}: {self.leaves}"
 
 
 def dead_ends(rules: Iterable[Rule]) -> Iterator[DeadEnd]:
-    """Rules of these that together let nothing through of what one of them allows outright. ``rules``: those that are
-    always in force, deny, and are about everybody in their scope.
+    """Sets of rules that together deny everything that one of them allows explicitly. ``rules``: unconditional denials
+    without exceptions.
 
-    Only what is certain: of a list with patterns it is not known here what it allows, nor of scopes on different things
-    (a team here, a workload there) whether some job is in both.
+    Reports certain cases only. A list with patterns has unknown extent, and scopes on different fields (a team here, a
+    workload there) may share no job.
     """
     every = list(rules)
     lists: dict[str, list[tuple[Rule, Names]]] = {}
@@ -60,11 +60,12 @@ def dead_ends(rules: Iterable[Rule]) -> Iterator[DeadEnd]:
 
 
 def nobodys(rosters: Iterable[Roster], place: Callable[[Roster], Source]) -> list[str]:
-    """A sentence, with both places, for each two lists of one team that have no member in common: then nobody is one.
-    A pattern may mean anybody."""
+    """A sentence for each two lists of one team without a common member, so that nobody is a member. A pattern may
+    match anybody.
+    """
     return [
-        f"{place(one)}: has {', '.join(one.members)} in team {one.team}, and {place(other)} has"
-        f" {', '.join(other.members)}: nobody is a member for both"
+        f"{place(one)}: has {', '.join(one.members)} in team {one.team}, and {place(other)} has "
+        f"{', '.join(other.members)}: no user is a member in both"
         for one, other in combinations(rosters, 2)
         if one.team == other.team
         and not PATTERN_SIGNS.intersection("".join((*one.members, *other.members)))
@@ -75,18 +76,19 @@ def nobodys(rosters: Iterable[Roster], place: Callable[[Roster], Source]) -> lis
 def too_short(
     rules: Iterable[Rule], default: timedelta, said_at: Source, place: Callable[[Rule], Source]
 ) -> Iterator[str]:
-    """A sentence for each limit for everybody that is below what a job without a `max_duration` may last. ``said_at``:
-    where a file says that ``default``."""
+    """A sentence for each limit for everybody that is below the default ``max_duration``. ``said_at``: where a file
+    sets that ``default``.
+    """
     for rule in rules:
         if isinstance(rule, MaxJobDuration) and rule.scope == Scope() and rule.config.root < default:
             yield (
-                f"{place(rule)}: denies every job that names no `max_duration`: it may last"
-                f" {print_duration(default)} by {said_at}, and {print_duration(rule.config.root)} is the most here"
+                f"{place(rule)}: denies every job without `max_duration`: the default is "
+                f"{print_duration(default)} by {said_at}, and the limit is {print_duration(rule.config.root)}"
             )
 
 
 def _nothing_left(what: str, limits: list[tuple[Rule, Names]]) -> Iterator[DeadEnd]:
-    """The lists that let nothing through of what one of them allows: by itself, with one more, or with several."""
+    """Lists that deny everything one of them allows: alone, with one other, or with several."""
     found: set[frozenset[Rule]] = set()
     for rule, names in limits:
         if not names.allow or PATTERN_SIGNS.intersection("".join(names.allow)):
@@ -109,7 +111,7 @@ def _nothing_left(what: str, limits: list[tuple[Rule, Names]]) -> Iterator[DeadE
 
 
 def _taking(allowed: tuple[str, ...], group: list[tuple[Rule, Names]]) -> list[tuple[Rule, Names]]:
-    """The rules of a group that take away what is allowed, until nothing is left; none where something is."""
+    """The rules of a group that together deny all of ``allowed``; empty if something remains."""
     taking = []
     for name in allowed:
         first = next((one for one in group if _takes(one[1], name)), None)
@@ -120,7 +122,7 @@ def _taking(allowed: tuple[str, ...], group: list[tuple[Rule, Names]]) -> list[t
 
 
 def _takes(names: Names, name: str) -> bool:
-    """Whether a name cannot pass a list. Of a region without its provider any provider's may be meant."""
+    """Whether a list denies the name. A region without its provider may belong to any provider."""
     whole, bare = name, name.rpartition("/")[2]
     if whole != bare:
         return names.objection(bare, whole) is not None
@@ -131,29 +133,29 @@ def _takes(names: Names, name: str) -> bool:
 def _empty(what: str, limits: list[tuple[Rule, Names]], scope: Scope) -> DeadEnd:
     said = (
         (
-            f"allows no {what} but {', '.join(names.allow)}" if names.allow else "",
+            f"allows only {what} {', '.join(names.allow)}" if names.allow else "",
             f"denies {', '.join(names.deny)}" if names.deny else "",
         )
         for _, names in limits
     )
     whom = f" to {scope}" if str(scope) else ""
-    together = "together they allow none" if len(limits) > 1 else "that allows none"
+    together = "together they allow nothing" if len(limits) > 1 else "it allows nothing"
     says = tuple(" and ".join(filter(None, parts)) for parts in said)
     return DeadEnd(tuple(rule for rule, _ in limits), says, f"{together}{whom}")
 
 
 def _no_share(rules: list[Rule]) -> Iterator[DeadEnd]:
-    """A least share of spot, where no spot may be rented: then on-demand capacity, which may be, never is."""
+    """A minimum share of spot where spot is forbidden: on-demand capacity is then denied too."""
     for one, other in permutations(rules, 2):
         if not isinstance(one, Spot) or one.config.min_share is None:
             continue
         denies = _lists(other).get("capacity type")
         if denies is None or not _takes(denies, _SPOT) or _takes(denies, _ON_DEMAND):
             continue
-        # Of less than the whole, others in the scope may rent the spot machines.
+        # With a narrower scope, others in the scope may rent the spot machines.
         common = _scope(one).common(_scope(other))
         if common is not None and (one.config.min_share == 100 or _scope(other).takes_in(_scope(one))):
-            share = f"wants at least {one.config.min_share:g}% of what is rented to be spot"
+            share = f"requires at least {one.config.min_share:g}% of rented GPUs to be spot"
             forbids = "forbids spot" if isinstance(other, Spot) else f"does not allow {_SPOT}"
             says = {one: share, other: forbids}
             both = [rule for rule in rules if rule in says]
@@ -162,7 +164,7 @@ def _no_share(rules: list[Rule]) -> Iterator[DeadEnd]:
 
 
 def _lists(rule: Rule) -> Mapping[str, Names]:
-    """What a rule allows and denies, by what it is."""
+    """The allow and deny lists of a rule, by subject."""
     lists: dict[str, Names] = {}
     match rule:
         case AllowedLocations(config=said):

@@ -1,4 +1,4 @@
-"""The types of fields in policy files. Each refuses what would be a gate left open by mistake."""
+"""Field types of policy files. Each rejects values that would leave a gate open by mistake."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _LONGEST_PATTERN = 200
 
 
 class Part(BaseModel):
-    """Base of the parts of a policy file: immutable, nothing unknown let through."""
+    """Base of the parts of a policy file: immutable, unknown keys rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 def parse_name(value: object) -> str:
-    """A name of something in a policy file."""
+    """A name in a policy file."""
     if not isinstance(value, str) or not _PLAIN_NAME.fullmatch(value):
         raise ValueError(
             "expected a name of up to 64 letters, digits, dots, dashes and underscores that begins with a letter"
@@ -36,7 +36,7 @@ def parse_name(value: object) -> str:
 
 
 def parse_patterns(value: object) -> tuple[str, ...]:
-    """One name or a list of names; shell-style patterns may stand for several. Never none: that matches nothing."""
+    """One name or a list of names, shell-style patterns included. Not empty: an empty list would match nothing."""
     items = [value] if isinstance(value, str) else value
     if not isinstance(items, list | tuple):
         raise ValueError(f"expected a name or a list of names, such as nlp or [nlp, 'vision-*']; got {_shown(value)}")
@@ -51,7 +51,7 @@ def parse_limit(value: object) -> Money:
     """An amount of money above zero, with its currency."""
     amount = parse_money(value)
     if amount <= Money.ZERO:
-        raise ValueError(f"must be more than $0; to forbid something, say so with allowed_locations; got {amount}")
+        raise ValueError(f"must be more than $0; to forbid capacity, use allowed_locations; got {amount}")
     return amount
 
 
@@ -77,14 +77,14 @@ def _whole(value: object, of_what: str) -> int:
 
 
 def parse_when(value: object) -> str:
-    """The text of a condition; the loader checks what it says."""
+    """The text of a condition; the loader checks it."""
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"expected a condition in CEL, such as 'spend.asked > 100.0'; got {_shown(value)}")
     return value
 
 
 def parse_percent(value: object) -> float:
-    """A part of a whole in percent, as a number from 0 to 100."""
+    """A percentage as a number from 0 to 100."""
     text = str(value).strip()
     if not isinstance(value, str) or not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,3})?\s*%", text):
         raise ValueError(f"expected a percentage such as 5% or 50%; got {_shown(value)}")
@@ -95,7 +95,7 @@ def parse_percent(value: object) -> float:
 
 
 def parse_wall_time(value: object) -> time:
-    """A time of day, such as ``08:00``; ``24:00`` is the end of the day and read as the last moment of it."""
+    """A time of day, such as ``08:00``; ``24:00`` becomes the last moment of the day."""
     if not isinstance(value, str) or not re.fullmatch(r"([01][0-9]|2[0-4]):[0-5][0-9]", value):
         raise ValueError(f"expected a time of day such as 08:00 or 20:30; got {_shown(value)}")
     if value.startswith("24"):
@@ -116,7 +116,7 @@ def parse_day(value: object) -> date:
 
 
 def parse_local_time(value: object) -> datetime:
-    """A day, or a day and a time, without a time zone: that is said beside it."""
+    """A day, or a day and a time, without a time zone: the file gives the zone in another key."""
     try:
         if not isinstance(value, str) or len(value) not in (10, 16):
             raise ValueError
@@ -150,8 +150,9 @@ def parse_timezone(value: object) -> str:
 
 
 def meant_zone(name: str) -> str:
-    """The question after the time zone that was probably meant: that of the city, or the nearest name. No letters such
-    as EST: they have no summer time, and mean other places elsewhere."""
+    """A suggestion for a mistyped time zone: the zone of that city, or the nearest name. Abbreviations such as EST get
+    none: they lack summer time and are ambiguous.
+    """
     known = ["UTC", *(one for one in sorted(available_timezones()) if "/" in one and not one.startswith("Etc/"))]
     word = name.strip().replace(" ", "_").lower()
     city = next((one for one in known if word and one.lower().endswith(f"/{word}")), None)

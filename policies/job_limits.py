@@ -1,4 +1,4 @@
-"""A limit on what one job may come to over all its attempts: judged before it starts, and while it runs."""
+"""A limit on a job's total over all attempts, judged before it starts and while it runs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ T = TypeVar("T", Money, timedelta)
 
 @dataclass(frozen=True)
 class JobLimit(Generic[T]):
-    """What is limited, in the words of its rule. ``figure``: its name; ``printed``: several of them as they stand in
-    one sentence; ``reached`` and ``passes``: code and beginning of the sentence about a job that has come to the limit,
-    and about one that might come to more; ``key``: what sets less in the job file."""
+    """The limited quantity and the words of its rule. ``figure``: its name; ``printed``: several values in comparable
+    form; ``reached`` and ``passes``: code and start of the sentence for a job at the limit, and for one that might pass
+    it; ``key``: the job-file key that lowers the request.
+    """
 
     figure: str
     printed: Callable[..., list[str]]
@@ -28,17 +29,17 @@ class JobLimit(Generic[T]):
     key: str
 
     def judge(self, rule: Rule, action: Action, limit: T, *, so_far: T, in_all: T | None) -> Verdict:
-        """``so_far``: what the job has come to; ``in_all``: what it may come to, None while that is not known."""
+        """``so_far``: the job's total until now; ``in_all``: its largest possible total, None if unknown."""
         if action.kind is ActionKind.CONTINUE:
             within, total, (code, says), hint = so_far < limit, so_far, self.reached, ""
         elif in_all is None:
-            return allow(rule, "not_known_yet", "judges whole submissions, not single placements")
+            return allow(rule, "not_known_yet", "applies to whole submissions, not to single placements")
         else:
-            within, total, (code, says), hint = in_all <= limit, in_all, self.passes, f"; {self.key} sets less"
+            within, total, (code, says), hint = in_all <= limit, in_all, self.passes, f"; set a lower {self.key}"
         if within:
-            return allow(rule, "within_limit", f"at most {self.printed(limit)[0]} a job")
+            return allow(rule, "within_limit", f"at most {self.printed(limit)[0]} per job")
         told, at_most = self.printed(total, limit)
-        message = f"{says} {told}, the limit is {at_most} a job{hint}"
+        message = f"{says} {told}; the limit is {at_most} per job{hint}"
         return deny(rule, code, message, **{self.figure: self._shown(total), "limit": self._shown(limit)})
 
     def _shown(self, figure: T) -> object:

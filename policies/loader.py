@@ -1,4 +1,4 @@
-"""Policy files into the one set that is in force: every rule of every file, and the built-in ones."""
+"""Combines policy files into the active set: the rules of all files and the built-in rules."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ from policies.semantic_checks import Together, at_home, conditions
 
 _NO_FILES = "none"
 _DIGITS_OF_VERSION = 12
-_LISTS = ("allowed_locations", "accelerators", "capacity_types", "spot")  # what may leave nothing together
-# Where defaults stand in a file that do not stand under `defaults:` by their own name.
+_LISTS = ("allowed_locations", "accelerators", "capacity_types", "spot")  # lists that can contradict each other
+# Where a file sets defaults outside `defaults:`, or under another name.
 _SECTIONS = {"capacity_order": ("capacity", "order"), "wait_for_paid": ("capacity", "wait_for_paid")}
 
 
 @dataclass(frozen=True)
 class _Read:
-    """One file as it was read. ``content`` is None where something is wrong with its form; ``problems``: what is wrong
-    with it alone; ``doubts``: what may not be meant."""
+    """One parsed file. ``content`` is None if its form is wrong; ``problems``: errors of this file alone; ``doubts``:
+    warnings.
+    """
 
     document: Document
     content: PolicyFile | None
@@ -57,32 +58,32 @@ class _Read:
 
 @dataclass(frozen=True)
 class _Right:
-    """One file that is right, by itself and beside the others."""
+    """One file that is valid, alone and with the others."""
 
     read: _Read
     content: PolicyFile
 
     def entries(self) -> Iterator[tuple[BudgetEntry | GuardrailEntry, Path]]:
-        """Everything with a name and a scope of its own: budgets and guardrails."""
+        """Every entry with a name and a scope: budgets and guardrails."""
         yield from ((entry, ("budgets", index)) for index, entry in enumerate(self.content.budgets))
         yield from ((entry, ("guardrails", index)) for index, entry in enumerate(self.content.entries))
 
 
 def load(files: Mapping[str, str], providers: Collection[str] = ()) -> ActivePolicies:
-    """The set made of these files (name to content), in the order of their names; the names are for messages only.
-    ``providers``: the names of those that are known, so that slips are found.
+    """The active set of these files (name to content), in order of their names, which serve messages only.
+    ``providers``: known providers, to detect misspelled names.
 
-    All files apply: every rule judges, so the strictest limit decides. No file at all is a set that grants nothing.
-    Pure. Raises `InvalidInput` for the first file that is wrong, with every mistake in it and its place, and those of
-    the other files: of form, of conditions, names that are used twice, teams in scopes that no file lists, rules that
-    cover each other or leave nothing together, and files that contradict each other.
+    All files apply: every rule judges, so the strictest limit decides. Without files, nothing is granted. Pure. Raises
+    `InvalidInput` for the first invalid file, with all its problems and their places and those of the other files:
+    form, conditions, duplicate names, teams in scopes that no file lists, rules that cover each other or allow nothing
+    together, and contradictions between files.
     """
     documents, refused = [], []
     for file in sorted(files):
         try:
             documents.append(read_document(files[file], file=file, kind=POLICY_FILE))
         except InvalidInput as error:
-            refused.append(error)  # no YAML that could be looked at further
+            refused.append(error)  # invalid YAML: no further checks
     model = policy_file_model(frozenset(_kinds(documents)))
     read = [_read(document, model, files[document.file]) for document in documents]
     together = Together(
@@ -96,7 +97,7 @@ def load(files: Mapping[str, str], providers: Collection[str] = ()) -> ActivePol
     right: list[_Right] = []
     for one in read:
         empty = list(_empty(one))
-        nothing_left = {entry for entry, _ in empty}  # no matter then that two are about the same jobs
+        nothing_left = {entry for entry, _ in empty}  # overlap does not matter then
         found = (problem for problem in between.get(one.file, ()) if problem.key not in nothing_left)
         if problems := [*one.problems, *found, *(problem for _, problem in empty)]:
             refused.append(invalid(one.file, POLICY_FILE, problems))
@@ -110,11 +111,12 @@ def load(files: Mapping[str, str], providers: Collection[str] = ()) -> ActivePol
 
 
 def _empty(one: _Read) -> Iterator[tuple[str, Problem]]:
-    """The guardrails of a file that leave nothing beside earlier ones, by the key of their entry; only where the form
-    of the file is right. Those with a condition or an exception, or that ask, may leave something."""
+    """Guardrails of a file that allow nothing together with earlier ones, by entry key; only if the file's form is
+    valid. Guardrails with a condition, an exception or `action: ask` are left out.
+    """
     if one.content is None or one.problems or not any(entry.kind in _LISTS for entry in one.content.entries):
         return
-    from policies.contradictions import dead_ends  # only where there are such rules
+    from policies.contradictions import dead_ends  # imported only if such rules exist
 
     paths: dict[Rule, Path] = {}
     for index, entry in enumerate(one.content.entries):
@@ -132,7 +134,7 @@ def _empty(one: _Read) -> Iterator[tuple[str, Problem]]:
 
 
 def _in_force(files: list[_Right], version: str) -> ActivePolicies:
-    """The set that files make which are right."""
+    """The active set of valid files."""
     rules = [rule for one in files for rule in _rules(one)]
     contents = [one.content for one in files]
     named = [(entry, path, one) for one in files for entry, path in one.entries()]
@@ -163,7 +165,7 @@ def _in_force(files: list[_Right], version: str) -> ActivePolicies:
 
 
 def _said_at(files: list[_Right], defaults: PolicyDefaults) -> Iterator[tuple[str, Source]]:
-    """Where each default is said that is in force: in the first of the files that say just that."""
+    """Where each active default is set: the first file with that value."""
     for default in fields(defaults):
         section, key = _SECTIONS.get(default.name, ("defaults", default.name))
         holds = getattr(defaults, default.name)
@@ -174,28 +176,28 @@ def _said_at(files: list[_Right], defaults: PolicyDefaults) -> Iterator[tuple[st
 
 
 def _kinds(documents: list[Document]) -> Iterator[str]:
-    """The guardrails that occur in these files."""
+    """The kinds of guardrails in these files."""
     return (key for document in documents for _, entry in entries(document) for key in entry if key in GUARDRAILS)
 
 
 def _read(document: Document, model: type[PolicyFile], text: str) -> _Read:
     content, problems = validate(document, model)
     found, wrong, doubts = conditions(document, text)
-    cut = {problem.key: problem for problem in _cut_amounts(document)}  # keys without a value otherwise
+    cut = {problem.key: problem for problem in _cut_amounts(document)}  # otherwise reported as keys without a value
     said = [*cut.values(), *(at_home(problem) for problem in problems if problem.key not in cut), *wrong]
     return _Read(document, content, found, tuple(said), tuple(doubts))
 
 
 def _cut_amounts(document: Document) -> Iterator[Problem]:
-    """``{amount: $2,000}``: in YAML the comma ends the amount at two dollars, and 000 is the next key."""
+    """``{amount: $2,000}``: in YAML the comma ends the amount at $2, and 000 is the next key."""
     for path in nulls(document.data):
         if re.fullmatch(r"[0-9]{3}(\.[0-9]+)?", str(path[-1])) and len(path) > 1:
-            message = 'inside { } a comma ends the value before it; write the amount in quotes: "$2,000"'
+            message = 'in { } a comma ends a value; write the amount in quotes: "$2,000"'
             yield document.problem(path, message, at_key=True)
 
 
 def _rules(one: _Right) -> list[Rule]:
-    """The rules of a file, in the order in which they are written."""
+    """The rules of a file, in file order."""
     found: list[Rule] = []
     for entry, path in one.entries():
         rule, config = (Budget, entry) if isinstance(entry, BudgetEntry) else (rule_class(entry.kind), entry.rule)
@@ -204,7 +206,7 @@ def _rules(one: _Right) -> list[Rule]:
 
 
 def _scope(document: Document, entry: BudgetEntry | GuardrailEntry, path: Path) -> Scope:
-    """Whom an entry is about."""
+    """The scope of an entry."""
     if isinstance(entry, BudgetEntry) or not entry.excepted:
         return entry.scope
     written = document.data[str(path[0])][path[1]]
@@ -229,20 +231,21 @@ def _defaults(contents: list[PolicyFile], *, grants_cash: bool) -> PolicyDefault
         wait_for_paid=min((wait for wait in waits if wait is not None), default=None),
         value_of_time=min((value for value in values if value is not None), default=None),
         max_unattended=min((longest for longest in alone if longest is not None), default=None),
-        # Ending is what cannot be undone: the most patient file counts.
+        # Ending a machine cannot be undone: the longest time counts.
         end_orphans_after=max((after for after in sweeps if after is not None), default=None),
     )
 
 
 def _all_say_so(switches: Iterator[bool | None]) -> bool:
-    """On when at least one file says so and none says no."""
+    """True if at least one file sets the switch and none sets it to false."""
     said = [switch for switch in switches if switch is not None]
     return bool(said) and all(said)
 
 
 def _version(read: list[_Read]) -> str:
-    """Tells sets apart by what they say: comments, spaces and the names of files do not count, but where a file's name
-    is the policy's."""
+    """A hash of the files' meaning: comments, spaces and file names do not count, except a file name that names the
+    policy.
+    """
     if not read:
         return _NO_FILES
     contents = sorted(dumps([one.name, one.document.data], sort_keys=True) for one in read)

@@ -1,7 +1,7 @@
-"""Rules of one kind in one file that are about the same jobs: about all of them, which is a mistake, or about some,
-which is told, as both apply.
+"""Rules of one kind in one file with overlapping scopes: an error for the same jobs, a warning for some of the same
+jobs.
 
-Two files may each have their own: that is what several owners are for.
+Separate files may each have their own rule: several owners need that.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from policies.references import at, entries
 from policies.rules.budget import Budget
 from policies.scope import Scope
 
-# What an entry says beside its rule.
+# Keys of an entry beside its rule.
 _BESIDE = frozenset({"name", "scope", "except", "when", *MayAsk.model_fields})
-# Two windows of time are two, and not one twice; above some threshold, somebody else may be asked.
+# Two time windows differ; two thresholds may have different approvers.
 _MAY_STAND_TWICE = ("freeze", "data_residency", "approve_above", "reserved_quota")
 
 
 def twins(document: Document, is_wrong: Callable[[Path], bool]) -> Iterator[tuple[Path, str]]:
-    """Two limits of one kind for the same people, that do the same: only the stricter one could ever matter.
-    ``is_wrong``: whether an entry is written wrong, so that it is not known what it is about."""
+    """Two limits of one kind with the same scope and action: only the stricter one takes effect. ``is_wrong``: whether
+    an entry is invalid, so that its scope is unknown.
+    """
     seen: dict[tuple[str, str, str, str], list[tuple[object, int]]] = defaultdict(list)
     for path, entry in entries(document):
         for kind, said in () if is_wrong(path) else _subjects(path, entry):
@@ -36,15 +37,15 @@ def twins(document: Document, is_wrong: Callable[[Path], bool]) -> Iterator[tupl
             twin = next((line for before, line in seen[key] if _share(before, said)), None)
             if twin is not None:
                 message = (
-                    f"is about the same jobs as the {kind} in line {twin}, and only the stricter of them could ever"
-                    " matter; keep one, or give them different scopes"
+                    f"covers the same jobs as the {kind} in line {twin}, so only the stricter one takes "
+                    "effect; keep one, or give them different scopes"
                 )
                 yield path, message
             seen[key].append((said, document.values[path][0]))
 
 
 def said_orders(document: Document) -> Iterator[tuple[Path, str, object]]:
-    """Every order of capacity: where, for whom (the same for the same people), and the order."""
+    """Every capacity order: its place, its scope (normalised), and the order."""
     capacity = document.data.get("capacity")
     said = capacity if isinstance(capacity, dict) else {}
     if said.get("order") is not None:
@@ -56,11 +57,11 @@ def said_orders(document: Document) -> Iterator[tuple[Path, str, object]]:
 
 
 def overlaps(document: Document, rules: Mapping[str, Rule]) -> Iterator[Problem]:
-    """What is about some of the same jobs as an earlier rule, which applies to them, too; each rule once, and once more
-    for each that can never decide anything because of it. ``rules``: those of the file, by name.
+    """Rules that share some jobs with an earlier rule, each once, and each rule that therefore never decides.
+    ``rules``: those of the file, by name.
 
-    Left out are scopes on different things (a team here, a workload there): how many jobs are in both is not known
-    here; and a stricter rule for some beside one for everybody, which is what it looks like.
+    Left out: scopes on different fields (a team here, a workload there), whose common jobs are unknown; and a stricter
+    rule for some beside a rule for everybody, which is intended.
     """
     seen: dict[tuple[str, str], list[tuple[object, Path, Rule]]] = defaultdict(list)
     never: set[str] = set()
@@ -80,7 +81,7 @@ def overlaps(document: Document, rules: Mapping[str, Rule]) -> Iterator[Problem]
 
 
 def _both_apply(document: Document, later: tuple[Path, Rule], earlier: tuple[Path, Rule]) -> tuple[str, str | None]:
-    """What is to be told of the later one, empty for nothing; and the name of the one that never decides anything."""
+    """The message about the later rule, or ""; and the name of the rule that never decides."""
     (path, rule), (where, other) = later, earlier
     mine, theirs = _scope_of(rule), _scope_of(other)
     both, stricter = mine.common(theirs), _stricter(rule, other)
@@ -94,7 +95,7 @@ def _both_apply(document: Document, later: tuple[Path, Rule], earlier: tuple[Pat
         f"{rule.name}{_shown(document, path, rule)}",
         f"{other.name}{_shown(document, where, other)} in {at(document, (*where, 'scope'))}",
     )
-    told = f"{names[0]} and {names[1]} are both about {str(both) or 'every job'}, and both apply there"
+    told = f"{names[0]} and {names[1]} both apply to {str(both) or 'every job'}"
     if stricter is None or _terms(document, path, rule) != _terms(document, where, other):
         return told, None
     if not never:
@@ -103,14 +104,15 @@ def _both_apply(document: Document, later: tuple[Path, Rule], earlier: tuple[Pat
 
 
 def _shown(document: Document, path: Path, rule: Rule) -> str:
-    """`` ($500)``: what a rule says, where that is one value."""
+    """`` ($500)``: the value of a rule that has only one."""
     said = document.data[str(path[0])][path[1]].get("amount" if rule.kind == "budget" else rule.kind)
     return f" ({said})" if isinstance(said, str | int | float) else ""
 
 
 def _terms(document: Document, path: Path, rule: Rule) -> object:
-    """What decides beside the limits. On other terms neither is the stricter: $100 that asks lets through what $500
-    that denies does not. Equal to no other where it decides nothing, but tells."""
+    """What decides besides the limits. With different terms neither rule is stricter: $100 with ``ask`` allows jobs
+    that $500 with ``deny`` refuses. A rule that only alerts equals no other.
+    """
     if isinstance(rule, Budget):
         told = rule.config.action == "alert"
         return object() if told else {key: said for key, said in rule.config if key not in ("name", "scope", "amount")}
@@ -119,8 +121,9 @@ def _terms(document: Document, path: Path, rule: Rule) -> object:
 
 
 def _stricter(one: Rule, other: Rule) -> Rule | None:
-    """The one whose limits are nowhere the higher ones, and of two with the same limits the one that is about more;
-    None where that cannot be said. That they are on the same terms is not looked at."""
+    """The rule whose limits are nowhere higher; with equal limits the one with the wider scope; None if neither is.
+    Terms are not compared.
+    """
     mine, theirs = _limits(one), _limits(other)
     if not mine or mine.keys() != theirs.keys() or any(type(mine[key]) is not type(theirs[key]) for key in mine):
         return None
@@ -132,7 +135,7 @@ def _stricter(one: Rule, other: Rule) -> Rule | None:
 
 
 def _limits(rule: Rule) -> Mapping[str, Any]:
-    """The limits of a rule that says nothing else, by what they are about."""
+    """The limits of a rule that consists only of limits, by subject."""
     if isinstance(rule, Budget):
         return {",".join(sorted(rule.config.counts)): rule.config.amount}
     said = getattr(getattr(rule, "config", None), "root", None)
@@ -160,19 +163,19 @@ def _subjects(path: Path, entry: Mapping[str, Any]) -> Iterator[tuple[str, objec
 
 
 def _whenever(entry: Mapping[str, Any]) -> str:
-    """What must be the same for two entries to be compared: whose condition or exceptions differ may both matter."""
+    """Entries are comparable only if these are equal: different conditions or exceptions make both matter."""
     return repr((entry.get("when"), entry.get("except")))
 
 
 def _share(one: object, other: object) -> bool:
-    """Whether two entries of a kind say something about the same."""
+    """Whether two entries of a kind have a common subject."""
     if isinstance(one, dict) and isinstance(other, dict):
         return bool(one.keys() & other.keys())
     return type(one) is type(other)
 
 
 def _scope(scope: object) -> object:
-    """The same for the same people: order and lists of one do not count."""
+    """The scope in a normal form: order and one-element lists do not count."""
     if not isinstance(scope, dict):
         return {}
     return {key: sorted(map(str, said if isinstance(said, list) else [said])) for key, said in sorted(scope.items())}

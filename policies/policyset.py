@@ -1,4 +1,4 @@
-"""The policies in force: `broker.core.ports.PolicySet` over bound rules. Pure and immutable."""
+"""The active policies: `broker.core.ports.PolicySet` over bound rules. Pure and immutable."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from policies.verdicts import OUT_OF_SCOPE
 
 @dataclass(frozen=True)
 class ActivePolicies:
-    """``version`` changes when anything is said differently; ``rules`` are in file order, ``rosters`` the teams;
-    ``conditions``: what stands after ``when:``, by the name of its rule; ``asking``: whom a guardrail asks instead of
-    denying, by its name; ``order_exceptions``: whose capacity has an order of its own, and where that stands;
-    ``said_at``: where the file says it that decides each of the ``defaults``. ``documents``: the files as they are
-    written; ``doubts``: what in which file may not be meant."""
+    """``version`` changes with the meaning of the files; ``rules`` are in file order, ``rosters`` list the teams. By
+    rule name: ``conditions`` (``when:``) and ``asking`` (approval settings of guardrails with ``action: ask``).
+    ``order_exceptions``: scopes with their own capacity order, and their places; ``said_at``: the place that sets each
+    of the ``defaults``. ``documents``: the files as written; ``doubts``: warnings by file.
+    """
 
     version: str
     defaults: PolicyDefaults
@@ -51,7 +51,7 @@ class ActivePolicies:
         return (Membership(self.rosters), BudgetRequired(specs, self.conditions), *self.rules)
 
     def budgets(self, job: Job, user: str) -> Sequence[BudgetSpec]:
-        """The budgets that a job of that user falls under, in file order."""
+        """The budgets that apply to a user's job, in file order."""
         return [
             budget.spec
             for budget in self._budgets
@@ -66,17 +66,18 @@ class ActivePolicies:
         ]
 
     def capacity_order(self, job: Job) -> tuple[str, ...]:
-        """Which capacity types come first for a job; of several exceptions the first in file order."""
+        """The capacity types for a job, in order; the first matching exception in file order decides."""
         if not self.order_exceptions:
             return self.defaults.capacity_order
-        action = Action(ActionKind.LAUNCH, job, user="")  # no exception is about users
+        action = Action(ActionKind.LAUNCH, job, user="")  # exceptions do not depend on users
         mine = (order for scope, order, _ in self.order_exceptions if scope.covers(action))
         return next(mine, self.defaults.capacity_order)
 
     def judge(self, action: Action, facts: Facts) -> Sequence[Verdict]:
-        """Every rule's verdict: the built-in ones first, then in file order. All apply: the strictest decides. What was
-        approved (`Facts.grants`) is not asked again. What runs cannot be asked about first: it is stopped by a
-        guardrail that asks, too, unless it was approved."""
+        """Every rule's verdict: the built-in ones first, then in file order. All apply: the strictest decides. Granted
+        approvals (`Facts.grants`) are not requested again. A running job cannot wait for an approval: a guardrail with
+        ``action: ask`` stops it, unless an approver approved it.
+        """
         said = self._said(action, facts)
         if self._exempting:
             said = [self._with_exception(verdict, action) for verdict in said]
@@ -101,7 +102,7 @@ class ActivePolicies:
         return asks_instead(verdict, asking) if asking else verdict
 
     def _with_what_it_looked_at(self, rule: Rule, verdict: Verdict, action: Action, facts: Facts) -> Verdict:
-        """A question with what a yes covers: what the rule and its condition look at."""
+        """Add the aspects that an approval covers: those the rule and its condition read."""
         if verdict.answer is not Answer.ASK:
             return verdict
         condition = self.conditions.get(rule.name)
@@ -110,13 +111,13 @@ class ActivePolicies:
         return replace(verdict, looked_at=tuple(looked_at.values()))
 
     def _with_exception(self, verdict: Verdict, action: Action) -> Verdict:
-        """Of what is not about a job because it is excepted, where that is said."""
+        """State that a verdict does not apply because the job is excepted, and where."""
         scope = self._exempting.get(verdict.name)
         at = scope.exempts(action) if scope and verdict.code == OUT_OF_SCOPE else None
         return replace(verdict, message=f"does not apply: excepted ({at})") if at else verdict
 
     def _to_members(self, verdict: Verdict) -> Verdict:
-        """Once files list people, only they can approve, whomever else a pattern matches."""
+        """Once files list people, only they can approve, whatever a pattern matches."""
         if verdict.answer is not Answer.ASK:
             return verdict
         return replace(verdict, approvers=among(verdict.approvers, self._members))
@@ -131,19 +132,19 @@ class ActivePolicies:
         ]
 
     def try_cases(self, file: str, text: str) -> Sequence[CaseResult]:
-        """What is said to every case of a file of policy cases. Raises `InvalidInput` with every mistake in it."""
-        from policies.cases import judge_cases  # needs the reader of job files
+        """Judge every case of a file of policy cases. Raises `InvalidInput` with every problem of the file."""
+        from policies.cases import judge_cases  # needs the job-file parser
 
         return judge_cases(self, file, text)
 
     @property
     def teams(self) -> frozenset[str]:
-        """The teams that files list; where there are none, any name may be one."""
+        """The listed teams; empty if any team name is accepted."""
         return frozenset(roster.team for roster in self.rosters)
 
     @property
     def uncertain_names(self) -> Sequence[tuple[str, str, Source]]:
-        """Names in scopes and of approvers, as they are written, that no file lists; no patterns."""
+        """Names in scopes and of approvers, without patterns, that no file lists."""
         members = self._members
         return [
             (what, name, at(document, path))
@@ -154,16 +155,16 @@ class ActivePolicies:
             )
             if what != "workload"
             and not PATTERN_SIGNS.intersection(name)
-            and not (what in ("team", "approver") and self.rosters)  # known when they were loaded
+            and not (what in ("team", "approver") and self.rosters)  # checked at loading
             and not (what == "user" and members and matches(members, name))
         ]
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What may not be meant: guardrails about the same jobs that allow nothing together (of those that are always
-        in force for all in their scope, and ask nobody), rules of one file that are about some of the same jobs, and
-        conditions on what may be absent."""
-        from policies.contradictions import dead_ends, nobodys, too_short  # only checking and applying ask
+        """Possible mistakes: guardrails that allow nothing together (unconditional denials for all in their scope
+        only), rules of one file that share some jobs, and conditions on optional fields.
+        """
+        from policies.contradictions import dead_ends, nobodys, too_short  # imported only to check and apply files
         from policies.overlaps import overlaps
 
         sometimes = {*self.conditions, *self.asking, *self._exempting}
@@ -187,49 +188,50 @@ class ActivePolicies:
         return [*empty, *short, *nobodys(self.rosters, roster_at), *told]
 
     def when(self, rule: str) -> str:
-        """The condition of the rule of that name, as it is written; empty without one."""
+        """The condition of the named rule as written; empty without one."""
         condition = self.conditions.get(rule)
         return condition.text if condition else ""
 
     def written(self, rule: str) -> Mapping[str, Any]:
-        """The budget or guardrail of that name as it stands in its file; empty for what no file says."""
+        """The named budget or guardrail as written in its file; empty for built-in rules."""
         return self.entries.get(rule, {})
 
     def approvers(self, rule: str) -> tuple[str, ...]:
-        """Whom the rule of that name asks, names or patterns; nobody where it does not ask. Of those whom a pattern
-        matches, only members of teams, once files list any."""
+        """The approvers of the named rule, as names or patterns; empty if it requires no approval. Once files list
+        teams, a pattern matches only their members.
+        """
         return among(self._approvers.get(rule, ()), self._members)
 
     @property
     def needs_usage(self) -> bool:
-        """Whether some rule must know what the accelerators of a running job do."""
+        """Whether some rule needs the utilisation of a running job's accelerators."""
         return any(getattr(rule, "needs_usage", False) for rule in self.rules)
 
     @property
     def counts_live(self) -> bool:
-        """Whether some rule counts what runs."""
+        """Whether some rule counts running attempts."""
         return any(getattr(rule, "counts_live", False) for rule in self.rules)
 
     @cached_property
     def asks(self) -> bool:
-        """Whether some rule asks somebody first."""
+        """Whether some rule requires an approval."""
         return bool(self._approvers)
 
     @cached_property
     def _approvers(self) -> Mapping[str, tuple[str, ...]]:
-        """By rule: of guardrails with `action: ask`, and of rules that ask by themselves."""
+        """By rule name, for guardrails with `action: ask` and rules that always require an approval."""
         own = {rule.name: getattr(getattr(rule, "config", None), "approvers", ()) for rule in self.rules}
         return {name: who for name, who in own.items() if who} | {n: a.approvers for n, a in self.asking.items()}
 
     @cached_property
     def _exempting(self) -> Mapping[str, Exempting]:
-        """The scopes with exceptions, by the name of their rule."""
+        """Scopes with exceptions, by rule name."""
         scopes = {rule.name: getattr(rule, "scope", None) for rule in self.rules}
         return {name: scope for name, scope in scopes.items() if isinstance(scope, Exempting)}
 
     @cached_property
     def _members(self) -> tuple[str, ...]:
-        """Everybody whom some team lists, names or patterns."""
+        """Every member of a team, as names or patterns."""
         return tuple(name for roster in self.rosters for name in roster.members)
 
     @cached_property
@@ -238,7 +240,7 @@ class ActivePolicies:
 
     @cached_property
     def _groups(self) -> frozenset[str]:
-        """The groups of variables that some condition asks about; the others need not be made."""
+        """The groups of variables that conditions use; others are not computed."""
         return frozenset(group for condition in self.conditions.values() for group in condition.groups)
 
     @cached_property

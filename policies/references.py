@@ -1,4 +1,4 @@
-"""Who and what is named where in a policy file, as it is written: teams, approvers, providers."""
+"""References in a policy file and their places: teams, approvers, providers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ PATTERN_SIGNS = frozenset("*?[")
 
 
 def at(document: Document, path: Path) -> Source:
-    """Where that stands: file, line and column."""
+    """File, line and column of the path."""
     place = document.problem(path, "")
     return Source(document.file, place.line, place.column)
 
 
 def entries(document: Document) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Every budget and guardrail that is at least a mapping, and where it stands."""
+    """Every budget and guardrail that is at least a mapping, and its place."""
     for section in _SECTIONS:
         listed = document.data.get(section)
         for index, entry in enumerate(listed if isinstance(listed, list) else []):
@@ -28,7 +28,7 @@ def entries(document: Document) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 
 def named_approvers(document: Document) -> Iterator[tuple[Path, str]]:
-    """Every approver, by name or as a pattern, and where: in a budget or guardrail, or in the rule in it."""
+    """Every approver, as a name or pattern, and its place: in an entry, or in its rule."""
     for path, entry in entries(document):
         for inside, said in ((path, entry), *(((*path, key), part) for key, part in entry.items())):
             if isinstance(said, dict):
@@ -36,7 +36,7 @@ def named_approvers(document: Document) -> Iterator[tuple[Path, str]]:
 
 
 def named_in_scopes(document: Document) -> Iterator[tuple[Path, str, str]]:
-    """Every name that stands outright in a scope: where, what it names (``team``, ``user``, …), and the name."""
+    """Every name (no patterns) in a scope: its place, its field (``team``, ``user``, …), and the name."""
     capacity = document.data.get("capacity")
     exceptions = capacity.get("exceptions") if isinstance(capacity, dict) else None
     others = enumerate(exceptions if isinstance(exceptions, list) else [])
@@ -49,7 +49,7 @@ def named_in_scopes(document: Document) -> Iterator[tuple[Path, str, str]]:
 
 
 def excepted(path: Path, entry: dict[str, Any]) -> Iterator[tuple[Path, Any]]:
-    """Each scope that an entry excepts, and where it stands: one, or a list of them."""
+    """Each scope that an entry excepts (one, or a list), and its place."""
     said = entry.get("except")
     if isinstance(said, list):
         yield from (((*path, "except", index), one) for index, one in enumerate(said))
@@ -58,7 +58,7 @@ def excepted(path: Path, entry: dict[str, Any]) -> Iterator[tuple[Path, Any]]:
 
 
 def named_teams(document: Document) -> Iterator[tuple[Path, str]]:
-    """Every team that is named outright, and where: in a scope, or with its share of what is reserved."""
+    """Every team name (no patterns) and its place: in a scope, or in a reserved quota."""
     yield from ((path, name) for path, what, name in named_in_scopes(document) if what == "team")
     for path, entry in entries(document):
         quota = entry.get("reserved_quota")
@@ -68,14 +68,14 @@ def named_teams(document: Document) -> Iterator[tuple[Path, str]]:
 
 
 def listed_members(documents: Iterable[Document]) -> tuple[str, ...]:
-    """Everybody whom some team in these files lists, names or patterns."""
+    """Every team member in these files, as names or patterns."""
     teams = (document.data.get("teams") for document in documents)
     listed = (team for one in teams if isinstance(one, dict) for team in one.values() if isinstance(team, dict))
     return tuple(name for team in listed for _, name in _named((), team.get("members")))
 
 
 def named_providers(document: Document) -> Iterator[tuple[Path, str]]:
-    """Every provider that is named outright, and where: by itself, or before a region (``aws/eu-*``)."""
+    """Every provider name (no patterns) and its place: alone, or before a region (``aws/eu-*``)."""
     for path, entry in entries(document):
         for kind, key in (("allowed_locations", "providers"), ("allowed_locations", "regions"),
                           ("data_residency", "data"), ("data_residency", "run_in")):  # fmt: skip
@@ -90,7 +90,7 @@ def named_providers(document: Document) -> Iterator[tuple[Path, str]]:
 
 
 def _plain(path: Path, said: object) -> Iterator[tuple[Path, str]]:
-    """The names in one name or a list of them, and where each stands; no patterns."""
+    """The names, without patterns, in one name or a list, and their places."""
     return ((where, name) for where, name in _named(path, said) if not PATTERN_SIGNS.intersection(name))
 
 

@@ -1,4 +1,4 @@
-"""Which rules there are. A new one is a file in `policies/rules`, a line here, and a contract test."""
+"""The registered rules. To add one: a file in `policies/rules`, a line here, and a contract test."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ RULES: dict[str, str] = {
     "idle_shutdown": "policies.rules.idle_shutdown:IdleShutdown",
 }
 
-# Budgets have a section of their own; every other kind is written as a key of a guardrail.
+# Budgets have their own section; every other kind is a key of a guardrail.
 GUARDRAILS = tuple(kind for kind in RULES if kind != "budget")
 
 
 def rule_class(kind: str) -> Any:
-    """The rule of that kind: a `broker.core.ports.Rule` with a pydantic ``Config``. Raises `UnknownName`."""
+    """The rule class of a kind: a `broker.core.ports.Rule` with a pydantic ``Config``. Raises `UnknownName`."""
     return registry.load(RULES, kind, "rule")

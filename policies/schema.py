@@ -1,13 +1,13 @@
-"""What may stand in a policy file.
+"""The schema of policy files.
 
 ::
 
     version: 1
-    policy: nlp-team                        # its name; the file's own name when left out
-    teams: {nlp: {members: [ann, bob]}}     # who may say `team: nlp` in a job file
+    policy: nlp-team                        # default: the file's name
+    teams: {nlp: {members: [ann, bob]}}     # who may write `team: nlp` in a job file
     defaults: {max_duration: 24h, allow_reference_prices: false, cpu_jobs_on_gpus: false}
     capacity: {order: [owned, reserved, spot, on_demand]}
-    rules_of_thumb: {rent_below_hours_per_day: 5}   # what `gpubroker advise` reckons with
+    rules_of_thumb: {rent_below_hours_per_day: 5}   # thresholds of `gpubroker advise`
     budgets:
       - {name: nlp-monthly, amount: "$2,000", period: month, timezone: Europe/Berlin, scope: {team: nlp}}
     guardrails:                             # each has a name and exactly one rule
@@ -47,7 +47,7 @@ VERSION = 1
 
 
 class _OneOrSeveral:
-    """In the schema: a scope, or a list of them."""
+    """In the JSON Schema: a scope, or a list of scopes."""
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         several = handler(core) | {"minItems": 1}
@@ -56,12 +56,12 @@ class _OneOrSeveral:
 
 def _scopes(value: object) -> object:
     if value == [] or value == {} or (isinstance(value, list) and {} in value):
-        raise ValueError("excepts nobody, or everybody; expected a team, project, workload, user or environment")
+        raise ValueError("contains an empty scope; expected a team, project, workload, user or environment")
     return value if isinstance(value, list) else [value]
 
 
 Scopes = Annotated[tuple[Scope, ...], BeforeValidator(_scopes), _OneOrSeveral()]
-"""One scope or a list of them, none without a name."""
+"""One scope or a list of scopes, each with at least one name."""
 
 
 def _number_or_list(value: object) -> object:
@@ -72,27 +72,26 @@ def _number_or_list(value: object) -> object:
 
 
 RuleOfThumb = Annotated[float | tuple[float, ...], BeforeValidator(_number_or_list)]
-"""Which rules there are, and which are pairs, is known to the economics; here they are only numbers."""
+"""Only numbers here: the economics module knows the names and which are pairs."""
 
 
 class Team(Part):
-    """Who may act for a team: names of operating-system users, or patterns."""
+    """The members of a team: operating-system user names, or patterns."""
 
     members: Patterns
 
 
 class Defaults(Part):
-    """Where a job is silent, and switches. Of several files, the shortest ``max_duration`` holds; a switch is on when
-    every file that mentions it says true.
+    """Defaults for jobs, and switches. With several files, the shortest ``max_duration`` applies; a switch is on if at
+    least one file sets it and every file that mentions it says true.
 
-    ``max_duration``: billed time of a job over all attempts. ``allow_reference_prices``: launch on list prices that
-    are not live. ``allow_stale_prices``: launch on prices older than their provider's limit, as in a long outage of it.
-    ``cpu_jobs_on_gpus``: jobs without accelerators may use GPU machines. ``value_of_time``: USD that finishing an hour
-    earlier is worth to a job without a deadline, where it does not say; of several files the lowest holds.
-    ``end_orphans_after``: `gpubroker serve` ends machines and holds that nobody looks after once they are so old; of
-    several files the longest counts. Where no file says so they are only reported.
-    ``max_unattended``: rented machines stop, checkpoint first, when no broker has looked after them for so long; of
-    several files, and the job's own, the shortest counts.
+    ``max_duration``: billed time of a job over all attempts. ``allow_reference_prices``: launch at list prices that are
+    not live. ``allow_stale_prices``: launch at prices older than the provider's limit, for example during a long
+    outage. ``cpu_jobs_on_gpus``: jobs without accelerators may use GPU machines. ``value_of_time``: USD that finishing
+    an hour earlier is worth for a job that gives neither a deadline nor a value; the lowest of several files applies.
+    ``end_orphans_after``: `gpubroker serve` ends machines and holds without a job once they reach this age; the longest
+    of several files applies; by default they are only reported. ``max_unattended``: rented machines stop, checkpoint
+    first, after this time without a broker; the shortest of the files and the job applies.
     """
 
     max_duration: PositiveDuration | None = None
@@ -105,7 +104,7 @@ class Defaults(Part):
 
 
 class OrderException(Part):
-    """Jobs in the ``scope`` (team, project, workload or environment) have an ``order`` of their own."""
+    """Jobs in the ``scope`` (team, project, workload or environment) have their own ``order``."""
 
     scope: Scope
     order: tuple[CapacityType, ...]
@@ -114,7 +113,7 @@ class OrderException(Part):
     @classmethod
     def _about_jobs(cls, scope: Scope) -> Scope:
         if scope.user or scope == Scope():
-            raise ValueError("expected a team, project, workload or environment: an order goes with the job")
+            raise ValueError("expected a team, project, workload or environment: a capacity order depends on the job")
         return scope
 
     @field_validator("order")
@@ -124,10 +123,10 @@ class OrderException(Part):
 
 
 class Capacity(Part):
-    """``order``: which capacity types come first, whatever they cost; those not named follow by cost.
-    ``exceptions``: jobs with another order; of several that are about a job the first holds. ``wait_for_paid``: how
-    long a job may wait for owned or reserved machines that are expected to be free, instead of renting, if its deadline
-    allows."""
+    """``order``: capacity types in order of preference, regardless of cost; unnamed types follow by cost.
+    ``exceptions``: scopes with another order; the first match applies. ``wait_for_paid``: how long a job may wait for
+    owned or reserved machines that are expected to become free, instead of renting, if its deadline allows.
+    """
 
     order: tuple[CapacityType, ...] = ()
     exceptions: tuple[OrderException, ...] = ()
@@ -136,7 +135,7 @@ class Capacity(Part):
     @model_validator(mode="after")
     def _says_something(self) -> Capacity:
         if not self.order and not self.exceptions and self.wait_for_paid is None:
-            raise ValueError("says nothing; expected `order`, `exceptions` or `wait_for_paid`")
+            raise ValueError("is empty; expected `order`, `exceptions` or `wait_for_paid`")
         return self
 
     @field_validator("order")
@@ -157,7 +156,7 @@ def _checked_order(order: tuple[CapacityType, ...]) -> tuple[CapacityType, ...]:
 
 
 class BudgetEntry(Terms):
-    """A budget: its name, whom it is for, and what it grants. ``when``: it grants only what meets the condition."""
+    """A budget: name, scope, and amount. ``when``: the budget grants only requests that meet the condition."""
 
     name: Name
     scope: Scope = Field(default_factory=Scope)
@@ -165,10 +164,10 @@ class BudgetEntry(Terms):
 
 
 class GuardrailEntry(MayAsk):
-    """A guardrail: its name, whom it is for, exactly one rule, and ``when`` it applies: a condition in CEL. ``action``:
-    what it does about what it is against: ``deny``, or ``ask`` one of the ``approvers`` first. What runs against it is
-    stopped, unless it was approved. ``except``: a scope, or several; the rule is not about these jobs. Other rules
-    are."""
+    """A guardrail: name, scope, exactly one rule, and an optional CEL condition ``when``. ``action``: ``deny``, or
+    ``ask`` one of the ``approvers``. Running jobs that violate the rule stop, unless approved. ``except``: one scope or
+    several to which this rule does not apply; other rules do.
+    """
 
     name: Name
     scope: Scope = Field(default_factory=Scope)
@@ -210,7 +209,7 @@ class PolicyFile(Part):
     capacity: Capacity | None = None
     rules_of_thumb: dict[str, RuleOfThumb] = Field(
         default_factory=dict,
-        description="Numbers of judgement that `gpubroker advise` reckons with, in place of its defaults.",
+        description="Thresholds of `gpubroker advise`, in place of its defaults.",
     )
     budgets: tuple[BudgetEntry, ...] = ()
 
@@ -222,7 +221,7 @@ class PolicyFile(Part):
     @classmethod
     def _version(cls, value: object) -> object:
         if type(value) is not int or value != VERSION:
-            raise ValueError(f"expected version {VERSION}, the only one there is; got {value!r}")
+            raise ValueError(f"expected version {VERSION}; got {value!r}")
         return value
 
     @field_validator("teams", "budgets", "guardrails", "rules_of_thumb", mode="before", check_fields=False)
@@ -233,7 +232,7 @@ class PolicyFile(Part):
 
 def _not_empty(value: object) -> object:
     if value in ([], {}):
-        raise ValueError("is empty; add something, or delete the key")
+        raise ValueError("is empty; add an entry, or delete the key")
     return value
 
 
@@ -241,7 +240,7 @@ def _not_empty(value: object) -> object:
 def policy_file_model(kinds: frozenset[str] = frozenset(GUARDRAILS)) -> type[PolicyFile]:
     """The model of a whole file, with a key for every registered guardrail.
 
-    ``kinds``: those that occur; the others need not be imported (all of them take a while) and may be anything.
+    ``kinds``: those that occur; the others are not imported, which saves time, and accept any value.
     """
     rules: dict[str, Any] = {kind: (rule_class(kind).Config if kind in kinds else Any, None) for kind in GUARDRAILS}
     entry = create_model("Guardrail", __base__=GuardrailEntry, __doc__=GuardrailEntry.__doc__, **rules)
@@ -254,7 +253,7 @@ def policy_file_model(kinds: frozenset[str] = frozenset(GUARDRAILS)) -> type[Pol
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON Schema (2020-12) of policy files, for editors to complete and check with."""
+    """JSON Schema (2020-12) of policy files, for editors."""
     schema = policy_file_model().model_json_schema()
     schema["$defs"]["Guardrail"]["oneOf"] = [{"required": [kind]} for kind in GUARDRAILS]
     for entry in ("Guardrail", "BudgetEntry"):
@@ -263,7 +262,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _without_null(schema: Any) -> Any:
-    """Keys that may be left out must not be given as null; pydantic's schema would let them."""
+    """Optional keys must not be null; pydantic's schema would allow it."""
     if isinstance(schema, list):
         return [_without_null(item) for item in schema]
     if not isinstance(schema, dict):

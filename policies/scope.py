@@ -1,4 +1,4 @@
-"""Whom a rule or a budget is about."""
+"""The scope of a rule or a budget."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from policies.fields import Part, Patterns
 
 
 class Scope(Part):
-    """Names or shell-style patterns, capitals counting. What is not said is not restricted; all that is said must
-    match, and a job that leaves out its project is in no project."""
+    """Names or shell-style patterns, case-sensitive. Fields left out do not restrict; all given fields must match. A
+    job without a project is in no project.
+    """
 
     team: Patterns = ()
     project: Patterns = ()
@@ -35,16 +36,16 @@ class Scope(Part):
         return patterns
 
     def covers(self, action: Action) -> bool:
-        """Whether the job and the user of an action are meant."""
+        """Whether the action's job and user are in the scope."""
         job = action.job
         return self._includes(action.user, job.team, job.project, job.workload, job.environment)
 
     def counts(self, live: LiveAttempt) -> bool:
-        """Whether something that runs belongs to those who are meant."""
+        """Whether a running attempt is in the scope."""
         return self._includes(live.user, live.team, live.project, live.workload, live.environment)
 
     def common(self, other: Scope) -> Scope | None:
-        """Whom both are about; None where that is nobody, or cannot be said (a team here, a workload there)."""
+        """The intersection of both scopes; None if it is empty or unknown (a team here, a workload there)."""
         found: dict[str, tuple[str, ...]] = {}
         for key in Scope.model_fields:
             mine, theirs = getattr(self, key), getattr(other, key)
@@ -61,7 +62,7 @@ class Scope(Part):
         return Scope(**found)
 
     def takes_in(self, narrow: Scope) -> bool:
-        """Whether everybody whom the narrow one is about is meant by this one, as far as that is plain to see."""
+        """Whether this scope certainly includes ``narrow``."""
         stated = ((getattr(self, key), getattr(narrow, key)) for key in Scope.model_fields)
         return all(
             not mine or (theirs and all(any(within(name, other) for other in mine) for name in theirs))
@@ -69,13 +70,13 @@ class Scope(Part):
         )
 
     def __str__(self) -> str:
-        """``team nlp, workload training or batch``; empty when it is about everybody."""
+        """``team nlp, workload training or batch``; empty without restrictions."""
         said = {name: getattr(self, name) for name in Scope.model_fields}
         return ", ".join(f"{name} {' or '.join(patterns)}" for name, patterns in said.items() if patterns)
 
     @cached_property
     def _includes(self) -> Callable[[str, str | None, str | None, str, str | None], bool]:
-        """The same few people's jobs are asked about again and again."""
+        """Cached: the same few users' jobs are matched repeatedly."""
         return lru_cache(maxsize=1024)(self._matches_all)
 
     def _matches_all(
@@ -91,20 +92,20 @@ class Scope(Part):
 
 
 class Exempting(Scope):
-    """A scope without those who are ``excepted`` from it; ``said_at``: where each of these stands."""
+    """A scope without its ``excepted`` scopes; ``said_at``: their places."""
 
     excepted: tuple[Scope, ...]
     said_at: tuple[Source, ...] = Field(repr=False)
 
     def exempts(self, action: Action) -> Source | None:
-        """Where it is said that the job and the user of an action, who are in the scope, are excepted from it."""
+        """The place of the exception that applies to the action's job and user, who are in the scope."""
         if not self.whole.covers(action):
             return None
         return next((at for one, at in zip(self.excepted, self.said_at, strict=True) if one.covers(action)), None)
 
     @cached_property
     def whole(self) -> Scope:
-        """The scope with those who are excepted."""
+        """The scope including its exceptions."""
         return Scope.model_construct(**{name: getattr(self, name) for name in Scope.model_fields})
 
     def __str__(self) -> str:

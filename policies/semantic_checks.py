@@ -1,7 +1,7 @@
-"""What policy files say, looked at as they are written, beyond the form of each part: names used twice, teams that no
-file lists, rules that cover each other, files that contradict each other, conditions that make no sense.
+"""Checks of policy files beyond their form: duplicate names, teams that no file lists, rules that cover each other,
+contradictions between files, and conditions.
 
-Works on the documents, so that a file's other mistakes are found at the same time.
+Works on the documents, so that all problems of a file are reported together.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 
 _UNKNOWN_KEY = re.compile(r"guardrails\[\d+\]\.(\w+)")
 _EXCEPT_IN_BUDGET = re.compile(r"budgets\[\d+\]\.except")
-_TELLING = 3  # letters of a key, to tell what it was to become
+_TELLING = 3  # letters of a key that identify it
 
 
 def conditions(document: Document, text: str) -> tuple[dict[Path, Condition], list[Problem], list[Problem]]:
-    """The conditions of a file by the entry they belong to, what is wrong with the others, and which of them cannot be
-    evaluated for jobs that leave something out."""
+    """The conditions of a file by entry, the problems of invalid ones, and warnings for conditions that some jobs
+    cannot evaluate.
+    """
     found: dict[Path, Condition] = {}
     problems: list[Problem] = []
     doubts: list[Problem] = []
@@ -38,8 +39,8 @@ def conditions(document: Document, text: str) -> tuple[dict[Path, Condition], li
     for path, entry in entries(document):
         said = entry.get("when")
         if not isinstance(said, str) or not said.strip():
-            continue  # a mistake of form
-        from policies.cel_typecheck import Mistake  # only where there is a condition
+            continue  # the form is wrong
+        from policies.cel_typecheck import Mistake  # imported only for files with conditions
 
         try:
             found[path] = condition(said)
@@ -53,21 +54,19 @@ def conditions(document: Document, text: str) -> tuple[dict[Path, Condition], li
 
 
 def _unsure(name: str, asked: Condition, *, budget: bool) -> str:
-    """What becomes of a condition about something that may be absent, and what to write instead."""
+    """The effect of a condition on an optional field, and what to write instead."""
     names = [one for one, _ in asked.unasked]
     text = " ".join(asked.text.splitlines()).strip()
     said = f"({text})" if "||" in text or "?" in text else text
     there = " && ".join([*(f"has({one})" for one in names), said])
     if not budget:
-        return (
-            f"{name} may be absent, and the rule applies then as if the condition were met; if it should not: {there}"
-        )
+        return f"{name} may be absent; the rule then applies as if the condition were met; to avoid that: {there}"
     either = " || ".join([*(f"!has({one})" for one in names), said])
-    return f"{name} may be absent, and the budget grants nothing then; to say so: {there}; to grant anyway: {either}"
+    return f"{name} may be absent; the budget then grants nothing; to state that: {there}; to grant anyway: {either}"
 
 
 def _located(document: Document, lines: Sequence[str], path: Path, said: str, mistake: Mistake) -> Problem:
-    """The finding, at the very character where the text stands in one line as it is."""
+    """The finding, at its character if the condition stands on one line."""
     line, column = document.values[path]
     stands = lines[line - 1][column - 1 :] if line <= len(lines) else ""
     quoted = stands[:1] in ("'", '"')
@@ -79,10 +78,10 @@ def _located(document: Document, lines: Sequence[str], path: Path, said: str, mi
 
 @dataclass
 class Together:
-    """All files, and what was found in each: by file. ``names``: the policy's name, by file; ``providers``: those that
-    are known. ``wrong``: the keys, by file, of which it is known already that what they say is wrong: nothing follows
-    from that. ``complete``: whether no file is left out because it cannot be read, so that what none lists is listed
-    nowhere."""
+    """All files, and the findings by file. ``names``: the policy's name by file; ``providers``: known providers.
+    ``wrong``: keys, by file, that are already reported as invalid: nothing is derived from them. ``complete``: False if
+    a file cannot be read, so that its lists are unknown.
+    """
 
     documents: Sequence[Document]
     names: Mapping[str, str]
@@ -92,7 +91,7 @@ class Together:
     problems: dict[str, list[Problem]] = field(default_factory=lambda: defaultdict(list))
 
     def look(self) -> Mapping[str, list[Problem]]:
-        """What is wrong between the parts of the files, by file."""
+        """Problems between the parts of the files, by file."""
         self._policy_names()
         self._names()
         self._places()
@@ -112,7 +111,7 @@ class Together:
         for document in self.documents:
             name = self.names[document.file]
             if name in taken:
-                message = f"the policy name {name!r} is taken by {taken[name]}; give one a `policy:` of its own"
+                message = f"the policy name {name!r} is taken by {taken[name]}; set a different `policy:`"
                 self._add(document, ("policy",), message)
             taken[name] = document.file
 
@@ -124,7 +123,7 @@ class Together:
                 if not isinstance(name, str):
                     continue
                 if name in taken:
-                    message = f"the name {name!r} is used in {taken[name]} already; no two may have one name"
+                    message = f"the name {name!r} is already used in {taken[name]}; names must be unique"
                     self._add(document, (*path, "name"), message)
                 taken.setdefault(name, f"{document.file}:{document.values[path][0]}")
 
@@ -132,7 +131,7 @@ class Together:
         listed = [document.data.get("teams") for document in self.documents]
         teams = {team for one in listed if isinstance(one, dict) for team in one}
         if not teams:
-            return  # any name may be right
+            return  # without lists any name is valid
         for document in self.documents:
             for path, team in named_teams(document):
                 if team not in teams:
@@ -140,38 +139,40 @@ class Together:
                     self._add(document, path, message, at_key=path[-1] == team)
 
     def _places(self) -> None:
-        """A provider that is nearly called like one of ours is a slip, and where it is denied a gate left open. Others
-        may be called anything: they come with catalogues."""
+        """Report names close to a known provider: a misspelled denial leaves a gate open. Other names are accepted:
+        catalogues bring providers of their own.
+        """
         for document in self.documents:
             for path, name in named_providers(document):
                 meant = did_you_mean(name, self.providers)
                 if meant and name.lower() not in self.providers:
-                    message = f"no provider is called {name!r}{meant} If one will be, write it as a pattern"
+                    message = f"no provider is called {name!r}{meant} For a future provider, write a pattern"
                     self._add(document, path, f"{message}, such as '{name[:-1]}[{name[-1]}]'")
 
     def _approvers(self) -> None:
-        """Once files list people, an approver must be one of them: what nobody can grant stays shut by mistake."""
+        """Once files list people, an approver must be one of them: otherwise nobody could approve."""
         people = listed_members(self.documents)
         if not people:
-            return  # any name may be right
+            return  # without lists any name is valid
         for document in self.documents:
             for path, name in named_approvers(document):
                 if among([name], people):
                     continue
                 if PATTERN_SIGNS.intersection(name):
-                    message = f"no file lists a member of a team whom {name!r} means, so there is nobody to ask"
-                    self._add(document, path, f"{message}; expected a pattern of listed names, or one of them")
+                    message = f"no team has a member who matches {name!r}, so nobody can approve"
+                    self._add(document, path, f"{message}; expected a listed name or a pattern that matches one")
                     continue
                 known = [person for person in people if not PATTERN_SIGNS.intersection(person)]
                 meant = did_you_mean(name, known)
                 message = (
-                    f"no file lists {name!r} as a member of a team, so there is nobody of that name to ask"
-                    f"{f'{meant} Or add' if meant else '; add'} the team, such as finance: {{members: [{name}]}}"
+                    f"no team has a member {name!r}, so nobody of that name can "
+                    f"approve{f'{meant} Or add' if meant else '; add'} the team, such as finance: {{members: "
+                    f"[{name}]}}"
                 )
                 self._add(document, path, message)
 
     def _orders(self) -> None:
-        """One order of capacity for everybody, and one for each scope that has its own."""
+        """One capacity order for everybody, and one per scope."""
         first: dict[str, tuple[object, str]] = {}
         for document in self.documents:
             for path, whom, order in said_orders(document):
@@ -179,20 +180,19 @@ class Together:
                 before, where = first.setdefault(whom, (order, place))
                 if before != order and not self._wrong_at(document, path):
                     same = " for the same jobs" if len(path) > len(("capacity", "order")) else ""
-                    self._add(document, path, f"contradicts the order{same} in {where}; there can be one only")
+                    self._add(document, path, f"contradicts the order{same} in {where}; only one is possible")
 
     def _covered_twice(self, document: Document) -> None:
         for path, message in twins(document, lambda path: self._is_wrong(document, path)):
             self._add(document, path, message)
 
     def _is_wrong(self, document: Document, path: Path) -> bool:
-        """Whether it is not known what an entry is about, because that is written wrong. How much a budget grants and
-        what an entry is called make no difference to that."""
+        """Whether the entry's scope is unknown because it is invalid. The amount and name of a budget do not matter."""
         entry = dotted(path)
         return bool(self._wrong_at(document, path) - {f"{entry}.amount", f"{entry}.name"})
 
     def _wrong_at(self, document: Document, path: Path) -> set[str]:
-        """The keys there, and below, of which it is known that what they say is wrong."""
+        """The keys at and below this path that are already reported as invalid."""
         part = dotted(path)
         return {
             key for key in self.wrong.get(document.file, ()) if key == part or key.startswith((f"{part}.", f"{part}["))
@@ -200,10 +200,10 @@ class Together:
 
 
 def at_home(problem: Problem) -> Problem:
-    """The finding of an unknown key of a guardrail, with where that key belongs, or what begins like it."""
+    """The finding of an unknown key of a guardrail, with the rule that the key belongs to, or similar keys."""
     if _EXCEPT_IN_BUDGET.fullmatch(problem.key):
         message = (
-            "a budget counts what everybody in its scope spends; only a guardrail has exceptions: narrow the scope"
+            "a budget counts what everybody in its scope spends; only guardrails have exceptions: narrow the scope"
         )
         return replace(problem, message=message)
     found = _UNKNOWN_KEY.fullmatch(problem.key)

@@ -1,7 +1,6 @@
-"""How rules put their answers. Every rule is a `broker.core.ports.Rule`, and the same only as itself (``eq=False``).
+"""Builds the rules' verdicts. A rule is a `broker.core.ports.Rule` and equals only itself (``eq=False``).
 
-A plan asks about hundreds of placements and most rules have no objection to most of them, so what they then say is
-made once and kept.
+A plan judges hundreds of placements and most rules allow most of them, so allowances are cached.
 """
 
 from __future__ import annotations
@@ -18,13 +17,14 @@ from policies.approval_config import Asking, asks_instead
 
 
 def length(duration: timedelta) -> str:
-    """A length of time for a sentence, to the second."""
+    """A duration for a sentence, to the second."""
     return print_duration(timedelta(seconds=max(round(duration.total_seconds()), 0)))
 
 
 def undecided(asks: Sequence[OpenAsk], most: int = 2) -> str:
-    """What of the money is held for requests that nobody has decided, for a sentence: whose, who may, until when. Empty
-    where there is none; ``most``: how many are named."""
+    """Money held for pending requests, for a sentence: requester, approvers, deadline. Empty without any; ``most``: how
+    many are named.
+    """
     if not asks:
         return ""
     total = sum((one.held for one in asks), Money.ZERO).rounded(2)
@@ -34,7 +34,7 @@ def undecided(asks: Sequence[OpenAsk], most: int = 2) -> str:
         for one in asks[:most]
     ]
     more = [f"{len(asks) - most} more"] if len(asks) > most else []
-    return f", {total} of it for what waits for approval: {'; '.join([*named, *more])}"
+    return f", {total} of it for requests that await approval: {'; '.join([*named, *more])}"
 
 
 OUT_OF_SCOPE = "out_of_scope"
@@ -51,12 +51,12 @@ def deny(rule: Rule, code: str, message: str, **figures: object) -> Verdict:
 
 
 def ask(rule: Rule, asking: Asking, code: str, message: str, **figures: object) -> Verdict:
-    """Somebody of those named is to be asked first."""
+    """Require an approval by one of these approvers."""
     return asks_instead(deny(rule, code, message, **figures), asking)
 
 
 def out_of_scope(rule: Rule) -> Verdict:
-    return allow(rule, OUT_OF_SCOPE, "is not about this job")
+    return allow(rule, OUT_OF_SCOPE, "does not apply to this job")
 
 
 @lru_cache(maxsize=16_384)

@@ -68,5 +68,5 @@ def too_idle(nodes: Sequence[Idleness], limits: Sequence[IdleLimit]) -> str | No
         mosts = [node.most(limit) for node in nodes]
         known = [most for most in mosts if most is not None]
         if known and len(known) == len(mosts):
-            return f"its accelerators were at most {max(known):g}% busy {limit.told}"
+            return f"accelerator utilisation was at most {max(known):g}% {limit.told}"
     return None

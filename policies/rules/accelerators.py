@@ -1,4 +1,4 @@
-"""Which accelerators may be used."""
+"""Limits the accelerators that jobs may use."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ _PATTERN_SIGNS = frozenset("*?[")
 
 
 class Accelerators(Names):
-    """``[L4, A100]`` (these and no others), or ``{allow: [...], deny: [...]}``, where a denial wins. Names as offers
-    show them, their aliases, or patterns such as ``RTX*``. Machines without accelerators are not meant."""
+    """``[L4, A100]`` (only these), or ``{allow: [...], deny: [...]}``, where a denial wins. Names as in offers, their
+    aliases, or patterns such as ``RTX*``. CPU machines are not affected.
+    """
 
     @field_validator("allow", "deny")
     @classmethod
@@ -42,7 +43,7 @@ def _canonical(name: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class AllowedAccelerators:
-    """Denies a placement on another accelerator."""
+    """Denies a placement on an accelerator that is not allowed."""
 
     kind: ClassVar[str] = "accelerators"
     Config: ClassVar[type[BaseModel]] = Accelerators
@@ -54,7 +55,7 @@ class AllowedAccelerators:
 
     @cached_property
     def _objections(self) -> dict[str, str | None]:
-        """What was said about each accelerator: there are few of them and many offers."""
+        """Cached objections by accelerator: few accelerators, many offers."""
         return {}
 
     def judge(self, action: Action, facts: Facts) -> Verdict:
@@ -62,7 +63,7 @@ class AllowedAccelerators:
             return out_of_scope(self)
         accelerator = action.placement.offer.accelerator if action.placement else None
         if accelerator is None:
-            return allow(self, "no_accelerator", "no accelerator is asked for")
+            return allow(self, "no_accelerator", "no accelerator is requested")
         if accelerator not in self._objections:
             self._objections[accelerator] = self.config.objection(accelerator)
         if objection := self._objections[accelerator]:

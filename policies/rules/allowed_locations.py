@@ -1,4 +1,4 @@
-"""Where work may run: providers and regions, allowed and denied."""
+"""Limits the providers and regions where jobs may run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from policies.verdicts import allow, deny, out_of_scope
 
 
 class Names(Part):
-    """``[aws, gcp]`` (these and no others), or ``{allow: [...], deny: [...]}``, where a denial wins."""
+    """``[aws, gcp]`` (only these), or ``{allow: [...], deny: [...]}``, where a denial wins."""
 
     allow: Patterns = ()
     deny: Patterns = ()
@@ -32,7 +32,7 @@ class Names(Part):
         if isinstance(value, str | list):
             return {"allow": value}
         if value == {}:
-            raise ValueError("says nothing; expected a list of names to allow, or {allow: [...]} or {deny: [...]}")
+            raise ValueError("is empty; expected a list of names to allow, or {allow: [...]} or {deny: [...]}")
         return value
 
     @classmethod
@@ -42,17 +42,18 @@ class Names(Part):
         return {"anyOf": [*names["anyOf"], both], "description": cls.__doc__}
 
     def objection(self, *names: str) -> str | None:
-        """What these (several names of one thing) run into, or None."""
+        """The objection to any of these names of one thing, or None."""
         if self.deny and _any_matches(self.deny, names):
-            return f"denied are {', '.join(self.deny)}"
+            return f"denied: {', '.join(self.deny)}"
         if self.allow and not _any_matches(self.allow, names):
-            return f"allowed are {', '.join(self.allow)}"
+            return f"allowed: {', '.join(self.allow)}"
         return None
 
 
 class Locations(Part):
-    """Shell-style patterns; capitals do not count. A region is written as ``eu-*`` or with its provider, ``aws/eu-*``.
-    Machines of one's own and simulated ones have a provider and a region, too."""
+    """Shell-style patterns, case-insensitive. Write a region as ``eu-*`` or with its provider, ``aws/eu-*``. Owned and
+    simulated machines have a provider and a region too.
+    """
 
     providers: Names = Field(default_factory=Names.model_construct)
     regions: Names = Field(default_factory=Names.model_construct)
@@ -60,7 +61,7 @@ class Locations(Part):
     @model_validator(mode="after")
     def _says_something(self) -> Locations:
         if not any((self.providers.allow, self.providers.deny, self.regions.allow, self.regions.deny)):
-            raise ValueError("says nothing; expected `providers` or `regions`")
+            raise ValueError("is empty; expected `providers` or `regions`")
         return self
 
 
@@ -80,7 +81,7 @@ class AllowedLocations:
         if not self.scope.covers(action):
             return out_of_scope(self)
         if action.placement is None:
-            return allow(self, "no_place", "no place is asked for")
+            return allow(self, "no_place", "no place is requested")
         return self._at(action.placement.offer.provider, action.placement.offer.region)
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
@@ -88,7 +89,7 @@ class AllowedLocations:
 
     @cached_property
     def _at(self) -> Callable[[str, str], Verdict]:
-        """The verdict on a place, remembered: a market has far fewer places than offers."""
+        """The cached verdict on a place: a market has far fewer places than offers."""
         return lru_cache(maxsize=4096)(self._judge_place)
 
     def _judge_place(self, provider: str, region: str) -> Verdict:

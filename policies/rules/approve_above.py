@@ -1,4 +1,4 @@
-"""Above a threshold, somebody is asked first."""
+"""Requires an approval above a threshold."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from policies.verdicts import allow, ask, length, out_of_scope
 
 
 class Thresholds(Asking):
-    """Asks one of ``approvers`` when a job may cost more than ``cost`` (USD in all; what was paid for before does not
-    count), run for longer than ``duration`` (billed time in all), or take more than ``gpus`` at once."""
+    """Requires an approval by one of ``approvers`` when a job may cost more than ``cost`` (USD in total, without
+    prepaid capacity), run longer than ``duration`` (total billed time), or use more than ``gpus`` at once.
+    """
 
     cost: Limit | None = None
     duration: PositiveDuration | None = None
@@ -29,17 +30,19 @@ class Thresholds(Asking):
     @model_validator(mode="after")
     def _some_threshold(self) -> Thresholds:
         if self.cost is None and self.duration is None and self.gpus is None:
-            raise ValueError("says above what to ask; expected cost, duration or gpus, such as cost: $500")
+            raise ValueError("has no threshold; expected cost, duration or gpus, such as cost: $500")
         return self
 
 
 @dataclass(frozen=True, eq=False)
 class ApproveAbove:
-    """Asks for a job that may come to more than a threshold. What runs goes on: it was asked about before."""
+    """Requires an approval for a job that may exceed a threshold. Running jobs continue: their request was judged at
+    submission.
+    """
 
     kind: ClassVar[str] = "approve_above"
     Config: ClassVar[type[BaseModel]] = Thresholds
-    never_asks: ClassVar[str] = "is what approve_above does anyway: its approvers stand in the rule; delete `action`"
+    never_asks: ClassVar[str] = "is redundant: approve_above always asks its approvers; delete `action`"
 
     name: str
     config: Thresholds
@@ -50,23 +53,25 @@ class ApproveAbove:
         if not self.scope.covers(action):
             return out_of_scope(self)
         if action.kind is ActionKind.CONTINUE:
-            return allow(self, "runs_already", "is about what is asked for, not about what runs")
+            return allow(self, "runs_already", "applies to requests, not to running jobs")
         if action.hold is None:
-            return allow(self, "no_amount_yet", "judges whole submissions, not single placements")
+            return allow(self, "no_amount_yet", "applies to whole submissions, not to single placements")
         said = self.config
         total, longest = total_of(action), lasts(action)
         if said.cost is not None and total > said.cost:
             may_cost, threshold = alike(total, said.cost)
-            message = f"it may cost {may_cost}; above {threshold} a job somebody is asked"
+            message = f"the job may cost {may_cost}; above {threshold} per job an approval is required"
             return ask(self, said, "cost_above", message, total=total, threshold=said.cost)
         if said.duration is not None and longest is not None and longest > said.duration:
-            message = f"it may run for {length(longest)}; above {length(said.duration)} a job somebody is asked"
+            message = (
+                f"the job may run for {length(longest)}; above {length(said.duration)} per job an approval is required"
+            )
             return ask(self, said, "duration_above", message, duration=length(longest), threshold=length(said.duration))
         gpus = action.placement.gpus if action.placement else 0
         if said.gpus is not None and gpus > said.gpus:
-            message = f"it takes {gpus} GPUs; above {said.gpus} at once somebody is asked"
+            message = f"the job uses {gpus} GPUs; above {said.gpus} at once an approval is required"
             return ask(self, said, "gpus_above", message, gpus=gpus, threshold=said.gpus)
-        return allow(self, "below", "is below what somebody is asked about")
+        return allow(self, "below", "is below the approval thresholds")
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
-        return ()  # amount, time and GPUs belong to every question
+        return ()  # every request covers amount, time and GPUs

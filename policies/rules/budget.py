@@ -1,4 +1,4 @@
-"""So much money in each period, for those in the scope."""
+"""An amount of money per period for the jobs in a scope."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _DEFAULT_GRACE = timedelta(minutes=15)
 
 
 def parse_alerts(value: object) -> tuple[str, ...]:
-    """Percentages of the amount, and ``forecast``; none at all is a choice, too."""
+    """Percentages of the amount, and ``forecast``; an empty list means no alerts."""
     items = value if isinstance(value, list | tuple) else [value]
     marks = tuple(each(enumerate(items), lambda _, item: _alert(item)))
     if len(set(marks)) < len(marks):
@@ -60,14 +60,14 @@ Alerts = Annotated[
 
 
 class Terms(MayAsk):
-    """``amount`` (USD) may be spent and held in each ``period`` of the calendar in ``timezone``.
+    """``amount`` (USD) may be spent and held in each calendar ``period`` in ``timezone``.
 
-    ``period: fixed`` goes ``from`` a day ``to`` a day, both included; for what lies outside of it there is nothing.
-    ``counts``: which kinds of money; sandbox money is counted alone, it never meets real budgets. ``alerts``: at which
-    parts of the amount, spent and held, people are told, and whether when the ``forecast`` exceeds it. ``action``: what
-    happens to what does not fit: ``alert`` lets it pass and tells, ``ask`` asks the ``approvers`` (``expires``,
-    ``own_requests``), ``deny`` refuses it; ``stop`` refuses it, and stops what runs, checkpoint first, ``grace`` after
-    more was spent than the amount. ``top_up: false``: jobs get no more than they were admitted with.
+    ``period: fixed`` lasts ``from`` a day ``to`` a day, inclusive; outside it the budget grants nothing. ``counts``:
+    the kinds of money; sandbox money needs its own budget. ``alerts``: thresholds in percent of the amount, for spent
+    plus held, and ``forecast`` for a forecast above the amount. ``action`` for requests that do not fit: ``alert``
+    allows them and alerts, ``ask`` requires an approval (``approvers``, ``expires``, ``own_requests``), ``deny``
+    refuses them; ``stop`` refuses them, and stops running jobs, checkpoint first, ``grace`` after spending exceeded the
+    amount. ``top_up: false``: jobs get no more money than at admission.
     """
 
     amount: Limit
@@ -97,7 +97,7 @@ class Terms(MayAsk):
 
     @property
     def stretch(self) -> str:
-        """The period as the ledger knows it."""
+        """The name of the period in the ledger."""
         return fixed_period(self.first, self.last) if self.first and self.last else self.period
 
     @field_validator("counts", mode="before")
@@ -110,7 +110,7 @@ class Terms(MayAsk):
         if len(set(kinds)) < len(kinds):
             raise ValueError("names one kind of money twice")
         if MoneyKind.SANDBOX in kinds and set(kinds) != {MoneyKind.SANDBOX}:
-            raise ValueError("sandbox money is pretend and never meets real money: write two budgets")
+            raise ValueError("sandbox money never mixes with real money; write two budgets")
         return kinds
 
 
@@ -118,7 +118,7 @@ def _fits(key: str, day: date | None, *, fixed: bool) -> None:
     if fixed and day is None:
         raise ValueError(f"`period: fixed` needs `{key}`; expected a day such as 2026-12-24")
     if not fixed and day is not None:
-        raise ValueError("is for `period: fixed` only; this period begins and ends on the calendar")
+        raise ValueError("is for `period: fixed` only; this period follows the calendar")
 
 
 def _too_early(last: date, first: date | None) -> None:
@@ -134,11 +134,11 @@ def _kind(value: object) -> MoneyKind:
 
 @dataclass(frozen=True, eq=False)
 class Budget:
-    """Objects to what does not fit into each period that it touches: its share there ≤ limit − spent − held.
+    """Objects to a request whose share of a period exceeds limit − spent − held in any period it touches.
 
-    All that the job would hold is judged, with what it holds already: that counts once. Single placements pass: how
-    much money is asked is known for a whole submission only. Without the ledger's figures for the whole time, it
-    denies. What runs is judged by ``action: stop`` alone.
+    Judges everything the job would hold, including what it holds now, counted once. Single placements pass: only a
+    submission has a known amount. Denies if the ledger's figures do not cover the whole time. Running jobs are affected
+    by ``action: stop`` only.
     """
 
     kind: ClassVar[str] = "budget"
@@ -151,7 +151,7 @@ class Budget:
 
     @cached_property
     def spec(self) -> BudgetSpec:
-        """What the ledger must add up for it."""
+        """The sums the ledger must compute for this budget."""
         return BudgetSpec(
             id=self.name,
             period=self.config.stretch,
@@ -170,14 +170,17 @@ class Budget:
         if action.kind is ActionKind.CONTINUE:
             return self._running(action, facts)
         if action.hold is None:
-            return allow(self, "no_amount_yet", "judges whole submissions, not single placements")
+            return allow(self, "no_amount_yet", "applies to whole submissions, not to single placements")
         asked = sum((action.hold.get(kind, Money.ZERO) for kind in self.config.counts), Money.ZERO)
         dated = action.dated(self.config.counts)
         whole = sum((burn.amount for burn in dated), Money.ZERO)
         if whole <= Money.ZERO:
-            return allow(self, "asks_nothing", f"asks for no {' or '.join(self.config.counts)}")
+            return allow(self, "asks_nothing", f"requests no {' or '.join(self.config.counts)}")
         if action.kind is ActionKind.EXTEND and not self.config.top_up and asked > Money.ZERO:
-            message = f"budget {self.name} lets no job have more than it was admitted with; {asked} more is asked"
+            message = (
+                f"budget {self.name} has top_up: false, so a job gets no more money than at admission; {asked} "
+                "more is requested"
+            )
             return deny(self, "no_top_up", message, budget=self.name, asked=asked)
         uses = facts.budgets.get(self.name, ())
         shares = _shares(dated, uses)
@@ -187,8 +190,8 @@ class Budget:
             return deny(
                 self,
                 "outside_of_period",
-                f"budget {self.name} is for {when} only, and {whole} is {_wanted(action)} for"
-                f" {begins:%Y-%m-%d %H:%M} to {ends:%Y-%m-%d %H:%M} UTC",
+                f"budget {self.name} covers {when} only; {whole} is {_wanted(action)} for "
+                f"{begins:%Y-%m-%d %H:%M} to {ends:%Y-%m-%d %H:%M} UTC",
                 budget=self.name,
                 asked=whole,
                 period=when,
@@ -197,7 +200,7 @@ class Budget:
             return deny(
                 self,
                 "budget_state_unknown",
-                f"the ledger's state of the budget is not known for all the time that {whole} is for",
+                f"the ledger has no figures for part of the time for which {whole} is requested",
                 budget=self.name,
                 asked=whole,
             )
@@ -218,8 +221,9 @@ class Budget:
         )
 
     def _exceeded(self, action: Action, facts: Facts, shares: Sequence[Money]) -> list[tuple[BudgetUse, Money]]:
-        """Each period in which there is no room: its state without what the job holds itself, and what the job would
-        hold of it. ``shares``: that of every period."""
+        """Each period without room: its use without the job's own holds, and the job's share. ``shares``: the job's
+        share of every period.
+        """
         own = [action.own[kind].seen(facts.now) for kind in self.config.counts if kind in action.own]
         found = []
         for use, share in zip(facts.budgets.get(self.name, ()), shares, strict=True):
@@ -229,14 +233,14 @@ class Budget:
         return found
 
     def _objection(self, action: Action, use: BudgetUse, share: Money, whole: Money) -> Verdict:
-        """``use``: without what the job holds itself; ``whole``: all that it would hold."""
+        """``use``: without the job's own holds; ``whole``: all the job would hold."""
         limit = self.config.amount
         left = limit - use.spent - use.held
         period = period_name(self.config.stretch, self.config.timezone, use.period_start)
         amounts = alike(limit, whole, share, abs(left), use.spent, use.held)
         all_of_it, wants, then, rest, spent, held = amounts
         part = "" if share == whole else f", {then} of it in {period}"
-        state = f"{rest} is left" if left >= Money.ZERO else f"it is overdrawn by {rest}"
+        state = f"{rest} is left" if left >= Money.ZERO else f"the budget is overdrawn by {rest}"
         asks = [one for one in use.asks if one.job_id != action.job_id]
         message = (
             f"budget {self.name} of {all_of_it} for {period}: {wants} {_wanted(action)}{part}; {state} ({spent} spent, "
@@ -257,21 +261,23 @@ class Budget:
         if asks:
             figures["undecided"] = sum((one.held for one in asks), Money.ZERO)
         if self.config.action == "alert":
-            return allow(self, "over_budget_alert", f"{message}; it passes, and people are told", **figures)
+            return allow(
+                self, "over_budget_alert", f"{message}; the request is allowed and an alert is sent", **figures
+            )
         if self.config.asking is not None:
             own = sum((one.held for one in asks if one.user == action.user), Money.ZERO)
-            # What the broker needs for what was admitted is no further request of theirs.
+            # Needs of the broker for an admitted job are not requests of its owner.
             theirs = action.kind is ActionKind.LAUNCH or action.by_owner
             if theirs and own > Money.ZERO and own + share > limit:
-                message += f"; {own} of it is {action.user}'s own: open requests of one user hold {limit} at most"
+                message += f"; {own} of it is {action.user}'s own: open requests of one user may hold {limit}"
                 return deny(self, "too_much_is_asked", message, own=own, **figures)
             return ask(self, self.config.asking, "over_budget", message, **figures)
         return deny(self, "over_budget", message, **figures)
 
     def _running(self, action: Action, facts: Facts) -> Verdict:
-        """Whether what runs may go on: until the grace is over after more was spent than there was."""
+        """Whether a running job may continue: until the grace after spending exceeded the amount ends."""
         if self.config.action != "stop":
-            return allow(self, "not_for_what_runs", "stops nothing that runs")
+            return allow(self, "not_for_what_runs", "does not stop running jobs")
         if action.placement is None or action.placement.money not in self.config.counts:
             return allow(self, "asks_nothing", f"costs no {' or '.join(self.config.counts)}")
         limit, grace = self.config.amount, self.config.grace or _DEFAULT_GRACE
@@ -289,10 +295,12 @@ class Budget:
                 "over_since": use.over_since.isoformat(),
             }
             if facts.now < use.over_since + grace:
-                message = f"{state}; what runs is stopped at {use.over_since + grace:%Y-%m-%d %H:%M:%S} UTC"
+                message = f"{state}; running jobs stop at {use.over_since + grace:%Y-%m-%d %H:%M:%S} UTC"
                 return allow(self, "in_grace", message, **figures)
-            return deny(self, "exceeded", f"{state}; what runs is stopped after a grace of {length(grace)}", **figures)
-        return allow(self, "within_limit", f"no more than {limit} is spent")
+            return deny(
+                self, "exceeded", f"{state}; running jobs stop after a grace period of {length(grace)}", **figures
+            )
+        return allow(self, "within_limit", f"spending is within {limit}")
 
 
 def _period(use: BudgetUse) -> tuple[datetime, datetime]:
@@ -300,10 +308,10 @@ def _period(use: BudgetUse) -> tuple[datetime, datetime]:
 
 
 def _shares(dated: Sequence[Burn], uses: Iterable[BudgetUse]) -> list[Money]:
-    """How much of what is dated falls into each of these periods."""
+    """The amount that falls into each of these periods."""
     return [held_in(_period(use), dated) for use in uses]
 
 
 def _wanted(action: Action) -> str:
-    """What is said of the amount: a job that holds some of it already does not ask for all of it."""
-    return "needed" if action.own else "asked"
+    """The verb for the amount: a job with a hold needs it rather than requests all of it."""
+    return "needed" if action.own else "requested"

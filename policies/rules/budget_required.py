@@ -1,4 +1,4 @@
-"""No budget, no cash. Always in force; nobody writes it as a rule."""
+"""No cash without a budget. Built in and always active."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from policies.verdicts import allow, deny
 
 @dataclass(frozen=True, eq=False)
 class BudgetRequired:
-    """Denies what a provider would bill when no policy grants the job a budget in cash.
+    """Denies capacity that a provider bills unless a policy grants the job a cash budget.
 
-    Owned, prepaid and sandbox capacity passes. What runs already goes on within the money that is held for it.
+    Owned, prepaid and sandbox capacity passes. Running jobs continue within their holds.
     """
 
     kind: ClassVar[str] = "budget_required"
@@ -51,18 +51,18 @@ class BudgetRequired:
         return deny(
             self,
             "no_budget",
-            f"{f'{asked} in cash' if asked else 'capacity that costs cash'} is asked, and no policy grants"
-            f" {action.user}{f' ({claimed})' if claimed else ''} a cash budget for {job.workload} jobs",
+            f"{f'{asked} in cash' if asked else 'capacity that costs cash'} is requested, and no policy "
+            f"grants {action.user}{f' ({claimed})' if claimed else ''} a cash budget for {job.workload} jobs",
             asked=asked,
             user=action.user,
         )
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
-        return ()  # it asks nobody
+        return ()  # no approval involved
 
     @cached_property
     def _granted(self) -> Callable[[str, str | None, str | None, str, str | None], str | None]:
-        """The first cash budget that somebody's job falls under, remembered: a plan asks for each placement."""
+        """The first cash budget of a job, cached: a plan judges every placement."""
         return lru_cache(maxsize=1024)(self._first_budget)
 
     def _first_budget(
@@ -82,7 +82,7 @@ class BudgetRequired:
         return tuple(b for b in self.budgets if b.id in self.conditions and MoneyKind.CASH in b.counts)
 
     def _by_condition(self, action: Action, facts: Facts) -> str | None:
-        """The first cash budget whose condition is met. While the amount is not known, one that may be."""
+        """The first cash budget whose condition is met, or may be met while the amount is unknown."""
         job = action.job
         for budget in self._conditional:
             condition = self.conditions[budget.id]

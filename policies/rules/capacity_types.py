@@ -1,4 +1,4 @@
-"""How capacity may be had: owned, reserved, on demand, spot."""
+"""Limits the capacity types: owned, reserved, on-demand, spot."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from policies.verdicts import allow, deny, out_of_scope
 
 
 class Types(Part):
-    """``[owned, reserved]`` (these and no others), or ``{allow: [...]}`` or ``{deny: [...]}``."""
+    """``[owned, reserved]`` (only these), or ``{allow: [...]}`` or ``{deny: [...]}``."""
 
     allow: tuple[CapacityType, ...] = ()
     deny: tuple[CapacityType, ...] = ()
@@ -36,7 +36,7 @@ class Types(Part):
 
 @dataclass(frozen=True, eq=False)
 class CapacityTypes:
-    """Denies a placement on capacity that is had in another way."""
+    """Denies a placement on another capacity type."""
 
     kind: ClassVar[str] = "capacity_types"
     Config: ClassVar[type[BaseModel]] = Types
@@ -50,12 +50,10 @@ class CapacityTypes:
         if not self.scope.covers(action):
             return out_of_scope(self)
         if action.placement is None:
-            return allow(self, "no_place", "no capacity is asked for")
+            return allow(self, "no_place", "no capacity is requested")
         asked, config = action.placement.offer.capacity_type, self.config
         if asked in config.deny or (config.allow and asked not in config.allow):
-            said = (
-                f"denied are {_words(config.deny)}" if asked in config.deny else f"allowed are {_words(config.allow)}"
-            )
+            said = f"denied: {_words(config.deny)}" if asked in config.deny else f"allowed: {_words(config.allow)}"
             return deny(
                 self,
                 "capacity_type_not_allowed",

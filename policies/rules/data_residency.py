@@ -1,4 +1,4 @@
-"""Where work on certain data may run."""
+"""Limits where jobs on certain data may run."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from policies.verdicts import allow, deny, out_of_scope
 
 class Residency(Part):
     """Jobs whose ``data.location`` (``provider/region``) matches ``data`` run only where ``run_in`` matches; without
-    ``data``, all jobs that say where their data is. A job whose data is sensitive must say where."""
+    ``data``, all jobs with a data location. A job with sensitive data must give its location.
+    """
 
-    run_in: Patterns = Field(description="where such jobs may run, such as ['*/eu-*', 'owned/*']")
+    run_in: Patterns = Field(description="allowed places, such as ['*/eu-*', 'owned/*']")
     data: Patterns = ()
 
 
 @dataclass(frozen=True, eq=False)
 class DataResidency:
-    """Denies a placement elsewhere. Capitals do not count."""
+    """Denies a placement elsewhere. Case-insensitive."""
 
     kind: ClassVar[str] = "data_residency"
     Config: ClassVar[type[BaseModel]] = Residency
@@ -41,29 +42,29 @@ class DataResidency:
             return out_of_scope(self)
         data, placement = action.job.data, action.placement
         if placement is None:
-            return allow(self, "no_place", "no place is asked for")
+            return allow(self, "no_place", "no place is requested")
         place = placement.offer.location
         if data.location is None:
             if not data.sensitive:
-                return allow(self, "no_data", "the job says of no data where it is")
+                return allow(self, "no_data", "the job gives no data location")
             return deny(
                 self,
                 "data_location_unknown",
-                f"the data is sensitive and the job does not say where it is, so {place} is refused; write"
-                " `data: {location: provider/region}`",
+                f"the data is sensitive and the job does not give its location, so {place} is denied; write "
+                "`data: {location: provider/region}`",
                 place=place,
             )
         if self.config.data and Names(allow=self.config.data).objection(data.location):
-            return allow(self, "other_data", f"is not about data in {data.location}")
+            return allow(self, "other_data", f"does not cover data in {data.location}")
         if Names(allow=self.config.run_in).objection(place, placement.offer.region):
             return deny(
                 self,
                 "outside_of_residency",
-                f"data in {data.location} may be worked on in {', '.join(self.config.run_in)}, not at {place}",
+                f"data in {data.location} may be processed in {', '.join(self.config.run_in)}, not at {place}",
                 place=place,
                 data=data.location,
             )
-        return allow(self, "within_residency", f"data in {data.location} may be worked on at {place}")
+        return allow(self, "within_residency", f"data in {data.location} may be processed at {place}")
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
         return seen(action, Aspect.PROVIDER, Aspect.REGION, Aspect.DATA_LOCATION, Aspect.SENSITIVE_DATA)

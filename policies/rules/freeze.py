@@ -1,4 +1,4 @@
-"""For a time, nothing new is started."""
+"""Starts nothing new during a period."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from policies.verdicts import allow, deny, out_of_scope
 
 
 def _parse_end(value: object) -> datetime:
-    """The first moment after: a day is over when the next one begins."""
+    """The first moment after the end; a day ends when the next one begins."""
     moment = parse_local_time(value)
     return moment + timedelta(days=1) if len(str(value)) == len("2027-01-02") else moment
 
@@ -32,8 +32,9 @@ _End = Annotated[
 
 
 class Window(Part):
-    """``from`` and ``to`` by the clock of ``timezone``: days, both included, or a day and a time. ``end``: the first
-    moment after it. ``running``: what happens to what runs already: it goes on (when left out), or ``stop``."""
+    """``from`` and ``to`` in ``timezone``: days, inclusive, or a day and a time. ``end``: the first moment after the
+    window. ``running``: ``stop`` stops running jobs; default: they continue.
+    """
 
     start: LocalTime = Field(alias="from", description="a day, or a day and a time, such as 2026-12-24T18:00")
     end: _End = Field(alias="to", description="the last day, or a day and a time, such as 2027-01-02T06:00")
@@ -57,8 +58,9 @@ class Window(Part):
 
 @dataclass(frozen=True, eq=False)
 class Freeze:
-    """Denies starts, moves and higher limits in that time; and, where it says so, that what runs goes on. What may go
-    on gets the money for it, within the limits it has."""
+    """Denies starts, moves and higher limits during the window, and with ``running: stop`` the continuation of running
+    jobs. Jobs that continue get money within their limits.
+    """
 
     kind: ClassVar[str] = "freeze"
     Config: ClassVar[type[BaseModel]] = Window
@@ -75,12 +77,12 @@ class Freeze:
         if not config.contains(facts.now):
             return allow(self, "not_frozen", f"is frozen from {config.start:%Y-%m-%d %H:%M}")
         if (action.kind is ActionKind.CONTINUE or action.in_place) and config.running == "go_on":
-            return allow(self, "goes_on", "what runs already goes on")
+            return allow(self, "goes_on", "running jobs continue")
         until = f"{config.end:%Y-%m-%d %H:%M}"
         return deny(
             self,
             "frozen",
-            f"nothing is {'run' if config.running == 'stop' else 'started'} until {until} ({config.timezone})",
+            f"nothing {'runs' if config.running == 'stop' else 'starts'} until {until} ({config.timezone})",
             until=until,
             timezone=config.timezone,
         )

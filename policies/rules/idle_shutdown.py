@@ -1,4 +1,4 @@
-"""What does nothing for a while is stopped."""
+"""Stops idle jobs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from policies.verdicts import allow, deny, length, out_of_scope
 
 
 class Idleness(Part):
-    """Accelerators below ``below`` (``5%``), the busiest one counting, all through the last ``for`` (``30m``)."""
+    """All accelerators below ``below`` (``5%``) throughout the last ``for`` (``30m``)."""
 
     below: Percent = Field(description="a percentage such as 5%")
     stretch: PositiveDuration = Field(alias="for", description="a duration such as 30m")
@@ -24,13 +24,13 @@ class Idleness(Part):
 
 @dataclass(frozen=True, eq=False)
 class IdleShutdown:
-    """Denies what runs to go on. Where nobody looked, or not for that long, nothing is known and nothing is stopped."""
+    """Denies an idle job to continue. Without utilisation samples for the whole time, nothing is stopped."""
 
     kind: ClassVar[str] = "idle_shutdown"
     Config: ClassVar[type[BaseModel]] = Idleness
-    # Whoever asks must know what the accelerators were doing.
+    # Callers must provide accelerator utilisation.
     needs_usage: ClassVar[bool] = True
-    never_asks: ClassVar[str] = "is too late for idle_shutdown, which is about what runs; delete `action`"
+    never_asks: ClassVar[str] = "does not fit idle_shutdown, which judges running jobs only; delete `action`"
 
     name: str
     config: Idleness
@@ -41,27 +41,27 @@ class IdleShutdown:
         if not self.scope.covers(action):
             return out_of_scope(self)
         if action.kind is not ActionKind.CONTINUE:
-            return allow(self, "does_not_run", "judges what runs")
+            return allow(self, "does_not_run", "judges running jobs")
         begins = facts.now - self.config.stretch
         before = [one for one in action.usage if one.at <= begins]
         lately = [one for one in action.usage if one.at > begins]
         if not before or not lately:
-            return allow(self, "not_long_enough", f"was not looked at for {length(self.config.stretch)} yet")
-        # The last look before the stretch tells what was the case when it began.
+            return allow(self, "not_long_enough", f"has no utilisation samples for {length(self.config.stretch)} yet")
+        # The last sample before the window shows the state at its start.
         most = max(one.percent for one in (before[-1], *lately))
         if most >= self.config.below:
             return allow(self, "busy", f"its accelerators are not idle (below {self.config.below:g}%)")
         return deny(
             self,
             "idle",
-            f"its accelerators were at most {most:g}% busy {self._limit}",
+            f"accelerator utilisation was at most {most:g}% {self._limit}",
             busiest=f"{most:g}",
             below=f"{self.config.below:g}",
             length=length(self.config.stretch),
         )
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
-        return ()  # it asks nobody
+        return ()  # no approval involved
 
     def idle_limit(self, action: Action) -> IdleLimit | None:
         """As `broker.core.ports.LimitsIdleness`."""

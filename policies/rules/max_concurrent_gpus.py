@@ -1,4 +1,4 @@
-"""No more than so many GPUs at once."""
+"""Limits the GPUs in use at once."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from policies.verdicts import allow, deny, out_of_scope
 
 
 class Gpus(RootModel[GpuCount]):
-    """How many GPUs everybody in the scope together may have running at once."""
+    """Maximum GPUs in use at once by all jobs in the scope."""
 
     model_config = ConfigDict(frozen=True)
 
 
 @dataclass(frozen=True, eq=False)
 class MaxConcurrentGpus:
-    """Denies a start that would make it more. What runs already goes on: of two jobs neither is the one too many.
+    """Denies a start that would exceed the limit. Running jobs continue: neither of two jobs is the excess one.
 
-    Simulated GPUs are counted with simulated ones only. A job that is re-placed does not count twice.
+    Simulated GPUs count with simulated ones only. A job that moves does not count twice.
     """
 
     kind: ClassVar[str] = "max_concurrent_gpus"
@@ -50,7 +50,7 @@ class MaxConcurrentGpus:
         return deny(
             self,
             "too_many_gpus",
-            f"{placement.gpus} GPUs asked, {running} running{whose(self.scope)}, the limit is {limit}",
+            f"{placement.gpus} GPUs requested, {running} running{whose(self.scope)}; the limit is {limit}",
             gpus=placement.gpus,
             running=running,
             free=max(limit - running, 0),

@@ -1,4 +1,4 @@
-"""No more than so many jobs running at once."""
+"""Limits the jobs running at once."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from policies.verdicts import allow, deny, out_of_scope
 
 
 class Jobs(RootModel[JobCount]):
-    """How many jobs everybody in the scope together may have running at once."""
+    """Maximum jobs running at once in the scope."""
 
     model_config = ConfigDict(frozen=True)
 
 
 @dataclass(frozen=True, eq=False)
 class MaxConcurrentJobs:
-    """Denies a start that would make it more. What runs already goes on: of two jobs neither is the one too many.
+    """Denies a start that would exceed the limit. Running jobs continue: neither of two jobs is the excess one.
 
-    Simulated machines are counted with simulated ones only. A job that is re-placed does not count twice.
+    Simulated machines count with simulated ones only. A job that moves does not count twice.
     """
 
     kind: ClassVar[str] = "max_concurrent_jobs"
@@ -49,7 +49,7 @@ class MaxConcurrentJobs:
         return deny(
             self,
             "too_many_jobs",
-            f"{running} jobs are running{whose(self.scope)}, the limit is {limit}",
+            f"{running} jobs are running{whose(self.scope)}; the limit is {limit}",
             running=running,
             limit=limit,
         )

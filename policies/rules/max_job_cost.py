@@ -1,4 +1,4 @@
-"""No job dearer than so much, over all its attempts."""
+"""Limits a job's cost over all attempts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from policies.verdicts import out_of_scope
 
 
 class Amount(RootModel[Limit]):
-    """The most that one job may hold and spend, in USD. What was paid for before (amortised) does not count."""
+    """Maximum hold and cost of one job, in USD. Prepaid (amortised) capacity does not count."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -26,15 +26,15 @@ class Amount(RootModel[Limit]):
 _COST = JobLimit[Money](
     "cost",
     alike,
-    reached=("job_cost_reached", "it has cost"),
-    passes=("job_too_dear", "it may cost"),
+    reached=("job_cost_reached", "the job has cost"),
+    passes=("job_too_dear", "the job may cost"),
     key="max_cost in the job file",
 )
 
 
 @dataclass(frozen=True, eq=False)
 class MaxJobCost:
-    """Denies a job that might cost more: its hold is the most it can cost. One that runs is stopped at the limit."""
+    """Denies a job that might cost more: its hold is its maximum cost. A running job stops at the limit."""
 
     kind: ClassVar[str] = "max_job_cost"
     Config: ClassVar[type[BaseModel]] = Amount
@@ -51,4 +51,4 @@ class MaxJobCost:
         return _COST.judge(self, action, self.config.root, so_far=action.spent, in_all=in_all)
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
-        return ()  # the amount belongs to every question
+        return ()  # every request covers the amount

@@ -1,4 +1,4 @@
-"""No job that runs longer than so long, over all its attempts."""
+"""Limits a job's billed time over all attempts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from policies.verdicts import length, out_of_scope
 
 
 class Length(RootModel[PositiveDuration]):
-    """The longest billed time of one job over all its attempts, such as ``48h``."""
+    """Maximum billed time of one job over all attempts, such as ``48h``."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -26,15 +26,15 @@ class Length(RootModel[PositiveDuration]):
 _DURATION = JobLimit[timedelta](
     "duration",
     lambda *durations: [length(duration) for duration in durations],
-    reached=("job_duration_reached", "it has run for"),
-    passes=("job_too_long", "it may run for"),
+    reached=("job_duration_reached", "the job has run for"),
+    passes=("job_too_long", "the job may run for"),
     key="max_duration in the job file",
 )
 
 
 @dataclass(frozen=True, eq=False)
 class MaxJobDuration:
-    """Denies a job whose ``max_duration`` is longer. One that runs is stopped at the limit."""
+    """Denies a job whose ``max_duration`` is longer. A running job stops at the limit."""
 
     kind: ClassVar[str] = "max_job_duration"
     Config: ClassVar[type[BaseModel]] = Length
@@ -50,4 +50,4 @@ class MaxJobDuration:
         return _DURATION.judge(self, action, self.config.root, so_far=action.elapsed, in_all=lasts(action))
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
-        return ()  # the time belongs to every question
+        return ()  # every request covers the time

@@ -1,4 +1,4 @@
-"""No job that emits more than so much, over all its attempts."""
+"""Limits a job's emissions over all attempts."""
 
 from __future__ import annotations
 
@@ -43,17 +43,18 @@ Kilograms = Annotated[
 
 
 class Emissions(RootModel[Kilograms]):
-    """The most that one job may emit, in kg CO2e: the GPUs' electricity, with the building's overhead, by the grid of
-    the place (the world's average where the place is not known)."""
+    """Maximum emissions of one job in kg CO2e: the GPUs' electricity, with the building's overhead, times the grid
+    intensity of the place (world average if the place is unknown).
+    """
 
     model_config = ConfigDict(frozen=True)
 
 
 @dataclass(frozen=True, eq=False)
 class MaxKgCo2e:
-    """Denies a placement on which the job would emit more: what it has run already, and what is expected to come (all
-    the time its money covers, where the work is not known). One that runs is stopped at the limit. Simulated machines
-    emit nothing."""
+    """Denies a placement where the job would emit more: emissions so far plus the expected ones (for all funded time if
+    the work is unknown). A running job stops at the limit. Simulated machines emit nothing.
+    """
 
     kind: ClassVar[str] = "max_kg_co2e"
     Config: ClassVar[type[BaseModel]] = Emissions
@@ -68,41 +69,41 @@ class MaxKgCo2e:
             return out_of_scope(self)
         placement = action.placement
         if placement is None or not placement.gpus or placement.money is MoneyKind.SANDBOX:
-            return allow(self, "no_gpus", "no GPU draws power for it")
+            return allow(self, "no_gpus", "uses no GPU")
         limit, rate = self.config.root, placement.kg_co2e_per_hour
         if rate is None:
             if action.kind is ActionKind.CONTINUE:
-                return allow(self, "not_known", "what it emits was not recorded when it started")
+                return allow(self, "not_known", "its emissions were not recorded at its start")
             return deny(
                 self,
                 "emissions_unknown",
-                f"what {placement.offer.accelerator} emits is not known, the limit is {limit:g} kg CO2e a job",
+                f"emissions of {placement.offer.accelerator} are unknown; the limit is {limit:g} kg CO2e per job",
                 limit=f"{limit:g}",
             )
         total = _total(action)
         if total is None:
-            return allow(self, "no_time_yet", "judges what is known of the time it takes")
+            return allow(self, "no_time_yet", "applies once the duration is known")
         if total <= limit:
-            return allow(self, "within_limit", f"at most {limit:g} kg CO2e a job")
+            return allow(self, "within_limit", f"at most {limit:g} kg CO2e per job")
         verb = "has emitted" if action.kind is ActionKind.CONTINUE else "would emit"
         said = f"{total:.4g}" if total < 1e6 else f"{total:.0f}"
         return deny(
             self,
             "emits_too_much",
-            f"it {verb} {said} kg CO2e at {placement.offer.location}, the limit is {limit:g} kg a job",
+            f"the job {verb} {said} kg CO2e at {placement.offer.location}; the limit is {limit:g} kg per job",
             kg_co2e=said,
             limit=f"{limit:g}",
         )
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
         total = _total(action)
-        if total is None:  # nobody knows: then it is about this machine here
+        if total is None:  # total unknown: the approval covers this machine
             return seen(action, Aspect.PROVIDER, Aspect.REGION, Aspect.ACCELERATOR)
         return (Fact(aspect=Aspect.EMISSIONS, value=total),)
 
 
 def _total(action: Action) -> float | None:
-    """What the job emits in all, kg CO2e; None while that is not known."""
+    """Total emissions of the job in kg CO2e; None if unknown."""
     rate = action.placement.kg_co2e_per_hour if action.placement else None
     ahead = timedelta(0) if action.kind is ActionKind.CONTINUE else _ahead(action)
     if rate is None or ahead is None:
@@ -111,7 +112,7 @@ def _total(action: Action) -> float | None:
 
 
 def _ahead(action: Action) -> timedelta | None:
-    """The time that is still to come on the placement."""
+    """The remaining time on the placement."""
     if action.placement is not None and action.placement.duration is not None:
         return action.placement.duration
     if action.window is not None:

@@ -1,4 +1,4 @@
-"""No launch on a price that was not looked at lately."""
+"""Limits the age of the price at a launch."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from policies.verdicts import allow, deny, length, out_of_scope
 
 
 class Age(RootModel[PositiveDuration]):
-    """How old a price may be, such as ``30m``. The provider's own limit holds as well."""
+    """Maximum age of a price, such as ``30m``. The provider's own limit applies as well."""
 
     model_config = ConfigDict(frozen=True)
 
 
 @dataclass(frozen=True, eq=False)
 class MaxPriceAge:
-    """Denies a start that costs cash at a price from before that. What runs keeps the price it was started at."""
+    """Denies a start that costs cash at an older price. Running jobs keep their starting price."""
 
     kind: ClassVar[str] = "max_price_age"
     Config: ClassVar[type[BaseModel]] = Age
@@ -39,15 +39,15 @@ class MaxPriceAge:
             return out_of_scope(self)
         placement = action.placement
         if placement is None or placement.money is not MoneyKind.CASH or action.kind is ActionKind.CONTINUE:
-            return allow(self, "no_cash", "nothing is started that costs cash")
+            return allow(self, "no_cash", "starts nothing that costs cash")
         age, limit = facts.now - placement.offer.as_of, self.config.root
         if age <= limit:
-            return allow(self, "fresh", f"prices of the last {length(limit)} are good")
+            return allow(self, "fresh", f"prices of the last {length(limit)} are accepted")
         return deny(
             self,
             "price_too_old",
-            f"the price of {placement.offer.pool} is {length(age)} old, the limit is {length(limit)};"
-            " `gpubroker prices poll` looks again",
+            f"the price of {placement.offer.pool} is {length(age)} old; the limit is {length(limit)}; run "
+            "`gpubroker prices poll` to update it",
             age=length(age),
             limit=length(limit),
         )

@@ -1,4 +1,4 @@
-"""No GPU-hour above a price: one for all, or by accelerator."""
+"""Limits the price per GPU-hour, for all accelerators or by accelerator."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ _DEFAULT = "default"
 
 
 class Prices(RootModel[dict[str, Limit]]):
-    """``$4``, or ``{H100: $4, default: $2}``: limits in USD per GPU-hour by accelerator; what is not named has the
-    default, and none if there is no default."""
+    """``$4``, or ``{H100: $4, default: $2}``: limits in USD per GPU-hour by accelerator. Accelerators not named use the
+    default; without a default they have no limit.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -41,7 +42,7 @@ class Prices(RootModel[dict[str, Limit]]):
         parsed = each(value.items(), lambda name, price: (_accelerator(name), parse_limit(price)))
         limits = dict(parsed)
         if len(limits) < len(parsed):
-            raise ValueError("names one accelerator twice, by two of its names")
+            raise ValueError("names one accelerator twice, under two of its names")
         return limits
 
     @classmethod
@@ -57,12 +58,12 @@ def _accelerator(name: str) -> str:
     try:
         return canonical(name)
     except UnknownName as error:
-        raise ValueError(f"{error.message}; `{_DEFAULT}` stands for all others") from error
+        raise ValueError(f"{error.message}; use `{_DEFAULT}` for all others") from error
 
 
 @dataclass(frozen=True, eq=False)
 class MaxPricePerGpuHour:
-    """Denies a placement whose price now is above the limit. CPU machines have no GPU-hours."""
+    """Denies a placement whose current price exceeds the limit. CPU machines have no GPU-hours."""
 
     kind: ClassVar[str] = "max_price_per_gpu_hour"
     Config: ClassVar[type[BaseModel]] = Prices
@@ -85,16 +86,14 @@ class MaxPricePerGpuHour:
             return out_of_scope(self)
         offer = action.placement.offer if action.placement else None
         if offer is None or not offer.count:
-            return allow(self, "no_gpus", "there is no GPU to be paid for")
+            return allow(self, "no_gpus", "uses no GPU")
         limits = self.config.root
         limit = limits.get(offer.accelerator or "", limits.get(_DEFAULT))
         if limit is None:
             return allow(self, "no_limit", f"sets no limit for {offer.accelerator}")
         if offer.price is None:
-            return deny(
-                self, "price_unknown", f"the price of {offer.id} is not known, the limit is {print_money(limit)}"
-            )
-        # Compared for the whole machine: a price per GPU would be rounded.
+            return deny(self, "price_unknown", f"the price of {offer.id} is unknown; the limit is {print_money(limit)}")
+        # Compare prices per machine: a price per GPU would be rounded.
         if offer.price.micros <= limit.micros * offer.count:
             return allow(self, "within_limit", self._terms)
         price = offer.price_per_gpu or offer.price
@@ -102,7 +101,7 @@ class MaxPricePerGpuHour:
         return deny(
             self,
             "price_above_limit",
-            f"{offer.accelerator} at {offer.location} costs {costs} per GPU-hour, the limit is {at_most}",
+            f"{offer.accelerator} at {offer.location} costs {costs} per GPU-hour; the limit is {at_most}",
             price=price,
             limit=limit,
             accelerator=offer.accelerator,

@@ -1,4 +1,4 @@
-"""Who may act for which team. Always in force; nobody writes it as a rule."""
+"""Checks team membership. Built in and always active."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BUILT_IN = Source("built-in", 0)
 
 @dataclass(frozen=True)
 class Roster:
-    """The members of a team (names or patterns) as one file lists them."""
+    """The members of a team (names or patterns) in one file."""
 
     team: str
     members: tuple[str, ...]
@@ -25,21 +25,21 @@ class Roster:
 
 @dataclass(frozen=True, eq=False)
 class Membership:
-    """``team:`` in a job file is a claim: it is denied unless every file that lists the team lists the user in it.
+    """``team:`` in a job file is a claim: denied unless every file that lists the team lists the user.
 
-    Once any file lists teams, a team that none of them lists is nobody's. Without lists, claims are taken as they are.
+    Once any file lists teams, unlisted teams have no members. Without lists, every claim is accepted.
     """
 
     kind: ClassVar[str] = "membership"
 
     rosters: tuple[Roster, ...]
     name: str = "membership"
-    source: Source = BUILT_IN  # verdicts say which list decides
+    source: Source = BUILT_IN  # verdicts name the deciding list
 
     def judge(self, action: Action, facts: Facts) -> Verdict:
         team, user = action.job.team, action.user
         if team is None or not self.rosters:
-            return allow(self, "no_claim", "no team is claimed" if team is None else "no policy lists teams")
+            return allow(self, "no_claim", "the job claims no team" if team is None else "no policy lists teams")
         rosters = [roster for roster in self.rosters if roster.team == team]
         if not rosters:
             return self._unknown(team, user)
@@ -51,10 +51,10 @@ class Membership:
         return replace(allow(self, "member", f"{user} is a member of team {team}"), source=rosters[0].source)
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
-        return ()  # it asks nobody
+        return ()  # no approval involved
 
     def _unknown(self, team: str, user: str) -> Verdict:
-        """Where the team stands that was meant, or else the first of those that are listed."""
+        """The place of the probably meant team, or of the first listed one."""
         listed = {roster.team: roster.source for roster in reversed(self.rosters)}
         message = f"no policy lists a team {team!r}{did_you_mean(team, listed)}"
         place = listed.get(closest(team, listed) or "", self.rosters[0].source)

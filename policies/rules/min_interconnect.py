@@ -1,4 +1,4 @@
-"""No machine whose accelerators are joined more weakly."""
+"""Requires a minimum interconnect between a machine's accelerators."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ _STRENGTH = {Interconnect.NONE: 0, Interconnect.PCIE: 1, Interconnect.NVLINK: 2}
 
 
 class Link(Part):
-    """``nvlink`` or ``pcie``, or ``{at_least: nvlink, from_gpus: 4}``: for machines with so many accelerators and more
-    (2 when left out). An unknown interconnect is too weak."""
+    """``nvlink`` or ``pcie``, or ``{at_least: nvlink, from_gpus: 4}``: for machines with that many accelerators or more
+    (default 2). An unknown interconnect is denied.
+    """
 
     at_least: Literal["nvlink", "pcie"] = Field(description="one of nvlink, pcie")
     from_gpus: GpuCount = 2
@@ -33,7 +34,7 @@ class Link(Part):
 
 @dataclass(frozen=True, eq=False)
 class MinInterconnect:
-    """Denies a placement on a machine that is joined more weakly."""
+    """Denies a placement on a machine with a weaker interconnect."""
 
     kind: ClassVar[str] = "min_interconnect"
     Config: ClassVar[type[BaseModel]] = Link
@@ -48,15 +49,15 @@ class MinInterconnect:
             return out_of_scope(self)
         offer = action.placement.offer if action.placement else None
         if offer is None or offer.count < self.config.from_gpus:
-            return allow(self, "too_small", f"is about machines with {self.config.from_gpus} accelerators and more")
+            return allow(self, "too_small", f"applies to machines with {self.config.from_gpus} or more accelerators")
         wanted, has = Interconnect(self.config.at_least), offer.interconnect
         if has is not None and _STRENGTH[has] >= _STRENGTH[wanted]:
             return allow(self, "strong_enough", f"is joined by {has.value}")
-        known = has.value if has else "nobody knows what"
+        known = has.value if has else "an unknown interconnect"
         return deny(
             self,
             "interconnect_too_weak",
-            f"{offer.count} accelerators of {offer.instance_type} are joined by {known}; {wanted.value} is the least",
+            f"{offer.count} accelerators of {offer.instance_type} are joined by {known}; the minimum is {wanted.value}",
             interconnect=has.value if has else "unknown",
             at_least=wanted.value,
         )

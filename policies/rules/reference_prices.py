@@ -1,4 +1,4 @@
-"""No launch on list prices that are not live."""
+"""Forbids launches at list prices that are not live."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from policies.verdicts import allow, deny, out_of_scope
 
 
 class Use(RootModel[Literal["forbidden"]]):
-    """``forbidden``: whatever ``defaults: allow_reference_prices`` says elsewhere, for those in the scope."""
+    """``forbidden`` for the jobs in the scope, regardless of ``defaults: allow_reference_prices``."""
 
     model_config = ConfigDict(frozen=True)
 
 
 @dataclass(frozen=True, eq=False)
 class ReferencePrices:
-    """Denies a start at a price from a price book. What runs already goes on."""
+    """Denies a start at a price from a price book. Running jobs continue."""
 
     kind: ClassVar[str] = "reference_prices"
     Config: ClassVar[type[BaseModel]] = Use

@@ -1,4 +1,4 @@
-"""What each team may use of the capacity that was paid for before."""
+"""Limits each team's share of prepaid capacity."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ _PAID = (CapacityType.OWNED, CapacityType.RESERVED)
 
 
 class Shares(Part):
-    """``gpus``: how many each team may have at once; ``others``: what every other team may, and jobs without a team
-    together (nothing where left out). ``accelerators``: of which (names or patterns; all where left out).
-    ``capacity_types``: what is shared out."""
+    """``gpus``: maximum GPUs per team at once; ``others``: for each unlisted team, and for all jobs without a team
+    together (default 0). ``accelerators``: names or patterns (default: all). ``capacity_types``: the types that are
+    shared.
+    """
 
     gpus: dict[str, GpuCount]
     others: GpuCount | None = None
@@ -45,13 +46,13 @@ class Shares(Part):
     @classmethod
     def _paid(cls, types: tuple[CapacityType, ...]) -> tuple[CapacityType, ...]:
         if not types or any(kind not in _PAID for kind in types):
-            raise ValueError(f"expected some of {', '.join(_PAID)}: what is rented is limited by budgets")
+            raise ValueError(f"expected some of {', '.join(_PAID)}; budgets limit rented capacity")
         return types
 
 
 @dataclass(frozen=True, eq=False)
 class ReservedQuota:
-    """Denies a team more of what was paid for before than its share. Beyond it, its jobs wait or burst."""
+    """Denies a team more prepaid capacity than its share. Further jobs wait or burst."""
 
     kind: ClassVar[str] = "reserved_quota"
     Config: ClassVar[type[BaseModel]] = Shares
@@ -67,9 +68,9 @@ class ReservedQuota:
             return out_of_scope(self)
         placed = action.placement
         if placed is None or not starts(action):
-            return allow(self, "starts_none", "is about what is started")
+            return allow(self, "starts_none", "applies to starts")
         if not self._shared(placed.offer.capacity_type, placed.offer.accelerator):
-            return allow(self, "not_shared", "is not of what is shared out")
+            return allow(self, "not_shared", "is not shared capacity")
         team = action.job.team
         limit = self._limit(team)
         in_use = self._in_use(action, facts)
@@ -80,7 +81,7 @@ class ReservedQuota:
         return deny(
             self,
             "over_share",
-            f"{whose} would use {in_use + placed.gpus} {what} GPUs, the share is {limit}",
+            f"{whose} would use {in_use + placed.gpus} {what} GPUs; the share is {limit}",
             in_use=in_use,
             asked=placed.gpus,
             limit=limit,
@@ -93,7 +94,7 @@ class ReservedQuota:
         return (*shared, Fact(aspect=Aspect.GPUS_AT_ONCE, value=gpus))
 
     def _in_use(self, action: Action, facts: Facts) -> int:
-        """What the job's team uses of it beside the job."""
+        """GPUs that other jobs of the job's team use."""
         return sum(
             one.gpus
             for one in self._others.beside(action, facts).attempts

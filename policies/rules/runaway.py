@@ -1,4 +1,4 @@
-"""What goes on and on is stopped, however it is split into attempts."""
+"""Limits a job's age and attempts, however it is split into attempts."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from policies.verdicts import allow, deny, length, out_of_scope
 
 
 class Runaway(Part):
-    """``max_age``: the longest time from submission to end, waiting and interruptions included, such as ``7d``.
-    ``max_attempts``: how often a job may be started."""
+    """``max_age``: maximum time from submission to end, including waiting and interruptions, such as ``7d``.
+    ``max_attempts``: maximum number of starts.
+    """
 
     max_age: PositiveDuration | None = None
     max_attempts: AttemptCount | None = None
@@ -27,13 +28,13 @@ class Runaway(Part):
     @model_validator(mode="after")
     def _says_something(self) -> Runaway:
         if self.max_age is None and self.max_attempts is None:
-            raise ValueError("says nothing; expected `max_age` or `max_attempts`")
+            raise ValueError("is empty; expected `max_age` or `max_attempts`")
         return self
 
 
 @dataclass(frozen=True, eq=False)
 class RunawayLimit:
-    """Denies a start that could go on for longer, another attempt, and that what runs goes on past the age."""
+    """Denies a start that could pass the age, a start too many, and a running job past the age."""
 
     kind: ClassVar[str] = "runaway"
     Config: ClassVar[type[BaseModel]] = Runaway
@@ -51,7 +52,7 @@ class RunawayLimit:
             return deny(
                 self,
                 "too_many_attempts",
-                f"it was started {attempts} times, the limit is {most}",
+                f"the job was started {attempts} times; the limit is {most}",
                 attempts=attempts,
                 limit=most,
             )
@@ -67,7 +68,7 @@ class RunawayLimit:
         return deny(
             self,
             "runs_away",
-            f"it {said} {length(asked)}{ago}, the limit is {length(oldest)} from submission to end",
+            f"the job {said} {length(asked)}{ago}; the limit is {length(oldest)} from submission to end",
             age=length(asked),
             limit=length(oldest),
         )
@@ -80,6 +81,6 @@ class RunawayLimit:
         return (*found, Fact(aspect=Aspect.ENDS_BY, value=moment(facts.now + ahead)))
 
     def _too_many(self, action: Action) -> bool:
-        """Whether another attempt is to be started, and there were as many as may be."""
+        """Whether the action starts one attempt too many."""
         starts = action.kind in (ActionKind.RE_PLACE, ActionKind.EXTEND) and not (action.in_place or action.by_owner)
         return starts and self.config.max_attempts is not None and action.attempts >= self.config.max_attempts

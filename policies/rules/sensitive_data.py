@@ -1,4 +1,4 @@
-"""Sensitive data stays on machines of one's own."""
+"""Keeps sensitive data on owned machines."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from policies.verdicts import allow, deny, out_of_scope
 
 
 class Where(RootModel[Literal["on_premises"]]):
-    """``on_premises``: jobs that say ``data: {sensitive: true}`` run on owned capacity and nowhere else."""
+    """``on_premises``: jobs with ``data: {sensitive: true}`` run on owned capacity only."""
 
     model_config = ConfigDict(frozen=True)
 
 
 @dataclass(frozen=True, eq=False)
 class SensitiveData:
-    """Denies a placement of such a job on anything but owned capacity."""
+    """Denies a placement of such a job on other capacity."""
 
     kind: ClassVar[str] = "sensitive_data"
     Config: ClassVar[type[BaseModel]] = Where
@@ -39,14 +39,14 @@ class SensitiveData:
         if not action.job.data.sensitive:
             return allow(self, "not_sensitive", "the job's data is not sensitive")
         if action.placement is None:
-            return allow(self, "no_place", "no place is asked for")
+            return allow(self, "no_place", "no place is requested")
         offer = action.placement.offer
         if offer.capacity_type is CapacityType.OWNED:
             return allow(self, "on_premises", f"{offer.location} is owned")
         return deny(
             self,
             "sensitive_data_elsewhere",
-            f"the job's data is sensitive: it runs on owned machines only, and {offer.location} is not one",
+            f"the job's data is sensitive, so it runs on owned machines only; {offer.location} is not owned",
             place=offer.location,
             capacity_type=offer.capacity_type.value,
         )

@@ -1,4 +1,4 @@
-"""Spot capacity: not at all, only for jobs with checkpoints, or at least so large a share of what is rented."""
+"""Limits spot capacity: forbidden, only for jobs with checkpoints, or a minimum share of rented GPUs."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _RENTED = (CapacityType.SPOT, CapacityType.ON_DEMAND)
 
 
 class Terms(Part):
-    """``use``: ``forbidden``, or ``with_checkpoints`` (only for jobs that say ``checkpoint: {every: …}``).
-    ``min_share``: the part of the rented GPUs in the scope that must be spot, counted when one is started; owned and
-    reserved ones do not count."""
+    """``use``: ``forbidden``, or ``with_checkpoints`` (only for jobs with ``checkpoint: {every: …}``). ``min_share``:
+    minimum spot share of the rented GPUs in the scope, checked at each start; owned and reserved GPUs do not count.
+    """
 
     use: Literal["forbidden", "with_checkpoints"] | None = None
     min_share: Annotated[Percent | None, Field()] = None
@@ -32,15 +32,15 @@ class Terms(Part):
     @model_validator(mode="after")
     def _says_something(self) -> Terms:
         if self.use is None and self.min_share is None:
-            raise ValueError("says nothing; expected `use` or `min_share`")
+            raise ValueError("is empty; expected `use` or `min_share`")
         if self.use == "forbidden" and self.min_share is not None:
-            raise ValueError("contradicts itself: spot cannot be forbidden and have a least share")
+            raise ValueError("contradicts itself: forbidden spot cannot have a minimum share")
         return self
 
 
 @dataclass(frozen=True, eq=False)
 class Spot:
-    """Denies spot where it is not wanted, and on-demand where more of it should be spot."""
+    """Denies spot that is not allowed, and on-demand that would lower the spot share below the minimum."""
 
     kind: ClassVar[str] = "spot"
     Config: ClassVar[type[BaseModel]] = Terms
@@ -52,7 +52,7 @@ class Spot:
 
     @property
     def counts_live(self) -> bool:
-        """Whether it counts what runs."""
+        """Whether the rule counts running attempts."""
         return self.config.min_share is not None
 
     @cached_property
@@ -63,7 +63,7 @@ class Spot:
         if not self.scope.covers(action):
             return out_of_scope(self)
         if action.placement is None or action.placement.offer.capacity_type not in _RENTED:
-            return allow(self, "not_rented", "nothing is rented")
+            return allow(self, "not_rented", "rents nothing")
         if action.placement.offer.capacity_type is CapacityType.SPOT:
             return self._of_spot(action)
         return self._of_on_demand(action, facts)
@@ -77,7 +77,7 @@ class Spot:
         return (*kind, Fact(aspect=Aspect.SPOT_SHARE, value=100 * spot / total))
 
     def _share(self, action: Action, placed: Placement, facts: Facts) -> tuple[int, int]:
-        """How much would be spot, and how much rented in all, once that is started on demand: GPUs, or machines."""
+        """GPUs (or machines without GPUs) on spot, and rented in total, after this on-demand start."""
         rented = [one for one in self._others.beside(action, facts).attempts if one.capacity_type in _RENTED]
         spot = sum(_size(one) for one in rented if one.capacity_type is CapacityType.SPOT)
         return spot, sum(map(_size, rented)) + (placed.gpus or placed.nodes)
@@ -85,13 +85,15 @@ class Spot:
     def _of_spot(self, action: Action) -> Verdict:
         workload = action.job.workload.value
         if self.config.use == "forbidden":
-            return deny(self, "spot_forbidden", f"spot is forbidden for {workload} jobs like this", workload=workload)
+            return deny(
+                self, "spot_forbidden", f"spot is forbidden for {workload} jobs in this scope", workload=workload
+            )
         if self.config.use == "with_checkpoints" and action.job.checkpoint.every is None:
             return deny(
                 self,
                 "spot_without_checkpoints",
-                f"spot is for jobs with checkpoints only, and this {workload} job says none; write"
-                " `checkpoint: {every: 10m}` once it saves them",
+                f"spot requires checkpoints, and this {workload} job has none; write `checkpoint: {{every: "
+                "10m}` if it saves them",
                 workload=workload,
             )
         return allow(self, "spot_allowed", "spot is allowed")
@@ -99,14 +101,14 @@ class Spot:
     def _of_on_demand(self, action: Action, facts: Facts) -> Verdict:
         least, placement = self.config.min_share, action.placement
         if least is None or placement is None or not starts(action):
-            return allow(self, "not_spot", "starts no spot capacity")
+            return allow(self, "not_spot", "starts no on-demand capacity")
         spot, total = self._share(action, placement, facts)
         if 100 * spot >= least * total:
-            return allow(self, "share_kept", f"at least {least:g}% of what is rented is spot")
+            return allow(self, "share_kept", f"at least {least:g}% of rented GPUs are spot")
         return deny(
             self,
             "too_little_spot",
-            f"{spot} of {total} rented GPUs would be spot ({100 * spot / total:.0f}%), at least {least:g}% must be",
+            f"{spot} of {total} rented GPUs would be spot ({100 * spot / total:.0f}%); the minimum is {least:g}%",
             spot=spot,
             rented=total,
             min_share=f"{least:g}",
@@ -114,5 +116,5 @@ class Spot:
 
 
 def _size(one: LiveAttempt) -> int:
-    """GPUs; machines where there are none."""
+    """GPUs, or machines if there are no GPUs."""
     return one.gpus or one.nodes

@@ -1,4 +1,4 @@
-"""On at certain hours of certain days only: development machines, say."""
+"""Limits jobs to certain hours on certain days, for example development machines."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 
 class Hours(Part):
-    """``from`` and ``to`` (``08:00``, ``20:00``) by the clock of ``timezone``, on ``days`` (``mon`` to ``sun``; Monday
-    to Friday when left out). ``to`` before ``from`` is the next morning."""
+    """``from`` and ``to`` (``08:00``, ``20:00``) in ``timezone``, on ``days`` (``mon`` to ``sun``; default Monday to
+    Friday). ``to`` before ``from`` means the next morning.
+    """
 
     start: WallTime = Field(alias="from", description="a time of day such as 08:00")
     end: WallTime = Field(alias="to", description="a time of day such as 20:00")
@@ -39,7 +40,7 @@ class Hours(Part):
     @model_validator(mode="after")
     def _some_time(self) -> Hours:
         if self.start == self.end:
-            raise ValueError("begins and ends at the same time, so nothing could ever run")
+            raise ValueError("begins and ends at the same time, so no job could run")
         return self
 
     def contain(self, now: datetime) -> bool:
@@ -68,7 +69,7 @@ def _shown(end: time) -> str:
 
 @dataclass(frozen=True, eq=False)
 class WorkingHours:
-    """Denies starts outside of these hours, and that what runs goes on then."""
+    """Denies starts outside these hours, and the continuation of running jobs."""
 
     kind: ClassVar[str] = "working_hours"
     Config: ClassVar[type[BaseModel]] = Hours
@@ -93,4 +94,4 @@ class WorkingHours:
         )
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
-        return ()  # the time of day goes on by itself
+        return ()  # the time of day needs no approval

@@ -133,7 +133,7 @@ def test_what_was_started_too_often_is_not_started_again_and_its_near_twin_is(si
     running.until(lambda: all(v.checkpoint for v in running.views.values()), "both have saved a checkpoint")
     assert kill(processes(site.settings.home, "agent")) >= 2
     running.until(lambda: len(running.views["more"].attempts) == 2, "one is started again")
-    running.until(lambda: "it was started 1 times, the limit is 1" in waits(running.views["few"].waiting), "why")
+    running.until(lambda: "the job was started 1 times; the limit is 1" in waits(running.views["few"].waiting), "why")
 
     assert len(running.views["few"].attempts) == 1
     assert running.views["few"].state is JobState.INTERRUPTED

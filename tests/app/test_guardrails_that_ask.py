@@ -65,7 +65,7 @@ def asked(broker: Broker, clock: ManualClock) -> str:
     assert view.asked is not None
     assert view.asked.approvers == ("olga",)
     assert view.asked.expires_at == clock.now() + timedelta(hours=6)
-    assert "it may cost $3.00, the limit is $2.99 a job" in waits(view.waiting)
+    assert "the job may cost $3.00; the limit is $2.99 per job" in waits(view.waiting)
     return view.id
 
 

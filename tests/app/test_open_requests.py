@@ -67,7 +67,7 @@ def test_who_is_denied_for_want_of_money_is_told_what_waits_for_whom(broker: Bro
         start(broker, "$1.50", "second", by=person("eve"))
     until = f"{first.asked.expires_at:%Y-%m-%d %H:%M}"
     assert (
-        f"($0.00 spent, $3.00 held, $3.00 of it for what waits for approval: ann's {first.id}"
+        f"($0.00 spent, $3.00 held, $3.00 of it for requests that await approval: ann's {first.id}"
         f" (to be decided by bob or carol before {until} UTC))" in denied.value.message
     )
     with broker.store.reading() as look:
@@ -90,7 +90,7 @@ def test_more_that_is_asked_for_a_job_that_runs_is_told_as_well_and_no_more_than
     broker.store.activate_policy({"t.yaml": DENIES}, by="test")
     running = start(broker, "$2", "first")
     jobs.extend(broker, running, jobs.More(max_cost=Money.usd(3)), by=ANN)
-    with pytest.raises(NotAllowed, match=r"\$3\.00 held, \$1\.00 of it for what waits for approval"):
+    with pytest.raises(NotAllowed, match=r"\$3\.00 held, \$1\.00 of it for requests that await approval"):
         start(broker, "$1.50", "second", by=person("eve"))
 
 
@@ -105,12 +105,12 @@ class TestABudgetThatAsks:
         second = start(broker, "$1", "second", by=person("eve"))
         assert second.state is JobState.AWAITING_APPROVAL
         # Ann could decide, but not on her own request.
-        assert f"$5.00 of it for what waits for approval: ann's {first.id} (to be decided by bob" in because(second)
+        assert f"$5.00 of it for requests that await approval: ann's {first.id} (to be decided by bob" in because(second)
 
     def test_nobody_piles_up_requests_beyond_the_whole_of_it(self, broker: Broker) -> None:
         start(broker, "$4", "fits")
         start(broker, "$3", "first")
-        with pytest.raises(NotAllowed, match=r"\$3\.00 of it is ann's own: open requests of one user hold"):
+        with pytest.raises(NotAllowed, match=r"\$3\.00 of it is ann's own: open requests of one user may hold"):
             start(broker, "$1.50", "second")
         assert start(broker, "$1", "small").state is JobState.AWAITING_APPROVAL, "up to the whole of it"
         theirs = start(broker, "$4", "theirs", by=person("eve"))
@@ -125,7 +125,7 @@ class TestABudgetThatAsks:
     def test_nor_with_more_for_jobs_that_run(self, broker: Broker) -> None:
         one, two = start(broker, "$2", "one"), start(broker, "$2", "two")
         jobs.extend(broker, one, jobs.More(max_cost=Money.usd(6)), by=ANN)
-        with pytest.raises(NotAllowed, match=r"ann's own: open requests of one user hold"):
+        with pytest.raises(NotAllowed, match=r"ann's own: open requests of one user may hold"):
             jobs.extend(broker, two, jobs.More(max_cost=Money.usd(6)), by=ANN)
 
     def test_nor_with_more_for_jobs_that_are_paused(self, broker: Broker) -> None:
@@ -139,7 +139,7 @@ class TestABudgetThatAsks:
                     broker.clock.now(),
                 )
         jobs.extend(broker, jobs.find(broker, one.id), jobs.More(max_cost=Money.usd(6)), by=ANN)
-        with pytest.raises(NotAllowed, match=r"ann's own: open requests of one user hold"):
+        with pytest.raises(NotAllowed, match=r"ann's own: open requests of one user may hold"):
             jobs.extend(broker, jobs.find(broker, two.id), jobs.More(max_cost=Money.usd(6)), by=ANN)
         after = jobs.find(broker, two.id)
         assert (after.state, after.max_cost, after.asked) == (JobState.PAUSED_BUDGET, Money.usd(2), None)

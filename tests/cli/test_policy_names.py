@@ -119,8 +119,8 @@ def test_two_owners_files_that_leave_nothing_together_are_said(gpubroker: Any, w
               f"{{providers: [{provider}]}}}}]\n")
         for provider in ("aws", "gcp")
     )  # fmt: skip
-    says = f"{one}:2:45: allows no provider but aws, and {other}:2:45 allows no provider but gcp: together they"
-    says += " allow none"
+    says = f"{one}:2:45: allows only provider aws, and {other}:2:45 allows only provider gcp: together they"
+    says += " allow nothing"
     for command in ("check", "apply"):
         done = gpubroker("policy", command, one, other)
         assert done.code == 0

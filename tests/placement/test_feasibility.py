@@ -78,7 +78,7 @@ CASES: list[tuple[dict[str, Any], dict[str, Any], Reason, str]] = [
     ({"price": None}, {}, Reason.NO_PRICE, "not known"),
     ({"price": "0"}, {}, Reason.NO_PRICE, "makes no sense"),
     ({"price": "-1"}, {}, Reason.NO_PRICE, "makes no sense"),
-    ({"max_age": timedelta(minutes=4)}, {}, Reason.STALE_PRICE, "5 min old, the limit is 4 min"),
+    ({"max_age": timedelta(minutes=4)}, {}, Reason.STALE_PRICE, "5 min old; the limit is 4 min"),
     ({"engine": None}, {}, Reason.NO_ENGINE, "aws"),
     ({"engine": None, "term_months": 12}, {}, Reason.NEEDS_COMMITMENT, "12 months"),
     ({"engine": "skypilot"}, {}, Reason.ENGINE_NOT_INSTALLED, "'skypilot' is not installed"),

@@ -48,8 +48,8 @@ class Pair:
     """An entry of a policy file that stops the job, and one like it that does not.
 
     ``job``: what the job must say for it; ``machine``: what must be otherwise about the machine. ``ends``: how planning
-    ends (3 denied, 6 somebody is asked, 0 it says nothing of a new job). ``running``: it also stops what runs; then the
-    job is told so in these ``words``.
+    ends (3 denied, 6 an approval is required, 0 new jobs are not affected). ``running``: it also stops running jobs;
+    then the job is told so in these ``words``.
     """
 
     stops: str
@@ -73,14 +73,14 @@ PAIRS = {
     "locations": Pair("allowed_locations: {providers: {deny: acme}}", "allowed_locations: {providers: [acme]}",
                       words="acme is not allowed"),
     "regions": Pair("allowed_locations: {regions: 'eu-*'}", "allowed_locations: {regions: [us-*, eu-*]}",
-                    words="acme/us-1 is not allowed: allowed are eu-*"),
+                    words="acme/us-1 is not allowed: allowed: eu-*"),
     "price": Pair("max_price_per_gpu_hour: {H100: $3599.99}", "max_price_per_gpu_hour: {H100: $3600}",
-                  words="costs $3,600.00 per GPU-hour, the limit is $3,599.99"),
+                  words="costs $3,600.00 per GPU-hour; the limit is $3,599.99"),
     "types": Pair("capacity_types: [on_demand]", "capacity_types: [on_demand, spot]", words="spot"),
     "accelerators": Pair("accelerators: {deny: 'H*'}", "accelerators: {deny: 'B*'}", words="H100"),
     "spot": Pair("spot: {use: forbidden}", "spot: {min_share: 50%}", words="spot is forbidden"),
     "checkpoints": Pair("spot: {use: with_checkpoints}", "spot: {min_share: 100%}", "checkpoint: {size: 1MB}",
-                        words="spot is for jobs with checkpoints only"),
+                        words="spot requires checkpoints"),
     "share": Pair("spot: {min_share: 50%}", "spot: {use: forbidden}", machine={"capacity_type": CapacityType.ON_DEMAND},
                   running=False),
     "interconnect": Pair("min_interconnect: {at_least: nvlink, from_gpus: 1}",
@@ -89,14 +89,14 @@ PAIRS = {
                       "data: {location: acme/us-1}", words="acme/us-1"),
     "sensitive": Pair("sensitive_data: on_premises", "data_residency: {run_in: '*'}",
                       "data: {location: acme/us-1, sensitive: true}", words="sensitive"),
-    "cost": Pair("max_job_cost: $2", "max_job_cost: $100000", words="it has cost $"),
+    "cost": Pair("max_job_cost: $2", "max_job_cost: $100000", words="the job has cost $"),
     "asks": Pair("max_job_cost: $2, action: ask, approvers: [olga]",
-                 "max_job_cost: $100000, action: ask, approvers: [olga]", ends=6, words="it has cost $"),
-    "duration": Pair("max_job_duration: 2s", "max_job_duration: 10m", words="it has run for"),
-    "age": Pair("runaway: {max_age: 2s}", "runaway: {max_age: 10m}", words="it was submitted"),
+                 "max_job_cost: $100000, action: ask, approvers: [olga]", ends=6, words="the job has cost $"),
+    "duration": Pair("max_job_duration: 2s", "max_job_duration: 10m", words="the job has run for"),
+    "age": Pair("runaway: {max_age: 2s}", "runaway: {max_age: 10m}", words="the job was submitted"),
     "hours": Pair("working_hours: {from: '00:00', to: '24:00', days: [DAY]}",
                   "working_hours: {from: '00:00', to: '24:00', days: [mon, tue, wed, thu, fri, sat, sun]}",
-                  words="jobs like this run 00:00 to 24:00"),
+                  words="jobs in this scope run 00:00 to 24:00"),
     "freeze": Pair("freeze: {from: '2000-01-01', to: '9000-01-01', running: stop}",
                    "freeze: {from: '2000-01-01', to: '2000-01-02', running: stop}", words="nothing is run until 9000"),
     "carbon": Pair("max_kg_co2e: 0.0005", "max_kg_co2e: 0.2", words="it has emitted"),

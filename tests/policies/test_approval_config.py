@@ -54,7 +54,7 @@ def test_what_was_approved_passes_up_to_what_it_was_approved_for() -> None:
 
     found = said(entry, costs(900), GRANT)
     assert (found.answer, found.code) == (Answer.ALLOW, "approved")
-    assert found.message.startswith("approved by olga: it may cost $900.00")
+    assert found.message.startswith("approved by olga: the job may cost $900.00")
     assert said(entry, costs(901), GRANT).answer is Answer.ASK
     assert said("max_job_cost: $500", costs(900), GRANT).answer is Answer.DENY, "a denial stays what it is"
 
@@ -101,16 +101,16 @@ def test_above_one_limit_somebody_is_asked_and_above_another_nobody() -> None:
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ("max_job_cost: $5, action: ask", "3:44 guardrails[0].action: `ask` needs"
-         " `approvers`: who is asked, such as approvers: [ann, bob]"),
+        ("max_job_cost: $5, action: ask", "3:44 guardrails[0].action: `ask` needs `approvers`, such as"
+         " approvers: [ann, bob]"),
         ("max_job_cost: $5, approvers: [olga]",
          "3:47 guardrails[0].approvers: is for `action: ask` only; the action here is deny"),
         ("max_job_cost: $5, action: alert", "3:44 guardrails[0].action: expected one of ask, deny; got 'alert'"),
         ("idle_shutdown: {below: 5%, for: 1h}, action: ask, approvers: [olga]",
-         "3:63 guardrails[0].action: is too late for idle_shutdown, which is about what runs; delete `action`"),
+         "3:63 guardrails[0].action: does not fit idle_shutdown, which judges running jobs only; delete `action`"),
         ("approve_above: {cost: $5, approvers: [bob]}, action: ask, approvers: [olga]",
-         "3:71 guardrails[0].action: is what approve_above does anyway: its approvers stand in the rule; delete"
-         " `action`"),
+         "3:71 guardrails[0].action: is redundant: approve_above always asks its approvers; "
+             "delete `action`"),
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused_with_its_place(entry: str, message: str) -> None:
@@ -128,7 +128,7 @@ def test_an_approver_must_be_somebody() -> None:
 
     (problem,) = caught.value.problems
     assert (problem.line, problem.key) == (4, "guardrails[0].approvers[0]")
-    assert "no file lists 'olgo' as a member of a team" in problem.message
+    assert "no team has a member 'olgo'" in problem.message
     assert "did you mean 'olga'?" in problem.message
 
 
@@ -184,4 +184,4 @@ def test_a_pattern_asks_members_of_teams_only(entry: str) -> None:
     assert [(one.line, one.key.rpartition(".")[2]) for one in (name, pattern)] == [
         (4, "approvers[1]"), (4, "approvers[2]"),
     ]  # fmt: skip
-    assert "no file lists a member of a team whom 'bo*' means, so there is nobody to ask" in pattern.message
+    assert "no team has a member who matches 'bo*', so nobody can approve" in pattern.message

@@ -39,8 +39,8 @@ FIXED = "amount: $5, period: fixed"
         (budget("amount: $5, perod: day"), "3:27 budgets[0].perod: unknown key; did you mean 'period'?"),
         (budget("period: day, amount: 900"),
          "3:36 budgets[0].amount: expected an amount with currency, such as $900; got '900'"),
-        (budget("period: day, amount: $0"), "3:36 budgets[0].amount: must be more than $0; to forbid something, say so"
-         " with allowed_locations; got $0.00"),
+        (budget("period: day, amount: $0"), "3:36 budgets[0].amount: must be more than $0; to forbid"
+         " capacity, use allowed_locations; got $0.00"),
         (budget("period: day, amount: -$1"),
          "3:36 budgets[0].amount: must not be negative; expected an amount with currency, such as $900; got '-$1'"),
         (budget("amount: $5, period: day, timezone: Europe/Berln"),
@@ -54,8 +54,9 @@ FIXED = "amount: $5, period: fixed"
         (guardrail("max_concurrent_jobs: 0"),
          "3:36 guardrails[0].max_concurrent_jobs: expected a whole number of jobs from 1 to 1000000, such as 16;"
          " got '0'"),
-        (guardrail("max_job_cost: $0"), "3:29 guardrails[0].max_job_cost: must be more than $0; to forbid something,"
-         " say so with allowed_locations; got $0.00"),
+        (guardrail("max_job_cost: $0"), "3:29 guardrails[0].max_job_cost: must be more than $0; to"
+         " forbid capacity, use allowed_locations; "
+            "got $0.00"),
         (guardrail("max_job_duration: 24"),
          "3:33 guardrails[0].max_job_duration: expected a duration with its unit, such as 90s, 12m, 48h, 1h30m or 2d;"
          " got '24'"),
@@ -83,22 +84,22 @@ FIXED = "amount: $5, period: fixed"
          "3:46 guardrails[0].freeze.to: must be later than `from`, 2027-01-02 00:00; it ends 2026-12-25 00:00"),
         (guardrail("spot: {use: sometimes}"),
          "3:27 guardrails[0].spot.use: expected one of forbidden, with_checkpoints; got 'sometimes'"),
-        (guardrail("spot: {}"), "3:21 guardrails[0].spot: says nothing; expected `use` or `min_share`"),
+        (guardrail("spot: {}"), "3:21 guardrails[0].spot: is empty; expected `use` or `min_share`"),
         (guardrail("capacity_types: [sport]"),
          "3:32 guardrails[0].capacity_types[0]: expected one of owned, reserved, on_demand, spot; got 'sport';"
          " did you mean 'spot'?"),
         (guardrail("accelerators: [H1000]"),
          "3:30 guardrails[0].accelerators[0]: unknown accelerator 'H1000'; did you mean 'H100'?"),
         (guardrail("data_residency: {data: a/b}"),
-         "3:15 guardrails[0].data_residency.run_in: is missing; expected where such jobs may run, such as"
-         " ['*/eu-*', 'owned/*']"),
+         "3:15 guardrails[0].data_residency.run_in: is missing; expected allowed places, such as ['*/eu-*', "
+             "'owned/*']"),
         (guardrail("sensitive_data: cloud"),
          "3:31 guardrails[0].sensitive_data: expected one of on_premises; got 'cloud'"),
         (guardrail("reference_prices: allowed"),
          "3:33 guardrails[0].reference_prices: expected one of forbidden; got 'allowed'"),
         (guardrail("min_interconnect: fast"),
          "3:33 guardrails[0].min_interconnect: expected one of nvlink, pcie; got 'fast'"),
-        (guardrail("runaway: {}"), "3:24 guardrails[0].runaway: says nothing; expected `max_age` or `max_attempts`"),
+        (guardrail("runaway: {}"), "3:24 guardrails[0].runaway: is empty; expected `max_age` or `max_attempts`"),
         (guardrail("max_price: $4"),
          "3:15 guardrails[0].max_price: unknown key; did you mean 'max_price_per_gpu_hour' or 'max_price_age'?"),
         (guardrail("providers: {deny: [vast]}"), "3:15 guardrails[0].providers: unknown key; it belongs in a rule, such"
@@ -109,9 +110,9 @@ FIXED = "amount: $5, period: fixed"
          " 'forbidden'; known here: min_share, use"),
         # Conditions that do not type-check.
         (guardrail("max_job_cost: $5, when: 'job.nodes = 1'"),
-         "3:50 guardrails[0].when: '=' is not understood here; write == to compare"),
+         "3:50 guardrails[0].when: expected a value or an operator; got '='; write == to compare"),
         (guardrail("max_job_cost: $5, when: 'spend.asked > \"100\"'"),
-         "3:52 guardrails[0].when: a number cannot be compared with a text; numbers stand without quotes"),
+         "3:52 guardrails[0].when: a number cannot be compared with a text; write numbers without quotes"),
         (guardrail("max_job_cost: $5, when: 'job.max_price > 1.0'"),
          "3:44 guardrails[0].when: job has no field 'max_price'; known are name, team, project, environment, workload,"
          " priority, nodes, max_cost, max_hours, deadline, sensitive, data_location, data_gb, checkpoints, retries"),
@@ -125,8 +126,8 @@ FIXED = "amount: $5, period: fixed"
          " 'Europe/Berlin'?"),
         # Approvers who do not exist.
         (f"teams: {{nlp: {{members: [ann, bob]}}}}\n{guardrail('max_job_cost: $5, action: ask, approvers: [anm]')}",
-         "4:58 guardrails[0].approvers[0]: no file lists 'anm' as a member of a team, so there is nobody of that name"
-         " to ask; did you mean 'ann'? Or add the team, such as finance: {members: [anm]}"),
+         "4:58 guardrails[0].approvers[0]: no team has a member 'anm', so nobody of that name can approve; "
+             "did you mean 'ann'? Or add the team, such as finance: {members: [anm]}"),
         # Fixed days.
         (budget(FIXED), "3:5 budgets[0]: `period: fixed` needs `from`; expected a day such as 2026-12-24"),
         (budget(f"{FIXED}, from: 2026-11-31, to: 2026-12-01"),
@@ -134,15 +135,15 @@ FIXED = "amount: $5, period: fixed"
         (budget(f"{FIXED}, from: 2026-12-02, to: 2026-12-01"),
          "3:64 budgets[0].to: is before the first day, 2026-12-02; got 2026-12-01"),
         (budget("amount: $5, period: day, to: 2026-12-01"),
-         "3:44 budgets[0].to: is for `period: fixed` only; this period begins and ends on the calendar"),
+         "3:44 budgets[0].to: is for `period: fixed` only; this period follows the calendar"),
         # Overlapping scopes.
         (guardrail("max_job_cost: $5, scope: {team: [a, b]}")
          + "  - {name: h, max_job_cost: $9, scope: {team: [b, a]}}",
-         "4:5 guardrails[1]: is about the same jobs as the max_job_cost in line 3, and only the stricter of them could"
-         " ever matter; keep one, or give them different scopes"),
+         "4:5 guardrails[1]: covers the same jobs as the max_job_cost in line 3, so only the stricter one "
+             "takes effect; keep one, or give them different scopes"),
         (budget("amount: $5, period: day") + "  - {name: c, amount: $9, period: day, counts: [cash, amortised]}",
-         "4:5 budgets[1]: is about the same jobs as the budget per day in line 3, and only the stricter of them could"
-         " ever matter; keep one, or give them different scopes"),
+         "4:5 budgets[1]: covers the same jobs as the budget per day in line 3, so only the stricter one "
+             "takes effect; keep one, or give them different scopes"),
     ],
 )  # fmt: skip
 def test_it_is_refused_with_its_place(text: str, said: str) -> None:
@@ -208,7 +209,7 @@ def test_what_follows_from_a_mistake_is_not_said_beside_it(text: str, said: list
 def test_a_cut_amount_hides_no_other_mistake() -> None:
     text = "version: 1\nbudgets:\n  - {name: a, amount: $2,000, period: month}\n  - {name: b, amount: 9, period: day}\n"
     assert findings(text) == [
-        '3:26 budgets[0].000: inside { } a comma ends the value before it; write the amount in quotes: "$2,000"',
+        '3:26 budgets[0].000: in { } a comma ends a value; write the amount in quotes: "$2,000"',
         "4:23 budgets[1].amount: expected an amount with currency, such as $900; got '9'",
     ]
 

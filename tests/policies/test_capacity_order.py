@@ -40,12 +40,12 @@ def test_exceptions_need_no_order_for_everybody() -> None:
 @pytest.mark.parametrize(
     ("capacity", "said"),
     [
-        ("{}", "says nothing"),
+        ("{}", "is empty"),
         ("{order: []}", "each once"),
         ("{order: [spot], exceptions: []}", "is empty"),
         ("{order: [spot, spot]}", "each once"),
-        ("{exceptions: [{scope: {user: ann}, order: [spot]}]}", "an order goes with the job"),
-        ("{exceptions: [{scope: {}, order: [spot]}]}", "an order goes with the job"),
+        ("{exceptions: [{scope: {user: ann}, order: [spot]}]}", "a capacity order depends on the job"),
+        ("{exceptions: [{scope: {}, order: [spot]}]}", "a capacity order depends on the job"),
         ("{exceptions: [{scope: {team: nlp}, order: []}]}", "each once"),
         ("{wait_for_paid: 2}", "unit"),
     ],

@@ -73,7 +73,7 @@ def test_a_rule_applies_where_its_condition_is_met(when: str, met: bool) -> None
         # Line 5 begins with `    when: `, so the text begins at column 11, and after a quote at 12.
         ("job.taem == 'a'", "5:15: job has no field 'taem'; did you mean 'team'?"),
         ("usr == 'a'", "5:11: unknown variable 'usr'; did you mean 'user'?"),
-        ("'job.nodes == \"a\"'", "5:22: a whole number is never the same as a text"),
+        ("'job.nodes == \"a\"'", "5:22: a whole number never equals a text"),
         ("offer.price + 1 > 2.0", "5:23: + does not work with a number and a whole number; write whole amounts with a"
          " decimal point, such as 2.0"),
         ("job.team", "5:11: expected a condition that is true or false, such as spend.asked > 100.0; this is a text"),
@@ -83,16 +83,16 @@ def test_a_rule_applies_where_its_condition_is_met(when: str, met: bool) -> None
         ("user == 'a' &&", "5:25: expected a value, got the end"),
         ("(user == 'a'", "5:23: expected ')', got the end"),
         ("user == 'a' b", "5:23: expected an operator such as && or ==, or the end; got 'b'"),
-        ("user == 'a' && job.nodes", "5:23: && joins conditions; on one side stands a whole number"),
-        ("job.nodes in ['a']", "5:21: expected a whole number in a list of the same kind; got a whole number in a list"
-         " of texts"),
+        ("user == 'a' && job.nodes", "5:23: && joins conditions; one side is a whole number"),
+        ("job.nodes in ['a']", "5:21: expected a whole number in a list of the same type; got a whole"
+         " number in a list of texts"),
         ("user.matches('[')", "5:24: expected a regular expression; got '['"),
         ("time.now > timestamp('2026')", "5:32: expected a time such as 2026-12-01T08:00:00Z; got '2026'"),
         ("hour_in('Europe/Berln') > 3", "5:19: expected a time zone such as Europe/Berlin; got 'Europe/Berln'; did you"
          " mean 'Europe/Berlin'?"),
         ("hour_in(user) > 3", "5:19: hour_in() takes the name of a time zone in quotes"),
-        ("time.hour > 'a'", "5:21: a whole number cannot be compared with a text; numbers stand without quotes"),
-        ("'user == $x'", "5:20: '$' is not understood here"),
+        ("time.hour > 'a'", "5:21: a whole number cannot be compared with a text; write numbers without quotes"),
+        ("'user == $x'", "5:20: expected a value or an operator; got '$'"),
         ("5", "5:11: expected a condition in CEL, such as 'spend.asked > 100.0'; got '5'"),
         ("[]", "5:11: expected a condition in CEL, such as 'spend.asked > 100.0'; got a list"),
     ],
@@ -119,8 +119,8 @@ def test_mistakes_of_form_and_of_conditions_are_found_at_once() -> None:
 @pytest.mark.parametrize(
     ("when", "reason"),
     [
-        ("job.max_cost > 5.0", "max_cost is not known here (ask has() first)"),
-        ("placement.hours > 5.0", "hours is not known here (ask has() first)"),
+        ("job.max_cost > 5.0", "max_cost is absent (check has() first)"),
+        ("placement.hours > 5.0", "hours is absent (check has() first)"),
         ("8 / (job.nodes - 1) > 1", "it divides by zero"),
         ("spend.spent / spend.hours > 1.0", "it divides by zero"),
     ],

@@ -40,31 +40,30 @@ NLP = ", scope: {team: nlp}"
         (
             "allowed_locations: {providers: [aws]}",
             "allowed_locations: {providers: [gcp, azure]}",
-            "a:3:34: allows no provider but aws, and b:3:34 allows no provider but gcp, azure: together they allow"
-            " none",
+            "a:3:34: allows only provider aws, and b:3:34 allows only provider gcp, azure: together they allow nothing",
         ),
         (
             f"allowed_locations: {{regions: [us-east-1]}}{NLP}",
             f"allowed_locations: {{regions: [aws/eu-west-1]}}{NLP}",
-            "a:3:34: allows no region but us-east-1, and b:3:34 allows no region but aws/eu-west-1: together they allow"
-            " none to team nlp",
+            "a:3:34: allows only region us-east-1, and b:3:34 allows only region aws/eu-west-1: together "
+            "they allow nothing to team nlp",
         ),
         (
             "allowed_locations: {providers: [aws]}",
             f"allowed_locations: {{providers: [gcp]}}{NLP}",
-            "a:3:34: allows no provider but aws, and b:3:34 allows no provider but gcp: together they allow none to"
-            " team nlp",
+            "a:3:34: allows only provider aws, and b:3:34 allows only provider gcp: together they allow "
+            "nothing to team nlp",
         ),
         (
             "capacity_types: [spot]",
             "capacity_types: {allow: [owned]}",
-            "a:3:31: allows no capacity type but spot, and b:3:31 allows no capacity type but owned: together they"
-            " allow none",
+            "a:3:31: allows only capacity type spot, and b:3:31 allows only capacity type owned: together "
+            "they allow nothing",
         ),
         (
             "accelerators: [H100]",
             "accelerators: [L4]",
-            "a:3:29: allows no accelerator but H100, and b:3:29 allows no accelerator but L4: together they allow none",
+            "a:3:29: allows only accelerator H100, and b:3:29 allows only accelerator L4: together they allow nothing",
         ),
     ],
 )
@@ -76,50 +75,50 @@ CONTRADICTIONS = [
     # same scope, other scope that is within it, one that overlaps it
     (
         "accelerators: [L4]", "accelerators: [A100]",
-        "4:29 guardrails[1].accelerators: allows no accelerator but A100, and p:3:29 allows no accelerator but L4:"
-        " together they allow none",
+        "4:29 guardrails[1].accelerators: allows only accelerator A100, and p:3:29 allows only accelerator "
+            "L4: together they allow nothing",
     ),
     (
         "allowed_locations: {providers: [aws]}", f"allowed_locations: {{providers: [gcp]}}{NLP}",
-        "4:34 guardrails[1].allowed_locations: allows no provider but gcp, and p:3:34 allows no provider but aws:"
-        " together they allow none to team nlp",
+        "4:34 guardrails[1].allowed_locations: allows only provider gcp, and p:3:34 allows only provider "
+            "aws: together they allow nothing to team nlp",
     ),
     (
         "capacity_types: [owned], scope: {team: [nlp, x]}", "capacity_types: [spot], scope: {team: [nlp, y]}",
-        "4:31 guardrails[1].capacity_types: allows no capacity type but spot, and p:3:31 allows no capacity type but"
-        " owned: together they allow none to team nlp",
+        "4:31 guardrails[1].capacity_types: allows only capacity type spot, and p:3:31 allows only capacity "
+            "type owned: together they allow nothing to team nlp",
     ),
     # allowed and denied
     (
         "allowed_locations: {providers: [aws]}", f"allowed_locations: {{providers: {{deny: 'a*'}}}}{NLP}",
-        "4:34 guardrails[1].allowed_locations: denies a*, and p:3:34 allows no provider but aws: together they allow"
-        " none to team nlp",
+        "4:34 guardrails[1].allowed_locations: denies a*, and p:3:34 allows only provider aws: together they "
+            "allow nothing to team nlp",
     ),
     (
         "max_concurrent_jobs: 3", "allowed_locations: {regions: {allow: [aws/us-east-1], deny: [us-east-1]}}",
-        "4:34 guardrails[1].allowed_locations: allows no region but aws/us-east-1 and denies us-east-1: that allows"
-        " none",
+        "4:34 guardrails[1].allowed_locations: allows only region aws/us-east-1 and denies us-east-1: it "
+            "allows nothing",
     ),
     (
         "spot: {use: forbidden}", "capacity_types: [spot]",
-        "4:31 guardrails[1].capacity_types: allows no capacity type but spot, and p:3:21 denies spot: together they"
-        " allow none",
+        "4:31 guardrails[1].capacity_types: allows only capacity type spot, and p:3:21 denies spot: together "
+            "they allow nothing",
     ),
     # a least share of spot, where none may be had
     (
         "capacity_types: [on_demand]", "spot: {min_share: 100%}",
-        "4:21 guardrails[1].spot: wants at least 100% of what is rented to be spot, and p:3:31 does not allow spot:"
-        " nothing can be rented",
+        "4:21 guardrails[1].spot: requires at least 100% of rented GPUs to be spot, and p:3:31 does not "
+            "allow spot: nothing can be rented",
     ),
     (
         "spot: {min_share: 10%}", "spot: {use: forbidden}",
-        "4:21 guardrails[1].spot: forbids spot, and p:3:21 wants at least 10% of what is rented to be spot: nothing can"
-        " be rented",
+        "4:21 guardrails[1].spot: forbids spot, and p:3:21 requires at least 10% of rented GPUs to be spot: "
+            "nothing can be rented",
     ),
     (
         "spot: {min_share: 100%}", f"capacity_types: {{deny: spot}}{NLP}",
-        "4:31 guardrails[1].capacity_types: does not allow spot, and p:3:21 wants at least 100% of what is rented to be"
-        " spot: nothing can be rented by team nlp",
+        "4:31 guardrails[1].capacity_types: does not allow spot, and p:3:21 requires at least 100% of rented "
+            "GPUs to be spot: nothing can be rented by team nlp",
     ),
 ]  # fmt: skip
 
@@ -133,12 +132,12 @@ def test_three_rules_that_leave_nothing_are_found_where_no_two_do() -> None:
     some, denied = "allowed_locations: {providers: [aws, gcp]}", "allowed_locations: {providers: {deny: %s}}%s"
 
     assert between(some, denied % ("aws", ""), denied % ("gcp", "")) == [
-        "a:3:34: allows no provider but aws, gcp, and b:3:34 denies aws, and c:3:34 denies gcp: together they allow"
-        " none"
+        "a:3:34: allows only provider aws, gcp, and b:3:34 denies aws, and c:3:34 denies gcp: together they "
+        "allow nothing"
     ]
     assert inside(some, denied % ("aws", NLP), denied % ("gcp", ", scope: {team: [nlp, x]}")) == [
-        "5:34 guardrails[2].allowed_locations: denies gcp, and p:3:34 allows no provider but aws, gcp, and p:4:34"
-        " denies aws: together they allow none to team nlp"
+        "5:34 guardrails[2].allowed_locations: denies gcp, and p:3:34 allows only provider aws, gcp, and "
+        "p:4:34 denies aws: together they allow nothing to team nlp"
     ]
     assert inside(some, denied % ("aws", NLP), denied % ("gcp", ", scope: {team: x}")) == []
 
@@ -186,8 +185,9 @@ DURATIONS = "version: 1\npolicy: {0}\n{1}guardrails: [{{name: {0}-length, max_jo
 @pytest.mark.parametrize(
     ("default", "limit", "more", "told"),
     [
-        ("3h", "1h", "", ["p.yaml:4:49: denies every job that names no `max_duration`: it may last 3h by p.yaml:3,"
-                          " and 1h is the most here"]),
+        ("3h", "1h", "", ["p.yaml:4:49: denies every job without `max_duration`: the default is 3h by"
+         " p.yaml:3, and the limit "
+            "is 1h"]),
         ("1h", "1h", "", []),
         ("3h", "1h", NLP, []),  # a shorter limit for some is an exception, and they are told
         ("3h", "1h", ", when: 'job.nodes > 1'", []),
@@ -209,7 +209,7 @@ def test_another_owners_shorter_default_mends_it() -> None:
 def test_the_reference_says_so() -> None:
     text = " ".join(REFERENCE.read_text("utf-8").split())
     for sentence in (
-        "Rules of one file that leave nothing together",
-        "Between several owners' files that is what both want",
+        "are an error in one file",
+        "a warning between files",
     ):
         assert sentence in text, sentence

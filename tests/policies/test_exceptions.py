@@ -77,7 +77,7 @@ def test_what_runs_is_let_be_too_and_told_where_that_is_said() -> None:
         Answer.ALLOW, "out_of_scope", "does not apply: excepted (p:5)"
     )  # fmt: skip
     assert verdict(found, "c", **runs, job=inside.model_copy(update={"team": "audio"})).message == (
-        "is not about this job"
+        "does not apply to this job"
     )
     assert verdict(found, "a", **runs, job=inside).answer is Answer.DENY, "another rule of the file holds"
     idle = next(rule for rule in found.rules if isinstance(rule, LimitsIdleness))
@@ -130,15 +130,15 @@ def test_rules_of_a_file_whose_exceptions_differ_are_right_together() -> None:
     ):
         assert policies(one, other).warnings == []
     (twin,) = wrong("max_job_cost: $5, except: {team: nlp}", "max_job_cost: $50, except: {team: nlp}")
-    assert "is about the same jobs as the max_job_cost in line 3" in twin
+    assert "covers the same jobs as the max_job_cost in line 3" in twin
 
 
 @pytest.mark.parametrize(
     ("said", "found"),
     [
-        ("{}", "3:41 guardrails[0].except: excepts nobody, or everybody; expected a team, project"),
-        ("[]", "3:41 guardrails[0].except: excepts nobody, or everybody; expected a team, project"),
-        ("[{}]", "3:41 guardrails[0].except: excepts nobody, or everybody; expected a team, project"),
+        ("{}", "3:41 guardrails[0].except: contains an empty scope; expected a team, project"),
+        ("[]", "3:41 guardrails[0].except: contains an empty scope; expected a team, project"),
+        ("[{}]", "3:41 guardrails[0].except: contains an empty scope; expected a team, project"),
         (
             "nlp",
             "3:41 guardrails[0].except: expected lines of the form 'key: value'; got 'nlp'; known here: environment",
@@ -169,8 +169,8 @@ def test_names_are_checked_like_those_of_scopes() -> None:
 def test_a_budget_has_none() -> None:
     budget = "budgets: [{name: m, amount: $5, period: month, except: {team: nlp}}]"
     assert wrong("max_job_cost: $5", more=budget) == [
-        "4:48 budgets[0].except: a budget counts what everybody in its scope spends; only a guardrail has exceptions:"
-        " narrow the scope"
+        "4:48 budgets[0].except: a budget counts what everybody in its scope spends; only guardrails have "
+        "exceptions: narrow the scope"
     ]
 
 

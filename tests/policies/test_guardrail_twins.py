@@ -49,5 +49,5 @@ def test_a_refusal_says_which_rule_where(site: Broker) -> None:
 
     assert seen.admission is not None
     assert str(denied(seen.admission)) == (
-        "it may cost $721.00, the limit is $2.00 a job; max_cost in the job file sets less (0.yaml:3)"
+        "the job may cost $721.00; the limit is $2.00 per job; set a lower max_cost in the job file (0.yaml:3)"
     )

@@ -155,9 +155,7 @@ def test_the_order_of_capacity_is_one_for_all() -> None:
     assert load({"a.yaml": order, "b.yaml": order, "c.yaml": "version: 1"}).defaults.capacity_order == ("owned", "spot")
     error = refused(order, "version: 1\ncapacity:\n  order: [spot]")
     assert str(error) == "b.yaml: this policy file has a mistake"
-    assert str(error.problems[0]) == (
-        "line 3: capacity.order: contradicts the order in a.yaml:2; there can be one only"
-    )
+    assert str(error.problems[0]) == ("line 3: capacity.order: contradicts the order in a.yaml:2; only one is possible")
 
 
 def test_names_are_used_once_over_all_files() -> None:
@@ -165,7 +163,7 @@ def test_names_are_used_once_over_all_files() -> None:
 
     assert error.where == "b.yaml"
     assert str(error.problems[0]) == (
-        "line 3: budgets[0].name: the name 'no-crazy-prices' is used in a.yaml:6 already; no two may have one name"
+        "line 3: budgets[0].name: the name 'no-crazy-prices' is already used in a.yaml:6; names must be unique"
     )
     assert "twice" not in str(refused(NLP, NLP.replace("policy: nlp-team", "policy: other")).problems[0])
 
@@ -214,12 +212,12 @@ def test_the_version_is_of_what_is_said_not_of_how() -> None:
     [
         ("", "0:0 : is empty; expected a policy file: lines of the form 'key: value'"),
         ("policy: x", "1:1 version: is missing"),
-        ("version: 2", "1:10 version: expected version 1, the only one there is; got 2"),
-        ("version: true", "1:10 version: expected version 1, the only one there is; got True"),
+        ("version: 2", "1:10 version: expected version 1; got 2"),
+        ("version: true", "1:10 version: expected version 1; got True"),
         ("version: 1\nbudgts: [a]", "2:1 budgts: unknown key; did you mean 'budgets'?"),
-        ("version: 1\nguardrails: []", "2:13 guardrails: is empty; add something, or delete the key"),
-        ("version: 1\nbudgets: {}", "2:10 budgets: is empty; add something, or delete the key"),
-        ("version: 1\nteams: {}", "2:8 teams: is empty; add something, or delete the key"),
+        ("version: 1\nguardrails: []", "2:13 guardrails: is empty; add an entry, or delete the key"),
+        ("version: 1\nbudgets: {}", "2:10 budgets: is empty; add an entry, or delete the key"),
+        ("version: 1\nteams: {}", "2:8 teams: is empty; add an entry, or delete the key"),
         (
             "version: 1\nteams: {nlp: {members: []}}",
             "2:24 teams.nlp.members: is an empty list; name at least one, or delete the key",
@@ -260,12 +258,12 @@ def test_mistakes_are_found_where_they_are(text: str, said: str) -> None:
         ("amount: 900 EUR", "3:12 budgets[0].amount: expected an amount with currency, such as $900; got '900 EUR'"),
         ("amount: $0", "3:12 budgets[0].amount: must be more than $0"),
         ("amount: -$5", "3:12 budgets[0].amount: must not be negative; expected an amount with currency"),
-        ("amount: $2,000", "3:15 budgets[0].000: inside { } a comma ends the value before it"),
+        ("amount: $2,000", "3:15 budgets[0].000: in { } a comma ends a value"),
         ("amount: ", "3:4 budgets[0].amount: has no value; write one, or delete the line"),
         ("amont: $5", "amont: unknown key; did you mean 'amount'?"),
         ("period: fortnight", "expected one of day, week, month, quarter, fixed; got 'fortnight'"),
         ("timezone: Europe/Berln", "'Europe/Berln' is not a time zone; expected an IANA name such as Europe/Berlin"),
-        ("counts: [cash, sandbox]", "sandbox money is pretend and never meets real money: write two budgets"),
+        ("counts: [cash, sandbox]", "sandbox money never mixes with real money; write two budgets"),
         ("counts: [cash, cash]", "names one kind of money twice"),
         ("counts: []", "expected a list of cash, amortised, sandbox, such as [cash]"),
         ("counts: [gold]", "expected one of cash, amortised, sandbox; got 'gold'"),
@@ -297,16 +295,16 @@ def test_mistakes_in_budgets(entry: str, said: str) -> None:
         ("max_price_per_gpu_hour: {}", "names no accelerator"),
         ("max_price_per_gpu_hour: {H1000: $4}", "unknown accelerator 'H1000'; did you mean 'H100'?"),
         ("max_price_per_gpu_hour: {H100: $0}", "must be more than $0"),
-        ("max_price_per_gpu_hour: {H100: $4, h100-sxm: $5}", "names one accelerator twice, by two of its names"),
+        ("max_price_per_gpu_hour: {H100: $4, h100-sxm: $5}", "names one accelerator twice, under two of its names"),
         ("max_concurrent_gpus: 0", "expected a whole number of GPUs from 1 to 1000000, such as 16; got '0'"),
         ("max_concurrent_gpus: -1", "got '-1'"),
         ("max_concurrent_gpus: 1.5", "got '1.5'"),
         ("max_concurrent_gpus: true", "got true"),
         ("max_concurrent_gpus: many", "got 'many'"),
-        ("allowed_locations: {}", "says nothing; expected `providers` or `regions`"),
+        ("allowed_locations: {}", "is empty; expected `providers` or `regions`"),
         ("allowed_locations: [aws]", "expected lines of the form 'key: value'; got a list"),
         ("allowed_locations: {providers: []}", "is an empty list; name at least one, or delete the key"),
-        ("allowed_locations: {providers: {}}", "says nothing; expected a list of names to allow"),
+        ("allowed_locations: {providers: {}}", "is empty; expected a list of names to allow"),
         ("allowed_locations: {providers: {alow: [aws]}}", "unknown key; did you mean 'allow'?"),
         ("allowed_locations: {regions: {deny: [eu, '']}}", "expected a name; got ''"),
         ("allowed_locations: {provider: [aws]}", "unknown key; did you mean 'providers'?"),
@@ -338,14 +336,14 @@ SLIPS = [
     ("capacity: {exceptions: [{scope: {team: nlpp}, order: [spot]}]}",
      "3:40 capacity.exceptions[0].scope.team: no file lists a team 'nlpp'; did you mean 'nlp'?"),
     ("guardrails: [{name: g, allowed_locations: {providers: {deny: [awss]}}}]",
-     "3:63 guardrails[0].allowed_locations.providers.deny[0]: no provider is called 'awss'; did you mean 'aws'? If one"
-     " will be, write it as a pattern, such as 'aws[s]'"),
+     "3:63 guardrails[0].allowed_locations.providers.deny[0]: no provider is called 'awss'; did you mean "
+         "'aws'? For a future provider, write a pattern, such as 'aws[s]'"),
     ("guardrails: [{name: g, allowed_locations: {regions: azuer/eu-west}}]",
-     "3:53 guardrails[0].allowed_locations.regions: no provider is called 'azuer'; did you mean 'azure'? If one will"
-     " be, write it as a pattern, such as 'azue[r]'"),
+     "3:53 guardrails[0].allowed_locations.regions: no provider is called 'azuer'; did you mean 'azure'? For "
+         "a future provider, write a pattern, such as 'azue[r]'"),
     ("guardrails: [{name: g, data_residency: {run_in: [owned/*, lambda/us-1]}}]",
-     "3:59 guardrails[0].data_residency.run_in[1]: no provider is called 'lambda'; did you mean 'lambda_cloud'? If one"
-     " will be, write it as a pattern, such as 'lambd[a]'"),
+     "3:59 guardrails[0].data_residency.run_in[1]: no provider is called 'lambda'; did you mean "
+         "'lambda_cloud'? For a future provider, write a pattern, such as 'lambd[a]'"),
 ]  # fmt: skip
 
 

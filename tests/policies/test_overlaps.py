@@ -17,26 +17,23 @@ def told(*entries: str, section: str = "guardrails") -> list[str]:
     ("one", "other", "said"),
     [
         ("max_job_cost: $50, scope: {team: nlp}", "max_job_cost: $20, scope: {team: [nlp, vision]}",
-         "p.yaml:4:41: b ($20) and a ($50) in p.yaml:3:41 are both about team nlp, and both apply there: b is the"
-         " stricter, so a never decides anything"),
+         "p.yaml:4:41: b ($20) and a ($50) in p.yaml:3:41 both apply to team nlp: b is the stricter, so a "
+             "never decides anything"),
         ("max_job_cost: $50, scope: {team: [nlp, audio]}", "max_job_cost: $20, scope: {team: [nlp, vision]}",
-         "p.yaml:4:41: b ($20) and a ($50) in p.yaml:3:41 are both about team nlp, and both apply there: b is the"
-         " stricter"),
+         "p.yaml:4:41: b ($20) and a ($50) in p.yaml:3:41 both apply to team nlp: b is the stricter"),
         ("max_job_cost: $50, scope: {team: '*'}", "max_job_cost: $20, scope: {team: nlp}",
-         "p.yaml:4:41: b ($20) and a ($50) in p.yaml:3:41 are both about team nlp, and both apply there: b is the"
-         " stricter"),
+         "p.yaml:4:41: b ($20) and a ($50) in p.yaml:3:41 both apply to team nlp: b is the stricter"),
         ("max_job_duration: 5h, scope: {team: nlp}", "max_job_duration: 4h",
-         "p.yaml:4:5: b (4h) and a (5h) in p.yaml:3:44 are both about team nlp, and both apply there: b is the"
-         " stricter, so a never decides anything"),
+         "p.yaml:4:5: b (4h) and a (5h) in p.yaml:3:44 both apply to team nlp: b is the stricter, so a never "
+             "decides anything"),
         ("max_concurrent_gpus: 8, scope: {team: nlp}", "max_concurrent_gpus: 8, scope: {team: 'n*'}",
-         "p.yaml:4:46: b (8) and a (8) in p.yaml:3:46 are both about team nlp, and both apply there: b is the"
-         " stricter, so a never decides anything"),
+         "p.yaml:4:46: b (8) and a (8) in p.yaml:3:46 both apply to team nlp: b is the stricter, so a never "
+             "decides anything"),
         ("max_price_per_gpu_hour: {H100: $4}, scope: {user: ann}",
          "max_price_per_gpu_hour: {H100: $3}, scope: {user: ['a*', bob], workload: batch}",
-         "p.yaml:4:58: b and a in p.yaml:3:58 are both about workload batch, user ann, and both apply there: b is the"
-         " stricter"),
+         "p.yaml:4:58: b and a in p.yaml:3:58 both apply to workload batch, user ann: b is the stricter"),
         ("spot: {use: forbidden}, scope: {team: nlp}", "spot: {use: with_checkpoints}, scope: {team: [nlp, x]}",
-         "p.yaml:4:53: b and a in p.yaml:3:46 are both about team nlp, and both apply there"),
+         "p.yaml:4:53: b and a in p.yaml:3:46 both apply to team nlp"),
     ],
 )  # fmt: skip
 def test_what_applies_twice_is_told_with_both_places(one: str, other: str, said: str) -> None:
@@ -46,8 +43,7 @@ def test_what_applies_twice_is_told_with_both_places(one: str, other: str, said:
 def test_budgets_are_told_too() -> None:
     month = "period: month, scope: {team: %s}"
     assert told(f"amount: $500, {month % 'nlp'}", f"amount: $900, {month % '[nlp, vision]'}", section="budgets") == [
-        "p.yaml:4:51: b ($900) and a ($500) in p.yaml:3:51 are both about team nlp, and both apply there: a is the"
-        " stricter"
+        "p.yaml:4:51: b ($900) and a ($500) in p.yaml:3:51 both apply to team nlp: a is the stricter"
     ]
 
 
@@ -74,7 +70,7 @@ def test_of_limits_on_other_terms_none_is_said_to_be_the_stricter(section: str, 
     """At $600, $100 for all that asks lets through what $500 that denies does not: who deleted that lost a cap."""
     for pair in ((narrow, wide), (wide, narrow)):
         (said,) = told(*pair, section=section)
-        assert said.endswith("are both about team nlp, and both apply there")
+        assert said.endswith("both apply to team nlp")
 
 
 @pytest.mark.parametrize(
@@ -87,7 +83,7 @@ def test_of_limits_on_other_terms_none_is_said_to_be_the_stricter(section: str, 
 )
 def test_on_the_same_terms_the_one_that_never_decides_anything_is_named(section: str, amount: str, terms: str) -> None:
     (said,) = told(f"{amount}: $500, {terms}, scope: {{team: nlp}}", f"{amount}: $100, {terms}", section=section)
-    assert said.endswith("both apply there: b is the stricter, so a never decides anything")
+    assert said.endswith("both apply to team nlp: b is the stricter, so a never decides anything")
 
 
 @pytest.mark.parametrize(
@@ -115,10 +111,10 @@ def test_what_applies_once_or_plainly_to_all_is_not(one: str, other: str) -> Non
 def test_one_budget_may_ask_early_and_another_deny_late() -> None:
     budgets = ("amount: $100, period: month, action: ask, approvers: [olga]", "amount: $500, period: month")
     (said,) = told(*budgets, section="budgets")
-    assert said.endswith("are both about every job, and both apply there")
+    assert said.endswith("both apply to every job")
     with pytest.raises(InvalidInput) as caught:
         told("amount: $100, period: month", "amount: $500, period: month", section="budgets")
-    assert "only the stricter of them could ever matter" in caught.value.problems[0].message
+    assert "only the stricter one takes effect" in caught.value.problems[0].message
 
 
 def test_each_rule_is_told_once_and_two_owners_may_each_have_theirs() -> None:
@@ -132,12 +128,13 @@ def test_each_rule_is_told_once_and_two_owners_may_each_have_theirs() -> None:
 
 def test_a_condition_on_what_may_be_absent_is_told_with_what_to_write() -> None:
     assert told("max_job_cost: $50, when: 'job.nodes > 1 && job.max_cost > 3.0'") == [
-        "p.yaml:3:58: job.max_cost may be absent, and the rule applies then as if the condition were met; if it should"
-        " not: has(job.max_cost) && job.nodes > 1 && job.max_cost > 3.0"
+        "p.yaml:3:58: job.max_cost may be absent; the rule then applies as if the condition were met; to "
+        "avoid that: has(job.max_cost) && job.nodes > 1 && job.max_cost > 3.0"
     ]
     assert told("amount: $5, period: day, when: job.max_hours > 3.0", section="budgets") == [
-        "p.yaml:3:46: job.max_hours may be absent, and the budget grants nothing then; to say so: has(job.max_hours) &&"
-        " job.max_hours > 3.0; to grant anyway: !has(job.max_hours) || job.max_hours > 3.0"
+        "p.yaml:3:46: job.max_hours may be absent; the budget then grants nothing; to state that: "
+        "has(job.max_hours) && job.max_hours > 3.0; to grant anyway: !has(job.max_hours) || job.max_hours > "
+        "3.0"
     ]
     both = told("max_job_cost: $50, when: job.max_hours > 3.0 || job.data_gb > 9.0")
     assert [one.partition(" may")[0] for one in both] == ["p.yaml:3:40: job.max_hours", "p.yaml:3:63: job.data_gb"]

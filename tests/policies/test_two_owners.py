@@ -92,7 +92,8 @@ def test_money_must_fit_into_every_budget(both: ActivePolicies) -> None:
     assert set(objections(both, asks(1001))) == {"company"}
     assert set(objections(both, asks(3001))) == {"company", "nlp"}
     assert objections(both, asks(1001))["company"].startswith(
-        "budget company of $1,000.00 for November 2026: $1,001.00 asked; $1,000.00 is left ($0.00 spent, $0.00 held)"
+        "budget company of $1,000.00 for November 2026: $1,001.00 requested; $1,000.00 is left ($0.00 spent, "
+        "$0.00 held)"
     )
 
 
@@ -139,7 +140,7 @@ def test_what_cannot_both_hold_is_refused_with_both_places() -> None:
 
     assert caught.value.where == "b.yaml"
     (problem,) = caught.value.problems
-    assert str(problem) == "line 10: capacity.order: contradicts the order in a.yaml:10; there can be one only"
+    assert str(problem) == "line 10: capacity.order: contradicts the order in a.yaml:10; only one is possible"
     assert load({"a.yaml": FINANCE + "capacity: {order: [owned, spot]}\n", "b.yaml": TEAM}).defaults.capacity_order == (
         CapacityType.OWNED, CapacityType.SPOT,
     )  # fmt: skip
@@ -151,7 +152,7 @@ def test_an_order_for_the_same_jobs_is_one_too() -> None:
         load({"a.yaml": text % ("a", "nlp", "spot"), "b.yaml": text % ("b", "[nlp]", "owned")})
 
     assert [f"{p.line}:{p.column} {p.key}: {p.message}" for p in caught.value.problems] == [
-        "3:55 capacity.exceptions[0].order: contradicts the order for the same jobs in a.yaml:3; there can be one only"
+        "3:55 capacity.exceptions[0].order: contradicts the order for the same jobs in a.yaml:3; only one is possible"
     ]
     assert caught.value.where == "b.yaml"
     for other in (("b", "[nlp]", "spot"), ("b", "vision", "owned")):
@@ -162,7 +163,7 @@ def test_two_lists_of_a_team_without_a_common_member_are_warned_of() -> None:
     finance, team = (f"version: 1\npolicy: {n}\nteams: {{nlp: {{members: {said}}}}}\n" for n, said in
                      (("a", "[ann, bob]"), ("b", "[carol, dave]")))  # fmt: skip
     assert load({"a.yaml": finance, "b.yaml": team}).warnings == [
-        "a.yaml:3:24: has ann, bob in team nlp, and b.yaml:3:24 has carol, dave: nobody is a member for both"
+        "a.yaml:3:24: has ann, bob in team nlp, and b.yaml:3:24 has carol, dave: no user is a member in both"
     ]
     for said in ("[carol, bob]", "'*'", "['b*', carol]"):
         assert load({"a.yaml": finance, "b.yaml": team.replace("[carol, dave]", said)}).warnings == []
@@ -172,13 +173,13 @@ def test_the_reference_says_so() -> None:
     text = " ".join(REFERENCE.read_text("utf-8").split())
 
     for sentence in (
-        "Every rule judges; the strictest answer decides.",
-        "the shortest holds",
-        "a switch is on when at least one file says `true` and none says `false`",
-        "two different orders of capacity are a mistake",
-        "A user must be listed in every file that lists the team.",
+        "**All files apply at once**; the strictest verdict decides.",
+        "The shortest `max_duration` applies",
+        "a switch is on if a file sets `true` and none sets `false`",
+        "Two capacity orders for the same jobs are an error",
+        "every file that lists the team must list the user",
         "money must fit into every budget",
-        "Several rules that ask need a yes each.",
-        "asks its `approvers` where it would deny",
+        "Each rule that asks needs its own approval.",
+        "requires an approval where the guardrail would deny",
     ):
         assert sentence in text, sentence

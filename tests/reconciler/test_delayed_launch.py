@@ -208,7 +208,7 @@ def test_a_price_that_fell_is_the_price_of_the_launch(market: Market) -> None:
 @pytest.mark.parametrize(
     ("in_force", "words"),
     [
-        (policy(FREEZE), "nothing is started until"),
+        (policy(FREEZE), "nothing starts until"),
         (policy(ELSEWHERE), "stage is not allowed"),
         ("version: 1\npolicy: t\n", "no policy grants ann a cash budget"),
     ],

@@ -62,7 +62,7 @@ def test_who_asks_for_what_and_what_to_type_is_told_once(
     assert (done.ok, done.target) == (True, "ops")
     (notice,) = sent
     assert notice.title == "ann asks for $3.00 for big: olga may approve"
-    assert "it may cost $3.00, the limit is $2.00 a job" in notice.body
+    assert "the job may cost $3.00; the limit is $2.00 per job" in notice.body
     assert "(t.yaml:3)" in notice.body
     assert f"gpubroker approvals grant {view.id}" in notice.body
     restarted = new_broker()

@@ -84,7 +84,7 @@ def test_a_later_charge_overdraws_the_budget_alerts_and_blocks(broker: Broker, m
     assert "No new job is admitted until there is room" in told[2].body
     notify.deliver(broker.store, broker.clock, broker.settings.notify)
     assert f"Budget pretend is overdrawn by $5.01 for {line.period_name}" in mailed
-    with pytest.raises(NotAllowed, match=r"it is overdrawn by \$5\.01"):
+    with pytest.raises(NotAllowed, match=r"the budget is overdrawn by \$5\.01"):
         submit(broker, job(broker, "$1"), by=ANN)
     assert set(lines(broker)[0].marks) == {"50%", "80%", "100%", "forecast", "overdrawn", "exceeded"}
 

@@ -86,7 +86,7 @@ def test_a_grant_is_not_above_what_denies_by_now(broker: Broker) -> None:
     govern(broker, BIG, "  - {name: cheap, max_job_cost: $1}\n")
     with pytest.raises(NotAllowed) as refused:
         approvals.grant(broker, view.id, by=BOB)
-    assert "cheap: it may cost $3.00, the limit is $1.00 a job" in refused.value.message
+    assert "cheap: the job may cost $3.00; the limit is $1.00 per job" in refused.value.message
     assert "(t.yaml:" in refused.value.message
     after = jobs.find(broker, view.id)
     assert (after.state, given(broker, view), held(broker, view)) == (JobState.AWAITING_APPROVAL, [], Money.usd(3))
@@ -98,7 +98,7 @@ def test_more_for_what_runs_is_denied_by_now_as_well(broker: Broker) -> None:
     view = start(broker, "$2")
     jobs.extend(broker, view, jobs.More(max_cost=Money.usd(5)), by=ANN)
     govern(broker, BIG, "  - {name: cheap, max_job_cost: $4}\n")
-    with pytest.raises(NotAllowed, match=r"cheap: it may cost \$5\.00"):
+    with pytest.raises(NotAllowed, match=r"cheap: the job may cost \$5\.00"):
         approvals.grant(broker, view.id, by=BOB)
     after = jobs.find(broker, view.id)
     assert (after.max_cost, after.asked is not None) == (Money.usd(2), True)

@@ -146,7 +146,7 @@ def test_no_machine_is_kept_for_whom_the_gate_refuses(site: Broker, monkeypatch:
     found = look(site, "own", line=line)
     seconds[0] += 15
     again = look(site, "own", line=line)
-    assert found["a"].startswith("it may run for 20h, the limit is 10h a job")
+    assert found["a"].startswith("the job may run for 20h; the limit is 10h per job")
     assert found["b"].startswith("waits for its turn on own/")
     assert again["b"] == "own"
 

@@ -152,7 +152,7 @@ def test_with_no_policy_at_all_the_refusal_is_on_record(broker: Broker, monkeypa
 
 def test_a_freeze_alone_is_on_record(broker: Broker) -> None:
     govern(broker, PRETEND + "guardrails: [{name: holidays, freeze: {from: '2000-01-01', to: '9000-01-01'}}]\n")
-    with pytest.raises(NotAllowed, match="nothing is started until 9000"):
+    with pytest.raises(NotAllowed, match="nothing starts until 9000"):
         submit(broker, job(broker), by=ANN)
     (decision,) = on_record(broker)
     assert [one.name for one in decision.verdicts if one.answer is Answer.DENY] == ["holidays"]

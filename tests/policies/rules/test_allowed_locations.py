@@ -56,4 +56,4 @@ def test_places(config: object, place: str, code: str) -> None:
 def test_the_message_says_what_is_allowed() -> None:
     verdict = rule({"providers": ["aws", "gcp"]}).judge(action(placement=placement(provider="vast")), FACTS)
 
-    assert verdict.message == "vast is not allowed: allowed are aws, gcp"
+    assert verdict.message == "vast is not allowed: allowed: aws, gcp"

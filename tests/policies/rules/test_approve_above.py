@@ -40,7 +40,7 @@ def test_it_asks_and_says_whom_and_until_when() -> None:
 
     assert verdict.answer is Answer.ASK
     assert (verdict.approvers, verdict.expires, verdict.own_requests) == (("bob",), timedelta(hours=6), True)
-    assert verdict.message == "it may cost $501.00; above $500.00 a job somebody is asked"
+    assert verdict.message == "the job may cost $501.00; above $500.00 per job an approval is required"
 
 
 @pytest.mark.parametrize(
@@ -110,5 +110,5 @@ def test_an_approver_who_does_not_exist_is_a_located_mistake() -> None:
         load({"a.yaml": f"version: 1\n{teams}guardrails:\n{asks}"})
     (problem,) = found.value.problems
     assert (problem.line, problem.column, problem.key) == (4, 55, "guardrails[0].approve_above.approvers[0]")
-    assert "no file lists 'an' as a member of a team" in problem.message
+    assert "no team has a member 'an'" in problem.message
     assert "did you mean 'ann'" in problem.message

@@ -55,7 +55,8 @@ def test_the_message_has_budget_asked_left_limit_and_period() -> None:
     verdict = judge(budget(), asking("610.50"), use("300", "188"))
 
     assert verdict.message == (
-        "budget nlp-monthly of $500.00 for November 2026: $610.50 asked; $12.00 is left ($300.00 spent, $188.00 held)"
+        "budget nlp-monthly of $500.00 for November 2026: $610.50 requested; $12.00 is left ($300.00 spent, "
+        "$188.00 held)"
     )
     assert verdict.figures == {
         "budget": "nlp-monthly",
@@ -75,7 +76,7 @@ def test_an_overdrawn_budget_admits_nothing() -> None:
     verdict = judge(budget(), asking("0.000001"), use("503"))
 
     assert verdict.answer is Answer.DENY
-    assert "it is overdrawn by $3.00" in verdict.message
+    assert "the budget is overdrawn by $3.00" in verdict.message
 
 
 def test_each_period_needs_the_room() -> None:
@@ -89,7 +90,7 @@ def test_each_period_needs_the_room() -> None:
 
     assert (november.answer, november.figures["period"]) == (Answer.DENY, "November 2026")
     assert (december.answer, december.figures["period"]) == (Answer.DENY, "December 2026")
-    assert "$400.00 asked, $300.00 of it in December 2026; $299.99 is left" in december.message
+    assert "$400.00 requested, $300.00 of it in December 2026; $299.99 is left" in december.message
 
 
 @given(
@@ -171,7 +172,7 @@ def test_what_lies_within_the_days_is_paid_from_them() -> None:
     assert judge(grant, asking("200"), fixed_use("300")).answer is Answer.ALLOW
     denied = judge(grant, asking("200.01"), fixed_use("300"))
     assert denied.message == (
-        "budget nlp-monthly of $500.00 for 2026-11-01 to 2026-11-30: $200.01 asked; $200.00 is left"
+        "budget nlp-monthly of $500.00 for 2026-11-01 to 2026-11-30: $200.01 requested; $200.00 is left"
         " ($300.00 spent, $0.00 held)"
     )
 
@@ -181,7 +182,7 @@ def test_what_goes_beyond_the_days_is_refused(start: datetime) -> None:
     verdict = judge(budget(**DAYS), asking("5", window=(start, start + timedelta(hours=10))), fixed_use())
 
     assert (verdict.answer, verdict.code) == (Answer.DENY, "outside_of_period")
-    assert verdict.message.startswith("budget nlp-monthly is for 2026-11-01 to 2026-11-30 only, and $5.00 is asked for")
+    assert verdict.message.startswith("budget nlp-monthly covers 2026-11-01 to 2026-11-30 only; $5.00 is requested")
 
 
 # --- what happens to what does not fit ------------------------------------------------------------------------------
@@ -191,7 +192,7 @@ def test_a_budget_that_alerts_lets_it_pass_and_says_so() -> None:
     verdict = judge(budget(action="alert"), asking("610.50"), use("300", "188"))
 
     assert (verdict.answer, verdict.code) == (Answer.ALLOW, "over_budget_alert")
-    assert verdict.message.endswith("($300.00 spent, $188.00 held); it passes, and people are told")
+    assert verdict.message.endswith("($300.00 spent, $188.00 held); the request is allowed and an alert is sent")
     assert verdict.figures["left"] == "12.00"
 
 
@@ -251,8 +252,8 @@ def test_what_runs_is_stopped_a_grace_after_more_was_spent_than_there_was() -> N
     stopped = running(rule, "500.000001", since)
     assert (stopped.answer, stopped.code) == (Answer.DENY, "exceeded")
     assert stopped.message == (
-        "budget nlp-monthly of $500.000000 for November 2026 is exceeded: $500.000001 spent;"
-        " what runs is stopped after a grace of 10m"
+        "budget nlp-monthly of $500.000000 for November 2026 is exceeded: $500.000001 spent; running jobs "
+        "stop after a grace period of 10m"
     )
     assert running(rule, "500.000001", since + timedelta(microseconds=1)).code == "in_grace"
     assert running(rule, "500.000001", None).answer is Answer.ALLOW, "nobody has seen it yet"

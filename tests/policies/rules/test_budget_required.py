@@ -67,6 +67,6 @@ def test_the_message_says_what_is_missing() -> None:
     verdict = BudgetRequired(()).judge(action(job=job(project="chat"), hold=holding(MoneyKind.CASH)), FACTS)
 
     assert verdict.message == (
-        "$10.00 in cash is asked, and no policy grants ann (team nlp, project chat) a cash budget for training jobs"
+        "$10.00 in cash is requested, and no policy grants ann (team nlp, project chat) a cash budget for training jobs"
     )
     assert verdict.figures["asked"] == "10.00"

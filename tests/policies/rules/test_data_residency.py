@@ -45,7 +45,7 @@ def test_sensitive_data_must_say_where_it_is() -> None:
 def test_the_message_says_where_it_may() -> None:
     verdict = rule({"run_in": ["*/eu-*", "owned/*"]}).judge(action(job=EUROPEAN), Facts(NOW))
 
-    assert verdict.message == "data in aws/eu-west-1 may be worked on in */eu-*, owned/*, not at aws/us-east-1"
+    assert verdict.message == "data in aws/eu-west-1 may be processed in */eu-*, owned/*, not at aws/us-east-1"
 
 
 def test_what_runs_elsewhere_may_not_go_on_and_its_near_twin_may() -> None:

@@ -63,9 +63,7 @@ def test_what_may_go_on_gets_the_money_for_it_and_higher_limits_wait() -> None:
 
 
 def test_the_message_says_until_when() -> None:
-    assert rule(HOLIDAYS).judge(action(), WITHIN).message == (
-        "nothing is started until 2027-01-02 06:00 (Europe/Berlin)"
-    )
+    assert rule(HOLIDAYS).judge(action(), WITHIN).message == ("nothing starts until 2027-01-02 06:00 (Europe/Berlin)")
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def test_it_must_have_been_seen_idle_all_the_time(looks: tuple[tuple[float, floa
 def test_the_message_has_the_figures() -> None:
     verdict = rule({"below": "5%", "for": "30m"}).judge(action(ActionKind.CONTINUE, usage=seen(*IDLE)), Facts(NOW))
 
-    assert verdict.message == "its accelerators were at most 3% busy for 30m; the limit is 5%"
+    assert verdict.message == "accelerator utilisation was at most 3% for 30m; the limit is 5%"
 
 
 def test_what_a_node_needs_to_hold_the_rule_itself_is_told_in_the_words_of_the_rule() -> None:
@@ -67,6 +67,6 @@ def test_what_a_node_needs_to_hold_the_rule_itself_is_told_in_the_words_of_the_r
     limit = half_an_hour.idle_limit(running)
     assert limit == IdleLimit(5.0, timedelta(minutes=30), "for 30m; the limit is 5% (team.yaml:3)")
     assert half_an_hour.judge(running, Facts(NOW)).message == (
-        "its accelerators were at most 3% busy for 30m; the limit is 5%"
+        "accelerator utilisation was at most 3% for 30m; the limit is 5%"
     )
     assert rule({"below": "5%", "for": "30m"}, team=("others",)).idle_limit(running) is None

@@ -55,4 +55,7 @@ def test_what_runs_is_stopped_at_the_limit_and_its_near_twin_goes_on() -> None:
 def test_the_message_says_what_to_do() -> None:
     verdict = rule("$100").judge(action(hold={MoneyKind.CASH: Money.usd(250)}), Facts(NOW))
 
-    assert verdict.message == "it may cost $250.00, the limit is $100.00 a job; max_cost in the job file sets less"
+    assert (
+        verdict.message
+        == "the job may cost $250.00; the limit is $100.00 per job; set a lower max_cost in the job file"
+    )

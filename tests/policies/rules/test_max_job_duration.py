@@ -33,7 +33,7 @@ def test_time_used_before_counts() -> None:
 
     assert rule("10h").judge(moved, Facts(NOW)).answer is Answer.ALLOW
     assert rule("10h").judge(longer, Facts(NOW)).message == (
-        "it may run for 11h, the limit is 10h a job; max_duration in the job file sets less"
+        "the job may run for 11h; the limit is 10h per job; set a lower max_duration in the job file"
     )
 
 

@@ -41,4 +41,4 @@ def test_what_runs_keeps_the_price_it_was_started_at() -> None:
 def test_the_message_says_what_to_do() -> None:
     message = rule("30m").judge(action(), Facts(NOW + timedelta(hours=2, microseconds=7))).message
 
-    assert "is 2h old, the limit is 30m; `gpubroker prices poll` looks again" in message
+    assert "is 2h old; the limit is 30m; run `gpubroker prices poll` to update it" in message

@@ -75,6 +75,6 @@ def test_an_unknown_price_is_not_a_low_one() -> None:
 def test_the_message_has_the_figures() -> None:
     verdict = rule("$4").judge(action(placement=placement("40")), FACTS)
 
-    assert verdict.message == "H100 at aws/us-east-1 costs $5.00 per GPU-hour, the limit is $4.00"
+    assert verdict.message == "H100 at aws/us-east-1 costs $5.00 per GPU-hour; the limit is $4.00"
     assert verdict.figures["price"] == Money.usd(5).as_json()
     assert str(verdict.source) == "team.yaml:3"

@@ -48,12 +48,16 @@ def test_the_messages_have_the_figures() -> None:
     old = action(ActionKind.CONTINUE, submitted_at=NOW - timedelta(days=3))
     limit = rule({"max_age": "48h"})
 
-    assert limit.judge(young, Facts(NOW)).message == ("it may run for 72h, the limit is 48h from submission to end")
-    assert limit.judge(old, Facts(NOW)).message == ("it was submitted 72h ago, the limit is 48h from submission to end")
+    assert limit.judge(young, Facts(NOW)).message == (
+        "the job may run for 72h; the limit is 48h from submission to end"
+    )
+    assert limit.judge(old, Facts(NOW)).message == (
+        "the job was submitted 72h ago; the limit is 48h from submission to end"
+    )
 
 
 def test_it_must_say_something() -> None:
-    with pytest.raises(ValidationError, match="says nothing"):
+    with pytest.raises(ValidationError, match="is empty"):
         rule({})
 
 

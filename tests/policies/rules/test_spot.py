@@ -36,7 +36,7 @@ def test_spot_may_be_forbidden_for_certain_work() -> None:
     inference = action(placement=SPOT, job=job(workload=Workload.INFERENCE))
     forbidden = rule({"use": "forbidden"}, workload=("inference",))
 
-    assert forbidden.judge(inference, Facts(NOW)).message == "spot is forbidden for inference jobs like this"
+    assert forbidden.judge(inference, Facts(NOW)).message == "spot is forbidden for inference jobs in this scope"
     assert forbidden.judge(action(placement=SPOT), Facts(NOW)).answer is Answer.ALLOW
     on_demand = action(job=job(workload=Workload.INFERENCE))
     assert forbidden.judge(on_demand, Facts(NOW)).answer is Answer.ALLOW
@@ -63,7 +63,7 @@ def test_spot_itself_and_owned_machines_are_always_within_the_share() -> None:
     assert half.judge(action(placement=SPOT), Facts(NOW)).answer is Answer.ALLOW
     owned = action(placement=placement(capacity_type=CapacityType.OWNED))
     assert half.judge(owned, Facts(NOW)).answer is Answer.ALLOW
-    assert half.judge(action(), Facts(NOW)).message == ("0 of 8 rented GPUs would be spot (0%), at least 50% must be")
+    assert half.judge(action(), Facts(NOW)).message == ("0 of 8 rented GPUs would be spot (0%); the minimum is 50%")
 
 
 def test_what_runs_on_spot_may_not_go_on_where_it_is_forbidden_and_its_near_twin_may() -> None:
