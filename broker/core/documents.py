@@ -1,9 +1,9 @@
-"""YAML files that people write, read safely, with the place of everything in them; and written back.
+"""Reads and writes the YAML files that people edit, with the position of every value.
 
-Built on PyYAML's safe parser, with less of YAML: one document, a mapping at the top, no tags, no key twice, bounded
-size, depth and number of values (aliases counted as often as they are used). What a plain word means is narrower than
-in YAML 1.1: ``true`` and ``false`` are booleans, decimal numbers are numbers, ``null``, ``~`` and nothing are null;
-``no``, ``on``, ``12:30``, ``017`` and ``2026-12-01`` are the text that stands there. Keys are always text.
+Built on PyYAML's safe parser, with less of YAML: one document, a mapping at the top, no tags, no duplicate keys,
+bounded size, depth and number of values (aliases counted each time). Plain words are read more narrowly than in YAML
+1.1: ``true`` and ``false`` are booleans, decimal numbers are numbers, ``null``, ``~`` and nothing are null; ``no``,
+``on``, ``12:30``, ``017`` and ``2026-12-01`` stay text. Keys are always text.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ _CONSTANTS = {
     "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
 }  # fmt: skip
 
-# What PyYAML (either parser) says, what a person should do about it, and whether the fault lies where the thing that is
-# not closed was opened.
+# PyYAML's message (either parser), advice, and whether the error is where the unclosed element was opened.
 _ADVICE = (
     ("mapping values are not allowed", "there is a second ': ' in this line, or its indentation does not fit; put a"
      " value that contains ': ' in quotes", False),
@@ -56,10 +55,9 @@ _ADVICE = (
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A file's content as plain data (dict, list, str, int, float, bool, None) and where each part of it stands.
+    """A file's content as plain data (dict, list, str, int, float, bool, None) and the position of each part.
 
-    ``texts``: what stands in the file for each scalar, before it became a number or a boolean. Places are 1-based
-    (line, column).
+    ``texts``: the source text of each scalar, before conversion. Positions are 1-based (line, column).
     """
 
     file: str
@@ -78,9 +76,10 @@ class Document:
         unknown_key: bool = False,
         known: Sequence[str] = (),
     ) -> Problem:
-        """A finding about what stands at ``path``, or (``at_key``) about the key itself, perhaps that it is an
-        ``unknown_key``. For a path that is not in the file, the place is that of its nearest ancestor. ``known``: the
-        names to list behind the ``message``."""
+        """A finding about the value at ``path``, or (``at_key``) about the key itself, possibly an ``unknown_key``. A
+        path that is not in the file gets the position of its nearest ancestor. ``known``: the names to list after the
+        ``message``.
+        """
         line, column = self._place(path, at_key or unknown_key)
         told = message + (known_here(known) if known else "")
         return Problem(line, column, dotted(path), told, unknown_key, tuple(known))
@@ -162,7 +161,7 @@ def _decoded(text: str | bytes, stop: Stop) -> str:
 
 
 def _check_events(content: str, stop: Stop) -> None:
-    """Refuse, before anything is built, what no file for people needs: tags, depth, masses, several documents."""
+    """Reject tags, depth, size and several documents before anything is built."""
     depth = documents = 0
     for count, event in enumerate(yaml.parse(content, Loader=_Loader)):
         if isinstance(event, yaml.DocumentStartEvent):
@@ -238,7 +237,7 @@ class _Reading:
 
 
 def resolve(text: str) -> str | int | float | bool | None:
-    """What a plain (unquoted) word of a file means."""
+    """The value of a plain (unquoted) word."""
     if text in _CONSTANTS:
         return _CONSTANTS[text]
     if _INTEGER.fullmatch(text):

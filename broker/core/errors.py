@@ -2,31 +2,31 @@
 
 ::
 
-    BrokerError                    something a person can be told in one sentence, with what to do next
-    ├── RetryLater                 the same call may work in a while; back off and repeat
-    │   ├── Throttled              the service asked us to slow down (``after`` seconds, if it said)
+    BrokerError                    one sentence for a person, with the next step
+    ├── RetryLater                 the same call may work later; back off and repeat
+    │   ├── Throttled              the service asked us to slow down (``after`` seconds, if given)
     │   └── Unreachable            time-out, connection refused, 5xx
-    ├── TryAnotherOffer            this capacity is no use now; others may be
+    ├── TryAnotherOffer            this capacity cannot be used now; others may be
     │   ├── NoCapacity             sold out
-    │   └── QuotaExceeded          our account may not have that much of it
-    ├── AskAPerson                 nothing goes on until somebody does something
-    │   ├── LoginMissing           no or expired credentials; says which variable or command
-    │   │   ├── NoLogin            none were given at all
+    │   └── QuotaExceeded          the account's quota does not allow it
+    ├── AskAPerson                 a person must act first
+    │   ├── LoginMissing           no or expired credentials; names the variable or command
+    │   │   ├── NoLogin            no credentials at all
     │   │   ├── SecretsAbsent      a job's secrets are not in this process's environment
-    │   │   └── OwnerOnly          a job's commands would run as somebody else than its owner
+    │   │   └── OwnerOnly          a job's commands would run as another user than its owner
     │   ├── InvalidInput           a file, flag or setting is wrong; says where and what was expected      (exit 2)
-    │   ├── UnknownName            no such provider, job, rule, …; says what was probably meant            (exit 2)
-    │   ├── NotAllowed             a policy says no                                                        (exit 3)
-    │   ├── ApprovalNeeded         a policy says: ask first                                                (exit 6)
-    │   ├── UnreadableJob          this version cannot read what the store has of a job                    (exit 5)
-    │   ├── MissingExtra           an optional part is not installed; says the command                     (exit 2)
+    │   ├── UnknownName            no such provider, job, rule, …; suggests a name                         (exit 2)
+    │   ├── NotAllowed             a policy denies it                                                      (exit 3)
+    │   ├── ApprovalNeeded         a policy requires an approval                                           (exit 6)
+    │   ├── UnreadableJob          this version cannot read the job's record                               (exit 5)
+    │   ├── MissingExtra           an optional dependency is not installed; names the command              (exit 2)
     │   └── StoreProblem           the database is newer, read-only, locked, or full
-    └── GiveUp                     it will not work, however often it is tried
-        ├── Refused                the service understood and said no
-        └── Malformed              the service's answer makes no sense
+    └── GiveUp                     retrying will not help
+        ├── Refused                the service understood and refused
+        └── Malformed              the service's answer is malformed
 
-Exceptions of SDKs, databases and operating systems never cross a room's border: adapters, engines and the store turn
-them into one of these. `exit_code` is what the command line ends with.
+Exceptions of SDKs, databases and operating systems stay within their room: adapters, engines and the store convert
+them. `exit_code` gives the exit code of the command line.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class RetryLater(BrokerError):
 
 
 class Throttled(RetryLater):
-    """The service asked for fewer requests; ``after`` is its wish in seconds, if it stated one."""
+    """The service asked for fewer requests; ``after``: seconds to wait, if given."""
 
     def __init__(self, message: str, *, after: float | None = None, where: str = "", hint: str = "") -> None:
         super().__init__(message, where=where, hint=hint)
@@ -86,7 +86,7 @@ class QuotaExceeded(TryAnotherOffer):
 
 
 class AskAPerson(BrokerError):
-    """Nothing goes on until somebody acts."""
+    """A person must act first."""
 
     exit_code = 2
 
@@ -98,12 +98,13 @@ class LoginMissing(AskAPerson):
 
 
 class NoLogin(LoginMissing):
-    """No credentials were given at all: not a fault where nobody asked for this provider by name."""
+    """No credentials at all: an error only if the provider was requested by name."""
 
 
 class SecretsAbsent(LoginMissing):
-    """A job's secrets, ``names``, are not in this process's environment. ``owner``: whose job it is, where this process
-    runs as somebody else, ``process_user``."""
+    """A job's secrets, ``names``, are not in this process's environment. ``owner``: the job's owner, if this process
+    runs as another user, ``process_user``.
+    """
 
     def __init__(self, names: Sequence[str], *, owner: str = "", process_user: str = "") -> None:
         if owner:
@@ -131,16 +132,17 @@ class OwnerOnly(LoginMissing):
 
 
 def place(file: str, line: int, column: int = 0) -> str:
-    """Where something stands, as everything here tells it: ``team.yaml:12:5``, without what is not known (0)."""
+    """A position as all messages print it: ``team.yaml:12:5``, without unknown (0) parts."""
     return ":".join([file, *(str(number) for number in (line, column) if line and number)])
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """One thing wrong in a document: where (1-based line and column, 0 when not known), at which key, and what.
+    """One problem in a document: its position (1-based line and column, 0 if unknown), key, and message.
 
-    ``unknown_key``: what is wrong is that nobody knows the key. ``known``: the names that could stand there, where the
-    ``message`` ends with them (`known_here`)."""
+    ``unknown_key``: the key itself is unknown. ``known``: valid names, if the ``message`` ends with them
+    (`known_here`).
+    """
 
     line: int
     column: int
@@ -155,7 +157,7 @@ class Problem:
 
 
 def known_here(names: Iterable[str]) -> str:
-    """How a message ends that lists the names that could stand there."""
+    """The end of a message, with the valid names."""
     return f"; known here: {', '.join(names)}"
 
 
@@ -164,8 +166,9 @@ JOB_FILE, POLICY_FILE = "job file", "policy file"
 
 
 class InvalidInput(AskAPerson):
-    """A file, flag or setting is wrong. ``problems`` lists each finding with its place; ``others``: what is wrong with
-    further files that were read with this one. ``document``: what kind of file it was read as; empty if it is none."""
+    """A file, flag or setting is wrong. ``problems``: findings with positions; ``others``: those of files read together
+    with this one. ``document``: the kind of file, empty if none.
+    """
 
     def __init__(
         self,
@@ -184,7 +187,7 @@ class InvalidInput(AskAPerson):
 
 
 class UnknownName(AskAPerson):
-    """No such thing. The hint says what was probably meant."""
+    """Unknown name. The hint suggests the nearest one."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], *, where: str = "") -> None:
         names = sorted(known)
@@ -198,10 +201,10 @@ class UnknownName(AskAPerson):
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """A request close to a refused one that the same policies let pass, now or from ``not_before`` (UTC) on.
+    """A request close to a denied one that the same policies allow, now or from ``not_before`` (UTC).
 
-    ``max_cost`` (USD) and ``max_duration``: its limits; None where the request has none. ``needs_approval``: it passes
-    once somebody approves it. ``instruction``: the command to type, or the line to write in the job file.
+    ``max_cost`` (USD) and ``max_duration``: its limits; None for no limit. ``needs_approval``: allowed after an
+    approval. ``instruction``: the command to run, or the line for the job file.
     """
 
     instruction: str
@@ -212,7 +215,7 @@ class Alternative:
 
 
 class NotAllowed(AskAPerson):
-    """A policy denies it. ``alternatives``: what would pass, where that was looked for."""
+    """A policy denies it. ``alternatives``: allowed requests, if searched for."""
 
     exit_code = 3
 
@@ -224,7 +227,7 @@ class NotAllowed(AskAPerson):
 
 
 class ApprovalNeeded(AskAPerson):
-    """A policy wants somebody's approval first."""
+    """A policy requires an approval first."""
 
     exit_code = 6
 
@@ -240,9 +243,10 @@ class MissingExtra(AskAPerson):
 
 
 class UnreadableJob(AskAPerson):
-    """This version of gpubroker cannot read what the store has of a job, so it leaves the job alone. Its money goes on
-    being held, and its machines run on until what was held for them is used up. ``newer``: a newer version wrote it.
-    ``name``, ``user`` and ``state``: as far as the store tells them beside it."""
+    """This version of gpubroker cannot read the record of a job, so it leaves the job alone. Its money stays held, and
+    its machines run until their funded time ends. ``newer``: a newer version wrote it. ``name``, ``user`` and
+    ``state``: from the store's other columns, if known.
+    """
 
     exit_code = 5
 
@@ -260,15 +264,15 @@ class UnreadableJob(AskAPerson):
 
 
 class StoreProblem(AskAPerson):
-    """The database cannot be used as it is."""
+    """The database cannot be used in its current state."""
 
 
 class GiveUp(BrokerError):
-    """It will not work, however often it is tried."""
+    """Retrying will not help."""
 
 
 class Refused(GiveUp):
-    """The service understood the request and said no. ``code``: the service's own code for why, where it has one."""
+    """The service understood the request and refused. ``code``: the service's error code, if any."""
 
     def __init__(self, message: str, *, code: str = "", where: str = "", hint: str = "") -> None:
         super().__init__(message, where=where, hint=hint)

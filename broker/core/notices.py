@@ -1,4 +1,4 @@
-"""Notices: what people are told outside of the command line, each once."""
+"""Notices: messages sent outside the command line, each once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """How much a notice matters; the words are those of the field's notification services."""
+    """Severity of a notice, in the terms of notification services."""
 
     INFO = "info"
     WARNING = "warning"
@@ -16,8 +16,9 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One thing to tell. ``key`` names the occasion (``budget/nlp/2026-11/80%``): what has been told under a key is not
-    told again, whoever asks and however often. ``title`` is one line; ``body`` plain text without secrets."""
+    """One message. ``key`` names the occasion (``budget/nlp/2026-11/80%``): a key is sent once. ``title`` is one line;
+    ``body`` plain text without secrets.
+    """
 
     key: str
     title: str

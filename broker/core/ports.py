@@ -1,7 +1,7 @@
-"""The narrow interfaces between the core and what can be plugged in: providers, engines, rules.
+"""The interfaces between the core and plug-ins: providers, engines, rules.
 
-Optional abilities are protocols of their own; a plug-in that lacks one simply does not have the method. Contract
-suites in ``tests/contracts`` hold every registered plug-in to what is written here.
+Optional abilities are separate protocols; a plug-in without one simply lacks the method. Contract suites in
+``tests/contracts`` check every registered plug-in against this file.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ class Provider(Protocol):
     name: str
 
     def offers(self, query: OfferQuery) -> Iterator[Offer | SkippedRow]:
-        """Every offer that could match ``query``, unavailable ones included with their reason.
+        """Every offer that could match ``query``, including unavailable ones with their reason.
 
-        The query is a hint for saving calls: yielding more than it asks for is allowed, less is not. A row that
-        cannot be understood is yielded as `SkippedRow` and the rest still arrives. Read-only, safe to repeat. Raises
-        `RetryLater`, `LoginMissing` or `GiveUp`, possibly after some offers were yielded; those stay valid.
+        The query is a hint to save calls: a superset may be yielded, never less. A malformed row is yielded as
+        `SkippedRow` and the rest follows. Read-only, repeatable. Raises `RetryLater`, `LoginMissing` or `GiveUp`,
+        possibly after some offers were yielded; those stay valid.
         """
         ...
 
 
 @runtime_checkable
 class LivesWithBroker(Protocol):
-    """A provider whose offers cost nothing to ask for and are asked anew before each decision (owned, sandbox)."""
+    """A provider whose offers are free to fetch and fetched before each decision (owned, sandbox)."""
 
     refresh_before_deciding: bool
 
 
 @runtime_checkable
 class HasQuotas(Protocol):
-    """A provider that knows what the account may run."""
+    """A provider that reports the account's quotas."""
 
     def quotas(self) -> Iterator[Quota]:
         """Every quota on machines, all regions. Read-only. Raises `RetryLater`, `LoginMissing`, `MissingExtra` or
@@ -58,7 +58,7 @@ class HasReservations(Protocol):
     """A provider that knows what capacity and discounts the account holds."""
 
     def reservations(self) -> Iterator[Reservation]:
-        """What is held now or will be, all regions. Read-only."""
+        """Current and future reservations in all regions. Read-only."""
         ...
 
 
@@ -67,7 +67,7 @@ class SellsReservations(Protocol):
     """A provider that sells capacity for a stretch of time ahead."""
 
     def reservation_offers(self, query: OfferQuery) -> Iterator[ReservationOffer | SkippedRow]:
-        """What can be bought now; buys nothing. The query is a hint, as in `Provider.offers`."""
+        """Reservations for sale now; buys nothing. The query is a hint, as in `Provider.offers`."""
         ...
 
 
@@ -80,21 +80,21 @@ class RunsInstances(Protocol):
         ...
 
     def terminate(self, id: str) -> None:
-        """End the machine for good. Idempotent: what is gone or never was is fine. Raises what the others raise."""
+        """End the machine for good. Idempotent: a missing machine is no error. Raises what the others raise."""
         ...
 
 
 @runtime_checkable
 class HasCharges(Protocol):
-    """A provider that tells what it charged."""
+    """A provider that reports charges."""
 
     def charges(self, since: datetime) -> Iterator[Charge]:
-        """What was charged from that time (UTC) on, in the finest steps there are; estimates are marked. Read-only."""
+        """Charges from that time (UTC) on, in the finest steps available; estimates are marked. Read-only."""
         ...
 
 
 class EngineState(StrEnum):
-    """What an engine says of one machine (or gang)."""
+    """The state of one machine (or gang), as its engine reports."""
 
     QUEUED = "queued"
     PENDING = "pending"
@@ -106,18 +106,16 @@ class EngineState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One look at one handle. ``evidence``: one line for people.
+    """An engine's report on one handle. ``evidence``: one line for people.
 
-    ``QUEUED``: it waits in a queue (Slurm's, a pod that is not scheduled); no machine exists, none is billed, and how
-    long that takes says nothing. ``PENDING``: a machine is being started. ``UP``: there is one. ``GONE``: the machine
-    existed and is known to be away; billing ends at ``gone_at``. ``LOST``: the engine does not know the handle (any
-    more); never an exception. ``ELSEWHERE``: the handle is another machine's, user's or home's, of which this engine
-    here cannot know; nothing follows from it.
+    ``QUEUED``: in a queue (Slurm's, an unscheduled pod); no machine, no billing, any duration. ``PENDING``: a machine
+    is starting. ``UP``: it runs. ``GONE``: it existed and is gone; billing ends at ``gone_at``. ``LOST``: the engine
+    does not know the handle; never an exception. ``ELSEWHERE``: the handle belongs to another machine, user or home
+    that this engine cannot see; nothing follows.
 
-    ``since``: when billing of the machine started (UTC); where it is billed while it starts, ``PENDING`` tells it
-    already; None where nothing is billed, or it is not known. ``interrupted``: the provider took it back, as opposed to
-    the job ending or failing. ``no_capacity``: it is gone because the provider had none to give: none ever existed, and
-    none is billed, whatever ``since`` was told before.
+    ``since``: start of billing (UTC), possibly already while ``PENDING``; None if not billed or unknown.
+    ``interrupted``: the provider took it back, as opposed to the job ending or failing. ``no_capacity``: gone because
+    the provider had none: no machine ever existed or is billed, whatever ``since`` was reported before.
     """
 
     state: EngineState
@@ -133,9 +131,9 @@ class Launch:
     """All an engine needs to start one attempt.
 
     ``key``: the attempt's key (letters, digits, dashes; ≤ 40 characters); submit is idempotent on it. ``run_folder``:
-    the object-store URL of the attempt's run folder, in which ``spec.json`` and ``lease.json`` already lie.
-    ``secrets``: values to hand to the node without writing them anywhere. ``store``: the id of the store that asks for
-    it, which the machine is tagged with where machines have tags (`broker.core.market.machines`).
+    object-store URL of the attempt's run folder, which already holds ``spec.json`` and ``lease.json``. ``secrets``:
+    values to pass to the node without writing them anywhere. ``store``: id of the requesting store, for the machine's
+    tag (`broker.core.market.machines`).
     """
 
     key: str
@@ -169,8 +167,9 @@ class Engine(Protocol):
         ...
 
     def observe(self, handles: Sequence[str]) -> Mapping[str, Observation]:
-        """One batched look; an entry for every handle asked about, `LOST` for unknown ones, `ELSEWHERE` for those that
-        only another place can know."""
+        """One batched query; an entry for every handle, `LOST` for unknown ones, `ELSEWHERE` for those only another
+        place can see.
+        """
         ...
 
     def cancel(self, handle: str) -> None:
@@ -196,8 +195,9 @@ class Rule(Protocol):
     def source(self) -> Source: ...
 
     def judge(self, action: Action, facts: Facts) -> Verdict:
-        """Allow, ask or deny, with reasons and figures. Pure: the same arguments give the same verdict. A rule whose
-        scope or subject does not match allows."""
+        """Allow, ask or deny, with reason and figures. Pure: the same arguments give the same verdict. Allows actions
+        outside its scope or subject.
+        """
         ...
 
     def looks_at(self, action: Action, facts: Facts) -> tuple[Fact, ...]:
@@ -209,16 +209,16 @@ class Rule(Protocol):
 
 @runtime_checkable
 class LimitsIdleness(Protocol):
-    """A rule that a node can hold by itself, from what it sees of its accelerators."""
+    """A rule that a node can enforce alone, from its accelerators' utilisation."""
 
     def idle_limit(self, action: Action) -> IdleLimit | None:
-        """What ends the job of the action where it runs; None where the rule is not about it. Pure."""
+        """The limit for the action's job while it runs; None if the rule does not apply. Pure."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetSpec:
-    """What the ledger must add up for one budget: whose money, which kinds, which periods. Limits stay in the rule.
+    """The sums the ledger computes for one budget: scope, kinds of money, periods. Limits stay in the rule.
 
     ``id`` is unique within the policy set. Empty scope tuples match everything; names in them may be shell-style
     patterns (`broker.ledger.budgets.matches`). ``period``: day, week, month, quarter, or fixed days as ``first/day
@@ -238,12 +238,13 @@ class BudgetSpec:
 
 @dataclass(frozen=True, slots=True)
 class PolicyDefaults:
-    """What the active set says where a job is silent, and the planner's switches. Intersected over all files.
+    """Defaults of the active policies for jobs, and the planner's switches, combined over all files.
 
-    ``wait_for_paid``: how long a job may wait for capacity that is paid for already instead of renting; None: not.
-    ``value_of_time``: USD that finishing an hour earlier is worth to a job without a deadline; None: nobody said.
-    ``end_orphans_after``: how old machines and money that nobody looks after must be to be ended; None: never.
-    ``max_unattended``: how long rented machines go on when no broker looks after them; None: as they are paid."""
+    ``wait_for_paid``: maximum wait for prepaid capacity instead of renting; None: no wait. ``value_of_time``: USD per
+    hour of an earlier finish, for jobs without a deadline; None if unset. ``end_orphans_after``: age at which machines
+    and holds without a job are ended; None: never. ``max_unattended``: maximum time of rented machines without a
+    broker; None: their funded time.
+    """
 
     max_duration: timedelta = timedelta(hours=24)
     allow_reference_prices: bool = False
@@ -262,7 +263,7 @@ class PolicySet(Protocol):
 
     @property
     def version(self) -> str:
-        """Changes when anything is said differently."""
+        """Changes with the meaning of the files."""
         ...
 
     @property
@@ -270,22 +271,22 @@ class PolicySet(Protocol):
 
     @property
     def rules(self) -> Sequence[Rule]:
-        """The rules that the files say, in file order, without the built-in ones."""
+        """The rules of the files, in file order, without the built-in ones."""
         ...
 
     @property
     def needs_usage(self) -> bool:
-        """Whether some rule must know what the accelerators of a running job do (`Action.usage`)."""
+        """Whether some rule needs the utilisation of a running job (`Action.usage`)."""
         ...
 
     @property
     def counts_live(self) -> bool:
-        """Whether some rule counts what runs (`Facts.live`), so that a record of the decision must have it."""
+        """Whether some rule counts running attempts (`Facts.live`), so that decision records must keep them."""
         ...
 
     @property
     def asks(self) -> bool:
-        """Whether some rule asks somebody first, so that what was approved (`Facts.grants`) matters."""
+        """Whether some rule requires an approval, so that grants (`Facts.grants`) matter."""
         ...
 
     @property
@@ -302,20 +303,19 @@ class PolicySet(Protocol):
 
     @property
     def said_at(self) -> Mapping[str, Source]:
-        """Where the file says it that decides a default, by the field of `PolicyDefaults`; what is missing is built
-        in."""
+        """The place that sets each default, by field of `PolicyDefaults`; missing ones are built in."""
         ...
 
     @property
     def order_exceptions(self) -> Sequence[tuple[Any, tuple[str, ...], Source]]:
-        """Who has an order of capacity of their own (a scope that prints itself), which, and where that stands."""
+        """Scopes (printable) with their own capacity order, the order, and its place."""
         ...
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What is right by itself and may not be meant: what the files allow only one without the other, so that
-        together they allow nothing; rules of one file about some of the same jobs; conditions on what a job need not
-        say. A sentence each, with its place."""
+        """Possible mistakes: rules that together allow nothing, rules of one file with overlapping scopes, conditions
+        on optional fields. One sentence each, with its place.
+        """
         ...
 
     def budgets(self, job: Job, user: str) -> Sequence[BudgetSpec]:
@@ -328,15 +328,15 @@ class PolicySet(Protocol):
         ...
 
     def when(self, rule: str) -> str:
-        """The condition of the rule of that name, as it is written; empty without one."""
+        """The condition of the named rule as written; empty without one."""
         ...
 
     def written(self, rule: str) -> Mapping[str, Any]:
-        """The budget or guardrail of that name as it stands in its file; empty for what no file says."""
+        """The named budget or guardrail as written in its file; empty for built-in rules."""
         ...
 
     def approvers(self, rule: str) -> tuple[str, ...]:
-        """Whom the rule of that name asks, names or patterns; nobody where it does not ask."""
+        """The approvers of the named rule, as names or patterns; empty if it requires no approval."""
         ...
 
     def judge(self, action: Action, facts: Facts) -> Sequence[Verdict]:
@@ -344,5 +344,5 @@ class PolicySet(Protocol):
         ...
 
     def try_cases(self, file: str, text: str) -> Sequence[CaseResult]:
-        """What is said to every case of a file of policy cases. Raises `InvalidInput` with every mistake in it."""
+        """Judge every case of a file of policy cases. Raises `InvalidInput` with every problem of the file."""
         ...

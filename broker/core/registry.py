@@ -1,4 +1,4 @@
-"""Registries map a name to ``"module:attribute"``; what stands there is imported only when it is asked for.
+"""Registries map a name to ``"module:attribute"``, imported on first use.
 
 So a missing SDK breaks one plug-in with a clear message and nothing else.
 """
@@ -17,8 +17,8 @@ Registry = Mapping[str, str]
 def load(registry: Registry, name: str, kind: str, *, extras: Mapping[str, str] | None = None) -> Any:
     """The attribute registered under ``name``.
 
-    ``kind`` is the word for messages ("provider"); ``extras`` maps names to the optional install they need. Raises
-    `UnknownName` (with did-you-mean) and `MissingExtra`.
+    ``kind`` is the term for messages ("provider"); ``extras`` maps names to the optional install they need. Raises
+    `UnknownName` (with a suggestion) and `MissingExtra`.
     """
     if name not in registry:
         raise UnknownName(kind, name, registry)

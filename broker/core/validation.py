@@ -1,4 +1,4 @@
-"""What pydantic finds wrong in a document, said so that a person can mend it: where, what was expected, what next."""
+"""Turns pydantic's errors in a document into findings: position, expected value, next step."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _sentence(details: ErrorDetails) -> str:
 
 
 def _shown(given: object) -> str:
-    """What was given, as the file shows it; never the content of lists and mappings."""
+    """The given value as the file shows it; never the content of lists and mappings."""
     if isinstance(given, Mapping):
         return "a mapping"
     if isinstance(given, list | tuple):

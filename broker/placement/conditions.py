@@ -1,4 +1,4 @@
-"""What holds around a job when a plan is made: the policy's switches, the engines installed, and our assumptions."""
+"""The conditions of a plan: policy switches, installed engines, and assumptions."""
 
 from __future__ import annotations
 
@@ -15,33 +15,31 @@ from broker.placement.pricing.storage_cost import KeepingRate
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """Everything the planner must know beside job, offers and time.
+    """Everything the planner needs besides job, offers and time.
 
     From the active policies (`broker.core.ports.PolicyDefaults`): ``allow_reference_prices``, ``allow_stale_prices``,
-    ``cpu_jobs_on_gpus``, ``capacity_order`` (capacity types, first choice first; the rest follow),
-    ``default_max_duration``, which holds where a job names none, and likewise ``value_of_time``: USD that an hour
-    until the finish is worth, for jobs without a deadline.
+    ``cpu_jobs_on_gpus``, ``capacity_order`` (capacity types by preference; unnamed ones follow), and for jobs without
+    their own: ``default_max_duration`` and ``value_of_time`` (USD per hour until the finish, jobs without a deadline).
 
-    From the installation: ``engines`` maps the name of each installed engine to what it honours (`Job.needs`);
-    ``out_of_reach`` are those whose machines cannot reach the run folders, which lie on this machine's disk;
-    ``store_location`` is where run folders and checkpoints lie, as ``provider/region``, None when that is not known
-    or this machine's disk; ``keeping`` is what that store charges for keeping them, None likewise; ``sandbox`` lets
-    sandbox offers in without being asked for by name (the demo's own store).
+    From the installation: ``engines``: installed engines and the job needs each supports (`Job.needs`);
+    ``out_of_reach``: engines whose machines cannot reach the run folders on this machine's disk; ``store_location``:
+    the place of run folders and checkpoints as ``provider/region``, None if unknown or this machine's disk;
+    ``keeping``: storage rate there, None likewise; ``sandbox``: accept sandbox offers unnamed (the demo's store).
 
-    ``carbon``: kg CO2e of an hour of one machine of an offer, None where it is not known; looked at only where the
-    policies cap it or ``by_carbon`` ranks by it: expected emissions first (of a useful hour, where the work is not
-    known), cost between equals, what is not known last.
+    ``carbon``: kg CO2e per hour of one machine of an offer, None if unknown; used only for a policy cap or
+    ``by_carbon``, which ranks by expected emissions (per useful hour if the work is unknown), then cost, unknown
+    emissions last.
 
-    ``hazard``: interruptions per hour of one machine of an offer, by what was seen of it
-    (`broker.placement.pricing.hazard`) or by the priors. ``away``: hours until lost capacity returns, likewise.
+    ``hazard``: interruptions per hour of one machine, estimated (`broker.placement.pricing.hazard`) or from priors.
+    ``away``: hours until lost capacity returns, likewise.
 
-    ``paces``: how fast earlier attempts of the job, or of one of its name and team, went on which machines.
+    ``paces``: speed of earlier attempts of this job, or of jobs with its name and team, by machine.
 
-    Assumptions, to be replaced by measurements where there are any: ``start_up`` is the billed time from launch to
-    the first useful step on rented capacity (boot, image, set-up); owned machines are there already. ``restart`` is
-    the time to load a checkpoint when the job does not say. ``write_bytes_per_second`` is how fast a checkpoint is
-    written while the program waits, and ``write`` how long that takes when the job does not give its size. Studies of
-    spot training reckon 0.02-0.5 h for start-up and restore together (Wu et al., "Can't Be Late", NSDI 2024).
+    Assumptions, replaced by measurements if there are any: ``start_up``: billed time from launch to the first useful
+    step on rented capacity (boot, image, set-up); zero on owned machines. ``restart``: time to load a checkpoint if the
+    job gives none. ``write_bytes_per_second``: checkpoint write rate while the program waits; ``write``: the write time
+    if the size is unknown. Studies of spot training assume 0.02-0.5 h for start-up and restore together (Wu et al.,
+    "Can't Be Late", NSDI 2024).
     """
 
     engines: Mapping[str, frozenset[str]] = field(default_factory=dict)

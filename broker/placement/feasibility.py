@@ -1,18 +1,18 @@
-"""Can this offer serve this job at all? The first check that fails names the reason.
+"""Whether an offer can serve a job. The first failed check gives the reason.
 
-The order of the checks is part of the interface, so that counts mean the same from plan to plan:
+The order of checks is part of the interface, so that counts are comparable between plans:
 
-1. simulated capacity that was not asked for;
+1. simulated capacity that the job does not request;
 2. the job's constraints: provider, region, capacity type;
-3. each acceptable machine: where it must be (``infra``), its capacity types, accelerator and count, instance type,
-   CPUs, memory. Of several machines, the one that came furthest gives the reason;
+3. each acceptable machine: place (``infra``), capacity types, accelerator and count, instance type,
+   CPUs, memory. Of several machines, the one that passed most checks gives the reason;
 4. interconnect;
-5. whether it can be had: sold out, no quota, too few machines free, a launch that failed there a short while ago;
+5. availability: sold out, no quota, too few machines free, a recent failed launch;
 6. the price: unknown or impossible, then too old;
-7. whether an engine installed here can run it, and can do what the job needs.
+7. an installed engine that can run the offer and supports what the job needs.
 
-So whoever fails at 7 would do in every other respect. The policy's own objections (reference prices, denials) come
-after all of these, in the planner: what the market cannot do no change of policy will mend.
+An offer that fails at 7 passes in every other respect. Policy objections (reference prices, denials) come last, in the
+planner: no change of policy makes an infeasible offer feasible.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Request:
             raise InvalidInput(
                 "the job gives a model but no machines",
                 where=job.name,
-                hint='say which machines may run it, for example `resources: {accelerators: "A100-80GB:8"}`',
+                hint='name acceptable machines, for example `resources: {accelerators: "A100-80GB:8"}`',
             )
         limits = job.constraints
         machines = job.resources or (MachineRequest(),)
@@ -152,7 +152,7 @@ def _machines(offer: Offer, request: Request) -> _Machine | _Finding:
 
 
 def _machine_finding(offer: Offer, machine: _Machine, conditions: Conditions) -> tuple[int, _Finding | None]:
-    """How far the offer came with this machine, and what stopped it there."""
+    """The number of checks passed with this machine, and the failed one."""
     wanted = machine.request
     if not machine.provider(offer.provider):
         return 0, (Reason.WRONG_PROVIDER, f"{offer.provider}; the job asks for {wanted.infra}")
@@ -201,7 +201,7 @@ def _to_be_had(offer: Offer, request: Request) -> _Finding | None:
 def _price(offer: Offer, request: Request) -> _Finding | None:
     if not offer.has_valid_price():
         return Reason.NO_PRICE, "not known" if offer.price is None else f"{offer.price}/h makes no sense here"
-    # Reference prices have no age limit: they say themselves that they are not live.
+    # Reference prices have no age limit: they are marked as not live.
     if offer.max_age is not None and not offer.reference and not request.conditions.allow_stale_prices:
         age = request.now - offer.as_of
         if age > offer.max_age:

@@ -1,4 +1,4 @@
-"""Times and sizes as a plan says them."""
+"""Formats of times and sizes in plans."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The best placements of a job on a market that was made ready before: the first of `make_plan`'s ranking, quickly.
+"""The best placements of a job on an indexed market: the head of `make_plan`'s ranking, quickly.
 
-Offers that differ in name, price and size alone cost a job the more, the higher their price is. So they are kept
-together, cheapest first, and of a hundred thousand only those are priced that can still win: a group waits in a heap by
-a lower bound of what its cheapest member costs (the bare work at its price), then by what it does cost, and the next
-member comes after it. What comes out of the heap with its exact cost is the next in the ranking.
+Offers that differ only in name, price and size rank by price, so they form groups, cheapest first. Of 100,000 offers
+only those that can still win are priced: a heap holds each group by a lower bound of its cheapest member's cost (the
+bare work at its price), then by the exact cost; the next member follows. An offer that leaves the heap with its exact
+cost is next in the ranking.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from broker.placement.pricing.estimate import Hazard
 from broker.placement.pricing.run_model import Effort, speed
 from broker.placement.ranking import RankKey
 
-# What turns one offer of a group down for these turns down all of it.
+# Reasons that apply to a whole group.
 _ABOUT_THE_GROUP = frozenset(
     {
         Reason.SANDBOX_NOT_ASKED_FOR,
@@ -60,7 +60,7 @@ class Board:
 
     @classmethod
     def of(cls, offers: Iterable[Offer], hazard: Hazard) -> Board:
-        """Those that may be had and have a price; the others serve no job. Takes a second for 200,000."""
+        """Available offers with a price; others serve no job. Takes a second for 200,000."""
         found: dict[tuple[Any, ...], list[Offer]] = defaultdict(list)
         for offer in offers:
             if offer.availability in (Availability.UNAVAILABLE, Availability.NO_QUOTA) or not offer.has_valid_price():
@@ -90,19 +90,19 @@ class Board:
         return cls(hazard, dict(groups))
 
     def judge(self, job: Job, **how: Any) -> Judge:
-        """A judge for `ranked`: it takes interruptions as this board does. ``how``: as `Judge.of` has it."""
+        """A judge for `ranked` with this board's interruption rates. ``how``: arguments of `Judge.of`."""
         return Judge.of(job, **how, hazard=self.hazard)
 
     def ranked(self, judge: Judge, *, most_limited: float = math.inf) -> Iterator[Placement]:
-        """The placements of `make_plan`, in its order, each worked out when it is asked for; of those on pools that say
-        how many machines they have, the first ``most_limited``. Raises ValueError for conditions that rank by
-        emissions."""
+        """The placements of `make_plan` in order, computed lazily; at most ``most_limited`` on pools with a known
+        number of machines. Raises ValueError for conditions that rank by emissions.
+        """
         if judge.conditions.by_carbon:
             raise ValueError("a board ranks by cost alone")
         job = judge.request.job
         wanted = [machine.accelerator for machine in job.resources] or [None]
         if None in wanted or len(set(wanted)) < len(wanted):
-            # One offer may serve as several machines: what it costs no longer follows from its price.
+            # An offer may serve as several machines: cost then does not follow price.
             everything = (judge(o) for groups in self.groups.values() for members in groups for o in members)
             for _, one in sorted((found for found in everything if not isinstance(found, Rejection)), key=_key):
                 limited = one.offer.slots is not None
@@ -138,7 +138,7 @@ class Board:
                     break
 
     def best(self, job: Job, limit: int, **how: Any) -> list[Placement]:
-        """The first so many placements. ``how``: as `Judge.of` has it."""
+        """The first ``limit`` placements. ``how``: arguments of `Judge.of`."""
         return list(islice(self.ranked(self.judge(job, **how)), limit))
 
 
@@ -147,12 +147,12 @@ def _key(found: tuple[RankKey, Placement]) -> RankKey:
 
 
 def _bare_hours(effort: Effort, machine: MachineRequest) -> float:
-    """Of the bare work, or of a useful hour, on such a machine."""
+    """Hours of the bare work, or of one useful hour, on such a machine."""
     throughput, _ = speed(effort, machine.accelerator, machine.count)
     return (1.0 if effort.work is None else effort.work) / throughput
 
 
 def _bound(offer: Offer, hours: float, judge: Judge) -> int:
-    """Micro-dollars that the job weighs there at the least: so many hours at the price now, and what they are worth."""
+    """A lower bound of the weighed cost in micro-dollars: the hours at the current price, and their value of time."""
     assert offer.price is not None
     return int((offer.price.micros * judge.effort.nodes + judge.value_of_time.micros) * hours) - _ROUNDING

@@ -1,4 +1,4 @@
-"""The plan for a job: every offer judged, what can serve priced and ranked, every rejection counted."""
+"""The plan for a job: every offer judged, feasible ones priced and ranked, rejections counted."""
 
 from __future__ import annotations
 
@@ -21,13 +21,12 @@ from broker.placement.pricing.run_model import Effort
 from broker.placement.pricing.time_value import value_of_time, worth_of_time
 from broker.placement.ranking import RankKey, rank_key
 
-# So many placements that nobody takes away (on-demand, owned, reserved) belong to the fallbacks of a plan, and so many
-# in all where there are none.
+# Uninterruptible placements (on-demand, owned, reserved) among a plan's fallbacks, and fallbacks if there are none.
 STEADY_FALLBACKS = 3
 SPOT_FALLBACKS = 10
 
 Deny = Callable[[Placement], RuleObjection | None]
-"""The policies' word on one placement: the rule that denies it, or None."""
+"""The policies' verdict on one placement: the rule that denies it, or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +40,7 @@ class ReasonCount:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """One job, made ready for looking at one offer after the other from all sides: whether it serves the job, what that
-    costs, whether it is in time and allowed, and where it ranks. Plans and boards ask the same one."""
+    """Judges offers for one job: feasibility, cost, deadline, policies, rank. Plans and boards share it."""
 
     conditions: Conditions
     request: Request
@@ -66,7 +64,7 @@ class Judge:
         hazard: Hazard | None = None,
         deny: Deny | None = None,
     ) -> Judge:
-        """As `make_plan` says."""
+        """Arguments as in `make_plan`."""
         effort = Effort.of(job, conditions, remaining)
         return cls(
             conditions=conditions,
@@ -99,7 +97,7 @@ class Judge:
         return rank_key(placement, self.place(offer), machine, by_carbon=conditions.by_carbon), placement
 
     def place(self, offer: Offer) -> int:
-        """Of its capacity type in the policy's order."""
+        """The rank of the offer's capacity type in the policy's order."""
         return self._order.get(offer.capacity_type, len(self._order))
 
 
@@ -117,13 +115,13 @@ def make_plan(
 ) -> Plan:
     """The plan for ``job`` over these offers at ``now`` (UTC).
 
-    ``remaining``: useful work left since the last verified checkpoint, on the job's reference machine; None for all
-    of it. ``excluded``: names of pools not to be tried, each with the reason. ``hazard``: interruptions
-    per hour of one machine of an offer; the conditions' one where None. ``deny`` is the policies' part; it is asked
-    last, so what it turns down would otherwise do.
+    ``remaining``: useful work left since the last verified checkpoint, on the job's reference machine; None for all of
+    it. ``excluded``: pools to skip, each with the reason. ``hazard``: interruptions per hour of one machine of an
+    offer; default: that of the conditions. ``deny``: the policies, checked last, so an offer they deny is otherwise
+    feasible.
 
-    Ranked as `ranking.rank_key` says: the same offers in any order give the same ranking. Pure. Raises InvalidInput for
-    a job that must be sized first.
+    Ranked by `ranking.rank_key`: the order of offers does not matter. Pure. Raises InvalidInput for a job that must be
+    sized first.
     """
     conditions = conditions or Conditions()
     judge = Judge.of(
@@ -154,8 +152,9 @@ def make_plan(
 
 
 def fallbacks(plan: Plan) -> tuple[Placement, ...]:
-    """The placements that a job of this plan may be moved to within its hold: the ranking down to the third one that
-    nobody takes away, or to the last such one if there are fewer; the first ten where there is none."""
+    """The placements a job may move to within its hold: the ranking down to the third uninterruptible placement, or the
+    last one if there are fewer; the first ten if there are none.
+    """
     steady = [place for place, p in enumerate(plan.placements) if p.offer.capacity_type is not CapacityType.SPOT]
     if not steady:
         return plan.placements[:SPOT_FALLBACKS]
@@ -163,9 +162,9 @@ def fallbacks(plan: Plan) -> tuple[Placement, ...]:
 
 
 def highest_rates(plan: Plan) -> dict[MoneyKind, Money]:
-    """The dearest hourly rate (USD, all nodes) among the plan's fallbacks, for each kind of money they are paid in.
+    """The highest hourly rate (USD, all nodes) among the plan's fallbacks, by kind of money.
 
-    The hold is computed from these, not from today's spot price. Something dearer needs a top-up of the hold.
+    The hold is computed from these, not from the current spot price. A higher rate needs a top-up.
     """
     rates: dict[MoneyKind, Money] = {}
     for placement in fallbacks(plan):
@@ -174,7 +173,7 @@ def highest_rates(plan: Plan) -> dict[MoneyKind, Money]:
 
 
 def explain(plan: Plan, examples: int = 3) -> tuple[ReasonCount, ...]:
-    """How many offers each reason turned down, the most frequent first, with up to so many examples of each."""
+    """Rejections by reason, most frequent first, with up to ``examples`` each."""
     shown: dict[Reason, list[Rejection]] = {}
     for rejection in plan.rejections:
         of_reason = shown.setdefault(rejection.reason, [])

@@ -1,4 +1,4 @@
-"""What placements are ranked by, and which money is in it: plans, boards and the queue rank by the same."""
+"""The ranking key of placements, shared by plans, boards and the queue."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ RankKey = tuple[float, int, int, int, timedelta, int, str]
 
 
 def rank_key(placement: Placement, place: int, machine: int, *, by_carbon: bool = False) -> RankKey:
-    """The smallest goes first: emissions if ``by_carbon`` (kg CO2e); ``place``, of the capacity type in the policy's
-    order; ``machine``, in the job's list if that is ordered; what it weighs; then the earlier finish, the lower rate,
-    the name."""
+    """The smallest first: emissions if ``by_carbon`` (kg CO2e); ``place`` of the capacity type in the policy's order;
+    ``machine`` in an ordered list of the job; weighed cost; then earlier finish, lower rate, name.
+    """
     return (
         _emissions(placement) if by_carbon else 0.0,
         place,
@@ -30,15 +30,17 @@ def rank_key(placement: Placement, place: int, machine: int, *, by_carbon: bool 
 
 
 def weighed(placement: Placement) -> Money:
-    """USD that it is ranked by: its expected cost, or where the work is not known the price of a useful hour, and the
-    surcharge, which nobody pays."""
+    """USD for the ranking: expected cost, or the price of a useful hour if the work is unknown, plus the surcharge,
+    which is not paid.
+    """
     price = placement.expected_cost if placement.duration is not None else effective_price(placement)
     return price + placement.surcharge
 
 
 def beside_the_cost(placement: Placement, value_of_time: Money) -> tuple[CostTerm, ...]:
-    """What is weighed and not paid: with the terms of the cost these add up to `weighed`. ``value_of_time``: USD an
-    hour, as the placement was ranked with."""
+    """Weighed but unpaid amounts: with the cost terms they add up to `weighed`. ``value_of_time``: USD per hour, as
+    used in the ranking.
+    """
     terms = []
     useful = placement.throughput * placement.useful_fraction
     if placement.duration is None and (more := effective_price(placement) - placement.rate):
@@ -51,7 +53,7 @@ def beside_the_cost(placement: Placement, value_of_time: Money) -> tuple[CostTer
 
 
 def _emissions(placement: Placement) -> float:
-    """What the job emits there, or where its length is not known, a useful hour of it; what is not known comes last."""
+    """Emissions of the job there, or of a useful hour if its length is unknown; unknown emissions rank last."""
     if placement.kg_co2e_per_hour is None:
         return math.inf
     if placement.kg_co2e is not None:

@@ -1,4 +1,4 @@
-"""Whether a job had better wait for capacity that is paid for already than burst at once. Pure."""
+"""Whether a job should wait for prepaid capacity instead of renting now. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAID = (CapacityType.OWNED, CapacityType.RESERVED)
 
 @dataclass(frozen=True, slots=True)
 class Occupant:
-    """Machines of a pool that a job of ours occupies, and when it is expected to be done (UTC; None: nobody knows)."""
+    """Machines of a pool that one of our jobs occupies, and its expected end (UTC; None if unknown)."""
 
     pool: str
     nodes: int
@@ -25,8 +25,9 @@ class Occupant:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Wait until then (UTC) for ``placement``, instead of ``burst`` now. ``saves``: USD in all, or a useful hour where
-    nobody knows how much work there is. ``why``: for the plan and the job's story."""
+    """Wait until then (UTC) for ``placement``, instead of ``burst`` now. ``saves``: USD in total, or per useful hour if
+    the work is unknown. ``why``: for the plan and the job's events.
+    """
 
     until: datetime
     placement: Placement
@@ -44,12 +45,12 @@ def worth_waiting(
     since: datetime,
     longest: timedelta,
 ) -> Waiting | None:
-    """The wait, where one is worth it; None where the job should be placed by the plan ``free``.
+    """The wait, if worthwhile; None to place the job by the plan ``free``.
 
-    ``free`` is over what is free now, ``unoccupied`` over the same machines as if nobody used them. It waits only
-    where its best placement would be rented, no paid one is free, enough paid machines are expected to be, no later
-    than ``longest`` after ``since`` (when it began to wait), its deadline still holds from then on, and it saves cash.
-    Who is past the time expected of them is not about to be done.
+    ``free`` covers free machines, ``unoccupied`` the same machines as if unused. The job waits only if its best
+    placement would be rented, no prepaid one is free, enough prepaid machines should become free within ``longest`` of
+    ``since`` (start of the wait), the deadline still holds from then, and the wait saves cash. A job past its expected
+    end is not assumed to end soon.
     """
     burst = free.placements[0] if free.placements else None
     if burst is None or any(p.offer.capacity_type in PAID for p in free.placements):
@@ -86,7 +87,7 @@ def _free_at(placement: Placement, occupants: Iterable[Occupant], now: datetime)
 
 
 def _cash(placement: Placement) -> Money:
-    """What it costs beside what is paid for already."""
+    """Its cost besides prepaid capacity."""
     return Money.ZERO if placement.money is MoneyKind.AMORTISED else placement.expected_cost
 
 

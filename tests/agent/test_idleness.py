@@ -117,7 +117,7 @@ def test_what_is_busy_goes_on_until_it_is_not(node: Node, accelerator: Path) -> 
     accelerator.write_text("0")
     assert agent.wait(60) == INTERRUPTED
     assert (node.ending().cause, node.saved()) == (Cause.STOPPED_BY_POLICY, [9])
-    assert "at most 0% busy" in node.ending().evidence
+    assert "at most 0%" in node.ending().evidence
 
 
 def test_a_limit_that_comes_with_a_later_lease_counts_and_one_that_goes_does_not(node: Node, accelerator: Path) -> None:
@@ -140,7 +140,7 @@ def test_of_several_nodes_the_first_looks_at_all(node: Node, accelerator: Path) 
     agents = [node.start(rank=rank, gang="g") for rank in (0, 1)]
     assert [agent.wait(60) for agent in agents] == [INTERRUPTED] * 2
     assert node.ending().cause is Cause.STOPPED_BY_POLICY
-    assert "at most 3% busy" in node.ending().evidence
+    assert "at most 3%" in node.ending().evidence
 
 
 def test_one_node_that_is_busy_keeps_all_of_them(node: Node, accelerator: Path, tmp_path: Path) -> None:

@@ -105,7 +105,9 @@ class TestABudgetThatAsks:
         second = start(broker, "$1", "second", by=person("eve"))
         assert second.state is JobState.AWAITING_APPROVAL
         # Ann could decide, but not on her own request.
-        assert f"$5.00 of it for requests that await approval: ann's {first.id} (to be decided by bob" in because(second)
+        assert f"$5.00 of it for requests that await approval: ann's {first.id} (to be decided by bob" in because(
+            second
+        )
 
     def test_nobody_piles_up_requests_beyond_the_whole_of_it(self, broker: Broker) -> None:
         start(broker, "$4", "fits")

@@ -40,7 +40,7 @@ class TestNotes:
         assert "warning: checkpoints every 4 h waste" in said
         assert "one interruption in 5 h expected" in said
         open_ = make.job(checkpoint=CheckpointPlan(restart=timedelta(minutes=1)))
-        assert "the best interval between checkpoints there is" in self.notes(make, make.spot(), open_)
+        assert "the best checkpoint interval there is" in self.notes(make, make.spot(), open_)
 
     def test_money_that_will_not_do(self, make: Make) -> None:
         assert "paused at its `max_cost` of $50.00" in self.notes(
@@ -55,9 +55,10 @@ class TestNotes:
             return "\n".join(make.plan([make.spot("1"), *offers], job).notes)
 
         steady = make.offer("9", capacity_type=CapacityType.ON_DEMAND)
-        assert "it begins on " + steady.pool in said(11, steady)
-        assert "decided anew while it runs" in said(20, steady)
-        assert "the deadline rules" not in said(20)
+        assert "the job starts on " + steady.pool in said(11, steady)
+        assert "placement is reviewed while the job runs" in said(20, steady)
+        assert "placement is reviewed" not in said(20)
+        assert "the job starts on" not in said(20)
 
     def test_what_is_not_in_the_figures(self, make: Make) -> None:
         assert "data.size" in self.notes(make, make.offer(), make.job(data=Data(location="gcp/us-east4")))
@@ -67,7 +68,7 @@ class TestNotes:
         assert "data.location" in self.notes(make, make.offer(), make.job(data=Data(size=10**12)))
 
     def test_moving_checkpoints_to_a_place_nobody_knows(self, make: Make) -> None:
-        unpriced = "moving checkpoints there and back is not in the figures: GPUBROKER_RUNS_LOCATION=provider/region"
+        unpriced = "checkpoint transfer costs are not included: set GPUBROKER_RUNS_LOCATION=provider/region"
         assert unpriced in self.notes(make, make.spot(), make.job())
         assert "`checkpoint.size`" in self.notes(make, make.spot(), make.job(checkpoint=CheckpointPlan(every=HOUR)))
         known = replace(make.conditions, store_location="aws/us-east-1")
@@ -83,13 +84,13 @@ class TestNotes:
 
     def test_a_deadline_rules_over_the_value_of_time(self, make: Make) -> None:
         both = make.job(deadline=50 * HOUR, value_of_time=Money.usd("4"))
-        assert "the deadline rules" in self.notes(make, make.offer(), both)
+        assert "the value of time is ignored" in self.notes(make, make.offer(), both)
         for one in ({"deadline": 50 * HOUR}, {"value_of_time": Money.usd("4")}):
-            assert "the deadline rules" not in self.notes(make, make.offer(), make.job(**one))
+            assert "the value of time is ignored" not in self.notes(make, make.offer(), make.job(**one))
 
     def test_offers_that_nothing_here_can_run(self, make: Make) -> None:
         noted = self.notes(make, make.offer(engine=None), make.job())
-        assert "1 offer would do, but no engine here runs jobs there" in noted
+        assert "1 offer would match, but no installed engine runs jobs there" in noted
 
 
 class TestIntervalAdvice:
@@ -126,7 +127,7 @@ class TestIntervalAdvice:
 
     def test_the_best_one_is_assumed_where_the_job_names_none(self, make: Make) -> None:
         told = self.notes(make, 0.25, checkpoint=CheckpointPlan(size=10**10))
-        assert "the best interval between checkpoints there is" in told
+        assert "the best checkpoint interval there is" in told
         assert "costs assume it" in told
 
     def test_none_at_all_costs_so_much(self, make: Make) -> None:

@@ -104,7 +104,7 @@ class TestDeadline:
         job = make.job(work=None, deadline=timedelta(hours=1))
         plan = make.plan([make.offer()], job)
         assert plan.best is not None
-        assert any("cannot be promised" in note for note in plan.notes)
+        assert any("no deadline can be guaranteed" in note for note in plan.notes)
         passed = make.plan([make.offer()], job, submitted_at=make.now - timedelta(hours=2))
         assert only_reason(passed) is Reason.MISSES_DEADLINE
 
@@ -121,7 +121,7 @@ class TestPolicies:
         offer = make.offer(reference=True, source="pricebook", max_age=None)
         plan = make.plan([offer])
         assert only_reason(plan) is Reason.REFERENCE_PRICE
-        assert any("1 offer would do at a reference price" in note for note in plan.notes)
+        assert any("1 offer would match at a reference price" in note for note in plan.notes)
         allowed = replace(make.conditions, allow_reference_prices=True)
         assert make.plan([offer], conditions=allowed).best is not None
 

@@ -101,7 +101,7 @@ PAIRS = {
                    "freeze: {from: '2000-01-01', to: '2000-01-02', running: stop}", words="nothing is run until 9000"),
     "carbon": Pair("max_kg_co2e: 0.0005", "max_kg_co2e: 0.2", words="it has emitted"),
     "idle": Pair("idle_shutdown: {below: 5%, for: 1s}", "idle_shutdown: {below: 2%, for: 1s}", ends=0,
-                 words="at most 3% busy"),
+                 words="at most 3%"),
     "condition": Pair("capacity_types: owned, when: 'offer.price > 100.0'",
                       "capacity_types: owned, when: 'offer.price > 5000.0'", words="spot"),
     "budget": Pair("amount: $2, period: month, action: stop, grace: 1s",

@@ -1,7 +1,7 @@
-"""Approvals of before it was kept what they covered: what can be told of them from the job's events. Pure.
+"""Coverage of approvals recorded before facts were, derived from the job's events. Pure.
 
-Such an approval is taken as one for the placement that it led to, and for nothing else: the attempt that was requested
-next, or, where more was approved for an attempt under way, that attempt. Where it led to none yet, it covers no place.
+Such an approval covers only the placement it led to: the next requested attempt, or the attempt under way if more was
+approved for it. Without such an attempt it covers no place.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What earlier versions wrote, in the form of today's events and views.
+"""Converts records of earlier versions to the current events and views.
 
-Up to format 2 a sentence told why jobs wait and end. It becomes `EarlierWords`, which decides nothing; the command line
-shows it as it is. Up to format 3 the name of a cost told what is moved for it. Documents are JSON objects without the
-number of their format; what has today's form already stays as it is.
+Up to format 2 a sentence gave the reason why jobs wait and end. It becomes `EarlierWords`, which decides nothing; the
+command line prints it unchanged. Up to format 3 the name of a cost told what it moves. Documents are JSON objects
+without their format number; current ones stay unchanged.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from broker.core.job.placements import Moved
 
-# The ends that a constant told, and nothing else.
+# Ends that were constant sentences.
 _ENDS = {("succeeded", "completed"): "completed", ("cancelled", "cancelled"): "cancelled"}
 
 
@@ -44,12 +44,12 @@ def view(document: dict[str, Any]) -> dict[str, Any]:
 
 def _attempt(attempt: Any) -> Any:
     if not isinstance(attempt, dict):
-        return attempt  # what is wrong with it is for the reader to say
+        return attempt  # the reader reports the error
     return attempt | {"placement": _placement(attempt.get("placement"))}
 
 
 def _placement(placement: Any) -> Any:
-    """With what is moved for each cost that is egress, of which the name began with that: ``data egress``."""
+    """Adds what is moved to egress costs, whose names began with it: ``data egress``."""
     if not isinstance(placement, dict) or not isinstance(terms := placement.get("terms"), list):
         return placement
     return placement | {"terms": [_term(term) for term in terms]}

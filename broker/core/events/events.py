@@ -1,9 +1,8 @@
-"""What happened to a job, as immutable facts in one ordered stream per job.
+"""The events of a job: immutable facts in one ordered stream per job.
 
-The stream is the truth; everything people query is a projection of it (`broker.core.events.lifecycle.fold`). An event
-with
-``attempt`` None concerns the job itself. Times are UTC; ``at`` is when it happened as far as is known, ``seq`` the
-order in which it was recorded (1, 2, 3, … without gaps).
+The stream is the record of truth; everything queried is a projection of it (`broker.core.events.lifecycle.fold`). An
+event with ``attempt`` None concerns the job itself. Times are UTC; ``at`` is the time it happened as far as known,
+``seq`` the order of recording (1, 2, 3, … without gaps).
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from broker.core.values.money import Money
 
 
 class Body(BaseModel):
-    """Base of what an event says."""
+    """Base of event bodies."""
 
     # Built when first used: most commands read no events, and building all of them takes a while.
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_timedelta="float", defer_build=True)
@@ -48,7 +47,7 @@ class Baseline(BaseModel):
 
 
 class Submitted(Body):
-    """The job was accepted: what it is, for whom, its deadline as a time, and what on-demand capacity would cost."""
+    """The job was accepted: the job, its user, its deadline as a time, and the on-demand cost."""
 
     kind: Literal["submitted"] = "submitted"
     job: Job
@@ -60,8 +59,9 @@ class Submitted(Body):
 
 
 class ApprovalAsked(Body):
-    """A policy asks first; the money is held meanwhile. Its fields are those of `Asked`; with ``extension``, more money
-    or time for a job is asked for, which goes on as it is meanwhile."""
+    """A policy requires an approval; the money is held meanwhile. Fields as in `Asked`; an ``extension`` requests more
+    money or time for a job that continues meanwhile.
+    """
 
     kind: Literal["approval_asked"] = "approval_asked"
     by: str = ""
@@ -79,9 +79,10 @@ class ApprovalAsked(Body):
 
 
 class ApprovalGiven(Body):
-    """Somebody granted it: the questions of these ``rules`` (all that are open, where none are named); ``by`` nobody:
-    the policies in force do not ask them any more. ``standing``: a standing grant of theirs did, nobody had to be
-    asked; its limits for this job are ``total`` and the others, and ``facts`` what each rule looked at."""
+    """An approval of the requests of these ``rules`` (all open ones if empty). ``by`` empty: the active policies no
+    longer require it. ``standing``: granted by a standing grant; ``total`` and the other limits are its limits for this
+    job, and ``facts`` those each rule read.
+    """
 
     kind: Literal["approval_given"] = "approval_given"
     by: str
@@ -95,7 +96,7 @@ class ApprovalGiven(Body):
 
 
 class ApprovalRefused(Body):
-    """Somebody refused it, or it expired (``by`` empty)."""
+    """The request was rejected, or expired (``by`` empty)."""
 
     kind: Literal["approval_refused"] = "approval_refused"
     by: str = ""
@@ -103,14 +104,14 @@ class ApprovalRefused(Body):
 
 
 class CancelRequested(Body):
-    """Somebody wants the job stopped for good, checkpoint first."""
+    """A request to stop the job for good, checkpoint first."""
 
     kind: Literal["cancel_requested"] = "cancel_requested"
     by: str
 
 
 class Extended(Body):
-    """More money or time was granted; a paused job goes on."""
+    """More money or time was granted; a paused job continues."""
 
     kind: Literal["extended"] = "extended"
     by: str
@@ -155,7 +156,7 @@ class JobEnded(Body):
 
 
 class JobClosed(Body):
-    """Every machine is known to be gone, the bill is settled, what was still held is released."""
+    """All machines are gone, the bill is settled, the remaining hold is released."""
 
     kind: Literal["job_closed"] = "job_closed"
 
@@ -190,8 +191,9 @@ class ToppedUp(Body):
 
 
 class HoldDated(Body):
-    """What is held for the attempt that runs, ``amount`` (USD) in all, was judged for another time: it is used up at
-    ``rate`` (USD an hour) at most, and the attempt may run until then (UTC). No more is held than before."""
+    """The hold of the running attempt, ``amount`` (USD) in total, was judged for a new time: it is used at ``rate``
+    (USD per hour) at most, and the attempt may run until then (UTC). The hold does not grow.
+    """
 
     kind: Literal["hold_dated"] = "hold_dated"
     amount: Money
@@ -309,19 +311,20 @@ class AttemptEnded(Body):
 
 
 class RemovalDelayed(Body):
-    """The engine failed to end the attempt's machine, which is billed on; it is asked again, ever more slowly. Said
-    once for each attempt."""
+    """The engine failed to end the attempt's machine, which is still billed; the broker retries with back-off. Recorded
+    once per attempt.
+    """
 
     kind: Literal["removal_delayed"] = "removal_delayed"
     because: str
 
 
 class MachineGone(Body):
-    """The machine is known to be gone; billing ends at ``gone_at`` (None when none ever existed).
+    """The machine is gone; billing ends at ``gone_at`` (None if none ever existed).
 
-    ``interrupted``: whether the provider took the machine back, as its engine says. None in events of earlier versions:
-    then the state in which the attempt ended tells it. ``never_existed``: the provider had no machine to give after
-    all, and bills none, whatever was told before.
+    ``interrupted``: whether the provider took the machine back, as the engine reports. None in events of earlier
+    versions: the attempt's final state then decides. ``never_existed``: the provider had no machine after all and bills
+    none, whatever was reported before.
     """
 
     kind: Literal["machine_gone"] = "machine_gone"
@@ -365,7 +368,7 @@ EventBody = Annotated[
     Field(discriminator="kind"),
 ]
 
-# What the agent on the node writes into its journal, entry for entry; all else is observed or decided by the broker.
+# Entries of the agent's journal; the broker observes or decides all others.
 FROM_AGENT = (Claimed, Restored, CommandStarted, CheckpointSaved, CheckpointTrouble, NoticeTooShort, NoticeReceived)
 
 
@@ -391,6 +394,7 @@ def body_to_json(body: EventBody) -> str:
 
 
 def body_from_json(text: str) -> EventBody:
-    """The inverse of `body_to_json`, also of what earlier versions wrote. Raises `UnreadableRecord` for what a newer
-    version wrote, and for nonsense."""
+    """The inverse of `body_to_json`, including earlier formats. Raises `UnreadableRecord` for newer formats and
+    malformed input.
+    """
     return read_stamped(text, _bodies().validate_json, earlier_records.event)

@@ -1,8 +1,8 @@
-"""What a job's view remembers of attempts that never had a machine, so that it stays small however often they are made.
+"""Compact record of attempts that never had a machine, so that a view stays small.
 
-Capacity that cannot be had may be asked for a hundred times a day. Of such attempts the view keeps the newest few in
-full and counts the others; what the rules need of all of them is kept beside: which pools refused, how often in a row
-and until when they are left alone, and how many launches in a row have failed. The events tell of every attempt. Pure.
+Unavailable capacity may be requested a hundred times a day. A view keeps the newest such attempts in full and counts
+the others, together with what the rules need of all: the pools that refused, how often in a row and until when they
+rest, and the number of failed launches in a row. The events record every attempt. Pure.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from datetime import timedelta
 from broker.core.events.outcomes import AttemptState, Cause, Next
 from broker.core.events.views import AttemptView, JobView, PoolRest
 
-# So many attempts without a machine are kept in full.
+# Attempts without a machine kept in full.
 KEPT = 8
 
-# How long a pool is left alone after a launch failed there: ten minutes, then twice as long each time, up to an hour.
+# Rest of a pool after a failed launch: ten minutes, doubled each time, at most an hour.
 _FIRST_REST, _LONGEST_REST = timedelta(minutes=10), timedelta(hours=1)
-# How long a pool is left alone in whose queue the job waited for as long as its deadline allowed.
+# Rest of a pool in whose queue the job waited as long as its deadline allowed.
 _QUEUE_TOO_LONG = timedelta(hours=1)
 # After so long without another one, the next failure in a pool counts as the first; what is older than the job's last
 # start is forgotten.
@@ -86,7 +86,7 @@ def folded(view: JobView) -> JobView:
 
 
 def of_an_older_view(view: JobView) -> JobView:
-    """A view that was stored before attempts were folded, with what it would have by now."""
+    """Converts a view stored before attempts were folded."""
     for attempt in view.attempts:
         if attempt.claimed_at is not None:
             view = claimed(view, attempt)
@@ -98,7 +98,7 @@ def of_an_older_view(view: JobView) -> JobView:
 
 
 def _came_to_nothing(attempt: AttemptView) -> bool:
-    """It is over, no machine of it is to be paid, and nothing but another attempt followed from its end."""
+    """Whether it is over, without a machine to pay, and led only to another attempt."""
     if not attempt.over or attempt.claimed_at is not None or attempt.checkpoints:
         return False
     no_machine = attempt.up_since is None or attempt.refused

@@ -47,8 +47,9 @@ def fold(events: Iterable[Event]) -> JobView:
 
 
 def every_attempt(events: Iterable[Event]) -> list[AttemptView]:
-    """All attempts that those events (one job's, in order, from the first) tell of, also those that a view only
-    counts. Raises `ImpossibleSequence`."""
+    """All attempts in these events (one job's, in order, from the first), including those a view only counts. Raises
+    `ImpossibleSequence`.
+    """
     view: JobView | None = None
     found: dict[int, AttemptView] = {}
     for event in events:
@@ -99,15 +100,15 @@ def _job_event(view: JobView, event: Event) -> JobView:
     match body:
         case ev.ApprovalAsked():
             only(idle or body.extension, "an attempt is under way")
-            only(view.asked is None, "something else was asked already")
+            only(view.asked is None, "another request is already open")
             return _asked(view, event, body, idle=idle)
         case ev.ApprovalGiven():
-            only(view.asked is not None or body.standing is not None, "nothing was asked")
+            only(view.asked is not None or body.standing is not None, "no request is open")
             return _approved(view, body)
         case ev.ApprovalRefused():
-            only(view.asked is not None, "nothing was asked")
+            only(view.asked is not None, "no request is open")
             if view.state is not JobState.AWAITING_APPROVAL:
-                return replace(view, asked=None)  # what runs goes on with what it had
+                return replace(view, asked=None)  # a running job continues with its previous limits
             return replace(
                 view, asked=None, state=JobState.PAUSED_BUDGET, waiting=ApprovalEnded(by=body.by, note=body.note)
             )
@@ -174,7 +175,7 @@ def _asked(view: JobView, event: Event, body: ev.ApprovalAsked, *, idle: bool) -
 
 
 def _approved(view: JobView, body: ev.ApprovalGiven) -> JobView:
-    """Once every question has its yes, the job may go on, and what was approved is kept with its limits."""
+    """After all approvals the job may continue, and the approval is kept with its limits."""
     if body.standing is not None:
         lasts = None if body.lasts_seconds is None else timedelta(seconds=body.lasts_seconds)
         grant = Grant(body.by, body.rules, body.total, lasts, body.gpus or None, facts=body.facts)
@@ -210,14 +211,14 @@ def _attempt_event(view: JobView, event: Event) -> JobView:
         changed = folding.ended(changed, after)
     changed = folding.folded(changed)
     if number == view.extended_after and _stopped_anew(before, body):
-        changed = replace(changed, extended_after=None)  # what was granted while it ran does not undo a later stop
+        changed = replace(changed, extended_after=None)  # a grant while running does not undo a later stop
     if number != view.attempt_count or view.state.final or after.state is before.state:
         return changed  # news of an older attempt, of a job that has ended, or of no consequence for the job
     return replace(changed, state=_job_state(view.state, after))
 
 
 def _stopped_anew(attempt: AttemptView, body: ev.EventBody) -> bool:
-    """Whether this is the first that is heard of a stop: by the broker, or by a policy that the node itself held."""
+    """Whether this is the first event of a stop: by the broker, or by a policy that the node enforced."""
     by_the_node = isinstance(body, ev.AttemptEnded) and body.cause is Cause.STOPPED_BY_POLICY
     return isinstance(body, ev.StopRequested) or (by_the_node and attempt.stop_requested is None)
 
@@ -242,7 +243,7 @@ def _requested(view: JobView, event: Event, body: ev.LaunchRequested) -> JobView
 
 
 def _job_state(before: JobState, attempt: AttemptView) -> JobState:
-    """What the latest attempt makes of its job."""
+    """The job's state that follows from its latest attempt."""
     if attempt.state is AttemptState.RUNNING:
         return JobState.RUNNING
     if attempt.state.final:
@@ -290,7 +291,7 @@ def _advance_attempt(attempt: AttemptView, event: Event) -> AttemptView:
         saved = SavedCheckpoint(body.checkpoint, body.step, body.size, at)
         return replace(attempt, checkpoints=(*attempt.checkpoints, saved))
     if attempt.state.final and isinstance(body, ev.FROM_AGENT):
-        return attempt  # heard of late; it only counts as read
+        return attempt  # arrived late; counts as read only
     if attempt.state.final:
         raise ImpossibleSequence(event, f"the attempt already {attempt.state.value}")
     match body:
@@ -312,7 +313,7 @@ def _advance_attempt(attempt: AttemptView, event: Event) -> AttemptView:
             return replace(attempt, notice_at=at, state=_forward(attempt, AttemptState.STOPPING))
         case ev.StopRequested():
             if attempt.stop_requested is not None:
-                raise ImpossibleSequence(event, "already told to stop")
+                raise ImpossibleSequence(event, "the stop is already requested")
             return replace(
                 attempt,
                 stop_requested=body.cause,

@@ -1,4 +1,4 @@
-"""Where attempts and jobs can stand, why attempts end, and what each end means for the job: one table."""
+"""States of attempts and jobs, causes of an attempt's end, and the consequence of each for the job: one table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Next(StrEnum):
-    """What the end of an attempt means for its job."""
+    """The consequence of an attempt's end for its job."""
 
     SUCCEED = "succeed"
     RETRY_FAILURE = "retry_failure"
@@ -19,7 +19,7 @@ class Next(StrEnum):
 
 
 class AttemptState(StrEnum):
-    """Where an attempt stands. The last five are final."""
+    """The state of an attempt. The last five are final."""
 
     REQUESTED = "requested"
     LAUNCHED = "launched"
@@ -49,7 +49,7 @@ _FINAL = frozenset(
 
 
 class Cause(StrEnum):
-    """Why an attempt ended. `OUTCOMES` says which state that is and what the job does next."""
+    """Why an attempt ended. `OUTCOMES` maps it to a state and the job's next step."""
 
     COMPLETED = "completed"
     EXIT_STATUS = "exit_status"
@@ -96,14 +96,13 @@ OUTCOMES: dict[Cause, Outcome] = {
     Cause.LAUNCH_FAILED: Outcome(AttemptState.FAILED, Next.OTHER_OFFER),
     # Refused for good there; other pools may take the job.
     Cause.LAUNCH_REFUSED: Outcome(AttemptState.FAILED, Next.OTHER_OFFER),
-    # No machine was asked for: the job is placed anew, through the gate.
+    # No machine was requested: the job is placed again, through the gate.
     Cause.REQUEST_EXPIRED: Outcome(AttemptState.CANCELLED, Next.RE_PLACE),
     Cause.DENIED_BEFORE_LAUNCH: Outcome(AttemptState.CANCELLED, Next.RE_PLACE),
     Cause.CANCELLED_BY_USER: Outcome(AttemptState.CANCELLED, Next.CANCEL),
     Cause.MAX_COST: Outcome(AttemptState.CANCELLED, Next.PAUSE),
     Cause.MAX_DURATION: Outcome(AttemptState.CANCELLED, Next.PAUSE),
-    # The money that was judged for it has ended, and nobody has judged what follows: the gate does, perhaps for a new
-    # period of its budget.
+    # The judged money is used up: the gate judges what follows, perhaps for a new budget period.
     Cause.PAID_UNTIL: Outcome(AttemptState.CANCELLED, Next.RE_PLACE),
     Cause.MONEY_REFUSED: Outcome(AttemptState.CANCELLED, Next.PAUSE),
     Cause.STOPPED_BY_POLICY: Outcome(AttemptState.CANCELLED, Next.PAUSE),
@@ -114,7 +113,7 @@ OUTCOMES: dict[Cause, Outcome] = {
 
 
 class JobState(StrEnum):
-    """Where a job stands."""
+    """The state of a job."""
 
     QUEUED = "queued"
     PLANNED = "planned"

@@ -1,11 +1,10 @@
-"""Which version of gpubroker a stored body was written for: a number in each stored event and in each stored view.
+"""Format numbers of stored events and views.
 
-Several hosts may share one store, and they are not upgraded at the same moment. A body of a newer format than this
-version knows is not guessed at: it is refused with `UnreadableRecord`, and whoever reads several jobs leaves that one
-out and says so.
+Hosts that share a store are not upgraded together. A record of a newer format raises `UnreadableRecord`; readers of
+several jobs skip and report that one.
 
-Raise `FORMAT` with each change after which earlier versions would misread or reject what is written: a new kind of
-event, a new field of a job, of an event or of a view.
+Raise `FORMAT` with every change that earlier versions would misread or reject: a new kind of event, a new field of a
+job, event or view.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 FORMAT = 4
-_TYPED = 4  # from here on, reasons and what a cost is for are kept as codes and fields, and not as words
-_UNSTAMPED = 1  # what was written before bodies carried a number
+_TYPED = 4  # since then reasons and costs are codes and fields, not sentences
+_UNSTAMPED = 1  # records without a format number
 
 _STAMP = re.compile(r'\{"format":(\d+),')
 _ANYWHERE = re.compile(r'"format"\s*:')
@@ -36,7 +35,7 @@ class UnreadableRecord(ValueError):
 
 
 def stamped(text: str) -> str:
-    """The JSON object with the number of the present format in front of its own keys, of which it has one at least."""
+    """The JSON object (with at least one key) preceded by the current format number."""
     return f'{{"format":{FORMAT},{text[1:]}'
 
 
@@ -46,11 +45,10 @@ def read_stamped(
     of_words: Callable[[dict[str, Any]], dict[str, Any]] = lambda document: document,
     of_unstamped: Callable[[_Read], _Read] = lambda found: found,
 ) -> _Read:
-    """What ``read`` makes of the JSON object without its number. ``read`` may raise pydantic's ValidationError.
-    ``of_words``: turns the object of a format that kept words for codes into one of today's; ``of_unstamped``: what
-    else is to be done with what was written before bodies carried a number.
+    """Apply ``read`` to the JSON object without its number; it may raise pydantic's ValidationError. ``of_words``
+    converts formats with sentences for codes; ``of_unstamped`` converts records without a format number.
 
-    Raises `UnreadableRecord` for a newer format, and for what ``read`` does not understand.
+    Raises `UnreadableRecord` for a newer format and for malformed records.
     """
     number, plain = _parts(text)
     if number > FORMAT:
@@ -71,7 +69,7 @@ def _converted(text: str, convert: Callable[[dict[str, Any]], dict[str, Any]]) -
     try:
         document = json.loads(text)
     except ValueError:
-        return text  # what is wrong with it is for the reader to say
+        return text  # the reader reports the error
     return json.dumps(convert(document)) if isinstance(document, dict) else text
 
 
@@ -81,7 +79,7 @@ def _parts(text: str) -> tuple[int, str]:
         return int(stamp[1]), "{" + text[stamp.end() :]
     if _ANYWHERE.search(text) is None:
         return _UNSTAMPED, text
-    try:  # somebody else's JSON library may have put the keys in another order
+    try:  # another JSON library may have reordered the keys
         document = json.loads(text)
     except ValueError:
         return _UNSTAMPED, text

@@ -1,4 +1,4 @@
-"""What is true of a job and of its attempts now: values that `broker.core.events.lifecycle` folds from events. Pure."""
+"""The current state of a job and its attempts, folded from events by `broker.core.events.lifecycle`. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SavedCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class AttemptView:
-    """One attempt as its events tell it. Times are UTC; None means: has not happened."""
+    """One attempt, from its events. Times are UTC; None: has not happened."""
 
     number: int
     key: str
@@ -51,14 +51,14 @@ class AttemptView:
     exit_status: int | None = None
     gone: bool = False
     gone_at: datetime | None = None
-    interrupted: bool | None = None  # whether its provider took it back, by its engine's word; None: not on record
+    interrupted: bool | None = None  # whether the provider took it back, by the engine's report; None: not recorded
     never_existed: bool = False  # its provider had no machine to give after all
     resumed_from: str | None = None
     resumed_step: int | None = None
     last_step: int | None = None
     checkpoints: tuple[SavedCheckpoint, ...] = ()
     passed_over: tuple[ev.PassedOver, ...] = ()
-    removal_delayed: bool = False  # its engine failed to end its machine, and is asked again
+    removal_delayed: bool = False  # the engine failed to end its machine; the broker retries
     agent_events: int = 0  # how many entries of the agent's journal are folded in
 
     @property
@@ -68,8 +68,9 @@ class AttemptView:
 
     @property
     def taken_back(self) -> bool:
-        """Whether the provider took the machine back, which may make its time free. The engine's word counts; what the
-        node wrote down counts only where that is not on record."""
+        """Whether the provider took the machine back, which may make its time free. The engine's report counts, and the
+        node's only without one.
+        """
         return self.state is AttemptState.INTERRUPTED if self.interrupted is None else self.interrupted
 
     @property
@@ -79,7 +80,7 @@ class AttemptView:
 
     @property
     def waits_in_queue(self) -> bool:
-        """It waits in a queue of its engine's, and no machine of it has been seen."""
+        """Whether it waits in an engine's queue without a machine so far."""
         seen = self.up_since is not None or self.claimed_at is not None
         return self.queued_at is not None and not seen and not self.state.final
 
@@ -134,15 +135,15 @@ class JobView:
     ending: EndReason | None = None
     closed: bool = False
     extended_after: int | None = None  # how many attempts there were when more money or time was last granted
-    asked: Asked | None = None  # what it, or more money for it, waits to hear
-    grants: tuple[Grant, ...] = ()  # what was approved for it
+    asked: Asked | None = None  # the pending request for it, or for more money
+    grants: tuple[Grant, ...] = ()  # its approvals
     folded: int = 0
     failed_launches: int = 0
     rests: tuple[PoolRest, ...] = ()
 
     @property
     def attempt_count(self) -> int:
-        """How many attempts there were in all; the number of the latest."""
+        """Number of all attempts; the number of the latest."""
         return self.folded + len(self.attempts)
 
     @property
@@ -160,12 +161,12 @@ class JobView:
 
     @property
     def interruptions(self) -> int:
-        """How often capacity was taken away (a notice and a loss of the same machine count once)."""
+        """Number of interruptions (a notice and the loss of the same machine count once)."""
         return sum(a.state in (AttemptState.INTERRUPTED, AttemptState.LOST) for a in self.attempts)
 
     @property
     def failures(self) -> int:
-        """How often the job itself failed; these count against ``retry.failures``."""
+        """Number of failures of the job itself, counted against ``retry.failures``."""
         return sum(a.next is Next.RETRY_FAILURE for a in self.attempts)
 
     def attempt(self, number: int) -> AttemptView | None:

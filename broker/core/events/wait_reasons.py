@@ -1,8 +1,8 @@
-"""Why a job waits, was refused or is paused, and why it ended: two closed unions that events and views carry.
+"""Why a job waits, was refused or is paused, and why it ended: two closed unions in events and views.
 
-Each reason has a code (``kind``) and typed fields. Decisions compare types and fields; only the command line puts them
-into words (`broker.cli.render.reasons`). Fields named ``message``, ``evidence``, ``because``, ``note`` and ``text``
-hold what somebody else said, for people alone. Amounts are USD, times UTC.
+Each reason has a code (``kind``) and typed fields. Decisions compare types and fields; only the command line renders
+them (`broker.cli.render.reasons`). Fields named ``message``, ``evidence``, ``because``, ``note`` and ``text`` are for
+display only. Amounts are USD, times UTC.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Reason(BaseModel):
 
     @property
     def subject(self) -> Hashable | None:
-        """What makes it another reason than one of the same kind; figures that go on do not. None: every field."""
+        """The fields that distinguish it from a reason of the same kind; changing figures do not. None: every field."""
         return None
 
 
@@ -37,8 +37,9 @@ class NothingFits(_Reason):
 
 
 class PolicyDenies(_Reason):
-    """A policy denies it. ``everywhere``: what was denied is each place that the job and the market leave; the rules
-    denied different places for different reasons where an objection has no ``message``."""
+    """A policy denies it. ``everywhere``: every place that job and market leave was denied; an objection without a
+    ``message`` was denied for several reasons in different places.
+    """
 
     kind: Literal["policy_denies"] = "policy_denies"
     objections: tuple[RuleObjection, ...]
@@ -50,8 +51,9 @@ class PolicyDenies(_Reason):
 
 
 class SecretsMissing(_Reason):
-    """The process that launches jobs lacks these environment variables. ``owner``: of whom they are, where that process
-    runs as somebody else, ``process_user``."""
+    """The process that launches jobs lacks these environment variables. ``owner``: their owner, if that process runs as
+    another user, ``process_user``.
+    """
 
     kind: Literal["secrets_missing"] = "secrets_missing"
     names: tuple[str, ...]
@@ -68,7 +70,7 @@ class OwnerMustStart(_Reason):
 
 
 class QueueTurn(_Reason):
-    """It waits for its turn on machines of that ``pool``; empty: its turn is not known yet."""
+    """It waits for its turn on machines of ``pool``; empty if its turn is unknown."""
 
     kind: Literal["queue_turn"] = "queue_turn"
     pool: str = ""
@@ -87,8 +89,9 @@ class StrategyWaits(_Reason):
 
 
 class WaitsForPaid(_Reason):
-    """It waits for a machine that is paid for already, expected to be free at ``until``, instead of renting one of
-    ``rents_from``. ``saves``: in all, or an hour where nobody knows how much work there is (``an_hour``)."""
+    """It waits for a prepaid machine, expected to be free at ``until``, instead of renting one of ``rents_from``.
+    ``saves``: in total, or per hour if the work is unknown (``an_hour``).
+    """
 
     kind: Literal["waits_for_paid"] = "waits_for_paid"
     pool: str
@@ -105,7 +108,7 @@ class WaitsForPaid(_Reason):
 
 
 class AwaitsApproval(_Reason):
-    """Somebody is asked first, by these ``rules``."""
+    """These ``rules`` require an approval."""
 
     kind: Literal["awaits_approval"] = "awaits_approval"
     rules: tuple[str, ...] = ()
@@ -113,7 +116,7 @@ class AwaitsApproval(_Reason):
 
 
 class ApprovalEnded(_Reason):
-    """What was asked for was refused, ``by`` whom; nobody: the request expired."""
+    """The request was rejected ``by`` an approver; empty: it expired."""
 
     kind: Literal["approval_ended"] = "approval_ended"
     by: str = ""
@@ -128,7 +131,7 @@ class MaxDurationUsed(_Reason):
 
 
 class MoneyRefused(_Reason):
-    """``more`` money is needed and was refused; else what it holds was refused for the time it is for."""
+    """``more`` money is needed and was denied; else the hold was denied for its time."""
 
     kind: Literal["money_refused"] = "money_refused"
     objections: tuple[RuleObjection, ...]
@@ -140,7 +143,7 @@ class MoneyRefused(_Reason):
 
 
 class MoneyTooLittle(_Reason):
-    """The money left does not pay for a start there, which takes ``least`` (USD)."""
+    """The remaining money does not cover a start there, which costs ``least`` (USD)."""
 
     kind: Literal["money_too_little"] = "money_too_little"
     instance_type: str
@@ -170,8 +173,9 @@ class AttemptStopped(_Reason):
 
 
 class LaunchesFailed(_Reason):
-    """So many launches in a row failed before the job's agent spoke. ``pools``: how many of the newest failed where;
-    ``attempt``: the last of them, 0 where it is not kept any more."""
+    """Launches in a row failed before the job's agent reported. ``pools``: number of the newest failures by pool;
+    ``attempt``: the last of them, 0 if no longer kept.
+    """
 
     kind: Literal["launches_failed"] = "launches_failed"
     count: int
@@ -192,7 +196,7 @@ class LaunchTrouble(_Reason):
 
 
 class EarlierWords(_Reason):
-    """What a version wrote that kept a sentence and nothing else. It decides nothing."""
+    """The sentence of a version without typed reasons. It decides nothing."""
 
     kind: Literal["earlier_words"] = "earlier_words"
     text: str
@@ -205,7 +209,7 @@ class Completed(_Reason):
 
 
 class Cancelled(_Reason):
-    """Somebody wanted it stopped for good."""
+    """A user stopped it for good."""
 
     kind: Literal["cancelled"] = "cancelled"
 
@@ -240,7 +244,7 @@ EndReason = Annotated[
 
 
 def same_reason(one: WaitReason | None, other: WaitReason | None) -> bool:
-    """Whether nothing new is to be said: the same reason about the same thing, though figures may have gone on."""
+    """Whether both are the same reason about the same thing, apart from changing figures."""
     if one is None or other is None or type(one) is not type(other) or one.subject is None:
         return one == other
     return one.subject == other.subject

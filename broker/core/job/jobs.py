@@ -23,7 +23,7 @@ class Part(BaseModel):
 
 
 class Workload(StrEnum):
-    """What kind of work it is."""
+    """The kind of work."""
 
     TRAINING = "training"
     BATCH = "batch"
@@ -32,7 +32,7 @@ class Workload(StrEnum):
 
 
 class Priority(StrEnum):
-    """How the job stands among others when capacity is short."""
+    """Priority among jobs when capacity is short."""
 
     LOW = "low"
     NORMAL = "normal"
@@ -41,10 +41,10 @@ class Priority(StrEnum):
 
 
 class MachineRequest(Part):
-    """One acceptable machine: accelerators of one kind (none for a CPU job) and at least so much of the rest.
+    """One acceptable machine: accelerators of one kind (none for a CPU job) and minima for the rest.
 
-    ``infra`` narrows to ``provider[/region[/zone]]``; parts may be ``*``. ``image`` is the machine or container image
-    that it must start from, as SkyPilot's ``image_id`` writes it.
+    ``infra`` narrows to ``provider[/region[/zone]]``; parts may be ``*``. ``image``: required machine or container
+    image, in the form of SkyPilot's ``image_id``.
     """
 
     accelerator: str | None = None
@@ -63,8 +63,9 @@ class MachineRequest(Part):
 
 
 class Work(Part):
-    """How much there is to do: ``duration`` of useful work on a reference machine. ``accelerator`` None: on whatever
-    machine the job gets."""
+    """The amount of work: ``duration`` of useful work on a reference machine. ``accelerator`` None: on whatever machine
+    the job gets.
+    """
 
     duration: timedelta
     accelerator: str | None = None
@@ -72,7 +73,7 @@ class Work(Part):
 
 
 class CheckpointPlan(Part):
-    """What the job says about its checkpoints: interval, size in bytes, time to restart from one, how many to keep."""
+    """The job's checkpoints: interval, size in bytes, time to restart from one, number to keep."""
 
     every: timedelta | None = None
     size: int | None = None
@@ -94,7 +95,7 @@ class Retry(Part):
 
 
 class Data(Part):
-    """Where the job's data lies (``provider/region``), its size in bytes, and whether it is sensitive."""
+    """The location of the job's data (``provider/region``), its size in bytes, and whether it is sensitive."""
 
     location: str | None = None
     size: int | None = None
@@ -111,7 +112,7 @@ class Constraints(Part):
 
 
 class Model(Part):
-    """A model to be sized instead of resources; what it needs is computed by `broker.economics`."""
+    """A model to be sized instead of resources; `broker.economics` computes its needs."""
 
     parameters: float
     method: str = "adamw"
@@ -121,14 +122,13 @@ class Model(Part):
 
 
 class Job(Part):
-    """Desired work. Exactly one of ``resources`` (acceptable machines, best first) and ``model`` is given.
+    """Desired work, with exactly one of ``resources`` (acceptable machines, best first) and ``model``.
 
-    ``deadline``: a duration from submission, or a time (UTC). ``max_duration`` counts billed time over all attempts;
-    None means that the policy's default applies. ``value_of_time``: USD that finishing an hour earlier is worth to a
-    job without a deadline; None: the policy's. ``max_unattended``: rented machines stop, checkpoint first, when no
-    broker has looked after them for so long; the shorter of this and the policy's. ``envs`` values reach the command
-    verbatim; ``secrets`` names variables
-    that are taken from the submitting environment at launch and are stored nowhere.
+    ``deadline``: a duration from submission, or a time (UTC). ``max_duration``: billed time over all attempts; None for
+    the policy's default. ``value_of_time``: USD per hour of an earlier finish, for a job without a deadline; None for
+    the policy's. ``max_unattended``: rented machines stop, checkpoint first, after this time without a broker; the
+    shorter of this and the policy's applies. ``envs`` values reach the command verbatim; ``secrets`` names variables
+    taken from the submitting environment at launch and never stored.
     """
 
     name: str
@@ -164,7 +164,7 @@ class Job(Part):
 
     @property
     def needs(self) -> frozenset[str]:
-        """What the job demands of an engine beyond running a command; engines say which of these they can do."""
+        """Engine features the job needs besides running a command; engines declare theirs."""
         wanted = {
             "several_nodes": self.num_nodes > 1,
             "workdir": self.workdir is not None,

@@ -12,7 +12,7 @@ from broker.core.values.money import Money
 
 
 class Moved(StrEnum):
-    """What is moved for a price: data and restored checkpoints to the machines, checkpoints from them."""
+    """What a transfer cost moves: data and restored checkpoints to the machines, checkpoints from them."""
 
     DATA = "data"
     CHECKPOINT = "checkpoint"
@@ -21,10 +21,10 @@ class Moved(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CostTerm:
-    """One line of an expected cost in USD, signed, with how it came about ("2.1 h × $3.06").
+    """One line of an expected cost in USD, signed, with its derivation ("2.1 h × $3.06").
 
-    ``per_start``: what of it one start of the job's machines costs; None where one start may cost all of it. ``moves``:
-    what is moved for it, of terms that are egress.
+    ``per_start``: its part per start of the job's machines; None if one start may cost all of it. ``moves``: what is
+    moved, for egress.
     """
 
     name: str
@@ -36,14 +36,13 @@ class CostTerm:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """One offer chosen for one job, with what is expected of it.
+    """One offer chosen for one job, with its expectations.
 
-    ``rate``: USD per hour for all nodes at the offer's price now. ``duration``: expected time from launch to finish,
-    None when the job does not say how much work there is. ``finish``: when that would be. ``expected_cost`` is the sum
-    of ``terms``; when the work is unknown it is the cost of one hour and of one start's data. ``surcharge`` moves the
-    ranking, not the money. ``useful_fraction`` is the η of the effective price: the part of billed time that becomes
-    progress.
-    ``kg_co2e_per_hour``: what all nodes emit in an hour; None where nobody asked or it is not known.
+    ``rate``: USD per hour for all nodes at the current price. ``duration``: expected time from launch to finish, None
+    if the work is unknown. ``finish``: its expected time. ``expected_cost``: the sum of ``terms``; for unknown work,
+    one hour and one start's data. ``surcharge`` affects the ranking, not the money. ``useful_fraction``: the η of the
+    effective price: the part of billed time that becomes progress. ``kg_co2e_per_hour``: emissions of all nodes per
+    hour; None if unknown or not requested.
     """
 
     offer: Offer
@@ -61,7 +60,7 @@ class Placement:
 
     @property
     def kg_co2e(self) -> float | None:
-        """What the job is expected to emit there; None where that or its duration is not known."""
+        """Expected emissions of the job there; None if they or the duration are unknown."""
         if self.kg_co2e_per_hour is None or self.duration is None:
             return None
         return self.kg_co2e_per_hour * (self.duration / timedelta(hours=1))

@@ -1,7 +1,7 @@
-"""Every reason a placement, a launch or a submission can be turned down, named once and countable everywhere.
+"""Every reason to reject a placement, a launch or a submission.
 
-A reason has a code that programs count, a sentence that people read, and an *origin*: what would have to change. The
-origin decides the exit code when nothing is left (semantics: the job and the market alone → 4, policy → 3).
+A reason has a code for programs, a sentence for people, and an *origin*: what would have to change. The origin decides
+the exit code when nothing is left (job and market alone → 4, policy → 3).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import StrEnum
 
 
 class Origin(StrEnum):
-    """Who turned it down."""
+    """The origin of a rejection."""
 
     MARKET = "market"
     POLICY = "policy"
@@ -65,24 +65,24 @@ class Reason(StrEnum):
 _BY_POLICY = frozenset({Reason.REFERENCE_PRICE, Reason.DENIED_BY_POLICY})
 
 _TEXTS = {
-    Reason.WRONG_ACCELERATOR: "another accelerator than the job asks for",
-    Reason.TOO_FEW_ACCELERATORS: "fewer accelerators per machine than the job asks for",
+    Reason.WRONG_ACCELERATOR: "another accelerator than requested",
+    Reason.TOO_FEW_ACCELERATORS: "fewer accelerators per machine than requested",
     Reason.NOT_A_CPU_OFFER: "a GPU machine, and the job needs none",
-    Reason.TOO_FEW_CPUS: "fewer CPUs than the job asks for",
-    Reason.TOO_LITTLE_MEMORY: "less memory than the job asks for",
+    Reason.TOO_FEW_CPUS: "fewer CPUs than requested",
+    Reason.TOO_LITTLE_MEMORY: "less memory than requested",
     Reason.TOO_LITTLE_GPU_MEMORY: "less memory per accelerator than the job needs",
     Reason.WRONG_CAPACITY_TYPE: "a capacity type the job excludes",
     Reason.WRONG_PROVIDER: "a provider the job excludes",
     Reason.WRONG_REGION: "a region the job excludes",
-    Reason.WRONG_INSTANCE_TYPE: "another instance type than the job asks for",
-    Reason.INTERCONNECT_TOO_WEAK: "a weaker (or unknown) interconnect than the job asks for",
-    Reason.UNAVAILABLE: "sold out, as the provider says",
+    Reason.WRONG_INSTANCE_TYPE: "another instance type than requested",
+    Reason.INTERCONNECT_TOO_WEAK: "a weaker (or unknown) interconnect than requested",
+    Reason.UNAVAILABLE: "sold out, as reported by the provider",
     Reason.NO_QUOTA: "the account's quota does not reach",
     Reason.TOO_FEW_MACHINES: "fewer machines free than the job has nodes",
     Reason.NO_PRICE: "no valid price known",
     Reason.STALE_PRICE: "the price is older than its provider's limit",
     Reason.ENGINE_CANNOT: "its engine cannot do something the job needs",
-    Reason.SANDBOX_NOT_ASKED_FOR: "simulated capacity; only for jobs that say `constraints.providers: [sandbox]`",
+    Reason.SANDBOX_NOT_ASKED_FOR: "simulated capacity; only for jobs with `constraints.providers: [sandbox]`",
     Reason.MISSES_DEADLINE: "the job would not finish by its deadline there",
     Reason.TOO_OFTEN_INTERRUPTED: "interruptions would leave the job hardly any progress there",
     Reason.LAUNCH_FAILED_LATELY: "a launch there failed a short while ago",
@@ -98,8 +98,9 @@ _TEXTS = {
 
 @dataclass(frozen=True, slots=True)
 class RuleObjection:
-    """What one rule of the policies has against something: its kind, its name there, a countable code, a sentence for
-    people, and where it stands (``team.yaml:12``)."""
+    """The objection of one policy rule: its kind, its name, a countable code, a sentence for people, and its place
+    (``team.yaml:12``).
+    """
 
     rule: str
     name: str
@@ -123,5 +124,5 @@ class Rejection:
 
 
 def count_reasons(rejections: Iterable[Rejection]) -> dict[Reason, int]:
-    """How often each reason struck, most frequent first."""
+    """Number of rejections by reason, most frequent first."""
     return dict(Counter(rejection.reason for rejection in rejections).most_common())

@@ -1,4 +1,4 @@
-"""What a provider may tell beside its offers: quotas, capacity held, capacity for sale ahead, machines, charges."""
+"""What a provider may report besides offers: quotas, held capacity, reservations for sale, machines, charges."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from broker.core.values.money import Money
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """How much the account may run at once. ``limit`` in ``unit`` (``vCPU``, ``GPU``, ``machine``), of machines whose
-    names begin with one of ``families``, in one region, however they are had or as one ``capacity_type``."""
+    """Account limit on running capacity: ``limit`` in ``unit`` (``vCPU``, ``GPU``, ``machine``), for machines whose
+    names begin with one of ``families``, in one region, for one or all capacity types.
+    """
 
     provider: str
     region: str
@@ -28,9 +29,9 @@ class Quota:
 class Reservation:
     """Capacity, or a price, that the account holds for a time, paid whether used or not.
 
-    ``machines`` of ``instance_type``; ``free``: how many are not in use, None when not known. ``kind``: the provider's
-    word for it. ``holds_capacity``: False for a mere discount. ``open``: any machine of that type uses it, without
-    naming it. Times are UTC; ``ends`` is None for what goes on until it is given back.
+    ``machines`` of ``instance_type``; ``free``: unused ones, None if unknown. ``kind``: the provider's term.
+    ``holds_capacity``: False for a mere discount. ``open``: any machine of that type uses it automatically. Times are
+    UTC; ``ends`` None: until it is cancelled.
     """
 
     id: str
@@ -69,9 +70,10 @@ class ReservationOffer:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A machine of the account that carries gpubroker's tag. ``key``: the attempt's key, as the tag says. ``state``:
-    the provider's word; ``billed``: whether it costs by the hour in that state. ``since``: when it started (UTC).
-    ``store``: the id of the store that asked for it, as its other tag says; empty where it has none."""
+    """A machine of the account with gpubroker's tag. ``key``: the attempt's key, from the tag. ``state``: the
+    provider's term; ``billed``: whether it is billed in that state. ``since``: its start (UTC). ``store``: id of the
+    requesting store, from its other tag; empty without one.
+    """
 
     id: str
     provider: str
@@ -88,8 +90,9 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What the provider charged from ``starts`` to ``ends`` (UTC). ``key``: the attempt's key, empty when the charge
-    carries no tag of ours. ``estimated``: may still change. ``amount`` is negative for credits."""
+    """A provider's charge from ``starts`` to ``ends`` (UTC). ``key``: the attempt's key, empty without our tag.
+    ``estimated``: may still change. ``amount`` is negative for credits.
+    """
 
     provider: str
     starts: datetime

@@ -1,7 +1,7 @@
-"""What engines may tell of the machines that they run, whoever remembers them; and how such a machine is ended.
+"""Machines that engines report, and how to end them.
 
-Machines of ours carry two tags where engines and clouds have tags: ``gpubroker`` with the attempt's key, and
-``gpubroker-store`` with the id of the store that asked for them, so that nobody ends another store's machines.
+Where engines and clouds have tags, our machines carry two: ``gpubroker`` with the attempt's key, and
+``gpubroker-store`` with the id of the requesting store, so that no store ends another's machines.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ STORE_TAG = "gpubroker-store"
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine (or gang) that is there or about to be.
+    """A machine (or gang) that exists or is starting.
 
-    ``key``: the attempt's key. ``handle``: the engine's. ``store``: the id of the store that asked for it; empty where
-    nobody noted it, which proves nothing. ``since``: when it was asked for or came up (UTC); None when not known.
-    ``evidence``: one line for people.
+    ``key``: the attempt's key. ``handle``: the engine's. ``store``: id of the requesting store; empty if not recorded,
+    which proves nothing. ``since``: when it was requested or came up (UTC); None if unknown. ``evidence``: one line for
+    people.
     """
 
     key: str
@@ -33,7 +33,7 @@ class Machine:
 
 @runtime_checkable
 class ListsMachines(Protocol):
-    """An engine that can list what it runs."""
+    """An engine that can list its machines."""
 
     def machines(self) -> Iterator[Machine]:
         """Every machine that is or may be of gpubroker's, those that ended left out. Read-only. Raises what
@@ -41,6 +41,7 @@ class ListsMachines(Protocol):
         ...
 
     def end(self, handle: str) -> None:
-        """End a machine that `machines` told of, whatever was believed of it. Returns at once; repeatable, and to be
-        repeated until it is told of no more; what is gone is fine. Raises what `machines` raises."""
+        """End a machine that `machines` reported, whatever its state. Returns at once; repeat until it is no longer
+        reported; a missing machine is no error. Raises what `machines` raises.
+        """
         ...

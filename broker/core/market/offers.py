@@ -12,7 +12,7 @@ SANDBOX = "sandbox"  # the provider whose capacity, prices and money are simulat
 
 
 class CapacityType(StrEnum):
-    """How capacity is had."""
+    """How capacity is obtained."""
 
     OWNED = "owned"
     RESERVED = "reserved"
@@ -21,7 +21,7 @@ class CapacityType(StrEnum):
 
 
 class Availability(StrEnum):
-    """Whether the capacity can be had now, as far as its provider tells."""
+    """Whether the capacity is available now, as its provider reports."""
 
     AVAILABLE = "available"
     UNAVAILABLE = "unavailable"
@@ -30,7 +30,7 @@ class Availability(StrEnum):
 
 
 class Interconnect(StrEnum):
-    """How the accelerators of one machine are joined."""
+    """The connection between the accelerators of one machine."""
 
     NVLINK = "nvlink"
     PCIE = "pcie"
@@ -48,7 +48,7 @@ class MoneyKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Billing:
-    """How a provider meters: at least ``minimum``, then in whole steps of ``granularity`` (> 0)."""
+    """Metering of a provider: at least ``minimum``, then whole steps of ``granularity`` (> 0)."""
 
     minimum: timedelta = timedelta(0)
     granularity: timedelta = timedelta(seconds=1)
@@ -58,13 +58,13 @@ class Billing:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Capacity somebody offers: one machine of it, at a price per hour.
+    """One machine offered at a price per hour.
 
-    ``price``: USD per hour for the whole machine, what this hour costs *because of the decision* (0 is right only for
-    owned capacity and prepaid reserved hours); None when not known. ``amortised``: the showback value per hour of
-    something already paid. ``as_of``: when the price was known to hold (UTC). ``source``: who says so.
-    ``interruption_rate``: expected interruptions per hour, if the provider gives or implies one. ``slots``: how many
-    such machines can be had at once, None when there is no known bound. ``engine``: the engine that can run it.
+    ``price``: USD per hour for the whole machine, paid *because of the decision* (0 only for owned capacity and prepaid
+    reserved hours); None if unknown. ``amortised``: showback value per hour of prepaid capacity. ``as_of``: when the
+    price was valid (UTC). ``source``: its origin. ``interruption_rate``: expected interruptions per hour, if the
+    provider gives or implies one. ``slots``: machines available at once, None without a known bound. ``engine``: the
+    engine that can run it.
     """
 
     provider: str

@@ -1,4 +1,4 @@
-"""Watches: what somebody wants to be told of about prices, and where each of them stands."""
+"""Watches on prices and their state."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from broker.core.values.units import print_duration
 
 
 class Trigger(StrEnum):
-    """What is waited for.
+    """The condition of a watch.
 
-    ``BELOW``: the cheapest offer that can be had costs less than a price. ``RISES``: it costs so much more than it did
-    some time ago. ``AVAILABLE``: a provider says that some offer can be had. ``STALE``: no poll of a provider has gone
-    well for some time.
+    ``BELOW``: the cheapest available offer costs less than a price. ``RISES``: it costs more than some time ago by a
+    given part. ``AVAILABLE``: a provider reports an offer as available. ``STALE``: no successful poll of a provider for
+    some time.
     """
 
     BELOW = "below"
@@ -29,13 +29,13 @@ class Trigger(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What to wait for, among which offers.
+    """A condition on some offers.
 
-    ``machines``: ``H100`` or ``H100:8`` (exactly so many), ``cpu``; with ``providers``, ``regions`` (both may be
-    patterns) and ``capacity_types`` an empty tuple means any. ``price``: USD per GPU-hour (per hour of machines
-    without), for ``BELOW``. ``part``: 0.2 for a fifth more, and ``within``: than so long ago, for ``RISES``. ``age``:
-    for ``STALE``. ``targets``: names of settings that say whom to tell; all of them when empty. ``pause``: the least
-    time between two notices. Times are UTC.
+    ``machines``: ``H100`` or ``H100:8`` (exact count), ``cpu``; for these, ``providers``, ``regions`` (both may be
+    patterns) and ``capacity_types`` an empty tuple means any. ``price``: USD per GPU-hour (per hour for CPU machines),
+    for ``BELOW``. ``part``: 0.2 for a fifth more, and ``within``: compared with that long ago, for ``RISES``. ``age``:
+    for ``STALE``. ``targets``: names of notification settings; all if empty. ``pause``: minimum time between two
+    notices. Times are UTC.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Watch:
         )
 
     def fits(self, offer: Offer) -> bool:
-        """Whether the offer has one of the counts that are asked for."""
+        """Whether the offer has one of the requested counts."""
         if not self.machines:
             return True
         if offer.accelerator is None:
@@ -85,7 +85,7 @@ class Watch:
 
     @property
     def sentence(self) -> str:
-        """What is waited for in words: ``H100:8 spot below $2.00 per GPU-hour``."""
+        """The condition in words: ``H100:8 spot below $2.00 per GPU-hour``."""
         match self.trigger:
             case Trigger.BELOW:
                 unit = "per hour" if self.machines == ("cpu",) else "per GPU-hour"
@@ -100,11 +100,11 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class WatchState:
-    """Where a watch stands after it was last looked at.
+    """The state of a watch at its last check.
 
-    ``firing``: what it holds for now: names of providers for ``STALE``, else one empty name. ``since``: when it last
-    began or stopped to hold. ``noticed_at``: of the last notice; ``number``: how many there have been. ``seen``: in
-    words, what was found. ``known``: whether it could be told at all.
+    ``firing``: what it holds for now: providers for ``STALE``, else one empty name. ``since``: when it last began or
+    ceased to hold. ``noticed_at``: time of the last notice; ``number``: how many. ``seen``: the finding in words.
+    ``known``: whether it could be evaluated.
     """
 
     firing: tuple[str, ...] = ()

@@ -1,1 +1,1 @@
-"""What policies see and answer, and what approvals cover. Pure."""
+"""Inputs and verdicts of policies, and coverage of approvals. Pure."""

@@ -1,8 +1,7 @@
-"""Asking somebody first: what is asked of whom, who may answer, and what an approval covers. Pure.
+"""Approval requests: their approvers, decisions and coverage. Pure.
 
-An ask puts one question for each rule that wants to be asked; all of them must be answered with yes, one no ends it.
-What was approved is kept as a `Grant` with its limits: so that the same question is not put again when the job moves,
-and is put again when it wants more.
+A request has one question per rule that requires an approval; all must be approved, one rejection ends it. An approval
+is kept as a `Grant` with its limits: a move within them needs no new approval, a larger request does.
 """
 
 from __future__ import annotations
@@ -19,13 +18,15 @@ from broker.core.policy.facts import Aspect, Fact, covers
 from broker.core.policy.policy import Action, ActionKind, Answer, Grant, Verdict
 from broker.core.values.money import Money
 
-# How long a rule that does not say so waits for an answer.
+# Default expiry of a request.
 DEFAULT_EXPIRY = timedelta(hours=24)
 
 
 class Question(BaseModel):
-    """One rule's question: its name, who may answer (names or patterns), whether also those who ask, why, and where
-    the rule stands. ``facts``: what it looked at, which a yes covers; None for a question of before that was kept."""
+    """One rule's question: its name, approvers (names or patterns), whether requesters may approve, the reason, and the
+    rule's place. ``facts``: the facts the rule read, which an approval covers; None for questions recorded without
+    them.
+    """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
     rule: str
@@ -36,18 +37,18 @@ class Question(BaseModel):
     facts: tuple[Fact, ...] | None = None
 
     def may_answer(self, who: str, requester: str) -> bool:
-        """Whether that user may say yes or no. Nobody approves their own request unless the rule lets them."""
+        """Whether that user may decide. Nobody approves their own request unless the rule allows it."""
         return (self.own_requests or who != requester) and named(self.approvers, who)
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a job waits to hear. Amounts are USD.
+    """A pending request. Amounts are USD.
 
-    ``total``: what the job may come to in all if it is approved; ``held``: what was set aside for this ask alone.
-    ``max_cost``, ``max_duration``: the job's limits as they will be, where more was asked for while it ran; an
-    ``extension`` leaves what runs as it is until it is approved. ``yes``: who answered which rule's question. ``by``:
-    who asked for more; empty for a submission, and where the broker itself found that more is needed.
+    ``total``: maximum total cost of the job if approved; ``held``: held for this request alone. ``max_cost``,
+    ``max_duration``: the job's new limits, if more was requested while it ran; an ``extension`` leaves a running job
+    unchanged until it is approved. ``yes``: approver by rule. ``by``: who requested more; empty for a submission, and
+    for needs of the broker.
     """
 
     at: datetime
@@ -69,7 +70,7 @@ class Asked:
 
     @property
     def open(self) -> tuple[Question, ...]:
-        """The questions that nobody has answered yet."""
+        """Questions without a decision."""
         answered = {rule for rule, _ in self.yes}
         return tuple(question for question in self.questions if question.rule not in answered)
 
@@ -79,8 +80,9 @@ class Asked:
         return tuple(sorted({name for question in self.open for name in question.approvers}))
 
     def whom(self, requester: str) -> str:
-        """Whom the requester may ask, as a sentence names them: ``ann or bob``, and where several rules need a yes of
-        different people, ``ann or bob, and carl``."""
+        """The approvers in a sentence: ``ann or bob``; for several rules with different approvers, ``ann or bob, and
+        carl``.
+        """
         asked = []
         for question in self.open:
             names = [name for name in question.approvers if question.may_answer(name, requester)]
@@ -92,14 +94,14 @@ class Asked:
         return tuple(question for question in self.open if question.may_answer(who, requester))
 
     def answered(self, who: str, rules: Iterable[str]) -> Asked:
-        """With these rules' questions answered with yes."""
+        """With these rules' questions approved."""
         return replace(self, yes=(*self.yes, *((rule, who) for rule in rules)))
 
     def grants(self) -> tuple[Grant, ...]:
-        """What everybody's yes comes to: one grant for each who said it."""
+        """The resulting grants, one per approver."""
         rules: dict[str, list[str]] = {}
         for rule, who in self.yes:
-            if who:  # what nobody asks any more was approved by nobody
+            if who:  # no longer required, so approved by nobody
                 rules.setdefault(who, []).append(rule)
         known = {question.rule: question.facts for question in self.questions}
         return tuple(
@@ -118,9 +120,10 @@ def _facts_of(
 
 @dataclass(frozen=True, slots=True)
 class StandingGrant:
-    """An approval ahead: for whom (names or patterns; empty: anybody), for which ``rules``, how much in ``total`` (USD,
-    over all jobs that use it) and until when (UTC). ``used``: what those jobs have spent and hold. ``revoked_at``: when
-    it was taken back; what was launched under it goes on."""
+    """An approval in advance: for users (names or patterns; empty: everybody), ``rules``, a ``total`` (USD, over all
+    jobs that use it) and an end (UTC). ``used``: spent and held by those jobs. ``revoked_at``: when it was revoked;
+    launched jobs continue.
+    """
 
     number: int
     by: str
@@ -149,7 +152,7 @@ class StandingGrant:
         )
 
     def grant(self, own: Money) -> Grant:
-        """It as a grant for one job, of which ``own`` is used already. The same limit as for everybody together."""
+        """As a grant for one job, which has already used ``own``. The limit of all jobs together applies."""
         left = max(self.total - self.used + own, Money.ZERO)
         return Grant(self.by, self.rules, left, standing=self.number, until=self.until)
 
@@ -160,7 +163,7 @@ def named(patterns: Iterable[str], who: str) -> bool:
 
 
 def questions(verdicts: Iterable[Verdict]) -> tuple[Question, ...]:
-    """What is to be asked, a question for each rule that asks."""
+    """One question for each rule that requires an approval."""
     return tuple(
         Question(
             rule=verdict.name,
@@ -176,7 +179,7 @@ def questions(verdicts: Iterable[Verdict]) -> tuple[Question, ...]:
 
 
 def _until_answered(fact: Fact, expires: timedelta) -> Fact:
-    """The fact as it may be once somebody answers in time: an end that is put off by waiting may be put off so long."""
+    """The fact at a decision in time: a pending request may delay an end by that much."""
     if fact.aspect is not Aspect.ENDS_BY or not isinstance(fact.value, int):
         return fact
     return fact.model_copy(update={"value": fact.value + round(expires.total_seconds() * 1_000_000)})
@@ -189,13 +192,13 @@ def expiry(verdicts: Iterable[Verdict], now: datetime) -> datetime:
 
 
 def total_of(action: Action) -> Money:
-    """What the job may come to in all: spent, held and asked for. What was paid before does not count."""
+    """Maximum total cost of the job: spent, held and requested. Prepaid capacity does not count."""
     asked = (amount for kind, amount in (action.hold or {}).items() if kind is not MoneyKind.AMORTISED)
     return sum(asked, action.spent + action.held)
 
 
 def lasts(action: Action) -> timedelta | None:
-    """How long the job may run in all; None where that is not known."""
+    """Maximum total run time of the job; None if unknown."""
     if action.window is None:
         return None
     return action.elapsed + max(action.window[1] - action.window[0], timedelta(0))
@@ -204,7 +207,7 @@ def lasts(action: Action) -> timedelta | None:
 def with_grants(
     verdicts: Sequence[Verdict], action: Action, grants: Sequence[Grant], now: datetime
 ) -> Sequence[Verdict]:
-    """The verdicts, with those that ask allowing what was approved. A denial stays what it is."""
+    """The verdicts, with approved questions turned into allowances. Denials stay."""
     if not grants or all(verdict.answer is not Answer.ASK for verdict in verdicts):
         return verdicts
     return [_with(verdict, action, grants, now) for verdict in verdicts]
@@ -235,7 +238,7 @@ def _covers(grant: Grant, verdict: Verdict, action: Action, now: datetime) -> bo
         return False
     if grant.standing is None:
         return _covers_facts(grant, verdict, action)
-    # Made ahead of the request: whoever made it must still be somebody who could approve this very one.
+    # A standing grant: its author must still be an approver for this request.
     in_time = grant.until is None or now < grant.until
     return in_time and Question(
         rule=verdict.name, approvers=verdict.approvers, own_requests=verdict.own_requests
@@ -243,8 +246,9 @@ def _covers(grant: Grant, verdict: Verdict, action: Action, now: datetime) -> bo
 
 
 def _covers_facts(grant: Grant, verdict: Verdict, action: Action) -> bool:
-    """Whether what the rule looked at was approved. Of an approval of before facts were kept nobody knows what it was
-    about; what runs was let through by it, and goes on."""
+    """Whether the facts that the rule read were approved. Approvals recorded without facts have unknown coverage;
+    running jobs they allowed continue.
+    """
     if grant.facts is None and action.kind is ActionKind.CONTINUE:
         return True
     return covers((grant.facts or {}).get(verdict.name, ()), verdict.looked_at)

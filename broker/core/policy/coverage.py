@@ -1,4 +1,4 @@
-"""What a rule saw of an action, as the facts that an approval covers. Pure."""
+"""The facts of an action that a rule read, which an approval covers. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def seen(action: Action, *aspects: Aspect) -> tuple[Fact, ...]:
 
 
 def known_of(job: Job, placement: Placement) -> tuple[Fact, ...]:
-    """Every fact that a job and its placement tell by themselves."""
+    """Every fact given by a job and its placement alone."""
     action = Action(ActionKind.LAUNCH, job, user="", placement=placement)
     return seen(action, Aspect.DATA_LOCATION, Aspect.SENSITIVE_DATA, *_OF_OFFER, *_OF_PLACEMENT)
 
@@ -36,7 +36,7 @@ def _value(action: Action, aspect: Aspect) -> Value:
         case Aspect.SENSITIVE_DATA:
             return action.job.data.sensitive
         case Aspect.ATTEMPTS:
-            # The start itself counts: so that what was started with an approval is covered by it while it runs.
+            # The start itself counts, so that its approval covers it while it runs.
             return action.attempts + (action.kind is not ActionKind.CONTINUE and not action.in_place)
         case _ if action.placement is None:
             return None

@@ -1,4 +1,4 @@
-"""What a yes covers, in words: ``gcp/eu-1, at most $12.25 per GPU-hour, 8 GPUs, $900.00 in all, 60h``. Pure."""
+"""The coverage of an approval in words: ``gcp/eu-1, at most $12.25 per GPU-hour, 8 GPUs, $900.00 in total``. Pure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from broker.core.values.units import print_duration
 
 
 def covered(asked: Asked) -> str:
-    """What the yes of everybody who is asked covers. Of a question of an earlier version only the limits are known."""
+    """The coverage once all approvers agree. For requests of earlier versions only the limits are known."""
     facts = {(f.aspect, f.of): f for question in asked.questions for f in question.facts or ()}
     limits = [f"{asked.gpus} GPUs"] if asked.gpus else []
-    limits.append(f"{asked.total} in all")
+    limits.append(f"{asked.total} in total")
     if asked.lasts is not None:
         limits.append(print_duration(timedelta(seconds=round(asked.lasts.total_seconds()))))
     return ", ".join([*in_words(facts.values()), *limits])

@@ -1,4 +1,4 @@
-"""The record of a decision: what was asked, what was seen, what was answered. Kept for every admission and move."""
+"""The record of a decision: request, inputs, verdicts. Kept for every admission and move."""
 
 from __future__ import annotations
 
@@ -40,8 +40,9 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """All that a judgement saw. ``others``: the placements that the plan ranked after the one that was judged.
-    ``live_kept``: False where no rule counted what runs, and so it was not kept."""
+    """The inputs of a judgement. ``others``: placements ranked after the judged one. ``live_kept``: False if no rule
+    counted running attempts, so they were not kept.
+    """
 
     action: Action
     facts: Facts
@@ -49,16 +50,16 @@ class Inputs:
     live_kept: bool = True
 
 
-# How many placements beside the one that was judged are kept with a decision.
+# Further placements kept with a decision.
 MOST_OTHERS = 5
 
 
 def written(
     action: Action, facts: Facts, others: Sequence[Placement] = (), *, counts_live: bool = True
 ) -> dict[str, Any]:
-    """The inputs as plain data for JSON; `inputs_of` reads them back equal.
+    """The inputs as plain data for JSON; `inputs_of` restores them.
 
-    What runs is kept where ``counts_live``: of thousands of jobs, in a few bytes each, as most of them are alike.
+    Running attempts are kept where ``counts_live``: compressed to a few bytes each, as most are alike.
     """
     kept = Inputs(action, replace(facts, live=()), tuple(others)[:MOST_OTHERS], counts_live)
     data: dict[str, Any] = _adapter().dump_python(kept, mode="json")
@@ -90,8 +91,9 @@ def sealed(inputs: Mapping[str, Any], policy_version: str) -> str:
 
 
 def inputs_of(decision: Decision) -> Inputs | None:
-    """What the judgement saw; None for a decision of before inputs were kept. Raises ValueError where they are not
-    what was hashed."""
+    """The inputs of the judgement; None for decisions recorded without them. Raises ValueError if they do not match the
+    hash.
+    """
     kept = decision.seen.get("inputs")
     if not isinstance(kept, Mapping):
         return None

@@ -1,9 +1,8 @@
-"""Facts of an action that a rule looked at, and whether an approval of some covers others. Pure.
+"""Facts of an action that a rule read, and whether approved facts cover others. Pure.
 
-A rule that asks names the facts on which its verdict depends, beside the amount, the time and the number of GPUs: those
-belong to every question. Whoever says yes approves these facts. A later action is covered only where each of its facts
-was approved with the same value, or, of figures that have an order, with a value that is no better. What the rule did
-not look at may change: a rule about money covers every place.
+A rule that requires an approval names the facts its verdict depends on; amount, time and number of GPUs belong to every
+question. An approval covers these facts. A later action is covered only if each of its facts has the approved value or,
+for ordered figures, one that is no worse. Other facts may change: a rule about money covers every place.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ Value = str | bool | int | float | None
 
 
 class Aspect(StrEnum):
-    """What a fact is about. Money is in micro-dollars, times are in microseconds since 1970 UTC."""
+    """The subject of a fact. Money is in micro-dollars, times are in microseconds since 1970 UTC."""
 
     PROVIDER = "provider"
     REGION = "region"
@@ -41,11 +40,11 @@ class Aspect(StrEnum):
     EXPECTED_COST = "expected_cost"
     EXPECTED_HOURS = "expected_hours"
     INTERRUPTIONS = "interruptions"  # expected per hour
-    ATTEMPTS = "attempts"  # with that which is to be made
+    ATTEMPTS = "attempts"  # including the one to be made
     EMISSIONS = "emissions"  # kg CO2e of the whole job
-    GPUS_AT_ONCE = "gpus_at_once"  # of everybody whom the rule counts, the job included
+    GPUS_AT_ONCE = "gpus_at_once"  # of all jobs the rule counts, this one included
     JOBS_AT_ONCE = "jobs_at_once"
-    BUDGET = "budget"  # what would be spent and held in the period that begins at `Fact.of`
+    BUDGET = "budget"  # spent and held in the period that begins at `Fact.of`
     ENDS_BY = "ends_by"
     PRICE_DATE = "price_date"
     SPOT_SHARE = "spot_share"  # percent
@@ -72,7 +71,7 @@ class Fact(BaseModel):
 
 
 def covers(approved: Iterable[Fact], now: Iterable[Fact]) -> bool:
-    """Whether every fact of ``now`` was approved, or is no worse than what was approved."""
+    """Whether every fact of ``now`` was approved, or is no worse than an approved one."""
     known = {(fact.aspect, fact.of): fact.value for fact in approved}
     return all(
         (fact.aspect, fact.of) in known and _no_worse(fact.aspect, fact.value, known[fact.aspect, fact.of])

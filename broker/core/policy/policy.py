@@ -1,4 +1,4 @@
-"""What a rule sees and what it answers: the values of the gate that everything that costs money passes."""
+"""Inputs and verdicts of rules: the values of the gate that everything that costs money passes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from broker.core.values.money import Money
 
 
 class ActionKind(StrEnum):
-    """What is about to be done. All pass the same gate."""
+    """The kind of action. All pass the same gate."""
 
     LAUNCH = "launch"
     RE_PLACE = "re_place"
@@ -29,7 +29,7 @@ class ActionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """How busy the accelerators of an attempt were at a moment (UTC), in percent: the busiest one of all its nodes."""
+    """Utilisation of an attempt's accelerators at a moment (UTC), in percent: the busiest one of all nodes."""
 
     at: datetime
     percent: float
@@ -37,8 +37,9 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class IdleLimit:
-    """What of idleness a rule stops, as a node can see it alone: every accelerator less than ``below`` percent busy for
-    so long. ``told``: how the sentence about it ends: for how long, which limit, where the rule stands."""
+    """An idleness limit that a node can enforce alone: every accelerator below ``below`` percent for this time.
+    ``told``: the end of the message about it: duration, limit, place of the rule.
+    """
 
     below: float
     stretch: timedelta
@@ -47,17 +48,15 @@ class IdleLimit:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something that may cost money, about to be done for ``user``.
+    """An action that may cost money, for ``user``.
 
-    ``placement`` is the placement under judgement (offer-level rules look at it). ``hold`` is the money asked for by
-    kind, known when the whole submission is judged and None while single placements are; ``window`` is the time for
-    which the job may run. ``burns``: by kind, all that the job would hold if this is allowed, with the time that it is
-    judged for; ``own``: what it holds of that already, with the time that this was judged for. ``elapsed`` and
-    ``spent`` tell how far a running job has come (0 at launch), ``held`` what it holds beside what is asked for now.
-    ``submitted_at``: None for a submission itself. ``attempts``: those made before. ``usage``: what the accelerators of
-    what runs were seen doing, oldest first; empty when nobody looked. ``in_place``: it is money alone, for what runs to
-    go on where it is, within the limits that its owner has set: no start, no move. ``by_owner``: of an extension, that
-    its owner asks for it, and starts nothing with it; otherwise the broker needs it for what was admitted.
+    ``placement``: the judged placement. ``hold``: requested money by kind, known for whole submissions, None for single
+    placements; ``window``: the time for which the job may run. ``burns``: by kind, all the job would hold if allowed,
+    with its time; ``own``: what it holds of that already, with its time. ``elapsed`` and ``spent``: progress of a
+    running job (0 at launch); ``held``: its present hold. ``submitted_at``: None for a submission itself. ``attempts``:
+    earlier ones. ``usage``: utilisation samples, oldest first; empty if none. ``in_place``: only money, for a running
+    job to continue where it is within its owner's limits: no start, no move. ``by_owner``: an extension that the owner
+    requests and that starts nothing; otherwise the broker needs it for an admitted job.
     """
 
     kind: ActionKind
@@ -79,15 +78,14 @@ class Action:
     own: Mapping[MoneyKind, Burn] = field(default_factory=dict)
 
     def dated(self, kinds: Iterable[MoneyKind]) -> list[Burn]:
-        """All that the job would hold of these kinds, with its dates. What is asked for without dates, as it was before
-        holds burned at a rate, is spread evenly over the window."""
+        """All the job would hold of these kinds, dated. Undated requests are spread evenly over the window."""
         if self.burns or not self.hold or self.window is None:
             return [self.burns[kind] for kind in kinds if kind in self.burns]
         return [Burn.evenly(self.hold[kind], self.window) for kind in kinds if kind in self.hold]
 
     @property
     def covers(self) -> tuple[datetime, datetime] | None:
-        """The time that its money is for (UTC); None where no money is asked for or dated."""
+        """The time its money covers (UTC); None without requested or dated money."""
         dated = self.dated(MoneyKind)
         if not dated:
             return self.window
@@ -115,8 +113,9 @@ class LiveAttempt:
 
 @dataclass(frozen=True, slots=True)
 class OpenAsk:
-    """A request for approval that nobody has decided: whose it is and for which job, who may decide it (names or
-    shell-style patterns), until when (UTC; None: whenever), and how much of a budget's period is held for it (USD)."""
+    """A pending approval request: its user and job, its approvers (names or shell-style patterns), its deadline (UTC;
+    None for none), and its hold in a budget's period (USD).
+    """
 
     job_id: str
     user: str
@@ -127,9 +126,9 @@ class OpenAsk:
 
 @dataclass(frozen=True, slots=True)
 class BudgetUse:
-    """One budget's state in one of its periods, as the ledger has it now (UTC times, USD). ``over_since``: when it was
-    first seen that more was spent than it grants; told only where what runs is judged. ``asks``: of what is held, what
-    waits for somebody's answer, oldest first; told only where there is no room for an action."""
+    """One budget in one period, from the ledger (UTC times, USD). ``over_since``: when overspending was first seen;
+    only for running jobs. ``asks``: pending requests within the hold, oldest first; only if an action does not fit.
+    """
 
     period_start: datetime
     period_end: datetime
@@ -141,15 +140,14 @@ class BudgetUse:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What somebody approved: that the ``rules`` of these names are not asked again while a job comes to no more than
-    ``up_to`` (USD in all, spent and held; what was paid before does not count), runs for no longer than
-    ``max_duration`` (None: however long) and on no more than ``gpus`` (None: however many).
+    """An approval: the ``rules`` of these names need no new one while a job stays within ``up_to`` (USD in total, spent
+    and held, without prepaid), ``max_duration`` (None: any) and ``gpus`` (None: any).
 
-    ``facts``: what else was approved, by rule: the facts that it looked at. None for an approval of before they were
-    kept. An action is covered only where its facts are these or no worse.
+    ``facts``: the approved facts by rule. None if recorded without them. An action is covered only if its facts are
+    these or no worse.
 
-    ``standing``: the number of the standing grant that it comes from; such a one is good before ``until`` (UTC) and
-    only while the rule still lets ``by`` approve. It covers whatever facts a rule looks at: it was made ahead of them.
+    ``standing``: number of the standing grant it comes from, valid before ``until`` (UTC) and while the rule still
+    names ``by`` as an approver. A standing grant covers all facts: it was given in advance.
     """
 
     by: str
@@ -164,10 +162,10 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All a rule may know beside the action: the time, who occupies what, and the money of each budget.
+    """All a rule may know besides the action: the time, running attempts, and the money of each budget.
 
     ``budgets`` maps a budget's id (as the policy set names it) to its periods touched by the action, in order.
-    ``grants``: what was approved for the job of the action, or for its like.
+    ``grants``: approvals that may apply to the action's job.
     """
 
     now: datetime
@@ -177,7 +175,7 @@ class Facts:
 
 
 class Answer(StrEnum):
-    """From most to least permissive; the strictest of several wins."""
+    """From most to least permissive; the strictest of several decides."""
 
     ALLOW = "allow"
     ASK = "ask"
@@ -186,7 +184,7 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a rule stands: ``policies/team.yaml:12``; and of a name in it the column, too."""
+    """The place of a rule: ``policies/team.yaml:12``; of a name in it, with the column."""
 
     file: str
     line: int
@@ -198,11 +196,11 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One rule's answer: a countable code, a sentence for people with the figures in it, and the figures.
+    """One rule's answer: a countable code, a sentence with the figures, and the figures.
 
-    ``rule``: the kind of rule; ``name``: the policy's name for this one. Of an ask: ``approvers`` could grant it (names
-    or shell-style patterns), who asks only if ``own_requests``, and it ends after ``expires``; ``looked_at``: the facts
-    that a yes covers.
+    ``rule``: the kind of rule; ``name``: the policy's name for this one. If it requires an approval: ``approvers`` may
+    give it (names or shell-style patterns), the requester only if ``own_requests``, before ``expires``; ``looked_at``:
+    the facts an approval covers.
     """
 
     answer: Answer
@@ -219,13 +217,13 @@ class Verdict:
 
     @property
     def objection(self) -> RuleObjection:
-        """What the rule has against it, for the events of a job."""
+        """The rule's objection, for the events of a job."""
         return RuleObjection(self.rule, self.name, self.code, self.message, str(self.source))
 
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """What policies said to a case of `policy test`. ``wrong``: why that is not what was expected; empty if it is."""
+    """The verdict on a case of `policy test`. ``wrong``: the difference from the expected one; empty if none."""
 
     name: str
     source: Source

@@ -1,8 +1,8 @@
-"""Accelerators: one name for each, and what each can do.
+"""Accelerators: one canonical name for each, and its properties.
 
-The table is ``gpus.toml`` beside this file; it is read on first use, once. Names are SkyPilot's (``H100`` is the SXM
-card, ``A100`` the 40 GB one); what providers, drivers and clusters call them are aliases. A Google TPU slice, which
-is rented as one thing (``tpu-v5p-8``), is an accelerator of its own with the sums of its chips.
+The table is ``gpus.toml`` beside this file, read once on first use. Names are SkyPilot's (``H100`` is the SXM card,
+``A100`` the 40 GB one); names used by providers, drivers and clusters are aliases. A Google TPU slice, rented as one
+unit (``tpu-v5p-8``), is an accelerator with the sums of its chips.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _SAME_MEMORY = 0.13
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
-    """One card, module or chip, as its vendor describes it. None: not known, or it cannot do that.
+    """One card, module or chip, by its vendor's data. None: unknown or not supported.
 
-    ``memory_gb``: as sold. ``memory_gib``: what a program can address, in GiB (2**30 bytes): the driver's figure where
-    it differs from the number on the box. ``tflops_*`` and ``tops_int8``: 10**12 operations per second at peak, dense.
-    ``bandwidth_gb_s``: memory bandwidth, 10**9 bytes/s. ``link`` and ``link_gb_s``: the direct connection between
-    cards (``nvlink``, ``infinity_fabric``, ``ici``, ``neuronlink``, ``roce``) and its bandwidth per card, both
-    directions together, 10**9 bytes/s; None where there is only PCIe. ``tdp_w``: board power, W.
-    ``compute_capability``: CUDA's, as (major, minor). ``mig_slices``: how many MIG instances at most. ``street_price``:
-    lowest and highest indicative price of one, USD. ``maturity``: of the software around it, 1 to 5.
-    ``family``: cards that providers call by one name and tell apart by their memory. ``inference_only``: cannot train.
+    ``memory_gb``: as sold. ``memory_gib``: addressable by a program, in GiB (2**30 bytes): the driver's figure where it
+    differs. ``tflops_*`` and ``tops_int8``: 10**12 operations per second at peak, dense. ``bandwidth_gb_s``: memory
+    bandwidth, 10**9 bytes/s. ``link`` and ``link_gb_s``: the direct connection between cards (``nvlink``,
+    ``infinity_fabric``, ``ici``, ``neuronlink``, ``roce``) and its bandwidth per card, both directions together, 10**9
+    bytes/s; None for PCIe only. ``tdp_w``: board power, W. ``compute_capability``: CUDA's, as (major, minor).
+    ``mig_slices``: maximum MIG instances. ``street_price``: lowest and highest indicative price of one, USD.
+    ``maturity``: of its software, 1 to 5. ``family``: cards with one provider name, distinguished by memory.
+    ``inference_only``: cannot train.
     """
 
     name: str
@@ -78,10 +78,10 @@ class Accelerator:
 
 
 def canonical(name: str, memory_gib: float | None = None) -> str:
-    """The one name of what somebody calls ``name``; upper and lower case, spaces and punctuation do not count.
+    """The canonical name of ``name``; case, spaces and punctuation do not count.
 
-    ``memory_gib``: the memory per card that came with the name, if any: AWS says ``A100`` for both, and only the
-    memory tells an ``A100-80GB``. Raises UnknownName with the nearest known name.
+    ``memory_gib``: the memory per card given with the name, if any: AWS uses ``A100`` for both, and only the memory
+    identifies an ``A100-80GB``. Raises UnknownName with the nearest known name.
     """
     found = _find(name)
     if found is None:
@@ -94,7 +94,7 @@ def canonical(name: str, memory_gib: float | None = None) -> str:
 
 
 def lookup(name: str) -> Accelerator:
-    """What is known about it, by canonical name or alias. Raises UnknownName."""
+    """The accelerator of a canonical name or alias. Raises UnknownName."""
     found = _find(name)
     if found is None:
         raise UnknownName("accelerator", name, _every_name())
@@ -107,12 +107,12 @@ def known() -> tuple[str, ...]:
 
 
 def relative_throughput(accelerator: str, reference: str) -> float | None:
-    """How much faster one ``accelerator`` does a job's work than one ``reference``: the ratio of their peak dense
-    16-bit TFLOPS (BF16; FP16 where there is no BF16). None when either is not known.
+    """The speed of one ``accelerator`` relative to one ``reference``: the ratio of their peak dense 16-bit TFLOPS
+    (BF16; FP16 without BF16). None if either is unknown.
 
-    A rule of thumb for training and other compute-bound work, used to convert ``work: 48h on A100-80GB:8`` to other
-    cards; it assumes equal utilisation. Work bound by memory bandwidth scales with ``bandwidth_gb_s`` instead.
-    Raises UnknownName.
+    A rule of thumb for compute-bound work such as training, used to convert ``work: 48h on A100-80GB:8`` to other
+    cards; it assumes equal utilisation. Work bound by memory bandwidth scales with ``bandwidth_gb_s`` instead. Raises
+    UnknownName.
     """
     ours, theirs = lookup(accelerator), lookup(reference)
     if ours.name == theirs.name:

@@ -14,8 +14,8 @@ _HOUR_IN_MICROSECONDS = in_microseconds(timedelta(hours=1))
 class Burn:
     """An amount of held money (USD) with the time for which it was judged.
 
-    It is used up from ``start`` on (UTC), at ``rate`` at most (USD an hour for all machines), and not after ``end``
-    (UTC). What the rate cannot use up by then, such as the egress of a start, counts at the beginning.
+    Used from ``start`` (UTC), at ``rate`` at most (USD per hour for all machines), not after ``end`` (UTC). What the
+    rate cannot use by then, such as egress at a start, counts at the beginning.
     """
 
     amount: Money
@@ -30,11 +30,11 @@ class Burn:
         return cls(amount, start, max(start, end), rate_over(amount, end - start))
 
     def seen(self, now: datetime) -> Burn:
-        """The same money as it looks at ``now``: nothing of it can be used up before, and at the full rate it ends as
-        soon as the amount is used up.
+        """The same money from ``now``: none of it can be used earlier, and at the full rate it ends when the amount is
+        used up.
 
-        A hold is never dated ahead. One that starts after ``now`` was dated by a clock that was set back since, and
-        counts from now on for as long as it was meant to last.
+        A hold is never dated ahead. A start after ``now`` means that the clock was set back since; the hold then counts
+        from now for its original length.
         """
         end = max(self.end_at(now), now)
         return replace(self, start=now, end=min(end, _used_up(now, self.amount, self.rate)))
@@ -44,7 +44,7 @@ class Burn:
         return now + (self.end - self.start) if self.start > now else self.end
 
     def after(self, moment: datetime) -> Money:
-        """How much of it can be used up at ``moment`` or later, at most."""
+        """The maximum used at ``moment`` or later."""
         if moment <= self.start:
             return self.amount
         if moment >= self.end:
@@ -54,23 +54,22 @@ class Burn:
         return timed.share(in_microseconds(self.end - moment), in_microseconds(whole))
 
     def before(self, edge: datetime) -> Money:
-        """How much of it may be used up before ``edge`` so that nothing is taken from what was judged for later."""
+        """The amount that may be used before ``edge`` without taking from what was judged for later."""
         later = self.rate.for_duration(max(self.end - edge, timedelta(0)))
         return max(self.amount - later, Money.ZERO)
 
     def share(self, period: tuple[datetime, datetime]) -> Money:
-        """How much of it falls into a half-open period. The shares of adjoining periods that contain it all add up to
-        the amount."""
+        """The amount within a half-open period. Shares of adjoining periods that contain it add up to the amount."""
         return self.after(period[0]) - self.after(period[1])
 
     def last(self, amount: Money) -> Burn:
-        """The last part of it, of that amount: what is used up after everything else."""
+        """The last part of it, of that amount: used after everything else."""
         start = self.end - amount.lasts(self.rate) if self.rate > Money.ZERO else self.start
         return replace(self, amount=amount, start=max(self.start, start))
 
 
 def rate_over(amount: Money, time: timedelta) -> Money:
-    """The least hourly rate (USD) that uses the amount up within that time; zero for no time."""
+    """The least hourly rate (USD) that uses the amount within that time; zero for no time."""
     if time <= timedelta(0):
         return Money.ZERO
     return Money(-(-amount.micros * _HOUR_IN_MICROSECONDS // in_microseconds(time)))

@@ -12,7 +12,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where the shell gets its time from."""
+    """The source of time for the shell."""
 
     @property
     def scale(self) -> float:
@@ -24,7 +24,7 @@ class Clock(Protocol):
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Wait for so many seconds *of the wall clock*."""
+        """Wait that many seconds *of the wall clock*."""
         ...
 
 
@@ -62,7 +62,7 @@ class ScaledClock:
 
 @dataclass(slots=True)
 class ManualClock:
-    """A clock that moves only when told to: for tests and for replaying recorded time. ``sleep`` moves it."""
+    """A clock that moves only on request: for tests and replays. ``sleep`` moves it."""
 
     time: datetime
     scale: float = 1.0

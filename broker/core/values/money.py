@@ -49,8 +49,8 @@ class Money:
     def usd(cls, amount: Decimal | int | str) -> Money:
         """Dollars to Money, rounded half-even to the micro-dollar.
 
-        Raises ValueError for anything that is not a finite decimal number. Floats are refused by type: a caller who
-        has one must say through ``str`` how many digits of it are meant.
+        Raises ValueError for anything but a finite decimal number. Floats are rejected by type: callers choose the
+        digits with ``str``.
         """
         if isinstance(amount, float):
             raise TypeError("money is never made from a float: pass a decimal string or Decimal")
@@ -68,7 +68,7 @@ class Money:
         return Decimal(self.micros) / MICROS_PER_USD
 
     def for_duration(self, duration: timedelta) -> Money:
-        """What this *hourly rate* comes to over ``duration``, rounded half-even to the micro-dollar."""
+        """The amount of this *hourly rate* over ``duration``, rounded half-even to the micro-dollar."""
         return Money(divide_half_even(self.micros * in_microseconds(duration), _HOUR_IN_MICROSECONDS))
 
     def lasts(self, rate: Money) -> timedelta:
@@ -127,7 +127,7 @@ class Money:
         return Money(-(-self.micros // 10_000) * 10_000)
 
     def as_json(self) -> str:
-        """The plain decimal string that JSON documents carry, in USD: at least two decimals, exact."""
+        """The plain decimal string for JSON documents, in USD: at least two decimals, exact."""
         return str(self).replace("$", "").replace(",", "")
 
     @classmethod

@@ -1,1 +1,1 @@
-"""What a job is expected to cost on an offer: time, interruptions, checkpoints, transfer and storage. Pure."""
+"""Expected cost of a job on an offer: time, interruptions, checkpoints, transfer and storage. Pure."""

@@ -1,7 +1,7 @@
-"""Checkpoint intervals: what is best, what another one wastes, and how a run goes between interruptions.
+"""Checkpoint intervals: the best one, the waste of others, and the expected run between interruptions.
 
-All times in hours. ``write`` (δ) is how long the program waits while a checkpoint is written, ``between`` (M) the mean
-time between interruptions, ``interval`` (τ) the useful work from one checkpoint to the next.
+All times in hours. ``write`` (δ): time the program waits per checkpoint; ``between`` (M): mean time between
+interruptions; ``interval`` (τ): useful work between checkpoints.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def daly_interval(write: float, between: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """How the billed hours of a run are expected to be spent, apart from its first start.
+    """Expected billed hours of a run without its first start.
 
-    ``work``: useful. ``checkpoints``: waiting for checkpoints to be written. ``lost``: work done again after an
-    interruption. ``restarts``: getting going again after one. ``interruptions``: their expected number.
+    ``work``: useful. ``checkpoints``: writing checkpoints. ``lost``: repeated work. ``restarts``: starting again.
+    ``interruptions``: their expected number.
     """
 
     work: float

@@ -1,4 +1,4 @@
-"""What moving data between regions costs, from the dated list prices in ``egress.toml``."""
+"""Costs of data transfer between regions, from the dated list prices in ``egress.toml``."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from broker.core.values.money import Money
 
 @dataclass(frozen=True, slots=True)
 class EgressRate:
-    """One row: what each GB (10⁹ bytes) from a place matching ``origin`` to one matching ``destination`` costs, in USD.
+    """One row: USD per GB (10⁹ bytes) from a place matching ``origin`` to one matching ``destination``.
 
-    Patterns are shell-style over ``provider/region``. ``source`` and ``as_of`` say who published it and when it held.
+    Patterns are shell-style over ``provider/region``. ``source`` and ``as_of``: publisher and date.
     """
 
     origin: str

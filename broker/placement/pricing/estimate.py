@@ -1,12 +1,10 @@
-"""What one job is expected to cost on one offer.
+"""Expected cost of one job on one offer.
 
     E[cost] = (remaining work / (x·η)) · price · nodes + start-up billed + egress + keeping checkpoints
 
-``x``: how fast the offer's accelerators do the job's work, relative to the machine its ``work:`` is given for. ``η``:
-the part of billed time that becomes progress (`broker.placement.pricing.checkpoints.expected_run`). Every dollar stands
-in a
-`CostTerm` that says how it came about. Waiting for capacity is not in it. Decisions use marginal prices: what is paid
-because of them.
+``x``: speed of the offer's accelerators for this job, relative to the machine of ``work:``. ``η``: the part of billed
+time that becomes progress (`broker.placement.pricing.checkpoints.expected_run`). Every dollar belongs to a `CostTerm`
+with its derivation. Waiting for capacity is not included. Prices are marginal: money paid because of the decision.
 """
 
 from __future__ import annotations
@@ -118,7 +116,7 @@ def _term(spell: Spell, rate: Money, price: str) -> CostTerm:
 
 
 def _unused(run_course: Course, billing: Billing) -> Spell | None:
-    """What the provider bills beyond the time used: its minimum, and its whole steps where they are long."""
+    """Time billed beyond the time used: the minimum, and long billing steps."""
     duration = run_course.duration
     assert duration is not None
     steps = -(-duration // billing.granularity) * billing.granularity
@@ -154,7 +152,7 @@ def _data_egress(effort: Effort, here: str, starts: float) -> list[CostTerm]:
 
 
 def _kept(effort: Effort, run_course: Course) -> list[CostTerm]:
-    """The newest checkpoints lie in the store as long as the job goes on; how many at most, from the first hour on."""
+    """Storage of the newest checkpoints during the job, at their maximum number from the first hour."""
     duration = run_course.duration
     if effort.keeping is None or not effort.size or duration is None:
         return []

@@ -1,18 +1,17 @@
-"""How long capacity lives and how soon it returns: estimated per pool from what was seen, shrunk where little was.
+"""Lifetime and return time of capacity, estimated per pool from observations and shrunk where data is thin.
 
-Losses over machine-hours at risk, each shrunk as the mean of a gamma posterior towards the level above it:
+Losses over machine-hours at risk, each shrunk as the mean of a gamma posterior towards the level above:
 
     family  Λ    = (p·E₀ + Σ w·losses) / (E₀ + Σ w·hours)      p: the mean prior of its pools
     by age  Λ(b) = the same over band b of age alone, shrunk towards Λ
     pool    λ    = the same over the pool alone, shrunk towards Λ · (its own prior) / p
     by age  λ(b) = the same over band b of the pool, shrunk towards λ · Λ(b) / Λ
 
-By age this is Nelson and Aalen's hazard, its steps taken together over bands, since fresh spot machines are lost more
-often than old ones. ``E₀`` is how many hours a prior counts for: those in which it expects `PRIOR_LOSSES`,
-`MOST_PRIOR_HOURS` at most. A pool's prior is what its provider tells, else an assumption by capacity type (`priors`).
-So without data the estimate is the prior; with data it lies between prior and what was seen; and the same hours with
-more losses never lower it. Every hour counts half as much for each `HALF_LIFE_HOURS` that it lies back. Times are
-hours, ``now`` is 0 and the past positive.
+By age this is the Nelson-Aalen hazard, summed over bands, since fresh spot machines are lost more often. ``E₀``: the
+weight of a prior in hours: those in which it expects `PRIOR_LOSSES`, at most `MOST_PRIOR_HOURS`. A pool's prior is its
+provider's figure, else an assumption by capacity type (`priors`). Without data the estimate is the prior; with data it
+lies between prior and observation; more losses in the same hours never lower it. Weights halve every `HALF_LIFE_HOURS`.
+Times are hours, ``now`` is 0 and the past positive.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ HALF_LIFE_HOURS = 7 * 24.0
 PRIOR_LOSSES = 2.0
 # Hardware failures are so rare that their prior would outweigh a month of losses.
 MOST_PRIOR_HOURS = 500.0
-# Half the score of its family is taken for twice the risk, and no further: providers do not say what scores mean.
+# Half the family's score counts as twice the risk, at most: providers do not define their scores.
 _SCORE_COUNTS = 2.0
 _WORTH_NAMING = 1.0  # hours seen; fewer change next to nothing
 
@@ -40,7 +39,7 @@ Family = tuple[str, str | None, CapacityType]
 
 
 class Basis(StrEnum):
-    """What an estimate rests on, the best first."""
+    """The basis of an estimate, best first."""
 
     OWN = "own_history"
     FAMILY = "family_history"
@@ -50,8 +49,9 @@ class Basis(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """From ``began`` to ``ended`` hours ago (began ≥ ended ≥ 0) a pool was there, or away. ``over``: it ended by a
-    loss, or a return; otherwise nobody knows how it went on. ``machines``: so many ran, of which one was lost."""
+    """A pool was available, or away, from ``began`` to ``ended`` hours ago (began ≥ ended ≥ 0). ``over``: the stretch
+    ended by a loss or a return; otherwise its end is unknown. ``machines``: number running, of which one was lost.
+    """
 
     began: float
     ended: float
@@ -61,7 +61,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class PoolHistory:
-    """What was seen of one pool. ``offer``: its newest word, with the provider's signals."""
+    """Observations of one pool. ``offer``: its latest offer, with the provider's signals."""
 
     offer: Offer
     there: tuple[Stretch, ...] = ()
@@ -70,7 +70,7 @@ class PoolHistory:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """How much was seen: hours (of all machines) and losses, unweighted."""
+    """Amount of data: hours (of all machines) and losses, unweighted."""
 
     hours: float = 0.0
     losses: int = 0
@@ -78,11 +78,10 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Risk:
-    """What is to be expected of one machine of a pool.
+    """Expectations for one machine of a pool.
 
-    ``interruptions_per_hour``: over whole lives. ``time_to_return``: how long a lost pool stays away (hours).
-    ``by_age``: losses per hour in each band of `EDGES`. ``own`` and ``family``: the data behind it, the family's with
-    the pool's own.
+    ``interruptions_per_hour``: over whole lives. ``time_to_return``: hours that a lost pool stays away. ``by_age``:
+    losses per hour in each band of `EDGES`. ``own`` and ``family``: the data used; the family's includes the pool's.
     """
 
     interruptions_per_hour: float
@@ -160,8 +159,9 @@ class _Evidence:
 
 @dataclass(frozen=True, slots=True)
 class _FamilyRisk:
-    """What is shared by the pools of a family. ``prior``: their mean; ``rate``: over whole lives; ``score``: the mean
-    score."""
+    """Values shared by the pools of a family. ``prior``: their mean; ``rate``: over whole lives; ``score``: the mean
+    score.
+    """
 
     prior: float
     rate: float
@@ -173,8 +173,9 @@ class _FamilyRisk:
 
 @dataclass(frozen=True, slots=True)
 class Risks:
-    """The risks of every pool: a `Hazard` for the planner, and `of` for people. Pools nobody has seen get their
-    family's, families nobody has seen their provider's figure or the assumption."""
+    """The risks of every pool: a `Hazard` for the planner, and `of` for display. Unobserved pools get their family's
+    risk; unobserved families the provider's figure or the assumption.
+    """
 
     _families: Mapping[Family, _FamilyRisk] = field(default_factory=dict)
     _pools: Mapping[str, _Evidence] = field(default_factory=dict)
@@ -191,7 +192,7 @@ class Risks:
         return self.of(offer).time_to_return
 
     def of(self, offer: Offer) -> Risk:
-        """The estimate with what it rests on."""
+        """The estimate with its basis."""
         key = f"{offer.pool} {offer.interruption_rate} {offer.score}"
         known = self._known.get(key)
         if known is None:
@@ -201,12 +202,12 @@ class Risks:
 
 
 def family_of(offer: Offer) -> Family:
-    """Pools that are thought alike: the same cards of the same provider, had in the same way, wherever they are."""
+    """Pools assumed alike: the same cards, provider and capacity type, in any place."""
     return offer.provider, offer.accelerator, offer.capacity_type
 
 
 def estimate(histories: Iterable[PoolHistory]) -> Risks:
-    """The risks that follow from these histories, one a pool. The order of histories does not matter."""
+    """The risks from these histories, one per pool, in any order."""
     families: dict[Family, list[tuple[Offer, _Evidence]]] = {}
     pools: dict[str, _Evidence] = {}
     for history in sorted(histories, key=lambda one: one.offer.id):
@@ -219,10 +220,10 @@ def estimate(histories: Iterable[PoolHistory]) -> Risks:
 def stretches(
     changes: Sequence[tuple[float, bool | None]], known_until: float = 0.0
 ) -> tuple[tuple[Stretch, ...], tuple[Stretch, ...]]:
-    """When a pool was there and when it was away, from its changes: hours ago (the oldest first), and whether it could
-    be had from then on (None: not known). ``known_until``: hours ago that anybody last looked.
+    """When a pool was available and away, from its changes: hours ago (oldest first) and availability from then on
+    (None: unknown). ``known_until``: hours since the last observation.
 
-    A stretch whose beginning nobody saw is reckoned from when it was first seen.
+    A stretch with an unobserved start begins at its first observation.
     """
     found: dict[bool, list[Stretch]] = {True: [], False: []}
     state: bool | None = None
@@ -291,7 +292,7 @@ def _prior(offer: Offer, family_score: float | None) -> float:
 
 
 def _posterior(prior: float, events: float, hours: float) -> float:
-    """The mean rate after so many events in so many hours; between ``prior`` and events / hours."""
+    """The mean rate after these events and hours; between ``prior`` and events / hours."""
     counts_for = min(PRIOR_LOSSES / prior, MOST_PRIOR_HOURS) if prior > 0 else MOST_PRIOR_HOURS
     return (prior * counts_for + events) / (counts_for + hours)
 

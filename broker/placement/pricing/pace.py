@@ -1,4 +1,4 @@
-"""How fast machines did a job's work, as earlier attempts showed: what ``work: 48h on A100:8`` is converted by."""
+"""Measured speed of machines for a job's work, used to convert ``work: 48h on A100:8``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Machine = tuple[str, int]  # accelerator and how many of it on each node
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Training steps done and the hours that took, over all attempts on one kind of machine."""
+    """Training steps and their hours, over all attempts on one kind of machine."""
 
     steps: float
     hours: float
@@ -32,12 +32,11 @@ Paces = Mapping[Machine, Pace]
 
 
 def measured(paces: Paces, machine: Machine, reference: Machine) -> tuple[float, str] | None:
-    """How fast ``machine`` does the work relative to ``reference``, and how that is known; None where nothing that was
-    measured tells.
+    """The speed of ``machine`` relative to ``reference`` and its derivation; None without usable measurements.
 
-    Against the reference's own pace where that was measured. Where it was not, against what the measured machines make
-    it by the table of accelerators (their geometric mean), which takes two kinds of them to say anything. Another
-    number of cards of a kind that was measured is reckoned in proportion.
+    Uses the measured pace of the reference. Without it, the geometric mean of the paces derived from the measured
+    machines by the accelerator table; this needs two kinds of machines. Another number of measured cards scales
+    proportionally.
     """
     if machine == reference:
         return None  # 1.0, whatever was measured
@@ -64,7 +63,7 @@ def _nearest(paces: Paces, machine: Machine) -> Machine | None:
 
 
 def _by_the_table(paces: Paces, reference: Machine) -> float | None:
-    """Steps per hour of the reference machine, by what others did and how they compare on paper."""
+    """Steps per hour of the reference machine, from other machines' paces and the accelerator table."""
     found = []
     for (accelerator, count), pace in paces.items():
         try:

@@ -1,13 +1,13 @@
-"""How often capacity is taken away, and how soon it returns, where nobody has measured it: rough priors.
+"""Priors for interruption rates and return times of unmeasured capacity.
 
-They stand in until a provider's signal or our own history says more; a plan names the figure it reckoned with.
+Used until a provider's signal or our own history is available; a plan names the figure it used.
 
 - ``spot``: 0.15 per machine and hour, a mean life of 6.7 h. Public availability traces of AWS GPU spot pools (2022 and
   2023, https://github.com/skypilot-org/spot-traces) show mean lives of 0.6 to 8 h, H100 zones elsewhere far longer:
-  the figure lies at the calm end of the first and errs against the second. An assumption, not a measurement.
-- everything else is lost only when hardware fails: 419 unexpected interruptions in 54 days on 16,384 H100 GPUs make
+  the figure is at the calm end of the former and pessimistic for the latter. An assumption, not a measurement.
+- other capacity is lost only to hardware failures: 419 unexpected interruptions in 54 days on 16,384 H100 GPUs give
   2.0e-5 per GPU and hour (Llama 3 Herd of Models, 2024, table 5). Machines without accelerators count as one GPU.
-- lost capacity is back after two hours: after 1.3 h (2022) and 2.3 h (2023) on average in the AWS traces named above.
+- lost capacity returns after two hours: 1.3 h (2022) and 2.3 h (2023) on average in the AWS traces above.
 """
 
 from __future__ import annotations

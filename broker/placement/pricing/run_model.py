@@ -1,6 +1,6 @@
-"""How the billed time of a job is expected to be spent on a kind of machine. No money yet: that is `estimate`.
+"""Expected use of a job's billed time on a kind of machine. Money follows in `estimate`.
 
-A job uses as many accelerators as it asks for: the rest of a larger machine is paid for and idle. Times are hours and
+A job uses as many accelerators as it requests: the rest of a larger machine is paid for and idle. Times are hours and
 sizes bytes, except where the type says otherwise.
 """
 
@@ -23,23 +23,22 @@ from broker.placement.pricing.storage_cost import KeepingRate
 
 # Fewer interruptions than this are hardware failures and bad luck, not a way of life.
 _RARE = 0.005
-# Hours that a job of unknown length is taken to need on its reference machine, with checkpoints or without.
-# Nobody knows that it does not end sooner, so where it is lost often, it is taken to be no longer than so many times
-# between interruptions: in one piece 3 / (e³ - 1), a sixth of the time, is useful then, and no spot turned down for it.
+# Assumed hours of a job of unknown length on its reference machine. Since the job may be shorter, this is capped at a
+# few times the mean time between interruptions where those are frequent: in one piece 3 / (e³ - 1), a sixth of the
+# time, is then useful, so spot is not rejected for it.
 ASSUMED_WORK = 8.0
 _MOST_INTERRUPTED = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """What the job has to do, the same for every offer.
+    """The work of a job, the same for every offer.
 
-    ``remaining``: useful work left on the machine that ``reference`` names (a `Work` without an accelerator: on
-    whatever machine it gets), None when the job does not say; ``work`` is the same in hours. ``resuming``: the first
-    start has a checkpoint to load. ``checkpoints``: whether the job says that it makes any; ``interval`` is its own,
-    None for the best one. ``write``: how long the program waits for one. ``restart``: how long it takes to load one.
-    ``keep``: how many stay in the store, which charges ``keeping`` for that (None: nothing, or it is not known).
-    ``paces``: how fast earlier attempts went.
+    ``remaining``: useful work left on the machine ``reference`` names (a `Work` without an accelerator: on any
+    machine), None if unknown; ``work`` is the same in hours. ``resuming``: the first start loads a checkpoint.
+    ``checkpoints``: whether the job declares them; ``interval``: the job's own, None for the best. ``write``: time the
+    program waits per checkpoint. ``restart``: time to load one. ``keep``: checkpoints kept in the store, at ``keeping``
+    (None: free or unknown). ``paces``: speed of earlier attempts.
     """
 
     nodes: int
@@ -105,8 +104,9 @@ class Effort:
         return 0.0 if capacity_type is CapacityType.OWNED else self.start_up
 
     def run(self, throughput: float, interruptions: float, interval: float, start: float) -> Run:
-        """How it goes from interruption to interruption (so many per hour, for all nodes) with a checkpoint after each
-        ``interval`` of useful hours. Where the work is not known, as long as it is taken to be."""
+        """The expected run at this rate of interruptions (per hour, all nodes) with a checkpoint after each
+        ``interval`` of useful hours. Unknown work takes its assumed length.
+        """
         work = (ASSUMED_WORK if self.work is None else self.work) / throughput
         if self.work is None and interruptions > 0:
             work = min(work, _MOST_INTERRUPTED / interruptions)
@@ -148,10 +148,10 @@ def course(effort: Effort, accelerator: str | None, count: int, interruptions: f
     run = effort.run(throughput, interruptions, interval, start)
     if effort.work is None:
         duration = None
-        spells: tuple[Spell, ...] = (Spell("compute", 1.0, "1 h, as the job does not say how much work there is"),)
+        spells: tuple[Spell, ...] = (Spell("compute", 1.0, "1 h, as the job gives no amount of work"),)
     else:
         first = start + (effort.restart if effort.resuming else 0.0)
-        # What can never finish is turned down before anybody looks at the time.
+        # Offers where the job can never finish are rejected before the time matters.
         duration = timedelta(hours=min(run.hours + first, 1e9))
         spells = tuple(_spells(effort, run, how_fast, first))
     return Course(run, spells, duration, throughput, interruptions, interval)
@@ -178,7 +178,7 @@ def _spells(effort: Effort, run: Run, how_fast: str, first: float) -> list[Spell
 
 
 def _first_machine(job: Job) -> Work | None:
-    """What machines are compared with when the work is not known: the first the job names."""
+    """The reference machine for unknown work: the first the job names."""
     first = next(iter(job.resources), None)
     if first is None or first.accelerator is None:
         return None
@@ -186,8 +186,9 @@ def _first_machine(job: Job) -> Work | None:
 
 
 def speed(effort: Effort, accelerator: str | None, count: int) -> tuple[float, str]:
-    """How fast ``count`` of these do the work relative to the reference machine, and in words how that is known: as
-    measured on earlier attempts where there are any, else by the table of accelerators."""
+    """Speed of ``count`` accelerators relative to the reference machine, and its derivation: measured on earlier
+    attempts, else from the accelerator table.
+    """
     reference = effort.reference
     if accelerator is None or reference is None or reference.accelerator is None or count == 0:
         return 1.0, ""

@@ -1,5 +1,4 @@
-"""What keeping checkpoints costs while a job goes on, and afterwards: list prices of stores from
-``storage_cost.toml``."""
+"""Cost of keeping checkpoints during and after a job: list prices of stores from ``storage_cost.toml``."""
 
 from __future__ import annotations
 
@@ -13,13 +12,14 @@ from importlib import resources
 from broker.core.values.money import Money
 
 MONTH = timedelta(hours=730)
-"""As the clouds count it: a twelfth of 365 days."""
+"""A month of cloud billing: a twelfth of 365 days."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeepingRate:
-    """One row: what each GB (10⁹ bytes) costs a month, in USD, in a store that matches the pattern ``store``
-    (shell-style over ``provider/region``). ``source`` and ``as_of`` say who published it and when it held."""
+    """One row: USD per GB (10⁹ bytes) and month in a store matching the pattern ``store`` (shell-style over
+    ``provider/region``). ``source`` and ``as_of``: publisher and date.
+    """
 
     store: str
     per_gb_month: Money

@@ -21,12 +21,12 @@ from broker.placement.formats import about, hours, hours_of
 
 RENTED = (CapacityType.ON_DEMAND, CapacityType.SPOT)
 WORTH_MOVING = 2.5
-"""A voluntary move must save this many times what it costs; the saving is expected, the cost is certain."""
+"""A voluntary move must save this multiple of its cost: the saving is expected, the cost certain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait for ``placement``, which is not to be had now. ``why``: for the job's story."""
+    """Wait for ``placement``, which is unavailable now. ``why``: for the job's events."""
 
     placement: Placement
     why: str
@@ -40,7 +40,7 @@ class Valuing(Protocol):
 
 
 def value_of_time(job: Job, defaults: Valuing) -> Money:
-    """USD that finishing an hour earlier is worth; nothing for a job with a deadline, which says it better."""
+    """USD per hour that the job finishes earlier; zero for a job with a deadline."""
     if job.deadline is not None:
         return Money.ZERO
     said = defaults.value_of_time if job.value_of_time is None else job.value_of_time
@@ -48,7 +48,7 @@ def value_of_time(job: Job, defaults: Valuing) -> Money:
 
 
 def worth_of_time(placement: Placement, value: Money) -> Money:
-    """What the time to its finish is worth; of a useful hour, where the work is not known."""
+    """The value of the time to its finish; of a useful hour if the work is unknown."""
     if placement.duration is not None:
         return Money(round(value.micros * hours_of(placement.duration)))
     return Money(round(value.micros / (placement.throughput * placement.useful_fraction)))
@@ -61,10 +61,10 @@ def worth_waiting(
     value: Money,
     waited: timedelta,
 ) -> Wait | None:
-    """Whether to wait for one of ``gone``, capacity that is not to be had now, rather than start on ``here``.
+    """Whether to wait for one of ``gone``, unavailable capacity, rather than start on ``here``.
 
-    ``away``: hours until lost capacity returns, on average. What has been away for long stays away for long: the
-    expectation is never less than what was ``waited``, so a wait that is in vain comes to its end.
+    ``away``: hours until lost capacity returns, on average. Long absences tend to last: the expectation is never less
+    than ``waited``, so a futile wait ends.
     """
     if not value or here is None or here.duration is None:
         return None
@@ -90,8 +90,9 @@ def worth_waiting(
 def better_place(
     here: Placement, others: Iterable[Placement], left: float, changeover: float, value: Money
 ) -> Placement | None:
-    """Where to move with ``left`` hours of work to do (on the reference machine) and a changeover of so many hours, if
-    the saving until the work is done, or the machine there is lost, is worth several moves."""
+    """A better placement for ``left`` hours of work (on the reference machine), if the saving until the work is done,
+    or that machine is lost, is several times the cost of the changeover.
+    """
     if not value:
         return None
     best: tuple[float, str, Placement] | None = None
@@ -119,9 +120,10 @@ def _per_work(placement: Placement, value: Money) -> float:
 
 
 def start_is_open(job: Job, plan: Plan, offers: Iterable[Offer], policys_value: Money | None) -> bool:
-    """Whether a strategy has a say in where and when a job of this plan starts: what comes first would be rented, some
-    of ``offers`` (all there are) may be taken away, and either there is a deadline that the work, whose size is known,
-    leaves time before, or time has its price."""
+    """Whether a strategy chooses the place and time of the start: the best placement would be rented, some of
+    ``offers`` (all there are) are interruptible, and either the known work leaves slack before the deadline, or time
+    has a value.
+    """
     best = plan.best
     if best is None or best.duration is None or best.offer.capacity_type not in RENTED:
         return False

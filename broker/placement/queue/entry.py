@@ -1,4 +1,4 @@
-"""A job's entry in the queue: what it may choose from on a board, told to `queue` in its words."""
+"""A job's entry in the queue, with its options from a board."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from broker.placement.pricing.run_model import ASSUMED_WORK, Effort
 from broker.placement.queue.queue import Entry, Option
 from broker.placement.ranking import weighed
 
-# Of limited pools, the best so many that cost less than what can be had at any time.
+# Limited pools considered, at most, that cost less than unlimited capacity.
 _LIMITED = 8
 
 
@@ -35,12 +35,12 @@ def entry_of(
     excluded: Mapping[str, tuple[Reason, str]] | None = None,
     deny: Deny | None = None,
 ) -> Entry:
-    """The entry of a job that was submitted then, with at most nine options: limited pools, best first, until something
-    comes in the ranking that can be had at any time. Where nothing is in time, what there is without the deadline. So a
-    job alone in the queue, all machines free, gets what its plan has first.
+    """The entry of a job with at most nine options: limited pools, best first, up to the first unlimited capacity in
+    the ranking. If nothing meets the deadline, the options without it. A job alone in the queue, with all machines
+    free, thus gets the first placement of its plan.
 
-    ``handed_in``: when it queued up, if not when it was submitted. Offers must say what they have in all, machines that
-    our own jobs occupy included.
+    ``handed_in``: when it queued, if not at submission. Offers must count all their machines, including those our jobs
+    occupy.
     """
 
     def options(one: Job) -> tuple[Option, ...]:
@@ -67,7 +67,7 @@ def entry_of(
         handed_in=hours_of((handed_in or submitted_at) - now),
         needs=min((option.hours for option in found), default=effort.work or 0.0),
         open_ended=effort.work is None,
-        # $0 is a word, too: it waits as long as that is cheaper. A deadline says better what time is worth.
+        # $0 is a value too: the job waits while that is cheaper. A deadline overrides the value of time.
         value_of_time=None if said is None or deadline is not None else _usd(said),
     )
 
@@ -77,10 +77,10 @@ def _options(ranked: Iterator[Placement], effort: Effort) -> tuple[Option, ...]:
     least = Money.ZERO
     for placement in ranked:
         offer = placement.offer
-        # What comes later in the ranking weighs no less, also where another order than that of money rules.
+        # Later options weigh no less, even if the ranking is not by money.
         least = max(least, weighed(placement))
         if offer.slots is None:
-            # With it, who can be in time at a price is in time, however long the queue.
+            # Guarantees an option in time at a price, however long the queue.
             found.append(_option(placement, None, least, effort))
             break
         found.append(_option(placement, offer.pool, least, effort))

@@ -1,9 +1,9 @@
-"""The best round there is, for measuring the heuristic of `queue` by: a mixed-integer programme, solved by HiGHS.
+"""The optimal round, to measure the heuristic of `queue`: a mixed-integer programme solved by HiGHS.
 
-One binary variable for each job, option and start on a grid of ``step`` hours. With lengths and returns that are whole
-steps nothing is lost by the grid: any round can be moved to the left until every job starts where another ends, a pool
-returns, or at once. Priorities are solved one after the other, each at the least that those above it allow: first the
-fewest jobs late, then the least burden. For a dozen jobs; needs SciPy (the extra ``backtest``).
+One binary variable per job, option and start on a grid of ``step`` hours. With whole-step lengths and returns the grid
+loses nothing: any round can be shifted left until every job starts at time 0, at the end of another, or at a return.
+Priorities are solved in turn, each at the minimum that those above allow: first the fewest late jobs, then the least
+burden. For a dozen jobs; needs SciPy (the extra ``backtest``).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from broker.placement.queue.queue import Entry, Free, Option, Rules, Turn, burde
 def place_exactly(
     entries: Sequence[Entry], free: Mapping[str, Free], rules: Rules | None = None, *, step: float = 1.0
 ) -> list[Turn]:
-    """As `queue.place`, and as well as can be on the grid.
+    """As `queue.place`, optimal on the grid.
 
-    Raises MissingExtra without SciPy, and ValueError for a job whose options cannot hold it at all.
+    Raises MissingExtra without SciPy, and ValueError for a job that none of its options can hold.
     """
     try:
         import numpy as np
@@ -79,7 +79,7 @@ def place_exactly(
         if solved.x is None:
             raise ValueError(f"the queue cannot be placed: {solved.message}")
         chosen = np.round(solved.x)
-        # Those below may not make this priority any worse.
+        # Lower priorities must not make this one worse.
         rows += [(len(lower), column, cost) for column, cost in enumerate(objective) if cost]
         lower.append(0.0)
         upper.append(float(objective @ chosen) * (1 + 1e-9) + 1e-9)
@@ -92,7 +92,7 @@ def place_exactly(
 
 
 def _horizon(entries: Sequence[Entry], free: Mapping[str, Free], step: float) -> int:
-    """So many slots that every job could wait for all the others."""
+    """Enough slots for every job to wait for all the others."""
     longest = [max((o.hours for o in job.options if o.pool is not None), default=0.0) for job in entries]
     last = max((at for of in free.values() for at, _ in of.steps), default=0.0)
     return round((sum(longest) + last) / step) + 1

@@ -1,24 +1,23 @@
-"""Many jobs at once on capacity that is limited: who gets which machines, who waits for them, who goes elsewhere.
+"""Assigns limited capacity to many jobs: who gets machines, who waits, who goes elsewhere.
 
-Each job has options: machines of a limited pool (owned, reserved), for which it may have to wait, or machines that can
-be had at any time, at a price. A *round* gives every job one option and a start, so that no pool has to give more
-machines than it has at any time, and a gang gets all of its machines together. What is made small is
+Each job has options: machines of a limited pool (owned, reserved), perhaps after a wait, or machines available at any
+time at a price. A *round* gives every job one option and a start, such that no pool exceeds its machines at any time
+and a gang gets all its machines together. It minimises
 
-    first  the number of jobs that are late
-    then   Σ  weight · (what the option weighs + what an hour is worth · hours until the start)
+    first  the number of late jobs
+    then   Σ  weight · (weighed cost of the option + value of an hour · hours until the start)
 
-where an option weighs what it is ranked by in the plan of the job alone: its expected cost and the worth of its time;
-and an hour is worth the job's own `value_of_time`, or where nobody names one, so much a GPU by its priority. The rules:
+where the weighed cost is the ranking value in the job's own plan (expected cost plus value of its time), and the value
+of an hour is the job's `value_of_time`, by default an amount per GPU by priority. The rules:
 
 - **Priority**: jobs of a higher priority are placed as if there were none of a lower one.
-- **Deadline**: a job that has any way to be in time is in time, if need be at a price; nothing outweighs being late.
-- **Fairness**: of one priority, the first job of each team weighs most, and each further one less; so a team that
-  hands in a hundred jobs does not take everything. What a team has running counts as handed in before.
+- **Deadline**: a job that can meet its deadline does, if need be at a price; nothing outweighs being late.
+- **Fairness**: within a priority, the first job of each team weighs most, and each further one less; so a team with
+  a hundred jobs does not take everything. A team's running jobs count as its first ones.
 
-Placing jobs one after the other, each where it is best off with what the earlier ones have left, keeps all of them.
-What is sought is the order, and which jobs had better take another option than is best for them: see `queue_search`.
-How far that is from the best there is, `queue_exact` tells on small queues. Pure and deterministic. Times are hours
-from now, money USD.
+Jobs placed one after the other, each at its best with the remaining capacity, satisfy all rules. The search is over
+their order, and over jobs that should take another option than their own best: see `queue_search`. `queue_exact`
+measures the distance to the optimum on small queues. Pure and deterministic. Times are hours from now, money USD.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ from itertools import groupby
 from broker.core.job.jobs import Priority
 
 TIERS = (Priority.URGENT, Priority.HIGH, Priority.NORMAL, Priority.LOW)
-# What an hour of waiting is worth, USD per GPU, where neither job nor policy says: an assumption. At $2 a GPU-hour, a
-# normal job waits some 20 hours for each hour that it would have to pay for elsewhere.
+# Default value of an hour of waiting, USD per GPU: an assumption. At $2 per GPU-hour, a normal job waits some 20 hours
+# for each hour it would otherwise pay for.
 WAITING = {Priority.LOW: 0.02, Priority.NORMAL: 0.10, Priority.HIGH: 0.50, Priority.URGENT: 2.00}
 FAIRNESS = 0.25
-# So many placements of single jobs are tried at most for each priority; seconds.
+# Maximum placements of single jobs tried per priority; seconds.
 EFFORT = 60_000
 # A job with less slack than this goes before fairness.
 _PRESSING = 2.0
@@ -45,9 +44,10 @@ EPSILON = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One way to run a job: ``hours`` from its start to its finish, for ``cost`` USD as the plan has it: in all, or for
-    an hour where nobody knows how much work there is. ``weighs``: USD that decide. ``pool``: the limited capacity whose
-    machines it takes, None where there are always some. ``margin``: hours that a plan keeps free before a deadline."""
+    """One way to run a job: ``hours`` from start to finish, for ``cost`` USD as planned: total, or per hour if the work
+    is unknown. ``weighs``: USD for the objective. ``pool``: its limited pool, None if unlimited. ``margin``: hours a
+    plan keeps free before a deadline.
+    """
 
     name: str
     pool: str | None
@@ -59,10 +59,10 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A job in the queue. ``deadline``: hours from now, negative when it is over; ``handed_in``: hours from now, so
-    negative; ``needs``: hours of work left, as far as known; ``open_ended``: they are not known, so it is late only if
-    its deadline is over when it starts; ``value_of_time``: USD that an hour until its finish is worth, 0 likewise,
-    None where neither job nor policy says, or a deadline rules."""
+    """A job in the queue. Times in hours from now: ``deadline`` (negative if past), ``handed_in`` (negative).
+    ``needs``: known hours of work left; ``open_ended``: unknown, so the job is late only if its deadline has passed at
+    its start; ``value_of_time``: USD per hour until its finish, possibly 0; None if unset or a deadline applies.
+    """
 
     id: str
     team: str
@@ -78,13 +78,13 @@ class Entry:
 
     @property
     def slack(self) -> float:
-        """How long it may still wait (hours); endless without a deadline."""
+        """Hours it may still wait; infinite without a deadline."""
         return math.inf if self.deadline is None else self.deadline - self.needs
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What a job got. ``start``: hours from now. ``option`` None: nothing can serve it."""
+    """The result for a job. ``start``: hours from now. ``option`` None: nothing can serve it."""
 
     entry: Entry
     option: Option | None
@@ -98,14 +98,13 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """The machines of a limited pool that can be had: from each time on (hours from now, ascending, the first 0 or
-    less), so many."""
+    """Free machines of a limited pool: times (hours from now, ascending, the first 0 or less) and counts."""
 
     steps: tuple[tuple[float, int], ...]
 
     @classmethod
     def of(cls, now: int, returns: Iterable[tuple[float, int]] = ()) -> Free:
-        """``now`` are free; ``returns``: so many more come back at those times."""
+        """``now`` are free; ``returns``: times and numbers of returning machines."""
         steps, number = [(0.0, now)], now
         for at, more in sorted(returns):
             number += more
@@ -115,8 +114,9 @@ class Free:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """``waiting``: what an hour of it is worth, USD per GPU, to jobs that do not say. ``fairness``: how much each
-    earlier job of its team takes from a job's weight; 0 for none. ``running``: how many of each team run already."""
+    """``waiting``: default value of an hour, USD per GPU. ``fairness``: reduction of a job's weight per earlier job of
+    its team; 0 for none. ``running``: running jobs by team.
+    """
 
     waiting: Mapping[Priority, float] = field(default_factory=lambda: WAITING)
     fairness: float = FAIRNESS
@@ -124,23 +124,22 @@ class Rules:
 
 
 def in_turn(entries: Iterable[Entry], running: Mapping[str, int] | None = None) -> list[Entry]:
-    """The order in which jobs are looked at, cheap to find: by priority; what would soon be late; the team that has had
-    fewest turns; least slack; first come."""
+    """A cheap order of jobs: by priority; nearly late; team with the fewest turns; least slack; first come."""
     return [entry for entry, _ in _with_turns(entries, running or {})]
 
 
 def weights(entries: Iterable[Entry], rules: Rules) -> dict[str, float]:
-    """How much each job weighs among those of its priority, by id: 1 / (1 + fairness · turns its team had before)."""
+    """The weight of each job within its priority, by id: 1 / (1 + fairness · earlier turns of its team)."""
     return {entry.id: 1 / (1 + rules.fairness * turn) for entry, turn in _with_turns(entries, rules.running)}
 
 
 def burden(entry: Entry, option: Option, start: float, weight: float, rules: Rules) -> float:
-    """What the objective has for this job there and then, being late apart."""
+    """The job's contribution to the objective, lateness apart."""
     return weight * (option.weighs + hour_of_waiting(entry, rules) * start)
 
 
 def hour_of_waiting(entry: Entry, rules: Rules) -> float:
-    """What it is worth to this job, USD."""
+    """The value of an hour of waiting for this job, USD."""
     return rules.waiting[entry.priority] * entry.gpus if entry.value_of_time is None else entry.value_of_time
 
 

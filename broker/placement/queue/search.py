@@ -1,7 +1,7 @@
-"""The search behind `queue.place`: the order of jobs, and which of them are held to an option not best for them alone.
+"""The search of `queue.place`: the order of jobs, and which are held to an option that is not their best.
 
-From a few good orders on by exchanging, moving and holding, while that helps; then what was found is shaken, and so on
-until the effort is spent. The effort is counted, not timed: the same queue gives the same round on every machine.
+Starts from good orders and exchanges, moves and holds while that helps; then perturbs the result, until the effort is
+spent. Effort is counted, not timed: the same queue gives the same round on every machine.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Profile:
         return twin
 
     def earliest(self, hours: float, nodes: int) -> float | None:
-        """The first time from which so many are free for so long; None where there never are."""
+        """The first time from which ``nodes`` machines are free for ``hours``; None if never."""
         times, counts = self.times, self.counts
         start: float | None = None
         for i, count in enumerate(counts):
@@ -65,7 +65,7 @@ Held = tuple[int | None, ...]  # for each job the place of the option that it is
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What an order comes to, with jobs that are held to one of their options. ``late``: how many jobs are."""
+    """The value of an order with held jobs. ``late``: number of late jobs."""
 
     late: int
     cost: float
@@ -90,7 +90,7 @@ class Search:
         effort: int,
     ) -> None:
         self._jobs = [job for job in jobs if job.options]
-        # Said once, as they are asked for millions of times: see `queue.burden` and `queue.is_late`.
+        # Computed once, used millions of times: see `queue.burden` and `queue.is_late`.
         self._worth = [(weight[job.id], hour_of_waiting(job, rules)) for job in self._jobs]
         self._latest = [[latest_start(job, option) + EPSILON for option in job.options] for job in self._jobs]
         self._hopeless = [job for job in jobs if not job.options]
@@ -119,7 +119,7 @@ class Search:
         return [*best.turns, *(Turn(job, None, 0.0, late=True) for job in self._hopeless)]
 
     def _shaken(self, found: Round, chance: random.Random) -> tuple[list[int], Held]:
-        """A good round with a few changes, to go on from where no single change helps."""
+        """A good round with a few random changes, to leave a local optimum."""
         order = found.order[:]
         for _ in range(_SHAKES):
             i, j = chance.randrange(len(order)), chance.randrange(len(order))
@@ -127,7 +127,7 @@ class Search:
         return order, self._other(found.held_to, chance.randrange(len(order)), chance.randrange(_MANY))
 
     def _gain(self, i: int) -> float:
-        """What limited capacity saves job ``i`` at most, per machine-hour taken."""
+        """The maximum saving of job ``i`` on limited capacity, per machine-hour."""
         job, weight = self._jobs[i], self._worth[i][0]
         in_time = [o for o, latest in zip(job.options, self._latest[i], strict=True) if latest >= 0] or job.options
         elsewhere = min((o.weighs for o in in_time if o.pool is None), default=math.inf)
@@ -178,7 +178,7 @@ class Search:
         return [(chance.randrange(3), chance.randrange(n), chance.randrange(n)) for _ in range(many)]
 
     def _decode(self, order: list[int], held_to: Held) -> Round:
-        """Place them one after the other, in time where that can be, there on what a job is held to, if to any."""
+        """Place jobs in order, in time if possible, on the held option if there is one."""
         self._effort -= len(order)
         profiles: dict[str, Profile] = {}
         late, cost, turns = 0, 0.0, []

@@ -1,4 +1,4 @@
-"""What is believed about pools right now: the spell each is in, its age, and the odds of each hidden regime."""
+"""The current belief about pools: the spell of each, its age, and the odds of each hidden regime."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from broker.placement.strategy.regimes import HOUR, UP, Floats, Regimes, ages
 
 MEMORY = 24.0
-"""Hours after which what the job has seen itself weighs a third."""
+"""Hours after which the job's own observations weigh a third."""
 USUAL_SPELL = 3.0
-"""Hours that a spell is taken to last by the rival of the model, which knows nothing but what the job has seen."""
+"""Assumed spell length in hours of the rival model, which knows only the job's own observations."""
 
 Bits = NDArray[np.int64]
 

@@ -12,7 +12,7 @@ from broker.placement.strategy.pacing import UniformProgress
 from broker.placement.strategy.situation import Course, Task
 
 STALE = 6.0
-"""Hours without a record, after which history says too little about now to plan on."""
+"""Hours without a record after which history is too old to plan on."""
 HOUR = 3600.0
 
 

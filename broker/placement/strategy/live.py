@@ -1,12 +1,11 @@
-"""A plan of the broker as a strategy sees it, and what the strategy decides as an order of placements. Pure.
+"""Translates a plan of the broker for a strategy, and its decision into an order of placements. Pure.
 
-A strategy reckons in time on one kind of machine: that of the *steady* placement, the cheapest that nobody takes away
-and that still makes the deadline. Work is turned into hours there, checkpoints included; spot machines that are faster
-count by the price of the same work; slower ones are left out, because slack would shrink while they run.
+A strategy measures time on one machine: the *steady* placement, the cheapest uninterruptible one that makes the
+deadline. Work is converted to hours there, checkpoints included; faster spot machines count by the price of the same
+work; slower ones are left out, because slack would shrink on them.
 
-A changeover is start-up, restore, and what an interruption may cost of work since the last checkpoint. So the rules of
-the safety net (`safety`) hold for a job that saves now and then, too; for one that saves nothing spot is for those who
-have time to do it all again.
+A changeover is start-up, restore, and the work an interruption may lose. So the safety net (`safety`) holds for jobs
+with rare checkpoints too; a job without checkpoints uses spot only with time to start over.
 """
 
 from __future__ import annotations
@@ -26,13 +25,14 @@ from broker.placement.strategy.situation import Course, Decision, Mode, Situatio
 
 HOUR = 3600.0
 WORTH_MOVING = 2.5
-"""A voluntary move must save this many times what it costs; the saving is expected, the cost is certain."""
+"""A voluntary move must save this multiple of its cost: the saving is expected, the cost certain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What a job can choose between now. ``spot``: the cheapest placement of each pool; ``price``: USD per hour of
-    the work of one hour on the steady machine."""
+    """The job's choices now. ``spot``: the cheapest placement of each pool; ``price``: USD per hour of work on the
+    steady machine.
+    """
 
     task: Task
     steady: Placement
@@ -45,14 +45,15 @@ class Ground:
         return self.steady.rate.micros / 1e6
 
     def seconds(self, remaining: timedelta) -> float:
-        """How long that much work takes on the steady machine, writing checkpoints included."""
+        """Seconds for that work on the steady machine, writing checkpoints included."""
         return seconds_on(self.steady, remaining)
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a job stands. ``remaining``: work since the last durable checkpoint, on the job's reference machine;
-    ``on``: the placement that is launched or runs; ``started``: when (UTC); ``running``: it makes progress."""
+    """The job's state. ``remaining``: work since the last durable checkpoint, on the job's reference machine; ``on``:
+    the launched or running placement; ``started``: when (UTC); ``running``: it makes progress.
+    """
 
     now: datetime
     remaining: timedelta
@@ -76,12 +77,12 @@ def ground(
     tick: float,
     on: Placement | None = None,
 ) -> Ground | None:
-    """What a strategy may choose between; None where there is nothing to decide: no deadline, an order of preference
-    that stands above cost, nothing steady that makes the deadline, or something steady that costs no more than spot.
+    """A strategy's choices; None if there are none: no deadline, a capacity order above cost, no steady placement that
+    makes the deadline, or one that costs no more than spot.
 
-    ``in_time``: the plan; ``anyhow``: the same without the deadline: on which spot placements the job would be late is
-    for the strategy to see. ``work``: all of the job's. ``tick``: seconds between decisions. ``on``: what the job is
-    on; a steady machine that works is the steady one, for a new one might come too late.
+    ``in_time``: the plan; ``anyhow``: the plan without the deadline: the strategy decides which spot placements would
+    be late. ``work``: all of the job's. ``tick``: seconds between decisions. ``on``: the current placement; a working
+    steady machine stays the steady one, as a new one might come too late.
     """
     steady = on if on and not is_spot(on) else next((p for p in in_time.placements if not is_spot(p)), None)
     if in_time.deadline is None or steady is None or job.ordered or conditions.capacity_order or conditions.by_carbon:
@@ -102,13 +103,14 @@ def ground(
 
 
 def useful_rate(placement: Placement, steady: Placement) -> float:
-    """USD for what the steady machine does in an hour."""
+    """USD for the work the steady machine does in an hour."""
     return placement.rate.micros / 1e6 * steady.throughput / placement.throughput
 
 
 def situation(ground: Ground, standing: Standing, submitted_at: datetime, avoid: frozenset[str]) -> Situation:
-    """What is known now. Pools in ``avoid`` were just taken back: they count as gone while there are others. A machine
-    that is there is capacity that is there, whatever is said of new ones."""
+    """The current situation. Pools in ``avoid`` were just preempted: they count as unavailable while there are others.
+    A running machine counts as capacity, whatever the market reports.
+    """
     rested = {pool: price for pool, price in ground.price.items() if pool not in avoid}
     spot = rested or dict(ground.price)
     mode, pool, left = Mode.IDLE, None, 0.0
@@ -126,8 +128,9 @@ def situation(ground: Ground, standing: Standing, submitted_at: datetime, avoid:
 
 
 def decide(course: Course, ground: Ground, now: Situation) -> Decision:
-    """The course's decision, with what a recorded market does not know: machines that do not come up, and offers that
-    are so much better that a course which never leaves a working machine should."""
+    """The strategy's decision, extended by cases a recorded market lacks: machines that fail to start, and offers so
+    much better that leaving a working machine pays.
+    """
     booted = now.mode is Mode.SPOT and now.changeover_left > 0
     if booted and slack(ground.task, now) - now.changeover_left < ground.task.changeover - ground.task.tick:
         return Decision(Mode.ON_DEMAND, why="safety net: the machine has not come up")
@@ -174,5 +177,5 @@ def changeover_of(job: Job, conditions: Conditions, rate: float) -> float:
 
 
 def seconds_on(steady: Placement, work: timedelta) -> float:
-    """How long that much work (on the job's reference machine) takes there, writing checkpoints included."""
+    """Seconds for that work (on the job's reference machine) there, writing checkpoints included."""
     return work.total_seconds() / (steady.throughput * steady.useful_fraction)

@@ -1,7 +1,7 @@
 """Strategies without a model: on-demand only, greedy, and Uniform Progress.
 
-Uniform Progress is the published peer ("Can't Be Late", NSDI 2024) in the stronger variant of its authors' code. It
-needs no history, so it is also what the planned strategy falls back to. Several pools: the cheapest that is available.
+Uniform Progress is the published baseline ("Can't Be Late", NSDI 2024) in the stronger variant of its authors' code. It
+needs no history, so the planned strategy falls back to it. With several pools it takes the cheapest available.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class OnDemandOnly:
 
 @dataclass(frozen=True, slots=True)
 class Greedy:
-    """Spot when there is any, else wait, until the safety net says otherwise."""
+    """Spot if available, else wait, within the safety net."""
 
     task: Task
 

@@ -1,9 +1,9 @@
-"""The plan: expected cost to finish, for every time left, market state, machine and slack, by backward induction.
+"""Expected cost to finish, by time left, market state, machine and slack, by backward induction.
 
-The grid runs over *slack* (time left − work left) instead of work. A productive step leaves slack as it is, so the
-usual path through the table needs no interpolation, and the grid is fine where rules bite (near one and two
-changeovers) and coarse where little changes. The rules of the safety net are part of the plan: it never counts on a
-start that the net would refuse, which is what an infinite price on being late amounts to.
+The grid runs over *slack* (time left − work left) instead of work. A productive step leaves slack unchanged, so the
+usual path needs no interpolation; the grid is fine near one and two changeovers, where rules apply, and coarse
+elsewhere. The safety net is part of the plan: it never counts on a start that the net would refuse, so being late has
+an infinite price.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ MOST_BYTES = 100_000_000
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a plan is made for. Seconds and USD per hour. ``loss``: probability that a spot machine is lost within a
-    step although some pool keeps capacity, so that only a changeover is needed; 0 with a single pool."""
+    """Inputs of a plan. Seconds and USD per hour. ``loss``: probability that a spot machine is lost within a step
+    although another pool keeps capacity, so that only a changeover is needed; 0 with a single pool.
+    """
 
     horizon: float
     most_slack: float
@@ -185,7 +186,7 @@ def _slack_grid(terms: Terms, most_points: int) -> Floats:
 
 
 def _spend(slacks: Floats, amount: float) -> tuple[NDArray[np.int64], Floats32]:
-    """Where each grid point lands when ``amount`` of slack is used up: lower neighbour and share of the upper one."""
+    """The grid points after ``amount`` of slack is used: lower neighbour and share of the upper one."""
     target = np.maximum(slacks - amount, 0.0)
     low = np.clip(np.searchsorted(slacks, target, side="right") - 1, 0, len(slacks) - 2)
     share = (target - slacks[low]) / (slacks[low + 1] - slacks[low])

@@ -1,8 +1,7 @@
-"""The planned strategy: believe, look up the plan, take the least expected cost, keep the guards.
+"""The planned strategy: update the belief, look up the plan, take the least expected cost, keep the safety net.
 
-With one pool the plan's market is that pool. With several, the plan sees them as one market that has capacity while
-any of them has, and where a machine may be lost although others have some; which pool to take, and whether to move, is
-decided by price, expected life and what a changeover costs in money and in slack.
+With several pools the plan sees one market, up while any pool is, where a machine may be lost although others have
+capacity; price, expected life and the cost of a changeover in money and slack decide on the pool and on moves.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ UNBELIEVABLE = 7.0
 """Nats of doubt from which on Uniform Progress decides instead of the plan. Chosen so that histories from other worlds
 cost little and true ones are hardly ever doubted."""
 WORTH_MOVING = 2.5
-"""A voluntary move must save this many times what it costs; the saving is expected, the cost is certain."""
+"""A voluntary move must save this multiple of its cost: the saving is expected, the cost certain."""
 
 
 class PlannedCourse:
@@ -68,7 +67,7 @@ class PlannedCourse:
         task = self.task
         pool = self._pool(now, ahead)
         if now.mode is Mode.SPOT and now.pool in now.spot and (len(self.pools) > 1 or now.pool not in self.pools):
-            unknown = now.pool not in self.pools  # a pool that nobody had heard of when the plan was made
+            unknown = now.pool not in self.pools  # a pool unknown when the plan was made
             if unknown or pool == now.pool or not may_start_spot(task, now):
                 return Decision(Mode.SPOT, now.pool, why="stay")
             return Decision(Mode.SPOT, pool, why="expected to cost less there")
@@ -77,14 +76,14 @@ class PlannedCourse:
         if pool is not None and (here or may_start_spot(task, now)):
             boot = now.changeover_left if here else task.changeover
             price = now.spot[pool]
-            options.append((ahead.use(Mode.SPOT, boot, price), Decision(Mode.SPOT, pool, why="expected to cost least")))
+            options.append((ahead.use(Mode.SPOT, boot, price), Decision(Mode.SPOT, pool, why="lowest expected cost")))
         if may_wait(task, now):
-            options.append((ahead.wait(), Decision(Mode.IDLE, why="expected to cost least")))
+            options.append((ahead.wait(), Decision(Mode.IDLE, why="lowest expected cost")))
         boot = now.changeover_left if now.mode is Mode.ON_DEMAND else task.changeover
         options.append(
             (
                 ahead.use(Mode.ON_DEMAND, boot, now.on_demand_price),
-                Decision(Mode.ON_DEMAND, why="expected to cost least"),
+                Decision(Mode.ON_DEMAND, why="lowest expected cost"),
             )
         )
         return min(options, key=lambda option: option[0])[1]

@@ -19,13 +19,14 @@ DAY = 24 * HOUR
 ENOUGH_SPELLS = 4
 """Spells of each kind that must have ended in a family's history before a plan is made from it."""
 OWN_SPELLS = 8
-"""Pools that one job may choose between learn from their own record alone once it has so many spells of each kind."""
+"""Spells of each kind from which interchangeable pools learn from their own record alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """A family's history up to now, and what was learned from it. ``market``: pools of it that one job may choose
-    between; where there are any, the model's last row is these taken as one."""
+    """A family's history and the model fitted to it. ``market``: its pools that one job may choose between; if not
+    empty, the model's last row is their union.
+    """
 
     gap: float
     history: Mapping[str, NDArray[np.bool_]]
@@ -41,7 +42,7 @@ class Learned:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A plan for some pools of a family, good for every job whose deadline and slack its terms cover."""
+    """A plan for some pools of a family, valid for every job whose deadline and slack its terms cover."""
 
     learned: Learned
     pools: tuple[str, ...]
@@ -127,9 +128,10 @@ def _recent_price(learned: Learned, pool: str, otherwise: float) -> float:
 
 
 def _selector(learned: Learned, pools: Sequence[str], changeover: float, otherwise: float) -> tuple[float, float]:
-    """What following the market by a simple rule cost over the history: mean price per hour, and the probability per
-    tick of losing the machine while another pool has capacity. The rule: keep the machine; else take the pool with
-    the least price per useful hour, by its mean spell."""
+    """The cost over the history of a simple rule: mean price per hour, and the probability per tick of losing the
+    machine while another pool has capacity. The rule: keep the machine; else take the pool with the least price per
+    useful hour, by its mean spell.
+    """
     known = [pool for pool in pools if len(learned.history[pool])]
     ticks = min((len(learned.history[pool]) for pool in known), default=0)
     if not ticks:

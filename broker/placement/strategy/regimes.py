@@ -1,9 +1,9 @@
 """A model of spot availability: up and down spells whose hazard depends on age and on a hidden regime of the pool.
 
-At each tick a pool is up or down, its spell has an age, and a regime k, which nobody sees, says how long spells are
-just now. A spell ends within a tick with probability ``hazard[k, state, age band]``; with probability tick/36 h the
-regime is drawn anew from the pool's own weights. Fitted by expectation maximisation over all pools of a family, on
-history only: the shape of the hazard by age is pooled, each regime scales it, thin counts shrink to that.
+At each tick a pool is up or down, its spell has an age, and a hidden regime k determines the typical length of spells.
+A spell ends within a tick with probability ``hazard[k, state, age band]``; with probability tick/36 h the regime is
+drawn anew from the pool's weights. Fitted by expectation maximisation over all pools of a family, on history only: the
+hazard's shape by age is pooled, each regime scales it, thin counts shrink to that.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ HOUR = 3600.0
 Floats = NDArray[np.float64]
 DOWN, UP = 0, 1
 LASTING = 0.7
-"""Hazard of an age band relative to the one before, where no data says otherwise."""
+"""Prior hazard of an age band relative to the one before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is assumed rather than fitted. Times in hours; ``pseudo``: events that a prior is worth."""
+    """Assumed, not fitted. Times in hours; ``pseudo``: weight of a prior in events."""
 
     regimes: int = 4
     edges: tuple[float, ...] = (0.0, 1 / 6, 0.5, 1.0, 3.0, 9.0)

@@ -1,11 +1,11 @@
-"""The safety net: hard rules around every strategy, so that no plan, however wrong, can miss a deadline.
+"""The safety net: hard rules around every strategy, so that a wrong plan cannot miss a deadline.
 
-On-demand capacity is taken to be always obtainable. With C work left, R time left and changeover d:
+On-demand capacity is assumed to be always available. With C work left, R time left and changeover d:
 
-- a start on spot, or a move to it, needs R ≥ C + 2d: the boot may be for nothing (d), then on-demand boots (d);
+- a start on spot, or a move to it, needs R ≥ C + 2d: the boot may be wasted (d), then on-demand boots (d);
 - waiting one more tick needs R ≥ C + 2d now and R − tick ≥ C + d, so that on-demand still makes it afterwards;
 - otherwise an idle job goes on-demand, and stays there to the end because R − C never grows;
-- a machine that works may always be kept: its slack was checked when it was taken.
+- a working machine may always be kept: its slack was checked when it was taken.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ EPSILON = 1e-6
 
 
 class Mode(StrEnum):
-    """What the job's money is buying."""
+    """What the job pays for."""
 
     IDLE = "idle"
     SPOT = "spot"
@@ -36,10 +36,10 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What is known at the start of a tick, and all of it.
+    """All that is known at the start of a tick.
 
-    ``spot``: price of every pool that has capacity now; a pool that is missing has none. A job whose machine was lost
-    is idle. ``changeover_left``: seconds until the current machine makes progress.
+    ``spot``: price by pool with capacity now; other pools have none. A job whose machine was lost is idle.
+    ``changeover_left``: seconds until the current machine makes progress.
     """
 
     elapsed: float
@@ -53,7 +53,7 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do until the next tick. ``pool`` is set for spot only. ``why`` is for people and decision logs."""
+    """The action until the next tick. ``pool`` is set for spot only. ``why``: for display and decision logs."""
 
     mode: Mode
     pool: str | None = None
@@ -61,13 +61,13 @@ class Decision:
 
 
 class Course(Protocol):
-    """A strategy at work on one job. Called once a tick, in order; the course may remember what it has seen."""
+    """A strategy at work on one job, called once a tick, in order; it may keep state."""
 
     def decide(self, now: Situation) -> Decision: ...
 
 
 def slack(task: Task, now: Situation) -> float:
-    """Seconds to spare if the work could go on at once and without a break: R − C."""
+    """Seconds to spare if the work continues at once without a break: R − C."""
     return task.deadline - now.elapsed - now.work_left
 
 

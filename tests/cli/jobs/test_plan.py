@@ -86,7 +86,7 @@ def test_nothing_can_satisfy_it_exits_4_with_counted_reasons(gpubroker: Any, wri
     done = gpubroker("plan", file)
     assert done.code == 4
     assert "No placement" in done.out
-    assert "× another accelerator than the job asks for  [wrong_accelerator]" in done.out
+    assert "× another accelerator than requested  [wrong_accelerator]" in done.out
     document = gpubroker("plan", file, "--json")
     assert document.code == 4
     reasons = {reason["reason"]: reason["count"] for reason in document.json["reasons"]}

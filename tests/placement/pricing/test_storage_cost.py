@@ -98,13 +98,13 @@ def notes(make: Make, offer: Any, size: int) -> str:
 
 def test_what_stays_behind_is_said_where_it_is_worth_a_word(make: Make) -> None:
     said = notes(make, make.offer(), 100 * GB)
-    assert "its last 3 checkpoints (`checkpoint.keep`) stay when it has ended: $6.00 a month" in said
+    assert "the last 3 checkpoints (`checkpoint.keep`) stay after the job: $6.00 per month" in said
     assert "jobs prune" not in notes(make, make.offer(), 10 * GB)
 
 
 def test_a_checkpoint_too_large_for_the_notice_is_a_warning_on_spot(make: Make) -> None:
     """Written and uploaded at 0.5 GB/s each, 40 GB take 160 s of AWS's 120."""
-    warning = "takes a machine back 2 min after it says so"
+    warning = "takes a machine back 2 min after its notice"
     assert warning in notes(make, make.spot(), 40 * GB)
     assert warning not in notes(make, make.spot(), 20 * GB)
     assert warning not in notes(make, make.offer(), 40 * GB), "on-demand machines are not taken back"

@@ -73,12 +73,12 @@ def _workdir(value: object) -> object:
 
 
 def accelerator(name: str) -> str:
-    """The canonical name. ``ValueError`` with the nearest known one for a name that nobody knows."""
+    """The canonical name. ``ValueError`` with the nearest known one for an unknown name."""
     try:
         return canonical(name)
     except UnknownName as error:
-        # With a hint, nothing known comes near it.
-        where = "; `gpubroker offers` lists what there is" if error.hint else ""
+        # With a hint, no known name is close.
+        where = "; `gpubroker offers` lists the available ones" if error.hint else ""
         raise ValueError(f"{error.message}{where}") from error
 
 

@@ -20,10 +20,10 @@ _PLACES = ("cloud", "region", "zone")
 def machine_requests(
     resources: Resources, document: Document
 ) -> tuple[tuple[MachineRequest, ...], bool, list[Problem]]:
-    """Acceptable machines, whether their order is a preference, and what contradicts itself.
+    """Acceptable machines, whether their order is a preference, and contradictions.
 
-    Without ``any_of`` and ``ordered`` there is one machine for each accelerator; with them, each entry takes what is
-    given beside the list and overrides it.
+    Without ``any_of`` and ``ordered`` there is one machine per accelerator; with them, each entry inherits the keys
+    beside the list and overrides them.
     """
     reading = _Reading(document)
     base = reading.given(resources, ("resources",))
@@ -68,15 +68,15 @@ class _Reading:
             if other not in fields:
                 continue
             if name in fields:
-                self.found((*path, other), f"says the same as `{name}`; give one of them")
+                self.found((*path, other), f"repeats `{name}`; give one of them")
             value = fields.pop(other)
             fields[name] = (SPOT if value else NOT_SPOT) if other == "use_spot" else value
         if "infra" in fields and any(place in fields for place in _PLACES):
-            self.found((*path, "infra"), "says the same as `cloud`, `region` and `zone`; give one or the other")
+            self.found((*path, "infra"), "repeats `cloud`, `region` and `zone`; give one or the other")
         return fields
 
     def requests(self, fields: dict[str, Any], path: Path) -> tuple[MachineRequest, ...]:
-        # With a problem found already, this may be the same one again.
+        # With a problem found already, this may be the same one.
         if "infra" in fields and any(place in fields for place in _PLACES) and not self.problems:
             self.found(path, "`infra` does not go with `cloud`, `region` or `zone` given beside the list")
         wanted: Accelerators | None = fields.get("accelerators")
@@ -105,7 +105,7 @@ def _infra(fields: dict[str, Any]) -> str | None:
 
 
 def print_resources(requests: tuple[MachineRequest, ...], ordered: bool) -> dict[str, Any]:
-    """What `machine_requests` reads back as the same."""
+    """The inverse of `machine_requests`."""
     machines = [_printed(request) for request in requests]
     if len(machines) == 1 and not ordered:
         return machines[0]

@@ -16,11 +16,11 @@ from broker.core.validation import validate
 
 
 def parse_job(text: str | bytes, *, file: str, now: datetime) -> Job:
-    """The job that a job file describes.
+    """Parse a job file.
 
-    ``file`` is named in errors, and its stem names a job without a ``name``; it is not opened. ``now`` (timezone-aware)
-    decides whether a deadline has passed. Pure: neither the environment nor the paths in the file are looked at. Raises
-    `InvalidInput` with every mistake found, sorted by line.
+    ``file`` appears in errors, and its stem is the default ``name``; it is not opened. ``now`` (timezone-aware) decides
+    whether a deadline has passed. Pure: neither the environment nor the paths in the file are read. Raises
+    `InvalidInput` with every problem, sorted by line.
     """
     document = read_document(text, file=file, kind=JOB_FILE)
     data, problems = _prepared(document)
@@ -70,7 +70,7 @@ def _named_after(file: str) -> str:
 
 
 def _may_be_null(path: Path) -> bool:
-    """Where a key without a value says something: names of secrets, and accelerators in SkyPilot's set form."""
+    """Keys that may be null: names of secrets, and accelerators in SkyPilot's set form."""
     return path[:-1] == ("secrets",) or (path[0] == "resources" and path[-2] in ("accelerators", "gpus"))
 
 

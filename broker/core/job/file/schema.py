@@ -1,4 +1,4 @@
-"""The shape of a job file. What single values look like is in `fields`; what they become, in `broker.core.job.jobs`."""
+"""The shape of a job file. `fields` defines single values, `broker.core.job.jobs` the result."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Positive: TypeAlias = Annotated[Whole, Field(ge=1, le=10**9)]
 
 
 class Section(BaseModel):
-    """Nothing unknown is let through; what is not given stays None, so that defaults live in `broker.core.job.jobs`."""
+    """Unknown keys are rejected; missing ones stay None, so that defaults live in `broker.core.job.jobs`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
@@ -80,7 +80,7 @@ class Resources(Machine):
 
 
 class ModelSection(Section):
-    """A model to be sized. What has no field in `broker.core.job.jobs.Model` goes into its ``extra``."""
+    """A model to be sized. Keys without a field in `broker.core.job.jobs.Model` go into its ``extra``."""
 
     parameters: Count
     method: Literal["adamw", "sgd", "lora", "qlora", "inference"] | None = None

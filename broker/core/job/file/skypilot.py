@@ -1,10 +1,10 @@
-"""Every key of SkyPilot's task schema, honoured or refused by name with the reason. As plain data.
+"""Every key of SkyPilot's task schema, supported or rejected by name with the reason. Plain data.
 
 Source: skypilot 0.14.1, ``sky/utils/schemas.py`` (``get_task_schema``, ``get_resources_schema``,
-``get_storage_schema``) and ``sky/resources.py`` (the alias ``gpus``). A reason says what to do instead.
+``get_storage_schema``) and ``sky/resources.py`` (the alias ``gpus``). A reason names the replacement.
 
-Honoured, but not to the letter: ``cpus`` and ``memory`` are minima with and without ``+``; values of ``envs`` that are
-numbers or booleans keep the text of the file (``1.10``, ``true``), where SkyPilot writes Python's (``1.1``, ``True``).
+Differences: ``cpus`` and ``memory`` are minima with and without ``+``; numbers and booleans in ``envs`` keep the text
+of the file (``1.10``, ``true``), where SkyPilot writes Python's (``1.1``, ``True``).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ REFUSED_IN_TASK: Mapping[str, str] = {
     "service": "a service has no end to be planned or paid for; submit the work as a job",
     "pool": "there are no pools of machines; each job gets machines of its own",
     "managed_secrets": "they live in a SkyPilot server; list the names under `secrets` and export the values",
-    "inputs": "say where the data lies and how much it is: `data: {location: aws/us-east-1, size: 500GB}`",
+    "inputs": "give the location and size of the data: `data: {location: aws/us-east-1, size: 500GB}`",
     "outputs": "results leave the machine as checkpoints or by the program itself; delete the key",
     "file_mounts_mapping": "it is written by SkyPilot's own client; delete the key",
     "config": "settings of SkyPilot belong in its own configuration; what limits placement goes under `constraints`",
-    "volumes": "volumes outlive jobs and cost money that nobody would account for; use `file_mounts`",
-    "volume_mounts": "volumes outlive jobs and cost money that nobody would account for; use `file_mounts`",
+    "volumes": "volumes outlive jobs and their cost would not be accounted for; use `file_mounts`",
+    "volume_mounts": "volumes outlive jobs and their cost would not be accounted for; use `file_mounts`",
     "api_server_access": "machines never reach the broker, so there is nothing to allow; delete the key",
     "_metadata": "it is written by SkyPilot's own client; delete the key",
 }
@@ -51,14 +51,14 @@ HONOURED_IN_RESOURCES = frozenset(
 
 _INTERNAL = "it is written by SkyPilot itself; delete the key"
 REFUSED_IN_RESOURCES: Mapping[str, str] = {
-    "job_recovery": "the broker re-places by deadline, budget and price; for failures say `retry: {failures: 2}`",
-    "volumes": "volumes outlive jobs and cost money that nobody would account for; use `file_mounts`",
+    "job_recovery": "the broker re-places by deadline, budget and price; for failures write `retry: {failures: 2}`",
+    "volumes": "volumes outlive jobs and their cost would not be accounted for; use `file_mounts`",
     "ephemeral_storage": "SkyPilot gave it up; write `disk_size`",
-    "disk_tier": "offers do not say how fast their disks are, so it could not be kept; delete the key",
-    "network_tier": "offers do not say how fast their network is; for GPUs say `constraints: {interconnect: nvlink}`",
-    "local_disk": "offers do not list local disks, so it could not be kept; say `disk_size` or `instance_type`",
+    "disk_tier": "offers do not give disk speeds, so this could not be guaranteed; delete the key",
+    "network_tier": "offers do not give network speeds; for GPUs write `constraints: {interconnect: nvlink}`",
+    "local_disk": "offers do not list local disks, so this could not be guaranteed; use `disk_size` or `instance_type`",
     "max_hourly_cost": "money is limited for the whole job: `max_cost: $900`; a price per hour belongs in a policy",
-    "ports": "a job answers nobody, so no port is opened; delete the key",
+    "ports": "jobs serve no requests, so no port is opened; delete the key",
     "labels": "machines are tagged with job, team and project by the broker; set `team`, `project` or `workload`",
     "accelerator_args": "settings of TPU runtimes are not passed on; delete the key",
     "autostop": "a machine is given back as soon as its job ends; delete the key",
