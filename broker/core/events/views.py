@@ -106,13 +106,13 @@ class PoolRest:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """A job as its events tell it. ``seq`` is the last event folded in.
+    """A job, from its events. ``seq``: the last folded event.
 
-    ``attempts``: those that had a machine or may have one, and the newest of the others, in order; ``folded``: how many
-    others there were (`broker.core.events.folding`). ``waiting``: why it waits or is paused, None where it does not;
-    ``ending``: why it is over, None where it is not or no reason is on record. ``failed_launches``: how many attempts
-    in a row ended before their agent spoke, without those that the provider had no machine for and the first in a pool
-    that came to no machine. ``rests``: the pools that the job leaves alone.
+    ``attempts``: those with a possible machine, and the newest others, in order; ``folded``: the number of further ones
+    (`broker.core.events.folding`). ``waiting``: why it waits or is paused, else None; ``ending``: why it ended, None if
+    it has not or no reason is recorded. ``failed_launches``: attempts in a row that ended before their agent reported,
+    without those for which the provider had no machine and the first without a machine in each pool. ``rests``: pools
+    the job avoids for a time.
     """
 
     id: str

@@ -82,11 +82,10 @@ class CheckpointPlan(Part):
 
 
 class Retry(Part):
-    """How often a *failure* of the job is tried again (interruptions are not failures), and after how long.
+    """How often a *failure* of the job is retried (interruptions are not failures), and after how long.
 
-    ``launches``: how many launches in a row may fail before the job is paused: machines that did not come up, or on
-    which the agent did not start. Capacity that was not to be had, and the first launch in a pool that came to no
-    machine, do not count: they cost nothing.
+    ``launches``: failed launches in a row until the job is paused: machines that did not come up, or whose agent did
+    not start. Unavailable capacity, and the first launch in a pool without a machine, do not count: they cost nothing.
     """
 
     failures: int = Field(default=0, ge=0)
