@@ -20,9 +20,7 @@ def _arguments(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--rank", type=int, default=0, help="which node of the gang this is (default 0)")
     parser.add_argument("--gang", default="", help="an id that all agents of one gang share")
     parser.add_argument("--scratch", type=Path, help="a private folder on this machine (default: a temporary one)")
-    parser.add_argument(
-        "--workdir", help="where the job's working folder is on this machine, if not where spec.json says"
-    )
+    parser.add_argument("--workdir", help="the job's working folder on this machine, if not as in spec.json")
     parser.add_argument("--hold", type=int, action="append", default=[], help="file descriptor to hold while alive")
     return parser.parse_args(given)
 
@@ -43,7 +41,7 @@ def main(given: list[str] | None = None) -> int:
     make_private(scratch)
     if scratch.is_symlink() or scratch.stat().st_uid != os.geteuid():
         logging.getLogger("gpubroker-agent").error(
-            "%s is a link or belongs to another user; what lies in it would run as this job. Give another --scratch",
+            "%s is a link or belongs to another user; its content would run as this job. Give another --scratch",
             scratch,
         )
         return 2

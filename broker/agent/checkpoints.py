@@ -1,15 +1,15 @@
-"""Checkpoints in the job's folder: what makes one, whether it verifies, restoring the newest, letting old ones go.
+"""Checkpoints in the job's folder: format, verification, restoring the newest, pruning.
 
 ::
 
     checkpoints/<id>/rank-<k>/<path>     the files of one rank
-    checkpoints/<id>/part-<k>.json       that rank's files with sizes and SHA-256, written when all of them are there
-    checkpoints/<id>/manifest.json       all parts; create-if-absent, by rank 0, when every part is there
+    checkpoints/<id>/part-<k>.json       that rank's files with sizes and SHA-256, written when all of them exist
+    checkpoints/<id>/manifest.json       all parts; create-if-absent, by rank 0, when every part exists
 
-The checkpoint exists when its manifest does. Ids sort, as text, in the order of saving: attempt, then the highest step
-that a name has told so far, then a count since. So the newest saved is the newest, also where the number in a name is
-no step (``resnet50.pt``) or one name is saved again and again; and the ranks of a gang, which number by themselves,
-agree again at each new step. They belong to the job, so a later attempt finds what an earlier one saved.
+A checkpoint exists once its manifest does. Ids sort as text in the order of saving: attempt, highest step named so far,
+count since. So the newest saved sorts last even if a name contains no step (``resnet50.pt``) or is saved repeatedly;
+and the ranks of a gang, which number independently, agree again at each new step. Checkpoints belong to the job, so
+later attempts find them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def safe(name: str) -> str:
 
 
 def step_of(name: str) -> int | None:
-    """The step an entry's name tells: the number behind "step" or a word like it, else the last number."""
+    """The step in an entry's name: the number behind "step" or a similar word, else the last number."""
     stem = re.sub(r"\.[a-z][a-z0-9]*$", "", name, flags=re.IGNORECASE)  # not the 5 of .h5
     best: tuple[int, int, int] | None = None
     ranks = {"step": 4, "iter": 3, "iteration": 3, "checkpoint": 2, "ckpt": 2, "epoch": 1}
@@ -61,8 +61,7 @@ def checkpoint_id(attempt: int, step: int, name: str, count: int = 0) -> str:
 
 
 def next_place(last: tuple[int, int], step: int | None) -> tuple[int, int]:
-    """Where an entry comes, given where the last one saved came: at its own step if that is a new highest one, else
-    next in the count. Always behind ``last``."""
+    """The place of an entry after ``last``: at its own step if that is a new highest one, else next in the count."""
     if step is not None and last[0] < step <= _HIGHEST:
         return step, 0
     return last[0], last[1] + 1
@@ -100,7 +99,7 @@ class SavedFile:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a checkpoint consists of. ``step`` is what its name tells (or the program said), None when unknown."""
+    """The content of a checkpoint. ``step``: from its name or the program, None if unknown."""
 
     id: str
     name: str
@@ -207,11 +206,11 @@ class Restored:
 
 
 def restore(store: Store, into: Path, rank: int, give_up: Callable[[], bool] = lambda: False) -> Restored:
-    """Put the newest checkpoint that verifies into the folder; reading and checking are one pass.
+    """Restore the newest checkpoint that verifies into the folder, reading and checking in one pass.
 
-    Every rank gets the files of all ranks, as if they had saved into one shared folder; where two ranks saved the same
-    path, each gets its own. ``give_up`` is asked after each piece. Raises GaveUp (nothing is restored), StoreTrouble
-    (repeat it), OSError when the node's disk does not take it.
+    Every rank gets the files of all ranks, as if saved into one shared folder; if two ranks saved the same path, each
+    gets its own. ``give_up`` is checked after each piece. Raises GaveUp (nothing is restored), StoreTrouble (repeat),
+    OSError if the node's disk fails.
     """
     passed_over: list[tuple[str, str]] = []
     for checkpoint in reversed(listed(store)):
@@ -252,8 +251,9 @@ def _fetch(store: Store, checkpoint: str, into: Path, rank: int, give_up: Callab
 
 
 def prune(store: Store, keep: int, attempt: int) -> list[str]:
-    """Delete all but the newest ``keep`` checkpoints, manifest first, and what earlier attempts never finished; the
-    ids that went. Raises StoreTrouble; what is left then goes next time."""
+    """Delete all but the newest ``keep`` checkpoints, manifest first, and unfinished ones of earlier attempts; returns
+    the deleted ids. Raises StoreTrouble; the rest is deleted next time.
+    """
     ids = listed(store)
     whole = [checkpoint for checkpoint in ids if store.exists(manifest_path(checkpoint))]
     kept = set(whole[-keep:])

@@ -62,8 +62,7 @@ def read(store: Store, attempt: int, rank: int) -> Claim | None:
 def gather(
     store: Store, attempt: int, nodes: int, deadline: float, every: float, stop: Callable[[], bool]
 ) -> dict[int, Claim]:
-    """The claims of all ranks, waiting for those that are not there yet until ``deadline`` (monotonic) or ``stop``.
-    What is missing then is missing in the answer."""
+    """Claims of all ranks, waiting for missing ones until ``deadline`` (monotonic) or ``stop``. May be incomplete."""
     found: dict[int, Claim] = {}
     while True:
         for rank in range(nodes):
@@ -80,13 +79,13 @@ def gather(
 def own_address() -> str:
     """The address by which other nodes of the gang most likely reach this one. Sends nothing."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect(("192.0.2.1", 9))  # a documentation address: only the routing table is asked
+        probe.connect(("192.0.2.1", 9))  # a documentation address: only the routing table is consulted
         return str(probe.getsockname()[0])
     return "127.0.0.1"
 
 
 def process_start() -> str:
-    """When this process started: together with the pid it names one process for ever."""
+    """When this process started: with the pid it identifies one process."""
     return kernel_start() or f"{time.time():.3f}"
 
 

@@ -46,7 +46,7 @@ class NodeClock:
         return self.at(wall_now())
 
     def wall_seconds_until(self, at: datetime) -> float:
-        """How long to wait, by the wall, until this clock shows ``at``; negative when it is past."""
+        """Wall-clock seconds until this clock shows ``at``; negative if past."""
         return (at - self.now()) / timedelta(seconds=1) / self.scale
 
     @classmethod

@@ -118,7 +118,7 @@ class Command:
             elif word == "empty":
                 self._tell(Empty())
         if self.pid is not None and self._guard.wait() != 0:
-            # Somebody killed the guard. The command's parent-death signal has done the rest; make sure of it.
+            # The guard was killed. The command's parent-death signal should have acted; make sure.
             with contextlib.suppress(OSError):
                 os.killpg(self.pid, signal.SIGKILL)
         self._tell(GuardGone())

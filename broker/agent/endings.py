@@ -1,4 +1,4 @@
-"""How a command, and with it an attempt, ends: from exit statuses and stops to the cause that ``exit.json`` names."""
+"""Maps exit statuses and stops to the cause in ``exit.json``."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from datetime import datetime
 
 @dataclass(frozen=True)
 class Stop:
-    """The attempt must end, checkpoint first. ``terminates_at``: the machine goes then. ``by_signal``: the agent was
-    told by a signal, whose reason the lease may say."""
+    """The attempt must end, checkpoint first. ``terminates_at``: when the machine goes. ``by_signal``: the agent got a
+    signal; the lease may give its reason.
+    """
 
     cause: str
     evidence: str
@@ -22,8 +23,9 @@ class Stop:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended: its status, why it was told to stop, whether it ended by itself and well.
-    ``during``: "setup" when the job's own command was not even reached."""
+    """How a command ended: its status, the stop, whether it ended well by itself. ``during``: "setup" if the job's own
+    command did not start.
+    """
 
     status: int | None
     stop: Stop | None = None
@@ -33,8 +35,8 @@ class Ended:
 
     def cause(self, said: Sequence[str], unsaved: Sequence[str]) -> tuple[str, int | None, str]:
         """Cause (one of `broker.core.events.outcomes.Cause`), exit status and evidence. ``said``: the command's last
-        words;
-        ``unsaved``: checkpoints that could not be made durable."""
+        lines; ``unsaved``: checkpoints that could not be made durable.
+        """
         status = shell_status(self.status)
         if self.could_not_start:
             cause, evidence = "cannot_start", [self.could_not_start]
@@ -55,7 +57,7 @@ class Ended:
 
 
 def shell_status(status: int | None) -> int | None:
-    """As a shell tells it: 128 + N for signal N."""
+    """The shell's exit status: 128 + N for signal N."""
     return None if status is None else status if status >= 0 else 128 - status
 
 

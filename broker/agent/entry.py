@@ -1,4 +1,4 @@
-"""How an agent comes to its attempt: the spec, the fence, the claim; with patience while the store is out of reach."""
+"""The start of an agent: spec, fence, claim; with retries while the store is unreachable."""
 
 from __future__ import annotations
 
@@ -65,8 +65,9 @@ def newer_exists(store: Store, attempt: int) -> bool:
 
 
 def patiently(call: Callable[[], _Result], patience: float, stopped: Callable[[float], bool]) -> _Result:
-    """Repeat while the store is in trouble. ``stopped`` waits so many seconds and says whether to give up. Raises
-    StoreTrouble when it lasts longer than ``patience`` seconds, or when told to stop."""
+    """Retry while the store fails. ``stopped`` waits that many seconds and returns whether to give up. Raises
+    StoreTrouble after ``patience`` seconds, or at a stop.
+    """
     deadline, pause = time.monotonic() + patience, 0.05
     while True:
         try:
@@ -76,5 +77,5 @@ def patiently(call: Callable[[], _Result], patience: float, stopped: Callable[[f
                 raise
             log.warning("%s; trying again", error)
         if stopped(pause):
-            raise StoreTrouble("told to stop before it began")
+            raise StoreTrouble("stopped before it began")
         pause = min(pause * 2, 10.0)

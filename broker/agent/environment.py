@@ -1,4 +1,4 @@
-"""What a job's command finds in its environment."""
+"""The environment of a job's command."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SEES_VARIABLE = "GPUBROKER_JOB_SEES"
 
 @dataclass(frozen=True)
 class Scratch:
-    """The agent's own folder on the node: nothing in it outlives the attempt but what was uploaded."""
+    """The agent's own folder on the node; only uploads outlive the attempt."""
 
     root: Path
 
@@ -51,7 +51,7 @@ class Scratch:
 
     @property
     def record(self) -> Path:
-        """Who the agent is and, at last, how it ended; for the engine on the same machine."""
+        """The agent's identity and its end; for the engine on the same machine."""
         return self.root / "agent.json"
 
     def make(self) -> None:

@@ -31,11 +31,11 @@ ATTEMPTS = "attempts"
 
 
 class BadDocument(ValueError):
-    """A document of the run folder that does not say what it must."""
+    """A malformed document of the run folder."""
 
 
 def attempt_path(attempt: int, name: str) -> str:
-    """Where a document of an attempt lies, relative to the job's folder."""
+    """The path of an attempt's document, relative to the job's folder."""
     return f"{ATTEMPTS}/{attempt}/{name}"
 
 
@@ -58,11 +58,11 @@ def rank_of(name: str, document: str) -> int | None:
 
 @dataclass(frozen=True)
 class Intervals:
-    """How often the agent does what, in seconds of the wall clock.
+    """The agent's intervals in seconds of the wall clock.
 
-    ``scan``: looks for finished checkpoints. ``mail``: reads the lease, shows a sign of life. ``log``: uploads output.
-    ``metrics``: samples the accelerators. ``notice``: asks whether the machine is about to be taken. ``patience``: how
-    long a run folder out of reach is retried at the start and at the end; how long other ranks are waited for.
+    ``scan``: for finished checkpoints. ``mail``: read the lease, write a heartbeat. ``log``: upload output.
+    ``metrics``: sample the accelerators. ``notice``: check for a preemption. ``patience``: retries of an unreachable
+    run folder at start and end; waiting for other ranks.
     """
 
     scan: float = 2.0
@@ -82,8 +82,9 @@ class Intervals:
 
 @dataclass(frozen=True)
 class Spec:
-    """What an attempt runs. ``grace``: seconds of the wall between SIGTERM and SIGKILL. ``keep``: how many checkpoints
-    stay. ``gpus``: per node. ``workdir``: a folder on the node in which the commands run (None: an empty one)."""
+    """An attempt's spec. ``grace``: wall-clock seconds between SIGTERM and SIGKILL. ``keep``: checkpoints kept.
+    ``gpus``: per node. ``workdir``: folder on the node where the commands run (None: an empty one).
+    """
 
     job_id: str
     attempt: int
@@ -148,8 +149,9 @@ class Spec:
 
 @dataclass(frozen=True)
 class IdleLimit:
-    """Stop when all accelerators were less than ``below`` percent busy for so many ``seconds`` of the spec's clock.
-    ``told``: how the sentence about it ends: for how long, which limit, where it is written."""
+    """Stop when all accelerators were below ``below`` percent for ``seconds`` of the spec's clock. ``told``: the end of
+    the message about it: duration, limit, place of the rule.
+    """
 
     below: float
     seconds: float
@@ -158,11 +160,12 @@ class IdleLimit:
 
 @dataclass(frozen=True)
 class Lease:
-    """How long the attempt may go on. ``paid_until``: it stops itself then (None: nothing is billed). ``ends_at``: its
-    granted duration is over then. ``stop``: the broker wants it stopped, checkpoint first, for this cause.
-    ``max_unattended``: seconds without a renewed lease after which it stops. ``renewed_at``: when the broker wrote it,
-    by its own clock, in which all of these times are. ``stored_at``: when that was by the object store's clock; no part
-    of the document, but what the store says of it. ``idle``: what of idleness ends it."""
+    """How long the attempt may continue. ``paid_until``: it stops itself then (None: nothing is billed). ``ends_at``:
+    end of its granted duration. ``stop``: the broker requests a stop, checkpoint first, for this cause.
+    ``max_unattended``: seconds without a renewed lease until it stops. ``renewed_at``: when the broker wrote it, by its
+    clock, as all these times. ``stored_at``: the same by the object store's clock; from the store, not the document.
+    ``idle``: idleness limits.
+    """
 
     paid_until: datetime | None = None
     ends_at: datetime | None = None
@@ -185,7 +188,7 @@ class Lease:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Lease:
-        """Raises BadDocument, also for one that does not say "nothing is billed" in so many words: it is no guess."""
+        """Raises BadDocument, also for a lease that does not state explicitly that nothing is billed."""
         try:
             values["paid_until"]
             times = {
@@ -203,16 +206,17 @@ class Lease:
             raise BadDocument(f"lease.json: {error!r}") from error
 
     def over(self, now: datetime, silent: float = 0.0) -> tuple[str, str] | None:
-        """The cause and the sentence for it, once the attempt must stop; None while it may go on. ``silent``: for how
-        many seconds nothing new was heard of the broker."""
+        """Cause and message once the attempt must stop; None while it may continue. ``silent``: seconds without news of
+        the broker.
+        """
         if self.stop:
-            return self.stop, "the broker asked for it"
+            return self.stop, "the broker requested it"
         if self.paid_until is not None and now >= self.paid_until:
             return "paid_until", f"paid until {to_text(self.paid_until)}"
         if self.ends_at is not None and now >= self.ends_at:
             return "max_duration", f"the granted time ended at {to_text(self.ends_at)}"
         if self.max_unattended is not None and silent > self.max_unattended:
-            return "unattended", f"nobody renewed the lease for {silent:.0f} s"
+            return "unattended", f"the lease was not renewed for {silent:.0f} s"
         return None
 
 
@@ -245,7 +249,8 @@ class Claim:
 @dataclass(frozen=True)
 class Exit:
     """How an attempt ended on the node. ``cause`` is one of `broker.core.events.outcomes.Cause`; ``exit_status`` is the
-    command's (128 + N when signal N killed it); ``step`` the last one it is known to have reached."""
+    command's (128 + N when signal N killed it); ``step`` the last known one.
+    """
 
     cause: str
     at: datetime

@@ -1,4 +1,4 @@
-"""What the machine's NVIDIA accelerators are doing, asked of ``nvidia-smi``, which comes with every driver."""
+"""Samples of the machine's NVIDIA accelerators from ``nvidia-smi``, which comes with every driver."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FIELDS = "index,utilization.gpu,memory.used,memory.total,power.draw"
 
 @dataclass(frozen=True)
 class Sample:
-    """One accelerator at one moment: utilisation in percent, memory in MiB, power in watts (None: not told)."""
+    """One accelerator at one moment: utilisation in percent, memory in MiB, power in watts (None: not reported)."""
 
     index: int
     utilisation: float | None

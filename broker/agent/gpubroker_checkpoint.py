@@ -39,10 +39,10 @@ _saved_at = time.monotonic()
 
 
 def should_stop() -> bool:
-    """Whether the program was told to stop (SIGTERM): save, and leave with status 143.
+    """Whether the program should stop (SIGTERM): save, and exit with status 143.
 
-    The first call, of this or of `should_checkpoint`, begins to listen; before it SIGTERM ends the program as usual.
-    It must come from the main thread. A handler that is there already is called, too.
+    The first call, of this or of `should_checkpoint`, installs the handler; before it SIGTERM ends the program as
+    usual. It must come from the main thread. An existing handler is called too.
     """
     global _listening
     if not _listening:
@@ -59,13 +59,14 @@ def should_stop() -> bool:
 
 
 def should_checkpoint(every: float | None = None) -> bool:
-    """Whether to save now: the program was told to stop, or ``every`` seconds have passed since it last saved (or
-    began). Cheap; ask after each step."""
+    """Whether to save now: a stop was requested, or ``every`` seconds have passed since the last save (or the start).
+    Cheap; call it after each step.
+    """
     return should_stop() or (every is not None and time.monotonic() - _saved_at >= every)
 
 
 def folder() -> Path:
-    """Where checkpoints go; made if missing."""
+    """The checkpoint folder; created if missing."""
     place = Path(os.environ.get("GPUBROKER_CHECKPOINT_DIR", "checkpoints"))
     place.mkdir(parents=True, exist_ok=True)
     return place
@@ -73,9 +74,9 @@ def folder() -> Path:
 
 @contextlib.contextmanager
 def save(name: str, step: int | None = None) -> Iterator[Path]:
-    """A path to write a file or folder to; it takes its name when the block ends without an exception.
+    """A path to write a file or folder to; renamed when the block ends without an exception.
 
-    ``name``: of the entry in the checkpoint folder, best with the step in it. ``step``: where the name does not tell.
+    ``name``: of the entry in the checkpoint folder, best with the step in it. ``step``: if the name has none.
     """
     target, draft = folder() / name, folder() / f".{name}.tmp"
     _remove(draft)
@@ -97,9 +98,9 @@ def save(name: str, step: int | None = None) -> Iterator[Path]:
 
 
 def publish(source: str | os.PathLike[str], name: str | None = None, step: int | None = None) -> None:
-    """Save what the program, or a library, has written elsewhere: a finished file or folder. It is linked, or copied
-    where it lies on another disk: the source may be removed then, but not written to. ``name``: the source's own unless
-    said."""
+    """Save a finished file or folder that the program, or a library, wrote elsewhere. It is linked, or copied from
+    another disk: the source may then be deleted, but not modified. ``name``: default is the source's.
+    """
     path = Path(source)
 
     def take(one: str, other: str) -> str:
@@ -117,7 +118,7 @@ def publish(source: str | os.PathLike[str], name: str | None = None, step: int |
 
 
 def resume() -> Path | None:
-    """The newest checkpoint, to go on from; None where there is none and the work begins. Another word for `newest`."""
+    """The newest checkpoint to resume from, or None at the first start. An alias of `newest`."""
     return newest()
 
 

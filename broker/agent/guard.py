@@ -33,7 +33,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _report(line: str) -> None:
-    with contextlib.suppress(OSError):  # nobody listens any more; the leash will end as well
+    with contextlib.suppress(OSError):  # the reader is gone; the leash will end too
         os.write(1, line.encode() + b"\n")
 
 

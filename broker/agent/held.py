@@ -9,21 +9,20 @@ from typing import Callable
 from broker.agent.clock import NodeClock
 from broker.agent.formats import Lease
 
-_DATE_EVERY = 60.0  # seconds of running time until the store is asked anew what time it is
-_SLOW = 5.0  # seconds; what took the store longer to write tells its time less well than what it said before
+_DATE_EVERY = 60.0  # seconds of running time between reads of the store's clock
+_SLOW = 5.0  # seconds; slower writes date less precisely than earlier ones
 
 
 class Held:
-    """The last lease that could be read; one that is torn or missing does not undo it.
+    """The last readable lease; a torn or missing one does not replace it.
 
-    The lease counts in the broker's time, and this machine's clock may be hours off, or be set while the job runs. So
-    it is not asked: the object store dates what both write. How old the lease is follows from the store's date of it
-    and from that of something which this machine wrote itself; from then on it goes by this machine's own running time
-    (``running``, seconds). What is not known counts as time that has passed: whole seconds that stores cut off, and how
-    long they took. So a lease ends too early by a few seconds; too late only by the time that the broker took to write
-    it. On a simulated clock, which broker and node share, and as long as the store has dated nothing, it is ``clock``.
+    The lease uses the broker's time, and this machine's clock may be wrong or be set. So both are dated by the object
+    store: the lease's age is the difference between the store's dates of the lease and of a file this machine wrote;
+    from then on the machine's running time counts (``running``, seconds). Uncertainty counts as elapsed time: truncated
+    seconds and the duration of calls. So a lease ends a few seconds early, and late only by the broker's write time. On
+    a simulated clock, shared by broker and node, and until the store has dated something, ``clock`` is used.
 
-    How long the broker has said nothing new goes by the running time, too.
+    The broker's silence is measured by running time too.
     """
 
     def __init__(self, lease: Lease, clock: NodeClock, running: Callable[[], float] = time.monotonic) -> None:
@@ -36,7 +35,7 @@ class Held:
         return self._lease
 
     def read(self, lease: Lease) -> None:
-        """The same one, read once more, or a newer word of the broker."""
+        """The same lease again, or a newer one."""
         if lease != self._lease:
             self._lease, self._heard = lease, self._running()
 
@@ -46,12 +45,12 @@ class Held:
         return self._dated is None or self._running() - self._dated[1] >= _DATE_EVERY
 
     def dated(self, at: datetime, asked: float) -> None:
-        """``at``: the store's date of what it was asked to write at ``asked`` (running seconds)."""
+        """``at``: the store's date of a write requested at ``asked`` (running seconds)."""
         if self._dated is None or self._running() - asked <= _SLOW:
             self._dated = at if at.microsecond else at + timedelta(seconds=1), asked
 
     def now(self) -> datetime:
-        """What the broker's clock shows, at the latest."""
+        """The latest time the broker's clock may show."""
         lease, dated = self._lease, self._dated
         if self._clock.origin is not None or lease.renewed_at is None or lease.stored_at is None or dated is None:
             return self._clock.now()
@@ -60,10 +59,10 @@ class Held:
         return lease.renewed_at + max(age, timedelta(0))
 
     def seconds_until(self, at: datetime) -> float:
-        """How long to wait, by the wall, until the broker's clock shows ``at``; negative when it is past."""
+        """Wall-clock seconds until the broker's clock shows ``at``; negative if past."""
         return (at - self.now()) / timedelta(seconds=1) / self._clock.scale
 
     def over(self) -> tuple[str, str] | None:
-        """The cause and the sentence for it, once the attempt must stop; None while it may go on."""
+        """Cause and message once the attempt must stop; None while it may continue."""
         silent = (self._running() - self._heard) * self._clock.scale
         return self._lease.over(self.now(), silent)

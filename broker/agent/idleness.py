@@ -1,6 +1,6 @@
-"""What accelerators did lately, and whether that is too little: the idle rules of the lease, with no broker needed.
+"""Idle rules of the lease, judged from the accelerators' recent utilisation without a broker.
 
-Of all that was seen only the heights matter: a look is forgotten once a later one was at least as high.
+Only peaks matter: a sample is dropped once a later one is at least as high.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Idleness:
     """The accelerators of one node. Times are seconds on one clock, of which only differences matter."""
 
     def __init__(self) -> None:
-        # Looks, later ones lower: how high, and until when nobody saw anything else.
+        # Samples, later ones lower: utilisation, and the time until the next sample.
         self._looks: tuple[tuple[float, float], ...] = ()
         self._first = self._last = 0.0
 
@@ -33,8 +33,9 @@ class Idleness:
         self._looks = (*(look for look in looks if look[0] > percent), (percent, at))
 
     def most(self, limit: IdleLimit) -> float | None:
-        """How busy they were at most, once they were below the limit for so long; None while they are not. What nobody
-        looked at for so long is not known, and not idle."""
+        """The highest utilisation, if below the limit for its whole time; else None. Gaps in the samples do not count
+        as idle.
+        """
         looks = self._looks
         since = max((until for percent, until in looks if percent >= limit.below), default=self._first)
         if not looks or looks[-1][0] >= limit.below or self._last - since < limit.seconds:
@@ -43,13 +44,13 @@ class Idleness:
 
 
 def busiest(gpus: Iterable[Mapping[str, Any]]) -> float | None:
-    """Of the accelerators of one sample; None where none told."""
+    """The highest of one sample's accelerators; None if none reported."""
     told = [float(one["utilisation"]) for one in gpus if one.get("utilisation") is not None]
     return max(told, default=None)
 
 
 def in_samples(text: bytes) -> Idleness:
-    """What the samples of a node (``metrics.jsonl``) tell; what makes no sense is left out."""
+    """The utilisation from a node's samples (``metrics.jsonl``); malformed ones are skipped."""
     found = Idleness()
     for line in text.splitlines():
         try:
@@ -63,7 +64,7 @@ def in_samples(text: bytes) -> Idleness:
 
 
 def too_idle(nodes: Sequence[Idleness], limits: Sequence[IdleLimit]) -> str | None:
-    """What is to be told of the first limit that all nodes have reached; None while there is none."""
+    """The message for the first limit that all nodes have reached, or None."""
     for limit in limits:
         mosts = [node.most(limit) for node in nodes]
         known = [most for most in mosts if most is not None]

@@ -15,7 +15,7 @@ from broker.agent.clock import NodeClock, to_text, wall_now
 from broker.agent.formats import VERSION
 from broker.agent.store import Store
 
-# After so many entries, news of checkpoints is thinned out: once a minute, then ever less, so the document stays small.
+# From this many entries, checkpoint entries are thinned to one a minute and less, so the document stays small.
 _PLENTY = 500
 _TROUBLE_AGAIN_AFTER = timedelta(minutes=10)
 
@@ -56,7 +56,7 @@ class Journal:
             self._append(entry)
 
     def checkpoint_trouble(self, because: str) -> None:
-        """Said once per kind of trouble and every ten minutes while it lasts."""
+        """Recorded once per kind of problem and every ten minutes while it lasts."""
         with self._lock:
             if because == self._trouble and wall_now() - self._trouble_at < _TROUBLE_AGAIN_AFTER:
                 return
@@ -64,7 +64,7 @@ class Journal:
             self._append({"kind": "checkpoint_trouble", "at": to_text(self._clock.now()), "because": because})
 
     def close(self) -> None:
-        """The last checkpoint is always told."""
+        """Always records the last checkpoint."""
         with self._lock:
             if self._unsaid:
                 self._append(self._unsaid)

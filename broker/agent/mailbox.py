@@ -1,8 +1,7 @@
-"""The agent's correspondence with the broker, in a thread of its own.
+"""The agent's exchange with the broker, in its own thread: receives the lease; sends heartbeat, journal, output and
+metrics.
 
-In comes the lease; out go heartbeat, journal, output and metrics.
-
-A run folder out of reach stops none of it: the last lease read goes on holding, the rest is sent when it can be.
+An unreachable run folder stops none of it: the last lease stays valid, the rest is sent later.
 """
 
 from __future__ import annotations
@@ -33,8 +32,9 @@ _MOST_SAMPLES = 2000
 
 
 class Mailbox:
-    """``lease``: the first one, read before anything began; a later one that is torn or missing does not undo it.
-    ``tell_fenced`` is called once, when a newer attempt exists; ``tell_peer_ended`` hears how other ranks ended."""
+    """``lease``: read before anything starts; a torn or missing later one does not replace it. ``tell_fenced`` is
+    called once, when a newer attempt exists; ``tell_peer_ended`` gets the ends of other ranks.
+    """
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Mailbox:
 
     @property
     def lease(self) -> Lease:
-        """As it was read last."""
+        """The last lease read."""
         return self._held.lease
 
     def over(self) -> tuple[str, str] | None:
@@ -85,21 +85,22 @@ class Mailbox:
         return self._held.seconds_until(at)
 
     def start(self, timeout: float) -> None:
-        """Begin, and wait at most so many seconds until the lease was read."""
+        """Start, and wait at most ``timeout`` seconds for the first lease."""
         read = self.ask()
         self._thread.start()
         read.wait(timeout)
 
     def ask(self) -> threading.Event:
-        """Have the lease read now. The event is set when that was tried; a read already under way does not count: what
-        it brings may be older than the question."""
+        """Request a read of the lease now. The event is set after the attempt; a read already under way does not count,
+        as its result may be older than the request.
+        """
         read = threading.Event()
         self._asked.put(read)
         self._wake.set()
         return read
 
     def refresh_lease(self, timeout: float) -> Lease:
-        """The lease read anew, or the last one when that takes longer than so many seconds."""
+        """The lease read again, or the last one after ``timeout`` seconds."""
         self.ask().wait(timeout)
         return self.lease
 
@@ -135,7 +136,7 @@ class Mailbox:
                 return
 
     def step(self) -> tuple[int | None, int | None]:
-        """How far the program is, and of how much: from its progress file, else from the names of checkpoints."""
+        """The program's step and their total: from its progress file, else from checkpoint names."""
         step: int | None = None
         total: int | None = None
         try:
@@ -187,11 +188,11 @@ class Mailbox:
                 self._held.dated(written_at, asked)
 
     def _questions(self) -> list[threading.Event]:
-        """Those that a read which begins now answers."""
+        """The requests that a read starting now answers."""
         return [self._asked.get() for _ in range(self._asked.qsize())]
 
     def _read(self, asked: list[threading.Event]) -> bool:
-        """True when a newer attempt exists."""
+        """True if a newer attempt exists."""
         try:
             self._held.read(read_lease(self._store, self._spec.attempt))
         except StoreTrouble as error:
@@ -206,7 +207,7 @@ class Mailbox:
         return False
 
     def _read_ends(self) -> None:
-        """How the other ranks ended: one that fails or is taken ends them all."""
+        """The ends of other ranks: one failed or preempted rank ends them all."""
         for name in self._store.files(attempt_path(self._spec.attempt, "")):
             rank = rank_of(name, "exit.json")
             if rank is None or rank == self._rank or rank in self._known_ends:
@@ -255,8 +256,9 @@ class Mailbox:
             self._judge()
 
     def _judge(self) -> None:
-        """Whether all accelerators of the attempt have been idle for too long. The first node speaks for all of them;
-        one of which nothing was heard lately may be busy."""
+        """Whether all accelerators of the attempt have been idle for too long. The first node decides for all; a node
+        without recent samples counts as busy.
+        """
         limits = self.lease.idle
         told = too_idle([self._idleness], limits) if self._rank == 0 else None
         if told is not None and self._spec.nodes > 1:

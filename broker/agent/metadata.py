@@ -22,8 +22,8 @@ from typing import Any, Callable
 from broker.agent.clock import from_text
 from broker.agent.notices import Notice, NoticeSource, Source
 
-_TIMEOUT = 5.0  # seconds; Azure's first answer may take longer, and is asked for again
-# From the first word to the end, at least, in seconds, as the clouds document it.
+_TIMEOUT = 5.0  # seconds; Azure's first answer may take longer and is retried
+# Minimum seconds from notice to end, as the clouds document it.
 NOTICE = {"AWS": 120.0, "Google Cloud": 30.0, "Azure": 30.0}
 _LARGEST = 1 << 20
 
@@ -77,7 +77,7 @@ def from_aws(base: str) -> NoticeSource:
     def look() -> Notice | None:
         action = ask("spot/instance-action")
         if isinstance(action, dict):
-            # "hibernate" and "stop" take the machine as well; nothing of ours goes on afterwards.
+            # "hibernate" and "stop" take the machine as well; nothing of ours continues.
             return Notice("AWS", _time(action.get("time")))
         if not warned and isinstance(ask("events/recommendations/rebalance"), dict):
             warned.append(True)
@@ -135,7 +135,7 @@ def _quiet(url: str, headers: Mapping[str, str]) -> str | None:
 
 def _ask(url: str, headers: Mapping[str, str], method: str = "GET") -> str | None:
     """The answer's text; None for 404 and whatever may pass. Raises PermissionError for 401."""
-    # They take 4 MB of a machine that may have no such service.
+    # Imported late: 4 MB that machines without such a service need not spend.
     import http.client
     import urllib.error
     import urllib.request
@@ -149,7 +149,7 @@ def _ask(url: str, headers: Mapping[str, str], method: str = "GET") -> str | Non
         if error.code == 401:
             raise PermissionError(url) from None
         return None
-    except (OSError, ValueError, http.client.HTTPException):  # nobody there, a time-out, or half an answer
+    except (OSError, ValueError, http.client.HTTPException):  # no service, a time-out, or half an answer
         return None
 
 

@@ -1,8 +1,7 @@
-"""How the time between a notice and the end of the machine is shared, and whether a checkpoint fits into it.
+"""Divides the time between a preemption notice and the machine's end, and warns if a checkpoint does not fit.
 
-The command saves first, then what it saved is uploaded. How long uploading takes is known from the last time. Where it
-is more than there will be, that is told while there is still time to do something about it: an interruption then falls
-back to the checkpoint before.
+The command saves first, then the checkpoint is uploaded. The last upload predicts the next one's duration. If it
+exceeds the notice, a warning is given in advance: an interruption then falls back to the checkpoint before.
 """
 
 from __future__ import annotations
@@ -12,23 +11,25 @@ from collections.abc import Iterable
 from broker.agent.journal import Journal
 from broker.agent.notices import Source
 
-# Of the time from a notice to the end of the machine, what the command gets in any case.
+# The command's minimum share of the time from notice to end.
 _COMMANDS_SHARE = 0.2
 # Uploads are not equally quick each time.
 _SAFETY = 1.25
 
 
 def for_the_command(left: float, upload: float) -> float:
-    """How many of the seconds that are left to the machine are the command's, to save and go: half of them, or less
-    where uploading is expected to take longer, but a fifth in any case. An upload that fits nowhere changes nothing."""
+    """Seconds for the command to save and exit, of those left: half, less if the upload is expected to take longer, at
+    least a fifth. An upload that cannot fit changes nothing.
+    """
     if upload >= left * (1 - _COMMANDS_SHARE):
         return left / 2
     return max(left * _COMMANDS_SHARE, min(left / 2, left - _SAFETY * upload))
 
 
 class NoticeTime:
-    """The shortest notice that this machine's sources promise, against the uploads as they go. ``upload``: what the
-    last one took, in seconds; 0 before the first."""
+    """The shortest notice of this machine's sources, compared with uploads. ``upload``: seconds of the last one; 0
+    before the first.
+    """
 
     def __init__(self, sources: Iterable[Source], journal: Journal) -> None:
         promised = [source for source in sources if source.gives is not None]
@@ -38,8 +39,7 @@ class NoticeTime:
         self.upload = 0.0
 
     def uploaded(self, checkpoint: str, size: int, seconds: float) -> None:
-        """A checkpoint of so many bytes took so many seconds of the wall clock. Said once when it would not fit, and
-        again when that changed meanwhile."""
+        """Record an upload's bytes and wall-clock seconds. Warn once if it does not fit, again after a change."""
         self.upload = seconds
         if self._source is None or self._source.gives is None:
             return

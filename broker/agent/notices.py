@@ -1,4 +1,4 @@
-"""Where a machine learns that it will be taken back. A source is asked again and again; it answers None or a notice."""
+"""Preemption notices. A source is polled; it returns None or a notice."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ SECONDS_VARIABLE = "GPUBROKER_NOTICE_SECONDS"
 
 @dataclass(frozen=True)
 class Notice:
-    """``source``: who says so. ``terminates_at``: when the machine goes, if that was said (UTC, the spec's clock).
-    ``warning``: it may go some time; nothing has to end for it."""
+    """``source``: its origin. ``terminates_at``: when the machine goes, if given (UTC, the spec's clock). ``warning``:
+    it may go at some time; nothing has to end.
+    """
 
     source: str
     terminates_at: datetime | None = None
@@ -31,8 +32,7 @@ NoticeSource = Callable[[], Optional[Notice]]
 
 @dataclass(frozen=True)
 class Source:
-    """Whom to ask. ``gives``: how many seconds there are at least from its notice to the end, None where it promises
-    nothing."""
+    """A source to poll. ``gives``: minimum seconds from notice to end, None if unknown."""
 
     name: str
     look: NoticeSource
@@ -43,7 +43,7 @@ class Source:
 
 
 def from_file(path: Path) -> NoticeSource:
-    """A file that whoever runs the machine puts there: ``{"source": …, "terminates_at": …}``. Any content counts."""
+    """A file put there by the machine's operator: ``{"source": …, "terminates_at": …}``. Any content counts."""
 
     def look() -> Notice | None:
         try:
@@ -61,7 +61,7 @@ def from_file(path: Path) -> NoticeSource:
 
 
 def from_variable() -> list[Source]:
-    """The file that `FILE_VARIABLE` names, if it does; `SECONDS_VARIABLE` says how long before the end it comes."""
+    """The file named by `FILE_VARIABLE`, if set; `SECONDS_VARIABLE`: its seconds before the end."""
     path = os.environ.get(FILE_VARIABLE)
     try:
         gives: float | None = float(os.environ.get(SECONDS_VARIABLE, ""))
@@ -71,7 +71,7 @@ def from_variable() -> list[Source]:
 
 
 def watch(every: float, asked: list[Source], tell: Callable[[Notice], None]) -> None:
-    """Ask the sources every so many seconds, in a thread of its own, until one has a notice that is no warning."""
+    """Poll the sources every ``every`` seconds, in its own thread, until one has a notice that is not a warning."""
 
     def run() -> None:
         pause = threading.Event()

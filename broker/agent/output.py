@@ -1,7 +1,7 @@
-"""Uploads what the command prints, in pieces, because an object store cannot append; and keeps it from filling disks.
+"""Uploads the command's output in pieces, because object stores cannot append; and limits its size on disk.
 
-A piece is rewritten until it is full (1 MiB), then the next one begins: what is uploaded again stays small. Of a
-command that prints without end, the newest 256 MiB are kept, here and in the store.
+A piece is rewritten until it is full (1 MiB), so repeated uploads stay small. The newest 256 MiB of endless output are
+kept, here and in the store.
 """
 
 from __future__ import annotations

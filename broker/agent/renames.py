@@ -1,6 +1,6 @@
-"""Which entries of a folder were renamed into place: told by the kernel (inotify), on Linux.
+"""Entries of a folder that were renamed into place, from the kernel (inotify), on Linux.
 
-Where that cannot be had, nothing is told, and whoever asks must go by what the entries look like.
+Elsewhere nothing is reported, and callers must judge by the entries' appearance.
 """
 
 from __future__ import annotations

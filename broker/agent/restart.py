@@ -1,7 +1,7 @@
-"""An agent that is started again on its machine, after the one before it died.
+"""An agent restarted on its machine after the previous one died.
 
-The attempt is over then: the command died with its agent. Nobody else can know that so soon; the broker would wait for
-a heartbeat until its patience ends. So the new one says it, and goes away.
+The attempt is over: the command died with its agent. The broker would only notice after a missing heartbeat, so the new
+agent reports the end and exits.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from broker.agent.claims import kernel_start
 from broker.agent.environment import Scratch
 from broker.agent.formats import Claim
 
-_PATIENCE = 10.0  # seconds; the guard kills what is left in far less
+_PATIENCE = 10.0  # seconds; the guard needs far less to kill the rest
 
 
 def predecessor_is_dead(holder: Claim, scratch: Scratch, beat: float) -> bool:
-    """Whether the attempt was claimed by an agent of this machine and this scratch folder, of which nothing is alive
-    any more. False where that cannot be told, and for one that has ended by itself.
+    """Whether an agent of this machine and scratch folder claimed the attempt and no process of it is alive. False if
+    unknown, and for one that ended by itself.
 
-    ``beat``: how often, in seconds, a living one touches a file there. Three of these are waited for, in case it lives
-    where its process cannot be seen: in another container.
+    ``beat``: seconds between touches of a file by a living agent. Three are waited for, in case it lives in another
+    container.
     """
     try:
         record = json.loads(scratch.record.read_text())

@@ -19,17 +19,17 @@ from broker.agent.stops import Fenced, Said, Stops
 
 log = logging.getLogger("gpubroker-agent")
 
-# Who takes a machine down tells all its processes at once, so the command may have ended before the agent was told. So
-# long (seconds) after its end a signal still counts as the reason for it. Slurm is known to do so, one by one.
+# A machine's shutdown signals all processes at once, so the command may end before the agent gets its signal. For this
+# many seconds a late signal still counts as the reason. Slurm signals one by one.
 _BESIDE = 1.0 if "SLURM_JOB_ID" in os.environ else 0.1
 
 
 @dataclass(frozen=True)
 class Watched:
-    """One command under watch. ``number``: which of the attempt's commands it is; messages of others are not its
-    business. ``upload``: how long, in seconds, bringing a checkpoint to the store is expected to take.
-    ``on_session``: called with its process id once it runs; ``on_exit`` when it has ended and why is not known yet;
-    ``on_stop`` when it is told to."""
+    """One command under supervision. ``number``: its number in the attempt; messages of others are ignored. ``upload``:
+    expected seconds to upload a checkpoint. ``on_session``: called with its process id once it runs; ``on_exit`` when
+    it has ended for a reason yet unknown; ``on_stop`` at a stop.
+    """
 
     command: Command
     number: int
@@ -42,7 +42,7 @@ class Watched:
     on_stop: Callable[[], None]
 
     def to_its_end(self) -> Ended:
-        """Raises NewerAttempt. The command may still be there: whoever called kills it."""
+        """Raises NewerAttempt. The command may still run: the caller kills it."""
         stop: Stop | None = None
         deadline = float("inf")
         status: int | None = None
@@ -69,7 +69,7 @@ class Watched:
                 self.on_session(session)
             asked = self.stops.in_message(message, already=stop)
             if status is not None and stop is None and not isinstance(message, Stop):
-                asked = None  # it has ended; all that matters now is whether somebody ended it
+                asked = None  # it has ended; only the reason is still open
             if asked is not None and stop is None:
                 log.warning("stopping: %s (%s)", asked.cause, asked.evidence)
                 stop, deadline = asked, time.monotonic() + self.spec.grace
@@ -80,7 +80,7 @@ class Watched:
                 deadline = min(deadline, time.monotonic() + for_the_command(left, self.upload()))
                 stop = replace(stop or asked, terminates_at=asked.terminates_at)
             if empty and stop is not None:
-                # A shell dies at once when told to stop; the program it ran may have been saving until now.
+                # A shell dies at once at a stop; its program may have been saving until now.
                 return Ended(status, stop, clean=status == 0)
             if time.monotonic() >= deadline and stop is None:
                 return Ended(status, clean=status == 0)

@@ -1,6 +1,6 @@
-"""Makes finished checkpoints durable, in a thread of its own, and never in the way of the training program.
+"""Makes finished checkpoints durable, in its own thread, without delaying training.
 
-Whatever goes wrong with the store is retried with back-off and told in the journal; the last verified checkpoint stays.
+Store errors are retried with back-off and recorded in the journal; the last verified checkpoint stays.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ _LONGEST_PAUSE = 60.0
 
 
 def room_beside(size: int) -> int:
-    """How many bytes of a checkpoint of that many may be in memory while the command runs, to which the memory
-    belongs. Few of a small one. A large one would take too long that way: 64 MiB are 0.4 % of 16 GiB."""
+    """Bytes of a checkpoint of this size that may be in memory beside the command, which owns the memory: few for a
+    small one, 64 MiB (0.4 % of 16 GiB) for a large one, for speed.
+    """
     return min(ROOM, size >> 8)
 
 
@@ -57,9 +58,10 @@ class _Final:
 
 
 class Saver:
-    """Scans and uploads until told to finish. ``fenced`` says whether a newer attempt exists (it may raise
-    StoreTrouble); then nothing more is written and ``on_fenced`` is called. ``on_uploaded`` hears
-    how many bytes of each checkpoint this rank sent, and in how many seconds."""
+    """Scans and uploads until finished. ``fenced``: whether a newer attempt exists (may raise StoreTrouble); then
+    nothing more is written and ``on_fenced`` is called. ``on_uploaded`` gets bytes and seconds of each checkpoint of
+    this rank.
+    """
 
     def __init__(
         self,
@@ -86,11 +88,11 @@ class Saver:
         self._waiting: dict[str, float] = {}  # gangs: ids without all their parts, and since when
         self._writes = False  # whether this rank has checkpoints of its own
         self.last: Manifest | None = None
-        self.step: int | None = None  # the highest step a name told
+        self.step: int | None = None  # highest step in a name
         self.unsaved: list[str] = []
 
     def start(self, resumed: Manifest | None) -> None:
-        """Begin. What lies in the folder already was restored and needs no saving."""
+        """Start. The folder's present content was restored and needs no saving."""
         self._scanner.adopt()
         if resumed is not None:
             self.last, self.step = resumed, resumed.step
@@ -98,16 +100,17 @@ class Saver:
         self._thread.start()
 
     def hold(self) -> None:
-        """The command has ended, and how is not known yet: look at nothing before `finish` says."""
+        """The command has ended for a reason yet unknown: scan nothing until `finish`."""
         self._held = True
 
     def go_on(self) -> None:
-        """Another command begins: what it writes counts again."""
+        """Another command begins: its files count again."""
         self._held = False
 
     def finish(self, *, killed: bool, hurry: bool, deadline: Callable[[], float]) -> None:
-        """The command is over: save what is finished, retrying until ``deadline`` (monotonic; asked again and again, as
-        it may move), and stop. ``hurry``: the machine goes away, and another one needs the newest checkpoint only."""
+        """The command is over: save finished checkpoints, retrying until ``deadline`` (monotonic; re-read, as it may
+        move), and stop. ``hurry``: the machine goes away, and only the newest checkpoint matters.
+        """
         self._final = _Final(killed, hurry, deadline)
         self._wake.set()
         while self._thread.is_alive() and (left := deadline() - time.monotonic()) > 0:
@@ -149,7 +152,7 @@ class Saver:
             self._trouble(f"the checkpoint folder cannot be read: {error.strerror or error}")
             if not ended or not isinstance(error, (FileNotFoundError, NotADirectoryError)):
                 return False
-            found = []  # the command took its folder away, and nobody makes it again once that is over
+            found = []  # the command deleted its folder and cannot recreate it now
         for because in self._scanner.trouble.values():
             self._trouble(because)
         if final is not None and final.hurry:
@@ -168,7 +171,7 @@ class Saver:
             self._trouble(f"a checkpoint cannot be read: {error.strerror or error}")
         except Changed:
             return not ended  # the next scan sees it anew
-        except Exception as error:  # training goes on whatever befalls a save; it is told and tried again
+        except Exception as error:  # training continues whatever happens to a save; recorded and retried
             log.exception("a pass over the checkpoints failed")
             self._trouble(f"unexpected: {error!r}")
         return False
@@ -266,8 +269,9 @@ class Saver:
             log.warning("old checkpoints stay for now: %s", error)
 
     def _complete_gang(self, ended: bool) -> bool:
-        """Rank 0 writes the manifests whose parts are all there. A rank that never wrote a checkpoint of its own
-        (where only the first one saves) says so with an empty part, after a while in which nothing of its own came."""
+        """Rank 0 writes the manifests whose parts are complete. A rank without checkpoints of its own (only the first
+        one saves) sends an empty part after a while.
+        """
         done = True
         for checkpoint in listed(self._store):
             if attempt_of(checkpoint) != self._spec.attempt or self._store.exists(manifest_path(checkpoint)):

@@ -21,7 +21,7 @@ from typing import Callable
 
 from broker.agent.checkpoints import step_of
 
-NOTES = ".gpubroker-saved.json"  # what the helper's save() noted: {name: {"inode": …, "step": …}}
+NOTES = ".gpubroker-saved.json"  # entries recorded by the helper's save(): {name: {"inode": …, "step": …}}
 
 # (path relative to the checkpoint folder, size, mtime in ns, inode) of every file
 Signature = tuple[tuple[str, int, int, int], ...]
@@ -87,8 +87,9 @@ def open_writers(folder: Path, session: int) -> set[str]:
 
 
 class Scanner:
-    """Remembers what it saw from scan to scan. ``writers`` names the entries that are open for writing, ``renamed``
-    those that were renamed into place since it was asked last."""
+    """Remembers earlier scans. ``writers``: entries open for writing; ``renamed``: entries renamed into place since the
+    last call.
+    """
 
     def __init__(
         self, folder: Path, writers: Callable[[], set[str]], renamed: Callable[[], set[str]] = lambda: set()
@@ -111,7 +112,7 @@ class Scanner:
                     self.saved(entry.name, signature(self._folder, entry.name))
 
     def saved(self, name: str, as_seen: Signature) -> None:
-        """That content of the entry needs no saving any more."""
+        """This content of the entry needs no more saving."""
         self._saved[name] = as_seen
         self._moved.discard(name)
 

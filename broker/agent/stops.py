@@ -1,7 +1,7 @@
-"""What arrives while an attempt runs, and what of it means that the attempt must end.
+"""Messages to a running attempt, and which of them end it.
 
-Everything comes as a message into one inbox: signals, notices, the fence, other ranks' endings, what the command does.
-The lease and idleness bring no message; they are looked at whenever one is waited for.
+Everything arrives in one inbox: signals, notices, the fence, other ranks' ends, the command's reports. Lease and
+idleness send no message; they are checked at every wait.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Said:
 
 @dataclass(frozen=True)
 class PeerEnded:
-    """How another rank ended."""
+    """The end of another rank."""
 
     rank: int
     ending: Exit
@@ -50,13 +50,13 @@ class Inbox:
         self.empty = self._queue.empty
 
     def take(self, seconds: float) -> Any:
-        """The next message; None when none came within so many seconds."""
+        """The next message; None after ``seconds``."""
         with contextlib.suppress(queue.Empty):
             return self._queue.get(timeout=max(0.005, seconds))
         return None
 
     def something_came(self, seconds: float) -> bool:
-        """Whether anything came within so many seconds; it stays in the inbox."""
+        """Whether a message arrived within ``seconds``; it stays in the inbox."""
         with contextlib.suppress(queue.Empty):
             self._queue.put(self._queue.get(timeout=seconds))
             return True
@@ -80,7 +80,7 @@ class Stops:
         return self._inbox.take(wait)
 
     def in_message(self, message: Any, *, already: Stop | None = None) -> Stop | None:
-        """What the message, the lease or idleness says about ending; ``already``: why it is ending anyway."""
+        """The stop that follows from the message, the lease or idleness; ``already``: a stop under way."""
         if isinstance(message, PeerEnded):
             self.peers[message.rank] = message.ending
             if message.ending.cause != "completed":

@@ -1,7 +1,7 @@
-"""The job's folder in an object store: the few things the agent and the broker do with it.
+"""The job's folder in an object store, as agent and broker use it.
 
-Every call may be repeated. What the store cannot do now is `StoreTrouble`; a thing that is not there is None (or
-FileNotFoundError while streaming). Keys go in by obstore's own means (environment, instance identity), never by URL.
+Every call may be repeated. Store failures are `StoreTrouble`; a missing object is None (or FileNotFoundError while
+streaming). Credentials come from obstore's own means (environment, instance identity), never from the URL.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _RETRY: Any = {"max_retries": 3}
 _MOST_PARTS = 9_000
 _LEAST_PART = 5 << 20
 _MOST_AT_ONCE = 12
-ROOM = 64 << 20  # bytes of one upload that are in memory where nobody else needs it: all parts at once
-# Saying anything of the client makes obstore forget what these say of it.
+ROOM = 64 << 20  # bytes of one upload in memory if nobody else needs it: all parts together
+# Any client option makes obstore ignore these variables.
 _PLAIN_HTTP = ("AWS_ALLOW_HTTP", "AZURE_ALLOW_HTTP", "GOOGLE_ALLOW_HTTP")
 
 
@@ -44,9 +44,10 @@ def _sentence(error: BaseException) -> str:
 
 
 def parts(size: int, room: int) -> tuple[int, int]:
-    """How many bytes each part of an upload of that many has, and how many parts are under way at a time: as many as
-    ``room`` (bytes) holds, but two in any case. S3 and Cloud Storage take 10,000 parts of an object and none below
-    5 MiB but the last; Azure takes more and smaller ones."""
+    """Bytes per part and number of concurrent parts of an upload of this size: as many as ``room`` (bytes) holds, at
+    least two. S3 and Cloud Storage allow 10,000 parts per object, at least 5 MiB except the last; Azure allows more and
+    smaller ones.
+    """
     whole = -(-size // _MOST_PARTS)
     part = max(_LEAST_PART, -(-whole // (1 << 20)) << 20)
     return part, max(2, min(_MOST_AT_ONCE, room // part))
@@ -81,12 +82,12 @@ class Store:
         return None if found is None else found[0]
 
     def read_json(self, path: str) -> Mapping[str, Any] | None:
-        """The document, or None. Raises ValueError for one that is no JSON object: torn, or somebody else's."""
+        """The document, or None. Raises ValueError if it is not a JSON object: torn, or foreign."""
         found = self.read_dated(path)
         return None if found is None else found[0]
 
     def read_dated(self, path: str) -> tuple[Mapping[str, Any], datetime] | None:
-        """As `read_json`, and when it was written, by the store's own clock (UTC)."""
+        """As `read_json`, with the write time by the store's clock (UTC)."""
         found = self._dated(path)
         if found is None:
             return None
@@ -96,7 +97,7 @@ class Store:
         return document, found[1]
 
     def written_at(self, path: str) -> datetime | None:
-        """When it was written, by the store's own clock (UTC; most tell whole seconds, cut off), or None."""
+        """The write time by the store's clock (UTC; usually truncated to seconds), or None."""
 
         def look() -> datetime | None:
             try:
@@ -231,7 +232,7 @@ def split_folder(url: str) -> tuple[str, int]:
 
 
 def make_private(folder: Path) -> None:
-    """Make the folder; those that this makes are for their owner only (what was there keeps its permissions)."""
+    """Create the folder; new ones are private to their owner (existing permissions stay)."""
     if folder.exists():
         return
     for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):

@@ -1,1 +1,1 @@
-"""What runs machines: one engine a file, registered by name in `registry`."""
+"""Engines run machines: one engine per file, registered by name in `registry`."""

@@ -1,7 +1,7 @@
-"""One detached process for each key, never two, that outlives whoever started it.
+"""One detached process per key, never two, that outlives its starter.
 
-A file lock is taken before the process is started and inherited by it, so "the lock is held" means "it, or something
-it started, is alive", whatever was killed in between. A key whose process has run is never started again.
+The process inherits a file lock that is taken before it starts, so a held lock means that it, or a child of it, is
+alive, whatever was killed in between. A key whose process has run is never started again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from broker.agent.store import make_private
 from broker.core.errors import GiveUp, RetryLater
 from broker.core.values.clock import Clock
 
-# Any of these says that a process was started: the first its parent writes, the others it writes itself.
+# Each of these proves that a process was started: the parent writes the first, the process the others.
 _TRACES = ("started.json", "agent.json", "state.json")
 _LONGEST_LINE = 1 << 20
 KEY = re.compile(r"[A-Za-z0-9-]{1,40}")
@@ -53,7 +53,7 @@ class Slot:
 
     @property
     def output(self) -> Path:
-        """What the process itself said; not the job's output."""
+        """The process's own output, not the job's."""
         return self.folder / "process.log"
 
     def known(self) -> bool:
@@ -106,8 +106,9 @@ class Slot:
 
     @contextmanager
     def _locked(self) -> Iterator[int | None]:
-        """The lock's descriptor, or None when the process is there already. Somebody who only looks holds the lock
-        for a moment; that is waited out."""
+        """The lock's descriptor, or None if the process holds it. Readers hold the lock for a moment; that is waited
+        out.
+        """
         descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             for _ in range(200):
@@ -140,7 +141,7 @@ class Slot:
         draft.replace(self.folder / name)
 
     def keep_first(self, name: str, document: Mapping[str, Any]) -> dict[str, Any]:
-        """Write it unless it is there; what is there then. Whoever asks, and however often, it stays the same."""
+        """Write the document unless it exists; return the stored one, which never changes."""
         known = self.read(name)
         if known is None:
             draft = f"draft-{os.getpid()}-{threading.get_ident()}.json"
@@ -165,11 +166,12 @@ class Slot:
             self.write("cancelled.json", {"wall": datetime.now(UTC).isoformat()})
 
     def enforce(self, patience: timedelta) -> None:
-        """If it was cancelled: SIGTERM once; SIGKILL when it still lives ``patience`` later. Called with every look at
-        it, so that nobody has to stay and wait."""
+        """After a cancellation: SIGTERM once, and SIGKILL if the process still lives ``patience`` later. Called with
+        every observation, so that no process has to wait.
+        """
         cancelled = self.read("cancelled.json")
         started = self.read("started.json") or self.read("agent.json")
-        if cancelled is None or started is None:  # or so young that nobody knows its pid; the next look does
+        if cancelled is None or started is None:  # or too young to have a recorded pid; the next observation acts
             return
         if datetime.now(UTC) - datetime.fromisoformat(cancelled["wall"]) > patience:
             self._send(signal.SIGKILL, started)
@@ -185,8 +187,9 @@ class Slot:
                 process.send_signal(number)
 
     def lines(self, *names: str) -> Iterator[str]:
-        """The lines of a text file of the folder; none while it is not there. Where its start was given back to the
-        disk (see ``broker.agent.output``), the first line says so. Longer lines than 1 MiB come in parts."""
+        """The lines of a text file of the folder; none if it is missing. If its start was discarded (see
+        ``broker.agent.output``), the first line says so. Lines above 1 MiB come in parts.
+        """
         with suppress(OSError), self.folder.joinpath(*names).open("rb") as text:
             if start := os.lseek(text.fileno(), 0, os.SEEK_DATA):
                 text.seek(start)
@@ -196,13 +199,13 @@ class Slot:
                 yield from line.decode("utf-8", "replace").rstrip("\r\n").split("\r")  # progress bars
 
     def last_words(self) -> str:
-        """The last line the process itself said, for evidence."""
+        """The last line of the process's own output, as evidence."""
         said = [line.strip() for line in self.lines(self.output.name) if line.strip()]
         return said[-1][:300] if said else ""
 
 
 def _record(pid: int) -> dict[str, Any]:
-    """What is written down of a process, so that no other is ever taken for it."""
+    """A record that identifies a process, so that no other is mistaken for it."""
     return {"pid": pid, "wall": datetime.now(UTC).isoformat(), "born": kernel_start(pid)}
 
 

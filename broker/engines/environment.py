@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from broker.agent.environment import SEES_VARIABLE
 
 BASICS = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
-"""What every shell expects."""
+"""Variables that every shell expects."""
 
 _NAMES = frozenset(BASICS) | {
     "LD_LIBRARY_PATH",

@@ -22,7 +22,7 @@ _HANDLE = re.compile(r"(?P<engine>[a-z]+):(?P<host>[A-Za-z0-9._-]+):(?P<place>[0
 
 
 class Handles:
-    """Of one engine folder."""
+    """The handles of one engine folder."""
 
     def __init__(self, engine: str, root: Path) -> None:
         self._root = root
@@ -48,11 +48,11 @@ class Handles:
             return None
 
     def elsewhere(self, handle: str) -> Observation | None:
-        """What to say of a handle that belongs to another place; None for all others."""
+        """The observation for a handle of another place; None for all others."""
         found = _HANDLE.fullmatch(handle)
         if found is None or found["place"] == self._place:
             return None
-        evidence = f"it was started on {found['host']}, by another user or from another home; ask there"
+        evidence = f"it was started on {found['host']}, by another user or from another home; query it there"
         return Observation(EngineState.ELSEWHERE, evidence=evidence)
 
 

@@ -1,8 +1,7 @@
 """This machine as capacity: the agent runs detached and outlives the command line and the broker.
 
-Everything about one attempt lies in the engine's folder under its key, readable by its owner only. When the machine
-itself goes down, nobody writes down when; then the last sign of life counts (the agent touches a file with each
-heartbeat), which is early by one heartbeat at most.
+Everything about an attempt is in the engine's folder under its key, readable by its owner only. If the machine itself
+goes down, its end is the last heartbeat (the agent touches a file), early by at most one heartbeat.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class Local:
     remote = False
 
     def __init__(self, home: Path, clock: Clock) -> None:
-        """``home``: the engine's own folder, made when needed. ``clock`` dates what the agent itself could not."""
+        """``home``: the engine's own folder, created when needed. ``clock`` dates what the agent could not."""
         self._root = home
         self._handles = Handles(self.name, home)
         self._clock = clock
@@ -75,7 +74,7 @@ class Local:
         slot = self._handles.slot(handle)
         if slot is None or not slot.known():
             return Observation(EngineState.LOST, evidence="this machine knows nothing of it")
-        # Whether it lives is asked before what it wrote: what a dead process wrote is complete.
+        # Check for life before reading its files: those of a dead process are complete.
         alive = slot.alive()
         agent = slot.read("agent.json")
         since = from_text(agent["at"]) if agent else None
@@ -92,7 +91,7 @@ class Local:
             return Observation(EngineState.GONE, since, gone_at, interrupted, f"the agent ended: {cause}")
         # The guard writes when it saw the command die.
         gone_at = slot.last_seen(self._clock, "agent.json", "alive", "died")
-        return Observation(EngineState.GONE, since, gone_at, evidence="the agent died without a word")
+        return Observation(EngineState.GONE, since, gone_at, evidence="the agent died without a message")
 
 
 def _patience(slot: Slot) -> timedelta:

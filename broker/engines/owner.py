@@ -1,4 +1,4 @@
-"""Who asked for the machine of a key: noted in its folder before it is started, and listed for sweeps."""
+"""The store that requested a key's machine: recorded in its folder before the start, and listed for sweeps."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _OWNER = "owner.json"
 
 
 def note_owner(slot: Slot, launch: Launch, clock: Clock) -> None:
-    """Note it, once. Where the folder cannot be written to, the start that follows says so."""
+    """Record the owner, once. If the folder is not writable, the start that follows reports it."""
     with suppress(OSError):
         make_private(slot.folder)
         slot.keep_first(_OWNER, {"store": launch.store, "at": clock.now().isoformat()})
 
 
 def owner_of(slot: Slot) -> tuple[str, datetime | None]:
-    """The store that asked for it (empty where nobody noted it), and when (UTC)."""
+    """The requesting store (empty if not recorded) and the time (UTC)."""
     noted = slot.read(_OWNER)
     if noted is None:
         return "", None

@@ -1,4 +1,4 @@
-"""The engines, by name. What stands behind a name is imported when it is asked for (`broker.core.registry.load`)."""
+"""The engines by name, imported on first use (`broker.core.registry.load`)."""
 
 from __future__ import annotations
 

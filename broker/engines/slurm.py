@@ -1,11 +1,11 @@
-"""An owned cluster under Slurm: one batch job an attempt, in which the agent runs once on every node.
+"""An owned Slurm cluster: one batch job per attempt, with one agent per node.
 
-The job's name is the attempt's key, so that Slurm itself can be asked for it; a private folder a key remembers the
-number, because slurmctld forgets jobs that have ended (MinJobAge, 5 minutes by default). Jobs are never requeued:
-when Slurm preempts one or loses its node, the attempt is interrupted, and where the job goes on is decided anew.
+The job's name is the attempt's key, so Slurm can be queried for it; a private folder per key stores the number, because
+slurmctld forgets finished jobs (MinJobAge, 5 minutes by default). Jobs are never requeued: if Slurm preempts one or
+loses its node, the attempt is interrupted and the job placed again.
 
-What the job printed is read from its run folder. That and the job's working folder must be reachable from the nodes:
-a disk that the cluster shares (the default), or an object store.
+The job's output is read from its run folder. That and the working folder must be reachable from the nodes: on a shared
+disk (the default), or in an object store.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Slurm:
     def submit(self, launch: Launch) -> str:
         slot = Slot.of(self._root, launch.key)
         make_private(slot.folder)
-        from filelock import FileLock  # plans load this module to see what the engine honours, and lock nothing
+        from filelock import FileLock  # plans load this module for its features and need no lock
 
         with FileLock(slot.folder / "submit.lock", mode=0o600):
             known = self.find(launch.key)
@@ -138,7 +138,7 @@ class Slurm:
             slot.write("cancelled.json", {"wall": datetime.now(UTC).isoformat()})
         _signal("--state=PENDING", number)
         if slot.read("told.json") is None:
-            # Of a gang, the steps alone: srun in the batch step would answer SIGTERM by killing the others.
+            # Of a gang, only the steps: srun in the batch step would kill the others on SIGTERM.
             gang = int((slot.read("launch.json") or {}).get("nodes", 1)) > 1
             _signal("--signal=TERM", *(() if gang else ("--full",)), number)
             slot.write("told.json", {})
@@ -152,7 +152,7 @@ class Slurm:
                 yield Machine(row.key, handle, store, row.started or since, f"Slurm: {row.state.lower()}{where}")
 
     def end(self, handle: str) -> None:
-        """By Slurm itself: SIGTERM, its KillWait, SIGKILL."""
+        """End it through Slurm: SIGTERM, its KillWait, SIGKILL."""
         if parts := self._own(handle):
             _signal(parts["number"])
 
@@ -210,12 +210,12 @@ class Slurm:
         return str(slot.keep_first("job.json", {"handle": handle})["handle"])
 
     def _known(self, handle: str) -> Observation | None:
-        """What needs no question: handles that are none, other clusters', and what is gone for good."""
+        """Handles that need no query: invalid ones, other clusters', and those gone for good."""
         parts = _HANDLE.fullmatch(handle)
         if parts is None:
             return _UNKNOWN
         if parts["cluster"] != self._name():
-            evidence = f"it runs on cluster {parts['cluster']}, and this is {self._name()}; ask there"
+            evidence = f"it runs on cluster {parts['cluster']}, and this is {self._name()}; query it there"
             return Observation(EngineState.ELSEWHERE, evidence=evidence)
         gone = self._slot(parts["key"]).read("gone.json")
         return _from_record(gone) if gone else None
@@ -250,21 +250,22 @@ class Slurm:
 _UNKNOWN = Observation(EngineState.LOST, evidence="Slurm knows nothing of it")
 _WORDS = {
     "BOOT_FAIL": "a node could not be started",
-    "CANCELLED": "cancelled by somebody else",
+    "CANCELLED": "cancelled by another user",
     "COMPLETED": "the job's processes ended",
     "DEADLINE": "its deadline in Slurm is past",
     "FAILED": "the job's processes ended with an error",
     "NODE_FAIL": "a node failed",
-    "OUT_OF_MEMORY": "more memory than was asked for",
+    "OUT_OF_MEMORY": "more memory than requested",
     "PREEMPTED": "preempted",
     "TIMEOUT": "Slurm's own time limit",
 }
 
 
 def _forgotten(slot: Slot) -> Observation:
-    """What is left of a job that Slurm knows no more: its run folder. A batch job ends with the last of its agents, so
-    where all wrote how they ended, the nodes were given back then; where one did not, nobody knows. Clocks of one
-    cluster agree: munge lets nobody in who is more than five minutes off."""
+    """The end of a job that Slurm no longer knows, from its run folder. A batch job ends with its last agent, so if all
+    recorded their end, the nodes were released then; otherwise it is unknown. Clocks of one cluster agree: munge
+    rejects hosts more than five minutes off.
+    """
     launch = slot.read("launch.json")
     if launch is None:
         return _UNKNOWN
@@ -288,7 +289,7 @@ def _forgotten(slot: Slot) -> Observation:
 
 
 def _machine(offer: Offer, launch: Launch) -> list[str]:
-    """What the job asks for on each node."""
+    """The job's request per node."""
     job = launch.job
     request = next((one for one in job.resources if one.accelerator == offer.accelerator), None)
     options = [f"--gres=gpu:{offer.instance_type}"] if offer.accelerator else []
@@ -302,7 +303,7 @@ def _machine(offer: Offer, launch: Launch) -> list[str]:
 
 
 def _since(slot: Slot, row: Row) -> datetime | None:
-    """When it started. Slurm tells whole seconds, cut off: so never before it was submitted."""
+    """Its start. Slurm truncates to seconds, so never before its submission."""
     launch = slot.read("launch.json")
     if row.started is None or launch is None:
         return row.started
@@ -310,7 +311,7 @@ def _since(slot: Slot, row: Row) -> datetime | None:
 
 
 def _insist(slot: Slot, number: str) -> None:
-    """A job that was told to end and has not within its time is ended by Slurm."""
+    """End a job through Slurm that was asked to stop and has not within its time."""
     cancelled = slot.read("cancelled.json")
     if cancelled and datetime.now(UTC) - datetime.fromisoformat(cancelled["wall"]) > _PATIENCE:
         _signal(number)

@@ -1,4 +1,4 @@
-"""Slurm's commands as this engine needs them: run one, read what it says, know what its errors ask for."""
+"""Slurm's commands: run one, parse its output, classify its errors."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 
 from broker.core.errors import AskAPerson, BrokerError, GiveUp, RetryLater, TryAnotherOffer
 
-# What sbatch and its like say, and what to do about it. The first that occurs counts; see src/common/slurm_errno.c of
-# Slurm 22.05 for the words.
+# Slurm's messages with error class and advice. The first that occurs counts; see src/common/slurm_errno.c of Slurm
+# 22.05.
 _MEANINGS: tuple[tuple[str, type[BrokerError], str], ...] = (
     ("unable to contact slurm controller", RetryLater, "is slurmctld up, and does munge run here?"),
     ("socket timed out", RetryLater, "the controller is busy or away"),
@@ -34,7 +34,7 @@ _TIMEOUT = 30.0  # seconds; longer than Slurm's own MessageTimeout (10 s by defa
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One job as squeue tells of it. Times are UTC; None where Slurm does not know (yet)."""
+    """One job in squeue. Times are UTC; None if Slurm does not know (yet)."""
 
     number: str
     key: str
@@ -46,10 +46,10 @@ class Row:
 
 
 def run(arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
-    """What the command prints. ``environment`` is added to this process's; times come out as UTC.
+    """The output of the command. ``environment`` is added to this process's; times come out as UTC.
 
-    Raises what its message asks for: `RetryLater` (also when it does not answer in time), `TryAnotherOffer`,
-    `AskAPerson`, and `GiveUp` for words not known.
+    Raises the error of its message: `RetryLater` (also on a time-out), `TryAnotherOffer`, `AskAPerson`, and `GiveUp`
+    for unknown messages.
     """
     name = arguments[0]
     try:
@@ -73,12 +73,12 @@ def run(arguments: Sequence[str], environment: Mapping[str, str] | None = None) 
 
 
 def meaning(name: str, said: str) -> BrokerError:
-    """The error that the command's words amount to."""
+    """The error for the command's message."""
     words = " ".join(said.split())
     for sign, kind, hint in _MEANINGS:
         if sign in words.lower():
             return kind(f"{name}: {words[:300]}", where="slurm", hint=hint)
-    return GiveUp(f"{name}: {words[:300] or 'failed without a word'}", where="slurm")
+    return GiveUp(f"{name}: {words[:300] or 'failed without a message'}", where="slurm")
 
 
 _FIELDS = "%i|%j|%T|%S|%e|%r|%N"
@@ -94,7 +94,7 @@ def own_jobs(key: str | None = None) -> list[Row]:
 
 
 def from_accounting(number: str) -> Row | None:
-    """What Slurm's accounting knows of a job that slurmctld has forgotten; None where there is no accounting."""
+    """Slurm's accounting record of a job that slurmctld has forgotten; None without accounting."""
     fields = "JobIDRaw,JobName,State,Start,End,Reason,NodeList"
     try:
         printed = run(["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={number}", f"--format={fields}"])

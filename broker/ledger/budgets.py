@@ -24,7 +24,7 @@ from broker.core.values.money import Money, in_microseconds
 
 PERIODS = ("day", "week", "month", "quarter")
 Window = tuple[datetime, datetime]
-_FEW_PERIODS = 3  # to ask for each of so many takes no longer than to ask first where the last spend ends
+_FEW_PERIODS = 3  # for this few periods, query each directly
 
 
 def zone(name: str) -> ZoneInfo:
@@ -56,7 +56,7 @@ def period_containing(period: str, timezone: str, at: datetime) -> Window:
         return _beginning(start_day, local), _beginning(end_day, local)
     first = _first_day(period, at.astimezone(local).date())
     start, end = _beginning(first, local), _beginning(_next(period, first), local)
-    # Where clocks went back over midnight, the calendar turned back too: the first midnight divides the periods.
+    # Where clocks went back over midnight, the first midnight divides the periods.
     while at >= end:
         first = _next(period, first)
         start, end = end, _beginning(_next(period, first), local)
@@ -76,7 +76,7 @@ def periods_touching(period: str, timezone: str, window: Window) -> list[Window]
 
 
 def period_name(period: str, timezone: str, start: datetime) -> str:
-    """What people call the period that begins at ``start``: ``November 2026``, ``Q4 2026``, ``2026-11-21``."""
+    """The name of the period that begins at ``start``: ``November 2026``, ``Q4 2026``, ``2026-11-21``."""
     if is_fixed(period):
         first, end = map(date.fromisoformat, period.split("/"))
         return f"{first} to {end - timedelta(days=1)}"
@@ -109,20 +109,19 @@ def share_within(amount: Money, covers: Window, period: Window) -> Money:
 
 
 def edges_ahead(specs: Iterable[BudgetSpec], kind: MoneyKind, now: datetime) -> tuple[datetime, ...]:
-    """When the present period of each budget that counts this kind of money ends, or its only one begins (UTC)."""
+    """When the current period of each budget that counts this kind of money ends, or its only one begins (UTC)."""
     counting = (spec for spec in specs if kind in spec.counts)
     found = {edge for spec in counting for edge in period_containing(spec.period, spec.timezone, now) if edge > now}
     return tuple(sorted(found))
 
 
 def held_in(period: Window, burns: Iterable[Burn]) -> Money:
-    """How much of these holds falls into a period: what budgets are judged by, and what people are shown."""
+    """The part of these holds within a period: the basis of budget verdicts and displays."""
     return sum((burn.share(period) for burn in burns), Money.ZERO)
 
 
 def told_as_one_until(spec: BudgetSpec, now: datetime) -> datetime:
-    """All of what is held and was meant to last no longer than this falls into the period of ``now``, or into none: the
-    sum of such holds is as good as each of them."""
+    """Holds that last no longer than this lie entirely in the period of ``now`` or in none, so they can be added up."""
     start, end = period_containing(spec.period, spec.timezone, now)
     return end if start <= now < end else now
 
@@ -139,7 +138,7 @@ def budget_uses(
 
     ``spent(start, end)`` and ``holds`` are the ledger's, restricted to what counts under ``spec``; those that last to
     `told_as_one_until` may be one sum. Each hold counts from ``now`` on, at its full rate (`Burn.share`).
-    ``spent_until()``: when the last of what was spent ends (UTC); of many periods, those after it are not asked for.
+    ``spent_until()``: the end of the latest spend (UTC); with many periods, later ones are not queried.
     """
     burns = [hold.seen(now) for hold in holds]
     periods = periods_touching(spec.period, spec.timezone, window)
@@ -175,9 +174,9 @@ def in_scope(
 
 
 def matches(patterns: tuple[str, ...], name: str | None) -> bool:
-    """Whether a name matches one of the shell-style patterns, capitals counting; no patterns match everything.
+    """Whether a name matches one of the shell-style patterns, case-sensitive; no patterns match everything.
 
-    What has no name is matched by no pattern, not even by ``*``.
+    No pattern, not even ``*``, matches a missing name.
     """
     return not patterns or (name is not None and _matcher(patterns)(name) is not None)
 

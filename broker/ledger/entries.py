@@ -1,16 +1,16 @@
-"""The ledger's rows and the movements that make them.
+"""The ledger's entries and the movements that create them.
 
-Every movement is two entries that sum to zero: money leaves one account and enters another. Accounts, per kind of
-money (cash, amortised, sandbox):
+Every movement is two entries that sum to zero: money leaves one account and enters another. Accounts, per kind of money
+(cash, amortised, sandbox):
 
-- ``available``  what may still be promised (it goes down as money is held or charged; budgets limit how far);
-- ``held``       set aside for a job, not yet spent;
+- ``available``  money that may still be committed (falls with holds and charges; budgets limit how far);
+- ``held``       reserved for a job, not yet spent;
 - ``spent``      used.
 
 ``hold`` and ``top_up`` move available → held, ``settle`` held → spent, ``release`` held → available, ``adjust``
-available ⇄ spent (a charge that comes later or was not covered by the hold; it may exceed every limit), ``restore``
-spent → held (what was settled too much goes back to the hold that it was taken from). ``date`` moves nothing: it says
-anew for which time all that a job holds was judged. Entries are immutable; a mistake is mended by another movement.
+available ⇄ spent (a late or uncovered charge; it may exceed every limit), ``restore`` spent → held (returns an excess
+settlement to its hold). ``date`` moves nothing: it sets the time for which the job's whole hold was judged. Entries are
+immutable; another movement corrects an error.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from broker.core.values.money import Money
 
 
 class Account(StrEnum):
-    """Where money is."""
+    """The accounts."""
 
     AVAILABLE = "available"
     HELD = "held"
@@ -56,13 +56,13 @@ ROUTES: dict[Movement, tuple[Account, Account]] = {
     Movement.DATE: (Account.AVAILABLE, Account.HELD),
 }
 
-# What the id of a movement for egress has where that of a movement for machine time has the movement's name.
+# Replaces the movement's name in the id of an egress movement.
 EGRESS = "egress"
 
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """For whom, for what and where: what reports group by and budgets match on."""
+    """The tags of an entry, for reports and budgets."""
 
     job_id: str
     user: str
@@ -82,10 +82,10 @@ class Tags:
 class Entry:
     """One immutable movement of money into (positive) or out of (negative) one account.
 
-    ``movement_id`` is shared by the two entries of a movement and unique to it: posting it twice is refused, which
-    makes posting idempotent. ``covers``: the time the money is for (UTC, half-open): when spend was incurred, or the
-    time for which all that the job holds was judged. ``rate``: at which hourly rate (USD, all machines) that hold burns
-    at most; None for what is no hold, and for holds of versions that spread them evenly. ``at``: when it was posted.
+    ``movement_id`` is unique to a movement and shared by its two entries: a second posting is rejected, so posting is
+    idempotent. ``covers``: the time of the money (UTC, half-open): of the spend, or for which the job's whole hold was
+    judged. ``rate``: maximum hourly rate of that hold (USD, all machines); None for other entries, and for holds of
+    versions that spread them evenly. ``at``: when it was posted.
     """
 
     movement_id: str
@@ -103,17 +103,17 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Sum(Entry):
-    """Entries of one job with the same attempt, movement, account and kind of money, added up.
+    """The sum of one job's entries with the same attempt, movement, account and kind of money.
 
-    ``count`` says how many entries there are. ``covers`` reaches from the earliest to the latest time that any of them
-    covers; ``at`` is when the latest was posted. ``movement_id`` means nothing here.
+    ``count``: number of entries. ``covers``: from the earliest to the latest time covered; ``at``: the latest posting.
+    ``movement_id`` has no meaning here.
     """
 
     count: int = 1
 
 
 def movements(sums: Iterable[Sum]) -> int:
-    """How many movements the sums of a job are made of. Each movement has two entries."""
+    """Number of movements in a job's sums. Each movement has two entries."""
     return sum(one.count for one in sums) // 2
 
 
@@ -148,7 +148,7 @@ def move(
 
 @dataclass(frozen=True, slots=True)
 class Dates:
-    """For which time (UTC), and for which hourly rate (USD), all that a job holds of one kind of money was judged."""
+    """The time (UTC) and hourly rate (USD) for which a job's whole hold of one kind of money was judged."""
 
     start: datetime
     end: datetime
@@ -156,9 +156,10 @@ class Dates:
 
 
 def dates_after(before: Dates | None, held: Money, entry: Entry) -> Dates | None:
-    """The dates of a hold after one more entry of its held money, which comes to ``held`` by now; None once nothing is
-    held. The last movement that dates it says all. Movements without a rate are those of versions that spread each
-    amount evenly over its own time: the longest of these times and the highest of these rates hold."""
+    """The dates of a hold after one more entry, with ``held`` as its new amount; None if nothing is held. The last
+    dating movement decides. Movements without a rate come from versions that spread each amount evenly over its own
+    time: the longest of these times and the highest rate apply.
+    """
     if not held:
         return None
     if entry.movement not in (Movement.HOLD, Movement.TOP_UP, Movement.DATE):
@@ -173,7 +174,7 @@ def dates_after(before: Dates | None, held: Money, entry: Entry) -> Dates | None
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """What a set of entries of one kind of money comes to. ``dates``: of what is held, where the store knows them."""
+    """The balance of entries of one kind of money. ``dates``: of the hold, if the store has them."""
 
     available: Money = Money.ZERO
     held: Money = Money.ZERO
@@ -182,7 +183,7 @@ class Balance:
 
     @property
     def burn(self) -> Burn | None:
-        """What is held, with its dates; None where they are not known, or nothing is held."""
+        """The hold with its dates; None if unknown, or nothing is held."""
         if self.dates is None or self.held <= Money.ZERO:
             return None
         return Burn(self.held, self.dates.start, self.dates.end, self.dates.rate)
@@ -193,7 +194,7 @@ class Balance:
 
 
 def balances(entries: Iterable[Entry]) -> Mapping[MoneyKind, Balance]:
-    """The balance of each kind of money that occurs."""
+    """The balance of each kind of money in the entries."""
     sums: dict[MoneyKind, dict[Account, int]] = defaultdict(lambda: dict.fromkeys(Account, 0))
     for entry in entries:
         sums[entry.money][entry.account] += entry.amount.micros
@@ -208,7 +209,7 @@ def balances(entries: Iterable[Entry]) -> Mapping[MoneyKind, Balance]:
 
 
 def held_burns(entries: Iterable[Entry]) -> Mapping[MoneyKind, Burn]:
-    """What one job still holds of each kind of money, with its dates, from all its entries in posting order."""
+    """One job's remaining holds by kind of money, with dates, from all its entries in posting order."""
     held: dict[MoneyKind, Money] = defaultdict(lambda: Money.ZERO)
     dates: dict[MoneyKind, Dates | None] = {}
     for entry in entries:
@@ -220,10 +221,10 @@ def held_burns(entries: Iterable[Entry]) -> Mapping[MoneyKind, Burn]:
 
 
 def faults(entries: Iterable[Entry]) -> list[str]:
-    """What is wrong with a ledger, in sentences; empty when it balances.
+    """Errors of a ledger in sentences; empty if it balances.
 
-    Checked: each movement sums to zero within one kind of money and follows its route, and no job holds less than
-    nothing.
+    Checks that each movement sums to zero within one kind of money and follows its route, and that no job's hold is
+    negative.
     """
     found: list[str] = []
     by_movement: dict[str, list[Entry]] = defaultdict(list)

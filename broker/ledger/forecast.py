@@ -1,4 +1,4 @@
-"""What a budget will come to by the end of its period, and which marks it has passed. Pure."""
+"""The forecast of a budget at the end of its period, and the thresholds it has passed. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from broker.core.values.money import Money, in_microseconds
 # Marks beside the percentages. EXCEEDED: more was spent than there was; OVERDRAWN: more was spent and held.
 FORECAST, OVERDRAWN, EXCEEDED = "forecast", "overdrawn", "exceeded"
 
-# The pace of so little of a period says nothing about all of it.
-_TOO_EARLY = 10  # one part in so many
+# Too small a part of a period gives no trend.
+_TOO_EARLY = 10  # one tenth
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """What one job may still take: what it holds, and what its machines cost an hour now (USD); None when it has
-    none."""
+    """A job's further draw: its hold, and the current cost of its machines per hour (USD); None if it has none."""
 
     hold: Burn
     rate: Money | None = None
@@ -28,9 +27,9 @@ class Draw:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The end of a period as it looks now (USD). ``committed``: spent, and what is running and waiting will take, each
-    within its hold. ``trend``: what the period comes to if it goes on at the pace at which it was spent so far; None
-    while it is too early to tell. ``used_up_at``: when the limit is reached at that pace (UTC), if within the period.
+    """The forecast for the end of a period (USD). ``committed``: spent, plus the draws of running and waiting jobs
+    within their holds. ``trend``: extrapolation of the spend so far; None early in the period. ``used_up_at``: when the
+    trend reaches the limit (UTC), if within the period.
     """
 
     committed: Money
@@ -46,8 +45,8 @@ class Forecast:
 def forecast(use: BudgetUse, limit: Money, draws: Iterable[Draw], now: datetime) -> Forecast:
     """The forecast for the period of ``use`` at ``now`` (UTC). ``draws``: the open holds that count under the budget.
 
-    A running job spends at its rate until the period or its hold ends; one that waits spends its hold at the rate that
-    was judged. A period that is over comes to what was spent.
+    A running job spends at its rate until the period or its hold ends; a waiting one spends its hold at the judged
+    rate. A past period ends at what was spent.
     """
     period = (use.period_start, use.period_end)
     if now >= use.period_end:
@@ -70,8 +69,9 @@ def forecast(use: BudgetUse, limit: Money, draws: Iterable[Draw], now: datetime)
 
 
 def passed(alerts: Iterable[str], limit: Money, use: BudgetUse, expected: Money) -> list[str]:
-    """The marks that a budget is past now: of its ``alerts`` (percentages of what is spent and held, and the forecast),
-    and always whether it is overdrawn or exceeded."""
+    """The thresholds a budget has passed: those of ``alerts`` (percentages of spent plus held, and the forecast), and
+    always overdrawn and exceeded.
+    """
     used = use.spent + use.held
     found = []
     for alert in alerts:

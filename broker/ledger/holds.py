@@ -1,8 +1,8 @@
-"""How much money a job must set aside, how long it lasts, and what a machine has cost so far. Pure.
+"""The hold of a job, how long it lasts, and a machine's cost so far. Pure.
 
-One hold per job, drawn on by all its attempts (`hold_needed`), dated for the budgets at its full rate (`burn_of`); a
-node may run until the hold, less what stopping takes, is used up (`paid_until`); `cost_of` is what they cost in all,
-and what each stretch of time bears of it is in `broker.ledger.meter`. Rates are USD per hour, times UTC.
+One hold per job, shared by all its attempts (`hold_needed`), dated for the budgets at its full rate (`burn_of`); a node
+may run until the hold, less the cost of stopping, is used up (`paid_until`); `cost_of` is the total cost, and
+`broker.ledger.meter` divides it over time. Rates are USD per hour, times UTC.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from broker.core.market.offers import Billing, MoneyKind, Offer
 from broker.core.values.burns import Burn, rate_over
 from broker.core.values.money import Money, divide_half_even, in_microseconds
 
-# How long a machine may still be billed after it was told to stop: final checkpoint, upload, removal.
+# Time a machine may be billed after its stop: final checkpoint, upload, removal.
 STOP_GRACE = timedelta(minutes=2)
 
 _NO_TIME = timedelta(0)
@@ -30,7 +30,7 @@ PriceSeries = Sequence[tuple[datetime, Money]]
 
 
 class Metering(StrEnum):
-    """How far a machine's bill is: still running, ended, or ended because the provider took the machine back."""
+    """The state of a machine's bill: running, ended, or ended by a preemption."""
 
     RUNNING = "running"
     ENDED = "ended"
@@ -39,10 +39,10 @@ class Metering(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """The dearest that a job's placements can get in one kind of money.
+    """The highest cost of a job's placements in one kind of money.
 
-    ``rate``: USD per hour for all nodes. ``egress``: for moving its data and checkpoints. ``minimum``: the longest
-    time that is billed at a stroke (a provider's billing minimum, or its step where that is longer).
+    ``rate``: USD per hour for all nodes. ``egress``: transfer of data and checkpoints. ``minimum``: the longest time
+    billed at once (a provider's minimum, or its step if longer).
     """
 
     rate: Money
@@ -51,10 +51,10 @@ class Exposure:
 
 
 def ledger_rate(offer: Offer) -> Money:
-    """What an hour of one machine of the offer comes to in the ledger.
+    """The ledger's cost of an hour of one machine of the offer.
 
-    The price; for capacity that was paid before (amortised money) its share of that as well. Raises ValueError for an
-    offer without a valid price: nothing is held or settled on an unknown one.
+    The price; for prepaid capacity (amortised money) its share too. Raises ValueError for an offer without a valid
+    price: nothing is held or settled on an unknown one.
     """
     if offer.price is None or not offer.has_valid_price():
         raise ValueError(f"{offer.id} has no valid price")
@@ -71,10 +71,9 @@ def billed_at_a_stroke(billing: Billing) -> timedelta:
 def exposures(
     placements: Iterable[Placement], *, egress: Mapping[MoneyKind, Money] | None = None
 ) -> dict[MoneyKind, Exposure]:
-    """The exposure in each kind of money over all the placements that a job may fall back to.
+    """The exposure in each kind of money over all placements that a job may fall back to.
 
-    ``egress``: what moving data and checkpoints may cost at most, which is known to the planner. Raises ValueError
-    when an offer has no valid price.
+    ``egress``: maximum transfer cost, from the planner. Raises ValueError for an offer without a valid price.
     """
     found = {kind: Exposure(Money.ZERO, amount) for kind, amount in (egress or {}).items()}
     for placement in placements:
@@ -91,9 +90,9 @@ def exposures(
 def hold_needed(
     exposed: Mapping[MoneyKind, Exposure], *, max_duration: timedelta, max_cost: Money | None, stop_grace: timedelta
 ) -> dict[MoneyKind, Money]:
-    """What must be held, by kind of money; kinds that need nothing are left out (owned and prepaid hold no cash).
+    """The necessary hold by kind of money; kinds without any are left out (owned and prepaid hold no cash).
 
-    ``min(max_cost, rate × (max_duration + provider minimum + stop grace) + egress)``: ``max_cost`` means everything.
+    ``min(max_cost, rate × (max_duration + provider minimum + stop grace) + egress)``: ``max_cost`` covers everything.
     Raises ValueError for a negative figure or a ``max_duration`` that is not positive.
     """
     if max_duration <= _NO_TIME or stop_grace < _NO_TIME:
@@ -113,12 +112,12 @@ def hold_needed(
 
 
 def burn_of(amount: Money, rate: Money, egress: Money, now: datetime, longest: timedelta) -> Burn:
-    """A hold that is dated now: for which time, and at which rate, the budgets judge it.
+    """A hold dated now: the time and rate for which budgets judge it.
 
-    ``rate``: the dearest that its machines may get (USD an hour, all of them); ``egress``: the part of ``amount`` that
-    a start takes at once; ``longest``: the time that may be billed, with the provider's minimum and the stop grace. The
-    hold burns at its full rate: it ends as soon as the rate has used it up, and after ``longest`` at the latest. One
-    that is more than enough for ``longest`` may be used up at the higher rate that takes.
+    ``rate``: maximum rate of its machines (USD per hour, all of them); ``egress``: the part of ``amount`` that a start
+    uses at once; ``longest``: the maximum billed time, with provider minimum and stop grace. The hold burns at its full
+    rate and ends when used up, at the latest after ``longest``. A hold larger than needed for ``longest`` burns at the
+    higher rate that uses it up.
     """
     timed = max(amount - egress, Money.ZERO)
     full = max(rate, rate_over(timed, longest))
@@ -134,12 +133,12 @@ def longest_billed(exposure: Exposure, max_duration: timedelta, stop_grace: time
 def paid_until(
     start: datetime, left: Money, rate: Money, *, billing: Billing = _PER_SECOND, stop_grace: timedelta
 ) -> datetime | None:
-    """When a machine must begin to stop so that its bill stays within ``left``; None when it costs nothing.
+    """When a machine must begin to stop so that its bill stays within ``left``; None if it costs nothing.
 
-    ``start``: when its billing began; ``left``: what the hold has for this attempt from then on (the hold less what
-    other attempts cost and may still cost); ``rate``: USD per hour for all nodes, the dearest it can become. The
-    provider's whole steps are allowed for, and ``stop_grace`` is what checkpoint and removal take. Never before
-    ``start``: a machine whose ``paid_until`` is its start must not be launched.
+    ``start``: start of billing; ``left``: what the hold has for this attempt from then (the hold less the present and
+    possible cost of other attempts); ``rate``: maximum USD per hour for all nodes. Includes the provider's whole steps
+    and ``stop_grace`` for checkpoint and removal. Never before ``start``: a machine whose ``paid_until`` is its start
+    must not be launched.
     """
     if rate <= Money.ZERO:
         return None
@@ -158,8 +157,9 @@ def paid_until(
 def shortfall(
     start: datetime, left: Money, rate: Money, until: datetime, *, billing: Billing = _PER_SECOND, stop_grace: timedelta
 ) -> Money:
-    """What ``left`` lacks for a machine to run until then: with so much more, `paid_until` is no earlier, and with a
-    micro-dollar less than that it is. Zero where it lasts anyway. As `paid_until` otherwise."""
+    """The amount ``left`` lacks for a machine to run until then: with it, `paid_until` is no earlier; with a
+    micro-dollar less, it is. Zero if it suffices. Otherwise as `paid_until`.
+    """
     if rate <= Money.ZERO:
         return Money.ZERO
     billed = max(until - start, _NO_TIME) + stop_grace
@@ -177,14 +177,13 @@ def cost_of(
     *,
     metering: Metering = Metering.RUNNING,
 ) -> Money:
-    """What ``nodes`` machines have cost from ``start`` to ``end`` in all, rounded half-even once.
+    """The total cost of ``nodes`` machines from ``start`` to ``end``, rounded half-even once.
 
-    ``prices``: the frozen hourly rate of one machine, or the series that was observed for it; the first rate of a
-    series also holds before its own time, the last one afterwards. While it runs, time is billed to the microsecond;
-    when it has ended, the provider's minimum and whole steps are added, at the last price. In the time in which an
-    interruption would make it free (`Billing.free_if_interrupted_within`) a running machine counts nothing yet, so
-    for a given series the total only grows. Raises ValueError for an empty or unordered series, or an ``end`` before
-    ``start``.
+    ``prices``: the frozen hourly rate of one machine, or its observed series; the first rate also applies before its
+    time, the last one afterwards. Running machines are billed to the microsecond; after the end the provider's minimum
+    and whole steps are added, at the last price. While an interruption would make the time free
+    (`Billing.free_if_interrupted_within`) a running machine costs nothing, so for a given series the total only grows.
+    Raises ValueError for an empty or unordered series, or an ``end`` before ``start``.
     """
     if nodes < 1 or end < start:
         raise ValueError(f"cannot meter {nodes} machines from {start} to {end}")
@@ -199,7 +198,7 @@ def cost_of(
 
 
 def in_steps(elapsed: timedelta, billing: Billing) -> timedelta:
-    """The time billed: at least the minimum, then whole steps."""
+    """The billed time: at least the minimum, then whole steps."""
     billed = max(elapsed, billing.minimum)
     return -(-billed // billing.granularity) * billing.granularity
 
@@ -213,7 +212,7 @@ def _segments(
     """
     series = [(start, prices)] if isinstance(prices, Money) else list(prices)
     if not series or any(later[0] < earlier[0] for earlier, later in pairwise(series)):
-        raise ValueError("prices must be given in the order in which they came into force, at least one")
+        raise ValueError("prices must be in chronological order, at least one")
     changes = [series[0], *((at, rate) for at, rate in series[1:] if at < end)]
     for index, (at, rate) in enumerate(changes):
         since = start if index == 0 else max(start, at)

@@ -1,9 +1,8 @@
-"""What the launcher and the use cases need of a store: jobs as event streams, money as entries, both in one
-transaction.
+"""The store interface of launcher and use cases: jobs as event streams, money as entries, both in one transaction.
 
-`broker.store` implements it. A *write* transaction is serialised with every other one of the same store (SQLite:
-``BEGIN IMMEDIATE``; PostgreSQL: one advisory lock), so what was read in it still holds when it commits. Nothing slow
-happens inside: no network, no engine, no waiting.
+`broker.store` implements it. A *write* transaction is serialised with all others of the same store (SQLite: ``BEGIN
+IMMEDIATE``; PostgreSQL: one advisory lock), so its reads still hold at commit. Nothing slow happens inside: no network,
+no engine, no waiting.
 """
 
 from __future__ import annotations
@@ -43,8 +42,9 @@ class OpenHold:
 
 @dataclass(frozen=True, slots=True)
 class Posted:
-    """What was posted as spent for an attempt: its machine ``time`` as (from, to, amount), UTC and USD, and what was
-    ``moved``: egress of data and checkpoints."""
+    """Posted spend of an attempt: machine ``time`` as (from, to, amount), UTC and USD, and ``moved``: egress of data
+    and checkpoints.
+    """
 
     time: Sequence[tuple[datetime, datetime, Money]]
     moved: Money
@@ -52,7 +52,7 @@ class Posted:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What is kept of a decision for whoever asks whether it still counts. ``at`` is UTC."""
+    """The record of a decision, to check whether it still applies. ``at`` is UTC."""
 
     at: datetime
     policy_version: str
@@ -89,19 +89,19 @@ class Reading(Protocol):
         ...
 
     def sums(self, job_ids: Sequence[str]) -> Mapping[str, Sequence[Sum]]:
-        """The entries of those jobs, added up by attempt, movement, account and kind of money. They are kept as sums:
-        reading them takes as long for a job that has run for a month as for a new one. Jobs without entries are left
-        out."""
+        """The entries of those jobs, summed by attempt, movement, account and kind of money. The sums are stored, so
+        reading takes the same time for a job of a month as for a new one. Jobs without entries are left out.
+        """
         ...
 
     def meters(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[int, Meter]]:
-        """How far the machine time of those jobs' attempts is settled, by job and number of the attempt. An attempt for
-        which nothing was settled since its meter was dropped (`Store.rebuild`) or since the upgrade has none."""
+        """How far the machine time of those jobs' attempts is settled, by job and attempt. Attempts without a
+        settlement since their meter was dropped (`Store.rebuild`) or since the upgrade have none.
+        """
         ...
 
     def posted(self, job_id: str, attempt: int) -> Posted:
-        """What was posted as spent for an attempt. It reads all entries of the job: only for attempts without a meter
-        that can be used."""
+        """Posted spend of an attempt. Reads all entries of the job: only for attempts without a usable meter."""
         ...
 
     def events(self, job_id: str) -> Sequence[Event]:
@@ -113,11 +113,11 @@ class Reading(Protocol):
         ...
 
     def balance(self, job_id: str) -> Mapping[MoneyKind, Balance]:
-        """What a job's entries come to, by kind of money."""
+        """A job's balance by kind of money."""
         ...
 
     def spent(self, budget: BudgetSpec, start: datetime, end: datetime) -> Money:
-        """What counts as spent under that budget for the half-open time, entries that straddle an edge pro rata."""
+        """The spend that counts under that budget in the half-open time, entries across an edge pro rata."""
         ...
 
     def spent_until(self, budget: BudgetSpec) -> datetime:
@@ -129,37 +129,42 @@ class Reading(Protocol):
         ...
 
     def held(self, budget: BudgetSpec, until: datetime) -> Sequence[Burn]:
-        """What those holds come to: in one sum what is meant to last no longer than ``until``, the others one by one.
-        However many jobs there are, it takes no longer for those in the sum."""
+        """Those holds: one sum for all that end by ``until``, the others singly. The sum takes constant time, however
+        many jobs.
+        """
         ...
 
     def standing_grants(self, at: datetime | None = None) -> Sequence[StandingGrant]:
-        """Every standing grant, or those that are good ``at`` a time (UTC), oldest first, with what the jobs that use
-        it have spent and hold."""
+        """Every standing grant, or those valid ``at`` a time (UTC), oldest first, with the spend and holds of the jobs
+        that use it.
+        """
         ...
 
     def standing_share(self, number: int, job_id: str) -> Money:
-        """What of a standing grant's use is this job's; zero for one that does not use it."""
+        """This job's share of a standing grant's use; zero if it does not use it."""
         ...
 
     def last_judged(self, job_id: str, attempt: int) -> Judgement | None:
-        """When the start of that attempt was judged last, by which policies, and their answer; None where no judgement
-        of it is known. Judgements of what runs are left out."""
+        """The last judgement of that attempt's start: time, policies, answer; None if unknown. Judgements of running
+        jobs are left out.
+        """
         ...
 
     def undecided(self) -> Sequence[JobView]:
-        """Every job about which something was asked that nobody has answered yet, the oldest job first."""
+        """Every job with a pending approval request, oldest first."""
         ...
 
     def live_attempts(self) -> Sequence[LiveAttempt]:
-        """Every attempt whose machine may still exist, requested ones included; also of jobs that cannot be read, as
-        far as what is kept beside them tells."""
+        """Every attempt whose machine may still exist, including requested ones and, as far as known, those of
+        unreadable jobs.
+        """
         ...
 
     def price_series(self, offer: Offer, start: datetime, end: datetime) -> Sequence[tuple[datetime, Money]]:
-        """The prices observed for the offer's pool and source, ascending: the one in force at ``start`` first, then
-        each that was told up to ``end``, the same price again included. Empty when none is known. A price that is told
-        later is dated later than all that were told before."""
+        """The prices observed for the offer's pool and source, ascending: the one in force at ``start``, then each
+        reported up to ``end``, repeated prices included. Empty if none is known. A later report has a later date than
+        all before.
+        """
         ...
 
 
@@ -186,7 +191,7 @@ class Writing(Reading, Protocol):
         ...
 
     def use_standing(self, number: int, job_id: str) -> None:
-        """Count what the job holds and spends against a standing grant from now on. Twice is once."""
+        """Count the job's holds and spend against a standing grant from now on. Idempotent."""
         ...
 
 

@@ -1,16 +1,14 @@
-"""What an attempt's machines cost in each stretch of time, and which movements bring the ledger there. Pure.
+"""The cost of an attempt's machines over time, and the movements that post it. Pure.
 
-Machine time is settled again and again while machines run. What a settlement assumed may turn out wrong later: a price
-change becomes known after its time was settled, a machine turns out to have ended earlier, a clock was ahead and is set
-back. `advance` compares what was settled with what the time cost by what is known now, and returns the differences as
-`Stretch`es: each belongs to the time in which the money was incurred, so each budget period bears exactly the machine
-time within it. A stretch has one price, so that its amount may be spread evenly over it.
+Machine time is settled repeatedly while machines run. Later information may contradict a settlement: a price change
+becomes known late, a machine turns out to have ended earlier, a fast clock is set back. `advance` compares the settled
+cost with the cost by present knowledge, and returns the differences as `Stretch`es: each belongs to the time of its
+cost, so each budget period bears exactly its machine time. A stretch has one price, so its amount may be spread evenly.
 
-A `Meter` remembers how far an attempt is settled, and the exact cost at the newest price told before that. A price that
-becomes known late is dated later than all that were told before it, so `advance` need not look back further, and costs
-the same for a machine that has run for a month as for a new one. Where that does not hold (a machine ended before the
-newest price, the prices were written anew, there is no meter yet), `fits` says so, and `recount` makes the comparison
-from all that was posted.
+A `Meter` stores how far an attempt is settled, and the exact cost at the latest price reported before that. A price
+that becomes known late is dated later than all before, so `advance` need not look back further, and takes the same time
+for a machine of a month as for a new one. If that does not hold (a machine ended before the latest price, rewritten
+prices, no meter), `fits` says so, and `recount` compares with all postings.
 
 Rates are USD per hour of all machines of the attempt, times are UTC.
 """
@@ -31,8 +29,8 @@ from broker.ledger.sums import QUARTER, slots
 HOUR = in_microseconds(timedelta(hours=1))
 _TICK = timedelta(microseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# So many micro-dollars may separate what entries come to at an edge of a quarter-hour from what they were meant to:
-# each entry that reaches over the edge is rounded there.
+# Tolerance in micro-dollars between entries and their intended sum at an edge of a quarter-hour: each entry across the
+# edge is rounded there.
 _ROUNDING = 2
 
 
@@ -40,11 +38,10 @@ _ROUNDING = 2
 class Meter:
     """How far the machine time of an attempt is settled.
 
-    ``settled``: what was posted for machine time in all. ``settled_to``: up to when. ``since``: from when the newest
-    price before that holds, or the machines' start; ``rate``: the rate that was assumed from then on; ``cost``: the
-    exact cost of the time before it, in micro-dollars times an hour in microseconds. ``moved``: what was posted for
-    moving data and checkpoints. ``ended``: the machines are gone, and their provider's minimum and whole steps are
-    settled.
+    ``settled``: total posted for machine time. ``settled_to``: until when. ``since``: when the latest price before that
+    took effect, or the machines' start; ``rate``: the rate assumed from then; ``cost``: exact cost of the time before
+    it, in micro-dollars times an hour in microseconds. ``moved``: posted for data and checkpoint transfer. ``ended``:
+    the machines are gone, with provider minimum and whole steps settled.
     """
 
     settled: Money
@@ -57,14 +54,15 @@ class Meter:
 
     @classmethod
     def new(cls, start: datetime, rate: Money) -> Meter:
-        """That of machines for which nothing was settled yet."""
+        """The meter of machines without settlements."""
         return cls(Money.ZERO, start, start, rate)
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """What the time from ``start`` to ``end`` (UTC, half-open) costs beyond what was settled for it; negative where too
-    much was."""
+    """The cost of the time from ``start`` to ``end`` (UTC, half-open) beyond its settlements; negative if too much was
+    settled.
+    """
 
     start: datetime
     end: datetime
@@ -89,24 +87,24 @@ class Usage:
 
     @property
     def billed_to(self) -> datetime:
-        """The end of what is billed: the provider's minimum and whole steps included once the machines are gone."""
+        """The end of billing: including the provider's minimum and whole steps once the machines are gone."""
         if self.metering is Metering.RUNNING:
             return self.end
         return self.start + in_steps(self.end - self.start, self.billing)
 
 
 def fits(meter: Meter, rates: PriceSeries, usage: Usage) -> bool:
-    """Whether `advance` can go on from the meter. ``rates``: as for `advance`."""
+    """Whether `advance` can continue from the meter. ``rates``: as for `advance`."""
     if meter.since <= usage.start:
         return meter.since == usage.start
     return usage.end > meter.since and not usage.free and tuple(rates[0]) == (meter.since, meter.rate)
 
 
 def advance(meter: Meter, rates: PriceSeries, usage: Usage) -> tuple[Meter, list[Stretch]]:
-    """The meter after settling ``usage``, and what is to be posted for it.
+    """The meter after settling ``usage``, and the stretches to post.
 
-    ``rates``: the one in force at ``meter.since`` first, then each that was told up to ``usage.end``; the first one
-    also holds before its own time. Raises ValueError for none at all.
+    ``rates``: the one in force at ``meter.since``, then each reported up to ``usage.end``; the first also applies
+    before its time. Raises ValueError for none.
     """
     settled = _Course.of([(meter.since, meter.rate)], meter.cost)
     cost = _course(rates, usage, meter.since, meter.cost)
@@ -117,8 +115,8 @@ def advance(meter: Meter, rates: PriceSeries, usage: Usage) -> tuple[Meter, list
         posted = settled.at(min(end, meter.settled_to)) - settled.at(min(start, meter.settled_to))
         found.append(Stretch(start, end, meant - posted))
     total = cost.at(usage.billed_to)
-    # Beside what the time cost, that which the provider bills after the end. It belongs to the last moment in which
-    # the machines were there, so that it never falls into a period in which they were not.
+    # Time billed after the end belongs to the last moment of the machines, so that it never falls into a period without
+    # them.
     beside = (total - cost.at(usage.end)) - (meter.settled - settled.at(meter.settled_to))
     found.append(Stretch(max(usage.end - _TICK, usage.start), usage.end, beside))
     return _meter(cost, rates, total, usage, meter.moved), [one for one in found if one.amount]
@@ -127,11 +125,11 @@ def advance(meter: Meter, rates: PriceSeries, usage: Usage) -> tuple[Meter, list
 def recount(
     posted: Iterable[tuple[datetime, datetime, Money]], rates: PriceSeries, usage: Usage, moved: Money
 ) -> tuple[Meter, list[Stretch]]:
-    """As `advance`, from all that was posted for the attempt's machine time: (from, to, amount). ``rates``: from
-    ``usage.start`` on; ``moved``: what was posted for moving data and checkpoints.
+    """As `advance`, from all postings for the attempt's machine time: (from, to, amount). ``rates``: from
+    ``usage.start`` on; ``moved``: posted for data and checkpoint transfer.
 
-    Times are compared by quarters of an hour, of which budget periods are made; neighbours that differ at one rate are
-    mended by one stretch.
+    Times are compared by quarter-hours, which make up budget periods; adjacent differences at one rate become one
+    stretch.
     """
     cost = _course(rates, usage, usage.start, 0)
     total = cost.at(usage.billed_to)
@@ -155,8 +153,9 @@ def recount(
 
 @dataclass(frozen=True, slots=True)
 class _Course:
-    """What machines cost over time. ``since``: when each rate came into force; ``rates``: those; ``before``: what they
-    had cost by then, exactly, in micro-dollars times an hour in microseconds."""
+    """The cost of machines over time. ``since``: when each rate took effect; ``rates``: those; ``before``: exact cost
+    by then, in micro-dollars times an hour in microseconds.
+    """
 
     since: Sequence[datetime]
     rates: Sequence[Money]
@@ -171,7 +170,7 @@ class _Course:
         return cls([at for at, _ in changes], [rate for _, rate in changes], costs)
 
     def at(self, time: datetime) -> Money:
-        """What they have cost until then, rounded half-even. ``time``: not before the first rate."""
+        """The cost until then, rounded half-even. ``time``: not before the first rate."""
         return Money(divide_half_even(self.exactly(time), HOUR))
 
     def exactly(self, time: datetime) -> int:
@@ -193,7 +192,7 @@ def _course(rates: PriceSeries, usage: Usage, since: datetime, before: int) -> _
 
 
 def _meter(cost: _Course, rates: PriceSeries, total: Money, usage: Usage, moved: Money) -> Meter:
-    """It goes on from the newest price that was told, changed or not, so that nothing before that is read again."""
+    """Continues from the latest reported price, changed or not, so that nothing before it is read again."""
     since = cost.since[0]
     if not usage.free:
         since = max([since, *(at for at, _ in rates if at < usage.end)])

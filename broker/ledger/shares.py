@@ -18,7 +18,7 @@ from broker.ledger.budgets import Window, held_in, period_name, periods_touching
 
 @dataclass(frozen=True, slots=True)
 class BudgetShare:
-    """How much of a hold (USD) one period of a budget counts, and the time (UTC) in which it can be used up.
+    """The part of a hold (USD) in one period of a budget, and the time (UTC) in which it can be used.
 
     ``period``: the whole period, half-open, in UTC.
     """
@@ -36,10 +36,10 @@ class BudgetShare:
 
 
 def budget_shares(budgets: Iterable[BudgetSpec], burns: Mapping[MoneyKind, Burn]) -> list[BudgetShare]:
-    """How a job's hold, by kind of money, falls into the periods of its budgets: by budget, then in order of time.
+    """A job's hold by kind of money, divided into the periods of its budgets: by budget, then by time.
 
-    Periods in which nothing is held are left out. The shares of one budget add up to what it counts of the hold; those
-    of a budget over fixed days only to what falls into these days.
+    Periods without a hold are left out. The shares of one budget add up to what it counts of the hold; for fixed days
+    only to what falls into them.
     """
     return [share for budget in budgets for share in _of(budget, burns)]
 

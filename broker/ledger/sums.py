@@ -1,7 +1,7 @@
-"""How an amount of money falls into slots of time, so that sums can be kept. Pure; times in microseconds since 1970.
+"""Divides an amount of money into slots of time, for stored sums. Pure; times in microseconds since 1970.
 
-What belongs to a slot is a difference of two rounded running totals. So the slots of an entry add up to it exactly,
-and whole slots together come to the same as the entry counted over all of their time at once.
+A slot's part is a difference of two rounded running totals. So the slots of an entry add up to it exactly, and whole
+slots together equal the entry counted over all their time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SIZES = (DAY, QUARTER)
 
 
 def amount_before(micros: int, covers_from: int, covers_to: int, edge: int) -> int:
-    """How much of an amount for that time belongs to the time before ``edge``; one for no time, to its start."""
+    """The part of an amount for that time before ``edge``; an amount without duration belongs to its start."""
     whole = covers_to - covers_from
     if whole <= 0:
         return micros if covers_from < edge else 0
@@ -36,8 +36,9 @@ def slots(micros: int, covers_from: int, covers_to: int, size: int) -> Iterator[
 
 
 def spans(left: int, right: int) -> tuple[list[tuple[int, int, int]], list[tuple[int, int]]]:
-    """The half-open time as few ranges of whole slots (size, first slot, slot after the last), and what is left of it:
-    ranges shorter than a slot each."""
+    """The half-open time as few ranges of whole slots (size, first slot, slot after the last), and the rest: ranges
+    shorter than a slot.
+    """
     whole: list[tuple[int, int, int]] = []
     rest = [(left, right)]
     for size in SIZES:

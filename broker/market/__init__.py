@@ -1,1 +1,1 @@
-"""The market: polling providers into the store, and what the stored offers answer."""
+"""The market: polls providers into the store, and queries stored offers."""

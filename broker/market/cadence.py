@@ -1,4 +1,4 @@
-"""How often a provider is asked when nobody says: three times within the age at which its prices are too old."""
+"""Default poll interval of a provider: a third of the age limit of its prices."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _TIMES_WITHIN_LIMIT = 3
 def interval(limit: timedelta | None, *, has_offers: bool) -> timedelta:
     """The time between two polls. ``limit``: the shortest age limit among the provider's offers, if any has one.
 
-    Spot prices that age in an hour are asked for every twenty minutes, list prices that hold for days four times a
-    day; a provider that has told of nothing (it is new, or was out of reach) is tried often.
+    Spot prices with a limit of an hour are polled every twenty minutes, list prices valid for days four times a day; a
+    provider without offers (new, or unreachable) is polled often.
     """
     if not has_offers:
         return SOONEST

@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 from broker.core.values.clock import Clock
 from broker.market.poller import Ask, Hearing, PollResult, PollStore
 
-_LOOK = 0.1  # seconds between two looks at the time and at who wants to stop
+_LOOK = 0.1  # seconds between checks for time-out and stop
 
 Watch = Callable[[Sequence[Hearing]], None]
 """Told several times a second who is still being listened to."""
@@ -24,11 +24,11 @@ def poll_side_by_side(
     watch: Watch | None = None,
     stop: threading.Event | None = None,
 ) -> Iterator[PollResult]:
-    """Ask all at once; each result when it is complete and stored, the first to answer first.
+    """Poll all providers concurrently; yield each result once complete and stored, in order of completion.
 
-    Who is not done in time is cut short, and what had arrived of it is kept. Leaving the iteration early, an exception
-    (Ctrl-C) or ``stop`` end it: what was complete is stored, what was not is dropped. Writing happens in the caller's
-    thread, one provider after the other. Raises `StoreProblem`.
+    A provider past its time-out is cut short, and the offers received are kept. Leaving the iteration early, an
+    exception (Ctrl-C) or ``stop`` end it: complete results are stored, others dropped. Writing happens in the caller's
+    thread, one provider at a time. Raises `StoreProblem`.
     """
     done: SimpleQueue[Hearing] = SimpleQueue()
     waiting: list[Hearing] = []
@@ -55,7 +55,7 @@ def _listen(hearing: Hearing, done: SimpleQueue[Hearing]) -> None:
 
 
 def _over(waiting: Sequence[Hearing], done: SimpleQueue[Hearing]) -> list[Hearing]:
-    """Who has answered meanwhile; when nobody has, whose time is up."""
+    """The sessions that have ended; if none has, those past their time."""
     soonest = min(hearing.seconds_left for hearing in waiting)
     answered: list[Hearing] = []
     with suppress(Empty):

@@ -1,4 +1,4 @@
-"""Polling one provider: its answer into the store, as one poll run. A provider that fails keeps what it had."""
+"""Polls one provider into the store, as one poll run. A provider that fails keeps its earlier offers."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PollResult:
-    """What one poll brought. ``error`` is empty when the provider answered to the end, else ``hint`` says what to do.
-    ``cut_short``: its time was up; whatever was asked may still hang."""
+    """The result of one poll. ``error`` is empty if the provider answered completely; ``hint`` says what to do.
+    ``cut_short``: the time-out passed; the request may still hang.
+    """
 
     provider: str
     started: datetime
@@ -47,7 +48,7 @@ class PollResult:
 
 
 class PollStore(Protocol):
-    """What a poll writes to."""
+    """The store of a poll."""
 
     def record_poll(
         self,
@@ -63,16 +64,17 @@ class PollStore(Protocol):
         hint: str,
         keep_unchanged: bool,
     ) -> PollRun:
-        """Store what was seen; returns what is on record of it. With ``complete``, offers not seen are no longer
-        current. Without ``keep_unchanged``, an uneventful poll before this one is forgotten."""
+        """Store the offers; return those on record. With ``complete``, missing offers are no longer current. Without
+        ``keep_unchanged``, a preceding uneventful poll is deleted.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One provider to be asked. ``make`` makes it, or raises a `BrokerError` that is its alone; ``timeout``: seconds of
-    the wall clock until its answer is cut short; ``max_age``: how old its offers may be to be planned with, where not
-    as it says itself."""
+    """One provider to poll. ``make`` creates it, or raises its own `BrokerError`; ``timeout``: seconds of the wall
+    clock; ``max_age``: overrides the age limit of its offers.
+    """
 
     name: str
     make: Callable[[], Provider]
@@ -98,7 +100,7 @@ class Hearing:
 
     @property
     def arrived(self) -> int:
-        """How many offers have arrived so far."""
+        """Number of offers received so far."""
         return len(self._offers)
 
     @property
@@ -106,7 +108,7 @@ class Hearing:
         return self._ends - time.monotonic()
 
     def listen(self) -> None:
-        """Take in the answer to its end, or until it is cut short. Raises nothing: what goes wrong is in the result."""
+        """Receive the answer to its end or the time-out. Raises nothing: errors are in the result."""
         try:
             self._take_in()
         except BrokerError as failure:
@@ -150,8 +152,9 @@ class Hearing:
             self._offers = []
 
     def record(self, store: PollStore, *, keep_unchanged: bool = True) -> PollResult:
-        """Store what was heard, once it is over. Offers that arrived before an error are kept; the others stay as they
-        were, and grow stale. Raises `StoreProblem`."""
+        """Store the answer once it has ended. Offers received before an error are kept; others stay and age. Raises
+        `StoreProblem`.
+        """
         with self._lock:
             self._over = True
             offers, self._offers = self._offers, []
@@ -170,7 +173,7 @@ class Hearing:
             complete=failure is None,
             status=status,
             hint=hint,
-            # Whoever has no login is asked in vain every time; once on record is enough.
+            # A provider without a login fails every time; one record is enough.
             keep_unchanged=keep_unchanged and status in (PollStatus.OK, PollStatus.FAILED),
         )
         counts = (run.seen, run.changed, run.skipped)

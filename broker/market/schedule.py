@@ -1,4 +1,4 @@
-"""Polling for as long as somebody wants: each provider at its own pace, with APScheduler."""
+"""Polls continuously: each provider at its own interval, with APScheduler."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from broker.market.poller import Ask, PollResult, PollStore
 
 log = logging.getLogger(__name__)
 
-_LOOK = 0.5  # seconds between two looks whether to go on
-_JITTER = 0.1  # of the interval: brokers that were started together do not ask together for ever
+_LOOK = 0.5  # seconds between checks for a stop
+_JITTER = 0.1  # of the interval: spreads brokers that started together
 
 
 def check_installed() -> None:
@@ -37,12 +37,11 @@ def run_schedule(
     still_leading: Callable[[], bool],
     tell: Callable[[PollResult], None],
 ) -> None:
-    """Poll until ``stop`` is set or the lead is lost; then end cleanly: polls under way are dropped unless they are
-    being stored.
+    """Poll until ``stop`` is set or the lead is lost; polls under way are then dropped unless they are being stored.
 
-    ``due``: in how long (of the wall clock) each provider is to be asked first; ``every``: the time between its polls,
-    asked again after each. Two polls of one provider never run at once, and what was missed (sleep, a slow poll) is
-    made up for once. A store that cannot be written to is logged; the next poll tries again.
+    ``due``: wall-clock time until each provider's first poll; ``every``: the time between its polls, computed anew
+    after each. Polls of one provider never overlap, and missed ones (sleep, a slow poll) are made up for once. A store
+    error is logged; the next poll tries again.
     """
     from apscheduler.executors.pool import ThreadPoolExecutor
     from apscheduler.schedulers.background import BackgroundScheduler

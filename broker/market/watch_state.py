@@ -1,4 +1,4 @@
-"""Whether what a watch waits for is so, and when that is worth a notice. Pure: values in, values out."""
+"""Evaluates watches, and decides when a notice is due. Pure."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 
 _SOLD_OUT = (Availability.UNAVAILABLE, Availability.NO_QUOTA)
 _LISTED = 3  # offers in the text of a notice
-_ALL = ("",)  # what a watch holds for that is not about single providers
+_ALL = ("",)  # for watches that are not about single providers
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What was found. ``holds``: for what the watch holds (see `WatchState.firing`), nothing when it does not, None
-    when it cannot be told. ``words``: the finding in a line; ``details``: what a notice adds to it."""
+    """A finding. ``holds``: what the watch holds for (see `WatchState.firing`), empty if it does not, None if unknown.
+    ``words``: the finding in a line; ``details``: text for the notice.
+    """
 
     holds: tuple[str, ...] | None
     words: str
@@ -38,9 +39,10 @@ def look(
     fresh: Mapping[str, Freshness],
     now: datetime,
 ) -> Seen:
-    """``offers``: current ones; ``before``: those of ``watch.within`` ago, for what rises; ``fresh``: by provider, for
-    what gets stale. Offers that do not fit, are simulated though not asked for, only reference, or older than their
-    limit tell nothing."""
+    """``offers``: current ones; ``before``: those of ``watch.within`` ago, for rises; ``fresh``: by provider, for
+    staleness. Offers that do not match, unrequested simulated ones, reference prices, and those past their limit are
+    ignored.
+    """
     if watch.trigger is Trigger.STALE:
         return _stale(watch, fresh, now)
     told = _live(watch, offers)
@@ -69,7 +71,7 @@ def _unit_price(offer: Offer) -> Money:
 
 
 def _to_be_had(offers: Iterable[Offer]) -> list[Offer]:
-    """With a price and not sold out, cheapest first."""
+    """Available offers with a price, cheapest first."""
     found = [offer for offer in offers if offer.has_valid_price() and offer.availability not in _SOLD_OUT]
     return sorted(found, key=lambda offer: (_unit_price(offer), offer.id))
 
@@ -104,7 +106,7 @@ def _available(offers: Sequence[Offer]) -> Seen:
         return Seen(_ALL, f"available: {_told(listed[0])}", _lines(listed))
     if any(offer.availability in _SOLD_OUT for offer in offers):
         return Seen((), "sold out")
-    return Seen(None, "its providers do not tell what can be had")
+    return Seen(None, "its providers do not report availability")
 
 
 def _unit_price_or_zero(offer: Offer) -> Money:
@@ -119,7 +121,7 @@ def _stale(watch: Watch, fresh: Mapping[str, Freshness], now: datetime) -> Seen:
         if watch.fits_provider(name) and (well is None or now - well > age):
             late.append(name)
     if not any(watch.fits_provider(name) for name in fresh):
-        return Seen(None, "never asked")
+        return Seen(None, "never polled")
     if not late:
         return Seen((), "fresh")
     polls = tuple(_of_poll(fresh[name], now) for name in late)
@@ -154,11 +156,11 @@ def _lines(offers: Sequence[Offer]) -> tuple[str, ...]:
 
 
 def step(watch: Watch, state: WatchState, seen: Seen, now: datetime) -> tuple[WatchState, Notice | None]:
-    """Where the watch stands now, and the notice that is due.
+    """The new state of the watch, and the notice that is due.
 
-    A notice is due when something begins to hold, not while it goes on, and not sooner than ``watch.pause`` after the
-    one before: what begins to hold within the pause and still holds after it is told then. What cannot be told changes
-    nothing. The same state and finding give the same notice, under the same key.
+    A notice is due when a condition begins to hold, and at least ``watch.pause`` after the last one: a condition that
+    began within the pause and still holds is reported then. Unknown findings change nothing. The same state and finding
+    give the same notice and key.
     """
     known = replace(state, seen=seen.words, known=seen.holds is not None, checked_at=now)
     if seen.holds is None:
@@ -174,7 +176,7 @@ def step(watch: Watch, state: WatchState, seen: Seen, now: datetime) -> tuple[Wa
 
 def _notice(watch: Watch, state: WatchState, seen: Seen) -> Notice:
     body = [seen.words, *seen.details, "", f"Watch {watch.name!r} by {watch.made_by}."]
-    body.append(f"To be told no more: gpubroker prices watch remove {watch.name}")
+    body.append(f"To stop these notices: gpubroker prices watch remove {watch.name}")
     return Notice(
         key=f"{keys(watch)}{state.number}",
         title=f"gpubroker: {watch.sentence}",
@@ -184,5 +186,5 @@ def _notice(watch: Watch, state: WatchState, seen: Seen) -> Notice:
 
 
 def keys(watch: Watch) -> str:
-    """How the keys of its notices begin. One that is removed and made anew under the same name has others."""
+    """The start of its notices' keys. A watch recreated under the same name has others."""
     return f"watch/{watch.name}/{watch.made_at.isoformat()}/"

@@ -205,7 +205,7 @@ def _price(offer: Offer, request: Request) -> _Finding | None:
     if offer.max_age is not None and not offer.reference and not request.conditions.allow_stale_prices:
         age = request.now - offer.as_of
         if age > offer.max_age:
-            return Reason.STALE_PRICE, f"{span(age)} old, the limit is {span(offer.max_age)}"
+            return Reason.STALE_PRICE, f"{span(age)} old; the limit is {span(offer.max_age)}"
     return None
 
 

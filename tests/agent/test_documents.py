@@ -123,7 +123,7 @@ def test_when_a_lease_is_over() -> None:
         (Ended(255), Cause.EXIT_STATUS, 255),
         (Ended(None, could_not_start="no bash"), Cause.CANNOT_START, None),
         (Ended(0, Stop("preempted", "notice")), Cause.PREEMPTED, 0),
-        (Ended(-15, Stop("max_cost", "the broker asked for it")), Cause.MAX_COST, 143),
+        (Ended(-15, Stop("max_cost", "the broker requested it")), Cause.MAX_COST, 143),
         (Ended(2, during="setup"), Cause.EXIT_STATUS, 2),
     ],
 )

@@ -153,8 +153,8 @@ LIES: dict[str, tuple[Callable[[ManualClock], Double], str]] = {
     "spot that was paid before": (with_change(money=MoneyKind.AMORTISED), "amortised"),
     "owned, for cash": (with_change(capacity_type=CapacityType.OWNED), "amortised"),
     "a reference that goes stale": (with_change(reference=True, max_age=timedelta(hours=1)), "reference"),
-    "less than was asked for, by price": (Overeager, "at_least_what_it_asks_for"),
-    "less than was asked for, by region": (OneRegion, "at_least_what_it_asks_for"),
+    "less than requested, by price": (Overeager, "at_least_what_it_asks_for"),
+    "less than requested, by region": (OneRegion, "at_least_what_it_asks_for"),
     "one answer only": (Once, "again_and_again"),
 }
 

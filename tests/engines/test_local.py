@@ -90,7 +90,7 @@ def test_the_agent_killed_takes_the_command_and_its_children_along(bench: Bench,
     gone = bench.until(handle, EngineState.GONE)
     assert not [pid for pid in pids if alive(pid)]
     assert not gone.interrupted
-    assert gone.evidence == "the agent died without a word"
+    assert gone.evidence == "the agent died without a message"
     assert gone.gone_at is not None
     assert abs(gone.gone_at - killed_at) < timedelta(seconds=30), "the guard saw when"
     assert bench.look(handle) == gone

@@ -123,7 +123,7 @@ class TestIntervalAdvice:
         advised = timedelta(hours=daly_interval(20 / 3600, 2.5))
         often = make.job(checkpoint=CheckpointPlan(every=advised, size=10**10), work=work)
         best = make.plan([make.spot("4", rate=0.4, capacity_type=capacity)], often).best
-        assert f" min {1 - best.useful_fraction:.0%} (one interruption in 2.5 h" in told
+        assert f" min would waste {1 - best.useful_fraction:.0%} (one interruption in 2.5 h" in told
 
     def test_the_best_one_is_assumed_where_the_job_names_none(self, make: Make) -> None:
         told = self.notes(make, 0.25, checkpoint=CheckpointPlan(size=10**10))

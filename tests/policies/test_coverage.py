@@ -410,7 +410,7 @@ def test_what_a_yes_covers_is_said() -> None:
     text = f"max_price_per_gpu_hour: $4, {ASKS}"
     verdict = of(policy(text), place("gcp", "eu-1", "98"), PLAIN)
     asked = Asked(NOW, questions([verdict]), total=Money.usd(900), gpus=8, lasts=60 * HOUR)
-    assert covered(asked) == "gcp/eu-1, H100, at most $12.25 per GPU-hour, 8 GPUs, $900.00 in all, 60h"
+    assert covered(asked) == "gcp/eu-1, H100, at most $12.25 per GPU-hour, 8 GPUs, $900.00 in total, 60h"
 
 
 def test_there_are_words_for_every_fact() -> None:

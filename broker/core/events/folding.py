@@ -21,7 +21,7 @@ KEPT = 8
 _FIRST_REST, _LONGEST_REST = timedelta(minutes=10), timedelta(hours=1)
 # Rest of a pool in whose queue the job waited as long as its deadline allowed.
 _QUEUE_TOO_LONG = timedelta(hours=1)
-# After this time without a failure the next one counts as the first; failures before the job's last start are forgotten.
+# After this time without a failure the next one counts as the first. Failures before the last start are forgotten.
 _FORGOTTEN = 2 * _LONGEST_REST
 _MOST_WORDS = 160  # characters of the evidence that is kept for a pool
 

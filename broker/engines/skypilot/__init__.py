@@ -1,1 +1,1 @@
-"""SkyPilot as an engine: `engine` is the engine, `task` what it asks for, `node` what a node is told, `sdk` the SDK."""
+"""The SkyPilot engine: `engine`, its `task`, the commands for a `node`, and the `sdk` adapter."""

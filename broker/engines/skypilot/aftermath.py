@@ -1,4 +1,4 @@
-"""What is left of a cluster that is gone: what its agents wrote, why it went, and what is kept of that."""
+"""The remains of a cluster that is gone: its agents' files, the reason, and what is kept."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run_folder(launch: Mapping[str, Any]) -> tuple[RunFolder, int]:
 
 
 def folder_of(slot: Slot) -> AttemptFolder | None:
-    """What its agents wrote; None where this machine does not know its run folder. Raises `BrokerError`."""
+    """The folder its agents wrote; None if this machine does not know the run folder. Raises `BrokerError`."""
     launch = slot.read("launch.json")
     if launch is None:
         return None
@@ -31,8 +31,9 @@ def folder_of(slot: Slot) -> AttemptFolder | None:
 
 
 def why_gone(folder: AttemptFolder | None) -> tuple[bool, str]:
-    """Whether the machines were taken from us, and what to say of it: an agent that ended by itself lets SkyPilot take
-    its cluster down, one that never began has nothing to be interrupted."""
+    """Whether the machines were preempted, and the evidence: an agent that ended by itself lets SkyPilot take its
+    cluster down, and one that never started was not interrupted.
+    """
     if folder is None:
         return True, "the cluster is gone"
     if folder.exit is not None:

@@ -1,4 +1,6 @@
-"""When clusters were gone that the API server knows no more, by its own records: one report a look for all of them."""
+"""End times of clusters that the API server no longer lists, from its records: one report per observation for all of
+them.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,14 @@ log = logging.getLogger(__name__)
 
 
 class Ends:
-    """``missing``: of a look, those that the server does not know any more. Nothing is asked before it is needed."""
+    """``missing``: clusters that the server no longer lists. Fetched on first use."""
 
     def __init__(self, sdk: Sdk, missing: Sequence[Slot]) -> None:
         self._sdk, self._missing = sdk, missing
         self._report: Mapping[str, datetime] | RetryLater | None = None
 
     def of(self, cluster: str) -> datetime | None:
-        """None where the server has no record of it, or keeps none. Raises `RetryLater`: ask with another look."""
+        """None if the server has no record. Raises `RetryLater`: try with the next observation."""
         if self._report is None:
             self._report = self._ask()
         if isinstance(self._report, RetryLater):
@@ -36,7 +38,7 @@ class Ends:
         except RetryLater as error:
             return error
         except BrokerError as error:
-            log.warning("SkyPilot does not tell when clusters were gone: %s", error)
+            log.warning("SkyPilot reports no end times of clusters: %s", error)
             return {}
 
 

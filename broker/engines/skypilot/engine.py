@@ -1,12 +1,12 @@
-"""The clouds, Kubernetes and whatever else SkyPilot can start machines on: one cluster of SkyPilot's an attempt.
+"""Clouds, Kubernetes and everything else that SkyPilot can start machines on: one cluster per attempt.
 
-The cluster's name is the attempt's key, so its API server can be asked for it whoever forgot what. Launching a cluster
-that exists would run the job there once more: the agent's claim in the run folder keeps it from running twice. Where
-the job goes on after an interruption is decided by the broker, never by SkyPilot.
+The cluster's name is the attempt's key, so the API server can always be queried for it. Launching an existing cluster
+would run the job again: the agent's claim in the run folder prevents that. The broker, never SkyPilot, decides where a
+job continues after an interruption.
 
-SkyPilot's word that a cluster is up is no proof of life: the heartbeat in the run folder is. It looks at the clouds
-only now and then, so it is asked to look anew once a minute. What has ended is taken down, and counts as gone only when
-the server knows the cluster no more.
+A cluster reported as up proves nothing; the heartbeat in the run folder does. SkyPilot checks the clouds rarely, so it
+is asked to refresh once a minute. Finished clusters are taken down, and count as gone only when the server no longer
+lists them.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from broker.runfolder.agent_bundle import write_agent
 
 _HANDLE = re.compile(r"skypilot:(?P<place>[0-9a-f]{12}):(?P<key>[A-Za-z0-9-]{1,40})")
 _PATIENCE = timedelta(minutes=2)  # from the stop in the lease to force: the command's grace and the last upload
-# How long the end of a cluster may take before it is asked for again: when nothing came of it, and in any case.
+# Time after which the end of a cluster is requested again: without effect, and in any case.
 _DOWN_AGAIN, _DOWN_STUCK = timedelta(seconds=10), timedelta(minutes=10)
-_REFUSED_WITHIN = timedelta(minutes=3)  # a cloud that has no machine to give says so in less
-_ASK_AGAIN = timedelta(minutes=5)  # for so long a server that is away is asked when a cluster was gone
+_REFUSED_WITHIN = timedelta(minutes=3)  # a cloud without capacity answers faster
+_ASK_AGAIN = timedelta(minutes=5)  # how long an unreachable server is asked for end times
 
 
 def _words(value: object) -> object:
@@ -55,10 +55,10 @@ def _words(value: object) -> object:
 class SkypilotSettings(BaseModel):
     """``[engines.skypilot]`` of gpubroker.toml, or ``GPUBROKER_ENGINES__SKYPILOT__…``.
 
-    ``shared_disk``: whether nodes see this machine's run folders, on a disk that is shared. ``environment``: variables
-    of this process to hand to every node as secrets (credentials for run folders where machines have no identity).
-    ``clouds``: SkyPilot's cloud for offers of a provider that is called otherwise. ``look``: seconds between questions
-    to the API server, each of which is a request in its database; ``refresh``: between its looks at the clouds.
+    ``shared_disk``: whether nodes see this machine's run folders on a shared disk. ``environment``: variables of this
+    process passed to every node as secrets (credentials for run folders where machines have no identity). ``clouds``:
+    SkyPilot's cloud by provider, where names differ. ``look``: seconds between queries of the API server, each a
+    request in its database; ``refresh``: seconds between its refreshes of the clouds.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -72,7 +72,7 @@ class SkypilotSettings(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """One look at the server: when (monotonic), at which keys, and what was there."""
+    """One query of the server: time (monotonic), keys, result."""
 
     at: float
     keys: frozenset[str]
@@ -96,8 +96,9 @@ class Skypilot:
         sdk: Sdk | None = None,
         aws_zones: ZoneNames | None = None,
     ) -> None:
-        """``home``: the engine's own folder, made when needed. ``clock`` dates what SkyPilot does not. Contacts nobody.
-        Raises `MissingExtra`."""
+        """``home``: the engine's own folder, created when needed. ``clock`` dates what SkyPilot does not. Makes no
+        connection. Raises `MissingExtra`.
+        """
         self._root = home
         self._clock = clock
         self._settings = settings or SkypilotSettings()
@@ -120,7 +121,7 @@ class Skypilot:
                 "GPUBROKER_ENGINES__SKYPILOT__SHARED_DISK=true",
             )
         make_private(slot.folder)
-        from filelock import FileLock  # plans load this module to see what the engine honours, and lock nothing
+        from filelock import FileLock  # plans load this module for its features and need no lock
 
         with FileLock(slot.folder / "submit.lock", mode=0o600):
             known = self.find(launch.key)
@@ -142,7 +143,7 @@ class Skypilot:
         slot = self._slot(key)
         if known := slot.read("request.json"):
             return str(known["handle"])
-        # The server may know what this folder does not: a launch that was cut short, or one of another machine.
+        # The server may know more than this folder: an interrupted launch, or one from another machine.
         asked = self._sdk.launches(cluster_name(key))
         if not asked:
             return None
@@ -223,12 +224,12 @@ class Skypilot:
         return parts["key"]
 
     def _known(self, handle: str) -> Observation | None:
-        """What needs no question: handles that are none, other servers', and what is gone for good."""
+        """Handles that need no query: invalid ones, other servers', and those gone for good."""
         parts = _HANDLE.fullmatch(handle)
         if parts is None:
             return UNKNOWN
         if parts["place"] != self._sdk.place:
-            evidence = "another SkyPilot API server runs it; `sky api info` says which one is asked here"
+            evidence = "another SkyPilot API server runs it; `sky api info` shows the one in use"
             return Observation(EngineState.ELSEWHERE, evidence=evidence)
         gone = self._slot(parts["key"]).read("gone.json")
         return from_record(gone) if gone else None
@@ -243,7 +244,7 @@ class Skypilot:
         return {ids[id]: one for id, one in self._sdk.requests(list(ids)).items() if id in ids}
 
     def _look(self, slots: Mapping[str, Slot]) -> _Seen:
-        """What the server says of those keys now, or said a moment ago."""
+        """The server's state of those keys, now or from a moment ago."""
         seen, now = self._seen, time.monotonic()
         if seen is not None and now - seen.at < self._settings.look and slots.keys() <= seen.keys:
             return seen
@@ -269,7 +270,7 @@ class Skypilot:
         cancelled = slot.read("cancelled.json") is not None
         if cluster is None:
             if request is not None and launching:
-                # The server has not begun with it, or has asked no cloud for anything yet.
+                # The server has not started it, or has not yet requested a machine.
                 state = EngineState.QUEUED if request.status == "pending" else EngineState.PENDING
                 return Observation(state, evidence=f"SkyPilot's launch is {request.status}")
             return self._vanished(slot, key, seen.ends) if slot.folder.exists() else UNKNOWN
@@ -278,7 +279,7 @@ class Skypilot:
             if not self._may_still_save(slot):
                 self._end(slot, key)
         elif not launching and (cluster.status != "up" or outcome.get("failure")):
-            # Nothing more comes of it, and its machines may be billed: a launch that failed half-way, nodes that died.
+            # It will not recover, and its machines may be billed: a half-failed launch, dead nodes.
             self._end(slot, key)
         queued = bool((slot.read("launch.json") or {}).get("queued"))
         since = None if queued and cluster.status == "init" else self._since(slot, cluster)
@@ -291,8 +292,9 @@ class Skypilot:
         return Observation(state, since, evidence=f"SkyPilot: {cluster.status}{ending}" + (f": {why}" if why else ""))
 
     def _since(self, slot: Slot, cluster: Cluster) -> datetime:
-        """When billing starts: when its cloud was asked for machines, as any of them may exist from then on. SkyPilot
-        tells whole seconds, cut off, so never before the launch."""
+        """Start of billing: when the cloud was asked for machines, as any may exist from then on. SkyPilot truncates to
+        seconds, so never before the launch.
+        """
         launch, starting = slot.read("launch.json"), slot.read("starting.json")  # the latter by earlier versions
         since = datetime.fromisoformat(starting["at"]) if starting else cluster.since
         if launch is not None:
@@ -300,16 +302,18 @@ class Skypilot:
         return datetime.fromisoformat(slot.keep_first("up.json", {"since": since.isoformat()})["since"])
 
     def _asked_briefly(self, slot: Slot) -> bool:
-        """Whether the cloud can only have said no: SkyPilot says "no capacity" also of one machine of several, and of
-        machines that came up and then did not answer, but not within so short a time."""
+        """Whether only the cloud's refusal can be the cause: SkyPilot also reports "no capacity" for one machine of
+        several, and for machines that came up and did not answer, but not within such a short time.
+        """
         launch, up = slot.read("launch.json") or {}, slot.read("up.json")
         if int(launch.get("nodes", 2)) > 1:
             return False
         return up is None or self._clock.now() - datetime.fromisoformat(up["since"]) <= _REFUSED_WITHIN
 
     def _vanished(self, slot: Slot, key: str, ends: Ends) -> Observation:
-        """The server knows the cluster no more: its machines are gone, and why follows from what was seen before. They
-        are billed until it noticed, or else until now; that the agent ended proves nothing."""
+        """The server no longer lists the cluster: its machines are gone, and earlier observations give the reason.
+        Billing ends when the server noticed, else now; the agent's end proves nothing.
+        """
         at = slot.keep_first("vanished.json", {"at": self._clock.now().isoformat()})["at"]
         launched_at = (slot.read("launch.json") or {}).get("at", at)
         outcome = slot.read("launched.json") or {}
@@ -324,7 +328,7 @@ class Skypilot:
         elif outcome.get("failure"):
             said = f"SkyPilot could not launch it: {outcome['failure']}"
         elif since is None:
-            return UNKNOWN  # its server may have been started anew; should a machine come up after all, it says so
+            return UNKNOWN  # its server may have restarted; a machine that comes up will be reported
         else:
             try:
                 folder = folder_of(slot)
@@ -345,14 +349,14 @@ class Skypilot:
                     return Observation(state, billed, evidence=f"gone, and {error}")
                 ended = None
             if ended is not None and since is None and not (slot.read("launch.json") or {}).get("queued"):
-                since = launched_at  # it came and went between two looks
+                since = launched_at  # it existed only between two queries
             if since is not None:
                 at = max(min(at, ended.isoformat() if ended else at), since)
         record = {"since": since, "at": at, "interrupted": interrupted, "evidence": said, "no_capacity": refused}
         return from_record(slot.keep_first("gone.json", record))
 
     def _may_still_save(self, slot: Slot) -> bool:
-        """Whether its agent was told to stop, and has time left to save."""
+        """Whether its agent was asked to stop, and has time left to save."""
         cancelled = slot.read("cancelled.json")
         if cancelled is None or datetime.now(UTC) - datetime.fromisoformat(cancelled["wall"]) > _PATIENCE:
             return False

@@ -1,7 +1,7 @@
-"""What a node is told: how to get the agent ready (setup), and how to start it (run). Pure.
+"""The commands for a node: prepare the agent (setup) and start it (run). Pure.
 
-Both are for bash, run as whatever user the cloud's image has; nothing needs root. A node needs Python ≥ 3.9 with pip,
-or uv, and a package index in reach; where it has no such Python, the one that SkyPilot brought along is used.
+Both are bash scripts for the image's default user; nothing needs root. A node needs Python ≥ 3.9 with pip, or uv, and a
+reachable package index; without such a Python it uses SkyPilot's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _FOLDER = ".gpubroker"
 
 
 def archive_path(key: str) -> str:
-    """Where the agent's file is put on the node."""
+    """The path of the agent's file on the node."""
     return f"~/{_FOLDER}/{key}/agent.pyz"
 
 

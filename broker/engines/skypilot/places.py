@@ -1,4 +1,4 @@
-"""Where SkyPilot is asked to launch an offer, in SkyPilot's own names of regions, zones and accelerators. Pure."""
+"""The place of an offer in SkyPilot's names of regions, zones and accelerators. Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from broker.core.errors import TryAnotherOffer
 from broker.core.market.offers import Offer
 
-# SkyPilot's clouds by the names that our offers have. Vast is not among them: SkyPilot rents the cheapest listing of a
-# search at that moment, which is neither the machine nor the price of the offer.
+# SkyPilot's clouds by provider. Vast is missing: SkyPilot rents the cheapest listing at that moment, which is neither
+# the machine nor the price of the offer.
 CLOUDS: Mapping[str, str] = {
     name: name for name in ("aws", "azure", "gcp", "oci", "lambda", "runpod", "nebius", "kubernetes", "ssh", "slurm")
 }
-# Clouds without instance types of their own: machines are asked for by what they must have.
+# Clouds without instance types: machines are requested by size.
 BY_SIZE = frozenset({"kubernetes", "ssh", "slurm"})
 _WITHOUT_ZONES = frozenset({"azure", "lambda", "nebius", "kubernetes", "ssh"})
 # Prices that are the same everywhere are listed under a name that is no region; SkyPilot chooses one.
@@ -26,10 +26,10 @@ ZoneNames = Callable[[str], Mapping[str, str]]
 
 
 def infra(offer: Offer, cloud: str, aws_zones: ZoneNames) -> str:
-    """``cloud[/region[/zone]]``. Of a zone called ``region:zone``, as a Slurm partition is, the latter. ``aws_zones``
-    is asked for offers of AWS with a zone ID only. Raises `TryAnotherOffer` where the account has no such zone, and
-    what
-    ``aws_zones`` raises."""
+    """``cloud[/region[/zone]]``. Of a zone ``region:zone``, such as a Slurm partition, only the latter. ``aws_zones``
+    is called for AWS offers with a zone ID only. Raises `TryAnotherOffer` if the account lacks that zone, and what
+    ``aws_zones`` raises.
+    """
     if (cloud, offer.region) in _NO_REGIONS:
         return cloud
     zone = None if cloud in _WITHOUT_ZONES else offer.zone
@@ -47,7 +47,8 @@ def infra(offer: Offer, cloud: str, aws_zones: ZoneNames) -> str:
 
 
 def accelerators(offer: Offer, cloud: str) -> dict[str, int]:
-    """The accelerators to ask for beside the machine: none where the instance type has them built in, since SkyPilot
-    refuses a name that is not its own (``H100-MEGA`` for a3-megagpu, ``H100`` for Azure's NCads H100 v5)."""
+    """The accelerators to request beside the instance type: none if it includes them, since SkyPilot rejects names
+    other than its own (``H100-MEGA`` for a3-megagpu, ``H100`` for Azure's NCads H100 v5).
+    """
     attached = cloud == "gcp" and offer.instance_type.startswith("n1-")
     return {offer.accelerator: offer.count} if offer.accelerator and (attached or cloud in BY_SIZE) else {}

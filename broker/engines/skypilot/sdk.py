@@ -1,8 +1,8 @@
-"""SkyPilot's SDK as the engine needs it: imported when first used, its answers as values, its errors as ours.
+"""Adapter for SkyPilot's SDK: imported on first use, with typed results and the broker's errors.
 
-Every call asks the API server that SkyPilot itself is configured for (``SKYPILOT_API_SERVER_ENDPOINT``, ``sky api
-login``); a local one is started by SkyPilot when there is none. Changes are requests there: a call returns when the
-request is taken down, not when it is done.
+Every call goes to the API server that SkyPilot is configured for (``SKYPILOT_API_SERVER_ENDPOINT``, ``sky api login``);
+SkyPilot starts a local one if there is none. Changes are requests: a call returns when the request is recorded, not
+when it is done.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from broker.core.errors import (
 )
 
 EXTRA = "skypilot"
-_SERVER = "see `sky api info`; SKYPILOT_API_SERVER_ENDPOINT says which server is asked"
-_CLOUDS = "`sky check` says which clouds its API server may use, and what is missing"
+_SERVER = "see `sky api info`; SKYPILOT_API_SERVER_ENDPOINT selects the server"
+_CLOUDS = "`sky check` lists the clouds its API server may use, and what is missing"
 
-# What SkyPilot's exceptions ask for, by name, since nothing of it is imported for looking at one. The most derived
-# class that is listed counts; see sky/exceptions.py of 0.14.
+# Meaning of SkyPilot's exceptions, by name, so that nothing is imported. The most derived listed class counts; see
+# sky/exceptions.py of 0.14.
 _MEANINGS: Mapping[str, tuple[type[BrokerError], str]] = {
     "ResourcesUnavailableError": (NoCapacity, ""),
     "ProvisionPrechecksError": (TryAnotherOffer, _CLOUDS),
@@ -73,10 +73,10 @@ _MEANINGS: Mapping[str, tuple[type[BrokerError], str]] = {
     "FetchClusterInfoError": (Unreachable, ""),
     "ClusterStatusFetchingError": (Unreachable, ""),
     "CloudError": (Unreachable, ""),
-    "ImportError": (AskAPerson, "SkyPilot lacks a part for that cloud: install what it names"),
-    "OSError": (Unreachable, _SERVER),  # what the HTTP library raises is one
+    "ImportError": (AskAPerson, "SkyPilot lacks a dependency for that cloud: install the one it names"),
+    "OSError": (Unreachable, _SERVER),  # the HTTP library's errors are OSErrors
 }
-# Words of its plain ValueErrors about what the offer says and its own catalogue does not know.
+# Words of plain ValueErrors about offers that SkyPilot's catalogue does not know.
 _OF_THE_OFFER = re.compile(r"\b(instance types?|regions?|zones?|accelerators?|catalog)\b", re.IGNORECASE)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _PRINTING = threading.Lock()  # where standard output goes is one thing for all threads
@@ -124,7 +124,7 @@ class Sdk:
 
     @cached_property
     def place(self) -> str:
-        """Which API server is asked: a short hash; of a local one, with the machine and the home it belongs to."""
+        """A short hash of the API server; for a local one, with its machine and home."""
         with _ours():
             parts = urlsplit(self._url or _server_url())
         words = [parts.hostname or "", str(parts.port or ""), parts.path]
@@ -135,8 +135,9 @@ class Sdk:
         return hashlib.sha256("\0".join(words).encode()).hexdigest()[:12]
 
     def launch(self, config: Mapping[str, Any], cluster: str) -> str:
-        """Ask for the task on a cluster of that name, to be taken down when it has ended; the request's id. SkyPilot
-        copies the task's files to its server before this returns. Raises what the task's own errors amount to."""
+        """Request the task on a cluster of that name, which is taken down at its end; returns the request's id.
+        SkyPilot copies the task's files to its server first. Raises the broker's errors for the task's.
+        """
         secrets = tuple(str(value) for value in config.get("secrets", {}).values())
         sky = self._sky
         with _PRINTING, redirect_stdout(sys.stderr), _ours(secrets):
@@ -144,7 +145,7 @@ class Sdk:
             return str(sky.launch(task, cluster_name=cluster, down=True))
 
     def requests(self, ids: Sequence[str]) -> dict[str, Request]:
-        """Those of the requests that the server remembers, by id."""
+        """The requests that the server still knows, by id."""
         if not ids:
             return {}
         with _ours():
@@ -158,7 +159,7 @@ class Sdk:
         return list(_requests(sorted(ours, key=lambda one: one.created_at)))
 
     def failure(self, id: str) -> BrokerError | None:
-        """What became of a request that has finished: None when it succeeded."""
+        """The failure of a finished request; None if it succeeded."""
         try:
             with _ours():
                 self._sky.get(id)
@@ -167,7 +168,7 @@ class Sdk:
         return None
 
     def clusters(self, names: Sequence[str] | None) -> dict[str, Cluster]:
-        """Those of the clusters that the server knows, by name, as it last saw them; None: every one."""
+        """The clusters that the server lists, by name, as last seen; None: all."""
         if names is not None and not names:
             return {}
         with _ours():
@@ -176,8 +177,9 @@ class Sdk:
             return {str(row["name"]): _cluster(row) for row in rows}
 
     def ends(self, days: int) -> dict[str, datetime]:
-        """When clusters of so many days were gone, by name, to the server's knowledge and at the latest: it looks at
-        what took itself down now and then, and tells whole seconds. Those that it thinks are there are left out."""
+        """When clusters of the last ``days`` were gone, by name: the latest possible time, as the server checks rarely
+        and truncates to seconds. Clusters it believes to exist are left out.
+        """
         used = defaultdict[str, list[Any]](list)
         with _ours():
             for row in self._sky.get(self._sky.cost_report(days=days)):
@@ -186,7 +188,7 @@ class Sdk:
         return {name: datetime.fromtimestamp(end, UTC) for name, end in gone.items()}
 
     def refresh(self, names: Sequence[str]) -> None:
-        """Have the server look at the clouds anew. Returns at once; `clusters` tells what it found later."""
+        """Ask the server to refresh these from the clouds. Returns at once; `clusters` has the result later."""
         with _ours():
             self._sky.status(list(names), refresh=self._sky.StatusRefreshMode.FORCE, all_users=True)
 

@@ -1,8 +1,7 @@
-"""What SkyPilot is asked for: one launch as a task of SkyPilot's, its placement pinned. Pure; needs no SDK.
+"""One launch as a SkyPilot task with its placement pinned. Pure; needs no SDK.
 
-SkyPilot gets nothing to choose that was decided here: cloud, region, zone, instance type and spot or not are the
-offer's. The job's own command, setup and variables are not in the task: they lie in the run folder, where the agent
-finds them as they were written.
+SkyPilot chooses nothing: cloud, region, zone, instance type and spot are the offer's. The job's command, setup and
+variables are not in the task but in the run folder, where the agent reads them verbatim.
 """
 
 from __future__ import annotations
@@ -40,9 +39,10 @@ def waits_in_line(cloud: str | None) -> bool:
 def task_config(
     launch: Launch, archive: Path, secrets: Mapping[str, str], clouds: Mapping[str, str], aws_zones: ZoneNames
 ) -> dict[str, Any]:
-    """The task as SkyPilot's YAML has it. ``archive``: the agent's file here. ``secrets``: variables that the node gets
-    and nobody writes down. ``aws_zones``: see `places.infra`. Raises `TryAnotherOffer` for an offer of no cloud that
-    SkyPilot knows, and what `places.infra` raises."""
+    """The task in the form of SkyPilot's YAML. ``archive``: the agent's file here. ``secrets``: variables passed to the
+    node and never stored. ``aws_zones``: see `places.infra`. Raises `TryAnotherOffer` for a cloud unknown to SkyPilot,
+    and what `places.infra` raises.
+    """
     job, key = launch.job, launch.key
     mounts = {place: _absolute(source) for place, source in job.file_mounts.items()}
     config: dict[str, Any] = {
@@ -61,14 +61,14 @@ def task_config(
 
 
 def resources(launch: Launch, clouds: Mapping[str, str], aws_zones: ZoneNames) -> dict[str, Any]:
-    """The offer, pinned, and what the job asks beyond it."""
+    """The pinned offer, and the job's further requirements."""
     offer = launch.placement.offer
     cloud = clouds.get(offer.provider)
     if cloud is None:
         raise TryAnotherOffer(
             f"SkyPilot knows no cloud {offer.provider!r}",
             where="skypilot",
-            hint="if it has another name there, say so in GPUBROKER_ENGINES__SKYPILOT__CLOUDS",
+            hint="if it has another name there, set it in GPUBROKER_ENGINES__SKYPILOT__CLOUDS",
         )
     wanted: dict[str, Any] = {
         "infra": infra(offer, cloud, aws_zones),
@@ -90,7 +90,7 @@ def resources(launch: Launch, clouds: Mapping[str, str], aws_zones: ZoneNames) -
 
 
 def _size(offer: Offer, request: MachineRequest | None) -> dict[str, float]:
-    """Processors and GiB of memory, always said: what SkyPilot would assume instead is nobody's decision."""
+    """Processors and GiB of memory, always explicit: SkyPilot's defaults are not our decision."""
     cpus = (request.cpus if request else None) or offer.cpus or 1
     memory = (request.memory_gib if request else None) or offer.memory_gib
     return {"cpus": cpus, **({"memory": memory} if memory else {})}
