@@ -1,1 +1,1 @@
-"""What GPU work takes and what it costs: pure functions, values in and values out. See README.md in this folder."""
+"""Needs and costs of GPU work: pure functions. See README.md in this folder."""

@@ -1,7 +1,7 @@
-"""Buy or rent: what the same hours cost owned and rented, over the time they are needed.
+"""Buy or rent: the cost of the same hours owned and rented, over the time they are needed.
 
 Amounts USD, rates per hour, a year is 8,760 hours. Present values discount month by month at (1 + yearly rate)^(1/12),
-each month's money counted at its middle; totals are undiscounted. Costs are positive: the smaller total wins.
+each month's money at its middle; totals are undiscounted. Costs are positive: the smaller total wins.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DECLINES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 
 
 class Verdict(StrEnum):
-    """What the arithmetic says."""
+    """The result of the comparison."""
 
     BUY = "buy"
     RENT = "rent"
@@ -38,15 +38,15 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """The question. Everything but price, rent and time may be left out; what is left out counts as 0.
+    """The inputs. All but price, rent and time are optional and default to 0.
 
     ``years``: how long the capacity is needed, from today. ``utilisation``: share of all hours in use (hours per day ÷
     24). ``watts``, ``kwh_usd``, ``pue``: energy while in use. ``staff_usd_per_hour``: of owning, per hour in use.
-    ``facility_usd``: once. ``resale_usd``: at the end. ``price_decline``: how much rents fall a year (0 to 1).
+    ``facility_usd``: once. ``resale_usd``: at the end. ``price_decline``: yearly decline of rents (0 to 1).
     ``lead_time_weeks``: until delivery; the same hours are rented meanwhile. ``obsolete_after_years`` and
-    ``new_generation_speedup``: from then on a newer card does the work so many times faster at the same rent, so the
-    same work is rented for that much less. ``peak_to_baseline``: peak demand ÷ steady demand, 1 for steady use.
-    Raises InvalidInput.
+    ``new_generation_speedup``: from then on a newer card does the work that many times faster at the same rent, so the
+    same work is rented for that much less. ``peak_to_baseline``: peak demand ÷ steady demand, 1 for steady use. Raises
+    InvalidInput.
     """
 
     purchase_usd: float
@@ -82,14 +82,14 @@ class Case:
         if not_negative("lead time", self.lead_time_weeks, "weeks") >= self.years * WEEKS_PER_YEAR:
             raise InvalidInput(
                 f"lead time: {self.lead_time_weeks:g} weeks is longer than the {self.years:g} years it is needed for",
-                hint="rent: the machine would come when nobody needs it",
+                hint="rent: the machine would arrive after the need has ended",
             )
         if self.obsolete_after_years is not None:
             not_negative("years until obsolete", self.obsolete_after_years)
 
     @property
     def running_usd_per_hour(self) -> float:
-        """What an hour in use costs the owner: energy and staff."""
+        """The owner's cost per hour in use: energy and staff."""
         return energy_usd_per_hour(self.watts, self.kwh_usd, self.pue) + self.staff_usd_per_hour
 
 
@@ -111,12 +111,12 @@ class Sensitivity:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Totals and present values of both ways (USD, costs positive), and where they break even.
+    """Totals and present values of both ways (USD, costs positive), and their break-even points.
 
-    ``break_even_utilisation`` and ``break_even_hours_per_day``: above 1 and 24 owning never pays at this rent; None
-    when an hour of owning costs more to run than to rent. ``break_even_rent_usd_per_hour``: the rent above which
-    owning pays at the planned hours. ``payback_months``: until what was saved on rent covers the purchase less its
-    resale value; None when it does not within the time. ``waiting_usd``: rent until delivery, part of owning.
+    ``break_even_utilisation`` and ``break_even_hours_per_day``: above 1 and 24 owning never pays at this rent; None if
+    an hour of owning costs more to run than to rent. ``break_even_rent_usd_per_hour``: the rent above which owning pays
+    at the planned hours. ``payback_months``: until savings on rent cover the purchase less its resale value; None if
+    not within the time. ``waiting_usd``: rent until delivery, part of owning.
     """
 
     own_total_usd: float
@@ -163,8 +163,9 @@ def buy_or_rent(case: Case, rules: RulesOfThumb = DEFAULTS) -> Answer:
 
 @dataclass(frozen=True, slots=True)
 class _Flows:
-    """Present values. ``capital``: purchase and facilities less resale. The others are what they come to if every hour
-    is used: owner's running cost after delivery, owner's rent before delivery, and rent all along."""
+    """Present values. ``capital``: purchase and facilities less resale. The others assume that every hour is used: the
+    owner's running cost after delivery, the owner's rent before delivery, and rent throughout.
+    """
 
     capital: float
     running: float
@@ -210,7 +211,7 @@ def _months(case: Case) -> Iterator[tuple[float, float]]:
 
 
 def _rent_at(case: Case, year: float) -> float:
-    """The rent of an hour's worth of today's work, USD, so many years from now."""
+    """The rent for an hour of today's work, USD, after that many years."""
     rent: float = case.rent_usd_per_hour * (1 - case.price_decline) ** year
     if case.obsolete_after_years is not None and year >= case.obsolete_after_years:
         rent /= case.new_generation_speedup

@@ -1,4 +1,4 @@
-"""What an hour of an owned GPU really costs, with the building, the people and the money bound in it (USD)."""
+"""True cost of an hour of an owned GPU, with building, staff and capital (USD)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ClusterCost:
     usd_per_used_gpu_hour: float
 
     def utilisation_at(self, usd_per_gpu_hour: float) -> float:
-        """The utilisation at which a used GPU-hour costs that much; above 1: dearer than this cluster ever needs."""
+        """The utilisation at which a used GPU-hour costs that much; above 1: more than this cluster ever costs."""
         return self.usd_per_gpu_hour / positive("price", usd_per_gpu_hour, "USD per GPU-hour")
 
 
@@ -77,7 +77,7 @@ def annuity(price: float, resale: float, years: float, rate: float) -> float:
 
 
 def check_quoted_range(low: ClusterCost, high: ClusterCost, rules: RulesOfThumb = DEFAULTS) -> RuleCheck:
-    """Holds the often quoted $8-15 per GPU-hour against the cheap and the dear end of the inputs.
+    """Compares the often quoted $8-15 per GPU-hour with the low and high ends of the inputs.
 
     It holds when both ends of the computed range, per used hour, lie within the quoted one.
     """
@@ -86,7 +86,7 @@ def check_quoted_range(low: ClusterCost, high: ClusterCost, rules: RulesOfThumb 
     says = f"${low.usd_per_used_gpu_hour:.1f}-{high.usd_per_used_gpu_hour:.1f} per used GPU-hour"
     if not holds:
         says += (
-            f"; ${cheap:g} takes a utilisation of {low.utilisation_at(cheap):.0%} at the cheap end, "
-            f"${dear:g} one of {high.utilisation_at(dear):.0%} at the dear end"
+            f"; ${cheap:g} needs a utilisation of {low.utilisation_at(cheap):.0%} at the low end, ${dear:g} "
+            f"one of {high.utilisation_at(dear):.0%} at the high end"
         )
     return RuleCheck(rule=f"an owned GPU-hour costs ${cheap:g}-{dear:g}", says=says, holds=holds)

@@ -21,7 +21,7 @@ from broker.economics.units import not_negative, overhead, positive, share, whol
 
 @dataclass(frozen=True, slots=True)
 class GridIntensity:
-    """``grams_per_kwh`` (CO2e) of a region's electricity, of which ``year``, says who."""
+    """``grams_per_kwh`` (CO2e) of a region's electricity, with its ``year`` and source."""
 
     region: str
     grams_per_kwh: float
@@ -95,8 +95,7 @@ def footprint(
 
 
 def grid_intensity(location: str) -> GridIntensity:
-    """What is known of the grid at ``provider/region`` (a zone's region is found) or in a country (ISO code).
-    Raises UnknownName."""
+    """The grid intensity at ``provider/region`` (also of a zone) or in a country (ISO code). Raises UnknownName."""
     table = _regions()
     for candidate in (location, location.lower(), location.upper(), _without_zone(location)):
         if candidate in table:
@@ -123,7 +122,7 @@ def known_regions() -> tuple[str, ...]:
 
 
 def default_pue(location: str) -> float:
-    """The published average PUE of the provider in ``provider/region``; the industry's average for anybody else."""
+    """The published average PUE of the provider in ``provider/region``; otherwise the industry average."""
     by_provider = _data()["pue"]
     found = by_provider.get(location.split("/")[0].lower(), by_provider["industry"])
     return float(found["value"])
@@ -131,7 +130,7 @@ def default_pue(location: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One line of the scorecard: the figure, what it is held against, points from 0 to 1, and what would improve it."""
+    """One line of the scorecard: figure, reference, points from 0 to 1, and the improvement."""
 
     what: str
     value: float
@@ -163,11 +162,11 @@ def scorecard(
     best_tflops_per_watt: float,
     rules: RulesOfThumb = DEFAULTS,
 ) -> Scorecard:
-    """How green the work is: utilisation, size of the model, hardware, grid, and carbon per unit of work.
+    """A carbon scorecard of the work: utilisation, model size, hardware, grid, and carbon per unit of work.
 
-    ``best_kg_per_unit``, ``best_tflops_per_watt`` and ``smallest_sufficient_parameters`` are the best that is
-    available to the asker; each line's points are how near it comes. The grid's line is held against the
-    rules' clean grid. Without ``model_parameters`` the model's size is no line, and counts for nothing.
+    ``best_kg_per_unit``, ``best_tflops_per_watt`` and ``smallest_sufficient_parameters``: the best available; points
+    measure the distance. The grid is compared with the rules' clean grid. Without ``model_parameters`` the model's size
+    is left out.
     """
     goal = rules.training_utilisation if training else rules.inference_utilisation
     per_unit = used.kg_co2e / positive("units of work", units_of_work)

@@ -1,8 +1,8 @@
-"""Which accelerators hold a workload, how many it takes, and how it is spread over them.
+"""Which accelerators hold a workload, how many are needed, and the layout.
 
-Rules used (each comes back as a caveat with the answer): a share of each card stays free; consumer cards only hold
-what fits on one of them; FlashAttention-2 needs CUDA compute capability 8.0 and 4-bit kernels 7.5; tensor
-parallelism stays inside a machine.
+Rules used (each returned as a caveat): a share of each card stays free; consumer cards only hold what fits on one of
+them; FlashAttention-2 needs CUDA compute capability 8.0 and 4-bit kernels 7.5; tensor parallelism stays inside a
+machine.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _layouts(count: int, needs: MemoryEstimate, per_node: int, tensor: bool) -> 
 
 
 def _caveats(needs: MemoryEstimate, accelerator: Accelerator, layout: Layout) -> tuple[str, ...] | None:
-    """What to know before using this card for it; None when it cannot be used at all."""
+    """Caveats of this card for the workload; None if it cannot be used."""
     workload = needs.workload
     capability = accelerator.compute_capability
     notes = []

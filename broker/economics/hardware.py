@@ -1,4 +1,4 @@
-"""Choosing hardware: value for money by what the work is bound by, the radar, and measured cost per unit of work."""
+"""Choice of hardware: value for money by the bound of the work, the radar, and measured cost per unit of work."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from broker.economics.units import positive
 
 
 class BoundBy(StrEnum):
-    """What decides the speed of the work: training by compute, small-batch inference by memory bandwidth."""
+    """The bound of the work's speed: compute for training, memory bandwidth for small-batch inference."""
 
     COMPUTE = "compute"
     BANDWIDTH = "bandwidth"
@@ -44,7 +44,7 @@ def tflops_per_kusd(tflops: float, usd: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A candidate's value for money in what the work is bound by (GB/s or TFLOPS per 1000 USD)."""
+    """A candidate's value for money in its bound (GB/s or TFLOPS per 1000 USD)."""
 
     accelerator: str
     usd: float
@@ -66,10 +66,11 @@ def rank(candidates: Iterable[Candidate], bound_by: BoundBy) -> tuple[Value, ...
 
 @dataclass(frozen=True, slots=True)
 class RadarRow:
-    """One candidate on four axes from 0 to 1, 1 the best of those compared; None where a figure is not known.
+    """One candidate on four axes from 0 to 1, 1 the best of those compared; None for unknown figures.
 
-    ``cost``: performance per dollar. ``performance``: of what the work is bound by. ``energy_efficiency``: performance
-    per watt. ``maturity``: of the software. ``score``: the weighted mean of the axes that are known."""
+    ``cost``: performance per dollar. ``performance``: in the work's bound. ``energy_efficiency``: performance per watt.
+    ``maturity``: of the software. ``score``: the weighted mean of the known axes.
+    """
 
     accelerator: str
     cost: float | None
@@ -82,7 +83,7 @@ class RadarRow:
 
 @dataclass(frozen=True, slots=True)
 class RadarWeights:
-    """How much each axis counts in the score; equal by default."""
+    """The weight of each axis in the score; equal by default."""
 
     cost: float = 1.0
     performance: float = 1.0

@@ -17,7 +17,7 @@ from broker.economics.units import GIB, ceil, fraction, not_negative, parameter_
 
 
 class Method(StrEnum):
-    """What is done with the model."""
+    """The use of the model."""
 
     ADAMW = "adamw"
     SGD = "sgd"
@@ -27,7 +27,7 @@ class Method(StrEnum):
 
 
 class Precision(StrEnum):
-    """How weights are stored."""
+    """The storage precision of weights."""
 
     FP32 = "fp32"
     BF16 = "bf16"
@@ -62,11 +62,11 @@ class Recomputation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A model and what is done with it.
+    """A model and its use.
 
     ``parameters``: their number. ``precision``: of the weights; None for the method's usual one. ``batch``: sequences
     at once on one card (micro-batch in training, concurrent sequences in inference), ``context``: tokens of each.
-    ``kv_precision``: of the KV cache. Raises InvalidInput for values that make no sense together.
+    ``kv_precision``: of the KV cache. Raises InvalidInput for inconsistent values.
     """
 
     parameters: float
@@ -94,7 +94,7 @@ class Workload:
 
     @property
     def weights(self) -> Precision:
-        """How the weights are stored. QLoRA stores them in 4 bits (or 8, if asked) whatever it computes in."""
+        """The storage precision of the weights. QLoRA stores 4 bits (or 8, if requested) whatever it computes in."""
         if self.method is Method.QLORA:
             return Precision.INT8 if self.precision is Precision.INT8 else Precision.INT4
         return self.precision or Precision.BF16
@@ -102,8 +102,9 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a job is spread over ``gpus`` = tensor × pipeline × data parallel degrees, and its ZeRO stage (0 to 3;
-    3 is FSDP). Raises InvalidInput when the degrees do not divide the GPUs."""
+    """The layout over ``gpus`` = tensor × pipeline × data parallel degrees, and the ZeRO stage (0 to 3; 3 is FSDP).
+    Raises InvalidInput when the degrees do not divide the GPUs.
+    """
 
     gpus: int = 1
     tensor: int = 1
@@ -127,9 +128,9 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class MemoryEstimate:
-    """What a workload needs, GiB; ``per_gpu_gib`` under the layout it was computed for.
+    """The memory of a workload, GiB; ``per_gpu_gib`` under its layout.
 
-    ``assumptions`` says, in words, what was not given and what was taken for it.
+    ``assumptions``: in words, the values assumed for missing inputs.
     """
 
     workload: Workload
@@ -221,7 +222,7 @@ def activation_bytes(shape: ModelShape, batch: int, context: int, recomputation:
 
 
 def usable_gib(memory_gib: float, headroom: float) -> float:
-    """What may be filled of a card's memory when ``headroom`` (0 to 1) stays free for the allocator, GiB."""
+    """Usable memory of a card, GiB, when ``headroom`` (0 to 1) stays free for the allocator."""
     positive("memory", memory_gib, "GiB")
     not_negative("headroom", headroom, most=0.9)
     return memory_gib * (1 - headroom)

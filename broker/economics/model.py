@@ -43,9 +43,9 @@ class ModelShape:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """What a Hugging Face ``config.json`` tells: the shape and the number of ``parameters`` it comes to.
+    """The shape and number of ``parameters`` from a Hugging Face ``config.json``.
 
-    ``active_parameters`` are those that one token uses: fewer than all in a mixture of experts.
+    ``active_parameters``: those used per token, fewer than all in a mixture of experts.
     """
 
     shape: ModelShape
@@ -61,7 +61,7 @@ def shape_from(
     kv_heads: int | None = None,
     head_dim: int | None = None,
 ) -> tuple[ModelShape, tuple[str, ...]]:
-    """A shape from what somebody happens to know, and in words what was taken for the rest.
+    """A shape from partial inputs, and the assumptions in words.
 
     The size of the KV cache needs layers, key-value heads and head dimension; activations need the hidden size. Raises
     InvalidInput when neither the hidden size nor key-value heads and head dimension are given.
@@ -78,7 +78,7 @@ def shape_from(
         heads = hidden // head_dim if hidden else kv_heads
     if hidden is None:
         hidden = (heads or 1) * head_dim
-        notes.append("hidden size not given: only the KV cache can be told from this")
+        notes.append("hidden size not given: only the KV cache can be computed")
     if kv_heads is None:
         kv_heads = heads
         notes.append("every head taken to have its own keys and values")
@@ -87,10 +87,10 @@ def shape_from(
 
 def read_config(config: Mapping[str, Any], where: str = "config.json") -> ModelConfig:
     """Shape and parameter count from the parsed ``config.json`` of a decoder (Llama, Mistral, Qwen, Gemma, Mixtral,
-    GPT-2, GPT-NeoX and their kin); a multimodal file's ``text_config`` is read.
+    GPT-2, GPT-NeoX and similar); of a multimodal file, its ``text_config``.
 
-    The count is the sum of the matrices (attention, MLP, embeddings, experts) and is within 1 % of the published one
-    for those families. Raises InvalidInput, naming the missing key, for what is not such a model.
+    The count is the sum of the matrices (attention, MLP, embeddings, experts), within 1 % of the published one for
+    those families. Raises InvalidInput, naming the missing key, for other models.
     """
     inner = config.get("text_config")
     if isinstance(inner, Mapping):

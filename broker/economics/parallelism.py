@@ -1,7 +1,7 @@
-"""Which parallelism: from what must be held, the card and how cards are joined, to degrees and a constraint on offers.
+"""Chooses parallelism from memory needs, card and interconnect: degrees, and a constraint on offers.
 
-Source of the playbook: Rajbhandari et al. 2020 (ZeRO), Narayanan et al. 2021 (Megatron-LM: tensor parallelism inside
-a machine, pipeline and data parallelism across machines).
+Source of the playbook: Rajbhandari et al. 2020 (ZeRO), Narayanan et al. 2021 (Megatron-LM: tensor parallelism inside a
+machine, pipeline and data parallelism across machines).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Strategy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Character:
-    """What a strategy means in words: memory, throughput, latency, complexity."""
+    """A strategy's consequences in words: memory, throughput, latency, complexity."""
 
     memory: str
     throughput: str
@@ -48,10 +48,10 @@ PLAYBOOK = {
 
 @dataclass(frozen=True, slots=True)
 class ParallelPlan:
-    """The strategy with its degrees, the memory it puts on each GPU, and what it asks of the machine.
+    """The strategy with its degrees, its memory per GPU, and its needs.
 
-    ``interconnect``: ``nvlink``, another link's name, ``pcie`` or ``none`` (any will do). ``machine`` and ``num_nodes``
-    are what a job file asks for: ``H100:8`` on 4 nodes. ``warnings`` name what speaks against it and what to do.
+    ``interconnect``: ``nvlink``, another link's name, ``pcie`` or ``none`` (any). ``machine`` and ``num_nodes`` as in a
+    job file: ``H100:8`` on 4 nodes. ``warnings``: drawbacks and remedies.
     """
 
     strategy: Strategy
@@ -84,9 +84,9 @@ def choose(
 ) -> ParallelPlan:
     """The parallelism for a workload on one kind of card.
 
-    ``linked``: whether the machine on offer joins its cards by NVLink (or the vendor's link); None: what the card can
-    do. ``gpus``: how many are wanted for speed; at least as many as the workload needs are used, in whole copies of
-    the smallest group that holds it. Raises InvalidInput when no number of such cards holds it.
+    ``linked``: whether the offered machine joins its cards by NVLink (or the vendor's link); None: as the card allows.
+    ``gpus``: how many are wanted for speed; at least as many as needed are used, in whole copies of the smallest group
+    that holds the workload. Raises InvalidInput if no number of such cards holds it.
     """
     linked = accelerator.link is not None if linked is None else linked
     layout = smallest_layout(needs, accelerator, rules, tensor=linked)
@@ -175,7 +175,7 @@ def _warnings(
             f"consumer card: expect to lose about {rules.consumer_heat_loss:.0%} of its speed to heat in a dense rack"
         )
     if across and needs.workload.trains:
-        notes.append("across machines the network decides: ask for 100 Gb/s or more per machine (RDMA)")
+        notes.append("across machines the network is the limit: use 100 Gb/s or more per machine (RDMA)")
     if needs.workload.method is Method.INFERENCE and layout.pipeline > 1:
         notes.append("pipeline stages add latency to each token: fine for throughput, poor for chat")
     return tuple(notes)

@@ -27,7 +27,7 @@ class Tier:
 
 @dataclass(frozen=True, slots=True)
 class TaskClass:
-    """So many tasks of a kind, the quality they need and how long they may take."""
+    """Tasks of one kind: number, required quality and latency."""
 
     name: str
     count: int
@@ -37,8 +37,9 @@ class TaskClass:
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """Which tier serves each class, the share of tasks each tier gets, and the saving over the dearest tier for all.
-    ``unserved``: classes that no tier is good or fast enough for; they are in no figure."""
+    """The tier of each class, each tier's share of tasks, and the saving over the most expensive tier for all.
+    ``unserved``: classes that no tier satisfies; excluded from all figures.
+    """
 
     routes: tuple[tuple[str, str], ...]
     shares: tuple[tuple[str, float], ...]

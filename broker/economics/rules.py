@@ -15,7 +15,7 @@ from broker.core.errors import InvalidInput, UnknownName
 
 @dataclass(frozen=True, slots=True)
 class RulesOfThumb:
-    """Defaults. Fractions are 0 to 1, amounts USD, bytes are per parameter unless said otherwise."""
+    """Defaults. Fractions are 0 to 1, amounts USD, bytes per parameter unless stated otherwise."""
 
     # Memory (mixed-precision AdamW: gradients in FP32; FP32 master copy and two moments in the optimizer)
     gradient_bytes: float = 4
@@ -46,11 +46,11 @@ class RulesOfThumb:
     # Discounts on the on-demand price, where no live price is known
     reserved_discount: tuple[float, float] = (0.30, 0.60)  # one to three years
     spot_discount: tuple[float, float] = (0.60, 0.90)  # with 30 s to 2 min of notice
-    # Utilisation at which owning is said to beat an API
+    # Quoted utilisation at which owning beats an API
     quoted_api_break_even: tuple[tuple[str, float], ...] = (("a 7B model", 0.50), ("a 13B model", 0.10))
     quoted_within: float = 1 / 3  # a quoted figure holds when the arithmetic comes so near, of the figure
     new_generation_speedup: float = 3  # of the card that makes one obsolete
-    # Owning, where nothing is said
+    # Defaults of owning
     life_years: float = 3
     kwh_usd: float = 0.12
     pue: float = 1.58  # industry's average (Uptime Institute 2023)
@@ -75,12 +75,12 @@ class RulesOfThumb:
     pretraining_tokens_per_parameter: float = 20  # Hoffmann et al. 2022
     fine_tuning_tokens: float = 50e6
     serving_batch: int = 8  # sequences a replica works on at once
-    deadline_margin: float = 0.10  # of the time, kept for what goes wrong
+    deadline_margin: float = 0.10  # of the time, reserved for problems
     spot_most_machines: int = 1  # a gang is interrupted as often as its machines together
     spot_overhead: float = 0.10  # redone and waited-for hours
     checkpoint_share: float = 0.05  # of the time, at most, for writing checkpoints
-    checkpoint_bytes_per_s: float = 500e6  # how fast they are written, as plans reckon, too
-    max_cost_margin: float = 0.25  # what a job may cost above what is expected
+    checkpoint_bytes_per_s: float = 500e6  # write rate of checkpoints, as in plans
+    max_cost_margin: float = 0.25  # margin of a job's maximum over its expected cost
     least_maturity: int = 4  # of a card's software, without porting work
     server_per_card_price: float = 1.4  # a server with its cards, per price of the cards
     resale_share: float = 0.15  # of the price, at the end of its life
@@ -118,7 +118,7 @@ def replaced(values: Mapping[str, object], where: str = "", base: RulesOfThumb =
 
 
 def changed(rules: RulesOfThumb) -> dict[str, Any]:
-    """What is other than the default, by name."""
+    """Values that differ from the defaults, by name."""
     told = {field.name: getattr(rules, field.name) for field in fields(RulesOfThumb)}
     return {name: value for name, value in told.items() if value != getattr(DEFAULTS, name)}
 
@@ -129,8 +129,9 @@ def _is_number(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RuleCheck:
-    """A quoted rule held against the arithmetic: the ``rule``, what the numbers ``says``, and whether it ``holds``
-    for these inputs."""
+    """A quoted rule compared with the arithmetic: the ``rule``, what the numbers ``says``, and whether it ``holds`` for
+    these inputs.
+    """
 
     rule: str
     says: str

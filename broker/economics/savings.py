@@ -1,7 +1,7 @@
-"""The savings ladder: what to do first, what it may bring, when it applies, and what to measure afterwards.
+"""The savings ladder: steps in order, expected savings, conditions, and metrics.
 
-Expected savings are ranges from practice, as shares of the GPU cost of the workload that the step works on. They are
-data of a policy (`Step`), replaceable as a whole.
+Expected savings are ranges from practice, as shares of the workload's GPU cost. They are data (`Step`), replaceable as
+a whole.
 """
 
 from __future__ import annotations
@@ -86,8 +86,9 @@ class Advice:
 
 
 def ladder(workload: Described, steps: Sequence[Step] = LADDER, rules: RulesOfThumb = DEFAULTS) -> tuple[Advice, ...]:
-    """The rungs in order for this workload. Savings multiply: each works on what the ones before it left, so the sum
-    of the percentages is never reached."""
+    """The steps in order for this workload. Savings multiply: each applies to the rest, so the sum of percentages is
+    never reached.
+    """
     advice = []
     remaining_low = remaining_high = 1.0
     for order, step in enumerate(steps, start=1):
@@ -173,18 +174,19 @@ def _applies(name: str, w: Described, limits: RulesOfThumb) -> tuple[bool, str]:
         ),
         "egress and storage": (w.moves_data, "data crosses regions or clouds", "data stays where it is"),
     }
-    applies, why, why_not = rungs.get(name, (True, "always worth a look", ""))
+    applies, why, why_not = rungs.get(name, (True, "always worth checking", ""))
     return applies, why if applies else why_not
 
 
 def check_together(advice: Sequence[Advice], rules: RulesOfThumb = DEFAULTS) -> RuleCheck:
-    """Holds the quoted sum of all measures for inference (30-40 %) against what the applicable rungs come to when
-    each works on what the ones before left. They rarely all succeed: the quoted figure is the one to plan with."""
+    """Compares the quoted sum of all inference measures (30-40 %) with the combined effect of the applicable steps.
+    They rarely all succeed: plan with the quoted figure.
+    """
     low, high = rules.inference_savings_together
     least, most = 1 - advice[-1].remaining_high, 1 - advice[-1].remaining_low
     return RuleCheck(
         rule=f"together the measures save {low:.0%}-{high:.0%} of inference",
-        says=f"if every applicable rung worked: {least:.0%}-{most:.0%}",
+        says=f"if every applicable step succeeded: {least:.0%}-{most:.0%}",
         holds=least <= high and most >= low,
     )
 

@@ -1,7 +1,7 @@
-"""How much faster more GPUs are, and how many are worth it.
+"""The speed-up of more GPUs, and the economic number.
 
 Model: Gunther's Universal Scalability Law. The speed-up of n GPUs over one is n ÷ (1 + σ(n−1) + κn(n−1)): σ is the
-serial share of the work (Amdahl), κ what each pair of GPUs costs in communication per step.
+serial share of the work (Amdahl), κ the cost of communication per pair of GPUs and step.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ScalingModel:
         return gpus / (1 + self.serial * (gpus - 1) + self.communication * gpus * (gpus - 1))
 
     def marginal(self, gpus: float) -> float:
-        """What a little more of a GPU adds at this size, in GPUs: the derivative of the speed-up."""
+        """The marginal speed-up of a GPU at this size: the derivative."""
         cost = 1 + self.serial * (gpus - 1) + self.communication * gpus * (gpus - 1)
         return (1 - self.serial - self.communication * gpus * gpus) / (cost * cost)
 
@@ -72,10 +72,10 @@ class ScalingCurve:
 
 
 def fit(measured: Iterable[tuple[int, float]]) -> tuple[ScalingModel, float]:
-    """The model through measured points (GPUs, throughput in any unit), and the error of its speed-ups.
+    """The model fitted to measured points (GPUs, throughput in any unit), and the error of its speed-ups.
 
-    Least squares on n ÷ speed-up − 1, which is linear in both coefficients, with neither below 0. The smallest
-    measured size is the yardstick: it is taken to scale as the fit says. Raises InvalidInput below two sizes.
+    Least squares on n ÷ speed-up − 1, which is linear in both coefficients, with neither below 0. The smallest measured
+    size is the reference and assumed to scale as the fit. Raises InvalidInput below two sizes.
     """
     points = sorted((whole("gpus", n), positive("throughput", rate)) for n, rate in measured)
     if len({n for n, _ in points}) < 2:
@@ -104,8 +104,8 @@ def curve(
 ) -> ScalingCurve:
     """Time and cost of a job of ``gpu_hours`` (on one GPU) for each cluster size.
 
-    ``fixed_usd_per_hour``: what runs as long as the job does whatever its size (storage, a head node, people waiting).
-    The economically efficient size is the cheapest that meets ``deadline_hours``; of equals the smallest.
+    ``fixed_usd_per_hour``: cost while the job runs, at any size (storage, a head node, people waiting). The economic
+    size is the cheapest that meets ``deadline_hours``; of equals the smallest.
     """
     positive("work", gpu_hours, "GPU-hours")
     not_negative("price", usd_per_gpu_hour, "USD per GPU-hour")

@@ -1,7 +1,7 @@
-"""Serving: from traffic to replicas and GPUs, with the latency checked; and what sleeping when idle saves.
+"""Serving: from traffic to replicas and GPUs, with latency checked; and the savings of scale-to-zero.
 
-Amounts USD, times seconds unless a name says otherwise. Queueing: Erlang C (M/M/c), a cautious model for requests
-that arrive at random and share slots.
+Amounts USD, times seconds unless a name says otherwise. Queueing: Erlang C (M/M/c), a conservative model for random
+arrivals that share slots.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Traffic:
 
     @property
     def tokens_per_second_per_request(self) -> float | None:
-        """How fast each answer must be written to be done in time, tokens/s."""
+        """The required speed of each answer, tokens/s."""
         return None if self.p95_s is None else self.tokens_per_request / self.p95_s
 
 
@@ -80,7 +80,7 @@ def plan(
     """
     speed = positive("throughput of a replica", tokens_per_second_per_replica, "tokens/s")
     required = traffic.tokens_per_second * (1 + traffic.headroom)
-    replicas = max(whole("least replicas", least_replicas), ceil(required / speed))
+    replicas = max(whole("minimum replicas", least_replicas), ceil(required / speed))
     whole("gpus per replica", gpus_per_replica)
     whole("replicas", replicas, most=MOST_REPLICAS)
     p95 = meets = None
@@ -142,7 +142,7 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class ServingOption:
-    """One way to serve the traffic: accelerator, precision, size, speed, and what a month (730 h) of it costs."""
+    """One way to serve the traffic: accelerator, precision, size, speed, and the cost of a month (730 h)."""
 
     accelerator: str
     precision: Precision
@@ -158,8 +158,9 @@ class ServingOption:
 
     @property
     def ranked_by_usd(self) -> float | None:
-        """What a month costs on demand; reserved, then owned, where that is not known. Not the lowest of the three: a
-        card that nobody rents out is cheap to own for a reason."""
+        """The monthly cost on demand; reserved, then owned, if unknown. Not the lowest of the three: cards that are not
+        rented out are cheap to own for a reason.
+        """
         known = (self.monthly_usd_on_demand, self.monthly_usd_reserved, self.monthly_usd_owned)
         return next((cost for cost in known if cost is not None), None)
 
@@ -255,10 +256,10 @@ def scale_to_zero(
     replicas: int = 1,
     rules: RulesOfThumb = DEFAULTS,
 ) -> ScaleToZero:
-    """What sleeping saves. ``usd_per_hour``: of one replica; ``idle_share``: of the hours without requests.
+    """The savings of scale-to-zero. ``usd_per_hour``: of one replica; ``idle_share``: of the hours without requests.
 
-    Each cold start is paid for (the machine loads the model, 30-120 s) and delays the request that causes it.
-    ``warm_replicas`` of the ``replicas`` never sleep; with at least one nobody waits.
+    Each cold start costs money (the machine loads the model, 30-120 s) and delays its request. ``warm_replicas`` of the
+    ``replicas`` never sleep; with at least one, no request waits.
     """
     rate = positive("price", usd_per_hour, "USD per hour")
     idle = share("idle share", idle_share)

@@ -1,4 +1,4 @@
-"""What the rules of thumb say about where capacity should come from, before any arithmetic: to be shown beside it."""
+"""Rules of thumb on where capacity should come from, shown beside the arithmetic."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from broker.economics.units import not_negative, positive, whole
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """How capacity is needed: hours per day in use, for how many months, how many GPUs at once, and what is special."""
+    """The need: hours per day in use, months, GPUs at once, and special conditions."""
 
     hours_per_day: float
     months: float
@@ -29,8 +29,9 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Opinion:
-    """A rule that speaks for this situation, and what it ``says``: ``rent``, ``buy``, ``hybrid``, ``on_premises`` or
-    ``multi_cloud``."""
+    """A rule that applies to this situation, and what it ``says``: ``rent``, ``buy``, ``hybrid``, ``on_premises`` or
+    ``multi_cloud``.
+    """
 
     rule: str
     says: str

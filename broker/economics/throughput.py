@@ -1,4 +1,4 @@
-"""Work and throughput: how many tokens per second, how long a training run takes, and what the limit is.
+"""Throughput: tokens per second, training time, and the limit.
 
 Sources: Kaplan et al. 2020 and Hoffmann et al. 2022 for 6·N·D and 2·N·D; Williams, Waterman and Patterson 2009
 (roofline); Chowdhery et al. 2022 (PaLM) for model FLOPS utilisation.
@@ -17,7 +17,7 @@ from broker.economics.units import GB, GIB, TERA, fraction, not_negative, parame
 
 
 class Bound(StrEnum):
-    """What limits the speed."""
+    """The limit of the speed."""
 
     MEMORY = "memory"
     COMPUTE = "compute"
@@ -25,7 +25,7 @@ class Bound(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DecodeThroughput:
-    """How fast tokens are generated. Speeds are None when the model does not fit (``fits`` False)."""
+    """Speed of token generation. Speeds are None when the model does not fit (``fits`` False)."""
 
     tokens_per_second: float | None
     latency_per_token_ms: float | None
@@ -147,10 +147,10 @@ def training_time(
     precision: Precision = Precision.BF16,
     rules: RulesOfThumb = DEFAULTS,
 ) -> TrainingTime:
-    """How long training takes: FLOPs ÷ (GPUs × peak × MFU).
+    """Training time: FLOPs ÷ (GPUs × peak × MFU).
 
     ``mfu``: model FLOPS utilisation, 0.35-0.45 in good runs; GPT-4-scale runs report 0.32-0.36. ``parameters``: those
-    active for one token. Raises InvalidInput when the card's peak is not known.
+    active for one token. Raises InvalidInput if the card's peak is unknown.
     """
     peak = peak_tflops(accelerator, precision)
     if peak is None:

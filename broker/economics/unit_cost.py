@@ -102,7 +102,7 @@ def check_quoted_utilisation(
 
 
 def per_prediction(usd_per_million_tokens: float, tokens: float) -> float:
-    """USD for one prediction of so many tokens (input and output together, priced alike)."""
+    """USD for one prediction of ``tokens`` (input and output together, at one price)."""
     cost = not_negative("price", usd_per_million_tokens, "USD per million tokens")
     return cost * positive("tokens", tokens) / _MILLION
 
@@ -114,7 +114,7 @@ def per_quality_point(usd: float, quality: float, baseline: float = 0.0) -> floa
 
 @dataclass(frozen=True, slots=True)
 class RunCost:
-    """What a finished model costs, USD, in its parts."""
+    """The cost of a finished model by part, USD."""
 
     compute_usd: float
     failed_usd: float

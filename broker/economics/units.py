@@ -1,7 +1,7 @@
-"""The units of this package, and the checks that every input passes.
+"""Units of this package, and checks of inputs.
 
-Memory is GiB (2**30 bytes) and everything else decimal: GB, TFLOPS, tokens. Amounts are USD as floats: they are
-estimates, often far below a micro-dollar, and become `broker.core.values.money.Money` only where somebody spends them.
+Memory is GiB (2**30 bytes); everything else is decimal: GB, TFLOPS, tokens. Amounts are USD as floats: estimates, often
+below a micro-dollar, converted to `broker.core.values.money.Money` only when spent.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ MONTHS_PER_YEAR = 12
 HOURS_PER_MONTH = HOURS_PER_YEAR / MONTHS_PER_YEAR
 
 MOST_USD = 1e12
-"""More than anybody ever paid for anything: what is beyond is a slip of the keyboard."""
+"""More than any real purchase: larger values are typing errors."""
 
 MOST_PARAMETERS = 1e14
-"""A hundred times the largest model anybody has trained: what is beyond is a slip of the keyboard."""
+"""A hundred times the largest trained model: larger values are typing errors."""
 
 
 def positive(name: str, value: float, unit: str = "", most: float = math.inf) -> float:
@@ -40,12 +40,12 @@ def at_least_one(name: str, value: float) -> float:
 
 
 def fraction(name: str, value: float) -> float:
-    """``value`` if it is above 0 and at most 1. Raises InvalidInput, with a word on percentages."""
+    """``value`` if it is above 0 and at most 1. Raises InvalidInput, with advice on percentages."""
     return _within(name, value, "", above=0, most=1, expected="above 0, up to 1 (0.7 is 70 %)")
 
 
 def share(name: str, value: float) -> float:
-    """``value`` if it is at least 0 and at most 1. Raises InvalidInput, with a word on percentages."""
+    """``value`` if it is at least 0 and at most 1. Raises InvalidInput, with advice on percentages."""
     return _within(name, value, "", least=0, most=1, expected="from 0 to 1 (0.2 is 20 %)")
 
 

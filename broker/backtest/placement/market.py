@@ -26,12 +26,12 @@ class Pool:
 
 @dataclass(frozen=True)
 class Market:
-    """Pools a job may choose between, tick for tick side by side; one pool is the plain case.
+    """Pools a job may choose between, aligned tick by tick; possibly only one.
 
-    ``gap_seconds``: length of a tick. ``family``: where the pools come from and learn from each other. ``notes``:
-    what a reader of figures should know (holes, cut ends). ``kin``: pools of the family that no job here may use; a
-    strategy learns from what they were before its start. ``begins``: what the record says of when it does; tick 0 of
-    all pools of a family is taken for the same moment.
+    ``gap_seconds``: length of a tick. ``family``: pools with a common origin, which learn from each other. ``notes``:
+    caveats for readers of figures (holes, cut ends). ``kin``: pools of the family that no job may use; a strategy
+    learns from their history before its start. ``begins``: the recorded start; tick 0 of all pools of a family is
+    assumed to be the same moment.
     """
 
     family: str

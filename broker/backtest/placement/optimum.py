@@ -1,10 +1,10 @@
-"""The omniscient optimum: the least a job could have cost had the whole window been known. The limit of every policy.
+"""The omniscient optimum: the minimum cost of a job with the whole window known, a bound for every strategy.
 
-A backward dynamic programme over (tick, machine, changeover left, slack). Slack, time left minus work left, stands for
-the work: a productive second leaves it as it is, and only waiting and booting use it up, so that the slack of every
-reachable state lies on the lattice of tick and changeover below its starting value. On that lattice the programme is
-exact when tick, work, deadline and changeover are whole seconds; fractions are rounded in the job's favour, which
-keeps it a lower bound.
+A backward dynamic programme over (tick, machine, changeover left, slack). Slack, time left minus work left, replaces
+the work: productive time leaves it unchanged, and only waiting and booting use it up, so that the slack of every
+reachable state lies on the lattice of tick and changeover below its starting value. The programme is exact when tick,
+work, deadline and changeover are whole seconds; fractions are rounded in the job's favour, which keeps it a lower
+bound.
 """
 
 from __future__ import annotations

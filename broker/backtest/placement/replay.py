@@ -18,7 +18,7 @@ HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One line of a decision log: what was known, what was decided."""
+    """One line of a decision log: the situation and the decision."""
 
     tick: int
     situation: Situation
@@ -27,7 +27,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a window came to. USD and seconds. ``finish`` is None when the job ran out of window: then it is missed."""
+    """The result of a window, in USD and seconds. ``finish`` None: the deadline was missed."""
 
     cost: float
     finish: float | None
@@ -41,8 +41,8 @@ class Outcome:
 def replay(market: Market, start: int, task: Task, course: Course, log: list[Step] | None = None) -> Outcome:
     """Run ``course`` from tick ``start`` until the work is done or the deadline has passed.
 
-    ``log`` receives every step. Raises ValueError when the window leaves the record, or when the course asks for a
-    pool that has no capacity: that is a bug of the course, not of the data.
+    ``log`` receives every step. Raises ValueError when the window exceeds the record, or when the course chooses a pool
+    without capacity, which is a bug of the course.
     """
     gap = market.gap_seconds
     spot, on_demand_price = market.spot, market.on_demand_price

@@ -1,4 +1,4 @@
-"""What a backtest found, as values; `Report.as_dict` is the JSON document."""
+"""The result of a backtest; `Report.as_dict` is the JSON document."""
 
 from __future__ import annotations
 
@@ -92,8 +92,9 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Every cell, and what a reader should know. ``work_s`` and ``seed`` as asked; ``gang``: the machines that the job
-    needs at once, which costs are of all of."""
+    """Every cell, and caveats. ``work_s`` and ``seed`` as requested; ``gang``: the machines of a job, all included in
+    the costs.
+    """
 
     work_s: float
     seed: int
@@ -102,7 +103,7 @@ class Report:
     gang: int = 1
 
     def families(self) -> tuple[Cell, ...]:
-        """The pools of each family taken together, in the order of the cells; ``pool`` says how many they are."""
+        """The pools of each family combined, in the order of the cells; ``pool`` gives their number."""
         groups: dict[tuple[str, float, float, str], list[Cell]] = {}
         for cell in self.cells:
             groups.setdefault((cell.family, cell.deadline_s, cell.changeover_s, cell.policy), []).append(cell)

@@ -1,8 +1,8 @@
-"""The backtest: every policy on seeded windows of recorded markets. `run_backtest` is the whole interface.
+"""The backtest: every strategy on seeded windows of recorded markets. `run_backtest` is the whole interface.
 
-Windows lie in the trace between ``from_fraction`` and ``to_fraction`` of it; what is before a window's start is the
-history that policies may learn from, the other pools of the family included. The windows of a family are the same for
-all its pools, deadlines, changeovers and policies, so that figures can be compared pair by pair.
+Windows lie between ``from_fraction`` and ``to_fraction`` of the trace; strategies may learn from everything before a
+window's start, including the family's other pools. All pools, deadlines, changeovers and strategies of a family share
+the same windows, so that figures are comparable pair by pair.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ Key = tuple[str, str, float, float, str]
 """Family, pool, deadline, changeover, policy."""
 
 Progress = Callable[[int, int, str], None]
-"""Called with windows done, windows in all, and what is being worked on."""
+"""Called with windows done, windows in total, and the current item."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to replay. Durations in seconds.
+    """The replay to run. Durations in seconds.
 
     ``traces``: files or folders. ``together``: the pools of a family are zones that one job may choose between.
-    ``zones``: only pools of these names. ``starts``: windows per pool, fewer when the trace has no room for so many.
+    ``zones``: only pools of these names. ``starts``: windows per pool, fewer if the trace is too short.
     """
 
     traces: Sequence[Path]
@@ -77,8 +77,9 @@ def run_on(
     *,
     workers: int = 1,
 ) -> Report:
-    """Replay ``request`` on markets that are there already: families (markets that learn from each other) with the
-    ticks at which windows start. What the request says of traces, zones, parts, starts and prices is not looked at."""
+    """Replay ``request`` on given markets: families (markets that learn from each other) with the ticks at which
+    windows start. The request's traces, zones, parts, starts and prices are ignored.
+    """
     per_start = len(request.deadlines) * len(request.changeovers)
     total = sum(len(starts) * len(markets) * per_start for markets, starts in families)
     cells: dict[Key, list[Window]] = {}
@@ -101,7 +102,7 @@ def run_on(
 def _replayed(
     request: Request, markets: Sequence[Market], starts: Sequence[int], workers: int
 ) -> Iterator[list[tuple[Key, Window]]]:
-    """What `_replay_start` gives for each start, in order."""
+    """The results of `_replay_start`, in the order of the starts."""
     if workers < 2:
         yield from (_replay_start(request, markets, start) for start in starts)
         return
@@ -122,7 +123,7 @@ def _work(start: int) -> list[tuple[Key, Window]]:
 
 
 def _replay_start(request: Request, markets: Sequence[Market], start: int) -> list[tuple[Key, Window]]:
-    """All windows that begin at one tick: they share what can be learned up to then."""
+    """All windows that begin at one tick: they share the history."""
     from broker.backtest.placement.optimum import optimum  # NumPy comes with it, and the base install has none
 
     longest = max(request.deadlines)
@@ -154,7 +155,7 @@ def _families(request: Request) -> list[tuple[Sequence[Market], Sequence[int]]]:
 
 
 def _apart(market: Market, ticks: int) -> Market:
-    """The market, with a note where its family has pools of so many different ticks."""
+    """The market, with a note if its family has pools with that many different ticks."""
     note = f"pools with ticks of {ticks} lengths: each length has windows of its own, and learns from its own pools"
     return replace(market, notes=(*market.notes, note)) if ticks > 1 else market
 
@@ -181,7 +182,9 @@ def _with_starts(request: Request, markets: Sequence[Market]) -> tuple[Sequence[
 
 
 def _refuse_too_fine(request: Request, markets: Sequence[Market]) -> None:
-    """The optimum looks at every tick, machine, second of changeover and step of slack; seconds as ticks take hours."""
+    """Reject problems too large for the optimum, whose states are ticks, machines, changeover seconds and steps of
+    slack.
+    """
     gap, deadline = markets[0].gap_seconds, max(request.deadlines)
     machines = max(len(market.pools) for market in markets) + 1
     for changeover in request.changeovers:
@@ -196,8 +199,9 @@ def _refuse_too_fine(request: Request, markets: Sequence[Market]) -> None:
 
 
 def draw(room: Sequence[int], request: Request) -> tuple[Sequence[int], str]:
-    """The ticks at which windows start, drawn by the seed, in order; and what to say where there is room for fewer than
-    were asked for."""
+    """The ticks at which windows start, drawn by the seed, in order; and a note if there is room for fewer than
+    requested.
+    """
     drawn = sorted(random.Random(request.seed).sample(room, min(request.starts, len(room))))  # noqa: S311 - not a secret
     return drawn, "" if len(drawn) == request.starts else f"room for {len(drawn)} windows, not for {request.starts}"
 

@@ -1,4 +1,4 @@
-"""The policies of the backtest by name, each a way to a course from what was known at the window's start."""
+"""The strategies of the backtest by name, each a function from history to a course."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # NumPy comes with them
 
 @dataclass
 class Preparation:
-    """History up to ``start`` and what has been learned from it, shared by the windows that begin there."""
+    """History up to ``start`` and the model fitted to it, shared by the windows that begin there."""
 
     markets: Sequence[Market]
     start: int

@@ -34,10 +34,10 @@ _MOST = 10**_DIGITS  # of anything: what is more is a mistake
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """USD per machine and hour for traces that carry no price, and how many machines a job needs at once.
+    """USD per machine and hour for traces without prices, and the machines of a job.
 
-    ``said``: the options by which somebody named prices. Machine counts of a CSV without ``prices.json`` are priced by
-    nothing else: they may be of any machine, and the ratio of its prices decides everything.
+    ``said``: the options that gave prices. Machine counts of a CSV without ``prices.json`` need explicit prices: they
+    may be of any machine, and the ratio of prices decides the result.
     """
 
     on_demand: float = 3.06
@@ -47,20 +47,20 @@ class Prices:
 
     @classmethod
     def given(cls, on_demand: float | None, spot: float | None, gang: int = 1) -> Prices:
-        """From what somebody said, None where nothing. Raises `InvalidInput` for what is no price and no count."""
+        """From options, None if not given. Raises `InvalidInput` for an invalid price or count."""
         options = {_ON_DEMAND: on_demand, _SPOT: spot}
         said = {
             option: _amount(value, "USD per hour", option) for option, value in options.items() if value is not None
         }
         if not 1 <= gang <= _MOST:
             raise InvalidInput(
-                f"expected at least one machine, and not absurdly many, found {_short(gang)}", where="--gang"
+                f"expected at least one machine, and a plausible number; got {_short(gang)}", where="--gang"
             )
         usual = cls()
         return cls(said.get(_ON_DEMAND, usual.on_demand), said.get(_SPOT, usual.spot), gang, tuple(said))
 
     def unused(self, *options: str) -> tuple[str, ...]:
-        """Notes for those of the options that were said in vain."""
+        """Notes for options without effect."""
         return tuple(f"the trace's own prices count, not {option}" for option in options if option in self.said)
 
 

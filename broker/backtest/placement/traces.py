@@ -1,4 +1,4 @@
-"""Recorded markets from paths: which files there are, which pools belong together, and what to say of them."""
+"""Recorded markets from paths: files, families, notes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ def read_markets(
 ) -> list[Market]:
     """Every pool under ``paths`` as a market of its own, or, ``together``, one market per family.
 
-    A family is the folder a file lies in, called by as much of its path as tells it from the others. Folders are
-    searched for ``*.json`` and ``*.csv``, one level of subfolders included; ``prices.json`` belongs to the CSV beside
-    it. Two pools of one name in a folder are refused. Pools of one family that differ in length are cut to the
-    shortest when they are used together, which is noted. ``zones`` keeps the pools of these names only; the others of
-    their family stay as its kin.
+    A family is the folder of a file, named by as much of its path as makes it unique. Folders are searched for
+    ``*.json`` and ``*.csv``, one level of subfolders included; ``prices.json`` belongs to the CSV beside it. Two pools
+    of one name in a folder are rejected. Pools of one family with different lengths are cut to the shortest when used
+    together, with a note. ``zones`` keeps only the pools of these names; the others of their family stay as kin.
     """
     paths = list(paths)
     files = _files(paths)
@@ -46,12 +45,12 @@ def read_markets(
 
 
 def _noted(markets: Sequence[Market]) -> list[Market]:
-    """The markets, and a note where those of one family do not say that they begin together: they are taken to."""
+    """The markets, with a note where those of one family have no common recorded start: it is assumed."""
     begin: dict[str, set[str]] = {}
     for market in markets:
         begin.setdefault(market.family, set()).add(market.begins)
     notes = {
-        family: ("pools taken to begin together, though their traces say: " + ", ".join(sorted(moments)),)
+        family: ("pools assumed to begin together, though their traces differ: " + ", ".join(sorted(moments)),)
         for family, moments in begin.items()
         if len(moments) > 1
     }
@@ -59,7 +58,7 @@ def _noted(markets: Sequence[Market]) -> list[Market]:
 
 
 def _families(files: Sequence[Path]) -> dict[Path, str]:
-    """What the families of these folders are called: the end of each path, as long as it takes to be the only one."""
+    """Names of these folders' families: the shortest unique end of each path."""
     folders = {file.resolve().parent for file in files}
 
     def name(folder: Path) -> str:

@@ -39,8 +39,9 @@ _Row = tuple[int, list[str]]
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """One series. ``where``: the file. ``column``: what its column is called there, if anything. ``starts``: of its
-    first hour (UTC), where the file says. ``notes``: what was taken for granted."""
+    """One series. ``where``: the file. ``column``: its column's name, if any. ``starts``: its first hour (UTC), if
+    given. ``notes``: assumptions.
+    """
 
     name: str
     hours: tuple[int, ...]
@@ -94,7 +95,7 @@ def _read(path: Path) -> list[Demand]:
 
 
 def _hours(path: Path, rows: Sequence[_Row], column: int, repeats: Sequence[int]) -> tuple[tuple[int, ...], list[str]]:
-    """One column as whole units, and what was taken for granted."""
+    """One column as whole units, and the assumptions made."""
     values = [_number(cells[column], f"{path}:{line}") for line, cells in rows]
     fractions = sum(value % 1 != 0 for value in values)
     told = [f"{fractions} h with fractions of a unit: rounded to whole ones"] if fractions else []
@@ -155,7 +156,7 @@ def _time(text: str) -> datetime | None:
 
 
 def _timing(path: Path, rows: Sequence[_Row]) -> tuple[list[int], datetime, list[str]]:
-    """How many hours each row stands for, when the first begins, and what was taken for granted."""
+    """The hours each row stands for, the start of the first, and the assumptions made."""
     times: list[datetime] = []
     for line, cells in rows:
         time = _time(cells[0])

@@ -1,7 +1,6 @@
 """The backtest of reserve rules on hourly demand. `run_reserve_backtest` is the whole interface.
 
-The rules and the measuring rule are those of `broker.economics.reserve`, which plans with them, too: what is measured
-is what runs.
+Rules and cost model are those of `broker.economics.reserve`: the product plans with the same code.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to measure. ``term`` and ``warm_up`` in hours.
+    """The measurement to run. ``term`` and ``warm_up`` in hours.
 
-    ``warm_up``: hours at the start of every series that are history and cost nothing; by default two weeks, or the
-    term where that is shorter, and none for a series that has ``history``. ``history``: files of what was before, in
-    the order of the series. ``end_known``: see `broker.economics.reserve.replay`.
+    ``warm_up``: hours at the start of every series that are history and cost nothing; by default two weeks, or the term
+    if shorter, and none for a series with ``history``. ``history``: files of earlier demand, in the order of the
+    series. ``end_known``: see `broker.economics.reserve.replay`.
     """
 
     files: Sequence[Path]
@@ -112,7 +111,7 @@ def _cell(series: str, policy: str, terms: Terms, outcomes: Sequence[Outcome], b
 
 
 def _history(request: Request, series: Sequence[Demand]) -> list[Sequence[int]]:
-    """What was before each series, in their order."""
+    """The history of each series, in their order."""
     if not request.history:
         return [()] * len(series)
     before = read_demand(request.history)

@@ -1,6 +1,6 @@
-"""What a backtest of reserve rules found, as values; `Report.as_dict` is the JSON document.
+"""The result of a backtest of reserve rules; `Report.as_dict` is the JSON document.
 
-Costs are in on-demand unit-hours: times the on-demand price of a unit they are money.
+Costs are in on-demand unit-hours: multiply by the on-demand price of a unit for money.
 """
 
 from __future__ import annotations

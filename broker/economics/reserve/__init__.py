@@ -1,1 +1,1 @@
-"""How much capacity to reserve, and how much to leave to bursts. See the README of `broker.economics`."""
+"""Sizing of reserved capacity against bursts. See the README of `broker.economics`."""

@@ -1,7 +1,7 @@
-"""What to hold, what to let lapse, and when to act: one accelerator's demand, holdings and prices put together.
+"""The capacity plan of one accelerator, from demand, holdings and prices: what to hold, let lapse, and when to act.
 
-Amounts are USD, prices per GPU and hour. Demand is in GPUs, an hour each, the last hour being the one before ``now``.
-Costs are those of `broker.economics.reserve.costs`, levels those of `broker.economics.reserve.planner`.
+Amounts are USD, prices per GPU and hour. Demand is in GPUs per hour, ending at ``now``. Costs are those of
+`broker.economics.reserve.costs`, levels those of `broker.economics.reserve.planner`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ RECENT = 4 * WEEK
 SPOT_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 SENSITIVITY = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 RECHECKS = ((7, PATIENCE / 2), (14, 0.0))
-"""Days until another look, and with how little patience what is still in use then is bought."""
+"""Days until the next review, and the patience with which GPUs still in use are bought then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """Capacity that can be had for a while: ``term`` in hours, ``usd`` per GPU-hour, used or not. ``name`` says from
-    whom and where."""
+    """Capacity for sale: ``term`` in hours, ``usd`` per GPU-hour, used or not. ``name``: seller and place."""
 
     name: str
     term: int
@@ -37,10 +36,11 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One option weighed. ``ratio``: its price over that of bursts. ``share_asked``: of the hours, in which demand must
-    reach a GPU; None where no demand makes it worth its price. ``baseline``: GPUs worth holding in all. ``buy_now``:
-    what is missing to it and in use. ``usd_per_month``: of all the demand, with that bought. ``known_enough``: at
-    least a quarter of the term is known of the demand, a year for the longest."""
+    """One option evaluated. ``ratio``: its price over that of bursts. ``share_asked``: the share of hours in which
+    demand must reach a GPU; None if no demand makes it worth its price. ``baseline``: GPUs worth holding in total.
+    ``buy_now``: missing from it and in use. ``usd_per_month``: of all the demand, with that bought. ``known_enough``:
+    demand is known for at least a quarter of the term, a year for the longest.
+    """
 
     option: Option
     ratio: float
@@ -80,8 +80,7 @@ class HeldUse:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Something to do ``at`` a time (UTC): ``buy``, ``renew`` or ``let_lapse``. ``condition``: empty for what is to be
-    done in any case."""
+    """An action ``at`` a time (UTC): ``buy``, ``renew`` or ``let_lapse``. ``condition``: empty if unconditional."""
 
     at: datetime
     action: str
@@ -92,8 +91,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Hindsight:
-    """What following the rule hour by hour over the last ``hours`` would have cost a month, from nothing held, with the
-    best option's price and term; terms that go on are charged pro rata."""
+    """The monthly cost of the rule over the last ``hours``, starting without holdings, with the best option's price and
+    term; terms that continue are charged pro rata.
+    """
 
     hours: int
     usd_per_month: float
@@ -138,9 +138,10 @@ def plan_capacity(
     kwh_usd: float = 0.0,
     pue: float = 1.0,
 ) -> CapacityPlan:
-    """Weigh every option and put the plan together. ``holdings``: those of this accelerator; past ones are left out,
-    and commitments add no capacity: bursts up to what was promised cost nothing more. Raises InvalidInput for no or
-    senseless demand."""
+    """Evaluate every option and combine the plan. ``holdings``: those of this accelerator; past ones are left out, and
+    commitments add no capacity: bursts up to the commitment cost nothing more. Raises InvalidInput for missing or
+    invalid demand.
+    """
     if not demand:
         raise InvalidInput(f"{accelerator}: no demand to plan with")
     stacked = _stacked(recorded for recorded in holdings if recorded.holding.ends > now)
@@ -170,7 +171,7 @@ def plan_capacity(
 
 
 def _memory(term: int, demand: Sequence[int]) -> Memory:
-    """Only as much of the past as is looked at."""
+    """Only as much history as is used."""
     return Memory(term, demand[-max(*memories(term), *HORIZONS) :])
 
 
@@ -227,8 +228,7 @@ def _use(
     kwh_usd: float,
     pue: float,
 ) -> HeldUse:
-    """Its use, and what of it is worth having again: at what it costs now, or by the best option where that is
-    cheaper."""
+    """Its use, and the part worth replacing: at its current cost, or by the best option if cheaper."""
     holding, recent = recorded.holding, demand[-RECENT:]
     used = sum(min(max(wanted - unit, 0), holding.gpus) for wanted in recent) / (len(recent) * holding.gpus)
     paid, energy = holding.usd_per_gpu_hour, holding.energy_usd_per_gpu_hour(kwh_usd, pue)
@@ -245,7 +245,7 @@ def _use(
 def _steps(
     demand: Sequence[int], now: datetime, best: Choice | None, uses: Sequence[HeldUse], held: Held
 ) -> list[Step]:
-    """What to do when: buy what is missing now, look again, and decide on each holding before it ends."""
+    """The schedule: buy what is missing now, review, and decide on each holding before it ends."""
     steps = []
     if best is not None:
         name, have = best.option.name, held.gpus + best.buy_now
@@ -269,7 +269,7 @@ def _steps(
 
 
 def _hindsight(demand: Sequence[int], market: Market, best: Choice | None) -> Hindsight | None:
-    """Over the last quarter at most, with what was before as history; None with less than two weeks of demand."""
+    """Over the last quarter at most, with earlier demand as history; None with less than two weeks of demand."""
     if best is None or len(demand) < 2 * WEEK:
         return None
     counted = min(QUARTER, len(demand) - WEEK)
@@ -285,9 +285,9 @@ def _notes(
     demand: Sequence[int], market: Market, choices: Sequence[Choice], best: Choice | None, held: Held
 ) -> Iterable[str]:
     if len(demand) < WEEK:
-        yield f"only {len(demand)} h of demand are known: plan again with a week at least"
+        yield f"only {len(demand)} h of demand are known: plan again with at least a week"
     if not choices:
-        yield "no price of reserved capacity is known: the figures say what would be worth it at which price"
+        yield "no price of reserved capacity is known: the figures show the price at which it would pay"
     elif all(choice.ratio >= 1 for choice in choices):
         yield "whatever can be held costs as much as bursts or more: reserve nothing"
     if best is not None and not best.known_enough:

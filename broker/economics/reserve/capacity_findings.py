@@ -24,7 +24,7 @@ SHORTEST = 168  # hours of use that say anything: a week
 
 
 class FindingKind(StrEnum):
-    """What to do."""
+    """The recommended action."""
 
     BUY = "buy"
     RESERVE = "reserve"
@@ -35,14 +35,13 @@ class FindingKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One accelerator's hours: ``demand`` is all GPUs at work, ``rented`` those of them on demand or spot. ``owned``
-    and ``reserved``: GPUs held now; commitments are promises to pay and count with the reserved ones. ``owned_for`` and
-    ``reserved_for``: for how many of the last hours each of them was there, longest first; None: for all.
+    """One accelerator's hours: ``demand``: all working GPUs, ``rented``: those on demand or spot. ``owned`` and
+    ``reserved``: GPUs held now; commitments count as reserved. ``owned_for`` and ``reserved_for``: for how many of the
+    last hours each was held, longest first; None: all.
 
-    Prices: ``rent`` of a burst; ``held_usd``: what a reserved GPU costs, used or not; ``reserve_usd``: what one would
-    cost; ``own_usd``: what owning one costs over its life, used or not. None where nobody knows. ``energy_usd``: what
-    an owned one costs on top in an hour in which it works. ``term_hours``: how long a reservation at ``reserve_usd``
-    lasts.
+    Prices: ``rent`` of a burst; ``held_usd``: a reserved GPU, used or not; ``reserve_usd``: a new reservation;
+    ``own_usd``: owning one over its life, used or not. None if unknown. ``energy_usd``: an owned one's extra cost per
+    working hour. ``term_hours``: duration of a reservation at ``reserve_usd``.
     """
 
     accelerator: str
@@ -76,7 +75,7 @@ class Use:
 
     @property
     def ages(self) -> tuple[Sequence[int], Sequence[int]]:
-        """For how many of the hours each owned GPU was there, and each reserved one."""
+        """For how many of the hours each owned, and each reserved GPU was held."""
         everything = len(self.demand)
         return (
             [everything] * self.owned if self.owned_for is None else self.owned_for,
@@ -99,8 +98,7 @@ class Finding:
 
 
 def findings(use: Use, rules: RulesOfThumb = DEFAULTS) -> tuple[Finding, ...]:
-    """Everything that the hours say, what saves most first. Nothing from less than a week of hours: that says nothing
-    about years."""
+    """All findings, largest first. None from less than a week of hours: that allows no conclusion about years."""
     if len(use.demand) < SHORTEST:
         return ()
     found = [*_stop_renting(use, rules), *_over_committed(use), *_rent_instead(use, rules), *_hold_more(use, rules)]
@@ -108,7 +106,7 @@ def findings(use: Use, rules: RulesOfThumb = DEFAULTS) -> tuple[Finding, ...]:
 
 
 def share_at(demand: Sequence[int], level: int) -> float:
-    """The share of the hours in which at least so many GPUs were at work."""
+    """The share of hours in which at least ``level`` GPUs worked."""
     return sum(gpus >= level for gpus in demand) / len(demand)
 
 
@@ -118,14 +116,16 @@ def _levels(demand: Sequence[int], first: int, last: int) -> Iterable[tuple[int,
 
 
 def _needed(demand: Sequence[int], ages: Sequence[int], below: int) -> list[float]:
-    """Of each GPU that was there for so many hours, the share of them in which it was needed beside the ``below`` that
-    come before; without those that were there for less than a week."""
+    """For each GPU, the share of its hours in which it was needed beside the ``below`` before it; GPUs held for less
+    than a week are left out.
+    """
     return [share_at(demand[-age:], level) for level, age in enumerate(ages, start=below + 1) if age >= SHORTEST]
 
 
 def _stop_renting(use: Use, rules: RulesOfThumb) -> Iterable[Finding]:
-    """Rented while as many that are held stood idle, in more of the hours than may stand idle. The hours are those in
-    which anything was held, and in each counts what was there then."""
+    """Rented while as many held GPUs were idle, in more hours than tolerated. Counts the hours with any holdings, each
+    with those of its time.
+    """
     ages = sorted(age for some in use.ages for age in some)
     hours = ages[-1] if ages else 0
     if hours < SHORTEST:
@@ -160,8 +160,9 @@ def _stop_renting(use: Use, rules: RulesOfThumb) -> Iterable[Finding]:
 
 
 def _over_committed(use: Use) -> Iterable[Finding]:
-    """Reserved GPUs that are needed in a smaller share of the hours than their price is of renting. Owned ones come
-    first: they are paid for, and what is reserved serves what they do not."""
+    """Reserved GPUs needed in a smaller share of hours than the ratio of their price to renting. Owned ones come first:
+    they are paid for, and reserved ones serve the rest.
+    """
     if not use.reserved or use.held_usd is None or use.held_usd <= 0:
         return
     ratio = use.held_usd / use.rent
@@ -239,7 +240,7 @@ def _hold_more(use: Use, rules: RulesOfThumb) -> Iterable[Finding]:
 def _more(
     kind: FindingKind, use: Use, shares: Sequence[float], usd: float | None, how: str, energy: float = 0.0
 ) -> Finding | None:
-    """``usd``: what one costs used or not; ``energy``: on top in an hour in which it works."""
+    """``usd``: cost of one, used or not; ``energy``: extra cost per working hour."""
     if not shares:
         return None
     gpus, often = len(shares), sum(shares) / len(shares)
@@ -256,13 +257,13 @@ def _more(
         )
         prices = {f"{verb}_usd": usd, "energy_usd": energy} if kind is FindingKind.BUY else {f"{verb}_usd": usd}
     else:
-        because += "; a price of owning would tell what it saves: `gpubroker capacity add owned`"
+        because += "; add a price of owning to compute the saving: `gpubroker capacity add owned`"
     figures = _figures(use, gpus, saves, held=use.held, used_share=often, hours_per_day=often * 24, **prices)
     return Finding(kind, use.accelerator, gpus, f"{verb} {gpus} {use.accelerator}", because, saves, figures)
 
 
 def _figures(use: Use, gpus: int, saves: float | None, **more: float | None) -> dict[str, float]:
-    """The arithmetic of a finding: what all of them go by, and ``more``; without what nobody knows."""
+    """The figures of a finding: common ones and ``more``; unknown ones are left out."""
     said = {"gpus": gpus, **more, "rent_usd": use.rent}
     if saves is not None:
         said |= {"hours_per_month": HOURS_PER_MONTH, "usd_per_month": saves}

@@ -1,8 +1,8 @@
-"""What a demand costs a month with what is held, what is reserved anew, and bursts on demand and on spot.
+"""Monthly cost of a demand with holdings, new reservations, and bursts on demand and on spot.
 
-Amounts are USD, prices per GPU and hour. A month is 730 hours. What was is taken for what comes: expected cost is the
-mean over the blocks (weeks, or days where there are fewer than four weeks) of the last quarter, its range their 10th
-and 90th percentile.
+Amounts are USD, prices per GPU and hour. A month is 730 hours. The past predicts the future: expected cost is the mean
+over the blocks (weeks, or days with fewer than four weeks) of the last quarter, its range their 10th and 90th
+percentile.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DAY, WEEK, QUARTER = 24, 168, 13 * 168
 
 @dataclass(frozen=True, slots=True)
 class Market:
-    """What bursts cost. ``spot``: None where there is none. ``spot_share``: the part of bursts that runs on it."""
+    """Prices of bursts. ``spot``: None if unavailable. ``spot_share``: the part of bursts on spot."""
 
     on_demand: float
     spot: float | None
@@ -60,7 +60,7 @@ class Scenario(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ScenarioCost:
-    """``usd_per_month`` in parts: what is held, what would be reserved anew, bursts on demand and on spot."""
+    """``usd_per_month`` in parts: holdings, new reservations, bursts on demand and on spot."""
 
     scenario: Scenario
     usd_per_month: Range
@@ -72,8 +72,9 @@ class ScenarioCost:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What is held now: GPUs that serve, what they cost an hour, what an hour of use adds per GPU, and what is promised
-    to be spent on bursts each hour."""
+    """Current holdings: GPUs, their hourly cost, the extra cost per GPU-hour in use, and the hourly commitment for
+    bursts.
+    """
 
     gpus: int
     usd_per_hour: float
@@ -94,7 +95,7 @@ class Held:
 def scenario_cost(
     scenario: Scenario, demand: Sequence[int], market: Market, held: Held, reserved: int = 0, usd: float = 0.0
 ) -> ScenarioCost:
-    """What the demand of the last quarter would have cost a month, block by block."""
+    """The monthly cost of the last quarter's demand, block by block."""
     recent = demand[-QUARTER:]
     size = WEEK if len(recent) >= 4 * WEEK else DAY if len(recent) >= DAY else len(recent)
     whole = recent[len(recent) % size :]

@@ -13,7 +13,7 @@ from broker.economics.units import not_negative, whole
 
 
 class HoldingKind(StrEnum):
-    """How it is held. A commitment is a promise to pay for a discount, not capacity by itself."""
+    """The kind of holding. A commitment is a payment for a discount, without capacity of its own."""
 
     OWNED = "owned"
     RESERVATION = "reservation"
@@ -62,18 +62,18 @@ class Holding:
 
     @property
     def usd_per_gpu_hour(self) -> float:
-        """What a GPU-hour costs whether used or not: payments over the whole time, spread evenly. USD."""
+        """The cost of a GPU-hour, used or not: all payments spread evenly. USD."""
         upfront = float(self.upfront.dollars) / self.hours
         return (upfront + float(self.hourly.dollars)) / self.gpus
 
     def energy_usd_per_gpu_hour(self, kwh_usd: float, pue: float) -> float:
-        """What a GPU-hour in use costs on top. USD."""
+        """The extra cost of a GPU-hour in use. USD."""
         return energy_usd_per_hour(self.watts, kwh_usd, pue) / self.gpus
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedHolding:
-    """A holding as it is on record: its number, when it was added (UTC) and by whom."""
+    """A recorded holding: its number, when (UTC) and by whom it was added."""
 
     number: int
     holding: Holding

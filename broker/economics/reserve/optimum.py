@@ -1,11 +1,11 @@
-"""The least that a demand could have cost, had it been known: a linear programme, solved by HiGHS through SciPy.
+"""The minimum cost of a known demand: a linear programme, solved by HiGHS through SciPy.
 
 With r units bought, a held and o rented on demand in each hour t of T::
 
     minimise   Σ fee(t) · r(t) + Σ o(t)
     subject to a(t) = a(t − 1) + r(t) − r(t − term),   a(t) + o(t) ≥ demand(t),   r, a, o ≥ 0
 
-Its matrix is a network's, so that with whole demand the optimum is whole, too, and no other rule can cost less.
+The matrix is a network's, so whole demand has a whole optimum, and no rule can cost less.
 """
 
 from __future__ import annotations

@@ -30,10 +30,10 @@ PATIENCE = 0.8
 """The margin over ρ, in units of ρ(1 − ρ), for a whole term. Results change little between 0.6 and 1."""
 
 IN_USE_HOURS = 6
-"""A unit counts as in use when demand reached it in each of so many hours."""
+"""A unit counts as in use when demand reached it in each of this many hours."""
 
 LEAST_KNOWN_HOURS = 24
-"""Nothing is bought before a day of demand is known."""
+"""Minimum hours of known demand before anything is bought."""
 
 HORIZONS = (12, 24, 72, 168)
 """Hours until a renewal that is spared, with the memories of no more than that length."""
@@ -57,7 +57,7 @@ def share_asked(ratio: float, patience: float = PATIENCE) -> float:
 
 
 class Memory:
-    """What is kept of a demand: sorted windows of its latest hours."""
+    """Stored demand: sorted windows of its latest hours."""
 
     def __init__(self, term: int, history: Iterable[float] = ()) -> None:
         self.term = whole("term", term, most=LONGEST_TERM)
@@ -85,7 +85,8 @@ class Memory:
 
     def level(self, ratio: float, patience: float = PATIENCE) -> int:
         """Units worth holding for the whole term. Never more at a higher ``ratio``; 0 above 1, where on-demand is
-        cheaper even for what is always in use."""
+        cheaper at any use.
+        """
         return self._mean(memories(self.term), positive("ratio", ratio), patience)
 
     def level_for(self, horizon: int, ratio: float) -> int:
@@ -108,7 +109,7 @@ def _demand(value: float) -> float:
 
 
 def units_to_buy(memory: Memory, ratio: float, stock: Stock, hour: int) -> int:
-    """How many units to buy at the start of ``hour`` for one term, given what is held and when it lapses."""
+    """Units to buy at the start of ``hour`` for one term, given the holdings and their ends."""
     held, in_use = stock.held(hour), memory.in_use
     if in_use <= held:
         return 0
@@ -133,7 +134,7 @@ class Planner:
         self._memory.extend(history)
 
     def buy(self, stock: Stock, hour: int, hours_left: int | None) -> int:
-        """With a known end a term's price must come back in what is left of the time."""
+        """With a known end, a term must pay back in the remaining time."""
         ratio = self._ratio
         if hours_left is not None and hours_left < self._memory.term:
             ratio *= self._memory.term / hours_left

@@ -21,18 +21,18 @@ from broker.economics.units import not_negative, positive, whole
 
 
 class Buyer(Protocol):
-    """A rule of purchase. It is asked once an hour, in order."""
+    """A purchase rule, called once an hour, in order."""
 
     def remember(self, history: Iterable[float]) -> None:
-        """What the demand was before the first hour that counts, oldest first."""
+        """Demand before the first counted hour, oldest first."""
         ...
 
     def buy(self, stock: Stock, hour: int, hours_left: int | None) -> int:
-        """How many units to buy at the start of ``hour``. ``hours_left``: to the end, where that is known."""
+        """Units to buy at the start of ``hour``. ``hours_left``: to the end, if known."""
         ...
 
     def observe(self, demand: float, held: int) -> None:
-        """What the demand of the hour was, and how many units served it."""
+        """The demand of the hour, and the units that served it."""
         ...
 
 
@@ -49,7 +49,7 @@ class Terms:
         positive("ratio", self.ratio, most=100)
 
     def fee(self, hour: int, hours: int) -> float:
-        """What a unit bought at ``hour`` of a series of ``hours`` costs."""
+        """The cost of a unit bought at ``hour`` of a series of ``hours``."""
         return self.ratio * (self.term if self.end_known else min(self.term, hours - hour))
 
 
@@ -88,7 +88,7 @@ def replay(buyer: Buyer, demand: Sequence[float], terms: Terms, *, warm_up: int 
 
 
 def charge(purchases: Iterable[tuple[int, int]], demand: Sequence[float], terms: Terms) -> Outcome:
-    """What ``purchases`` cost on ``demand``, every hour of which counts."""
+    """The cost of ``purchases`` on ``demand``; every hour counts."""
     bought = tuple(purchases)
     stock = Stock()
     for hour, units in sorted(bought):

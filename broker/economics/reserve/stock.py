@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Stock:
-    """What is held over time. Hours count from 0; a unit bought ``until`` hour 5 serves hour 4 and no more."""
+    """Holdings over time. Hours count from 0; a unit bought ``until`` hour 5 serves through hour 4."""
 
     def __init__(self) -> None:
         self._bought = 0
@@ -23,7 +23,7 @@ class Stock:
         return self._bought - self._gone(hour)
 
     def lapsing(self, hour: int, within: int) -> int:
-        """How many of the units that serve ``hour`` serve no longer ``within`` hours later."""
+        """Units that serve ``hour`` but not ``within`` hours later."""
         return self._gone(hour + within) - self._gone(hour)
 
     def _gone(self, hour: int) -> int:

@@ -33,8 +33,7 @@ class Window:
         insort(self._sorted, value)
 
     def quantile(self, q: float) -> float:
-        """The value that a share ``q`` of the hours lies below, between neighbours by proportion. ``q`` beyond 0 or 1
-        gives the least or the largest; 0 for an empty window."""
+        """The quantile ``q`` of the hours, interpolated; outside 0 to 1 the extremes; 0 for an empty window."""
         if not self._sorted:
             return 0.0
         at = min(max(q, 0.0), 1.0) * (len(self._sorted) - 1)
@@ -43,8 +42,9 @@ class Window:
         return self._sorted[low] + (at - low) * (self._sorted[high] - self._sorted[low])
 
     def level(self, share: float) -> float:
-        """The largest seen value that at least a ``share`` of the hours reaches; 0 where none does. For ``share`` ρ
-        this is the (1 − ρ)-quantile of the level rule."""
+        """The largest value that at least a ``share`` of the hours reaches; 0 if none. For ``share`` ρ this is the (1 −
+        ρ)-quantile of the level rule.
+        """
         hours = math.ceil(share * len(self._sorted) - 1e-9)
         return self._sorted[len(self._sorted) - max(hours, 1)] if 0 <= hours <= len(self._sorted) != 0 else 0.0
 

@@ -1,4 +1,4 @@
-"""Other rules of purchase, to measure the planner against: what the literature proposes, and what people do."""
+"""Reference purchase rules for the planner: from the literature and common practice."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class OnDemand:
 
 
 class StaggeredQuantile:
-    """Once a day, buys what is missing to the (1 − ρ)-quantile of the last week's demand."""
+    """Once a day, fills up to the (1 − ρ)-quantile of the last week's demand."""
 
     def __init__(self, ratio: float) -> None:
         self._ratio = ratio

@@ -139,7 +139,7 @@ def test_pools_that_began_at_other_times_are_noted(tmp_path: Path) -> None:
     write(tmp_path / "b.json", trace(metadata={"gap_seconds": 600, "first_tick": 12}))
     first, second = read_markets([tmp_path], Prices())
     assert first.notes[-1] == second.notes[-1]
-    assert first.notes[-1] == "pools taken to begin together, though their traces say: tick 0, tick 12"
+    assert first.notes[-1] == "pools assumed to begin together, though their traces differ: tick 0, tick 12"
 
 
 def test_pools_of_different_ticks_cannot_be_used_together(tmp_path: Path) -> None:
