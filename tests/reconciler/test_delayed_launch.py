@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.cli.render.reasons import waits
+from broker.app.results.reasons import waits
 from broker.core.errors import LoginMissing, Unreachable
 from broker.core.events import events as ev
 from broker.core.events.outcomes import AttemptState, Cause, JobState

@@ -1,7 +1,7 @@
 """Why a job waits, was refused or is paused, and why it ended: two closed unions that events and views carry.
 
 Each reason has a code (``kind``) and typed fields. Decisions compare types and fields; only the command line puts them
-into words (`broker.cli.render.reasons`). Fields named ``message``, ``evidence``, ``because``, ``note`` and ``text``
+into words (`broker.app.results.reasons`). Fields named ``message``, ``evidence``, ``because``, ``note`` and ``text``
 hold what somebody else said, for people alone. Amounts are USD, times UTC.
 """
 
