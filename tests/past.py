@@ -27,7 +27,6 @@ from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags
 from broker.ledger.sums import DAY
-from broker.reconciler.admission.launch_check import Ruling
 from broker.reconciler.controllers.placement import attempt_key, hold_entries
 from broker.reconciler.loop import Reconciler
 from broker.reconciler.settlement.batch import post_due
@@ -36,7 +35,7 @@ from broker.store import Store
 from broker.store.engine.times import to_micros
 from broker.store.ledger.tables import SUM
 from broker.store.tables import STILL_THERE
-from tests.reconciler.rehearsal import Machine, StageEngine, StageMailbox
+from tests.reconciler.rehearsal import Machine, StageEngine, StageMailbox, Trusting
 
 HOUR = timedelta(hours=1)
 STANDING = 1  # the number of the standing grant that lets a quarter of the jobs through
@@ -208,9 +207,7 @@ def looking_after(store: Store, running: Sequence[str], clock: ManualClock) -> R
         engine.machines[key] = Machine(None, clock.now() - timedelta(minutes=50))  # type: ignore[arg-type]  # never read
         mailbox.leases[key] = []
         mailbox.says(key)
-    return Reconciler(
-        store, lambda name: engine, mailbox, clock, lambda view: False, lambda view, attempt: Ruling.LAUNCH
-    )
+    return Reconciler(store, lambda name: engine, mailbox, clock, lambda view: False, Trusting())
 
 
 def analyse(store: Store) -> None:

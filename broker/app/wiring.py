@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pydantic import ValidationError
 
 from broker.core.actors import ProcessAccount
-from broker.core.errors import InvalidInput, Problem, StoreProblem
+from broker.core.errors import InvalidInput, MissingExtra, Problem, StoreProblem
 from broker.core.market.offers import SANDBOX, Offer, OfferQuery, SkippedRow
 from broker.core.ports import Engine, PolicySet, Provider
 from broker.core.registry import Registry, load
@@ -116,6 +116,7 @@ class Broker:
         self._clock = clock
         self._providers: dict[str, Provider] = {}
         self._engines: dict[str, Engine] = {}
+        self._not_installed: dict[str, MissingExtra] = {}
         self._policy: tuple[int, PolicySet] | None = None  # its version number with it, so that both change at once
         # With and without the simulated market: until when no local source is due (`broker.app.market.market.freshen`).
         self.fresh_until: dict[bool, datetime] = {}
@@ -209,13 +210,23 @@ class Broker:
     def engine(self, name: str) -> Engine:
         """An engine by name. Raises `UnknownName`, `MissingExtra`, or `InvalidInput` for bad settings of it."""
         with self._making:
+            if name in self._not_installed:
+                raise self._not_installed[name].with_traceback(None)
             if name not in self._engines:
-                make = load(self.registries.engines, name, "engine", extras=self.registries.engine_extras)
-                settings: dict[str, Any] = self._sandbox() if name == SANDBOX else {}
-                if asked := self.settings.engines.get(name):
-                    settings["settings"] = engine_settings(name, make, asked)
-                self._engines[name] = make(home=self.settings.home / "engines" / name, clock=self.clock, **settings)
+                try:
+                    self._engines[name] = self._make_engine(name)
+                except MissingExtra as missing:
+                    self._not_installed[name] = missing  # each plan asks, and looking for a package takes long
+                    raise
             return self._engines[name]
+
+    def _make_engine(self, name: str) -> Engine:
+        make = load(self.registries.engines, name, "engine", extras=self.registries.engine_extras)
+        settings: dict[str, Any] = self._sandbox() if name == SANDBOX else {}
+        if asked := self.settings.engines.get(name):
+            settings["settings"] = engine_settings(name, make, asked)
+        engine: Engine = make(home=self.settings.home / "engines" / name, clock=self.clock, **settings)
+        return engine
 
     def policy(self, look: StoreReading | None = None) -> PolicySet:
         """The active policy set, as a look at the store has it or as it is now; the empty one when none was ever

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -59,11 +58,6 @@ def fits(offer: Offer, wanted: dict[str, set[int]]) -> bool:
     """Whether the offer's machine has one of the requested counts."""
     counts = wanted.get(offer.accelerator or "cpu")
     return not counts or offer.count in counts
-
-
-def matches(name: str, patterns: Sequence[str]) -> bool:
-    """Whether the name matches one of the patterns; without patterns every name matches."""
-    return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def capacity_types(texts: Sequence[str]) -> tuple[CapacityType, ...]:

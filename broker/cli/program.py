@@ -39,6 +39,7 @@ COMMANDS = {
     "prices": "broker.cli.prices.prices:app",
     "advise": "broker.cli.advise:app",
     "doctor": "broker.cli.service.doctor:doctor",
+    "schema": "broker.cli.service.schema:schema",
     "serve": "broker.cli.service.serve:serve",
     "reconcile": "broker.cli.service.reconcile:reconcile",
 }

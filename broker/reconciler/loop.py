@@ -8,34 +8,29 @@ written before the effect, and no engine, object store or provider is called ins
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from broker.core.errors import (
-    AskAPerson,
     BrokerError,
-    GiveUp,
-    OwnerOnly,
-    RetryLater,
-    SecretsAbsent,
-    TryAnotherOffer,
 )
 from broker.core.events import events as ev
 from broker.core.events.events import EventBody
-from broker.core.events.outcomes import Cause
 from broker.core.events.views import AttemptView, JobView
-from broker.core.events.wait_reasons import LaunchTrouble, OwnerMustStart, SecretsMissing, WaitReason
 from broker.core.market.offers import MoneyKind
-from broker.core.ports import Engine, EngineState, Launch
+from broker.core.ports import Engine, EngineState
 from broker.core.values.clock import Clock
 from broker.ledger.entries import Balance, balances
 from broker.ledger.journal import Journal, Writing
 from broker.reconciler import decide
 from broker.reconciler.admission.approvals import refuse
-from broker.reconciler.admission.launch_check import Judge, Objection, Ruling
+from broker.reconciler.admission.launch_check import LaunchCheck
+from broker.reconciler.engine_calls import EngineCalls
 from broker.reconciler.interpret import Patience, Silence, news
 from broker.reconciler.isolation import isolated
+from broker.reconciler.launching import Launching
 from broker.reconciler.leases import EdgesAhead, IdleLimits, Leases, MaxUnattended
 from broker.reconciler.progress import billed_time
 from broker.reconciler.removal import Removals
@@ -44,11 +39,14 @@ from broker.reconciler.settlement.settlement import release
 from broker.reconciler.signals import Signals
 from broker.reconciler.visit_order import in_turn
 from broker.reconciler.worklist import Worklist
-from broker.runfolder.mailbox import Lease, Mailbox
+from broker.runfolder.mailbox import Mailbox
 from broker.runfolder.node_state import Dated
 
 log = logging.getLogger(__name__)
 
+# For how long a look waits for calls of engines that it began, and the last one for those under way: seconds of
+# the wall clock.
+_A_MOMENT, _LAST_WAIT = 0.1, 5.0
 # More steps than a job can sensibly take in one tick (launch, end, pause, close …); a guard against a loop.
 _STEPS_PER_TICK = 8
 
@@ -104,7 +102,7 @@ class Reconciler:
         mailbox: Mailbox,
         clock: Clock,
         place: Placer,
-        judge: Judge,
+        check: LaunchCheck,
         timing: Timing | None = None,
         secrets: Callable[[JobView], Mapping[str, str]] = lambda view: {},
         enforce: Enforcer = lambda view, money: False,
@@ -112,23 +110,26 @@ class Reconciler:
         idle_limits: IdleLimits = lambda view: (),
         edges_ahead: EdgesAhead = lambda view, kind: (),
         store_id: str = "",
+        calls: EngineCalls | None = None,
     ) -> None:
         self._journal = journal
         self._engines = engines
         self._mailbox = mailbox
         self._clock = clock
         self._place = place
-        self._judge = judge
         self._timing = timing or Timing()
-        self._secrets = secrets
         self._enforce = enforce
-        self._store_id = store_id
         self._silence = Silence(self._timing.patience.heartbeat / 4)
         self._worklist = Worklist(journal)
         self._leases = Leases(mailbox, self._worklist, max_unattended, idle_limits, edges_ahead)
         self._settling = Settling(journal, self._timing.settle_every)
         self._signals = Signals(engines, mailbox, self._leases)
-        self._removals = Removals(engines)
+        self._calls = calls or EngineCalls()
+        self._removals = Removals(engines, self._calls)
+        self._launching = Launching(
+            self._append, engines, mailbox, self._leases, clock, check, self._calls, secrets,
+            self._timing.patience.start, store_id,
+        )  # fmt: skip
         self._next_try: dict[str, datetime] = {}
 
     def tick(self) -> Tick:
@@ -138,17 +139,42 @@ class Reconciler:
         self._signals.look(views)
         steps = waiting = 0
         for view in in_turn(views, self._clock.now()):
-            try:
-                taken, people = self._advance(view)
-                steps += taken
-                waiting += people
-            except BrokerError as error:
-                log.warning("job %s: %s", view.id, error)
-            except Exception:  # a mistake of ours over one job must not leave all others alone
-                log.exception("job %s: left for the next look", view.id)
+            taken, people = self._visit(view)
+            steps += taken
+            waiting += people
+        steps += self._take_up()
         with isolated("settling what runs"):
             self._settling.settle(self._clock.now())
         return Tick(len(views), waiting, steps)
+
+    def close(self) -> None:
+        """No look follows. Calls of engines that do not end soon are left behind, as they are when the process is
+        killed: whoever looks next asks the engine what came of them."""
+        if left := self._calls.close(_LAST_WAIT):
+            log.warning("%d calls of engines are left behind; the next look asks what came of them", left)
+
+    def _visit(self, view: JobView) -> tuple[int, bool]:
+        """As `_advance`; raises nothing."""
+        try:
+            return self._advance(view)
+        except BrokerError as error:
+            log.warning("job %s: %s", view.id, error)
+        except Exception:  # a mistake of ours over one job must not leave all others alone
+            log.exception("job %s: left for the next look", view.id)
+        return 0, False
+
+    def _take_up(self) -> int:
+        """Go on with jobs whose calls of engines end within a moment, as most do; the others are for later looks. How
+        many steps were taken."""
+        steps, until = 0, time.monotonic() + _A_MOMENT
+        while keys := self._calls.ended(max(until - time.monotonic(), 0.0)):
+            for job_id in {key.rpartition("-")[0] for key in keys}:
+                with isolated(f"job {job_id}: what its engine answered"):
+                    view = self._worklist.again(job_id)
+                    steps += self._visit(view)[0] if view is not None else 0
+            if time.monotonic() >= until:
+                break
+        return steps
 
     def _advance(self, view: JobView) -> tuple[int, bool]:
         """Take steps until nothing changes; how many were taken, and whether the job now waits for a person."""
@@ -189,9 +215,9 @@ class Reconciler:
             case decide.Expire():
                 return self._expire(view)
             case decide.Submit(attempt):
-                return self._submit(view, attempt)
+                return self._launching.submit(view, attempt)
             case decide.Abandon(attempt, cause):
-                return self._abandon(view, attempt, cause)
+                return self._launching.abandon(view, attempt, cause)
             case decide.Watch(attempt, remove):
                 return self._watch(view, attempt, remove=remove)
             case decide.Stop(attempt, cause, why):
@@ -229,70 +255,6 @@ class Reconciler:
             if current is not None and current.seq == view.seq:
                 refuse(tx, current, self._clock.now())
         return True
-
-    def _submit(self, view: JobView, attempt: AttemptView) -> bool:
-        """Find the attempt, or launch it where the rules in force still allow that. An attempt about which its engine
-        cannot be asked does not end here: an earlier process may have launched it already."""
-        try:
-            engine = self._engines(attempt.engine)
-            handle = engine.find(attempt.key)
-            if handle is None:
-                self._mailbox.prepare(view, attempt, self._leases.granted(view, attempt, self._clock.now()))
-                secrets = self._secrets(view)
-                ruling = self._judge(view, attempt)  # last, so that nothing slow lies between it and the launch
-        except BrokerError as error:
-            return self._delayed(view, attempt, error)
-        if handle is not None:
-            return self._append(view, (attempt.number, ev.Launched(handle=handle)))
-        if isinstance(ruling, Objection):
-            return self._abandon(view, attempt, ruling.cause, ruling.why)
-        if ruling is Ruling.LOOK_AGAIN:
-            return True
-        folder = self._mailbox.url(view, attempt)
-        launch = Launch(attempt.key, view.job, attempt.placement, folder, secrets, self._store_id)
-        try:
-            handle = engine.submit(launch)
-        except TryAnotherOffer as error:
-            return self._launch_failed(view, attempt, Cause.NO_CAPACITY, error)
-        except RetryLater as error:
-            if self._clock.now() - attempt.requested_at > self._timing.patience.start:
-                return self._abandon(view, attempt, Cause.LAUNCH_FAILED, str(error))
-            return self._delayed(view, attempt, error)
-        except (AskAPerson, GiveUp) as error:
-            return self._launch_failed(view, attempt, Cause.LAUNCH_REFUSED, error)
-        except Exception as error:  # nothing is known of an error that has no class: the engine may have launched it
-            log.exception("job %s, attempt %s: its launch", view.id, attempt.number)
-            return self._abandon(view, attempt, Cause.LAUNCH_FAILED, f"{type(error).__name__}: {error}")
-        return self._append(view, (attempt.number, ev.Launched(handle=handle)))
-
-    def _delayed(self, view: JobView, attempt: AttemptView, error: BrokerError) -> bool:
-        """Try again with the next look; say why, once."""
-        because = f"{error} ({error.hint})" if error.hint else str(error)
-        log.warning("job %s, attempt %s: %s; trying again", view.id, attempt.number, because)
-        reason = _why_not_launched(error)
-        if reason != view.waiting:
-            self._append(view, (attempt.number, ev.LaunchDelayed(reason=reason)))
-        return False
-
-    def _launch_failed(self, view: JobView, attempt: AttemptView, cause: Cause, error: BrokerError) -> bool:
-        evidence = f"{error} ({error.hint})" if error.hint else str(error)
-        return self._append(view, (attempt.number, ev.AttemptEnded(cause=cause, evidence=evidence)))
-
-    def _abandon(self, view: JobView, attempt: AttemptView, cause: Cause, evidence: str = "never launched") -> bool:
-        """A request that may or may not have reached its engine before a crash: find out, and only then let it go."""
-        try:
-            handle = self._engines(attempt.engine).find(attempt.key)
-        except BrokerError as error:
-            if view.cancel_requested:  # a machine that an earlier process launched need not wait for its engine
-                with isolated(f"job {view.id}, attempt {attempt.number}: its lease"):
-                    self._leases.withdraw(view, attempt, self._clock.now(), cause)
-            return self._delayed(view, attempt, error)
-        if handle is not None:
-            return self._append(view, (attempt.number, ev.Launched(handle=handle)))
-        # Should a machine of it still come up, it finds this and goes away.
-        with isolated(f"job {view.id}, attempt {attempt.number}: no word could be left for it"):
-            self._mailbox.prepare(view, attempt, Lease(stop=cause))
-        return self._append(view, (attempt.number, ev.AttemptEnded(cause=cause, evidence=evidence)))
 
     def _watch(self, view: JobView, attempt: AttemptView, *, remove: bool) -> bool:
         """Record what is new of the attempt, with its money, and only then end a machine that has no business any
@@ -367,6 +329,8 @@ class Reconciler:
         """Nobody looks at them again."""
         for attempt in attempts:
             self._leases.forget(attempt.key)
+            self._launching.forget(attempt.key)
+            self._calls.forget(attempt.key)
             self._removals.forget(attempt.key)
             self._silence.forget(attempt.key)
 
@@ -385,16 +349,6 @@ class Reconciler:
                 first(tx, current, now)
             tx.append(view.id, items, now)
         return True
-
-
-def _why_not_launched(error: BrokerError) -> WaitReason:
-    match error:
-        case SecretsAbsent():
-            return SecretsMissing(names=error.names, owner=error.owner, process_user=error.process_user)
-        case OwnerOnly():
-            return OwnerMustStart(owner=error.owner, process_user=error.process_user)
-        case _:
-            return LaunchTrouble(error=type(error).__name__, message=error.message, where=error.where, hint=error.hint)
 
 
 def release_all(tx: Writing, view: JobView, now: datetime) -> None:

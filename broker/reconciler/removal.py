@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from broker.core.errors import BrokerError
 from broker.core.events.views import AttemptView
 from broker.core.ports import Engine
+from broker.reconciler.engine_calls import EngineCalls, Purpose
 from broker.reconciler.interpret import must_be_removed
 
 log = logging.getLogger(__name__)
@@ -30,8 +31,9 @@ class _Failed:
 class Removals:
     """``engines``: the engine of a name. What failed is remembered by this process only: a new process asks at once."""
 
-    def __init__(self, engines: Callable[[str], Engine]) -> None:
+    def __init__(self, engines: Callable[[str], Engine], calls: EngineCalls | None = None) -> None:
         self._engines = engines
+        self._calls = calls or EngineCalls()
         self._failed: dict[str, _Failed] = {}
         self._set_back: dict[str, datetime] = {}  # first looks since the clock showed less than when a stop was asked
 
@@ -44,16 +46,22 @@ class Removals:
         return must_be_removed(replace(attempt, stop_requested_at=told), now, grace)
 
     def remove(self, attempt: AttemptView, now: datetime) -> str | None:
-        """Ask the engine to end the attempt's machine, unless it failed to a short while ago. What the engine said
-        against it; None where it took the request, or was not asked. Raises nothing."""
-        if attempt.handle is None:
+        """Ask the engine to end the attempt's machine, unless it failed to a short while ago or is being asked. What
+        the engine said against it; None where it took the request, or has not answered. Raises nothing."""
+        handle = attempt.handle
+        if handle is None:
             return None
         failed = self._failed.get(attempt.key)
         # A clock that was set back must not make it wait for the time that the clock showed before.
         if failed is not None and now < failed.next_try <= now + _SLOWEST_RETRY:
             return None
         try:
-            self._engines(attempt.engine).cancel(attempt.handle)
+            engine = self._engines(attempt.engine)
+            done = self._calls.make(attempt.engine, attempt.key, Purpose.END, lambda: engine.cancel(handle))
+            if done is None:
+                return None
+            if done.error is not None:
+                raise done.error
         except BrokerError as error:
             said = f"{error} ({error.hint})" if error.hint else str(error)
             log.warning("attempt %s: its machine cannot be ended: %s", attempt.key, said)

@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 
 from broker.app.jobs import approvals, jobs
+from broker.app.results.reasons import waits
 from broker.app.wiring import Broker
 from broker.cli.jobs import job_view
-from broker.cli.render.reasons import waits
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.values.money import Money
 from tests.actors import ANN, OLGA

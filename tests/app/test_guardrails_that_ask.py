@@ -9,9 +9,9 @@ import pytest
 
 from broker.app.jobs import approvals, jobs
 from broker.app.jobs.submit import Preview, preview, submit
+from broker.app.results.reasons import ended, waits
 from broker.app.service.reconciler_setup import reconciler
 from broker.app.wiring import Broker
-from broker.cli.render.reasons import ended, waits
 from broker.core.events.outcomes import JobState
 from broker.core.job.file import parse_job
 from broker.core.job.jobs import Job

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from broker.app.jobs import jobs
+from broker.app.results.reasons import waits
 from broker.app.service import reconciler_setup
 from broker.app.wiring import Broker
-from broker.cli.render.reasons import waits
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState
 from tests.policies.guardrail_twins import MACHINE, Running, activate, billed_to_the_second, entry, machine, site

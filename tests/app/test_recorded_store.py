@@ -10,10 +10,10 @@ import pytest
 
 from broker.app.billing.report import ledger_faults
 from broker.app.jobs import jobs
+from broker.app.results.reasons import waits
 from broker.app.service import background
 from broker.app.service.reconciler_setup import reconciler
 from broker.app.wiring import Broker
-from broker.cli.render.reasons import waits
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.wait_reasons import EarlierWords, PolicyDenies, SecretsMissing
 from broker.core.values.clock import ManualClock

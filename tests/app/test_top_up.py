@@ -14,8 +14,8 @@ import pytest
 
 from broker.app.jobs import jobs
 from broker.app.jobs.submit import submit
+from broker.app.results.reasons import waits
 from broker.app.wiring import Broker
-from broker.cli.render.reasons import waits
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState
 from broker.core.events.views import AttemptView

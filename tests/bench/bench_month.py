@@ -28,7 +28,6 @@ from broker.core.values.burns import Burn
 from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags
-from broker.reconciler.admission.launch_check import Ruling
 from broker.reconciler.controllers.enforcement import Enforcement
 from broker.reconciler.controllers.placement import attempt_key, hold_entries
 from broker.reconciler.loop import Reconciler, Tick
@@ -37,6 +36,7 @@ from broker.runfolder.runfolder import RunFolders
 from broker.store import Store, open_store
 from policies.loader import load
 from tests.bench.bench_tick import ENGINES, POLICY, Engine, offers, timed
+from tests.reconciler.rehearsal import Trusting
 
 JOBS, SETTLEMENTS = 15, 30 * 24 * 60
 MINUTE = timedelta(minutes=1)
@@ -159,7 +159,7 @@ def main() -> None:
         def process() -> Reconciler:
             return Reconciler(
                 store, engines.__getitem__, RunFolders(runs.as_uri(), clock), clock, lambda view: False,  # type: ignore[arg-type]  # engines in memory
-                lambda view, attempt: Ruling.LAUNCH, enforce=enforce,
+                Trusting(), enforce=enforce,
             )  # fmt: skip
 
         def look(what: str, reconciler: Reconciler, limit: str = "(at most 0.5 s CPU, 50 ms)") -> None:

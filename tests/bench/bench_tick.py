@@ -33,13 +33,13 @@ from broker.core.values.clock import SystemClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Entry, Movement, Tags, move
 from broker.ledger.meter import Meter
-from broker.reconciler.admission.launch_check import Ruling
 from broker.reconciler.controllers.enforcement import Enforcement
 from broker.reconciler.controllers.placement import attempt_key, hold_entries
 from broker.reconciler.loop import Reconciler, Tick
 from broker.runfolder.runfolder import RunFolders
 from broker.store import Store, open_store
 from policies.loader import load
+from tests.reconciler.rehearsal import Trusting
 
 ATTEMPTS, SETTLED, A_BATCH = 10_000, 5, 500
 ENGINES = ("alpha", "beta", "gamma")
@@ -171,7 +171,7 @@ def main(attempts: int = ATTEMPTS) -> None:
             enforce = Enforcement(opened, lambda: policy, clock.now, every=timedelta(seconds=5))
             reconciler = Reconciler(
                 opened, engines.__getitem__, RunFolders(runs.as_uri(), clock), clock, lambda view: False,  # type: ignore[arg-type]  # engines in memory
-                lambda view, attempt: Ruling.LAUNCH, enforce=enforce,
+                Trusting(), enforce=enforce,
             )  # fmt: skip
             return reconciler, reconciler.tick()
 

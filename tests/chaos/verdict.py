@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from broker.app.billing.budgets import rules_of
+from broker.app.results import reasons
 from broker.app.wiring import Broker
-from broker.cli.render import reasons
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.values.money import Money

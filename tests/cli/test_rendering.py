@@ -13,7 +13,9 @@ from hypothesis import given
 from rich.console import Console
 from rich.text import Text
 
-from broker.cli.render import event_format, formats, reasons
+from broker.app.results import reasons
+from broker.app.results.program_name import program
+from broker.cli.render import event_format, formats
 from broker.cli.render.document import plain, to_json
 from broker.cli.render.tables import Column, Trimmed, fitting
 from broker.core.events import events as ev
@@ -231,6 +233,6 @@ def test_every_reason_is_put_into_words(reason: WaitReason | EndReason | None) -
 
 def test_commands_to_paste_name_the_program_as_it_was_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["/opt/some where/bin/gpubroker", "jobs"])
-    assert formats.program() == "'/opt/some where/bin/gpubroker'"
+    assert program() == "'/opt/some where/bin/gpubroker'"
     monkeypatch.setattr("sys.argv", ["gpubroker"])
-    assert formats.program() == "gpubroker"
+    assert program() == "gpubroker"

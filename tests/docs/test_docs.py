@@ -63,6 +63,14 @@ def test_every_part_says_what_it_is_for(folder: str) -> None:
     assert (ROOT / folder / "README.md").exists()
 
 
+@pytest.mark.parametrize("document", [path for path in DOCUMENTS if path.name == "README.md"], ids=name_of)
+def test_files_that_a_table_names_are_there(document: Path) -> None:
+    """In the first column of a table, `settings.py` or `engine/times.py` is a file beside the README."""
+    rows = re.findall(r"^\| *(`[^|]*)\|", document.read_text("utf-8"), re.MULTILINE)
+    named = [name for row in rows for name in re.findall(r"`([\w./-]+\.(?:py|toml|sh|pth))`", row)]
+    assert [name for name in named if not (document.parent / name).exists()] == []
+
+
 def shown_commands() -> Iterator[tuple[str, str]]:
     """Document and arguments of every command that a document shows; alternatives (``a | b``) one by one."""
     for document in DOCUMENTS:

@@ -141,8 +141,8 @@ FAULTS = (
     Fault(
         "13",
         "a pool without capacity is asked with every look",
-        "broker/reconciler/controllers/placement.py",
-        "        if abs(now - rest.since) < rest.until - rest.since",
+        "broker/reconciler/pools.py",
+        "        if rest.banned or abs(now - rest.since) < rest.until - rest.since",
         "        if now < rest.since",
         ("tests/reconciler/test_growth.py::test_a_pool_without_capacity_is_asked_ever_less_often",),
     ),

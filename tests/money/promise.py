@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from fractions import Fraction
 
-from broker.cli.render.reasons import waits
+from broker.app.results.reasons import waits
 from broker.core.events.views import JobView
 from broker.core.market.offers import MoneyKind
 from broker.core.values.money import Money

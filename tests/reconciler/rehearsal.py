@@ -25,7 +25,7 @@ from broker.core.values.clock import ManualClock
 from broker.core.values.money import Money
 from broker.ledger.entries import Movement, Tags, faults
 from broker.placement.conditions import Conditions
-from broker.reconciler.admission.launch_check import Judge, Rejudging
+from broker.reconciler.admission.launch_check import LaunchCheck, Rejudging, Ruling
 from broker.reconciler.controllers.enforcement import Enforcement
 from broker.reconciler.controllers.placement import Market, Placing, hold_entries, launch_request
 from broker.reconciler.loop import Reconciler, Timing
@@ -191,6 +191,16 @@ class OpenPolicy:
         return [Verdict(answer, "budget", "test", f"{action.kind} is denied", Source("test.yaml", 1))]
 
 
+class Trusting:
+    """Lets every launch be made."""
+
+    def __call__(self, view: JobView, attempt: AttemptView) -> Ruling:
+        return Ruling.LAUNCH
+
+    def holds(self, view: JobView, attempt: AttemptView) -> bool:
+        return True
+
+
 class Stage:
     """One store, one engine, one reconciler; time stands still until `pass_time`."""
 
@@ -211,7 +221,7 @@ class Stage:
             enforce=enforce, max_unattended=enforce.max_unattended,
         )  # fmt: skip
 
-    def judge(self) -> Judge:
+    def judge(self) -> LaunchCheck:
         """Who judges launches that were delayed, by the stage's policy and offers as they are then."""
         return Rejudging(self.store, lambda job: self._market(), lambda: self.policy, self.clock.now)
 

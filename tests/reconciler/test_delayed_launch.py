@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.cli.render.reasons import waits
+from broker.app.results.reasons import waits
 from broker.core.errors import LoginMissing, Unreachable
 from broker.core.events import events as ev
 from broker.core.events.outcomes import AttemptState, Cause, JobState
@@ -273,7 +273,7 @@ def test_a_secret_that_was_missing_does_not_keep_an_old_judgement(market: Market
             raise LoginMissing("secrets not in the environment: TOKEN")
         return {}
 
-    market.reconciler._secrets = secrets
+    market.reconciler._launching._secrets = secrets
     market.requested()
     market.pass_time(MINUTE, times=30)
     assert len(market.view.attempts) == 1, "what cannot be tried is not requested again and again"

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
+from broker.app.results.reasons import waits
 from broker.app.service.reconciler_setup import each_in_turn
-from broker.cli.render.reasons import waits
 from broker.core.errors import Malformed, Unreachable
 from broker.core.events import events as ev
 from broker.core.events.outcomes import AttemptState, Cause, JobState

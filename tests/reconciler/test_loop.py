@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from broker.cli.render.reasons import ended, waits
+from broker.app.results.reasons import ended, waits
 from broker.core.errors import LoginMissing, NoCapacity
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState

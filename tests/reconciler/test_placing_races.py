@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from broker.cli.render.reasons import waits
+from broker.app.results.reasons import waits
 from broker.core.events.outcomes import JobState
 from broker.core.job.jobs import Job, Work
 from broker.core.market.offers import Billing

@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from broker.cli.render.reasons import ended, waits
+from broker.app.results.reasons import ended, waits
 from broker.core.events.outcomes import JobState
 from broker.core.events.views import JobView
 from broker.core.values.clock import ManualClock

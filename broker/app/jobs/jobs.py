@@ -334,6 +334,14 @@ def progress(broker: Broker, view: JobView) -> Progress | None:
     return Progress(node.step, node.total, node.phase, node.heartbeat_at, finish)
 
 
+def last_step(view: JobView) -> int | None:
+    """The last step of the latest attempt, or the step of the last checkpoint."""
+    latest, checkpoint = view.latest, view.checkpoint
+    if latest is not None and latest.last_step is not None:
+        return latest.last_step
+    return checkpoint.step if checkpoint else None
+
+
 def events(broker: Broker, view: JobView) -> Sequence[ev.Event]:
     """The job's stream, in order."""
     with broker.store.reading() as look:

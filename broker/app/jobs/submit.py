@@ -114,6 +114,14 @@ class Preview:
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
     @property
+    def over_max_cost(self) -> int:
+        """The number of placements with an expected cost above the job's max_cost, at which the job would be paused."""
+        limit = self.job.max_cost
+        if limit is None:
+            return 0
+        return sum(1 for one in self.plan.placements if one.duration is not None and one.expected_cost > limit)
+
+    @property
     def exit_code(self) -> int:
         """0, or why it cannot be submitted: 2 its own `max_cost`, 4 the market, 3 a policy, 6 approval needed."""
         if self.admission is None:

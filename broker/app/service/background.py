@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 
 # So many looks without anything to do before the process ends; a job submitted meanwhile finds it still there.
 _IDLE_TICKS = 3
+_CALLS_BESIDE = 8  # calls of one engine (launches, removals) that are under way at the same time
 _SLOWEST_LOOK = 60.0  # seconds of the wall clock, while the store does not answer
 _MOST_DOUBLINGS = 16  # of the time between looks; beyond that it is `_SLOWEST_LOOK` anyhow
 
@@ -207,22 +208,26 @@ def looks(broker: Broker, still_leading: Callable[[], bool], pause: Callable[[fl
     from broker.app.service.reconciler_setup import (
         reconciler,  # every command looks whether one runs; one process runs it
     )
+    from broker.reconciler.engine_calls import EngineCalls
 
-    worker, alerting = reconciler(broker), Alerting(broker)
+    worker, alerting = reconciler(broker, EngineCalls(_CALLS_BESIDE)), Alerting(broker)
     failed = 0
-    while still_leading():
-        tick, began = None, time.monotonic()
-        try:
-            if _sandbox_runs(broker):
-                freshen(broker, sandbox=True)  # its spot prices are settled as they are observed
-            tick = worker.tick()
-            alerting()
-            failed = 0
-        except BrokerError as error:
-            failed += 1
-            log.warning("%s (%s)", error, error.hint)
-        yield Look(tick, time.monotonic() - began)
-        pause(min(broker.settings.reconcile_every * 2 ** min(failed, _MOST_DOUBLINGS), _SLOWEST_LOOK))
+    try:
+        while still_leading():
+            tick, began = None, time.monotonic()
+            try:
+                if _sandbox_runs(broker):
+                    freshen(broker, sandbox=True)  # its spot prices are settled as they are observed
+                tick = worker.tick()
+                alerting()
+                failed = 0
+            except BrokerError as error:
+                failed += 1
+                log.warning("%s (%s)", error, error.hint)
+            yield Look(tick, time.monotonic() - began)
+            pause(min(broker.settings.reconcile_every * 2 ** min(failed, _MOST_DOUBLINGS), _SLOWEST_LOOK))
+    finally:
+        worker.close()
 
 
 def _sandbox_runs(broker: Broker) -> bool:

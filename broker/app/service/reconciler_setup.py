@@ -25,6 +25,7 @@ from broker.reconciler.controllers.enforcement import Enforcement
 from broker.reconciler.controllers.placement import Placing
 from broker.reconciler.controllers.strategy_advice import Moving, Strategist
 from broker.reconciler.controllers.top_up import Pace, TopUp
+from broker.reconciler.engine_calls import EngineCalls
 from broker.reconciler.isolation import isolated
 from broker.reconciler.loop import Enforcer, Reconciler, Timing
 from broker.runfolder.runfolder import RunFolders
@@ -41,8 +42,9 @@ def run_folders(broker: Broker) -> RunFolders:
     return RunFolders(broker.settings.runs_url, broker.clock)
 
 
-def reconciler(broker: Broker) -> Reconciler:
-    """A reconciler over this broker's store, engines and policies."""
+def reconciler(broker: Broker, calls: EngineCalls | None = None) -> Reconciler:
+    """A reconciler over this broker's store, engines and policies. ``calls``: how engines are called; None: one call
+    after the other within a look."""
     folders = run_folders(broker)
     settle_every = timedelta(seconds=broker.settings.settle_every)
     strategist = Strategist(partial(record, broker.store))
@@ -87,7 +89,7 @@ def reconciler(broker: Broker) -> Reconciler:
         mailbox=folders,
         clock=broker.clock,
         place=placing,
-        judge=rejudging,
+        check=rejudging,
         timing=Timing(settle_every=settle_every).scaled(broker.clock.scale),
         secrets=partial(passed_on, broker),
         enforce=each_in_turn(
@@ -100,6 +102,7 @@ def reconciler(broker: Broker) -> Reconciler:
         idle_limits=enforcement.idle_limits,
         edges_ahead=enforcement.edges_ahead,
         store_id=store_id(broker.store),
+        calls=calls,
     )
 
 

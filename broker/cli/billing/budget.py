@@ -36,7 +36,9 @@ def list_budgets(context: typer.Context, as_json: AsJson = False) -> None:
     terminal = Terminal.of(context)
     _, found = _budgets(terminal)
     if as_json:
-        terminal.answer({"budgets": [view.document(line) for line in found]})
+        from broker.app.results.budgets import BudgetList, BudgetResult
+
+        terminal.answer(BudgetList(budgets=[BudgetResult.of(line) for line in found]))
     else:
         terminal.show(*(view.table(terminal.out, found) if found else [_NONE]))
 
@@ -80,10 +82,10 @@ def show(
         if chart:
             terminal.show(*view.drawn(terminal, figures))
     if as_json:
-        documents = [
-            view.document(line, told[line.spec.id]) | {"held_by_job": held_view.by_job_json(line)} for line in chosen
-        ]
-        terminal.answer({"budgets": documents} if budget is None else documents[0])
+        from broker.app.results.budgets import BudgetDetails, BudgetDetailsList
+
+        results = [BudgetDetails.told(line, told[line.spec.id]) for line in chosen]
+        terminal.answer(BudgetDetailsList(budgets=results) if budget is None else results[0])
         return
     terminal.show(*(view.table(terminal.out, chosen) if chosen else [_NONE]))
     for line in chosen:

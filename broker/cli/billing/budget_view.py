@@ -1,9 +1,9 @@
-"""Budgets as text, as JSON and as charts."""
+"""Budgets as text and as charts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
@@ -115,38 +115,3 @@ def scope_words(spec: BudgetSpec) -> str:
         "environment": spec.environments,
     }
     return ", ".join(f"{word} {' or '.join(names)}" for word, names in parts.items() if names) or "all jobs"
-
-
-def document(line: BudgetLine, told: Sequence[Dispatch] = ()) -> dict[str, Any]:
-    """One budget in JSON."""
-    spec = line.spec
-    return {
-        "id": spec.id,
-        "period": spec.period,
-        "timezone": spec.timezone,
-        "period_start": line.use.period_start,
-        "period_end": line.use.period_end,
-        "counts": sorted(spec.counts),
-        "limit": line.limit,
-        "spent": line.use.spent,
-        "held": line.use.held,
-        "left": line.left,
-        "action": line.action,
-        "alerts": list(line.alerts),
-        "forecast": {
-            "committed": line.forecast.committed,
-            "trend": line.forecast.trend,
-            "expected": line.forecast.expected,
-            "used_up_at": line.forecast.used_up_at,
-        },
-        "passed": dict(line.marks),
-        "notices": [notices_view.document(one) for one in told],
-        "scope": {
-            "teams": spec.teams,
-            "projects": spec.projects,
-            "workloads": spec.workloads,
-            "users": spec.users,
-            "environments": spec.environments,
-        },
-        "source": str(line.source),
-    }

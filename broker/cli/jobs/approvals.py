@@ -54,12 +54,11 @@ def list_(
         one.view.id: approvers.told_of(broker, one.view) for one in found if one.state is approvals.Standing.WAITING
     }
     if as_json:
-        terminal.answer(
-            {
-                "requests": [view.request_json(one, me, told.get(one.view.id, ())) for one in found],
-                "standing": [view.standing_json(one, now) for one in standing],
-            }
-        )
+        from broker.app.results.approvals import ApprovalList, ApprovalRequest, StandingGrantResult
+
+        requests = [ApprovalRequest.of(one, told.get(one.view.id, ()), by=terminal.actor) for one in found]
+        grants = [StandingGrantResult.of(one, now) for one in standing]
+        terminal.answer(ApprovalList(requests=requests, standing=grants))
     else:
         terminal.show(*view.listing(terminal.out, found, standing, me, now, told))
 
@@ -158,13 +157,12 @@ def revoke(
 
 
 def _answered(terminal: Terminal, broker: Broker, after: JobView, word: str, *, as_json: bool) -> None:
-    from broker.app.jobs import jobs
+    from broker.app.jobs import details
     from broker.app.service import background
-    from broker.cli.jobs import job_document
 
     background.revive(broker)
     if as_json:
-        terminal.answer(job_document.document(after, jobs.bill(broker, after), None, broker.clock.now()))
+        terminal.answer(details.details(broker, after))
         return
     state = after.state.value.replace("_", " ")
     if after.asked is not None:
@@ -212,7 +210,9 @@ def _granted(terminal: Terminal, broker: Broker, grant: StandingGrant, word: str
     from broker.cli.jobs import approvals_view as view
 
     if as_json:
-        terminal.answer(view.standing_json(grant, broker.clock.now()))
+        from broker.app.results.approvals import StandingGrantResult
+
+        terminal.answer(StandingGrantResult.of(grant, broker.clock.now()))
     else:
         terminal.show(f"{word}: {view.standing_sentence(grant)}")
 

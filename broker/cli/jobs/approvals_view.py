@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
@@ -130,62 +130,3 @@ def standing_sentence(one: StandingGrant) -> str:
         f"standing grant {one.number} for {_whom(one)}: {formats.money(one.total)} in total until {until}"
         f" ({', '.join(one.rules)})"
     )
-
-
-def request_json(one: Request, me: str, told: Sequence[Dispatch]) -> dict[str, Any]:
-    """A request in JSON. ``mine``: whether the user ``me`` may decide it; ``told``: notices about it."""
-    asked = one.asked
-    return {
-        "job": one.view.id,
-        "name": one.view.job.name,
-        "user": one.view.user,
-        "asked_by": asked.by or one.view.user,
-        "team": one.view.job.team,
-        "project": one.view.job.project,
-        "state": one.state,
-        "asked_at": asked.at,
-        "expires_at": asked.expires_at,
-        "total": asked.total,
-        "covers": covered(asked),
-        "held": dict(asked.held),
-        "extension": asked.extension,
-        "max_cost": asked.max_cost,
-        "max_duration": asked.max_duration,
-        "questions": [
-            {
-                "rule": question.rule,
-                "source": question.source,
-                "because": question.because,
-                "approvers": question.approvers,
-                "own_requests": question.own_requests,
-                "covers": None if question.facts is None else [fact.model_dump(mode="json") for fact in question.facts],
-                "approved_by": next((who for rule, who in asked.yes if rule == question.rule), None),
-            }
-            for question in asked.questions
-        ],
-        "mine": one.state is Standing.WAITING and bool(asked.answerable_by(me, one.view.user)),
-        "decided_at": one.decided_at,
-        "decided_by": one.decided_by,
-        "reason": one.note,
-        "notices": [notices_view.document(each) for each in told],
-    }
-
-
-def standing_json(one: StandingGrant, now: datetime) -> dict[str, Any]:
-    """A standing grant in JSON."""
-    return {
-        "number": one.number,
-        "by": one.by,
-        "at": one.at,
-        "until": one.until,
-        "users": one.users,
-        "teams": one.teams,
-        "projects": one.projects,
-        "rules": one.rules,
-        "total": one.total,
-        "used": one.used,
-        "active": one.active(now),
-        "reason": one.note,
-        "revoked_at": one.revoked_at,
-        "revoked_by": one.revoked_by,
-    }

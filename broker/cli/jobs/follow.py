@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from broker.app.jobs import jobs
+from broker.app.results import reasons
 from broker.app.service import background
 from broker.app.wiring import Broker
 from broker.cli.jobs.job_view import come_back, state_text, step_words
-from broker.cli.render import formats, reasons
+from broker.cli.render import formats
 from broker.cli.render.event_format import course_of, line
 from broker.cli.terminal import Terminal
 from broker.core.events.outcomes import JobState

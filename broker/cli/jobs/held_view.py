@@ -1,10 +1,10 @@
-"""Held money as text and as JSON: of which budgets and periods it is, for which time, and which limit decides it."""
+"""Held money as text: of which budgets and periods it is, for which time, and which limit decides it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
@@ -88,44 +88,3 @@ def by_job(console: Console, line: BudgetLine) -> list[RenderableType]:
     notes = [f"{formats.plural(more, 'more row')}; use --json to list all" if more else "", left_out(hidden)]
     heading = Text(f"held of {line.spec.id}, by job and period", style="bold")
     return [heading, built, *(Text(note, style="dim") for note in notes if note)]
-
-
-# --- JSON -------------------------------------------------------------------------------------------------------------
-
-
-def shares_json(shares: Sequence[BudgetShare]) -> list[dict[str, Any]]:
-    """``budget_shares``: how held money falls into the periods of budgets. Amounts in USD; ``from`` and ``until``: when
-    the share can be used up."""
-    return [{"budget": share.budget.id, "timezone": share.budget.timezone, **_share_json(share)} for share in shares]
-
-
-def by_job_json(line: BudgetLine) -> list[dict[str, Any]]:
-    """``held_by_job`` of a budget: as ``budget_shares``, by job."""
-    return [{"job": job_id, **_share_json(share)} for job_id, share in line.held_by_job]
-
-
-def _share_json(share: BudgetShare) -> dict[str, Any]:
-    return {
-        "period": share.period_name,
-        "period_start": share.period[0],
-        "period_end": share.period[1],
-        "held": share.held,
-        "from": share.start,
-        "until": share.end,
-    }
-
-
-def terms_json(admission: Admission) -> list[dict[str, Any]]:
-    """``hold_terms``: by kind of money, how much is held, from when until when it can be used up, at which rate (USD an
-    hour, all machines), and which limit of the job decides the amount: ``max_cost`` or ``max_duration``."""
-    return [
-        {
-            "money": kind,
-            "held": burn.amount,
-            "from": burn.start,
-            "until": burn.end,
-            "rate_per_hour": burn.rate,
-            "limited_by": admission.limited_by.get(kind),
-        }
-        for kind, burn in admission.burns.items()
-    ]

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from broker.app.results import reasons
+from broker.app.results.program_name import program
 from broker.cli.jobs.held_view import shares_of
-from broker.cli.render import formats, reasons
+from broker.cli.render import formats
 from broker.cli.render.event_format import cause_words, lines, where
 from broker.cli.render.tables import Column, fitting, hanging, left_out
 from broker.core.events.events import Event
@@ -44,8 +46,8 @@ def state_text(view: JobView) -> Text:
 def come_back(view: JobView) -> str:
     """The commands to show, follow and stop a job that continues in the background."""
     return (
-        f"The job continues in the background. To follow or stop it:\n  {formats.program()} jobs show {view.id}\n"
-        f"  {formats.program()} jobs logs {view.id}\n  {formats.program()} jobs cancel {view.id}"
+        f"The job continues in the background. To follow or stop it:\n  {program()} jobs show {view.id}\n"
+        f"  {program()} jobs logs {view.id}\n  {program()} jobs cancel {view.id}"
     )
 
 
@@ -60,16 +62,10 @@ def step_words(view: JobView, progress: Progress | None) -> str:
     if progress is not None and progress.step is not None:
         total = f" of {progress.total:,}" if progress.total else ""
         return f"step {progress.step:,}{total}"
+    from broker.app.jobs.jobs import last_step  # brings the use cases along
+
     step = last_step(view)
     return "" if step is None else f"step {step:,}"
-
-
-def last_step(view: JobView) -> int | None:
-    """The last step of the latest attempt, or the step of the last checkpoint."""
-    latest, checkpoint = view.latest, view.checkpoint
-    if latest is not None and latest.last_step is not None:
-        return latest.last_step
-    return checkpoint.step if checkpoint else None
 
 
 def about_time(clock: Clock) -> list[Text]:
@@ -169,25 +165,25 @@ def _what_helps(view: JobView) -> list[str]:
         until = f" before {formats.moment(view.asked.expires_at)}" if view.asked.expires_at else ""
         who = view.asked.whom(view.user)
         return [
-            f"{who} can decide{until}: {formats.program()} approvals grant {view.id} (or refuse)",
+            f"{who} can decide{until}: {program()} approvals grant {view.id} (or refuse)",
             f"an approval covers: {covered(view.asked)}",
         ]
     if view.state is not JobState.PAUSED_BUDGET:
         return []
     if view.failed_launches >= view.job.retry.launches:
         return [
-            f"to see why they failed: {formats.program()} jobs attempts {view.id}",
-            f"to resume once that is corrected: {formats.program()} jobs extend {view.id}",
-            f"to end it: {formats.program()} jobs cancel {view.id}",
+            f"to see why they failed: {program()} jobs attempts {view.id}",
+            f"to resume once that is corrected: {program()} jobs extend {view.id}",
+            f"to end it: {program()} jobs cancel {view.id}",
         ]
     if view.latest is not None and view.latest.cause is Cause.STOPPED_BY_POLICY:
         return [
-            f"to resume once the rule allows it or asks for approval: {formats.program()} jobs extend {view.id}",
-            f"to end it: {formats.program()} jobs cancel {view.id}",
+            f"to resume once the rule allows it or asks for approval: {program()} jobs extend {view.id}",
+            f"to end it: {program()} jobs cancel {view.id}",
         ]
     return [
-        f"to raise its limit: {formats.program()} jobs extend {view.id} --max-cost USD (or --max-duration TIME)",
-        f"to end it: {formats.program()} jobs cancel {view.id}",
+        f"to raise its limit: {program()} jobs extend {view.id} --max-cost USD (or --max-duration TIME)",
+        f"to end it: {program()} jobs cancel {view.id}",
     ]
 
 
@@ -225,7 +221,7 @@ def ending(view: JobView, bill: Bill) -> list[RenderableType]:
         parts.append(Text(f"on-demand would have cost {formats.money(bill.on_demand)}; {more}"))
     parts += [Text(hint) for hint in _what_helps(view)]
     if view.state is JobState.FAILED:
-        parts.append(Text(f"output: {formats.program()} jobs logs {view.id}"))
+        parts.append(Text(f"output: {program()} jobs logs {view.id}"))
     return parts
 
 

@@ -29,8 +29,8 @@ def list_jobs(
     as_json: AsJson = False,
 ) -> None:
     """List jobs, newest first: state, machine, cost so far."""
-    from broker.app.jobs import jobs
-    from broker.cli.jobs import job_document, job_view
+    from broker.app.jobs import details, jobs
+    from broker.cli.jobs import job_view
     from broker.core.errors import UnknownName
     from broker.core.events.outcomes import JobState
 
@@ -42,13 +42,12 @@ def list_jobs(
     terminal = Terminal.of(context)
     broker = terminal.broker()
     states, user = [known[name] for name in wanted], terminal.actor.identity if mine else None
+    if as_json:
+        terminal.answer(details.listing(broker, states=states, user=user, team=team, limit=limit))
+        return
     found = jobs.search(broker, states=states, user=user, team=team, limit=limit)
     now = broker.clock.now()
     billed = [(view, jobs.bill(broker, view)) for view in found.views]
-    if as_json:
-        left_out = {"unreadable": [job_document.unreadable(one) for one in found.unreadable]}
-        terminal.answer({"jobs": [job_document.document(view, bill, None, now) for view, bill in billed]} | left_out)
-        return
     for one in found.unreadable:
         terminal.say(f"not shown: {one} ({one.hint})")
     if billed:
@@ -72,7 +71,9 @@ def queue(context: typer.Context, as_json: AsJson = False) -> None:
     terminal = Terminal.of(context)
     found = placed(terminal.broker())
     if as_json:
-        terminal.answer(queue_view.document(found))
+        from broker.app.results.queue import QueueResult
+
+        terminal.answer(QueueResult.of(found))
     else:
         terminal.show(*queue_view.table(terminal.out, found))
 
@@ -90,9 +91,9 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show one job: state, cost and events."""
-    from broker.app.jobs import jobs
+    from broker.app.jobs import details, jobs
     from broker.app.service import background
-    from broker.cli.jobs import job_document, job_view
+    from broker.cli.jobs import job_view
     from broker.cli.jobs.follow import exit_code, follow
 
     terminal = Terminal.of(context)
@@ -109,8 +110,7 @@ def show(
         event for event in jobs.events(broker, view) if event.seq <= view.seq
     ]  # later events are not in the view
     if as_json:
-        events = [{"seq": e.seq, "at": e.at, "attempt": e.attempt, **_body(e.body)} for e in happened]
-        terminal.answer(job_document.document(view, bill, progress, now) | {"events": events})
+        terminal.answer(details.history(broker, view))
     elif followed:
         terminal.show(*job_view.ending(view, bill))
     else:
@@ -157,7 +157,9 @@ def logs(
     if tail is not None:
         printed = deque(printed, maxlen=tail)  # keeps only these in memory
     if as_json:
-        terminal.answer({"id": view.id, "lines": [{"attempt": n, "line": text} for n, text in printed]})
+        from broker.app.results.jobs import JobLogs, LoggedLine
+
+        terminal.answer(JobLogs(id=view.id, lines=[LoggedLine(attempt=n, line=text) for n, text in printed]))
         return
     for number, group in groupby(printed, lambda one: one[0]):
         if len(numbers) > 1:
@@ -169,15 +171,15 @@ def logs(
 @app.command(epilog=examples("gpubroker jobs attempts bert", "gpubroker jobs attempts bert --json"))
 def attempts(context: typer.Context, job: JobReference, as_json: AsJson = False) -> None:
     """List a job's attempts: location, duration, steps, and why each ended."""
-    from broker.app.jobs import jobs
-    from broker.cli.jobs import job_document, job_view
+    from broker.app.jobs import details, jobs
+    from broker.cli.jobs import job_view
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
     view, now = jobs.find(broker, job), broker.clock.now()
     found = jobs.every_attempt(broker, view)
     if as_json:
-        terminal.answer({"id": view.id, "attempts": [job_document.attempt_json(one, now) for one in found]})
+        terminal.answer(details.attempts(broker, view))
     else:
         terminal.show(*job_view.attempt_table(terminal.out, view, found, now))
 
@@ -185,9 +187,8 @@ def attempts(context: typer.Context, job: JobReference, as_json: AsJson = False)
 @app.command(epilog=examples("gpubroker jobs cancel bert", "gpubroker jobs cancel bert --json"))
 def cancel(context: typer.Context, job: JobReference, as_json: AsJson = False) -> None:
     """Stop a job permanently, after a last checkpoint. Held money that is not spent is released."""
-    from broker.app.jobs import jobs
+    from broker.app.jobs import details, jobs
     from broker.app.service import background
-    from broker.cli.jobs import job_document
 
     terminal = Terminal.of(context)
     broker = terminal.broker()
@@ -196,7 +197,7 @@ def cancel(context: typer.Context, job: JobReference, as_json: AsJson = False) -
     after = jobs.cancel(broker, view, by=terminal.actor)
     background.revive(broker)
     if as_json:
-        terminal.answer(job_document.document(after, jobs.bill(broker, after), None, broker.clock.now()))
+        terminal.answer(details.details(broker, after))
     elif over:
         terminal.show(f"{after.id} has already ended ({after.state.value}); nothing to cancel")
     else:
@@ -222,10 +223,10 @@ def extend(
     The policies judge the extension. Exits with 6 if it needs approval first; meanwhile a running job continues within
     its current limits.
     """
-    from broker.app.jobs import jobs
+    from broker.app.jobs import details, jobs
     from broker.app.jobs.jobs import More
     from broker.app.service import background
-    from broker.cli.jobs import held_view, job_document
+    from broker.cli.jobs import held_view
     from broker.cli.jobs.submit import approval_needed, tell_approvers
     from broker.core.values.units import parse_duration, parse_money
 
@@ -242,7 +243,7 @@ def extend(
     background.revive(broker)
     tell_approvers(terminal, broker, after)
     if as_json:
-        terminal.answer(job_document.document(after, jobs.bill(broker, after), None, broker.clock.now()))
+        terminal.answer(details.details(broker, after))
     elif after.asked is not None:
         terminal.refuse(approval_needed(after))
     else:
@@ -253,20 +254,3 @@ def extend(
 
 
 app.command(epilog=prune.EXAMPLES)(prune.prune)
-
-
-def _body(body: object) -> dict[str, object]:
-    from pydantic import BaseModel
-
-    from broker.cli.render import reasons
-    from broker.core.events import events as ev
-
-    assert isinstance(body, BaseModel)
-    told = body.model_dump(mode="json")
-    match body:
-        case ev.JobEnded():
-            return told | {"because": reasons.ended(body.reason)}
-        case ev.NothingFeasible() | ev.Paused() | ev.LaunchDelayed():
-            return told | {"because": reasons.waits(body.reason)}
-        case _:
-            return told

@@ -73,7 +73,9 @@ def plan(
     seen = preview(broker, wanted, what_if, by=terminal.actor, by_carbon=rank is Rank.CARBON)
     chosen = what_if or broker.policy()
     if as_json:
-        terminal.answer(view.document(seen, chosen, limit=limit))
+        from broker.app.results.plans import PlanResult
+
+        terminal.answer(PlanResult.of(seen, chosen, limit=limit))
     else:
         judged = view.judged_by(broker, what_if)
         explained = chosen if explain else None

@@ -1,21 +1,19 @@
-"""A plan and its verdict as text and as JSON."""
+"""A plan and its verdict as text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from broker.app.jobs.nearest import as_text
+from broker.app.results.remedies import REMEDIES
 from broker.cli.jobs import held_view
-from broker.cli.prices.offer_view import as_json as offer_json
-from broker.cli.prices.offer_view import rows as offer_rows
 from broker.cli.render import formats
-from broker.cli.render.hints import REMEDIES
 from broker.cli.render.tables import Column, fitting, hanging, left_out
-from broker.core.job.placements import CostTerm, Placement
+from broker.core.job.placements import Placement
 from broker.core.policy.policy import Answer, Verdict
 from broker.placement.planner import explain
 from broker.placement.pricing.estimate import effective_price
@@ -109,20 +107,12 @@ def _placements(console: Console, seen: Preview, limit: int) -> list[RenderableT
     built, hidden = fitting(console, _COLUMNS, cells)
     count = len(seen.plan.placements)
     more = f"{count:,} of {formats.plural(seen.plan.offers_seen, 'offer')} match"
-    if over := over_max_cost(seen):
+    if over := seen.over_max_cost:
         more += f", {over:,} of them above the job's max_cost of {formats.money(seen.job.max_cost)}"
     more += "; costs are estimates"
     if count > len(shown):
         more += f"; the best {len(shown)} are shown"
     return [built, Text("; ".join(filter(None, [more, left_out(hidden)])), style="dim")]
-
-
-def over_max_cost(seen: Preview) -> int:
-    """The number of placements with an expected cost above the job's max_cost, at which the job would be paused."""
-    limit = seen.job.max_cost
-    if limit is None:
-        return 0
-    return sum(1 for found in seen.plan.placements if found.duration is not None and found.expected_cost > limit)
 
 
 def _cells(number: int, placement: Placement, now: datetime) -> list[str | Text]:
@@ -247,105 +237,3 @@ def _money(admission: Admission, seen: Preview) -> list[RenderableType]:
         *(hanging(Text(line), 2) for line in held_view.shares_of(seen.shares)),
         hanging(Text(at_worst), 2),
     ]
-
-
-# --- JSON -------------------------------------------------------------------------------------------------------------
-
-
-def document(seen: Preview, policy: PolicySet, *, limit: int | None = None) -> dict[str, Any]:
-    """The document of `gpubroker plan --json`. ``policy``: the policies that ranked and judged the plan."""
-    plan, admission = seen.plan, seen.admission
-    value = value_of_time(seen.job, policy.defaults)
-    holds = admission if admission and seen.exit_code in (0, 6) else None
-    held = holds.money if holds else {}
-    return {
-        "job": {
-            "name": seen.job.name,
-            "machines": [r.machine for r in seen.job.resources],
-            "nodes": seen.job.num_nodes,
-        },
-        "made_at": plan.made_at,
-        "exit_code": seen.exit_code,
-        "deadline": plan.deadline,
-        "work_left": plan.remaining,
-        "max_duration": seen.max_duration,
-        "max_cost": seen.job.max_cost,
-        "offers_seen": plan.offers_seen,
-        "feasible": len(plan.placements),
-        "over_max_cost": over_max_cost(seen),
-        "placements": [placement_json(p, plan.made_at, value, n) for n, p in enumerate(plan.placements[:limit], 1)],
-        "rejected": sum(seen.counts.values()),
-        "reasons": reasons_json(seen),
-        "waits_for_own_machines": seen.waits,
-        "verdict": {
-            "answer": admission.answer if admission else None,
-            "policy_version": policy.version,
-            "verdicts": [verdict_json(verdict) for verdict in admission.verdicts] if admission else [],
-        },
-        "hold": {str(kind): amount for kind, amount in held.items()},
-        "alternatives": list(seen.alternatives or ()),
-        "hold_terms": held_view.terms_json(holds) if holds else [],
-        "budget_shares": held_view.shares_json(seen.shares) if holds else [],
-        "hold_lasts": lasts(held, plan, seen.max_duration, plan.made_at) if held else None,
-        "notes": list(plan.notes),
-        "sizing": seen.sizing,
-    }
-
-
-def placement_json(placement: Placement, now: datetime, value: Money, rank: int) -> dict[str, Any]:
-    """One placement. Costs in USD; `expected_cost` is for one hour if `duration` is null. `terms` add up to it; with
-    `ranking_terms`, which are weighed but not paid, they add up to `ranked_by`. ``value``: the value of an hour."""
-    return {
-        "rank": rank,
-        "nodes": placement.nodes,
-        "gpus": placement.gpus,
-        "rate_per_hour": placement.rate,
-        "expected_cost": placement.expected_cost,
-        "terms": _terms_json(placement.terms),
-        "duration": placement.duration,
-        "finish": placement.finish,
-        "interruptions_per_hour": placement.interruptions_per_hour,
-        "useful_fraction": placement.useful_fraction,
-        "throughput": placement.throughput,
-        "price_per_useful_hour": effective_price(placement),
-        "surcharge": placement.surcharge,
-        "ranking_terms": _terms_json(beside_the_cost(placement, value)),
-        "ranked_by": weighed(placement),
-        "kg_co2e": placement.kg_co2e,
-        "kg_co2e_per_hour": placement.kg_co2e_per_hour,
-        "offer": offer_json(offer_rows([placement.offer], now)[0]),
-    }
-
-
-def _terms_json(terms: Sequence[CostTerm]) -> list[dict[str, Any]]:
-    return [{"name": term.name, "amount": term.amount, "how": term.how} for term in terms]
-
-
-def reasons_json(seen: Preview) -> list[dict[str, Any]]:
-    """Every reason with its count, most frequent first."""
-    shown = {counted.reason: counted.examples for counted in explain(seen.plan)}
-    return [
-        {
-            "reason": reason,
-            "count": count,
-            "origin": reason.origin,
-            "text": reason.text,
-            "what_would_change_it": REMEDIES[reason],
-            "examples": [{"offer": r.offer_id, "detail": r.detail} for r in shown.get(reason, ())],
-        }
-        for reason, count in seen.counts.items()
-    ]
-
-
-def verdict_json(verdict: Verdict) -> dict[str, Any]:
-    """The verdict of one rule with its figures."""
-    return {
-        "answer": verdict.answer,
-        "rule": verdict.rule,
-        "name": verdict.name,
-        "code": verdict.code,
-        "message": verdict.message,
-        "source": str(verdict.source),
-        "figures": dict(verdict.figures),
-        "approvers": list(verdict.approvers),
-    }

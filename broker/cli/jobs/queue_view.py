@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from broker.cli.render import formats, reasons
+from broker.app.results import reasons
+from broker.cli.render import formats
 from broker.cli.render.tables import Column, fitting, left_out
 from broker.core.errors import InvalidInput
 from broker.core.market.offers import CapacityType
@@ -90,37 +91,6 @@ def _usd(amount: float) -> Money:
     return Money(round(amount * 1e6))
 
 
-def document(found: Queue) -> dict[str, Any]:
-    """The document of `gpubroker jobs queue --json`: the waiting jobs, the next one first. ``expected_cost`` in USD; it
-    is the cost of one hour if ``start`` is set and ``finish`` is null, because the amount of work is unknown."""
-    return {
-        "as_of": found.now,
-        "running": found.running,
-        "waiting": [
-            {
-                "turn": number,
-                "id": one.view.id,
-                "name": one.view.job.name,
-                "team": one.view.job.team,
-                "priority": one.view.job.priority,
-                "nodes": one.view.job.num_nodes,
-                "submitted_at": one.view.submitted_at,
-                "deadline": one.view.deadline,
-                "offer": one.turn.option.name if one.turn.option else None,
-                "limited": one.turn.option is not None and one.turn.option.pool is not None,
-                "start": one.start,
-                "finish": one.finish,
-                "expected_cost": _usd(one.turn.option.cost) if one.turn.option else None,
-                "late": one.turn.late,
-                "waiting_because": reasons.waits(one.view.waiting),
-                "wait_reason": one.view.waiting and one.view.waiting.model_dump(mode="json"),
-                "planned": one.planned,
-            }
-            for number, one in enumerate(found.waiting, 1)
-        ],
-    }
-
-
 def plan_together(
     terminal: Terminal, broker: Broker, jobs: Sequence[Job], alone: Mapping[str, object], *, as_json: bool
 ) -> int:
@@ -136,7 +106,9 @@ def plan_together(
 
     found = queue(broker, as_if_submitted(broker, jobs, by=terminal.actor))
     if as_json:
-        terminal.answer(document(found))
+        from broker.app.results.queue import QueueResult
+
+        terminal.answer(QueueResult.of(found))
     else:
         terminal.show(*table(terminal.out, found))
         others = sum(not one.planned for one in found.waiting)

@@ -85,8 +85,8 @@ def _agree_and_submit(terminal: Terminal, broker: Broker, seen: Preview, *, yes:
 
 
 def _afterwards(terminal: Terminal, broker: Broker, view: JobView, *, detach: bool, left: bool) -> None:
-    from broker.app.jobs import jobs
-    from broker.cli.jobs import job_document, job_view
+    from broker.app.jobs import details, jobs
+    from broker.cli.jobs import job_view
     from broker.cli.jobs.follow import detached, exit_code, follow
 
     waits = jobs.waiting_for_people(view)
@@ -97,7 +97,7 @@ def _afterwards(terminal: Terminal, broker: Broker, view: JobView, *, detach: bo
     last = followed or jobs.find(broker, view.id)
     bill = jobs.bill(broker, last)
     if terminal.as_json:
-        terminal.answer(job_document.document(last, bill, jobs.progress(broker, last), broker.clock.now()))
+        terminal.answer(details.details(broker, last, progress=True))
     elif waits:
         raise typer.Exit(terminal.refuse(approval_needed(last)))
     elif followed is not None:
@@ -121,7 +121,8 @@ def tell_approvers(terminal: Terminal, broker: Broker, view: JobView) -> None:
 
 def approval_needed(view: JobView) -> ApprovalNeeded:
     """The error that a job needs approval: by whom, until when, and the command to approve it."""
-    from broker.cli.render import formats, reasons
+    from broker.app.results import reasons
+    from broker.cli.render import formats
     from broker.core.policy.coverage_words import covered
 
     asked = view.asked
@@ -153,8 +154,10 @@ def _refused(terminal: Terminal, broker: Broker, seen: Preview) -> None:
         passing = seen.alternatives if terminal.as_json else None  # else the plan shows them
         error = denied_everywhere(seen) if seen.admission is None else denied(seen.admission, passing)
     if terminal.as_json:
+        from broker.app.results.plans import PlanResult
+
         document: dict[str, Any] = error_document(error)
-        terminal.answer(document | {"plan": plan_view.document(seen, broker.policy(), limit=3)})
+        terminal.answer(document | {"plan": PlanResult.of(seen, broker.policy(), limit=3)})
     else:
         terminal.show(*plan_view.screen(terminal.out, seen, judged=plan_view.judged_by(broker), limit=3))
         terminal.refuse(error)

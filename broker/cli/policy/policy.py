@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -35,7 +35,9 @@ def check(context: typer.Context, files: PolicyFiles, as_json: AsJson = False) -
     found = policies.check(terminal.broker(), files)
     warnings, cases = _warnings(terminal.broker(), found), policies.cases_among(files)
     if as_json:
-        terminal.answer({"valid": True, **view.document(found), "warnings": warnings, "left_out": cases})
+        from broker.app.results.policies import CheckedPolicy
+
+        terminal.answer(CheckedPolicy.of(found, warnings, cases))
     else:
         terminal.say(*view.warnings(warnings), *view.left_out_cases(cases))
         terminal.show(
@@ -69,8 +71,12 @@ def apply(
     changed, warnings = before is None or before.number != version.number, _warnings(broker, broker.policy())
     cases = policies.cases_among(files)
     if as_json:
-        more = {"changed": changed, "difference": difference, "warnings": warnings, "left_out": cases}
-        terminal.answer({**view.version_json(version), **more})
+        from broker.app.results.policies import AppliedPolicy
+
+        left_out = [str(case) for case in cases]
+        terminal.answer(
+            AppliedPolicy.of(version, changed=changed, difference=difference, warnings=warnings, left_out=left_out)
+        )
     elif not changed:
         terminal.show(f"Nothing changed: version {version.number} with these files is already active.")
     else:
@@ -117,13 +123,11 @@ def show(
     active = broker.store.active_policy()
     versions = list(broker.store.policy_history()) if history else []
     if as_json:
-        document: dict[str, Any] = {"active": None}
-        if active is not None:
-            texts = {"files": dict(active.files)} if files else {}
-            document = {"active": view.version_json(active) | view.document(broker.policy()) | texts}
-        if history:
-            document["history"] = [view.version_json(one) for one in versions]
-        terminal.answer(document)
+        from broker.app.results.policies import Activation, ActivePolicy, PolicyInForce
+
+        in_force = None if active is None else ActivePolicy.of_set(active, broker.policy(), files=files)
+        activations = [Activation.of(one) for one in versions] if history else None
+        terminal.answer(PolicyInForce(active=in_force, history=activations))
     elif active is None:
         terminal.show(
             "No policy is active: nothing that costs real money is launched. Owned and sandbox capacity can be used.",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from broker.cli.jobs.plan_view import verdict_json
+from broker.app.results.verdicts import VerdictResult
 from broker.cli.policy.trial_view import WORDS
 from broker.cli.render import formats
 from broker.cli.render.tables import Column, fitting, left_out
@@ -207,55 +207,6 @@ def _whom(found: Admission) -> str:
 # --- JSON -----------------------------------------------------------------------------------------------------------
 
 
-def document(policy: PolicySet) -> dict[str, Any]:
-    """A policy set: version (hash of its content), rules and defaults."""
-    defaults = policy.defaults
-    return {
-        "policy_version": policy.version,
-        "rules": [
-            {
-                "name": r.name,
-                "kind": r.kind,
-                "source": str(r.source),
-                "scope": str(getattr(r, "scope", "")),
-                "when": policy.when(r.name),
-                "says": policy.written(r.name),
-                "approvers": policy.approvers(r.name),
-            }
-            for r in policy.rules
-        ],
-        "defaults": {
-            "max_duration": defaults.max_duration,
-            "allow_reference_prices": defaults.allow_reference_prices,
-            "allow_stale_prices": defaults.allow_stale_prices,
-            "cpu_jobs_on_gpus": defaults.cpu_jobs_on_gpus,
-            "grants_cash": defaults.grants_cash,
-            "capacity_order": list(defaults.capacity_order),
-            "wait_for_paid": defaults.wait_for_paid,
-            "value_of_time": defaults.value_of_time,
-            "end_orphans_after": defaults.end_orphans_after,
-            "max_unattended": defaults.max_unattended,
-        },
-        "defaults_said_at": {default: str(source) for default, source in policy.said_at.items()},
-        "capacity_exceptions": [
-            {"scope": str(scope), "order": list(order), "source": str(source)}
-            for scope, order, source in policy.order_exceptions
-        ],
-    }
-
-
-def version_json(version: PolicyVersion) -> dict[str, Any]:
-    """One activation."""
-    return {
-        "number": version.number,
-        "activated_at": version.activated_at,
-        "by": version.by,
-        "note": version.note,
-        "sha256": version.sha256,
-        "file_names": sorted(version.files),
-    }
-
-
 def explained_json(said: Explained, policy_version: str) -> dict[str, Any]:
     """The document of `gpubroker policy explain --json`."""
     found = said.admission
@@ -265,6 +216,6 @@ def explained_json(said: Explained, policy_version: str) -> dict[str, Any]:
         "policy_version": policy_version,
         "offer": found.placement.offer.id,
         "hold": {str(kind): amount for kind, amount in found.money.items()},
-        "verdicts": [verdict_json(verdict) for verdict in found.verdicts],
+        "verdicts": [VerdictResult.of(verdict) for verdict in found.verdicts],
         "inputs": written(found.action, said.facts),
     }

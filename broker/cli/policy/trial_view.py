@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from broker.cli.jobs.plan_view import verdict_json
+from broker.app.results.verdicts import VerdictResult
 from broker.cli.render import formats
 from broker.cli.render.tables import Column, fitting
 from broker.core.policy.policy import Action, Answer, Facts
@@ -85,7 +85,7 @@ def tried_json(files: Sequence[Tried]) -> dict[str, Any]:
                 "expected": result.expected,
                 "answer": result.answer,
                 "wrong": result.wrong,
-                "verdicts": [verdict_json(verdict) for verdict in result.verdicts],
+                "verdicts": [VerdictResult.of(verdict) for verdict in result.verdicts],
             }
             for result in results
         ],
@@ -125,7 +125,7 @@ def recorded_json(decisions: Sequence[Decision]) -> dict[str, Any]:
                 "pool": one.pool,
                 "policy_version": one.policy_version,
                 "facts_hash": one.facts_hash,
-                "verdicts": [verdict_json(verdict) for verdict in one.verdicts],
+                "verdicts": [VerdictResult.of(verdict) for verdict in one.verdicts],
                 "seen": dict(one.seen),
             }
             for one in decisions
@@ -232,7 +232,7 @@ def backtested_json(found: Backtest) -> dict[str, Any]:
                 "cost_after_by": one.basis,
                 "late_before": one.late_before,
                 "late_after": one.late_after,
-                "objections": [verdict_json(v) for v in one.verdicts if v.answer is not Answer.ALLOW],
+                "objections": [VerdictResult.of(v) for v in one.verdicts if v.answer is not Answer.ALLOW],
             }
             for one in found.differences
         ],

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from broker.app.market.price_history import Period, PriceHistory
-from broker.cli.prices.offer_view import machine_of
+from broker.app.results.offers import machine_of
 from broker.cli.render import formats
 from broker.cli.render.charts.chart import Chart, Line
 from broker.cli.render.tables import Column, fitting, left_out

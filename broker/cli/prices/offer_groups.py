@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from broker.cli.prices.offer_view import Row, as_json, footer, note, sort_key
+from broker.app.market.offer_rows import OfferRow, sort_key
+from broker.app.results.offers import OfferResult
+from broker.cli.prices.offer_view import footer, note
 from broker.cli.render import formats
 from broker.cli.render.tables import Column, fitting
 from broker.core.errors import InvalidInput, UnknownName
+from broker.core.market.offer_order import OfferOrder
 from broker.core.market.offers import Availability, Offer
 from broker.core.values.money import Money
 
@@ -37,7 +40,7 @@ class Group:
 
     key: tuple[str, ...]
     count: int
-    cheapest: Row | None
+    cheapest: OfferRow | None
     most_expensive: Money | None
 
 
@@ -52,10 +55,10 @@ def dimensions(text: str) -> tuple[str, ...]:
     return names
 
 
-def groups(listed: Sequence[Row], by: Sequence[str]) -> list[Group]:
+def groups(listed: Sequence[OfferRow], by: Sequence[str]) -> list[Group]:
     """One group for each combination of values, cheapest first, whatever the order of ``listed``. Sold-out offers are
     counted, but are never the cheapest."""
-    members: dict[tuple[str, ...], list[Row]] = {}
+    members: dict[tuple[str, ...], list[OfferRow]] = {}
     for row in listed:
         members.setdefault(tuple(_DIMENSIONS[name](row.offer) for name in by), []).append(row)
     found = [_group(key, grouped) for key, grouped in members.items()]
@@ -67,7 +70,7 @@ def groups(listed: Sequence[Row], by: Sequence[str]) -> list[Group]:
     return sorted(found, key=order)
 
 
-def _group(key: tuple[str, ...], grouped: Sequence[Row]) -> Group:
+def _group(key: tuple[str, ...], grouped: Sequence[OfferRow]) -> Group:
     out = (Availability.UNAVAILABLE, Availability.NO_QUOTA)
     priced = [row for row in grouped if row.offer.price is not None]
     prices = [row.per_gpu for row in priced if row.per_gpu is not None]
@@ -75,7 +78,7 @@ def _group(key: tuple[str, ...], grouped: Sequence[Row]) -> Group:
     return Group(
         key=key,
         count=len(grouped),
-        cheapest=min(to_be_had, key=sort_key("gpu-price"), default=None),
+        cheapest=min(to_be_had, key=sort_key(OfferOrder.GPU_PRICE), default=None),
         most_expensive=max(prices, default=None),
     )
 
@@ -111,7 +114,7 @@ def _group_cells(group: Group) -> list[str | Text]:
     ]
 
 
-def document(listed: Sequence[Row], grouped: Sequence[Group], by: Sequence[str], found: Listing) -> dict[str, Any]:
+def document(listed: Sequence[OfferRow], grouped: Sequence[Group], by: Sequence[str], found: Listing) -> dict[str, Any]:
     """The document of `gpubroker offers --group-by … --json`. ``listed``: every matching row."""
     base = {"as_of": found.now, "matching": len(listed), "total": found.total, "group_by": list(by)}
     return base | {"groups": [_group_json(group, by) for group in grouped]}
@@ -121,5 +124,5 @@ def _group_json(group: Group, by: Sequence[str]) -> dict[str, Any]:
     return dict(zip(by, group.key, strict=True)) | {
         "offers": group.count,
         "max_price_per_gpu_hour": group.most_expensive,
-        "cheapest": as_json(group.cheapest) if group.cheapest else None,
+        "cheapest": OfferResult.of(group.cheapest) if group.cheapest else None,
     }

@@ -1,124 +1,21 @@
-"""Offers as a table and as JSON."""
+"""Offers as a table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from broker.app.market.offer_rows import OfferRow
 from broker.cli.render import formats
 from broker.cli.render.tables import Column, fitting, left_out
 from broker.core.market.offers import Availability, CapacityType, Offer
-from broker.core.values.money import Money
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from broker.app.market.market import Listing
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """An offer with derived figures. ``discount``: of a spot price relative to the cheapest on-demand price of the same
-    machine in the same region, as a fraction."""
-
-    offer: Offer
-    age: timedelta
-    stale: bool
-    discount: float | None
-
-    @property
-    def per_gpu(self) -> Money | None:
-        return self.offer.price_per_gpu
-
-
-def rows(offers: Iterable[Offer], now: datetime) -> list[Row]:
-    """Every offer as a row. Spot discounts are computed from these offers only."""
-    listed = list(offers)
-    on_demand: dict[tuple[object, ...], Money] = {}
-    for offer in listed:
-        if offer.capacity_type is CapacityType.ON_DEMAND and offer.price is not None and offer.price.micros > 0:
-            key = _same(offer)
-            on_demand[key] = min(on_demand.get(key, offer.price), offer.price)
-    return [_row(offer, on_demand, now) for offer in listed]
-
-
-def _same(offer: Offer) -> tuple[object, ...]:
-    return offer.provider, offer.region, offer.instance_type, offer.accelerator, offer.count
-
-
-def _row(offer: Offer, on_demand: Mapping[tuple[object, ...], Money], now: datetime) -> Row:
-    discount = None
-    if offer.capacity_type is CapacityType.SPOT and offer.price is not None:
-        undiscounted = on_demand.get(_same(offer))
-        discount = None if undiscounted is None else 1 - offer.price.micros / undiscounted.micros
-    age = now - offer.as_of
-    stale = not offer.reference and offer.max_age is not None and age > offer.max_age
-    return Row(offer, age, stale, discount)
-
-
-def sort_key(name: str) -> Callable[[Row], Any]:
-    """The sort key. Rows without the figure come last; ties are broken by the price of a GPU-hour, then by name. Called
-    for every known offer, so it formats no text."""
-
-    def price(row: Row) -> tuple[bool, int, str, str, str, str, str]:
-        offer = row.offer
-        amount = row.per_gpu or offer.price
-        names = offer.provider, offer.zone or offer.region, offer.instance_type, offer.capacity_type, offer.source
-        return amount is None, amount.micros if amount else 0, *names
-
-    firsts: dict[str, Callable[[Row], Any]] = {
-        "gpu-price": lambda row: row.offer.count == 0,
-        "price": lambda row: (row.offer.price is None, row.offer.price.micros if row.offer.price else 0),
-        "provider": lambda row: (row.offer.provider, row.offer.region),
-        "gpu": lambda row: (row.offer.accelerator or "~", row.offer.count),
-        "age": lambda row: row.age,
-        "interruptions": lambda row: (row.offer.interruption_rate is None, row.offer.interruption_rate or 0),
-    }
-    return lambda row: (firsts[name](row), *price(row))
-
-
-def machine_of(offer: Offer) -> dict[str, Any]:
-    """The fields that identify an offer's machine in every JSON document."""
-    return {
-        "provider": offer.provider,
-        "region": offer.region,
-        "zone": offer.zone,
-        "instance_type": offer.instance_type,
-        "accelerator": offer.accelerator,
-        "count": offer.count,
-        "capacity_type": offer.capacity_type,
-        "term_months": offer.term_months,
-    }
-
-
-def as_json(row: Row) -> dict[str, Any]:
-    """One offer in JSON."""
-    offer = row.offer
-    return {
-        **machine_of(offer),
-        "price_per_hour": offer.price,
-        "price_per_gpu_hour": row.per_gpu,
-        "spot_discount": row.discount,
-        "availability": offer.availability,
-        "unavailable_because": offer.unavailable_because,
-        "score": offer.score,
-        "interruption_rate": offer.interruption_rate,
-        "as_of": offer.as_of,
-        "age_seconds": row.age,
-        "stale": row.stale,
-        "reference": offer.reference,
-        "source": offer.source,
-        "engine": offer.engine,
-        "money": offer.money,
-        "cpus": offer.cpus,
-        "memory_gib": offer.memory_gib,
-        "interconnect": offer.interconnect,
-        "slots": offer.slots,
-    }
 
 
 _COLUMNS = (
@@ -140,7 +37,7 @@ _COLUMNS = (
 )
 
 
-def table(console: Console, shown: Sequence[Row], matching: int, found: Listing) -> list[RenderableType]:
+def table(console: Console, shown: Sequence[OfferRow], matching: int, found: Listing) -> list[RenderableType]:
     """The table and its footer."""
     built, hidden = fitting(console, _COLUMNS, [_cells(row) for row in shown])
     parts: list[RenderableType] = [built] if shown else []
@@ -167,7 +64,7 @@ def footer(shown: int, matching: int, what: str, hidden: Sequence[str], found: L
     return [Text(line, style="dim") for line in lines]
 
 
-def _cells(row: Row) -> list[str | Text]:
+def _cells(row: OfferRow) -> list[str | Text]:
     offer = row.offer
     kind = offer.capacity_type.value.replace("_", "-")
     term = f" {offer.term_months}m" if offer.term_months else ""
@@ -203,7 +100,7 @@ def _available(offer: Offer) -> Text:
     return Text(*words_for[offer.availability])
 
 
-def note(row: Row) -> Text:
+def note(row: OfferRow) -> Text:
     """The kind of price: reference, stale, simulated, or live (the ones that ``--live`` keeps)."""
     if row.offer.reference:
         return Text("ref", style="dim")
@@ -212,9 +109,3 @@ def note(row: Row) -> Text:
     if row.offer.money == "sandbox":
         return Text("simulated", style="magenta")
     return Text("live", style="green")
-
-
-def document(listed: Sequence[Row], found: Listing, limit: int | None) -> dict[str, Any]:
-    """The document of `gpubroker offers --json`: the matching rows."""
-    base = {"as_of": found.now, "matching": len(listed), "total": found.total}
-    return base | {"offers": [as_json(row) for row in listed[:limit]]}

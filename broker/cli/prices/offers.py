@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,6 +9,7 @@ import typer
 from broker.cli import filters
 from broker.cli.options import AsJson, examples
 from broker.cli.terminal import Terminal
+from broker.core.market.offer_order import OfferOrder
 
 if TYPE_CHECKING:
     from broker.core.market.offers import OfferQuery
@@ -24,17 +24,6 @@ EXAMPLES = examples(
 )
 
 _ROWS = 30
-
-
-class Sort(StrEnum):
-    """Sort order of the list."""
-
-    GPU_PRICE = "gpu-price"
-    PRICE = "price"
-    PROVIDER = "provider"
-    GPU = "gpu"
-    AGE = "age"
-    INTERRUPTIONS = "interruptions"
 
 
 def offers(
@@ -67,7 +56,7 @@ def offers(
             help="Cheapest offer per group: gpu, machine, provider, region, zone, instance_type, capacity_type.",
         ),
     ] = None,
-    sort: Annotated[Sort, typer.Option("--sort", help="Sort order.")] = Sort.GPU_PRICE,
+    sort: Annotated[OfferOrder, typer.Option("--sort", help="Sort order.")] = OfferOrder.GPU_PRICE,
     risk: Annotated[
         bool,
         typer.Option(
@@ -86,10 +75,11 @@ def offers(
     prices: see `gpubroker doctor`.
     """
     from broker.app.market.market import listing
+    from broker.app.market.offer_rows import OfferFilter, wanted_rows
     from broker.cli.prices import offer_groups
     from broker.cli.prices import offer_view as view
     from broker.core.errors import InvalidInput
-    from broker.core.market.offers import Availability, CapacityType
+    from broker.core.market.offers import CapacityType
 
     terminal = Terminal.of(context)
     switches = {
@@ -98,25 +88,21 @@ def offers(
         CapacityType.RESERVED: reserved,
         CapacityType.OWNED: owned,
     }
-    wanted = frozenset(kind for kind, on in switches.items() if on)
     machines = filters.machines(gpu or [])
-    ceiling = None if max_price is None else filters.price("--max-price", max_price)
+    wanted = OfferFilter(
+        counts={name: frozenset(counts) for name, counts in machines.items()},
+        capacity_types=frozenset(kind for kind, on in switches.items() if on),
+        instance_types=tuple(machine_type or ()),
+        available=available,
+        live=live,
+        max_price=None if max_price is None else filters.price("--max-price", max_price),
+    )
     dimensions = () if group_by is None else offer_groups.dimensions(group_by)
     if risk and dimensions:
         raise InvalidInput("--risk and --group-by cannot be combined", hint="remove one of them")
     broker, query = terminal.broker(), _query(machines, provider or [], region or [])
     found = listing(broker, query)
-    rows = [
-        row
-        for row in view.rows(found.offers, found.now)
-        if filters.fits(row.offer, machines)
-        and (not wanted or row.offer.capacity_type in wanted)
-        and filters.matches(row.offer.instance_type, machine_type or [])
-        and not (available and row.offer.availability is not Availability.AVAILABLE)
-        and not (live and (row.stale or row.offer.reference))
-        and (ceiling is None or (row.per_gpu is not None and row.per_gpu <= ceiling))
-    ]
-    rows.sort(key=view.sort_key(sort.value))
+    rows = wanted_rows(found.offers, found.now, wanted, sort)
     shown = None if every else limit if as_json else limit or _ROWS
     if dimensions:
         groups = offer_groups.groups(rows, dimensions)
@@ -130,14 +116,16 @@ def offers(
         from broker.cli.prices import risk_view
 
         known = risks(broker, query)
-        if sort is Sort.INTERRUPTIONS:
+        if sort is OfferOrder.INTERRUPTIONS:
             rows.sort(key=lambda row: known(row.offer))
         if as_json:
             terminal.answer(risk_view.document(rows, found, shown, known))
         else:
             terminal.show(*risk_view.table(terminal.out, rows[:shown], len(rows), found, known))
     elif as_json:
-        terminal.answer(view.document(rows, found, shown))
+        from broker.app.results.offers import OfferList
+
+        terminal.answer(OfferList.of(rows, found, shown))
     else:
         terminal.show(*view.table(terminal.out, rows[:shown], len(rows), found))
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from broker.app.market.offer_rows import OfferRow
+from broker.app.results.offers import OfferList
 from broker.cli.prices import offer_view
 from broker.cli.render import formats
 from broker.cli.render.tables import Column, fitting
@@ -42,7 +44,7 @@ _LONG = 100 * 365 * 24.0  # hours; a longer lifetime is shown as unknown
 
 
 def table(
-    console: Console, shown: Sequence[offer_view.Row], matching: int, found: Listing, risks: Risks
+    console: Console, shown: Sequence[OfferRow], matching: int, found: Listing, risks: Risks
 ) -> list[RenderableType]:
     """The table, the meaning of its columns, and the footer."""
     built, hidden = fitting(console, _COLUMNS, [_cells(row, risks.of(row.offer)) for row in shown])
@@ -56,7 +58,7 @@ def table(
     return [*parts, *offer_view.footer(len(shown), matching, "offers", hidden, found)]
 
 
-def _cells(row: offer_view.Row, risk: Risk) -> list[str | Text]:
+def _cells(row: OfferRow, risk: Risk) -> list[str | Text]:
     offer = row.offer
     comes_and_goes = offer.capacity_type is CapacityType.SPOT
     return [
@@ -90,9 +92,9 @@ def _seen(seen: Seen) -> str:
     return f"{seen.losses:,} in {seen.hours:,.0f} h"
 
 
-def document(listed: Sequence[offer_view.Row], found: Listing, limit: int | None, risks: Risks) -> dict[str, Any]:
+def document(listed: Sequence[OfferRow], found: Listing, limit: int | None, risks: Risks) -> dict[str, Any]:
     """The document of `gpubroker offers --risk --json`: that of `offers`, with a ``risk`` in each offer."""
-    base = offer_view.document(listed, found, limit)
+    base = OfferList.of(listed, found, limit).document()
     offers = zip(base["offers"], listed[:limit], strict=True)
     return base | {"offers": [told | {"risk": as_json(risks.of(row.offer))} for told, row in offers]}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -30,39 +30,11 @@ def status(context: typer.Context, as_json: AsJson = False) -> None:
     now = broker.clock.now()
     found = statuses(broker, now)
     if as_json:
-        never = [one.provider for one in found if one.last is None]
-        documents = [_document(one, now) for one in found if one.last is not None]
-        terminal.answer({"providers": documents, "never_polled": never, "scheduled": is_scheduled(broker)})
+        from broker.app.results.prices import PriceStatus
+
+        terminal.answer(PriceStatus.of(found, now, scheduled=is_scheduled(broker)))
         return
     _show(terminal, found, now)
-
-
-def _document(one: ProviderStatus, now: datetime) -> dict[str, Any]:
-    from broker.cli.prices.poll import said
-
-    fresh, last = one.fresh, one.last
-    assert fresh is not None
-    assert last is not None
-    return {
-        "provider": one.provider,
-        "status": last.status,
-        "finished": last.finished,
-        "age_seconds": now - last.finished,
-        "last_success": fresh.last_success,
-        "success_age_seconds": _since(fresh.last_success, now),
-        "seconds": last.finished - last.started,
-        "offers": fresh.offers,
-        "offers_stale": fresh.stale,
-        "oldest_price": fresh.oldest,
-        "newest_price": fresh.newest,
-        "max_age_seconds": fresh.limit,
-        "interval_seconds": one.interval,
-        "offers_seen": last.seen,
-        "offers_changed": last.changed,
-        "complete": last.complete,
-        "rows_skipped": dict(last.skipped),
-        "error": said(last.error, last.hint),
-    }
 
 
 def _since(at: datetime | None, now: datetime) -> timedelta | None:

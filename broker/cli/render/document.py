@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from broker.app.results.values import Result, figure_of, moment_text, seconds_of
 from broker.core.values.money import Money
 
 
@@ -26,14 +27,15 @@ def plain(value: Any) -> Any:
         case None | bool() | int() | str():
             return value
         case float():
-            return round(value, 9) if value == value and abs(value) != float("inf") else None
+            return figure_of(value)
+        case Result():
+            return plain(value.document())
         case Money():
             return value.as_json()
         case datetime():
-            return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+            return moment_text(value)
         case timedelta():
-            seconds = value.total_seconds()
-            return int(seconds) if seconds == int(seconds) else seconds
+            return seconds_of(value)
         case Path():
             return str(value)
         case Mapping():

@@ -9,7 +9,8 @@ from itertools import groupby
 
 from rich.text import Text
 
-from broker.cli.render import formats, reasons
+from broker.app.results import reasons
+from broker.cli.render import formats
 from broker.core.events import events as ev
 from broker.core.events.events import Event
 from broker.core.events.outcomes import OUTCOMES, AttemptState, Cause, JobState

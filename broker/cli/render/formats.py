@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-import shutil
-import sys
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -103,13 +99,3 @@ def parse_moment(text: str, now: datetime) -> datetime:
                 f"expected a date (2026-11-01), a time (2026-11-01T12:00Z) or an age (7d); got {text!r}"
             ) from None
     return found.astimezone(UTC)
-
-
-def program() -> str:
-    """The program's name in printed commands: ``gpubroker`` if the shell finds it under that name, else its path."""
-    started = sys.argv[0]
-    if Path(started).name != "gpubroker" or "/" not in started:
-        return "gpubroker"
-    found = shutil.which("gpubroker")
-    same = found is not None and Path(found).resolve() == Path(started).resolve()
-    return "gpubroker" if same else shlex.quote(started)

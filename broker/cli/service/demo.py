@@ -136,6 +136,7 @@ def _status(story: Demo, view: JobView) -> Text:
 
 def _bill(terminal: Terminal, story: Demo, summary: Summary) -> None:
     from broker.app.jobs import jobs
+    from broker.app.results.program_name import program
     from broker.cli.jobs.job_view import attempt_table
 
     _heading(terminal, "4  The bill")
@@ -156,7 +157,7 @@ def _bill(terminal: Terminal, story: Demo, summary: Summary) -> None:
         f"ledger      {'balanced' if summary.ledger_balanced else 'DOES NOT BALANCE'}, "
         f"{formats.money(summary.held)} still held",
         Text(
-            f"\nDetails: GPUBROKER_HOME={quote(str(story.home))} {formats.program()} jobs show {summary.job_id}",
+            f"\nDetails: GPUBROKER_HOME={quote(str(story.home))} {program()} jobs show {summary.job_id}",
             style="dim",
         ),
     )

@@ -1,4 +1,4 @@
-"""Delivery of alerts as text and as JSON."""
+"""Delivery of alerts as text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from broker.cli.render import formats
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Any
 
     from broker.app.alerts.notify import Delivery
     from broker.store.outbox import Dispatch
@@ -30,16 +29,3 @@ def deliveries(sent: Iterable[Delivery]) -> str:
         f"sent to {one.target}" if one.ok else f"not yet sent to {one.target} ({one.error}), will be retried"
         for one in sent
     )
-
-
-def document(one: Dispatch) -> dict[str, Any]:
-    """One alert to one recipient in JSON."""
-    return {
-        "target": one.target,
-        "title": one.notice.title,
-        "made_at": one.made_at,
-        "delivered_at": one.delivered_at,
-        "tries": one.tries,
-        "next_try": one.next_try,
-        "error": one.error,
-    }

@@ -1,7 +1,7 @@
 """Why a job waits, was refused or is paused, and why it ended: two closed unions in events and views.
 
 Each reason has a code (``kind``) and typed fields. Decisions compare types and fields; only the command line renders
-them (`broker.cli.render.reasons`). Fields named ``message``, ``evidence``, ``because``, ``note`` and ``text`` are for
+them (`broker.app.results.reasons`). Fields named ``message``, ``evidence``, ``because``, ``note`` and ``text`` are for
 display only. Amounts are USD, times UTC.
 """
 

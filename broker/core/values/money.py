@@ -11,7 +11,7 @@ from datetime import timedelta
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
 from typing import Any, ClassVar
 
-from pydantic import GetCoreSchemaHandler
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 MICROS_PER_USD = 1_000_000
@@ -144,6 +144,10 @@ class Money:
         return core_schema.no_info_plain_validator_function(
             parse, serialization=core_schema.plain_serializer_function_ser_schema(cls.as_json, when_used="json")
         )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"type": "string", "pattern": r"^-?[0-9]+\.[0-9]{2,6}$", "description": "USD"}
 
 
 Money.ZERO = Money(0)

@@ -14,8 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
+from typing import Protocol
 
-from broker.core.events.outcomes import Cause
+from broker.core.events.outcomes import AttemptState, Cause
 from broker.core.events.views import AttemptView, JobView
 from broker.core.job.placements import Placement, Plan
 from broker.core.job.reasons import count_reasons
@@ -46,8 +47,17 @@ class Objection:
     why: str
 
 
-Judge = Callable[[JobView, AttemptView], Ruling | Objection]
-"""Says whether a requested launch may reach its engine now. Raises `BrokerError` where that cannot be known."""
+class LaunchCheck(Protocol):
+    """Says whether a requested launch may reach its engine."""
+
+    def __call__(self, view: JobView, attempt: AttemptView) -> Ruling | Objection:
+        """Judge the launch, where no judgement counts any more. Raises `BrokerError` where it cannot be judged."""
+        ...
+
+    def holds(self, view: JobView, attempt: AttemptView) -> bool:
+        """Whether the launch may be made at this very moment: the last judgement counts, and nobody let it go. From any
+        thread; records nothing. Raises `BrokerError`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +74,7 @@ class Validity:
 
 
 class Rejudging:
-    """The reconciler's `Judge`."""
+    """The reconciler's `LaunchCheck`."""
 
     def __init__(
         self,
@@ -97,6 +107,15 @@ class Rejudging:
             if isinstance(placement, Objection):
                 return placement
             return _judged(tx, view, attempt, placement, policy, now)
+
+    def holds(self, view: JobView, attempt: AttemptView) -> bool:
+        policy, now = self._policy(), self._now()
+        with self._journal.reading() as look:
+            current = look.job(view.id)
+            known = None if current is None or current.cancel_requested else current.attempt(attempt.number)
+            if current is None or known is None or known.state is not AttemptState.REQUESTED:
+                return False
+            return self._is_valid(look, current, known, policy, now)
 
     def _is_valid(self, look: Reading, view: JobView, attempt: AttemptView, policy: PolicySet, now: datetime) -> bool:
         last = look.last_judged(view.id, attempt.number)

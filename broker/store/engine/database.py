@@ -193,7 +193,8 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 def _postgres_engine(url: URL) -> Engine:
     """An engine that tries a connection before it is used again, unless it was used a moment ago: a submission takes
     several transactions in a row, and each try is one more question to the server."""
-    engine = create_engine(url, connect_args=_CONNECT)
+    # Every transaction is ended where it was begun, so nothing is left to be rolled back on return.
+    engine = create_engine(url, connect_args=_CONNECT, pool_reset_on_return=None)
 
     @event.listens_for(engine, "checkout")
     def check(connection: DBAPIConnection, record: ConnectionPoolEntry, _: object) -> None:

@@ -3,11 +3,11 @@ of a column."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from functools import lru_cache
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import CTE, Column, Connection, Executable, func, select
+from sqlalchemy import CTE, Column, ColumnElement, Connection, Executable, func, select
 
 Question = TypeVar("Question", bound=Executable)
 About = TypeVar("About", bound=Hashable)
@@ -23,6 +23,12 @@ def question(make: Make[About, Question], connection: Connection, about: About, 
 @lru_cache(maxsize=1024)
 def _made_once(make: Callable[[Connection | None, About], Executable], about: About) -> Executable:
     return make(None, about)
+
+
+def one_of(column: ColumnElement[Any], values: Collection[Any]) -> ColumnElement[bool]:
+    """Whether a column has one of these values. A single one is compared: IN is written anew at each execution, as its
+    list may be of any length."""
+    return column == next(iter(values)) if len(values) == 1 else column.in_(values)
 
 
 def values_of(column: Column[Any]) -> CTE:

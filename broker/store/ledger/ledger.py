@@ -27,7 +27,7 @@ from broker.core.values.burns import Burn
 from broker.core.values.money import Money
 from broker.ledger.entries import Account, Balance, Dates, Entry, Movement, Tags, dates_after
 from broker.ledger.journal import OpenHold
-from broker.store.engine.statement_cache import question
+from broker.store.engine.statement_cache import one_of, question
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.ledger import metering, movement_sums, spent_sums
 from broker.store.ledger.spent_sums import has_patterns, in_scope
@@ -162,7 +162,7 @@ def balance(connection: Connection, job_id: str) -> dict[MoneyKind, Balance]:
 def open_holds(connection: Connection, budget: BudgetSpec) -> list[OpenHold]:
     """What jobs still hold under the budget."""
     c = BALANCE.c
-    counted = (STILL_HELD, c.money.in_(budget.counts), *in_scope(connection, BALANCE.c, budget))
+    counted = (STILL_HELD, one_of(c.money, budget.counts), *in_scope(connection, BALANCE.c, budget))
     columns = (c.job_id, c.money, c.held, c.holds_from, c.holds_to, c.burns)
     # Sorted here: to have them in order, SQLite would read the balances of all jobs in the order of the primary key.
     rows = sorted(tuple(row) for row in connection.execute(select(*columns).where(*counted)))
@@ -182,7 +182,7 @@ def _burn(held: int, holds_from: int, holds_to: int, burns: int) -> Burn:
 
 def _held(connection: Connection | None, budget: BudgetSpec) -> CompoundSelect[Any]:
     c, edge = BALANCE.c, bindparam("edge", type_=BigInteger)
-    counted = (STILL_HELD, c.money.in_(budget.counts), *in_scope(connection, c, budget))
+    counted = (STILL_HELD, one_of(c.money, budget.counts), *in_scope(connection, c, budget))
     sum_of_short = select(func.sum(c.held), edge, edge, literal(0)).where(*counted, c.holds_to <= edge)
     return union_all(sum_of_short, select(c.held, c.holds_from, c.holds_to, c.burns).where(*counted, c.holds_to > edge))
 

@@ -19,7 +19,7 @@ from broker.core.values.money import Money
 from broker.ledger.budgets import matches
 from broker.ledger.entries import Account, Entry
 from broker.ledger.sums import DAY, QUARTER, SIZES, amount_before, slots, spans
-from broker.store.engine.statement_cache import question
+from broker.store.engine.statement_cache import one_of, question
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.ledger.tables import GROUP, SUM
 from broker.store.tables import ENTRY
@@ -99,7 +99,7 @@ def _last_slot_query(connection: Connection | None, budget: BudgetSpec) -> Selec
     """The last slot of any group that counts under a budget. Each group asks the index for its own."""
     last = select(func.max(SUM.c.slot)).where(SUM.c.size == QUARTER, SUM.c.group_id == GROUP.c.id).correlate(GROUP)
     mine = select(last.scalar_subquery().label("slot"))
-    groups = mine.where(GROUP.c.money.in_(budget.counts), *in_scope(connection, GROUP.c, budget)).subquery()
+    groups = mine.where(one_of(GROUP.c.money, budget.counts), *in_scope(connection, GROUP.c, budget)).subquery()
     return select(func.max(groups.c.slot))
 
 
@@ -107,7 +107,7 @@ def _kept_query(connection: Connection | None, about: tuple[BudgetSpec, int, str
     """What was spent under a budget in so many ranges of whole slots, and whether there is anything longer than a day:
     one question, as everybody who writes asks it while others wait."""
     budget, ranges, dialect = about
-    groups = select(GROUP.c.id).where(GROUP.c.money.in_(budget.counts), *in_scope(connection, GROUP.c, budget))
+    groups = select(GROUP.c.id).where(one_of(GROUP.c.money, budget.counts), *in_scope(connection, GROUP.c, budget))
     # PostgreSQL finds the groups first, and asks the index for each, only where they are an array.
     numbers = func.any(func.array(groups.scalar_subquery())) if dialect == "postgresql" else None
     counted = SUM.c.group_id.in_(groups) if numbers is None else SUM.c.group_id == numbers
@@ -142,7 +142,7 @@ def _one_by_one(connection: Connection, budget: BudgetSpec, left: int, right: in
     c = ENTRY.c
     query = select(c.micros, c.covers_from, c.covers_to).where(
         c.account == Account.SPENT.value,
-        c.money.in_(budget.counts),
+        one_of(c.money, budget.counts),
         *in_scope(connection, ENTRY.c, budget),
         which,
         or_(c.covers_to > left, c.covers_from >= left),
@@ -182,7 +182,7 @@ def in_scope(connection: Connection | None, columns: Any, budget: BudgetSpec) ->
             occurring = connection.scalars(select(GROUP.c[column]).distinct())
             conditions.append(columns[column].in_([name for name in occurring if matches(names, name)]))
         elif names:
-            conditions.append(columns[column].in_(names))
+            conditions.append(one_of(columns[column], names))
     return conditions
 
 

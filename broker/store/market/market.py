@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, case,
 from broker.core.job.reasons import Reason
 from broker.core.market.offers import MoneyKind, Offer, OfferQuery
 from broker.core.values.money import Money
-from broker.store.engine.statement_cache import question
+from broker.store.engine.statement_cache import one_of, question
 from broker.store.engine.times import from_micros, to_micros
 from broker.store.market.offer_rows import OFFER_QUERY, to_offers
 from broker.store.tables import OFFER, POOL, PRICE
@@ -95,16 +95,16 @@ def conditions(connection: Connection | None, query: OfferQuery) -> list[tuple[R
     c = POOL.c
     found: list[tuple[Reason, ColumnElement[bool]]] = []
     if query.providers:
-        found.append((Reason.WRONG_PROVIDER, c.provider.in_(_matching(connection, "provider", query.providers))))
+        found.append((Reason.WRONG_PROVIDER, one_of(c.provider, _matching(connection, "provider", query.providers))))
     if query.regions:
-        found.append((Reason.WRONG_REGION, c.region.in_(_matching(connection, "region", query.regions))))
+        found.append((Reason.WRONG_REGION, one_of(c.region, _matching(connection, "region", query.regions))))
     if query.capacity_types:
         types = [kind.value for kind in query.capacity_types]
-        found.append((Reason.WRONG_CAPACITY_TYPE, c.capacity_type.in_(types)))
+        found.append((Reason.WRONG_CAPACITY_TYPE, one_of(c.capacity_type, types)))
     if query.accelerators:
         names = ["" if name == CPU else name for name in query.accelerators]
         reason = Reason.NOT_A_CPU_OFFER if names == [""] else Reason.WRONG_ACCELERATOR
-        found.append((reason, c.accelerator.in_(names)))
+        found.append((reason, one_of(c.accelerator, names)))
     if query.count is not None:
         enough = c.count >= query.count
         if CPU in query.accelerators:

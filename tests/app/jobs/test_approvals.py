@@ -10,10 +10,10 @@ import pytest
 from broker.app.jobs import approvals, jobs
 from broker.app.jobs.approvals import Ahead, Standing
 from broker.app.jobs.submit import preview, submit
+from broker.app.results.reasons import ended, waits
 from broker.app.service import background
 from broker.app.service.reconciler_setup import reconciler
 from broker.app.wiring import Broker
-from broker.cli.render.reasons import ended, waits
 from broker.core.actors import Actor
 from broker.core.errors import InvalidInput, NotAllowed, UnknownName
 from broker.core.events import events as ev

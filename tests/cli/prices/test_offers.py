@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from broker.app.market import offer_rows
 from broker.app.market.market import Listing
+from broker.app.results.offers import OfferResult
 from broker.cli.prices import offer_groups, risk_view
 from broker.cli.prices import offer_view as view
+from broker.core.market.offer_order import OfferOrder
 from broker.core.market.offers import Availability, CapacityType, Offer
 from broker.core.values.money import Money
 from broker.placement.pricing.hazard import Basis, Risk, Seen
@@ -130,12 +133,12 @@ def test_every_order(gpubroker: Any, sort: str) -> None:
 def test_spot_saves_against_on_demand_of_the_same_machine_only() -> None:
     spot = offer("2", capacity_type=CapacityType.SPOT)
     elsewhere = offer("2", capacity_type=CapacityType.SPOT, region="eu-west-1")
-    rows = view.rows([spot, elsewhere, offer("8"), offer("10", source="book")], NOW)
+    rows = offer_rows.rows([spot, elsewhere, offer("8"), offer("10", source="book")], NOW)
     assert [row.discount for row in rows] == [0.75, None, None, None]
 
 
 def test_age_and_staleness() -> None:
-    fresh, old, book = view.rows(
+    fresh, old, book = offer_rows.rows(
         [offer(), offer(as_of=NOW - timedelta(hours=2)), offer(as_of=NOW - timedelta(days=900), reference=True)], NOW
     )
     assert [fresh.stale, old.stale, book.stale] == [False, True, False]
@@ -143,32 +146,34 @@ def test_age_and_staleness() -> None:
 
 
 def test_offers_without_a_price_come_last_and_have_none_in_json() -> None:
-    rows = sorted(view.rows([offer(None), offer("80"), offer("8")], NOW), key=view.sort_key("gpu-price"))
+    rows = sorted(
+        offer_rows.rows([offer(None), offer("80"), offer("8")], NOW), key=offer_rows.sort_key(OfferOrder.GPU_PRICE)
+    )
     assert [row.offer.price for row in rows] == [Money.usd("8"), Money.usd("80"), None]
-    assert view.as_json(rows[-1])["price_per_hour"] is None
+    assert OfferResult.of(rows[-1]).price_per_hour is None
 
 
 @pytest.mark.parametrize("name", ["gpu-price", "price", "age", "interruptions"])
 def test_offers_of_one_price_have_one_order(name: str) -> None:
-    rows = view.rows([offer("8", zone=zone, source=source) for zone in "ab" for source in "xy"], NOW)
+    rows = offer_rows.rows([offer("8", zone=zone, source=source) for zone in "ab" for source in "xy"], NOW)
     mixed = [rows[2], rows[0], rows[3], rows[1]]
-    assert sorted(mixed, key=view.sort_key(name)) == rows
+    assert sorted(mixed, key=offer_rows.sort_key(OfferOrder(name))) == rows
 
 
 def test_what_is_sold_out_is_never_the_cheapest_of_a_group() -> None:
     out = offer("1", availability=Availability.UNAVAILABLE, zone="a")
-    (group,) = offer_groups.groups(view.rows([out, offer("8", zone="b")], NOW), ["gpu"])
+    (group,) = offer_groups.groups(offer_rows.rows([out, offer("8", zone="b")], NOW), ["gpu"])
     assert group.count == 2
     assert group.cheapest is not None
     assert group.cheapest.offer.price == Money.usd("8")
-    (nothing,) = offer_groups.groups(view.rows([out], NOW), ["gpu"])
+    (nothing,) = offer_groups.groups(offer_rows.rows([out], NOW), ["gpu"])
     assert nothing.cheapest is None
 
 
 @pytest.mark.parametrize("width", [60, 80, 140])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     console = Console(width=width, force_terminal=True, record=True, file=StringIO())
-    rows = view.rows([offer(region="a-region-with-a-long-name", zone=f"zone-{n}") for n in range(3)], NOW)
+    rows = offer_rows.rows([offer(region="a-region-with-a-long-name", zone=f"zone-{n}") for n in range(3)], NOW)
     for part in view.table(console, rows, 5, Listing(tuple(row.offer for row in rows), 5, NOW)):
         console.print(part, highlight=False)
     lines = console.export_text().splitlines()
@@ -185,7 +190,7 @@ def test_eighty_columns_have_room_for_the_age_and_the_kind_of_source() -> None:
     console = Console(width=80, force_terminal=True, record=True, file=StringIO())
     term: dict[str, Any] = {"capacity_type": CapacityType.RESERVED, "term_months": 36, "accelerator": "RTX4090"}
     book = offer(region="north-america", reference=True)
-    rows = view.rows([offer(provider="hyperstack", count=1, **term), book], NOW)
+    rows = offer_rows.rows([offer(provider="hyperstack", count=1, **term), book], NOW)
     for part in view.table(console, rows, 2, Listing(tuple(row.offer for row in rows), 2, NOW)):
         console.print(part, highlight=False)
     header, _, live, listed, *_ = console.export_text().splitlines()
@@ -208,7 +213,7 @@ def test_nothing_of_a_risk_is_cut_off_where_the_terminal_is_narrow(width: int) -
     risk = Risk(0.21, 2.0, (0.2,) * 6, Basis.FAMILY, 0.15, family=Seen(12_345.0, 1_234))
     known: Any = SimpleNamespace(of=lambda _: risk)
     console = Console(width=width, record=True, file=StringIO())
-    for part in risk_view.table(console, view.rows([far], NOW), 1, Listing((far,), 1, NOW), known):
+    for part in risk_view.table(console, offer_rows.rows([far], NOW), 1, Listing((far,), 1, NOW), known):
         console.print(part)
     shown = console.export_text()
     assert shown.count("z") == 40

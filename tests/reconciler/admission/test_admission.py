@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.cli.render.reasons import waits
+from broker.app.results.reasons import waits
 from broker.core.events.outcomes import JobState
 from broker.core.job.placements import CostTerm, Moved, Placement, Plan
 from broker.core.market.offers import Billing

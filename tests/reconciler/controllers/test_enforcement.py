@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from broker.cli.render.reasons import waits
+from broker.app.results.reasons import waits
 from broker.core.errors import InvalidInput, Unreachable
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState

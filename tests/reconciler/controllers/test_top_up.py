@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.cli.render.reasons import waits
+from broker.app.results.reasons import waits
 from broker.core.errors import InvalidInput
 from broker.core.events import events as ev
 from broker.core.events.outcomes import Cause, JobState

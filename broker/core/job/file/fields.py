@@ -237,6 +237,9 @@ def _mounts(value: object) -> object:
 
 
 _TEXT = WithJsonSchema({"type": "string"})
+_NUMBER_OR_TEXT = WithJsonSchema({"type": ["number", "string"]})  # 8, 8+, 64GB
+_VALUES = {"type": ["string", "number", "boolean"]}
+_NAMES_ALONE = {"type": "object", "additionalProperties": {"enum": [None, ""]}}
 
 Name = Annotated[str, AfterValidator(_name)]
 Text = Annotated[str, AfterValidator(_content)]
@@ -247,11 +250,30 @@ Place = Annotated[str, AfterValidator(_place)]
 Infra = Annotated[str, AfterValidator(_infra)]
 Pattern = Annotated[str, AfterValidator(_pattern)]
 Location = Annotated[str, AfterValidator(_location)]
-AcceleratorsField = Annotated[Accelerators, PlainValidator(_accelerators)]
-Cpus = Annotated[float, PlainValidator(parse_cpus)]
-Memory = Annotated[float, PlainValidator(parse_memory)]
+AcceleratorsField = Annotated[
+    Accelerators,
+    PlainValidator(_accelerators),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string"},
+                {"type": "array", "items": {"type": "string"}, "minItems": 1},
+                {"type": "object", "additionalProperties": {"type": ["integer", "string", "null"]}, "minProperties": 1},
+            ],
+            "description": "H100:8; a list in order of preference; or a mapping of names to counts",
+        }
+    ),
+]
+Cpus = Annotated[float, PlainValidator(parse_cpus), _NUMBER_OR_TEXT]
+Memory = Annotated[float, PlainValidator(parse_memory), _NUMBER_OR_TEXT]
 Deadline = Annotated[timedelta | datetime, PlainValidator(_deadline), _TEXT]
 WorkField = Annotated[Work, PlainValidator(_work), _TEXT]
-Envs = Annotated[dict[str, str], BeforeValidator(_envs)]
-Secrets = Annotated[tuple[str, ...], PlainValidator(_secrets)]
+Envs = Annotated[
+    dict[str, str], BeforeValidator(_envs), WithJsonSchema({"type": "object", "additionalProperties": _VALUES})
+]
+Secrets = Annotated[
+    tuple[str, ...],
+    PlainValidator(_secrets),
+    WithJsonSchema({"anyOf": [{"type": "array", "items": {"type": "string"}}, _NAMES_ALONE]}),
+]
 FileMounts = Annotated[dict[str, Any], BeforeValidator(_mounts)]

@@ -159,3 +159,13 @@ SECTIONS: dict[str, type[Section]] = {
     "data": DataSection,
     "constraints": ConstraintsSection,
 }
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema (2020-12) of job files, for editors to complete and check with. It says less than `parse_job`: not
+    which values are known, and nothing of what contradicts itself."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **JobFile.model_json_schema(),
+        "title": "Job file",
+    }

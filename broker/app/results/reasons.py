@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
-from broker.cli.render import formats
+from broker.app.results.program_name import program
 from broker.core.events import wait_reasons as why
 from broker.core.events.wait_reasons import EndReason, WaitReason
 from broker.core.job.reasons import Reason
@@ -40,18 +40,16 @@ def waits(reason: WaitReason | None) -> str:
             return _denied(reason)
         case why.SecretsMissing(owner=""):
             names = ", ".join(reason.names)
-            return f"waits for secrets {names}: export them, then run any {formats.program()} command there"
+            return f"waits for secrets {names}: export them, then run any {program()} command there"
         case why.SecretsMissing():
             lacks = f"the secrets of {reason.owner}'s job are not in the environment of {reason.process_user}"
-            return f"{lacks} ({reason.owner} runs any {formats.program()} command where they are exported)"
+            return f"{lacks} ({reason.owner} runs any {program()} command where they are exported)"
         case why.OwnerMustStart():
-            runs = (
-                f"{reason.owner} runs any {formats.program()} command, or a `{formats.program()} serve` runs all jobs"
-            )
+            runs = f"{reason.owner} runs any {program()} command, or a `{program()} serve` runs all jobs"
             return f"a job of {reason.owner} is not run here as {reason.process_user} ({runs})"
         case why.QueueTurn():
             turn = f"its turn on {reason.pool}" if reason.pool else "its turn to be found"
-            return f"waits for {turn}: `{formats.program()} jobs queue`"
+            return f"waits for {turn}: `{program()} jobs queue`"
         case why.StrategyWaits():
             return f"waits: {reason.because}"
         case why.WaitsForPaid():

@@ -1,0 +1,45 @@
+"""Jobs as results: one job, one job with its events, a list of jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker.app.jobs import jobs
+from broker.app.results.jobs import AttemptDetails, AttemptList, JobDetails, JobHistory, JobList
+from broker.app.wiring import Broker
+from broker.core.events.outcomes import JobState
+from broker.core.events.views import JobView
+
+
+def details(broker: Broker, view: JobView, *, progress: bool = False) -> JobDetails:
+    """The job with its bill; with ``progress`` also what its node reports, for which the run folder is read."""
+    reported = jobs.progress(broker, view) if progress else None
+    return JobDetails.of(view, jobs.bill(broker, view), reported, broker.clock.now())
+
+
+def history(broker: Broker, view: JobView) -> JobHistory:
+    """The job with its bill, its progress, and everything that happened to it up to the state that ``view`` shows."""
+    happened = [event for event in jobs.events(broker, view) if event.seq <= view.seq]
+    return JobHistory.told(view, jobs.bill(broker, view), jobs.progress(broker, view), broker.clock.now(), happened)
+
+
+def listing(
+    broker: Broker,
+    *,
+    states: Sequence[JobState] = (),
+    user: str | None = None,
+    team: str | None = None,
+    limit: int | None = None,
+) -> JobList:
+    """Jobs that match all that is given, newest first."""
+    found = jobs.search(broker, states=states, user=user, team=team, limit=limit)
+    billed = [(view, jobs.bill(broker, view)) for view in found.views]
+    return JobList.of(billed, found.unreadable, broker.clock.now())
+
+
+def attempts(broker: Broker, view: JobView) -> AttemptList:
+    """Every attempt of the job. Raises `UnreadableJob`."""
+    now = broker.clock.now()
+    return AttemptList(
+        id=view.id, attempts=[AttemptDetails.of(attempt, now) for attempt in jobs.every_attempt(broker, view)]
+    )

@@ -1,0 +1,112 @@
+"""Offers with derived figures, filtered and sorted, for lists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
+from typing import Any
+
+from broker.core.market.offer_order import OfferOrder
+from broker.core.market.offers import Availability, CapacityType, Offer
+from broker.core.values.money import Money
+
+
+@dataclass(frozen=True, slots=True)
+class OfferRow:
+    """An offer with derived figures. ``discount``: of a spot price relative to the cheapest on-demand price of the same
+    machine in the same region, as a fraction."""
+
+    offer: Offer
+    age: timedelta
+    stale: bool
+    discount: float | None
+
+    @property
+    def per_gpu(self) -> Money | None:
+        return self.offer.price_per_gpu
+
+
+@dataclass(frozen=True, slots=True)
+class OfferFilter:
+    """Which rows are wanted, beyond what an `OfferQuery` says. Filtered here and not in the store, because the discount
+    of a spot offer is derived from on-demand offers that the list may leave out.
+
+    ``counts``: accelerators per machine, by accelerator (``cpu`` for none); without a count, any will do.
+    ``instance_types``: names or shell-style patterns. ``live``: neither reference prices nor stale ones. ``max_price``:
+    USD per GPU-hour.
+    """
+
+    counts: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    capacity_types: frozenset[CapacityType] = frozenset()
+    instance_types: tuple[str, ...] = ()
+    available: bool = False
+    live: bool = False
+    max_price: Money | None = None
+
+    def passes(self, row: OfferRow) -> bool:
+        """Whether the row is wanted."""
+        offer = row.offer
+        counts = self.counts.get(offer.accelerator or "cpu")
+        return (
+            (not counts or offer.count in counts)
+            and (not self.capacity_types or offer.capacity_type in self.capacity_types)
+            and (not self.instance_types or any(fnmatchcase(offer.instance_type, one) for one in self.instance_types))
+            and not (self.available and offer.availability is not Availability.AVAILABLE)
+            and not (self.live and (row.stale or offer.reference))
+            and (self.max_price is None or (row.per_gpu is not None and row.per_gpu <= self.max_price))
+        )
+
+
+def wanted_rows(
+    offers: Iterable[Offer], now: datetime, wanted: OfferFilter, order: OfferOrder = OfferOrder.GPU_PRICE
+) -> list[OfferRow]:
+    """The wanted rows in that order. ``offers``: all that a query found, for the discounts."""
+    return sorted(filter(wanted.passes, rows(offers, now)), key=sort_key(order))
+
+
+def rows(offers: Iterable[Offer], now: datetime) -> list[OfferRow]:
+    """Every offer as a row. Spot discounts are computed from these offers only."""
+    listed = list(offers)
+    on_demand: dict[tuple[object, ...], Money] = {}
+    for offer in listed:
+        if offer.capacity_type is CapacityType.ON_DEMAND and offer.price is not None and offer.price.micros > 0:
+            key = _same(offer)
+            on_demand[key] = min(on_demand.get(key, offer.price), offer.price)
+    return [_row(offer, on_demand, now) for offer in listed]
+
+
+def _same(offer: Offer) -> tuple[object, ...]:
+    return offer.provider, offer.region, offer.instance_type, offer.accelerator, offer.count
+
+
+def _row(offer: Offer, on_demand: Mapping[tuple[object, ...], Money], now: datetime) -> OfferRow:
+    discount = None
+    if offer.capacity_type is CapacityType.SPOT and offer.price is not None:
+        undiscounted = on_demand.get(_same(offer))
+        discount = None if undiscounted is None else 1 - offer.price.micros / undiscounted.micros
+    age = now - offer.as_of
+    stale = not offer.reference and offer.max_age is not None and age > offer.max_age
+    return OfferRow(offer, age, stale, discount)
+
+
+def sort_key(order: OfferOrder) -> Callable[[OfferRow], Any]:
+    """The sort key. Rows without the figure come last; ties are broken by the price of a GPU-hour, then by name. Called
+    for every known offer, so it formats no text."""
+
+    def price(row: OfferRow) -> tuple[bool, int, str, str, str, str, str]:
+        offer = row.offer
+        amount = row.per_gpu or offer.price
+        names = offer.provider, offer.zone or offer.region, offer.instance_type, offer.capacity_type, offer.source
+        return amount is None, amount.micros if amount else 0, *names
+
+    firsts: dict[OfferOrder, Callable[[OfferRow], Any]] = {
+        OfferOrder.GPU_PRICE: lambda row: row.offer.count == 0,
+        OfferOrder.PRICE: lambda row: (row.offer.price is None, row.offer.price.micros if row.offer.price else 0),
+        OfferOrder.PROVIDER: lambda row: (row.offer.provider, row.offer.region),
+        OfferOrder.GPU: lambda row: (row.offer.accelerator or "~", row.offer.count),
+        OfferOrder.AGE: lambda row: row.age,
+        OfferOrder.INTERRUPTIONS: lambda row: (row.offer.interruption_rate is None, row.offer.interruption_rate or 0),
+    }
+    return lambda row: (firsts[order](row), *price(row))

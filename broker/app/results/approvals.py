@@ -1,0 +1,142 @@
+"""Requests for approval and standing grants as results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Self
+
+from broker.app.jobs.approvals import Request, Standing
+from broker.app.results.notices import NoticeResult
+from broker.app.results.values import Moment, Result, Seconds
+from broker.core.actors import Actor
+from broker.core.market.offers import MoneyKind
+from broker.core.policy.approvals import StandingGrant
+from broker.core.policy.coverage_words import covered
+from broker.core.policy.facts import Fact
+from broker.core.values.money import Money
+from broker.store.outbox import Dispatch
+
+
+class QuestionResult(Result):
+    """What one rule asks. ``covers``: the facts that an approval covers, beside the amount, the time and the GPUs; null
+    where they are not on record."""
+
+    rule: str
+    source: str
+    because: str
+    approvers: list[str]
+    own_requests: bool
+    covers: list[Fact] | None
+    approved_by: str | None
+
+
+class ApprovalRequest(Result):
+    """A request for approval. Amounts in USD. ``mine``: whether the person who asked for the list may decide it;
+    ``reason``: why it was decided so."""
+
+    job: str
+    name: str
+    user: str
+    asked_by: str
+    team: str | None
+    project: str | None
+    state: Standing
+    asked_at: Moment
+    expires_at: Moment | None
+    total: Money
+    covers: str
+    held: dict[MoneyKind, Money]
+    extension: bool
+    max_cost: Money | None
+    max_duration: Seconds | None
+    questions: list[QuestionResult]
+    mine: bool
+    decided_at: Moment | None
+    decided_by: list[str]
+    reason: str
+    notices: list[NoticeResult]
+
+    @classmethod
+    def of(cls, one: Request, told: Sequence[Dispatch], *, by: Actor) -> Self:
+        """``told``: the notices about it. ``by``: who asked for the list."""
+        asked = one.asked
+        return cls(
+            job=one.view.id,
+            name=one.view.job.name,
+            user=one.view.user,
+            asked_by=asked.by or one.view.user,
+            team=one.view.job.team,
+            project=one.view.job.project,
+            state=one.state,
+            asked_at=asked.at,
+            expires_at=asked.expires_at,
+            total=asked.total,
+            covers=covered(asked),
+            held=dict(asked.held),
+            extension=asked.extension,
+            max_cost=asked.max_cost,
+            max_duration=asked.max_duration,
+            questions=[
+                QuestionResult(
+                    rule=question.rule,
+                    source=question.source,
+                    because=question.because,
+                    approvers=list(question.approvers),
+                    own_requests=question.own_requests,
+                    covers=None if question.facts is None else list(question.facts),
+                    approved_by=next((who for rule, who in asked.yes if rule == question.rule), None),
+                )
+                for question in asked.questions
+            ],
+            mine=one.state is Standing.WAITING and bool(asked.answerable_by(by.identity, one.view.user)),
+            decided_at=one.decided_at,
+            decided_by=list(one.decided_by),
+            reason=one.note,
+            notices=[NoticeResult.of(each) for each in told],
+        )
+
+
+class StandingGrantResult(Result):
+    """An approval ahead: for whom, for which rules, how much over all jobs (USD), and until when."""
+
+    number: int
+    by: str
+    at: Moment
+    until: Moment
+    users: list[str]
+    teams: list[str]
+    projects: list[str]
+    rules: list[str]
+    total: Money
+    used: Money
+    active: bool
+    reason: str
+    revoked_at: Moment | None
+    revoked_by: str
+
+    @classmethod
+    def of(cls, one: StandingGrant, now: datetime) -> Self:
+        return cls(
+            number=one.number,
+            by=one.by,
+            at=one.at,
+            until=one.until,
+            users=list(one.users),
+            teams=list(one.teams),
+            projects=list(one.projects),
+            rules=list(one.rules),
+            total=one.total,
+            used=one.used,
+            active=one.active(now),
+            reason=one.note,
+            revoked_at=one.revoked_at,
+            revoked_by=one.revoked_by,
+        )
+
+
+class ApprovalList(Result):
+    """Requests for approval, the oldest first, and standing grants."""
+
+    requests: list[ApprovalRequest]
+    standing: list[StandingGrantResult]

@@ -1,0 +1,110 @@
+"""Budgets as results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+from broker.app.billing.budgets import BudgetLine
+from broker.app.results.money import JobShareResult
+from broker.app.results.notices import NoticeResult
+from broker.app.results.values import Moment, Result
+from broker.core.values.money import Money
+from broker.store.outbox import Dispatch
+
+
+class BudgetForecast(Result):
+    """What a budget will have been charged at the end of its period (USD): with running and waiting jobs, at the
+    present pace (null where there is none yet), and the larger of both."""
+
+    committed: Money
+    trend: Money | None
+    expected: Money
+    used_up_at: Moment | None
+
+
+class BudgetScope(Result):
+    """Whose jobs a budget counts; empty lists restrict nothing."""
+
+    teams: list[str]
+    projects: list[str]
+    workloads: list[str]
+    users: list[str]
+    environments: list[str]
+
+
+class BudgetResult(Result):
+    """A budget in its current period. Amounts in USD. ``passed``: when each alert was first reached."""
+
+    id: str
+    period: str
+    timezone: str
+    period_start: Moment
+    period_end: Moment
+    counts: list[str]
+    limit: Money
+    spent: Money
+    held: Money
+    left: Money
+    action: str
+    alerts: list[str]
+    forecast: BudgetForecast
+    passed: dict[str, Moment]
+    notices: list[NoticeResult]
+    scope: BudgetScope
+    source: str
+
+    @classmethod
+    def of(cls, line: BudgetLine, told: Sequence[Dispatch] = (), **more: Any) -> Self:
+        """``told``: the notices about it."""
+        spec, ahead = line.spec, line.forecast
+        return cls(
+            id=spec.id,
+            period=spec.period,
+            timezone=spec.timezone,
+            period_start=line.use.period_start,
+            period_end=line.use.period_end,
+            counts=sorted(spec.counts),
+            limit=line.limit,
+            spent=line.use.spent,
+            held=line.use.held,
+            left=line.left,
+            action=line.action,
+            alerts=list(line.alerts),
+            forecast=BudgetForecast(
+                committed=ahead.committed, trend=ahead.trend, expected=ahead.expected, used_up_at=ahead.used_up_at
+            ),
+            passed=dict(line.marks),
+            notices=[NoticeResult.of(one) for one in told],
+            scope=BudgetScope(
+                teams=list(spec.teams),
+                projects=list(spec.projects),
+                workloads=list(spec.workloads),
+                users=list(spec.users),
+                environments=list(spec.environments),
+            ),
+            source=str(line.source),
+            **more,
+        )
+
+
+class BudgetDetails(BudgetResult):
+    """A budget with what it holds for each job in each period."""
+
+    held_by_job: list[JobShareResult]
+
+    @classmethod
+    def told(cls, line: BudgetLine, told: Sequence[Dispatch]) -> Self:
+        return cls.of(line, told, held_by_job=[JobShareResult.of(job, share) for job, share in line.held_by_job])
+
+
+class BudgetList(Result):
+    """Every budget, in file order."""
+
+    budgets: list[BudgetResult]
+
+
+class BudgetDetailsList(Result):
+    """Every budget with its details, in file order."""
+
+    budgets: list[BudgetDetails]

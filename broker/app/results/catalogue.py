@@ -1,0 +1,54 @@
+"""The documents by name, and the JSON Schema of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from broker.app.results.approvals import ApprovalList, StandingGrantResult
+from broker.app.results.budgets import BudgetDetails, BudgetDetailsList, BudgetList
+from broker.app.results.jobs import AttemptList, JobDetails, JobHistory, JobList, JobLogs
+from broker.app.results.offers import OfferList
+from broker.app.results.plans import PlanResult
+from broker.app.results.policies import AppliedPolicy, CheckedPolicy, PolicyInForce
+from broker.app.results.prices import PriceStatus
+from broker.app.results.queue import QueueResult
+from broker.app.results.values import Result
+from broker.core.errors import UnknownName
+from broker.core.job.file.schema import json_schema
+
+JOB_FILE = "job-file"
+
+# The name of each document: that of the command that prints it with --json.
+DOCUMENTS: Mapping[str, type[Result]] = {
+    "approvals-list": ApprovalList,
+    "budget-list": BudgetList,
+    "budget-show": BudgetDetails,  # with a name
+    "budget-show-all": BudgetDetailsList,
+    "jobs-attempts": AttemptList,
+    "jobs-list": JobList,
+    "jobs-logs": JobLogs,
+    "jobs-queue": QueueResult,
+    "jobs-show": JobHistory,
+    "offers": OfferList,
+    "plan": PlanResult,
+    "policy-apply": AppliedPolicy,
+    "policy-check": CheckedPolicy,
+    "policy-show": PolicyInForce,
+    "prices-status": PriceStatus,
+    "standing-grant": StandingGrantResult,  # of `approvals grant` without a job, and `approvals revoke`
+    "submit": JobDetails,  # also of `jobs cancel`, `jobs extend`, `approvals grant` and `approvals refuse`
+}
+NAMES = (JOB_FILE, *DOCUMENTS)
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def schema_of(name: str) -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of that document, or of job files. Raises `UnknownName`."""
+    if name == JOB_FILE:
+        return json_schema()
+    if name not in DOCUMENTS:
+        raise UnknownName("document", name, NAMES)
+    model = DOCUMENTS[name]
+    return {"$schema": _DIALECT, **model.model_json_schema(mode="serialization", by_alias=True)}

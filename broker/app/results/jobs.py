@@ -1,0 +1,334 @@
+"""Jobs as results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, Self
+
+from pydantic import BaseModel, JsonValue
+
+from broker.app.jobs.jobs import Bill, Progress, last_step
+from broker.app.results import reasons
+from broker.app.results.money import BudgetShareResult, MoneyByKind, shares_of
+from broker.app.results.values import Moment, Result, Seconds, moment_text
+from broker.core.errors import UnreadableJob
+from broker.core.events import events as ev
+from broker.core.events.outcomes import AttemptState, Cause, JobState
+from broker.core.events.views import AttemptView, JobView, SavedCheckpoint
+from broker.core.events.wait_reasons import EndReason, WaitReason
+from broker.core.job.jobs import Workload
+from broker.core.market.offers import CapacityType, MoneyKind
+from broker.core.policy.approvals import Asked
+from broker.core.policy.coverage_words import covered
+from broker.core.values.money import Money
+from broker.reconciler.progress import billed_time, machine_time, steps_redone
+
+
+class CheckpointResult(Result):
+    """A durable resume point."""
+
+    id: str
+    step: int | None
+    size_bytes: int
+    at: Moment
+
+    @classmethod
+    def of(cls, saved: SavedCheckpoint) -> Self:
+        return cls(id=saved.id, step=saved.step, size_bytes=saved.size, at=saved.at)
+
+
+class AttemptPlacement(Result):
+    """Where an attempt runs, at which price (USD an hour for all nodes, as of a time)."""
+
+    provider: str
+    region: str
+    zone: str | None
+    instance_type: str
+    accelerator: str | None
+    count: int
+    nodes: int
+    capacity_type: CapacityType
+    money: MoneyKind
+    rate_per_hour: Money
+    price_as_of: Moment
+    source: str
+    expected_cost: Money
+
+
+class SkippedCheckpoint(Result):
+    """A checkpoint that an attempt did not resume from."""
+
+    checkpoint: str
+    because: str
+
+
+class AttemptDetails(Result):
+    """One attempt. Times are null where it has not happened."""
+
+    number: int
+    key: str
+    state: AttemptState
+    cause: Cause | None
+    evidence: str
+    exit_status: int | None
+    engine: str
+    placement: AttemptPlacement
+    requested_at: Moment
+    launched_at: Moment | None
+    up_since: Moment | None
+    running_at: Moment | None
+    notice_at: Moment | None
+    ended_at: Moment | None
+    gone_at: Moment | None
+    gone: bool
+    machine_time: Seconds
+    resumed_from: str | None
+    resumed_from_step: int | None
+    step: int | None
+    passed_over: list[SkippedCheckpoint]
+    checkpoints: list[CheckpointResult]
+
+    @classmethod
+    def of(cls, attempt: AttemptView, now: datetime) -> Self:
+        offer = attempt.placement.offer
+        return cls(
+            number=attempt.number,
+            key=attempt.key,
+            state=attempt.state,
+            cause=attempt.cause,
+            evidence=attempt.evidence,
+            exit_status=attempt.exit_status,
+            engine=attempt.engine,
+            placement=AttemptPlacement(
+                provider=offer.provider,
+                region=offer.region,
+                zone=offer.zone,
+                instance_type=offer.instance_type,
+                accelerator=offer.accelerator,
+                count=offer.count,
+                nodes=attempt.placement.nodes,
+                capacity_type=offer.capacity_type,
+                money=offer.money,
+                rate_per_hour=attempt.placement.rate,
+                price_as_of=offer.as_of,
+                source=offer.source,
+                expected_cost=attempt.placement.expected_cost,
+            ),
+            requested_at=attempt.requested_at,
+            launched_at=attempt.launched_at,
+            up_since=attempt.up_since,
+            running_at=attempt.running_at,
+            notice_at=attempt.notice_at,
+            ended_at=attempt.ended_at,
+            gone_at=attempt.gone_at,
+            gone=attempt.gone,
+            machine_time=machine_time(attempt, now),
+            resumed_from=attempt.resumed_from,
+            resumed_from_step=attempt.resumed_step,
+            step=attempt.last_step,
+            passed_over=[SkippedCheckpoint(checkpoint=p.checkpoint, because=p.because) for p in attempt.passed_over],
+            checkpoints=[CheckpointResult.of(saved) for saved in attempt.checkpoints],
+        )
+
+
+class PendingApproval(Result):
+    """What a job waits to hear, and from whom. Amounts in USD."""
+
+    at: Moment
+    expires_at: Moment | None
+    approvers: list[str]
+    because: str
+    total: Money
+    covers: str
+    max_cost: Money | None
+    max_duration: Seconds | None
+
+    @classmethod
+    def of(cls, asked: Asked) -> Self:
+        return cls(
+            at=asked.at,
+            expires_at=asked.expires_at,
+            approvers=list(asked.approvers),
+            because="; ".join(question.because for question in asked.open),
+            total=asked.total,
+            covers=covered(asked),
+            max_cost=asked.max_cost,
+            max_duration=asked.max_duration,
+        )
+
+
+class JobDetails(Result):
+    """A job. Amounts in USD; ``savings`` against the cheapest on-demand placement, only after the job has ended."""
+
+    id: str
+    name: str
+    state: JobState
+    user: str
+    team: str | None
+    project: str | None
+    workload: Workload
+    submitted_at: Moment
+    ended_at: Moment | None
+    closed: bool
+    because: str
+    end_reason: EndReason | None
+    waiting_because: str
+    wait_reason: WaitReason | None
+    asked: PendingApproval | None
+    cancel_requested: bool
+    deadline: Moment | None
+    deadline_missed: bool
+    deadline_at_risk: bool
+    max_cost: Money | None
+    max_duration: Seconds
+    billed_time: Seconds
+    step: int | None
+    total_steps: int | None
+    phase: str | None
+    expected_finish: Moment | None
+    checkpoint: CheckpointResult | None
+    interruptions: int
+    failures: int
+    steps_redone: int
+    attempt_count: int
+    attempts: list[AttemptDetails]
+    cost: MoneyByKind
+    held: MoneyByKind
+    budget_shares: list[BudgetShareResult]
+    cost_so_far: Money
+    on_demand_cost: Money | None
+    savings: Money | None
+    savings_percent: float | None
+
+    @classmethod
+    def of(cls, view: JobView, bill: Bill, progress: Progress | None, now: datetime, **more: Any) -> Self:
+        percent = None
+        if bill.savings is not None and bill.on_demand:
+            percent = round(100 * bill.savings.micros / bill.on_demand.micros, 1)
+        return cls(
+            id=view.id,
+            name=view.job.name,
+            state=view.state,
+            user=view.user,
+            team=view.job.team,
+            project=view.job.project,
+            workload=view.job.workload,
+            submitted_at=view.submitted_at,
+            ended_at=view.ended_at,
+            closed=view.closed,
+            because=reasons.ended(view.ending),
+            end_reason=view.ending,
+            waiting_because=reasons.waits(view.waiting),
+            wait_reason=view.waiting,
+            asked=PendingApproval.of(view.asked) if view.asked else None,
+            cancel_requested=view.cancel_requested,
+            deadline=view.deadline,
+            deadline_missed=view.deadline_missed,
+            deadline_at_risk=view.deadline_at_risk,
+            max_cost=view.max_cost,
+            max_duration=view.max_duration,
+            billed_time=billed_time(view, now),
+            step=progress.step if progress and progress.step is not None else last_step(view),
+            total_steps=progress.total if progress else None,
+            phase=progress.phase if progress else None,
+            expected_finish=progress.finish if progress else None,
+            checkpoint=CheckpointResult.of(view.checkpoint) if view.checkpoint else None,
+            interruptions=view.interruptions,
+            failures=view.failures,
+            steps_redone=steps_redone(view),
+            attempt_count=view.attempt_count,
+            attempts=[AttemptDetails.of(attempt, now) for attempt in view.attempts],
+            cost=MoneyByKind.of(bill.spent),
+            held=MoneyByKind.of(bill.held),
+            budget_shares=shares_of(bill.shares),
+            cost_so_far=bill.so_far,
+            on_demand_cost=bill.on_demand,
+            savings=bill.savings,
+            savings_percent=percent,
+            **more,
+        )
+
+
+class JobHistory(JobDetails):
+    """A job and everything that happened to it, in order. Each event has ``seq``, ``at``, ``attempt``, ``type`` and
+    the fields of its type."""
+
+    events: list[dict[str, JsonValue]]
+
+    @classmethod
+    def told(
+        cls, view: JobView, bill: Bill, progress: Progress | None, now: datetime, events: Iterable[ev.Event]
+    ) -> Self:
+        return cls.of(view, bill, progress, now, events=[_event(event) for event in events])
+
+
+def _event(event: ev.Event) -> dict[str, Any]:
+    body: BaseModel = event.body
+    told = {"seq": event.seq, "at": moment_text(event.at), "attempt": event.attempt, **body.model_dump(mode="json")}
+    match body:
+        case ev.JobEnded():
+            return told | {"because": reasons.ended(body.reason)}
+        case ev.NothingFeasible() | ev.Paused() | ev.LaunchDelayed():
+            return told | {"because": reasons.waits(body.reason)}
+        case _:
+            return told
+
+
+class UnreadableResult(Result):
+    """A job that this version cannot read: what is known of it all the same, and why not more."""
+
+    id: str
+    name: str
+    user: str
+    state: str
+    because: str
+    written_by_newer_version: bool
+    hint: str
+
+    @classmethod
+    def of(cls, job: UnreadableJob) -> Self:
+        return cls(
+            id=job.job_id,
+            name=job.name,
+            user=job.user,
+            state=job.state,
+            because=job.because,
+            written_by_newer_version=job.newer,
+            hint=job.hint,
+        )
+
+
+class JobList(Result):
+    """Jobs, newest first."""
+
+    jobs: list[JobDetails]
+    unreadable: list[UnreadableResult]
+
+    @classmethod
+    def of(cls, billed: Sequence[tuple[JobView, Bill]], unreadable: Iterable[UnreadableJob], now: datetime) -> Self:
+        return cls(
+            jobs=[JobDetails.of(view, bill, None, now) for view, bill in billed],
+            unreadable=[UnreadableResult.of(one) for one in unreadable],
+        )
+
+
+class AttemptList(Result):
+    """The attempts of a job, in order."""
+
+    id: str
+    attempts: list[AttemptDetails]
+
+
+class LoggedLine(Result):
+    """A line that an attempt of the job printed."""
+
+    attempt: int
+    line: str
+
+
+class JobLogs(Result):
+    """What a job printed, oldest first."""
+
+    id: str
+    lines: list[LoggedLine]

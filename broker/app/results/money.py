@@ -1,0 +1,100 @@
+"""Held money as results: of which budgets and periods it is, for which time, and which limit decides it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+from pydantic import Field
+
+from broker.app.results.values import Moment, Result
+from broker.core.market.offers import MoneyKind
+from broker.core.values.money import Money
+from broker.ledger.shares import BudgetShare
+from broker.reconciler.admission.admission import Admission, HoldLimit
+
+
+class PeriodShare(Result):
+    """How much of held money (USD) one period of a budget counts, and from when until when it can be used up."""
+
+    period: str
+    period_start: Moment
+    period_end: Moment
+    held: Money
+    start: Moment = Field(serialization_alias="from")
+    until: Moment
+
+
+class BudgetShareResult(PeriodShare):
+    """A share of what a job holds."""
+
+    budget: str
+    timezone: str
+
+    @classmethod
+    def of(cls, share: BudgetShare) -> Self:
+        return cls(budget=share.budget.id, timezone=share.budget.timezone, **_period_of(share))
+
+
+class JobShareResult(PeriodShare):
+    """A share of what a budget holds for a job."""
+
+    job: str
+
+    @classmethod
+    def of(cls, job_id: str, share: BudgetShare) -> Self:
+        return cls(job=job_id, **_period_of(share))
+
+
+def _period_of(share: BudgetShare) -> dict[str, Any]:
+    return {
+        "period": share.period_name,
+        "period_start": share.period[0],
+        "period_end": share.period[1],
+        "held": share.held,
+        "start": share.start,
+        "until": share.end,
+    }
+
+
+class HoldTerms(Result):
+    """Money of one kind that is held: from when until when it can be used up, at which rate (USD an hour, all
+    machines), and which limit of the job decides the amount."""
+
+    money: MoneyKind
+    held: Money
+    start: Moment = Field(serialization_alias="from")
+    until: Moment
+    rate_per_hour: Money
+    limited_by: HoldLimit | None
+
+    @classmethod
+    def of(cls, admission: Admission) -> list[Self]:
+        return [
+            cls(
+                money=kind,
+                held=burn.amount,
+                start=burn.start,
+                until=burn.end,
+                rate_per_hour=burn.rate,
+                limited_by=admission.limited_by.get(kind),
+            )
+            for kind, burn in admission.burns.items()
+        ]
+
+
+def shares_of(shares: Iterable[BudgetShare]) -> list[BudgetShareResult]:
+    """``budget_shares``: how held money falls into the periods of budgets."""
+    return [BudgetShareResult.of(share) for share in shares]
+
+
+class MoneyByKind(Result):
+    """Amounts in USD by kind of money."""
+
+    cash: Money
+    amortised: Money
+    sandbox: Money
+
+    @classmethod
+    def of(cls, amounts: Mapping[MoneyKind, Money]) -> Self:
+        return cls(**{kind.value: amounts.get(kind, Money.ZERO) for kind in MoneyKind})

@@ -1,0 +1,101 @@
+"""Offers as results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+from broker.app.market.market import Listing
+from broker.app.market.offer_rows import OfferRow
+from broker.app.results.values import Figure, Moment, Result, Seconds
+from broker.core.market.offers import Availability, CapacityType, Interconnect, MoneyKind, Offer
+from broker.core.values.money import Money
+
+
+class OfferResult(Result):
+    """One offer. Prices in USD an hour; ``spot_discount``: of the cheapest on-demand price of the same machine in the
+    same region, as a fraction; ``term_months``: of a reservation."""
+
+    provider: str
+    region: str
+    zone: str | None
+    instance_type: str
+    accelerator: str | None
+    count: int
+    capacity_type: CapacityType
+    term_months: int | None
+    price_per_hour: Money | None
+    price_per_gpu_hour: Money | None
+    spot_discount: Figure | None
+    availability: Availability
+    unavailable_because: str
+    score: Figure | None
+    interruption_rate: Figure | None
+    as_of: Moment
+    age_seconds: Seconds
+    stale: bool
+    reference: bool
+    source: str
+    engine: str | None
+    money: MoneyKind
+    cpus: Figure | None
+    memory_gib: Figure | None
+    interconnect: Interconnect | None
+    slots: int | None
+
+    @classmethod
+    def of(cls, row: OfferRow) -> Self:
+        offer = row.offer
+        return cls(
+            **machine_of(offer),
+            price_per_hour=offer.price,
+            price_per_gpu_hour=row.per_gpu,
+            spot_discount=row.discount,
+            availability=offer.availability,
+            unavailable_because=offer.unavailable_because,
+            score=offer.score,
+            interruption_rate=offer.interruption_rate,
+            as_of=offer.as_of,
+            age_seconds=row.age,
+            stale=row.stale,
+            reference=offer.reference,
+            source=offer.source,
+            engine=offer.engine,
+            money=offer.money,
+            cpus=offer.cpus,
+            memory_gib=offer.memory_gib,
+            interconnect=offer.interconnect,
+            slots=offer.slots,
+        )
+
+
+class OfferList(Result):
+    """Offers. ``matching``: how many there are, where ``offers`` has only the first; ``total``: how many are known."""
+
+    as_of: Moment
+    matching: int
+    total: int
+    offers: list[OfferResult]
+
+    @classmethod
+    def of(cls, matching: Sequence[OfferRow], found: Listing, limit: int | None) -> Self:
+        return cls(
+            as_of=found.now,
+            matching=len(matching),
+            total=found.total,
+            offers=[OfferResult.of(row) for row in matching[:limit]],
+        )
+
+
+def machine_of(offer: Offer) -> dict[str, Any]:
+    """The fields that identify an offer's machine in every document."""
+    return {
+        "provider": offer.provider,
+        "region": offer.region,
+        "zone": offer.zone,
+        "instance_type": offer.instance_type,
+        "accelerator": offer.accelerator,
+        "count": offer.count,
+        "capacity_type": offer.capacity_type,
+        "term_months": offer.term_months,
+    }

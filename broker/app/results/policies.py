@@ -1,0 +1,157 @@
+"""Policies as results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+from pydantic import Field, JsonValue
+
+from broker.app.results.values import Moment, Result, Seconds, is_none
+from broker.core.ports import PolicySet
+from broker.core.values.money import Money
+from broker.store.records import PolicyVersion
+
+
+class RuleResult(Result):
+    """One rule. ``says``: its definition as it is written; ``approvers``: whom it asks."""
+
+    name: str
+    kind: str
+    source: str
+    scope: str
+    when: str
+    says: dict[str, JsonValue]
+    approvers: list[str]
+
+
+class PolicyDefaultsResult(Result):
+    """What holds where a job is silent. ``value_of_time``: USD an hour."""
+
+    max_duration: Seconds
+    allow_reference_prices: bool
+    allow_stale_prices: bool
+    cpu_jobs_on_gpus: bool
+    grants_cash: bool
+    capacity_order: list[str]
+    wait_for_paid: Seconds | None
+    value_of_time: Money | None
+    end_orphans_after: Seconds | None
+    max_unattended: Seconds | None
+
+
+class CapacityException(Result):
+    """Whose jobs have an order of capacity of their own."""
+
+    scope: str
+    order: list[str]
+    source: str
+
+
+class PolicyResult(Result):
+    """A set of policies: its version (a hash of its content), rules and defaults, and where each default is written."""
+
+    policy_version: str
+    rules: list[RuleResult]
+    defaults: PolicyDefaultsResult
+    defaults_said_at: dict[str, str]
+    capacity_exceptions: list[CapacityException]
+
+
+class CheckedPolicy(PolicyResult):
+    """Policy files that are valid. ``warnings``: likely mistakes; ``left_out``: files of test cases among them."""
+
+    valid: bool
+    warnings: list[str]
+    left_out: list[str]
+
+    @classmethod
+    def of(cls, policy: PolicySet, warnings: Sequence[str], left_out: Sequence[object]) -> Self:
+        return cls(valid=True, warnings=list(warnings), left_out=[str(one) for one in left_out], **_parts_of(policy))
+
+
+class Activation(Result):
+    """One activation of a set of policy files."""
+
+    number: int
+    activated_at: Moment
+    by: str
+    note: str
+    sha256: str
+    file_names: list[str]
+
+    @classmethod
+    def of(cls, version: PolicyVersion, **more: Any) -> Self:
+        return cls(
+            number=version.number,
+            activated_at=version.activated_at,
+            by=version.by,
+            note=version.note,
+            sha256=version.sha256,
+            file_names=sorted(version.files),
+            **more,
+        )
+
+
+class AppliedPolicy(Activation):
+    """What applying policy files came to. ``difference``: from the set before, as a unified diff."""
+
+    changed: bool
+    difference: str
+    warnings: list[str]
+    left_out: list[str]
+
+
+class ActivePolicy(Activation, PolicyResult):
+    """The active policy set. ``files``: their texts by name, where they were asked for."""
+
+    files: dict[str, str] | None = Field(default=None, exclude_if=is_none)
+
+    @classmethod
+    def of_set(cls, version: PolicyVersion, policy: PolicySet, *, files: bool = False) -> Self:
+        texts = {"files": dict(version.files)} if files else {}
+        return cls.of(version, **_parts_of(policy), **texts)
+
+
+class PolicyInForce(Result):
+    """The active policy set, null where none was ever activated; ``history``: every activation, the newest first, where
+    that was asked for."""
+
+    active: ActivePolicy | None
+    history: list[Activation] | None = Field(default=None, exclude_if=is_none)
+
+
+def _parts_of(policy: PolicySet) -> dict[str, Any]:
+    defaults = policy.defaults
+    return {
+        "policy_version": policy.version,
+        "rules": [
+            RuleResult(
+                name=rule.name,
+                kind=rule.kind,
+                source=str(rule.source),
+                scope=str(getattr(rule, "scope", "")),
+                when=policy.when(rule.name),
+                says=dict(policy.written(rule.name)),
+                approvers=list(policy.approvers(rule.name)),
+            )
+            for rule in policy.rules
+        ],
+        "defaults": PolicyDefaultsResult(
+            max_duration=defaults.max_duration,
+            allow_reference_prices=defaults.allow_reference_prices,
+            allow_stale_prices=defaults.allow_stale_prices,
+            cpu_jobs_on_gpus=defaults.cpu_jobs_on_gpus,
+            grants_cash=defaults.grants_cash,
+            capacity_order=list(defaults.capacity_order),
+            wait_for_paid=defaults.wait_for_paid,
+            value_of_time=defaults.value_of_time,
+            end_orphans_after=defaults.end_orphans_after,
+            max_unattended=defaults.max_unattended,
+        ),
+        "defaults_said_at": {default: str(source) for default, source in policy.said_at.items()},
+        "capacity_exceptions": [
+            CapacityException(scope=str(scope), order=list(order), source=str(source))
+            for scope, order, source in policy.order_exceptions
+        ],
+    }

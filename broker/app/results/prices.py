@@ -1,0 +1,85 @@
+"""The state of prices as results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Self
+
+from broker.app.market.polling import ProviderStatus
+from broker.app.results.values import Moment, Result, Seconds
+from broker.store.records import PollStatus
+
+
+class PolledProvider(Result):
+    """What is known of one provider's polls and of the age of its prices. ``error``: of the last poll, with what to do
+    about it; null where it succeeded."""
+
+    provider: str
+    status: PollStatus
+    finished: Moment
+    age_seconds: Seconds
+    last_success: Moment | None
+    success_age_seconds: Seconds | None
+    seconds: Seconds
+    offers: int
+    offers_stale: int
+    oldest_price: Moment | None
+    newest_price: Moment | None
+    max_age_seconds: Seconds | None
+    interval_seconds: Seconds
+    offers_seen: int
+    offers_changed: int
+    complete: bool
+    rows_skipped: dict[str, int]
+    error: str | None
+
+    @classmethod
+    def of(cls, one: ProviderStatus, now: datetime) -> Self:
+        """The provider must have been polled."""
+        fresh, last = one.fresh, one.last
+        assert fresh is not None
+        assert last is not None
+        return cls(
+            provider=one.provider,
+            status=last.status,
+            finished=last.finished,
+            age_seconds=now - last.finished,
+            last_success=fresh.last_success,
+            success_age_seconds=None if fresh.last_success is None else now - fresh.last_success,
+            seconds=last.finished - last.started,
+            offers=fresh.offers,
+            offers_stale=fresh.stale,
+            oldest_price=fresh.oldest,
+            newest_price=fresh.newest,
+            max_age_seconds=fresh.limit,
+            interval_seconds=one.interval,
+            offers_seen=last.seen,
+            offers_changed=last.changed,
+            complete=last.complete,
+            rows_skipped=dict(last.skipped),
+            error=error_line(last.error, last.hint),
+        )
+
+
+class PriceStatus(Result):
+    """Every provider that was polled, and the names of those that never were. ``scheduled``: whether a process polls
+    them on a schedule now."""
+
+    providers: list[PolledProvider]
+    never_polled: list[str]
+    scheduled: bool
+
+    @classmethod
+    def of(cls, found: Iterable[ProviderStatus], now: datetime, *, scheduled: bool) -> Self:
+        statuses = list(found)
+        return cls(
+            providers=[PolledProvider.of(one, now) for one in statuses if one.last is not None],
+            never_polled=[one.provider for one in statuses if one.last is None],
+            scheduled=scheduled,
+        )
+
+
+def error_line(error: str, hint: str) -> str | None:
+    """An error and its hint in one line; None without an error."""
+    return "; ".join([*error.splitlines(), *([hint] if hint else [])]) if error else None

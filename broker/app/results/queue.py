@@ -1,0 +1,74 @@
+"""The queue as a result."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from broker.app.jobs.queue import Queue, Waiting
+from broker.app.results import reasons
+from broker.app.results.values import Moment, Result
+from broker.core.events.wait_reasons import WaitReason
+from broker.core.job.jobs import Priority
+from broker.core.values.money import Money
+
+
+class WaitingJob(Result):
+    """A job that waits, and its expected placement. ``expected_cost`` in USD; it is the cost of one hour if ``start``
+    is set and ``finish`` is null, because the amount of work is unknown. ``planned``: it is not submitted."""
+
+    turn: int
+    id: str
+    name: str
+    team: str | None
+    priority: Priority
+    nodes: int
+    submitted_at: Moment
+    deadline: Moment | None
+    offer: str | None
+    limited: bool
+    start: Moment | None
+    finish: Moment | None
+    expected_cost: Money | None
+    late: bool
+    waiting_because: str
+    wait_reason: WaitReason | None
+    planned: bool
+
+    @classmethod
+    def of(cls, one: Waiting, turn: int) -> Self:
+        view, option = one.view, one.turn.option
+        return cls(
+            turn=turn,
+            id=view.id,
+            name=view.job.name,
+            team=view.job.team,
+            priority=view.job.priority,
+            nodes=view.job.num_nodes,
+            submitted_at=view.submitted_at,
+            deadline=view.deadline,
+            offer=option.name if option else None,
+            limited=option is not None and option.pool is not None,
+            start=one.start,
+            finish=one.finish,
+            expected_cost=Money(round(option.cost * 1e6)) if option else None,
+            late=one.turn.late,
+            waiting_because=reasons.waits(view.waiting),
+            wait_reason=view.waiting,
+            planned=one.planned,
+        )
+
+
+class QueueResult(Result):
+    """The waiting jobs, the next one first. ``running``: how many jobs have a machine now."""
+
+    as_of: Moment
+    running: int
+    waiting: list[WaitingJob]
+
+    @classmethod
+    def of(cls, found: Queue) -> Self:
+        return cls(
+            as_of=found.now,
+            running=found.running,
+            waiting=[WaitingJob.of(one, turn) for turn, one in enumerate(found.waiting, 1)],
+        )

@@ -1,0 +1,56 @@
+"""What the rules of a policy say, as results."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from broker.app.results.values import Moment, Result, Seconds
+from broker.core.errors import Alternative
+from broker.core.policy.policy import Answer, Verdict
+from broker.core.values.money import Money
+
+
+class VerdictResult(Result):
+    """The verdict of one rule with its figures. ``approvers``: of an ask."""
+
+    answer: Answer
+    rule: str
+    name: str
+    code: str
+    message: str
+    source: str
+    figures: dict[str, str]
+    approvers: list[str]
+
+    @classmethod
+    def of(cls, verdict: Verdict) -> Self:
+        return cls(
+            answer=verdict.answer,
+            rule=verdict.rule,
+            name=verdict.name,
+            code=verdict.code,
+            message=verdict.message,
+            source=str(verdict.source),
+            figures=dict(verdict.figures),
+            approvers=list(verdict.approvers),
+        )
+
+
+class AlternativeResult(Result):
+    """A request close to a refused one that the same policies let pass, now or from ``not_before`` on."""
+
+    instruction: str
+    max_cost: Money | None
+    max_duration: Seconds | None
+    not_before: Moment | None
+    needs_approval: bool
+
+    @classmethod
+    def of(cls, one: Alternative) -> Self:
+        return cls(
+            instruction=one.instruction,
+            max_cost=one.max_cost,
+            max_duration=one.max_duration,
+            not_before=one.not_before,
+            needs_approval=one.needs_approval,
+        )

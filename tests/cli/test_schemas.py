@@ -1,0 +1,135 @@
+"""What each command prints with --json is what `gpubroker schema` says of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from broker.app.results.catalogue import DOCUMENTS, JOB_FILE, NAMES, schema_of
+from tests.actors import ANN, OLGA
+from tests.cli.conftest import Gpubroker
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+POLICY = """\
+version: 1
+policy: test
+budgets: [{name: pretend, amount: $100, period: month, counts: [sandbox], alerts: [50%]}]
+guardrails:
+  - {name: big, approve_above: {cost: $2, approvers: [olga], expires: 6h}}
+capacity: {order: [owned, spot, on_demand]}
+"""
+
+
+def check(name: str, document: Any) -> None:
+    problems = [
+        f"{error.json_path}: {error.message}" for error in Draft202012Validator(schema_of(name)).iter_errors(document)
+    ]
+    assert not problems, f"{name}: {problems[:5]}"
+
+
+def test_every_document_is_as_its_schema_says(
+    gpubroker: Gpubroker, write: Callable[[str, str], Path], sandbox_job: Path, job: Path
+) -> None:
+    """The commands of a small company, one after the other; each document that has a schema is printed."""
+    seen: set[str] = set()
+
+    def prints(name: str, *command: str | Path, by: Any = ANN, code: int = 0) -> Any:
+        done = gpubroker(*command, "--json", by=by)
+        assert done.code == code, done.err or done.out
+        check(name, done.json)
+        seen.add(name)
+        return done.json
+
+    policy = write("p.yaml", POLICY)
+    assert prints("policy-show", "policy", "show") == {"active": None}
+    prints("policy-check", "policy", "check", policy)
+    prints("policy-apply", "policy", "apply", policy)
+    prints("policy-show", "policy", "show", "--history", "--files")
+    assert prints("offers", "offers", "--provider", "sandbox", "--spot")["offers"]
+    prints("prices-status", "prices", "status")
+    assert prints("plan", "plan", sandbox_job, code=6)["placements"]
+    assert prints("plan", "plan", job)["hold_terms"] == []
+    none = write("none.yaml", "name: none\nrun: x\nresources: {accelerators: 'H100:1'}\nmax_cost: $1\nwork: 90h\n")
+    assert prints("plan", "plan", none, code=4)["reasons"]
+    model = "name: m\nrun: x\nmodel: {parameters: 7B, method: qlora}\nconstraints: {providers: [sandbox]}\n"
+    gpubroker("plan", write("model.yaml", model), "--json")
+
+    asked = prints("submit", "submit", sandbox_job, "--yes", code=6)
+    assert asked["asked"]
+    assert asked["wait_reason"]
+    waiting = prints("approvals-list", "approvals", "list")
+    assert waiting["requests"][0]["questions"]
+    prints("submit", "approvals", "grant", asked["id"], by=OLGA)
+    given = ("--for-user", "ann", "--total", "$50", "--until", "30d")
+    prints("standing-grant", "approvals", "grant", *given, by=OLGA)
+    second = prints("submit", "submit", sandbox_job, "--yes", "--detach")
+    assert second["attempts"]
+    assert second["budget_shares"]
+    prints("standing-grant", "approvals", "revoke", "1", by=OLGA)
+    prints("approvals-list", "approvals", "list", "--all", by=OLGA)
+    assert prints("jobs-list", "jobs", "list")["jobs"]
+    assert prints("jobs-show", "jobs", "show", asked["id"])["events"]
+    prints("jobs-attempts", "jobs", "attempts", asked["id"])
+    prints("jobs-logs", "jobs", "logs", asked["id"])
+    prints("jobs-queue", "jobs", "queue")
+    assert prints("jobs-queue", "plan", job, sandbox_job)["waiting"]
+    prints("submit", "jobs", "cancel", second["id"])
+    prints("budget-list", "budget", "list")
+    assert prints("budget-show", "budget", "show", "pretend")["held_by_job"]
+    prints("budget-show-all", "budget", "show")
+    assert seen == set(DOCUMENTS), "every document was printed"
+
+
+def test_a_document_that_is_not_as_its_schema_says_is_found(gpubroker: Gpubroker) -> None:
+    document = gpubroker("prices", "status", "--json").json
+    with pytest.raises(AssertionError, match="scheduled"):
+        check("prices-status", document | {"scheduled": "yes"})
+    with pytest.raises(AssertionError, match="more"):
+        check("prices-status", document | {"more": 1})
+
+
+def test_schemas_are_printed_and_listed(gpubroker: Gpubroker) -> None:
+    assert gpubroker("schema").out.split() == list(NAMES)
+    assert gpubroker("schema", "--json").json == {"schemas": list(NAMES)}
+    for name in NAMES:
+        printed = gpubroker("schema", name).json
+        assert printed == json.loads(json.dumps(schema_of(name)))
+        Draft202012Validator.check_schema(printed)
+    misspelt = gpubroker("schema", "offer")
+    assert misspelt.code == 2
+    assert "did you mean 'offers'" in misspelt.err
+
+
+def jobs() -> list[Path]:
+    found = [path for path in EXAMPLES.rglob("*.yaml") if "run" in (yaml.safe_load(path.read_text()) or {})]
+    assert found
+    return found
+
+
+@pytest.mark.parametrize("path", jobs(), ids=lambda path: path.name)
+def test_example_jobs_are_as_the_schema_of_job_files_says(path: Path) -> None:
+    check(JOB_FILE, yaml.safe_load(path.read_text()))
+
+
+@pytest.mark.parametrize(
+    "more",
+    ["resources: {accelerators: {H100: 8}, cpus: 8+, memory: 64}", "resources: {accelerators: [H100:8, A100:8]}",
+     "envs: {A: 1, B: x, C: true}", "secrets: [HF_TOKEN]", "secrets: {HF_TOKEN: }", "deadline: 2030-01-31T18:00Z"],
+)  # fmt: skip
+def test_all_forms_of_a_job_file_are_in_its_schema(more: str) -> None:
+    check(JOB_FILE, yaml.load(f"run: x\n{more}\n", yaml.BaseLoader) if "deadline" in more else yaml.safe_load(
+        f"run: x\n{more}\n"
+    ))  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", ["rum: x", "run: x\nnum_nodes: 0", "run: x\nsecrets: {HF_TOKEN: hush}"])
+def test_what_no_job_file_may_say_is_not_in_its_schema(wrong: str) -> None:
+    with pytest.raises(AssertionError):
+        check(JOB_FILE, yaml.safe_load(wrong))
