@@ -44,7 +44,7 @@ class OfferResult(Result):
     slots: int | None
 
     @classmethod
-    def of(cls, row: OfferRow) -> Self:
+    def of(cls, row: OfferRow, **more: Any) -> Self:
         offer = row.offer
         return cls(
             **machine_of(offer),
@@ -66,6 +66,7 @@ class OfferResult(Result):
             memory_gib=offer.memory_gib,
             interconnect=offer.interconnect,
             slots=offer.slots,
+            **more,
         )
 
 
