@@ -88,6 +88,9 @@ def test_every_document_is_as_its_schema_says(
     prints("budget-show-all", "budget", "show")
     assert prints("report-spend", "report", "spend", "--by", "user", "--sandbox")["total"]
     assert prints("offers-risk", "offers", "--provider", "sandbox", "--risk")["offers"]
+    assert prints("offers-groups", "offers", "--group-by", "gpu,capacity_type")["groups"]
+    prints("jobs-prune", "jobs", "prune", "--dry-run")
+    assert prints("policy-explain", "policy", "explain", sandbox_job)["inputs"]
     assert prints("prices-poll", "prices", "poll", "--provider", "sandbox")["polls"]
     owned = ("owned", "H100:8", "--site", "basement", "--price", "250000", "--from", "2026-01-15", "--life", "4y")
     prints("capacity-record", "capacity", "add", *owned)

@@ -9,10 +9,10 @@ from broker.app.results.approvals import ApprovalList, StandingGrantResult
 from broker.app.results.budgets import BudgetDetails, BudgetDetailsList, BudgetList
 from broker.app.results.capacity import CapacityList, RecordedCapacity
 from broker.app.results.errors import ErrorDocument
-from broker.app.results.jobs import AttemptList, JobDetails, JobHistory, JobList, JobLogs
-from broker.app.results.offers import OfferList
+from broker.app.results.jobs import AttemptList, JobDetails, JobHistory, JobList, JobLogs, PrunedCheckpoints
+from broker.app.results.offers import OfferGroupList, OfferList
 from broker.app.results.plans import PlanResult, RefusedSubmission
-from broker.app.results.policies import AppliedPolicy, CheckedPolicy, PolicyInForce
+from broker.app.results.policies import AppliedPolicy, CheckedPolicy, PolicyExplanation, PolicyInForce
 from broker.app.results.prices import PollReport, PriceStatus
 from broker.app.results.queue import QueueResult
 from broker.app.results.risk import OfferRiskList
@@ -35,13 +35,16 @@ DOCUMENTS: Mapping[str, type[Result]] = {
     "jobs-attempts": AttemptList,
     "jobs-list": JobList,
     "jobs-logs": JobLogs,
+    "jobs-prune": PrunedCheckpoints,
     "jobs-queue": QueueResult,
     "jobs-show": JobHistory,
     "offers": OfferList,
+    "offers-groups": OfferGroupList,  # with --group-by
     "offers-risk": OfferRiskList,  # with --risk
     "plan": PlanResult,
     "policy-apply": AppliedPolicy,
     "policy-check": CheckedPolicy,
+    "policy-explain": PolicyExplanation,  # of a job file
     "policy-show": PolicyInForce,
     "prices-poll": PollReport,
     "prices-status": PriceStatus,

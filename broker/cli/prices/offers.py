@@ -107,7 +107,7 @@ def offers(
     if dimensions:
         groups = offer_groups.groups(rows, dimensions)
         if as_json:
-            terminal.answer(offer_groups.document(rows, groups[:shown], dimensions, found))
+            terminal.answer(offer_groups.result(rows, groups[:shown], dimensions, found))
         else:
             table = offer_groups.table(terminal.out, groups[:shown], dimensions, len(groups), len(rows), found)
             terminal.show(*table)
