@@ -112,10 +112,12 @@ class Terminal:
 
     def refuse(self, error: BrokerError) -> int:
         """Print an expected error. Returns the exit code."""
-        from broker.cli.render.errors import error_document, error_text
+        from broker.cli.render.errors import error_text
 
         if self.as_json:
-            self.answer(error_document(error))
+            from broker.app.results.errors import ErrorDocument
+
+            self.answer(ErrorDocument.of(error))
         else:
             self.say(error_text(error))
         return error.exit_code

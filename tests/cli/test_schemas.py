@@ -59,7 +59,9 @@ def test_every_document_is_as_its_schema_says(
     none = write("none.yaml", "name: none\nrun: x\nresources: {accelerators: 'H100:1'}\nmax_cost: $1\nwork: 90h\n")
     assert prints("plan", "plan", none, code=4)["reasons"]
     model = "name: m\nrun: x\nmodel: {parameters: 7B, method: qlora}\nconstraints: {providers: [sandbox]}\n"
-    gpubroker("plan", write("model.yaml", model), "--json")
+    sized = gpubroker("plan", write("model.yaml", model), "--json").json
+    check("plan", sized)
+    assert sized["sizing"]["machines"]
 
     asked = prints("submit", "submit", sandbox_job, "--yes", code=6)
     assert asked["asked"]
@@ -84,6 +86,21 @@ def test_every_document_is_as_its_schema_says(
     prints("budget-list", "budget", "list")
     assert prints("budget-show", "budget", "show", "pretend")["held_by_job"]
     prints("budget-show-all", "budget", "show")
+    assert prints("report-spend", "report", "spend", "--by", "user", "--sandbox")["total"]
+    assert prints("offers-risk", "offers", "--provider", "sandbox", "--risk")["offers"]
+    assert prints("offers-groups", "offers", "--group-by", "gpu,capacity_type")["groups"]
+    prints("jobs-prune", "jobs", "prune", "--dry-run")
+    assert prints("policy-explain", "policy", "explain", sandbox_job)["inputs"]
+    assert prints("prices-poll", "prices", "poll", "--provider", "sandbox")["polls"]
+    owned = ("owned", "H100:8", "--site", "basement", "--price", "250000", "--from", "2026-01-15", "--life", "4y")
+    prints("capacity-record", "capacity", "add", *owned)
+    assert prints("capacity-list", "capacity", "list", "--offline")["recorded"]
+    prints("capacity-record", "capacity", "remove", "1")
+    prints("error", "jobs", "show", "nobody", code=2)
+    prints("error", "plan", write("wrong.yaml", "rum: x\nnum_nodes: none\n"), code=2)
+    cheap = POLICY + "  - {name: cheap, max_job_cost: $0.01}\n"
+    gpubroker("policy", "apply", write("p.yaml", cheap.replace("capacity:", "#")))
+    prints("submit-refused", "submit", sandbox_job, "--yes", code=3)
     assert seen == set(DOCUMENTS), "every document was printed"
 
 

@@ -7,12 +7,16 @@ from typing import Any
 
 from broker.app.results.approvals import ApprovalList, StandingGrantResult
 from broker.app.results.budgets import BudgetDetails, BudgetDetailsList, BudgetList
-from broker.app.results.jobs import AttemptList, JobDetails, JobHistory, JobList, JobLogs
-from broker.app.results.offers import OfferList
-from broker.app.results.plans import PlanResult
-from broker.app.results.policies import AppliedPolicy, CheckedPolicy, PolicyInForce
-from broker.app.results.prices import PriceStatus
+from broker.app.results.capacity import CapacityList, RecordedCapacity
+from broker.app.results.errors import ErrorDocument
+from broker.app.results.jobs import AttemptList, JobDetails, JobHistory, JobList, JobLogs, PrunedCheckpoints
+from broker.app.results.offers import OfferGroupList, OfferList
+from broker.app.results.plans import PlanResult, RefusedSubmission
+from broker.app.results.policies import AppliedPolicy, CheckedPolicy, PolicyExplanation, PolicyInForce
+from broker.app.results.prices import PollReport, PriceStatus
 from broker.app.results.queue import QueueResult
+from broker.app.results.risk import OfferRiskList
+from broker.app.results.spend import SpendReport
 from broker.app.results.values import Result
 from broker.core.errors import UnknownName
 from broker.core.job.file.schema import json_schema
@@ -25,18 +29,28 @@ DOCUMENTS: Mapping[str, type[Result]] = {
     "budget-list": BudgetList,
     "budget-show": BudgetDetails,  # with a name
     "budget-show-all": BudgetDetailsList,
+    "capacity-list": CapacityList,
+    "capacity-record": RecordedCapacity,  # of `capacity add` and `capacity remove`
+    "error": ErrorDocument,  # of every command that fails
     "jobs-attempts": AttemptList,
     "jobs-list": JobList,
     "jobs-logs": JobLogs,
+    "jobs-prune": PrunedCheckpoints,
     "jobs-queue": QueueResult,
     "jobs-show": JobHistory,
     "offers": OfferList,
+    "offers-groups": OfferGroupList,  # with --group-by
+    "offers-risk": OfferRiskList,  # with --risk
     "plan": PlanResult,
     "policy-apply": AppliedPolicy,
     "policy-check": CheckedPolicy,
+    "policy-explain": PolicyExplanation,  # of a job file
     "policy-show": PolicyInForce,
+    "prices-poll": PollReport,
     "prices-status": PriceStatus,
+    "report-spend": SpendReport,
     "standing-grant": StandingGrantResult,  # of `approvals grant` without a job, and `approvals revoke`
+    "submit-refused": RefusedSubmission,
     "submit": JobDetails,  # also of `jobs cancel`, `jobs extend`, `approvals grant` and `approvals refuse`
 }
 NAMES = (JOB_FILE, *DOCUMENTS)

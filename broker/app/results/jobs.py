@@ -9,6 +9,7 @@ from typing import Any, Self
 from pydantic import BaseModel, JsonValue
 
 from broker.app.jobs.jobs import Bill, Progress, last_step
+from broker.app.jobs.retention import Pruned
 from broker.app.results import reasons
 from broker.app.results.money import BudgetShareResult, MoneyByKind, shares_of
 from broker.app.results.values import Moment, Result, Seconds, moment_text
@@ -23,6 +24,7 @@ from broker.core.policy.approvals import Asked
 from broker.core.policy.coverage_words import covered
 from broker.core.values.money import Money
 from broker.reconciler.progress import billed_time, machine_time, steps_redone
+from broker.runfolder.retention import Kept
 
 
 class CheckpointResult(Result):
@@ -332,3 +334,37 @@ class JobLogs(Result):
 
     id: str
     lines: list[LoggedLine]
+
+
+class KeptCheckpoint(Result):
+    """A checkpoint in a run folder."""
+
+    checkpoint: str
+    bytes: int
+
+
+class PrunedJob(Result):
+    """A job of which checkpoints went, and what stays."""
+
+    id: str
+    gone: list[KeptCheckpoint]
+    stays: list[KeptCheckpoint]
+
+
+class PrunedCheckpoints(Result):
+    """Checkpoints of jobs that ended before a time. ``deleted``: false where they were only listed."""
+
+    before: Moment
+    deleted: bool
+    jobs: list[PrunedJob]
+
+    @classmethod
+    def of(cls, pruned: Iterable[Pruned], before: datetime, *, deleted: bool) -> Self:
+        def kept(checkpoints: Iterable[Kept]) -> list[KeptCheckpoint]:
+            return [KeptCheckpoint(checkpoint=one.id, bytes=one.size) for one in checkpoints]
+
+        return cls(
+            before=before,
+            deleted=deleted,
+            jobs=[PrunedJob(id=one.view.id, gone=kept(one.gone), stays=kept(one.stays)) for one in pruned],
+        )

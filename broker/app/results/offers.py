@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self
 
+from pydantic import Field
+
 from broker.app.market.market import Listing
 from broker.app.market.offer_rows import OfferRow
-from broker.app.results.values import Figure, Moment, Result, Seconds
+from broker.app.results.values import Figure, Moment, Result, Seconds, is_none
 from broker.core.market.offers import Availability, CapacityType, Interconnect, MoneyKind, Offer
 from broker.core.values.money import Money
 
@@ -44,7 +46,7 @@ class OfferResult(Result):
     slots: int | None
 
     @classmethod
-    def of(cls, row: OfferRow) -> Self:
+    def of(cls, row: OfferRow, **more: Any) -> Self:
         offer = row.offer
         return cls(
             **machine_of(offer),
@@ -66,6 +68,7 @@ class OfferResult(Result):
             memory_gib=offer.memory_gib,
             interconnect=offer.interconnect,
             slots=offer.slots,
+            **more,
         )
 
 
@@ -85,6 +88,32 @@ class OfferList(Result):
             total=found.total,
             offers=[OfferResult.of(row) for row in matching[:limit]],
         )
+
+
+class OfferGroupResult(Result):
+    """Offers with the same values in the dimensions of the list; the other dimensions are left out. ``cheapest``: of
+    those that are not sold out; null where there is none. Prices in USD."""
+
+    gpu: str | None = Field(default=None, exclude_if=is_none)
+    machine: str | None = Field(default=None, exclude_if=is_none)
+    provider: str | None = Field(default=None, exclude_if=is_none)
+    region: str | None = Field(default=None, exclude_if=is_none)
+    zone: str | None = Field(default=None, exclude_if=is_none)
+    instance_type: str | None = Field(default=None, exclude_if=is_none)
+    capacity_type: str | None = Field(default=None, exclude_if=is_none)
+    offers: int
+    max_price_per_gpu_hour: Money | None
+    cheapest: OfferResult | None
+
+
+class OfferGroupList(Result):
+    """Offers in groups, the cheapest first. ``matching``: how many offers there are in all groups."""
+
+    as_of: Moment
+    matching: int
+    total: int
+    group_by: list[str]
+    groups: list[OfferGroupResult]
 
 
 def machine_of(offer: Offer) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Self
 
 from broker.app.jobs.submit import Preview
 from broker.app.market.offer_rows import rows
+from broker.app.results.errors import ErrorDocument
 from broker.app.results.money import BudgetShareResult, HoldTerms, shares_of
 from broker.app.results.offers import OfferResult
 from broker.app.results.remedies import REMEDIES
@@ -229,3 +230,9 @@ class PlanResult(Result):
                 notes=list(sizing.notes),
             ),
         )
+
+
+class RefusedSubmission(ErrorDocument):
+    """Why a submission was refused, and the plan that shows it."""
+
+    plan: PlanResult

@@ -7,7 +7,11 @@ from typing import Any, Self
 
 from pydantic import Field, JsonValue
 
+from broker.app.policy.policies import Explained
 from broker.app.results.values import Moment, Result, Seconds, is_none
+from broker.app.results.verdicts import VerdictResult
+from broker.core.policy.decisions import written
+from broker.core.policy.policy import Answer
 from broker.core.ports import PolicySet
 from broker.core.values.money import Money
 from broker.store.records import PolicyVersion
@@ -119,6 +123,32 @@ class PolicyInForce(Result):
 
     active: ActivePolicy | None
     history: list[Activation] | None = Field(default=None, exclude_if=is_none)
+
+
+class PolicyExplanation(Result):
+    """What every rule says to one placement, and the facts that it saw (``inputs``). ``planned``: it is the placement
+    that the plan takes; otherwise the policies leave the plan none. ``hold``: USD by kind of money."""
+
+    answer: Answer
+    planned: bool
+    policy_version: str
+    offer: str
+    hold: dict[str, Money]
+    verdicts: list[VerdictResult]
+    inputs: dict[str, JsonValue]
+
+    @classmethod
+    def of(cls, said: Explained, policy_version: str) -> Self:
+        found = said.admission
+        return cls(
+            answer=said.answer,
+            planned=said.planned,
+            policy_version=policy_version,
+            offer=found.placement.offer.id,
+            hold={str(kind): amount for kind, amount in found.money.items()},
+            verdicts=[VerdictResult.of(verdict) for verdict in found.verdicts],
+            inputs=written(found.action, said.facts),
+        )
 
 
 def _parts_of(policy: PolicySet) -> dict[str, Any]:

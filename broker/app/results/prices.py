@@ -6,8 +6,11 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Self
 
+from pydantic import Field
+
 from broker.app.market.polling import ProviderStatus
-from broker.app.results.values import Moment, Result, Seconds
+from broker.app.results.values import Moment, Result, Seconds, is_none
+from broker.market.poller import PollResult
 from broker.store.records import PollStatus
 
 
@@ -83,3 +86,34 @@ class PriceStatus(Result):
 def error_line(error: str, hint: str) -> str | None:
     """An error and its hint in one line; None without an error."""
     return "; ".join([*error.splitlines(), *([hint] if hint else [])]) if error else None
+
+
+class PollOutcome(Result):
+    """What one poll brought. ``error``: null where the provider answered to the end."""
+
+    provider: str
+    status: PollStatus
+    offers_seen: int
+    offers_changed: int
+    rows_skipped: dict[str, int]
+    seconds: Seconds
+    error: str | None
+
+    @classmethod
+    def of(cls, result: PollResult) -> Self:
+        return cls(
+            provider=result.provider,
+            status=result.status,
+            offers_seen=result.offers_seen,
+            offers_changed=result.offers_changed,
+            rows_skipped=dict(result.rows_skipped),
+            seconds=result.finished - result.started,
+            error=error_line(result.error, result.hint),
+        )
+
+
+class PollReport(Result):
+    """The polls that were made. ``interrupted``: providers whose polls Ctrl-C ended, only where there are any."""
+
+    polls: list[PollOutcome]
+    interrupted: list[str] | None = Field(default=None, exclude_if=is_none)

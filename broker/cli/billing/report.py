@@ -59,7 +59,9 @@ def spend(
     start, end = _when("--since", since, now), _when("--until", until, now)
     rows = spent(broker, by.replace("-", "_"), since=start, until=end, sandbox=sandbox)
     if as_json:
-        terminal.answer(_document(rows, by, start, end, sandbox))
+        from broker.app.results.spend import SpendReport
+
+        terminal.answer(SpendReport.of(rows, by, start, end, sandbox=sandbox))
     else:
         terminal.show(*_table(terminal, rows, by, sandbox))
 
@@ -112,13 +114,3 @@ def _table(terminal: Terminal, rows: list[SpendRow], by: str, sandbox: bool) -> 
     total = sum((row.sandbox if sandbox else row.cash for row in rows), Money.ZERO)
     footer = f"total {formats.money(total)} {'simulated' if sandbox else 'cash'}"
     return [built, Text("; ".join(filter(None, [footer, left_out(hidden)])), style="dim")]
-
-
-def _document(
-    rows: list[SpendRow], by: str, since: datetime | None, until: datetime | None, sandbox: bool
-) -> dict[str, Any]:
-    from broker.core.values.money import Money
-
-    kinds = ("cash", "amortised", "sandbox", "held")
-    totals = {kind: sum((getattr(row, kind) for row in rows), Money.ZERO) for kind in kinds}
-    return {"by": by, "since": since, "until": until, "sandbox_only": sandbox, "rows": rows, "total": totals}

@@ -48,7 +48,9 @@ def list_(
     terminal = Terminal.of(context)
     found = held(terminal.broker(), ask=not offline)
     if as_json:
-        terminal.answer(view.document(found))
+        from broker.app.results.capacity import CapacityList
+
+        terminal.answer(CapacityList.of(found))
     else:
         terminal.show(*view.table(terminal.out, found))
 
@@ -119,7 +121,9 @@ def add(
     if doubt:
         terminal.say(Text(f"warning: {doubt}", style="yellow"))
     if as_json:
-        terminal.answer(view.recorded(added))
+        from broker.app.results.capacity import RecordedCapacity
+
+        terminal.answer(RecordedCapacity.of(added))
     else:
         terminal.show(view.sentence(added))
 
@@ -137,7 +141,9 @@ def remove(
     terminal = Terminal.of(context)
     removed = use_case.remove(terminal.broker(), number, by=terminal.actor)
     if as_json:
-        terminal.answer(view.recorded(removed))
+        from broker.app.results.capacity import RecordedCapacity
+
+        terminal.answer(RecordedCapacity.of(removed))
     else:
         terminal.show(f"Removed {view.sentence(removed)}")
 

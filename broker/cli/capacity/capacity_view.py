@@ -1,9 +1,9 @@
-"""Capacity as a table and as JSON."""
+"""Capacity as a table."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
@@ -115,50 +115,6 @@ def sentence(recorded: RecordedHolding) -> Text:
         f"#{recorded.number}: {held.kind.value}, {held.accelerator} × {held.gpus} from {held.provider}{place},"
         f" {_day(held.starts)} to {_day(held.ends)}, ${held.usd_per_gpu_hour:,.3f} per GPU-hour whether used or not"
     )
-
-
-def recorded(record: RecordedHolding) -> dict[str, Any]:
-    """One record in JSON."""
-    held = record.holding
-    return {
-        "number": record.number,
-        "kind": held.kind,
-        "accelerator": held.accelerator,
-        "gpus": held.gpus,
-        "provider": held.provider,
-        "site": held.site,
-        "starts": held.starts,
-        "ends": held.ends,
-        "upfront_usd": held.upfront,
-        "hourly_usd": held.hourly,
-        "usd_per_gpu_hour": f"{held.usd_per_gpu_hour:.6f}",
-        "watts": held.watts,
-        "note": held.note,
-        "added_at": record.added_at,
-        "added_by": record.added_by,
-    }
-
-
-def document(found: Capacity) -> dict[str, Any]:
-    """The document of `gpubroker capacity list --json`."""
-    return {
-        "as_of": found.now,
-        "recorded": [recorded(record) for record in found.recorded],
-        "reported": list(found.reported),
-        "machines": [
-            {
-                "provider": offer.provider,
-                "region": offer.region,
-                "instance_type": offer.instance_type,
-                "accelerator": offer.accelerator,
-                "gpus": offer.count * (offer.slots or 1),
-                "source": offer.source,
-            }
-            for offer in found.machines
-        ],
-        "asked": list(found.asked),
-        "problems": [{"provider": name, "message": problem} for name, problem in found.problems],
-    }
 
 
 def _day(at: datetime | None) -> str:

@@ -53,20 +53,9 @@ def prune(
     if doing:
         found = prune_checkpoints(broker, before, by=terminal.actor, newest_too=newest_too)
     if as_json:
-        terminal.answer(
-            {
-                "before": before,
-                "deleted": doing,
-                "jobs": [
-                    {
-                        "id": one.view.id,
-                        "gone": [{"checkpoint": kept.id, "bytes": kept.size} for kept in one.gone],
-                        "stays": [{"checkpoint": kept.id, "bytes": kept.size} for kept in one.stays],
-                    }
-                    for one in found
-                ],
-            }
-        )
+        from broker.app.results.jobs import PrunedCheckpoints
+
+        terminal.answer(PrunedCheckpoints.of(found, before, deleted=doing))
         return
     if not found:
         terminal.show(f"No job that ended before {formats.moment(before)} has checkpoints to delete.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -144,7 +144,6 @@ def _refused(terminal: Terminal, broker: Broker, seen: Preview) -> None:
     from broker.app.jobs.refusals import denied, denied_everywhere
     from broker.app.jobs.submit import NoFeasibleCapacity, record_refusal
     from broker.cli.jobs import plan_view
-    from broker.cli.render.errors import error_document
 
     error: BrokerError
     if seen.exit_code == 4:
@@ -154,10 +153,11 @@ def _refused(terminal: Terminal, broker: Broker, seen: Preview) -> None:
         passing = seen.alternatives if terminal.as_json else None  # else the plan shows them
         error = denied_everywhere(seen) if seen.admission is None else denied(seen.admission, passing)
     if terminal.as_json:
-        from broker.app.results.plans import PlanResult
+        from broker.app.results.errors import ErrorDetails
+        from broker.app.results.plans import PlanResult, RefusedSubmission
 
-        document: dict[str, Any] = error_document(error)
-        terminal.answer(document | {"plan": PlanResult.of(seen, broker.policy(), limit=3)})
+        plan = PlanResult.of(seen, broker.policy(), limit=3)
+        terminal.answer(RefusedSubmission(error=ErrorDetails.of(error), plan=plan))
     else:
         terminal.show(*plan_view.screen(terminal.out, seen, judged=plan_view.judged_by(broker), limit=3))
         terminal.refuse(error)

@@ -192,7 +192,9 @@ def explain(
     if explained is None:
         raise _NothingToJudge("no placement is feasible, so there is none to judge", hint=f"see `gpubroker plan {job}`")
     if as_json:
-        terminal.answer(view.explained_json(explained, (what_if or broker.policy()).version))
+        from broker.app.results.policies import PolicyExplanation
+
+        terminal.answer(PolicyExplanation.of(explained, (what_if or broker.policy()).version))
     else:
         seen = trial.inputs(explained.admission.action, explained.facts)
         terminal.show(*seen, *view.explained(terminal.out, explained))

@@ -1,17 +1,15 @@
-"""Policies and verdicts as text and as JSON."""
+"""Policies and verdicts as text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from broker.app.results.verdicts import VerdictResult
 from broker.cli.policy.trial_view import WORDS
 from broker.cli.render import formats
 from broker.cli.render.tables import Column, fitting, left_out
-from broker.core.policy.decisions import written
 from broker.core.policy.policy import Answer
 from broker.core.ports import PolicySet, Rule
 
@@ -202,20 +200,3 @@ def _whom(found: Admission) -> str:
     """``it``; ``ann or bob first`` if an approval is needed."""
     asked = sorted({name for v in found.verdicts if v.answer is Answer.ASK for name in v.approvers})
     return f"{' or '.join(asked)} first" if found.answer is Answer.ASK and asked else "it"
-
-
-# --- JSON -----------------------------------------------------------------------------------------------------------
-
-
-def explained_json(said: Explained, policy_version: str) -> dict[str, Any]:
-    """The document of `gpubroker policy explain --json`."""
-    found = said.admission
-    return {
-        "answer": said.answer,
-        "planned": said.planned,
-        "policy_version": policy_version,
-        "offer": found.placement.offer.id,
-        "hold": {str(kind): amount for kind, amount in found.money.items()},
-        "verdicts": [VerdictResult.of(verdict) for verdict in found.verdicts],
-        "inputs": written(found.action, said.facts),
-    }

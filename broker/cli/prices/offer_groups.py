@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from broker.app.market.offer_rows import OfferRow, sort_key
-from broker.app.results.offers import OfferResult
+from broker.app.results.offers import OfferGroupList, OfferGroupResult, OfferResult
 from broker.cli.prices.offer_view import footer, note
 from broker.cli.render import formats
 from broker.cli.render.tables import Column, fitting
@@ -114,15 +114,22 @@ def _group_cells(group: Group) -> list[str | Text]:
     ]
 
 
-def document(listed: Sequence[OfferRow], grouped: Sequence[Group], by: Sequence[str], found: Listing) -> dict[str, Any]:
-    """The document of `gpubroker offers --group-by … --json`. ``listed``: every matching row."""
-    base = {"as_of": found.now, "matching": len(listed), "total": found.total, "group_by": list(by)}
-    return base | {"groups": [_group_json(group, by) for group in grouped]}
-
-
-def _group_json(group: Group, by: Sequence[str]) -> dict[str, Any]:
-    return dict(zip(by, group.key, strict=True)) | {
-        "offers": group.count,
-        "max_price_per_gpu_hour": group.most_expensive,
-        "cheapest": OfferResult.of(group.cheapest) if group.cheapest else None,
-    }
+def result(listed: Sequence[OfferRow], grouped: Sequence[Group], by: Sequence[str], found: Listing) -> OfferGroupList:
+    """The groups as a result. ``listed``: every matching row."""
+    return OfferGroupList(
+        as_of=found.now,
+        matching=len(listed),
+        total=found.total,
+        group_by=list(by),
+        groups=[
+            OfferGroupResult.model_validate(
+                dict(zip(by, group.key, strict=True))
+                | {
+                    "offers": group.count,
+                    "max_price_per_gpu_hour": group.most_expensive,
+                    "cheapest": OfferResult.of(group.cheapest) if group.cheapest else None,
+                }
+            )
+            for group in grouped
+        ],
+    )

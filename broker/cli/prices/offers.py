@@ -107,7 +107,7 @@ def offers(
     if dimensions:
         groups = offer_groups.groups(rows, dimensions)
         if as_json:
-            terminal.answer(offer_groups.document(rows, groups[:shown], dimensions, found))
+            terminal.answer(offer_groups.result(rows, groups[:shown], dimensions, found))
         else:
             table = offer_groups.table(terminal.out, groups[:shown], dimensions, len(groups), len(rows), found)
             terminal.show(*table)
@@ -119,7 +119,9 @@ def offers(
         if sort is OfferOrder.INTERRUPTIONS:
             rows.sort(key=lambda row: known(row.offer))
         if as_json:
-            terminal.answer(risk_view.document(rows, found, shown, known))
+            from broker.app.results.risk import OfferRiskList
+
+            terminal.answer(OfferRiskList.of(rows, found, shown, known))
         else:
             terminal.show(*risk_view.table(terminal.out, rows[:shown], len(rows), found, known))
     elif as_json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -58,8 +58,10 @@ def poll(
     done = {result.provider for result in results}
     undone = [name for name in names if name not in done] if interrupted else []
     if as_json:
-        more = {"interrupted": undone} if interrupted else {}
-        terminal.answer({"polls": [as_document(result) for result in results], **more})
+        from broker.app.results.prices import PollOutcome, PollReport
+
+        polls = [PollOutcome.of(result) for result in results]
+        terminal.answer(PollReport(polls=polls, interrupted=undone if interrupted else None))
     if interrupted:
         kept = f"stored: {', '.join(sorted(done))}" if done else "nothing was stored"
         terminal.say(f"Stopped; {kept}. Incomplete and not stored: {', '.join(undone) or 'none'}.")
@@ -125,24 +127,6 @@ def told(result: PollResult) -> list[Text]:
     return lines
 
 
-def as_document(result: PollResult) -> dict[str, Any]:
-    """The result of one poll in JSON."""
-    return {
-        "provider": result.provider,
-        "status": result.status,
-        "offers_seen": result.offers_seen,
-        "offers_changed": result.offers_changed,
-        "rows_skipped": dict(result.rows_skipped),
-        "seconds": result.finished - result.started,
-        "error": said(result.error, result.hint),
-    }
-
-
 def failures(provider: str, error: str) -> list[str]:
     """The failures, one line each: a provider may fail in several parts (regions, clouds)."""
     return [line.removeprefix(f"{provider}: ") for line in error.splitlines()]
-
-
-def said(error: str, hint: str) -> str | None:
-    """An error and its hint in one line; None without an error."""
-    return "; ".join([*error.splitlines(), *([hint] if hint else [])]) if error else None

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from broker.app.market.offer_rows import OfferRow
-from broker.app.results.offers import OfferList
 from broker.cli.prices import offer_view
 from broker.cli.render import formats
 from broker.cli.render.tables import Column, fitting
 from broker.core.market.offers import CapacityType
-from broker.placement.pricing.hazard import EDGES, Basis, Risk, Risks, Seen
+from broker.placement.pricing.hazard import Basis, Risk, Risks, Seen
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -90,27 +88,3 @@ def _estimated_from(risk: Risk) -> str:
 
 def _seen(seen: Seen) -> str:
     return f"{seen.losses:,} in {seen.hours:,.0f} h"
-
-
-def document(listed: Sequence[OfferRow], found: Listing, limit: int | None, risks: Risks) -> dict[str, Any]:
-    """The document of `gpubroker offers --risk --json`: that of `offers`, with a ``risk`` in each offer."""
-    base = OfferList.of(listed, found, limit).document()
-    offers = zip(base["offers"], listed[:limit], strict=True)
-    return base | {"offers": [told | {"risk": as_json(risks.of(row.offer))} for told, row in offers]}
-
-
-def as_json(risk: Risk) -> dict[str, Any]:
-    """One estimate. ``mean_life`` and ``time_to_return`` in seconds; null for capacity that is never interrupted."""
-    return {
-        "interruptions_per_hour": risk.interruptions_per_hour,
-        "mean_life": timedelta(hours=risk.mean_life) if math.isfinite(risk.mean_life) else None,
-        "time_to_return": timedelta(hours=risk.time_to_return),
-        "by_age": [
-            {"from": timedelta(hours=edge), "interruptions_per_hour": rate}
-            for edge, rate in zip(EDGES, risk.by_age, strict=True)
-        ],
-        "basis": risk.basis,
-        "prior_per_hour": risk.prior,
-        "own": {"hours": risk.own.hours, "losses": risk.own.losses},
-        "family": {"hours": risk.family.hours, "losses": risk.family.losses},
-    }

@@ -1,4 +1,4 @@
-"""Errors as text and as JSON: what is wrong, where (with the line of the file), and what to do next."""
+"""Errors as text: what is wrong, where (with the line of the file), and what to do next."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import traceback
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from broker.core.errors import JOB_FILE, POLICY_FILE, BrokerError, InvalidInput, NotAllowed, Problem, known_here, place
+from broker.core.errors import JOB_FILE, POLICY_FILE, BrokerError, InvalidInput, Problem, known_here, place
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -18,29 +18,6 @@ _MOST_PROBLEMS = 200  # of one file; --json has them all
 _MOST_BYTES = 1_000_000
 _LONGEST_LINE = 100
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-
-
-def kind_of(error: BrokerError) -> str:
-    """``InvalidInput`` → ``invalid_input``."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", type(error).__name__).lower()
-
-
-def error_document(error: BrokerError) -> dict[str, Any]:
-    """``{"error": …}``: what every command with ``--json`` prints when it fails."""
-    return {"error": _as_json(error)}
-
-
-def _as_json(error: BrokerError) -> dict[str, Any]:
-    problems, others = (error.problems, error.others) if isinstance(error, InvalidInput) else ((), ())
-    return {
-        "kind": kind_of(error),
-        "message": error.message,
-        "where": error.where,
-        "hint": error.hint,
-        "problems": list(problems),
-        **({"alternatives": list(error.alternatives)} if isinstance(error, NotAllowed) else {}),
-        **({"others": [_as_json(other) for other in others]} if others else {}),
-    }
 
 
 def error_text(error: BrokerError) -> Text:

@@ -1,0 +1,137 @@
+"""Held capacity as results."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from broker.app.capacity.capacity import Capacity
+from broker.app.results.values import Figure, Moment, Result
+from broker.core.market.capacity import Reservation
+from broker.core.values.money import Money
+from broker.economics.reserve.holdings import HoldingKind, RecordedHolding
+
+
+class RecordedCapacity(Result):
+    """Capacity on record. Money in USD; ``usd_per_gpu_hour`` with six decimals; ``watts``: what all of it draws in
+    use."""
+
+    number: int
+    kind: HoldingKind
+    accelerator: str
+    gpus: int
+    provider: str
+    site: str
+    starts: Moment
+    ends: Moment
+    upfront_usd: Money
+    hourly_usd: Money
+    usd_per_gpu_hour: str
+    watts: Figure
+    note: str
+    added_at: Moment
+    added_by: str
+
+    @classmethod
+    def of(cls, record: RecordedHolding) -> Self:
+        held = record.holding
+        return cls(
+            number=record.number,
+            kind=held.kind,
+            accelerator=held.accelerator,
+            gpus=held.gpus,
+            provider=held.provider,
+            site=held.site,
+            starts=held.starts,
+            ends=held.ends,
+            upfront_usd=held.upfront,
+            hourly_usd=held.hourly,
+            usd_per_gpu_hour=f"{held.usd_per_gpu_hour:.6f}",
+            watts=held.watts,
+            note=held.note,
+            added_at=record.added_at,
+            added_by=record.added_by,
+        )
+
+
+class ReportedCapacity(Result):
+    """A reservation as its provider reports it. ``free``: null where not known."""
+
+    id: str
+    provider: str
+    region: str
+    zone: str | None
+    instance_type: str
+    machines: int
+    kind: str
+    starts: Moment | None
+    ends: Moment | None
+    free: int | None
+    holds_capacity: bool
+    open: bool
+
+    @classmethod
+    def of(cls, one: Reservation) -> Self:
+        return cls(
+            id=one.id,
+            provider=one.provider,
+            region=one.region,
+            zone=one.zone,
+            instance_type=one.instance_type,
+            machines=one.machines,
+            kind=one.kind,
+            starts=one.starts,
+            ends=one.ends,
+            free=one.free,
+            holds_capacity=one.holds_capacity,
+            open=one.open,
+        )
+
+
+class OwnedMachines(Result):
+    """Owned machines that offer themselves."""
+
+    provider: str
+    region: str
+    instance_type: str
+    accelerator: str | None
+    gpus: int
+    source: str
+
+
+class ProviderProblem(Result):
+    """Why a provider did not answer."""
+
+    provider: str
+    message: str
+
+
+class CapacityList(Result):
+    """Owned and reserved capacity, as recorded and as reported. ``asked``: the providers that answered."""
+
+    as_of: Moment
+    recorded: list[RecordedCapacity]
+    reported: list[ReportedCapacity]
+    machines: list[OwnedMachines]
+    asked: list[str]
+    problems: list[ProviderProblem]
+
+    @classmethod
+    def of(cls, found: Capacity) -> Self:
+        return cls(
+            as_of=found.now,
+            recorded=[RecordedCapacity.of(record) for record in found.recorded],
+            reported=[ReportedCapacity.of(one) for one in found.reported],
+            machines=[
+                OwnedMachines(
+                    provider=offer.provider,
+                    region=offer.region,
+                    instance_type=offer.instance_type,
+                    accelerator=offer.accelerator,
+                    gpus=offer.count * (offer.slots or 1),
+                    source=offer.source,
+                )
+                for offer in found.machines
+            ],
+            asked=list(found.asked),
+            problems=[ProviderProblem(provider=name, message=problem) for name, problem in found.problems],
+        )

@@ -1,0 +1,77 @@
+"""Errors as results."""
+
+from __future__ import annotations
+
+import re
+from typing import Self
+
+from pydantic import Field
+
+from broker.app.results.values import Result, is_none
+from broker.app.results.verdicts import AlternativeResult
+from broker.core.errors import BrokerError, InvalidInput, NotAllowed, Problem
+
+
+class ProblemResult(Result):
+    """One thing wrong in a file: where (1-based line and column, 0 where not known), at which key, and what.
+    ``unknown_key``: nobody knows the key; ``known``: the names that could stand there."""
+
+    line: int
+    column: int
+    key: str
+    message: str
+    unknown_key: bool
+    known: list[str]
+
+    @classmethod
+    def of(cls, problem: Problem) -> Self:
+        return cls(
+            line=problem.line,
+            column=problem.column,
+            key=problem.key,
+            message=problem.message,
+            unknown_key=problem.unknown_key,
+            known=list(problem.known),
+        )
+
+
+class ErrorDetails(Result):
+    """What went wrong, where, and what to do next. ``alternatives``: only of a refusal by a policy; ``others``: the
+    errors of other files, only where there are any."""
+
+    kind: str
+    message: str
+    where: str
+    hint: str
+    problems: list[ProblemResult]
+    alternatives: list[AlternativeResult] | None = Field(default=None, exclude_if=is_none)
+    others: list[ErrorDetails] | None = Field(default=None, exclude_if=is_none)
+
+    @classmethod
+    def of(cls, error: BrokerError) -> Self:
+        problems, others = (error.problems, error.others) if isinstance(error, InvalidInput) else ((), ())
+        passing = error.alternatives if isinstance(error, NotAllowed) else None
+        return cls(
+            kind=kind_of(error),
+            message=error.message,
+            where=error.where,
+            hint=error.hint,
+            problems=[ProblemResult.of(problem) for problem in problems],
+            alternatives=None if passing is None else [AlternativeResult.of(one) for one in passing],
+            others=[ErrorDetails.of(other) for other in others] or None,
+        )
+
+
+class ErrorDocument(Result):
+    """What every command prints with --json when it fails."""
+
+    error: ErrorDetails
+
+    @classmethod
+    def of(cls, error: BrokerError) -> Self:
+        return cls(error=ErrorDetails.of(error))
+
+
+def kind_of(error: BrokerError) -> str:
+    """``InvalidInput`` → ``invalid_input``."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", type(error).__name__).lower()

@@ -1,0 +1,76 @@
+"""Spend as a result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Self
+
+from broker.app.billing.report import SpendRow
+from broker.app.results.values import Figure, Moment, Result
+from broker.core.values.money import Money
+
+
+class SpendGroup(Result):
+    """One group's spend: money in USD by kind, machine and GPU time in hours. ``held``: set aside now for its jobs."""
+
+    group: str
+    cash: Money
+    amortised: Money
+    sandbox: Money
+    held: Money
+    gpu_hours: Figure
+    machine_hours: Figure
+    attempts: int
+    jobs: int
+
+
+class SpendTotal(Result):
+    """The sums over all groups (USD)."""
+
+    cash: Money
+    amortised: Money
+    sandbox: Money
+    held: Money
+
+
+class SpendReport(Result):
+    """Spend by one dimension, the most expensive group first; times null where the period is open."""
+
+    by: str
+    since: Moment | None
+    until: Moment | None
+    sandbox_only: bool
+    rows: list[SpendGroup]
+    total: SpendTotal
+
+    @classmethod
+    def of(
+        cls, rows: Sequence[SpendRow], by: str, since: datetime | None, until: datetime | None, *, sandbox: bool
+    ) -> Self:
+        return cls(
+            by=by,
+            since=since,
+            until=until,
+            sandbox_only=sandbox,
+            rows=[
+                SpendGroup(
+                    group=row.group,
+                    cash=row.cash,
+                    amortised=row.amortised,
+                    sandbox=row.sandbox,
+                    held=row.held,
+                    gpu_hours=row.gpu_hours,
+                    machine_hours=row.machine_hours,
+                    attempts=row.attempts,
+                    jobs=row.jobs,
+                )
+                for row in rows
+            ],
+            total=SpendTotal(
+                cash=sum((row.cash for row in rows), Money.ZERO),
+                amortised=sum((row.amortised for row in rows), Money.ZERO),
+                sandbox=sum((row.sandbox for row in rows), Money.ZERO),
+                held=sum((row.held for row in rows), Money.ZERO),
+            ),
+        )
